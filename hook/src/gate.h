@@ -1,0 +1,88 @@
+/* The gate: what every gated call passes. See ARCHITECTURE.md, "The hook inside a process".
+ *
+ * The fast path is here, inline: a thread-local mark, one load, a predictable branch. Everything
+ * else is in gate.c. This header names no CUDA type: results are ints, streams are void pointers. */
+#ifndef GPUSHARE_GATE_H
+#define GPUSHARE_GATE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum gate_word {
+    GATE_OPEN = 0,     /* the turn is held and nobody else is registered on the device */
+    GATE_WINDOWED = 1, /* the turn is held; work in flight is bounded */
+    GATE_SHUT = 2,     /* no turn, or not asked for yet: calls wait. The state at start */
+};
+
+/* What a gated call does; the slow paths differ by it. */
+enum gate_kind {
+    GATE_LAUNCH, /* a launch, graph launch, host function, asynchronous copy or memset: leaves work in `stream` */
+    GATE_SYNC,   /* a copy or memset that is done when it returns (no stream argument) */
+    GATE_ALLOC,  /* an allocation: needs the turn, leaves no work */
+};
+
+/* Which stream the handle NULL means in this ABI variant. */
+enum gate_stream_variant {
+    GATE_STREAM_LEGACY,     /* plain names */
+    GATE_STREAM_PER_THREAD, /* names that end in _ptsz or _ptds */
+};
+
+enum gate_answer {
+    GATE_PASS = 0,      /* call the driver, then gate_leave */
+    GATE_CANCELLED = 1, /* the wait was cancelled: return GATE_CANCELLED_RESULT, do not call gate_leave */
+};
+
+/* CUDA_ERROR_NOT_PERMITTED: not sticky, never taken for out-of-memory. */
+#define GATE_CANCELLED_RESULT 800
+
+/* A gated call on its way: lives on the caller's stack between enter and leave. */
+struct gate_call {
+    enum gate_kind kind;
+    enum gate_stream_variant variant;
+    void *stream;     /* as passed by the caller; NULL where there is none */
+    const char *name; /* exported name, for requests and logs */
+};
+
+/* The part of a thread's record that the fast path touches. Written by its thread alone; read by
+ * the agent while it closes the gate. */
+struct gate_thread {
+    _Atomic uint64_t sequence; /* odd while the thread is inside a gated call */
+};
+
+extern _Atomic uint32_t gate_word __attribute__((visibility("hidden")));
+extern _Thread_local struct gate_thread *gate_self
+    __attribute__((visibility("hidden"), tls_model("initial-exec")));
+
+/* Everything that is not the fast path. */
+enum gate_answer gate_enter_slow(const struct gate_call *call) __attribute__((visibility("hidden")));
+void gate_leave_slow(const struct gate_call *call, int cu_result)
+    __attribute__((visibility("hidden")));
+
+/* Passes the gate, or waits at it. A call inside a call goes through and leaves the mark alone. */
+static inline enum gate_answer gate_enter(const struct gate_call *call) {
+    struct gate_thread *self = gate_self;
+    if (__builtin_expect(self == NULL, 0)) return gate_enter_slow(call);
+    uint64_t sequence = atomic_load_explicit(&self->sequence, memory_order_relaxed);
+    if (__builtin_expect(sequence & 1, 0)) return gate_enter_slow(call);
+    atomic_store_explicit(&self->sequence, sequence + 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst); /* the closer's membarrier does the rest */
+    if (__builtin_expect(atomic_load_explicit(&gate_word, memory_order_acquire) == GATE_OPEN, 1))
+        return GATE_PASS;
+    return gate_enter_slow(call);
+}
+
+/* Ends a call that gate_enter let pass. `cu_result` is what the driver answered. */
+static inline void gate_leave(const struct gate_call *call, int cu_result) {
+    struct gate_thread *self = gate_self;
+    if (__builtin_expect(cu_result != 0 ||
+                             atomic_load_explicit(&gate_word, memory_order_relaxed) != GATE_OPEN,
+                         0)) {
+        gate_leave_slow(call, cu_result);
+        return;
+    }
+    uint64_t sequence = atomic_load_explicit(&self->sequence, memory_order_relaxed);
+    atomic_store_explicit(&self->sequence, sequence + 1, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,117 @@
+"""What the scheduler core wants done: the only way out of `Scheduler.handle`.
+
+A command that fails comes back as an event (usually `ClientLost`); it never changes state itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .ids import ClientId, DeviceId, Seconds, TurnId
+from .settings import SchedulerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """Base of all commands; `cause` is carried over from the event that led to it."""
+
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantTurn(Command):
+    """Let the client's gated calls through. `quantum_s` counts only while others wait."""
+
+    client: ClientId
+    turn: TurnId
+    quantum_s: Seconds
+    waiters: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecallTurn(Command):
+    """Ask the client to shut its gate, drain and answer."""
+
+    client: ClientId
+    turn: TurnId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReopenGate(Command):
+    """Take a recall back: the client's work waits for a call at one of the tenant's gates."""
+
+    client: ClientId
+    turn: TurnId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellContention(Command):
+    """How many tenants wait for, and are registered on, the client's most crowded device."""
+
+    client: ClientId
+    waiters: int
+    tenants: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellQueuePosition(Command):
+    """Where the waiting client stands (1 is next) and the name of the tenant before it."""
+
+    client: ClientId
+    position: int
+    holder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellSettings(Command):
+    """The settings that concern the hook, after ClientJoined and after each change."""
+
+    client: ClientId
+    settings: SchedulerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellMemoryLimit(Command):
+    """The tenant's cap on a device (0: none) and what its other processes hold there."""
+
+    client: ClientId
+    device: DeviceId
+    cap_bytes: int
+    others_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelWait(Command):
+    """Fail the calls that wait at the client's gate."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseClient(Command):
+    """End the connection; `message` is shown to the user (what is wrong, what to do)."""
+
+    client: ClientId
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillClient(Command):
+    """The admin's overdue policy is `kill`: end the process behind this client."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportOverdue(Command):
+    """A recalled client has not answered for `overdue_s`; `message` goes to the log."""
+
+    client: ClientId
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeAt(Command):
+    """Send a ClockTicked at this time; a later WakeAt replaces an earlier one."""
+
+    at_s: Seconds

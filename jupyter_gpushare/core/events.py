@@ -1,0 +1,189 @@
+"""What can happen to the scheduler: the only way into it (`Scheduler.handle`).
+
+Every event carries its `cause` in a few words; it travels on into commands and the journal.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from .ids import ClientId, DeviceId, TenantId, TurnId
+from .settings import SchedulerSettings
+
+
+class DropReason(enum.Enum):
+    """Why a client gave its turn back."""
+
+    RECALL = "recall"
+    CELL_END = "cell_end"
+    IDLE = "idle"
+    CONTEXT_FAILED = "context_failed"
+    CLOSING = "closing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of all events; `cause` says in a few words what brought it about."""
+
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFound(Event):
+    """A device is there (seen by NVML at start or later, or named by a client)."""
+
+    device: DeviceId
+    name: str
+    bytes_total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemoryMeasured(Event):
+    """NVML's count of used bytes on a device."""
+
+    device: DeviceId
+    bytes_used: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLost(Event):
+    """A device fell off the bus or its MIG instance is gone."""
+
+    device: DeviceId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantRegistered(Event):
+    """A kernel or a `run` command asked for a place. `cap_bytes` 0 means no cap."""
+
+    tenant: TenantId
+    name: str
+    owner: str
+    kind: str
+    cap_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantRemoved(Event):
+    """The kernel was shut down or restarted; its remaining clients are to be closed."""
+
+    tenant: TenantId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientJoined(Event):
+    """A process was authenticated. `held_turn` is set when it reconnects holding a turn."""
+
+    client: ClientId
+    tenant: TenantId
+    pid: int
+    process_name: str
+    held_turn: TurnId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientLost(Event):
+    """The process ended or its connection closed, whichever was first."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceOpened(Event):
+    """The client has its first context on a device."""
+
+    client: ClientId
+    device: DeviceId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceClosed(Event):
+    """The client's last context on a device is gone."""
+
+    client: ClientId
+    device: DeviceId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRequested(Event):
+    """A gated call waits at the client."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestWithdrawn(Event):
+    """No call waits at the client any more, without its having had a turn."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnDropped(Event):
+    """The client's gate is shut and its work has drained."""
+
+    client: ClientId
+    turn: TurnId
+    reason: DropReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainStalled(Event):
+    """A recalled client's work makes no progress; `calls_waiting` at its own gate."""
+
+    client: ClientId
+    turn: TurnId
+    calls_waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellBegan(Event):
+    """A notebook cell runs in the client's process."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellEnded(Event):
+    """No notebook cell runs in the client's process any more."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryReported(Event):
+    """Device memory that the client has allocated."""
+
+    client: ClientId
+    device: DeviceId
+    bytes_allocated: int
+    bytes_fixed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextFailed(Event):
+    """A context of the client has a sticky error (a CUresult); it counts as drained."""
+
+    client: ClientId
+    device: DeviceId
+    cu_result: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptRequested(Event):
+    """The kernel was interrupted: fail what waits at its gates."""
+
+    tenant: TenantId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsChanged(Event):
+    """An admin changed settings while the scheduler runs."""
+
+    settings: SchedulerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockTicked(Event):
+    """A time that the core had asked for (`WakeAt`) has come, or passed."""
