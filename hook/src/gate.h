@@ -30,7 +30,8 @@ enum gate_stream_variant {
 
 enum gate_answer {
     GATE_PASS = 0,      /* call the driver, then gate_leave */
-    GATE_CANCELLED = 1, /* the wait was cancelled: return GATE_CANCELLED_RESULT, do not call gate_leave */
+    GATE_NESTED = 1,    /* a gated call of this thread is under way already: call the driver, no gate_leave */
+    GATE_CANCELLED = 2, /* the wait was cancelled: return GATE_CANCELLED_RESULT, no gate_leave */
 };
 
 /* CUDA_ERROR_NOT_PERMITTED: not sticky, never taken for out-of-memory. */
@@ -64,7 +65,7 @@ static inline enum gate_answer gate_enter(const struct gate_call *call) {
     struct gate_thread *self = gate_self;
     if (__builtin_expect(self == NULL, 0)) return gate_enter_slow(call);
     uint64_t sequence = atomic_load_explicit(&self->sequence, memory_order_relaxed);
-    if (__builtin_expect(sequence & 1, 0)) return gate_enter_slow(call);
+    if (__builtin_expect(sequence & 1, 0)) return GATE_NESTED;
     atomic_store_explicit(&self->sequence, sequence + 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* the closer's membarrier does the rest */
     if (__builtin_expect(atomic_load_explicit(&gate_word, memory_order_acquire) == GATE_OPEN, 1))
