@@ -1,0 +1,124 @@
+"""The environment that makes a process a tenant. Pure functions over mappings, stdlib only.
+
+Everything that starts a tenant (the kernel provisioner, `jupyter gpushare run`) adds it with
+`tenant_environment`; everything that must not be one (the scheduler) is started with
+`without_gpushare`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+LIBRARY_NAME = "libgpushare.so"
+SHIM_DIR = Path(__file__).parent / "shim"
+"""The only thing that is put on a kernel's PYTHONPATH: a folder with the bootstrap and no more."""
+SHIM_MODULE = "gpushare_bootstrap"
+
+PRELOAD = "LD_PRELOAD"
+SOCKET = "GPUSHARE_SOCKET"
+TOKEN = "GPUSHARE_TOKEN"
+NOTICE = "GPUSHARE_NOTICE"
+"""One line that the bootstrap shows at the first cell; the bootstrap takes it away at once."""
+LIBRARY = "GPUSHARE_LIBRARY"
+PYTHONPATH = "PYTHONPATH"
+DEFAULT_PROVISIONER = "JUPYTER_DEFAULT_PROVISIONER_NAME"
+"""Jupyter's variable. Inherited by an environment that does not have our entry point, it hides
+every kernelspec there, so no kernel gets it."""
+
+_PRELOAD_SEPARATORS = re.compile(r"[ :]+")
+
+
+class LibraryMissing(Exception):
+    """There is no usable libgpushare.so; the message says why, and what to do."""
+
+
+def library_path(environ: Mapping[str, str] | None = None) -> Path:
+    """The hook's library: GPUSHARE_LIBRARY, else the one shipped with this package.
+
+    Raises LibraryMissing where preloading it could only make the dynamic loader complain on every
+    start of a program.
+    """
+    chosen = (os.environ if environ is None else environ).get(LIBRARY)
+    packaged = Path(__file__).parent.parent / "lib" / LIBRARY_NAME
+    path = Path(chosen).absolute() if chosen else packaged
+    if chosen:
+        remedy = f"Correct {LIBRARY}, or remove it to use the packaged library."
+    else:
+        remedy = "Reinstall jupyter-gpushare from a wheel for this platform, or run `make hook`."
+    if not path.is_file():
+        raise LibraryMissing(f"The library {path} does not exist. {remedy}")
+    if not os.access(path, os.R_OK):
+        raise LibraryMissing(f"The library {path} cannot be read by this user. {remedy}")
+    if _PRELOAD_SEPARATORS.search(str(path)):
+        raise LibraryMissing(
+            f"The library's path {path} contains a space or a colon, which {PRELOAD} cannot name. "
+            f"Copy it elsewhere and name the copy in {LIBRARY}."
+        )
+    return path
+
+
+def tenant_environment(
+    base_env: Mapping[str, str],
+    *,
+    socket: str | os.PathLike[str],
+    token: str,
+    library: str | os.PathLike[str],
+) -> dict[str, str]:
+    """A copy of `base_env` for a process that is to be a tenant. Applying it twice changes nothing.
+
+    The hook goes behind what the user preloads, and another copy of it is dropped: two hooks in
+    one process would each wait for the other's turn.
+    """
+    env = without_gpushare(base_env)
+    env[PRELOAD] = ":".join([*_preloads(env, without=os.fspath(library)), os.fspath(library)])
+    env[SOCKET] = os.fspath(socket)
+    env[TOKEN] = token
+    return env
+
+
+def python_environment(base_env: Mapping[str, str], *, notice: str = "") -> dict[str, str]:
+    """A copy of `base_env` in which Python finds the bootstrap: the shim folder first.
+
+    `notice` is shown in the notebook at the first cell. The user's PYTHONPATH keeps its meaning,
+    an empty part of it (the current directory) included.
+    """
+    env = dict(base_env)
+    own = _python_paths(env)
+    env[PYTHONPATH] = os.pathsep.join([str(SHIM_DIR), *own])
+    env.pop(NOTICE, None)
+    if notice:
+        env[NOTICE] = notice
+    return env
+
+
+def without_gpushare(env: Mapping[str, str]) -> dict[str, str]:
+    """A copy of `env` without what makes a process a tenant, and without Jupyter's default
+    provisioner. What a person sets (GPUSHARE_LOG, GPUSHARE_LIBRARY, …) stays."""
+    cleaned = dict(env)
+    for name in (SOCKET, TOKEN, NOTICE, DEFAULT_PROVISIONER):
+        cleaned.pop(name, None)
+    _set_or_drop(cleaned, PRELOAD, ":".join(_preloads(env, without=env.get(LIBRARY, ""))))
+    _set_or_drop(cleaned, PYTHONPATH, os.pathsep.join(_python_paths(env)))
+    return cleaned
+
+
+def _preloads(env: Mapping[str, str], *, without: str) -> list[str]:
+    """What is preloaded besides the hook, in its order."""
+    entries = _PRELOAD_SEPARATORS.split(env.get(PRELOAD, ""))
+    return [e for e in entries if e and e != without and Path(e).name != LIBRARY_NAME]
+
+
+def _python_paths(env: Mapping[str, str]) -> list[str]:
+    """The entries of PYTHONPATH besides the shim folder; none where the variable is empty."""
+    value = env.get(PYTHONPATH, "")
+    return [entry for entry in value.split(os.pathsep) if entry != str(SHIM_DIR)] if value else []
+
+
+def _set_or_drop(env: dict[str, str], name: str, value: str) -> None:
+    if value:
+        env[name] = value
+    else:
+        env.pop(name, None)
