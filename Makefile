@@ -1,0 +1,59 @@
+# Everything a newcomer needs: `make test`, `make lint`, `make demo`. Each does its own set-up in .venv and build/.
+PYTHON ?= python3
+VENV := $(CURDIR)/.venv
+PY := $(VENV)/bin/python
+BUILD := $(CURDIR)/build
+READY := $(VENV)/.ready
+C_FILES = $(shell git ls-files 'hook/*.c' 'hook/*.h' 'tests/*.c' 'tests/*.h')
+PYTEST := $(PY) -m pytest
+
+.PHONY: build test test-full lint format demo generate clean help bench-handoff bench-overhead
+
+help:
+	@echo "make build | test | test-full | lint | format | demo | generate | bench-handoff | bench-overhead | clean"
+
+# pip needs a new run only when the dependencies changed.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "This Python is older than 3.10. Name a newer one: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "Python cannot make a virtual environment. Install it first: apt-get install python3-venv" >&2; exit 1; }
+	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[build,test,lint]'
+	@touch $@
+
+build: $(READY)
+	@$(MAKE) --no-print-directory -C hook/sim PYTHON=$(PY) BUILD=$(BUILD)
+	@$(MAKE) --no-print-directory -C hook PYTHON=$(PY) BUILD=$(BUILD)
+	@mkdir -p jupyter_gpushare/lib && cp -u $(BUILD)/hook/libgpushare.so jupyter_gpushare/lib/
+
+# Under ten minutes on two cores.
+test: build
+	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
+
+# What a newcomer should not have to wait for.
+test-full: build
+	$(PYTEST) -m "full and not gpu" $(PYTEST_ARGS)
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run --Werror $(C_FILES)
+	$(PY) -m jupyter_gpushare.protocol.generate --check
+
+format: $(READY)
+	$(VENV)/bin/ruff check --fix --quiet . || true
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/clang-format -i $(C_FILES)
+
+generate: $(READY)
+	$(PY) -m jupyter_gpushare.protocol.generate
+
+demo: build
+	$(PY) -m tests.demo $(DEMO_ARGS)
+
+bench-handoff bench-overhead: bench-%: build
+	$(PY) -m tests.bench.bench_$* $(BENCH_ARGS)
+
+clean:
+	rm -rf $(BUILD) jupyter_gpushare/lib

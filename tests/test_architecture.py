@@ -1,0 +1,179 @@
+"""Dependencies point one way; these tests hold the cuts that ARCHITECTURE.md draws."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "jupyter_gpushare"
+HOOK = ROOT / "hook" / "src"
+
+PURE_STDLIB = {
+    "__future__",
+    "collections",
+    "dataclasses",
+    "enum",
+    "functools",
+    "heapq",
+    "itertools",
+    "math",
+    "typing",
+}
+PURE_C_FILES = ["turn_state.c", "codec.c"]
+PURE_C_HEADERS_FORBIDDEN = re.compile(
+    r'#include [<"](cuda|nvml|sys/socket|sys/un|pthread|unistd|time|stdio)[\w/]*\.h[>"]'
+)
+
+
+def modules(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """Absolute dotted names that a module imports, relative ones resolved."""
+    package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(x for x in (base, node.module or "") if x)
+            names.add(module)
+            names.update(f"{module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def ours(names: set[str]) -> set[str]:
+    """The rooms of our package that these names lie in."""
+    return {n.split(".")[1] for n in names if n.startswith("jupyter_gpushare.") and "." in n}
+
+
+@pytest.mark.parametrize("path", modules(PACKAGE / "core"), ids=lambda p: p.name)
+def test_core_is_pure(path: Path) -> None:
+    """The core imports the pure part of the standard library and itself, nothing else."""
+    names = imported(path)
+    outside = {n.split(".")[0] for n in names} - PURE_STDLIB - {"jupyter_gpushare"}
+    assert not outside
+    assert ours(names) <= {"core"}
+
+
+def test_core_reads_no_clock() -> None:
+    """Time is an argument of the core: nobody in it can read one."""
+    for path in modules(PACKAGE / "core"):
+        assert not imported(path) & {"time", "datetime", "asyncio", "random"}, path
+
+
+@pytest.mark.parametrize("path", modules(PACKAGE / "protocol"), ids=lambda p: p.name)
+def test_protocol_does_not_know_the_core(path: Path) -> None:
+    """The protocol package imports itself alone from ours."""
+    assert ours(imported(path)) <= {"protocol", "__version__"}
+
+
+def test_one_module_knows_core_and_protocol() -> None:
+    """Only scheduler/translate.py imports messages of the protocol and events of the core."""
+    both = [
+        path.name
+        for path in modules(PACKAGE)
+        if {"jupyter_gpushare.protocol.messages", "jupyter_gpushare.protocol"} & imported(path)
+        and any(n.startswith("jupyter_gpushare.core.events") for n in imported(path))
+    ]
+    assert both == ["translate.py"]
+
+
+def test_one_module_drives_the_core() -> None:
+    """driver.py alone calls Scheduler.handle."""
+    callers = [
+        path.name
+        for path in modules(PACKAGE / "scheduler")
+        if re.search(r"scheduler\.handle\(", path.read_text())
+    ]
+    assert callers == ["driver.py"]
+
+
+@pytest.mark.parametrize("room", ["kernel", "cli", "client"])
+def test_clients_use_the_api_alone(room: str) -> None:
+    """Kernel side and command line speak to the scheduler through its API, not its insides.
+
+    `cli/scheduler.py` starts the process and may import its application."""
+    for path in modules(PACKAGE / room):
+        if path.name == "scheduler.py" and room == "cli":
+            continue
+        used = ours(imported(path))
+        assert "scheduler" not in used or used_only_runtime_dir(path), path
+
+
+def used_only_runtime_dir(path: Path) -> bool:
+    """Where the sockets lie is public knowledge."""
+    scheduler = {n for n in imported(path) if n.startswith("jupyter_gpushare.scheduler")}
+    return all(n.startswith("jupyter_gpushare.scheduler.runtime_dir") for n in scheduler)
+
+
+def test_shipping_code_never_imports_tests() -> None:
+    """No module of the package imports from tests."""
+    for path in modules(PACKAGE):
+        assert not any(n.split(".")[0] == "tests" for n in imported(path)), path
+
+
+@pytest.mark.parametrize("name", PURE_C_FILES)
+def test_pure_c_files_include_no_outside_world(name: str) -> None:
+    """The decisions of the hook include no CUDA, socket, clock or pthread header."""
+    for path in (HOOK / name, HOOK / name.replace(".c", ".h")):
+        assert not PURE_C_HEADERS_FORBIDDEN.search(path.read_text()), path
+
+
+def test_only_symbols_c_resolves_symbols() -> None:
+    """In the hook, dlsym, dlvsym and dlopen are called in symbols.c alone."""
+    callers = {
+        path.name
+        for path in HOOK.glob("*.c")
+        if re.search(r"\b(dlsym|dlvsym|dlopen)\(", strip_comments(path.read_text()))
+    }
+    assert callers <= {"symbols.c", "interpose.c"}
+
+
+def test_only_options_c_reads_the_environment() -> None:
+    """Configuration is a table read once."""
+    callers = {
+        path.name
+        for path in HOOK.glob("*.c")
+        if re.search(r"\b(secure_)?getenv\(", strip_comments(path.read_text()))
+    }
+    assert callers <= {"options.c"}
+
+
+def test_the_hook_never_ends_its_host() -> None:
+    """No exit, abort or assert in the hook: the user's kernel outlives our bugs."""
+    for path in HOOK.glob("*.c"):
+        text = strip_comments(path.read_text())
+        assert not re.search(r"(?<![\w.>])(exit|_exit|abort|assert|quick_exit)\(", text), path
+
+
+def test_files_stay_small() -> None:
+    """The median file is at most 200 lines; none is much over 500."""
+    files = [
+        p
+        for folder, pattern in ((PACKAGE, "*.py"), (HOOK, "*.[ch]"), (ROOT / "hook/sim", "*.[ch]"))
+        for p in folder.rglob(pattern)
+        if "generated" not in p.read_text()[:300].lower()
+    ]
+    lines = sorted(len(p.read_text().splitlines()) for p in files)
+    assert lines[len(lines) // 2] <= 200
+    assert lines[-1] <= 560, [p.name for p in files if len(p.read_text().splitlines()) > 560]
+
+
+def strip_comments(text: str) -> str:
+    """C source without comments and string literals."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    text = re.sub(r"//.*", "", text)
+    return re.sub(r'"(\\.|[^"\\])*"', '""', text)
+
+
+def test_python_is_new_enough() -> None:
+    """The package promises Python 3.10."""
+    assert sys.version_info >= (3, 10)
