@@ -1,0 +1,20 @@
+"""CuPy: element-wise and matrix work, also with the per-thread default stream
+(CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1)."""
+
+from __future__ import annotations
+
+import cupy
+
+from tests.gpu.workloads.report import digest, report, steps_from_argv
+
+
+def run(steps: int) -> str:
+    matrix = cupy.random.RandomState(5).rand(512, 512, dtype=cupy.float32)
+    for _ in range(steps):
+        matrix = cupy.tanh(matrix @ matrix) * 0.5 + 0.1
+    return digest(cupy.asnumpy(matrix))
+
+
+if __name__ == "__main__":
+    steps = steps_from_argv(5000)
+    report(workload="cupy_work", steps=steps, digest=run(steps))
