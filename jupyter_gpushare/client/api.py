@@ -1,0 +1,137 @@
+"""The scheduler's HTTP API as methods. One connection per request: requests are rare, and a
+scheduler that was started again in between needs no special care."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from .connection import UnixHTTPConnection
+from .errors import RequestRefused, SchedulerUnavailable
+from .paths import http_socket_path, trusted_uids
+
+_API = "/api/v1"
+_ANSWER_BYTES_MAX = 64 << 20
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRegistration:
+    """What the scheduler answers to a new tenant. `socket` is the path of `hook.sock`."""
+
+    tenant_id: str
+    token: str
+    socket: str
+
+
+class SchedulerClient:
+    """Blocking calls; each raises a ClientError whose message is fit for a person."""
+
+    def __init__(
+        self,
+        socket_path: Path | None = None,
+        *,
+        uids: frozenset[int] | None = None,
+        timeout_s: float = 5.0,
+    ) -> None:
+        self.socket_path = http_socket_path() if socket_path is None else socket_path
+        self._uids = trusted_uids() if uids is None else uids
+        self._timeout_s = timeout_s
+
+    def status(self) -> dict[str, Any]:
+        """Devices, tenants, queues and settings, as far as the caller may see them."""
+        return self._ask("GET", "/status")
+
+    def register_tenant(
+        self, name: str, kind: str, *, kernel_id: str | None = None
+    ) -> TenantRegistration:
+        """A place and a fresh token for a kernel (`kind="kernel"`) or a command (`"run"`)."""
+        body = {"name": name, "kind": kind}
+        if kernel_id is not None:
+            body["kernel_id"] = kernel_id
+        answer = self._ask("POST", "/tenants", body)
+        return TenantRegistration(answer["tenant_id"], answer["token"], answer["socket"])
+
+    def remove_tenant(self, tenant_id: str) -> None:
+        """The kernel has ended: its token is worth nothing from now on. Repeating it is no error."""
+        self._ask("DELETE", f"/tenants/{quote(tenant_id, safe='')}")
+
+    def interrupt_tenant(self, tenant_id: str) -> None:
+        """Fail the calls that wait at the tenant's gates."""
+        self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/interrupt", {})
+
+    def change_settings(self, changes: Mapping[str, object]) -> dict[str, Any]:
+        """Change some settings; answers with all that are in force now."""
+        return self._ask("PATCH", "/settings", changes)
+
+    def _ask(
+        self, method: str, route: str, body: Mapping[str, object] | None = None
+    ) -> dict[str, Any]:
+        connection = UnixHTTPConnection(
+            self.socket_path, uids=self._uids, timeout_s=self._timeout_s
+        )
+        data = None if body is None else json.dumps(body).encode()
+        headers = {} if data is None else {"Content-Type": "application/json"}
+        try:
+            connection.request(method, _API + route, body=data, headers=headers)
+            response = connection.getresponse()
+            return _read(response.status, response.read(_ANSWER_BYTES_MAX))
+        except (OSError, http.client.HTTPException) as error:
+            raise SchedulerUnavailable(
+                f"The scheduler at {self.socket_path} ended the conversation ({error!r}). "
+                f"Try again, and look into its log if that does not help."
+            ) from error
+        finally:
+            connection.close()
+
+
+class AsyncSchedulerClient:
+    """The same calls for an event loop: each runs the blocking one in a thread."""
+
+    def __init__(self, client: SchedulerClient, executor: Executor | None = None) -> None:
+        self._client = client
+        self._executor = executor
+
+    async def status(self) -> dict[str, Any]:
+        return await self._run(self._client.status)
+
+    async def register_tenant(
+        self, name: str, kind: str, *, kernel_id: str | None = None
+    ) -> TenantRegistration:
+        return await self._run(
+            lambda: self._client.register_tenant(name, kind, kernel_id=kernel_id)
+        )
+
+    async def remove_tenant(self, tenant_id: str) -> None:
+        await self._run(lambda: self._client.remove_tenant(tenant_id))
+
+    async def interrupt_tenant(self, tenant_id: str) -> None:
+        await self._run(lambda: self._client.interrupt_tenant(tenant_id))
+
+    async def change_settings(self, changes: Mapping[str, object]) -> dict[str, Any]:
+        return await self._run(lambda: self._client.change_settings(changes))
+
+    async def _run(self, call: Callable[[], Answer]) -> Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
+
+
+def _read(status: int, raw: bytes) -> dict[str, Any]:
+    """The answer's JSON object, or RequestRefused with the scheduler's own sentence."""
+    try:
+        answer = json.loads(raw) if raw else {}
+    except ValueError:
+        answer = {"message": f"The scheduler answered {raw[:100]!r}, which is not JSON."}
+        status = max(status, http.client.INTERNAL_SERVER_ERROR)
+    if not isinstance(answer, dict):
+        answer = {"answer": answer}
+    if status >= http.client.BAD_REQUEST:
+        message = answer.get("message", f"The scheduler answered with HTTP status {status}.")
+        raise RequestRefused(status, str(message))
+    return answer

@@ -1,0 +1,80 @@
+"""http.client over a unix socket whose other end has been checked before a byte is sent to it."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import pwd
+import socket
+import struct
+from pathlib import Path
+
+from .errors import SchedulerUnavailable, SchedulerUntrusted
+from .paths import RUNTIME_DIR
+
+_CREDENTIALS = struct.Struct("3i")
+_START = "Start one with `jupyter gpushare scheduler`"
+
+
+class UnixHTTPConnection(http.client.HTTPConnection):
+    """One connection to `path`; only a peer that runs as one of `uids` is spoken to."""
+
+    def __init__(self, path: Path, *, uids: frozenset[int], timeout_s: float) -> None:
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+        self._uids = uids
+        self._timeout_s = timeout_s
+
+    def connect(self) -> None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(self._timeout_s)
+            sock.connect(os.fspath(self._path))
+            self._check_peer(sock)
+        except OSError as error:
+            sock.close()
+            raise SchedulerUnavailable(_reason(self._path, error)) from error
+        except SchedulerUntrusted:
+            sock.close()
+            raise
+        self.sock = sock
+
+    def _check_peer(self, sock: socket.socket) -> None:
+        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _, uid, _ = _CREDENTIALS.unpack(raw)
+        if uid not in self._uids:
+            raise SchedulerUntrusted(
+                f"Whoever listens on {self._path} runs as {user_name(uid)}, who is neither you nor "
+                f"root. Do not use that socket; name another directory in {RUNTIME_DIR}, or tell "
+                f"your administrator."
+            )
+
+
+def user_name(uid: int) -> str:
+    """The user's name, or `uid N` where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _reason(path: Path, error: OSError) -> str:
+    """Why nobody answers, and what to do, in words for the person at the terminal."""
+    if isinstance(error, FileNotFoundError):
+        return (
+            f"No scheduler serves {path.parent}. {_START}, or name the directory of a running one "
+            f"in {RUNTIME_DIR}."
+        )
+    if isinstance(error, ConnectionRefusedError):
+        return f"The scheduler that served {path.parent} has ended. {_START}."
+    if isinstance(error, PermissionError):
+        return (
+            f"You may not use the scheduler's socket {path}. Ask its owner for access, or start "
+            f"your own with `jupyter gpushare scheduler` and another {RUNTIME_DIR}."
+        )
+    if isinstance(error, TimeoutError):
+        return (
+            f"The scheduler at {path} does not answer. Look into its log, and start it again if "
+            f"it hangs."
+        )
+    return f"The scheduler at {path} cannot be reached: {error}. {_START}."

@@ -1,0 +1,39 @@
+"""Where the scheduler's sockets lie. The scheduler itself asks here too, so that both agree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+HOOK_SOCKET = "hook.sock"
+HTTP_SOCKET = "http.sock"
+RUNTIME_DIR = "GPUSHARE_RUNTIME_DIR"
+SCHEDULER_UID = "GPUSHARE_SCHEDULER_UID"
+
+
+def runtime_dir(environ: Mapping[str, str] | None = None) -> Path:
+    """The runtime directory that the environment leads to; it need not exist."""
+    env = os.environ if environ is None else environ
+    if named := env.get(RUNTIME_DIR):
+        return Path(named)
+    if session := env.get("XDG_RUNTIME_DIR"):
+        return Path(session) / "jupyter-gpushare"
+    return Path("/tmp") / f"jupyter-gpushare-{os.getuid()}"
+
+
+def hook_socket_path(environ: Mapping[str, str] | None = None) -> Path:
+    """The socket that hooks connect to."""
+    return runtime_dir(environ) / HOOK_SOCKET
+
+
+def http_socket_path(environ: Mapping[str, str] | None = None) -> Path:
+    """The socket that answers HTTP."""
+    return runtime_dir(environ) / HTTP_SOCKET
+
+
+def trusted_uids(environ: Mapping[str, str] | None = None) -> frozenset[int]:
+    """Whose scheduler may be believed: root's, our own, and the service account's, if one is named."""
+    service = (os.environ if environ is None else environ).get(SCHEDULER_UID, "")
+    named = {int(service)} if service.isascii() and service.isdigit() else set()
+    return frozenset({0, os.getuid()} | named)
