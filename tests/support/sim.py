@@ -32,7 +32,7 @@ def load_journal_reader() -> ModuleType:
 class SimulatedMachine:
     """One simulated machine; it comes to life with the first process that opens CUDA under `env()`.
 
-    `config` is what docs/simulated-gpu.md lists, by its names there (`launch_ns=5000`, ...).
+    `config` is what hook/sim/segment.h lists, by its names there (`launch_ns=5000`, ...).
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class SimulatedMachine:
         if not SIM_DRIVER.exists():
             raise FileNotFoundError(f"{SIM_DRIVER} is missing. Run `make build` first.")
         self.directory = directory
-        self.config = {"devices": devices, "bytes_per_device": bytes_per_device, **config}
+        self.config = {"devices": devices, "device_bytes": bytes_per_device, **config}
         directory.mkdir(parents=True, exist_ok=True)
-        lines = (f"{name} = {value}\n" for name, value in self.config.items())
-        (directory / "machine.conf").write_text("".join(lines))
+        lines = (f"{name}={value}\n" for name, value in self.config.items())
+        (directory / "config").write_text("".join(lines))
 
     def env(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment of a child process that shall see this machine's devices."""
