@@ -48,7 +48,7 @@ def library_path(environ: Mapping[str, str] | None = None) -> Path:
         remedy = f"Correct {LIBRARY}, or remove it to use the packaged library."
     else:
         remedy = "Reinstall jupyter-gpushare from a wheel for this platform, or run `make hook`."
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises where a folder is closed
         raise LibraryMissing(f"The library {path} does not exist. {remedy}")
     if not os.access(path, os.R_OK):
         raise LibraryMissing(f"The library {path} cannot be read by this user. {remedy}")

@@ -1,0 +1,203 @@
+"""Kernels that share the GPU: each start of a kernel is a tenant with a token of its own.
+
+`GPUShareProvisioner` is for local kernels. `GPUShareMixin` gives the same to other people's
+provisioners: `class Ours(GPUShareMixin, TheirProvisioner)`.
+
+Nothing here may keep a kernel from starting or stopping. Whatever is wrong (no scheduler, no
+library, a scheduler that does not answer) costs at most `request_timeout_s` and leaves a kernel
+that runs as if this package were not there, with one sentence about it in the log and one in the
+notebook. The turn of a kernel that ends never depends on what this side manages to say: the
+scheduler sees the end of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
+from traitlets import Float
+
+from jupyter_gpushare.client import (
+    ClientError,
+    SchedulerClient,
+    SchedulerUnavailable,
+    TenantRegistration,
+    http_socket_path,
+)
+
+from .environment import (
+    SHIM_MODULE,
+    LibraryMissing,
+    library_path,
+    python_environment,
+    tenant_environment,
+    without_gpushare,
+)
+
+if TYPE_CHECKING:
+    # The mixin calls the methods of whatever comes after it; those of the base are abstract.
+    _Provisioner = LocalProvisioner
+else:
+    _Provisioner = KernelProvisionerBase
+
+Answer = TypeVar("Answer")
+
+_IPYKERNEL_NAMES = {"ipykernel", "ipykernel_launcher", "ipykernel_launcher.py"}
+
+
+class GPUShareMixin(_Provisioner):
+    """Put it before a provisioner whose `pre_launch` answers with `env` and `cmd`."""
+
+    request_timeout_s = Float(
+        3.0, min=0.05, help="How long a kernel's start, interrupt or end waits for the scheduler."
+    ).tag(config=True)
+
+    _scheduler: SchedulerClient | None = None
+    _tenant_id: str | None = None
+
+    async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+        """Add the tenant's environment and, for ipykernel, the bootstrap to the launch."""
+        launch = await super().pre_launch(**kwargs)
+        base_env = without_gpushare(launch.get("env") or {})
+        if base_env.get("GPUSHARE_DISABLE") == "1":
+            return {**launch, "env": base_env}
+        try:
+            library = library_path(base_env)
+            tenant = await self._register(base_env)
+        except (ClientError, LibraryMissing) as problem:
+            return self._without_sharing(launch, base_env, str(problem))
+        except Exception as error:  # the kernel starts, whatever we did wrong
+            self.log.exception("jupyter-gpushare failed while kernel %s started", self.kernel_id)
+            reason = f"jupyter-gpushare itself failed ({error!r}). Please report the server's log."
+            return self._without_sharing(launch, base_env, reason)
+        env = tenant_environment(
+            base_env, socket=tenant.socket, token=tenant.token, library=library
+        )
+        return self._with_bootstrap(launch, env)
+
+    async def send_signal(self, signum: int) -> None:
+        """An interrupt reaches the kernel first and the scheduler second: so the KeyboardInterrupt
+        is pending already when the call that waits for the GPU comes back with an error."""
+        await super().send_signal(signum)
+        if signum == signal.SIGINT and (tenant_id := self._tenant_id):
+            await self._tell("interrupt", lambda s: s.interrupt_tenant(tenant_id))
+
+    async def cleanup(self, restart: bool = False) -> None:
+        """The kernel has ended; a restarted one becomes a new tenant in pre_launch."""
+        await self._remove()
+        await super().cleanup(restart=restart)
+
+    async def get_provisioner_info(self) -> dict[str, Any]:
+        """What another server process needs to go on with this kernel."""
+        info = await super().get_provisioner_info()
+        if self._tenant_id and self._scheduler:
+            socket_path = str(self._scheduler.socket_path)
+            info["gpushare"] = {"tenant_id": self._tenant_id, "http_socket": socket_path}
+        return info
+
+    async def load_provisioner_info(self, provisioner_info: dict[str, Any]) -> None:
+        """The other end of get_provisioner_info."""
+        await super().load_provisioner_info(provisioner_info)
+        if ours := provisioner_info.get("gpushare"):
+            self._tenant_id = ours["tenant_id"]
+            self._scheduler = self._client(Path(ours["http_socket"]))
+
+    async def _register(self, env: Mapping[str, str]) -> TenantRegistration:
+        """A new tenant for this start of the kernel; the one of an earlier start is removed."""
+        await self._remove()
+        scheduler = self._client(http_socket_path(env))
+        tenant = await self._ask(
+            lambda: scheduler.register_tenant(
+                self._tenant_name(env), "kernel", kernel_id=self.kernel_id
+            )
+        )
+        self._scheduler, self._tenant_id = scheduler, tenant.tenant_id
+        return tenant
+
+    def _client(self, socket_path: Path) -> SchedulerClient:
+        return SchedulerClient(socket_path, timeout_s=self.request_timeout_s)
+
+    async def _remove(self) -> None:
+        tenant_id, self._tenant_id = self._tenant_id, None
+        if tenant_id:
+            await self._tell("removal", lambda s: s.remove_tenant(tenant_id))
+
+    async def _tell(self, what: str, call: Callable[[SchedulerClient], None]) -> None:
+        """A request whose failure changes nothing for the caller."""
+        if (scheduler := self._scheduler) is None:
+            return
+        try:
+            await self._ask(functools.partial(call, scheduler))
+        except ClientError as problem:
+            self.log.debug("Kernel %s: %s not told: %s", self.kernel_id, what, problem)
+
+    async def _ask(self, request: Callable[[], Answer]) -> Answer:
+        """A blocking request off the event loop.
+
+        On a daemon thread: neither a full executor nor a scheduler that hangs may delay the event
+        loop or the end of this process. The socket's own timeout starts again with every byte.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Answer] = loop.create_future()
+
+        def settle(result: Answer | None, error: Exception | None) -> None:
+            if answer.done():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)  # type: ignore[arg-type]
+
+        def work() -> None:
+            result, error = None, None
+            try:
+                result = request()
+            except Exception as failure:  # noqa: BLE001 - it is raised where the answer is awaited
+                error = failure
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, result, error)
+
+        threading.Thread(target=work, name="gpushare-request", daemon=True).start()
+        try:
+            return await asyncio.wait_for(answer, self.request_timeout_s)
+        except asyncio.TimeoutError:  # another class than the builtin on Python 3.10
+            raise SchedulerUnavailable(
+                f"The scheduler did not answer within {self.request_timeout_s:g} s. "
+                f"Look into its log, and start it again if it hangs."
+            ) from None
+
+    def _tenant_name(self, env: Mapping[str, str]) -> str:
+        """What people see in the queue: the notebook's file name where the server tells it."""
+        if session := env.get("JPY_SESSION_NAME"):
+            return Path(session).name
+        language = getattr(self.kernel_spec, "display_name", "") or "kernel"
+        return f"{language} {(self.kernel_id or '')[:8]}".strip()
+
+    def _without_sharing(
+        self, launch: dict[str, Any], env: Mapping[str, str], reason: str
+    ) -> dict[str, Any]:
+        notice = f"This kernel does not share the GPU. {reason}"
+        self.log.warning("Kernel %s: %s", self.kernel_id, notice)
+        return self._with_bootstrap(launch, env, notice=notice)
+
+    def _with_bootstrap(
+        self, launch: dict[str, Any], env: Mapping[str, str], *, notice: str = ""
+    ) -> dict[str, Any]:
+        """Only ipykernel knows --ext; another kernel would end with an unknown flag."""
+        cmd = list(launch.get("cmd") or [])
+        if not any(Path(argument).name in _IPYKERNEL_NAMES for argument in cmd):
+            return {**launch, "env": dict(env)}
+        flag = f"--ext={SHIM_MODULE}"
+        cmd = [*cmd, *([] if flag in cmd else [flag])]
+        return {**launch, "env": python_environment(env, notice=notice), "cmd": cmd}
+
+
+class GPUShareProvisioner(GPUShareMixin, LocalProvisioner):
+    """Local kernels that share the GPU: `gpushare-provisioner` among Jupyter's provisioners."""
