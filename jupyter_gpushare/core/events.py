@@ -185,5 +185,10 @@ class SettingsChanged(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryComplete(Event):
+    """All clients that a scheduler before this one had are back: grant again before the time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClockTicked(Event):
     """A time that the core had asked for (`WakeAt`) has come, or passed."""
