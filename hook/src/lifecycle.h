@@ -1,7 +1,8 @@
 /* What the wrappers tell the runtime (agent, gate, window) about the process's use of CUDA.
  *
  * The wrappers (wrappers.c, generated code) call these after the driver has answered with success,
- * except where a name says `_closing`: those come before the driver is called. Handles are void
+ * except where a name says `_closing` (and capture, see there): those come before the driver is
+ * called. Handles are void
  * pointers and devices are ordinals, so that this header names no CUDA type. None of these blocks
  * on the device. All are hidden symbols. */
 #ifndef GPUSHARE_LIFECYCLE_H
@@ -25,7 +26,10 @@ void lifecycle_context_closing(void *context, int device_ordinal);
 void lifecycle_stream_opened(void *stream, unsigned int flags);
 void lifecycle_stream_closing(void *stream);
 
-/* Stream capture: counted per process; while any is active, streams are asked one by one. */
+/* Stream capture: counted per process; while any is active, streams are asked one by one.
+ * `_began` comes BEFORE the driver is called (cuStreamBeginCapture of any kind), so that what the
+ * stream had in flight can still be marked; where the driver then refuses, and after every
+ * cuStreamEndCapture whatever it answered, `_ended` follows. */
 void lifecycle_capture_began(void *stream);
 void lifecycle_capture_ended(void *stream);
 
