@@ -1,0 +1,247 @@
+"""What the bootstrap tells the hook, seen with a stand-in for the hook in a real ipykernel."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.kernel.environment import SHIM_DIR, SHIM_MODULE
+from tests.kernel.conftest import Recording
+from tests.support.kernels import Kernel
+
+Start = Callable[..., Kernel]
+SOURCE = SHIM_DIR / f"{SHIM_MODULE}.py"
+BEGAN_ENDED = ["began", "ended"]
+
+
+@pytest.fixture
+def kernel(start_kernel: Start, stub_env: dict[str, str]) -> Kernel:
+    return start_kernel(stub_env)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        pytest.param("1 + 1", "ok", id="sync"),
+        pytest.param("import asyncio\nawait asyncio.sleep(0)", "ok", id="async"),
+        pytest.param("1 / 0", "error", id="failing"),
+        pytest.param("def (", "error", id="syntax-error"),
+        pytest.param("raise SystemExit", "error", id="system-exit"),
+    ],
+)
+def test_a_cell_begins_and_ends_once(
+    kernel: Kernel, recording: Recording, code: str, status: str
+) -> None:
+    """Whatever kind of cell it is and however it ends, it is reported once."""
+    assert kernel.run(code).status == status
+    assert recording.of(kernel.pid) == BEGAN_ENDED
+
+
+@pytest.mark.parametrize("code", ["", "   \n"])
+def test_an_empty_cell_is_no_cell(kernel: Kernel, recording: Recording, code: str) -> None:
+    """IPython tells of the end of an empty cell without its beginning: nothing is reported."""
+    kernel.run(code)
+    assert recording.of(kernel.pid) == []
+
+
+def test_silent_execution_is_not_reported(kernel: Kernel, recording: Recording) -> None:
+    """A frontend's own silent code is no cell of the user."""
+    assert kernel.run("1 + 1", silent=True).status == "ok"
+    assert recording.of(kernel.pid) == []
+
+
+def test_a_cell_in_a_cell_is_part_of_it(kernel: Kernel, recording: Recording) -> None:
+    """run_cell inside a cell, empty or not, does not end the outer one."""
+    kernel.run("ip = get_ipython()\nip.run_cell('1 + 1')\nip.run_cell('2')").ok()
+    assert recording.of(kernel.pid) == BEGAN_ENDED
+
+
+def test_overlapping_cells_end_with_the_last(
+    kernel: Kernel, recording: Recording, tmp_path: Path
+) -> None:
+    """A cell on a subshell that outlasts the main shell's cell keeps the process in a cell."""
+    subshell = kernel.control("create_subshell_request")["subshell_id"]
+    kernel.run("import threading\ngo, there = threading.Event(), threading.Event()").ok()
+    before = len(recording.of(kernel.pid))
+    held = kernel.submit("there.set(); go.wait(30)", subshell_id=subshell)
+    kernel.run("there.wait(30)").ok()
+    assert recording.of(kernel.pid)[before:] == ["began"]
+    kernel.run("go.set()").ok()
+    kernel.wait(held).ok()
+    told = recording.of(kernel.pid)[before:]
+    assert told.count("began") == told.count("ended") and told[-1] == "ended"
+
+
+def test_an_interrupted_cell_ends(kernel: Kernel, recording: Recording) -> None:
+    """KeyboardInterrupt in a cell is reported as its end."""
+    cell = kernel.submit("import time\nprint('up', flush=True)\ntime.sleep(60)")
+    while not kernel.text_of(cell):
+        pass
+    kernel.interrupt()
+    assert kernel.wait(cell).ename == "KeyboardInterrupt"
+    assert recording.of(kernel.pid) == BEGAN_ENDED
+
+
+WAITS = """
+import ctypes
+hook = ctypes.CDLL(None)
+def gated_call():
+    if hook.recording_wait():
+        raise RuntimeError("CUDA error: operation not permitted")
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("gated_call()", id="sync"),
+        pytest.param("try:\n    gated_call()\nexcept RuntimeError:\n    pass\n1", id="caught"),
+        pytest.param("import asyncio\nawait asyncio.sleep(0)\ngated_call()", id="async"),
+        pytest.param(
+            "await __import__('asyncio').sleep(0)\nhook.recording_wait()\n1", id="unasked"
+        ),
+        pytest.param(
+            "import threading\nt = threading.Thread(target=hook.recording_wait)\n"
+            "t.start(); t.join()",
+            id="thread",
+        ),
+    ],
+)
+def test_a_cancelled_wait_ends_the_cell_with_keyboard_interrupt(
+    kernel: Kernel, recording: Recording, code: str
+) -> None:
+    """A SIGINT and then an error from the waiting call: the cell says KeyboardInterrupt, and the
+    next cell runs."""
+    kernel.run(WAITS).ok()
+    cell = kernel.submit(code)
+    while "waiting" not in recording.of(kernel.pid):
+        assert not kernel.done(cell)
+    kernel.interrupt()
+    recording.cancel()
+    assert kernel.wait(cell).ename == "KeyboardInterrupt"
+    assert kernel.run("6 * 7").ok().text == "42"
+
+
+def test_an_async_wait_in_another_task_leaves_the_kernel_alive(
+    kernel: Kernel, recording: Recording
+) -> None:
+    """KeyboardInterrupt raised in a task that is not the cell would end the event loop: there the
+    cell is cancelled in ipykernel's own way, and the kernel goes on."""
+    kernel.run(WAITS).ok()
+    cell = kernel.submit(
+        "import asyncio\n"
+        "async def inner():\n"
+        "    gated_call()\n"
+        "await asyncio.ensure_future(inner())\n"
+    )
+    while "waiting" not in recording.of(kernel.pid):
+        assert not kernel.done(cell)
+    kernel.interrupt()
+    recording.cancel()
+    assert kernel.wait(cell).status == "error"
+    assert kernel.run("6 * 7").ok().text == "42"
+
+
+def test_an_async_cell_without_a_wait_is_interrupted_as_ever(kernel: Kernel) -> None:
+    """Our handler gives way to ipykernel's when no wait was cancelled."""
+    cell = kernel.submit(
+        "import asyncio\nprint('up', flush=True)\n"
+        "for _ in range(600):\n    await asyncio.sleep(0.1)"
+    )
+    while not kernel.text_of(cell):
+        pass
+    kernel.interrupt()
+    assert kernel.wait(cell).ename == "CancelledError"
+    assert kernel.run("6 * 7").ok().text == "42"
+
+
+def test_a_forked_child_reports_nothing(kernel: Kernel, recording: Recording) -> None:
+    """A child of the kernel that runs cells of its own is no notebook."""
+    code = """
+    import os
+    child = os.fork()
+    if child == 0:
+        try:
+            get_ipython().run_cell("1 + 1")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    """
+    kernel.run(code).ok()
+    assert {line.split()[1] for line in recording.lines()} == {str(kernel.pid)}
+    assert recording.of(kernel.pid) == BEGAN_ENDED
+
+
+def test_children_do_not_see_the_shim(
+    start_kernel: Start, stub_env: dict[str, str], tmp_path: Path
+) -> None:
+    """Neither the kernel's import path nor its children's environment has the shim folder; the
+    user's PYTHONPATH is as it was."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "my_module.py").write_text("x = 42")
+    kernel = start_kernel({**stub_env, "PYTHONPATH": str(own)})
+    assert kernel.run("import my_module; my_module.x").ok().text == "42"
+    code = "import os, sys, subprocess\nprint(os.environ.get('PYTHONPATH'))\nprint(sys.path)\n"
+    child = f"{code}print(subprocess.check_output([sys.executable, '-c', {code!r}]).decode())"
+    text = kernel.run(child).ok().text
+    assert str(SHIM_DIR) not in text
+    assert text.splitlines()[0] == str(own)
+    assert text.count(f"{own}\n") == 2
+
+
+def test_without_a_pythonpath_of_the_user_none_is_left(kernel: Kernel) -> None:
+    """Children see no PYTHONPATH where there was none before."""
+    assert kernel.run("import os; 'PYTHONPATH' in os.environ").ok().text == "False"
+
+
+def test_the_users_own_extension_is_loaded_too(
+    start_kernel: Start, stub_env: dict[str, str], recording: Recording, tmp_path: Path
+) -> None:
+    """--ext of the user and ours accumulate."""
+    (tmp_path / "mine_ext.py").write_text(
+        "def load_ipython_extension(ip):\n    ip.user_ns['mine'] = 7\n"
+    )
+    env = {**stub_env, "PYTHONPATH": str(tmp_path)}
+    kernel = start_kernel(env, extra_arguments=["--ext=mine_ext"])
+    assert kernel.run("mine").ok().text == "7"
+    assert recording.of(kernel.pid) == BEGAN_ENDED
+
+
+def test_it_registers_nothing_where_the_hook_is_not(tmp_path: Path) -> None:
+    """Without the hook in the process there is no callback: cells cost nothing more."""
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance()\n"
+        "before = {k: list(v) for k, v in shell.events.callbacks.items()}\n"
+        "shell.run_line_magic('load_ext', sys.argv[2])\n"
+        "assert {k: list(v) for k, v in shell.events.callbacks.items()} == before\n"
+        "assert sys.argv[1] not in sys.path\n"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"} | {"IPYTHONDIR": str(tmp_path)}
+    arguments = [sys.executable, "-c", script, str(SHIM_DIR), SHIM_MODULE]
+    subprocess.run(arguments, check=True, env=env)
+
+
+def test_it_is_one_file_of_old_python_and_the_standard_library() -> None:
+    """The bootstrap parses as Python 3.6 and imports nothing outside the standard library."""
+    tree = ast.parse(SOURCE.read_text(), feature_version=(3, 6))
+    names = {
+        alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    } | {
+        (node.module or "").split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert names <= set(sys.stdlib_module_names)
+    assert "__future__" not in names  # annotations of that kind came with Python 3.7

@@ -1,0 +1,314 @@
+"""The provisioner beside a stub of the scheduler: what it registers, and that nothing that is wrong
+there keeps a kernel from starting, answering and stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.provisioning import LocalProvisioner
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
+
+from jupyter_gpushare.kernel.environment import without_gpushare
+from jupyter_gpushare.kernel.provisioner import GPUShareMixin, GPUShareProvisioner
+from tests.kernel.conftest import Recording
+from tests.kernel.stub_scheduler import StubScheduler
+from tests.support.kernels import PROVISIONER, Kernel
+
+Start = Callable[..., Kernel]
+ENVIRONMENT = "import os\n[os.environ.get(n) for n in ('LD_PRELOAD', 'GPUSHARE_TOKEN')]"
+
+
+def launch_of(
+    argv: list[str], env: dict[str, str], *, base: type[Any] = GPUShareProvisioner
+) -> dict[str, Any]:
+    """What pre_launch makes of a kernelspec's command, without starting anything."""
+    provisioner = base(kernel_id="k-1", kernel_spec=KernelSpec(argv=argv, display_name="Test"))
+    return asyncio.run(provisioner.pre_launch(env=env))
+
+
+def test_each_start_has_a_fresh_token(
+    start_kernel: Start, stub: StubScheduler, stub_env: dict[str, str]
+) -> None:
+    """A restart removes the tenant and registers a new one; LD_PRELOAD does not grow."""
+    kernel = start_kernel(stub_env, name="work/first.ipynb")
+    library = stub_env["GPUSHARE_LIBRARY"]
+    assert kernel.run(ENVIRONMENT).ok().text == f"['{library}', 'token-1']"
+    kernel.restart()
+    assert kernel.run(ENVIRONMENT).ok().text == f"['{library}', 'token-2']"
+    kernel.stop()
+    posts = [
+        body for verb, path, body in stub.requests if (verb, path[-8:]) == ("POST", "/tenants")
+    ]
+    assert [(body["name"], body["kind"]) for body in posts] == [("first.ipynb", "kernel")] * 2
+    asked = [line for line in stub.asked() if not line.endswith("/interrupt")]
+    assert asked == [
+        "POST /tenants",
+        "DELETE /tenants/tenant-1",
+        "POST /tenants",
+        "DELETE /tenants/tenant-2",
+    ]
+
+
+def test_an_interrupt_reaches_the_scheduler(
+    start_kernel: Start, stub: StubScheduler, stub_env: dict[str, str]
+) -> None:
+    """Interrupting the kernel asks the scheduler to cancel the tenant's waits."""
+    kernel = start_kernel(stub_env)
+    cell = kernel.submit("import time\nprint('up', flush=True)\ntime.sleep(60)")
+    while not kernel.text_of(cell):
+        pass
+    kernel.interrupt()
+    assert kernel.wait(cell).ename == "KeyboardInterrupt"
+    assert stub.asked()[-1] == "POST /tenants/tenant-1/interrupt"
+
+
+def test_cleaning_up_twice_is_fine(stub: StubScheduler, stub_env: dict[str, str]) -> None:
+    """nbclient cleans up twice; the tenant is removed once."""
+
+    async def scenario() -> None:
+        provisioner = GPUShareProvisioner(
+            kernel_id="k-1", kernel_spec=KernelSpec(argv=["true"], display_name="Test")
+        )
+        await provisioner.pre_launch(env=stub_env)
+        await provisioner.cleanup(restart=False)
+        await provisioner.cleanup(restart=False)
+
+    asyncio.run(scenario())
+    assert stub.asked() == ["POST /tenants", "DELETE /tenants/tenant-1"]
+
+
+def test_another_server_process_can_go_on_with_the_kernel(
+    stub: StubScheduler, stub_env: dict[str, str]
+) -> None:
+    """A provisioner made from the saved info removes the same tenant at the same scheduler."""
+
+    async def scenario() -> None:
+        spec = KernelSpec(argv=["true"], display_name="Test")
+        first = GPUShareProvisioner(kernel_id="k-1", kernel_spec=spec)
+        await first.pre_launch(env=stub_env)
+        second = GPUShareProvisioner(kernel_id="k-1", kernel_spec=spec)
+        await second.load_provisioner_info(await first.get_provisioner_info())
+        await second.cleanup()
+
+    asyncio.run(scenario())
+    assert stub.asked() == ["POST /tenants", "DELETE /tenants/tenant-1"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["python", "-m", "ipykernel_launcher", "-f", "{connection_file}"], True),
+        (["python", "-m", "ipykernel", "-f", "x"], True),
+        (["/usr/lib/python3/dist-packages/ipykernel_launcher.py"], True),
+        (
+            ["R", "--slave", "-e", "IRkernel::main()", "--args", "/home/me/ipykernel-7/c.json"],
+            False,
+        ),
+        (["xpython", "-f", "x"], False),
+    ],
+)
+def test_only_ipykernel_gets_the_bootstrap(
+    stub_env: dict[str, str], argv: list[str], expected: bool
+) -> None:
+    """An unknown flag would end another kernel; it is a tenant all the same."""
+    launch = launch_of(argv, stub_env)
+    assert ("--ext=gpushare_bootstrap" in launch["cmd"]) == expected
+    assert ("PYTHONPATH" in launch["env"]) == expected
+    assert launch["env"]["GPUSHARE_TOKEN"] == "token-1"
+
+
+def test_the_mixin_serves_other_peoples_provisioners(stub_env: dict[str, str]) -> None:
+    """Mixed into another provisioner, it keeps what that one adds to the launch."""
+
+    class Theirs(LocalProvisioner):
+        async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
+            launch = await super().pre_launch(**kwargs)
+            return {**launch, "env": {**launch["env"], "THEIRS": "1"}, "their_option": 2}
+
+    class Ours(GPUShareMixin, Theirs):
+        pass
+
+    launch = launch_of(["python", "-m", "ipykernel_launcher"], stub_env, base=Ours)
+    assert launch["env"]["THEIRS"] == "1" and launch["their_option"] == 2
+    assert launch["env"]["GPUSHARE_TOKEN"] == "token-1"
+
+
+def test_a_library_of_the_user_stays_preloaded(
+    start_kernel: Start, stub_env: dict[str, str], tmp_path: Path
+) -> None:
+    """A kernel whose environment preloads something already has both, the user's first."""
+    source, own = tmp_path / "own.c", tmp_path / "libown.so"
+    source.write_text("int own_answer(void);\nint own_answer(void) { return 42; }\n")
+    cc = os.environ.get("CC", "cc")
+    subprocess.run([cc, "-shared", "-fPIC", "-o", own, source], check=True)
+    kernel = start_kernel({**stub_env, "LD_PRELOAD": str(own)})
+    code = (
+        "import ctypes\nall_ = ctypes.CDLL(None)\n(all_.own_answer(), all_.gpushare_api_version())"
+    )
+    assert kernel.run(code).ok().text == "(42, 1)"
+    value = kernel.run("import os; os.environ['LD_PRELOAD']").ok().text
+    assert value == f"'{own}:{stub_env['GPUSHARE_LIBRARY']}'"
+
+
+def test_disabled_means_not_there(stub: StubScheduler, stub_env: dict[str, str]) -> None:
+    """GPUSHARE_DISABLE=1: no tenant, no preload, no bootstrap, no word."""
+    argv = ["python", "-m", "ipykernel_launcher"]
+    launch = launch_of(argv, {**stub_env, "GPUSHARE_DISABLE": "1"})
+    assert launch["cmd"] == argv
+    assert "LD_PRELOAD" not in launch["env"] and "PYTHONPATH" not in launch["env"]
+    assert stub.requests == []
+
+
+def starts_unshared(kernel: Kernel, caplog: pytest.LogCaptureFixture, reason: str) -> None:
+    """The kernel runs cells without sharing; its first cell and the log say why, once."""
+    first = kernel.run("1 + 1").ok()
+    assert first.text == "2"
+    assert first.stderr.startswith("This kernel does not share the GPU. ")
+    assert reason in first.stderr and first.stderr.count("\n") == 1
+    assert kernel.run("1 + 1").ok().stderr == ""
+    assert kernel.run(f"{ENVIRONMENT}\n'GPUSHARE_NOTICE' in os.environ").ok().text == "False"
+    assert kernel.run(ENVIRONMENT).ok().text == "[None, None]"
+    warnings = [r.getMessage() for r in caplog.records if "does not share" in r.getMessage()]
+    assert len(warnings) == 1 and reason in warnings[0]
+
+
+def test_without_a_scheduler_the_kernel_starts_and_says_so(
+    start_kernel: Start, recording: Recording, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody listens: the kernel starts without sharing."""
+    env = without_gpushare(os.environ) | {
+        "GPUSHARE_RUNTIME_DIR": str(tmp_path / "nowhere"),
+        "GPUSHARE_LIBRARY": str(recording.library),
+    }
+    starts_unshared(start_kernel(env), caplog, "Start one with `jupyter gpushare scheduler`")
+
+
+def test_without_the_library_the_kernel_starts_and_says_so(
+    start_kernel: Start,
+    stub: StubScheduler,
+    stub_env: dict[str, str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The library file is missing: nothing is preloaded, and no tenant is registered."""
+    env = {**stub_env, "GPUSHARE_LIBRARY": str(tmp_path / "gone.so")}
+    starts_unshared(start_kernel(env), caplog, "Correct GPUSHARE_LIBRARY")
+    assert stub.requests == []
+
+
+NOBODY = 65534
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """As root: what happens inside happens with the rights of nobody."""
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_socket_without_permission_is_said(stub: StubScheduler, stub_env: dict[str, str]) -> None:
+    """A socket that this user may not open: the kernel starts without sharing."""
+    env = {**stub_env, "GPUSHARE_LIBRARY": "/bin/sh"}  # any file that everybody may read
+    (stub.directory / "http.sock").chmod(0)
+    with as_nobody() if os.geteuid() == 0 else nullcontext():
+        launch = launch_of(["python", "-m", "ipykernel_launcher"], env)
+    assert "You may not use the scheduler's socket" in launch["env"]["GPUSHARE_NOTICE"]
+    assert "LD_PRELOAD" not in launch["env"]
+    assert stub.requests == []
+
+
+def test_a_socket_of_another_user_is_not_spoken_to(
+    recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket squatted by somebody else: nothing is sent to it, and the kernel starts."""
+    directory = tmp_path / "squatted"
+    directory.mkdir()
+    env = without_gpushare(os.environ) | {
+        "GPUSHARE_RUNTIME_DIR": str(directory),
+        "GPUSHARE_LIBRARY": str(recording.library),
+    }
+    if os.geteuid() == 0:
+        directory.chmod(0o777)
+        for parent in list(directory.parents)[:3]:
+            parent.chmod(0o711)
+        with as_nobody():
+            squatter = StubScheduler(directory)
+    else:
+        squatter = StubScheduler(directory)
+        monkeypatch.setattr(os, "getuid", lambda: NOBODY)
+    with squatter:
+        launch = launch_of(["python", "-m", "ipykernel_launcher"], env)
+    assert "who is neither you nor root" in launch["env"]["GPUSHARE_NOTICE"]
+    assert "LD_PRELOAD" not in launch["env"]
+    assert squatter.requests == []
+
+
+@pytest.mark.parametrize("mode", ["hang", "garbage"])
+def test_a_broken_scheduler_never_hangs_a_kernel(
+    mode: str,
+    recording: Recording,
+    tmp_path: Path,
+) -> None:
+    """One that accepts and never answers, or answers nonsense, costs the timeout at most."""
+    env = without_gpushare(os.environ) | {
+        "GPUSHARE_RUNTIME_DIR": str(tmp_path / "broken"),
+        "GPUSHARE_LIBRARY": str(recording.library),
+    }
+    with StubScheduler(tmp_path / "broken", mode):
+        began_s = time.monotonic()
+        launch = launch_of(["python", "-m", "ipykernel_launcher"], env)
+        assert time.monotonic() - began_s < 2 * GPUShareProvisioner.request_timeout_s.default_value
+        assert "does not share the GPU" in launch["env"]["GPUSHARE_NOTICE"]
+        assert "LD_PRELOAD" not in launch["env"]
+
+
+def test_a_scheduler_that_hangs_later_stops_nothing(
+    stub: StubScheduler, stub_env: dict[str, str], tmp_path: Path
+) -> None:
+    """Interrupt and clean-up return in time when the scheduler hangs meanwhile, and the event loop
+    is free while they wait."""
+
+    async def scenario() -> float:
+        provisioner = GPUShareProvisioner(
+            kernel_id="k-1", kernel_spec=KernelSpec(argv=["true"], display_name="Test")
+        )
+        provisioner.request_timeout_s = 0.3
+        await provisioner.pre_launch(env=stub_env)
+        longest_s, last_s = 0.0, time.monotonic()
+
+        async def watch() -> None:
+            nonlocal longest_s, last_s
+            while True:
+                await asyncio.sleep(0.01)
+                now_s = time.monotonic()
+                longest_s, last_s = max(longest_s, now_s - last_s), now_s
+
+        watcher = asyncio.create_task(watch())
+        (stub.directory / "http.sock").unlink()
+        with StubScheduler(stub.directory, "hang"):
+            await provisioner.send_signal(2)
+            await provisioner.cleanup()
+        watcher.cancel()
+        return longest_s
+
+    assert asyncio.run(scenario()) < 0.2
+
+
+def test_batch_tools_find_the_provisioner_by_name() -> None:
+    """The entry point is there under the name that documentation and settings use."""
+    factory = KernelProvisionerFactory(default_provisioner_name=PROVISIONER)
+    spec = KernelSpec(argv=["true"], display_name="Test")
+    created = factory.create_provisioner_instance("k-1", spec, parent=None)
+    assert type(created) is GPUShareProvisioner

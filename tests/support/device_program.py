@@ -1,0 +1,106 @@
+"""What GPU cells do, by way of cuda-python's driver bindings: alike on a real and a simulated GPU.
+
+Runs inside kernels, as the text of their first cell (`gpu_cells.setup`), so it imports nothing of
+this repository. It is a framework in small: one context, one module, launches, copies.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+
+def checked(answer: tuple[Any, ...]) -> Any:
+    """What frameworks do with an error: make an exception of it."""
+    error, *values = answer
+    if error != cu.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"CUDA error: {error.name}")
+    return values[0] if len(values) == 1 else values
+
+
+class Gpu:
+    """One device, its primary context and the built-in launches."""
+
+    def __init__(self, module_text: bytes, ordinal: int = 0) -> None:
+        checked(cu.cuInit(0))
+        self.device = checked(cu.cuDeviceGet(ordinal))
+        self.name = checked(cu.cuDeviceGetName(96, self.device)).split(b"\0")[0].decode()
+        self.context = checked(cu.cuDevicePrimaryCtxRetain(self.device))
+        checked(cu.cuCtxSetCurrent(self.context))
+        self.module = checked(cu.cuModuleLoadData(module_text + b"\0"))
+        self._functions: dict[str, Any] = {}
+
+    def launch(self, name: str, *arguments: tuple[Any, Any], threads: int = 1) -> None:
+        """Each argument is a value and its ctypes type (None for what cuda-python wraps)."""
+        if name not in self._functions:
+            self._functions[name] = checked(cu.cuModuleGetFunction(self.module, name.encode()))
+        values = tuple(value for value, _ in arguments)
+        kinds = tuple(kind for _, kind in arguments)
+        checked(
+            cu.cuLaunchKernel(
+                self._functions[name], 1, 1, 1, threads, 1, 1, 0, 0, (values, kinds), 0
+            )
+        )
+
+    def synchronize(self) -> None:
+        checked(cu.cuCtxSynchronize())
+
+    def spin(self, milliseconds: float) -> None:
+        """Keep the device busy for that long, and wait for it."""
+        self.launch("spin", (int(milliseconds * 1e6), ctypes.c_uint64))
+        self.synchronize()
+
+    def spin_many(self, count: int, milliseconds: float) -> None:
+        """A training loop: many launches in a row, the last one waited for."""
+        for _ in range(count):
+            self.launch("spin", (int(milliseconds * 1e6), ctypes.c_uint64))
+        self.synchronize()
+
+    def allocate(self, length: int) -> Any:
+        """Room for `length` 32-bit words."""
+        return checked(cu.cuMemAlloc(4 * length))
+
+    def free(self, memory: Any) -> None:
+        checked(cu.cuMemFree(memory))
+
+    def fill(self, memory: Any, value: int, length: int) -> None:
+        self.launch(
+            "fill",
+            (memory, None),
+            (value, ctypes.c_uint32),
+            (length, ctypes.c_uint64),
+            threads=32,
+        )
+
+    def axpy(self, y: Any, x: Any, factor: float, length: int) -> None:
+        self.launch(
+            "axpy",
+            (y, None),
+            (x, None),
+            (factor, ctypes.c_float),
+            (length, ctypes.c_uint64),
+            threads=32,
+        )
+
+    def checksum(self, memory: Any, length: int) -> int:
+        """The sum over i of word[i] * (2 i + 1), modulo 2**64."""
+        total = checked(cu.cuMemAlloc(8))
+        try:
+            self.launch(
+                "checksum", (total, None), (memory, None), (length, ctypes.c_uint64), threads=32
+            )
+            return int.from_bytes(self.read(total, 8), "little")
+        finally:
+            checked(cu.cuMemFree(total))
+
+    def write(self, memory: Any, words: list[int]) -> None:
+        data = array.array("I", words).tobytes()
+        checked(cu.cuMemcpyHtoD(memory, data, len(data)))
+
+    def read(self, memory: Any, size: int) -> bytes:
+        data = bytearray(size)
+        checked(cu.cuMemcpyDtoH(data, memory, size))
+        return bytes(data)
