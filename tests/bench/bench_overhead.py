@@ -1,0 +1,204 @@
+"""What the hook costs: launches, instructions, and the start of a process that never uses CUDA.
+
+usage: python -m tests.bench.bench_overhead [--rounds N] [--starts N]
+Prints a table and, as the last line, one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.machine import Machine, choose_machine
+from tests.support.paths import BUILD, BUILTINS_PTX, HOOK_LIBRARY, ROOT
+from tests.support.scheduler_process import SchedulerProcess
+
+KINDS = {
+    "cuLaunchKernel": "launch",
+    "cuLaunchKernelEx": "launch_ex",
+    "cuGraphLaunch": "graph_launch",
+}
+BATCHES = 1500
+LAUNCHES_PER_BATCH = 48
+CALLGRIND_LAUNCHES = 40
+LOOP = BUILD / "bench" / "launch_loop"
+
+
+def build_loop() -> None:
+    """Compile launch_loop.c; the CUDA headers are those that the hook is built with, or CUDA's."""
+    LOOP.parent.mkdir(parents=True, exist_ok=True)
+    source = ROOT / "tests" / "bench" / "launch_loop.c"
+    if LOOP.exists() and LOOP.stat().st_mtime > source.stat().st_mtime:
+        return
+    folders = [*ROOT.glob(".venv/lib/python3*/site-packages/nvidia/cu13/include")]
+    folders.append(Path("/usr/local/cuda/include"))
+    includes = [f"-I{folder}" for folder in folders if (folder / "cuda.h").exists()]
+    subprocess.run(["cc", "-O2", "-g", *includes, source, "-o", LOOP, "-ldl"], check=True)
+
+
+def launches(
+    env: Mapping[str, str], *, batches: int, prefix: tuple[str, ...] = ()
+) -> dict[str, float]:
+    """Median nanoseconds per launch of each kind, from a process of its own."""
+    result = subprocess.run(
+        [*prefix, LOOP, BUILTINS_PTX, str(batches), str(LAUNCHES_PER_BATCH)],
+        env=env,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    rows = (line.split() for line in result.stdout.splitlines())
+    return {kind: float(ns) for kind, ns in rows}
+
+
+@contextmanager
+def second_tenant(scheduler: SchedulerProcess, env: Mapping[str, str]) -> Iterator[None]:
+    """A tenant that has opened the device and does nothing, so that the window is active."""
+    program = (
+        "import sys; from cuda.bindings import driver as d\n"
+        "d.cuInit(0); d.cuDevicePrimaryCtxRetain(d.cuDeviceGet(0)[1])\n"
+        "print('ready', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=scheduler.tenant_env("second tenant", env),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        yield
+    finally:
+        process.communicate()
+
+
+def measure_launches(
+    machine: Machine, scheduler: SchedulerProcess, rounds: int
+) -> dict[str, float]:
+    """Interleaved rounds, so that a change of the machine's mood meets all three alike."""
+    hooked_env = scheduler.tenant_env("benchmark", machine.env)
+    samples: dict[str, dict[str, list[float]]] = {
+        mode: {kind: [] for kind in KINDS} for mode in ("bare", "hooked", "shared")
+    }
+
+    def sample(mode: str, env: Mapping[str, str]) -> None:
+        for kind, ns in launches(env, batches=BATCHES).items():
+            samples[mode][kind].append(ns)
+
+    for _ in range(rounds):
+        sample("bare", machine.env)
+        sample("hooked", hooked_env)
+        with second_tenant(scheduler, machine.env):
+            sample("shared", hooked_env)
+    report: dict[str, float] = {}
+    for kind, key in KINDS.items():
+        bare, hooked, shared = (samples[mode][kind] for mode in ("bare", "hooked", "shared"))
+        report[f"{key}_ns_bare"] = round(statistics.median(bare), 1)
+        report[f"{key}_ns_hooked"] = round(
+            statistics.median(bare) + median_difference(hooked, bare), 1
+        )
+        report[f"{key}_ns_added_shared"] = round(median_difference(shared, bare), 1)
+    return report
+
+
+def median_difference(ours: list[float], bare: list[float]) -> float:
+    """The median over the rounds of what a round's hooked launches took more than its bare ones."""
+    return statistics.median(a - b for a, b in zip(ours, bare, strict=True))
+
+
+def callgrind_instructions(env: Mapping[str, str], function: str, folder: Path) -> float:
+    """Instructions per launch inside `function`, callees included, counted by callgrind."""
+    output = folder / "callgrind.out"
+    subprocess.run(
+        [
+            "valgrind", "--tool=callgrind", "--collect-atstart=no", "--quiet",
+            f"--toggle-collect={function}", f"--callgrind-out-file={output}",
+            LOOP, BUILTINS_PTX, "1", str(CALLGRIND_LAUNCHES),
+        ],
+        env=env, check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    total = re.search(r"^(?:summary|totals): (\d+)", output.read_text(), re.M)
+    assert total, "callgrind wrote no total"
+    batches_counted = 6  # five to warm up and one
+    return int(total[1]) / (batches_counted * CALLGRIND_LAUNCHES)
+
+
+def measure_instructions(
+    machine: Machine, scheduler: SchedulerProcess, folder: Path
+) -> dict[str, float | None]:
+    """Instructions that the hook adds to a launch while the turn is held; None without valgrind
+    or on a real driver, which valgrind cannot run."""
+    if shutil.which("valgrind") is None or not machine.simulated:
+        return {f"{key}_instructions_added": None for key in KINDS.values()}
+    hooked_env = scheduler.tenant_env("benchmark", machine.env)
+    report: dict[str, float | None] = {}
+    for key in KINDS.values():
+        function = f"measured_{key}"
+        bare = callgrind_instructions(machine.env, function, folder)
+        hooked = callgrind_instructions(hooked_env, function, folder)
+        report[f"{key}_instructions_added"] = round(hooked - bare, 1)
+    return report
+
+
+def start_ms(env: Mapping[str, str]) -> float:
+    """Milliseconds from the start to the end of a process that does nothing."""
+    started = time.perf_counter()
+    pid = os.posix_spawn("/bin/true", ["true"], env)
+    os.waitpid(pid, 0)
+    return (time.perf_counter() - started) * 1e3
+
+
+def preload_ms_added(starts: int) -> float:
+    """Median difference of interleaved starts with and without the preload."""
+    bare_env = {"PATH": os.environ["PATH"]}
+    hooked_env = {**bare_env, "LD_PRELOAD": str(HOOK_LIBRARY)}
+    for _ in range(20):
+        start_ms(bare_env), start_ms(hooked_env)
+    return statistics.median(start_ms(hooked_env) - start_ms(bare_env) for _ in range(starts))
+
+
+def print_table(report: Mapping[str, object]) -> None:
+    print(f"device: {report['device']}")
+    print(f"{'call':18}{'bare ns':>10}{'hooked ns':>11}{'shared +ns':>12}{'instructions +':>16}")
+    for kind, key in KINDS.items():
+        instructions = report[f"{key}_instructions_added"]
+        shown = "-" if instructions is None else str(instructions)
+        print(
+            f"{kind:18}{report[f'{key}_ns_bare']:>10}{report[f'{key}_ns_hooked']:>11}"
+            f"{report[f'{key}_ns_added_shared']:>12}{shown:>16}"
+        )
+    print(f"start of a process that never uses CUDA: +{report['preload_ms_added']} ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds of launches")
+    parser.add_argument("--starts", type=int, default=400, help="interleaved pairs of starts")
+    options = parser.parse_args()
+    build_loop()
+    with tempfile.TemporaryDirectory() as folder:
+        machine = choose_machine(Path(folder))
+        with SchedulerProcess(Path(folder) / "run", env=machine.env) as scheduler:
+            report: dict[str, object] = {"device": machine.device}
+            report |= measure_launches(machine, scheduler, options.rounds)
+            report |= measure_instructions(machine, scheduler, Path(folder))
+        report["preload_ms_added"] = round(preload_ms_added(options.starts), 3)
+    print_table(report)
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
