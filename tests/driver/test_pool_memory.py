@@ -1,0 +1,125 @@
+"""Stream-ordered memory: default and own pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver as cuda
+from cuda.bindings.driver import CUmemPool_attribute as PoolAttribute
+from cuda.bindings.driver import CUresult as R
+
+from tests.driver.harness import MIB, Gpu, code, ok
+
+
+def create_pool(gpu: Gpu) -> Any:
+    properties = cuda.CUmemPoolProps()
+    properties.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = int(gpu.device)
+    return ok(cuda.cuMemPoolCreate(properties))
+
+
+def attribute(pool: Any, which: PoolAttribute) -> int:
+    return int(ok(cuda.cuMemPoolGetAttribute(pool, which)))
+
+
+def test_memory_follows_the_order_of_its_stream(gpu: Gpu) -> None:
+    """Memory is there for what comes after its allocation in the stream, until its free."""
+    stream = ok(cuda.cuStreamCreate(1))
+    words = np.zeros(1000, dtype=np.uint32)
+    pointer = int(ok(cuda.cuMemAllocAsync(4000, stream)))
+    gpu.launch("fill", pointer, 11, 1000, stream=stream)
+    ok(cuda.cuMemcpyDtoHAsync(words, pointer, 4000, stream))
+    ok(cuda.cuMemFreeAsync(pointer, stream))
+    ok(cuda.cuStreamSynchronize(stream))
+    assert (words == 11).all()
+    ok(cuda.cuStreamDestroy(stream))
+
+
+def test_freed_pool_memory_is_used_again_in_its_stream(gpu: Gpu) -> None:
+    """An allocation after a free in the same stream gets the same memory."""
+    stream = ok(cuda.cuStreamCreate(1))
+    pointers = set()
+    for _ in range(5):
+        pointer = ok(cuda.cuMemAllocAsync(MIB, stream))
+        ok(cuda.cuMemFreeAsync(pointer, stream))
+        pointers.add(int(pointer))
+    ok(cuda.cuStreamSynchronize(stream))
+    ok(cuda.cuStreamDestroy(stream))
+    assert len(pointers) == 1
+
+
+def test_pool_memory_may_be_freed_plainly(gpu: Gpu) -> None:
+    """cuMemFree takes stream-ordered memory too; it is freed once."""
+    pointer = ok(cuda.cuMemAllocAsync(MIB, 0))
+    ok(cuda.cuStreamSynchronize(0))
+    ok(cuda.cuMemFree(pointer))
+    assert code(cuda.cuMemFreeAsync(pointer, 0)) is R.CUDA_ERROR_INVALID_VALUE
+
+
+def test_foreign_pointers_are_refused_by_async_free(gpu: Gpu) -> None:
+    """cuMemFreeAsync refuses what is no allocation."""
+    assert code(cuda.cuMemFreeAsync(0xDEAD0000, 0)) is R.CUDA_ERROR_INVALID_VALUE
+
+
+def test_plain_memory_may_be_freed_in_stream_order(gpu: Gpu) -> None:
+    """cuMemFreeAsync takes what cuMemAlloc gave."""
+    pointer = ok(cuda.cuMemAlloc(MIB))
+    ok(cuda.cuMemFreeAsync(pointer, 0))
+    ok(cuda.cuStreamSynchronize(0))
+    assert code(cuda.cuMemFree(pointer)) is R.CUDA_ERROR_INVALID_VALUE
+
+
+def test_too_much_pool_memory(gpu: Gpu) -> None:
+    """Too large a stream-ordered allocation is out of memory when it is asked for."""
+    _, total = ok(cuda.cuMemGetInfo())
+    assert code(cuda.cuMemAllocAsync(2 * total, 0)) is R.CUDA_ERROR_OUT_OF_MEMORY
+    ok(cuda.cuCtxSynchronize())
+
+
+def test_default_pool_is_current_at_first(gpu: Gpu) -> None:
+    """A device allocates from its default pool until another one is set."""
+    default = ok(cuda.cuDeviceGetDefaultMemPool(gpu.device))
+    assert int(ok(cuda.cuDeviceGetMemPool(gpu.device))) == int(default)
+    pool = create_pool(gpu)
+    ok(cuda.cuDeviceSetMemPool(gpu.device, pool))
+    assert int(ok(cuda.cuDeviceGetMemPool(gpu.device))) == int(pool)
+    ok(cuda.cuDeviceSetMemPool(gpu.device, default))
+    ok(cuda.cuMemPoolDestroy(pool))
+
+
+def test_pool_counts_what_is_used(gpu: Gpu) -> None:
+    """A pool knows the bytes in use and the bytes that it keeps."""
+    pool = create_pool(gpu)
+    pointer = ok(cuda.cuMemAllocFromPoolAsync(4 * MIB, pool, 0))
+    ok(cuda.cuStreamSynchronize(0))
+    used = PoolAttribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+    reserved = PoolAttribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+    assert attribute(pool, used) == 4 * MIB
+    assert attribute(pool, reserved) >= 4 * MIB
+    ok(cuda.cuMemFreeAsync(pointer, 0))
+    ok(cuda.cuStreamSynchronize(0))
+    assert attribute(pool, used) == 0
+    ok(cuda.cuMemPoolDestroy(pool))
+
+
+def test_release_threshold_keeps_memory(gpu: Gpu) -> None:
+    """Below its release threshold a pool keeps freed memory until it is trimmed."""
+    pool = create_pool(gpu)
+    threshold = PoolAttribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+    reserved = PoolAttribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+    assert attribute(pool, threshold) == 0
+    ok(cuda.cuMemPoolSetAttribute(pool, threshold, cuda.cuuint64_t(1 << 40)))
+    ok(cuda.cuMemFreeAsync(ok(cuda.cuMemAllocFromPoolAsync(64 * MIB, pool, 0)), 0))
+    ok(cuda.cuStreamSynchronize(0))
+    assert attribute(pool, reserved) >= 64 * MIB
+    ok(cuda.cuMemPoolTrimTo(pool, 0))
+    assert attribute(pool, reserved) == 0
+    ok(cuda.cuMemPoolDestroy(pool))
+
+
+def test_the_default_pool_cannot_be_destroyed(gpu: Gpu) -> None:
+    """Destroying a device's default pool is refused."""
+    default = ok(cuda.cuDeviceGetDefaultMemPool(gpu.device))
+    assert code(cuda.cuMemPoolDestroy(default)) is R.CUDA_ERROR_INVALID_VALUE

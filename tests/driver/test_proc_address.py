@@ -1,0 +1,161 @@
+"""cuGetProcAddress: by name, version and flags, as runtimes and frameworks ask."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple
+
+import pytest
+
+from tests.driver.harness import Gpu, alone, raw
+
+LEGACY, PER_THREAD = 1, 2
+FOUND, NOT_FOUND, TOO_OLD = 0, 1, 2
+CUDA_SUCCESS, INVALID_VALUE, ERROR_NOT_FOUND = 0, 1, 500
+
+
+class Answer(NamedTuple):
+    result: int
+    address: int | None
+    status: int
+
+
+def ask(name: bytes | None, version: int, flags: int = 0) -> Answer:
+    """cuGetProcAddress_v2."""
+    address, status = ctypes.c_void_p(0xBAD), ctypes.c_int(-1)
+    result = raw().cuGetProcAddress_v2(
+        name, ctypes.byref(address), version, ctypes.c_uint64(flags), ctypes.byref(status)
+    )
+    return Answer(result, address.value, status.value)
+
+
+def exported(name: str) -> int | None:
+    return ctypes.cast(getattr(raw(), name), ctypes.c_void_p).value
+
+
+def test_known_names_are_found(gpu: Gpu) -> None:
+    """A base name and a version that is new enough give a function that works."""
+    found = ask(b"cuDriverGetVersion", 2020)
+    assert (found.result, found.status) == (CUDA_SUCCESS, FOUND)
+    assert found.address
+    version, expected = ctypes.c_int(), ctypes.c_int()
+    assert (
+        ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(found.address)(ctypes.addressof(version))
+        == 0
+    )
+    raw().cuDriverGetVersion(ctypes.byref(expected))
+    assert version.value == expected.value
+
+
+def test_unknown_names(gpu: Gpu) -> None:
+    """An unknown name is not found, and the pointer is set to NULL."""
+    assert ask(b"cuNoSuchThing", 12000) == Answer(ERROR_NOT_FOUND, None, NOT_FOUND)
+    assert ask(b"", 12000) == Answer(ERROR_NOT_FOUND, None, NOT_FOUND)
+
+
+def test_names_are_base_names(gpu: Gpu) -> None:
+    """Names with a version or a stream suffix are none that can be asked for."""
+    for name in (b"cuMemAlloc_v2", b"cuLaunchKernel_ptsz", b"cuMemcpyHtoD_v2_ptds"):
+        assert ask(name, 12000) == Answer(ERROR_NOT_FOUND, None, NOT_FOUND), name
+
+
+def test_versions_that_are_too_old(gpu: Gpu) -> None:
+    """A name that came after the version that is asked for is there, but not for that version."""
+    assert ask(b"cuMemAllocAsync", 11000) == Answer(ERROR_NOT_FOUND, None, TOO_OLD)
+    assert ask(b"cuMemAllocAsync", 11020).status == FOUND
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        (b"cuMemPrefetchAsync", 8000, 12020),
+        (b"cuMemAlloc", 2000, 3020),
+        (b"cuCtxCreate", 3020, 13000),
+        (b"cuStreamGetCaptureInfo", 10010, 12030),
+        (b"cuGraphInstantiate", 11000, 12000),
+        (b"cuDeviceGetUuid", 9020, 11040),
+        (b"cuGetProcAddress", 11030, 12000),
+    ],
+)
+def test_versions_of_one_name_differ(gpu: Gpu, name: bytes, old: int, new: int) -> None:
+    """A name whose function has changed gives another function for another version."""
+    first, second = ask(name, old), ask(name, new)
+    assert (first.status, second.status) == (FOUND, FOUND)
+    assert first.address != second.address
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "symbol"),
+    [
+        (b"cuMemAlloc", 3020, "cuMemAlloc_v2"),
+        (b"cuMemGetInfo", 12000, "cuMemGetInfo_v2"),
+        (b"cuLaunchKernel", 4000, "cuLaunchKernel"),
+        (b"cuCtxDestroy", 4000, "cuCtxDestroy_v2"),
+        (b"cuStreamBeginCapture", 10010, "cuStreamBeginCapture_v2"),
+        (b"cuGetProcAddress", 12000, "cuGetProcAddress_v2"),
+    ],
+)
+def test_exported_symbols_do_the_same(gpu: Gpu, name: bytes, version: int, symbol: str) -> None:
+    """What cuGetProcAddress gives is the exported symbol of that version."""
+    assert ask(name, version).address == exported(symbol)
+
+
+@pytest.mark.parametrize(
+    ("name", "symbol"),
+    [
+        (b"cuLaunchKernel", "cuLaunchKernel_ptsz"),
+        (b"cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2_ptsz"),
+        (b"cuMemcpyDtoH", "cuMemcpyDtoH_v2_ptds"),
+        (b"cuStreamSynchronize", "cuStreamSynchronize_ptsz"),
+        (b"cuGraphLaunch", "cuGraphLaunch_ptsz"),
+    ],
+)
+def test_per_thread_variants(gpu: Gpu, name: bytes, symbol: str) -> None:
+    """With the per-thread flag the variant for per-thread default streams is given."""
+    plain, per_thread = ask(name, 12000, LEGACY), ask(name, 12000, PER_THREAD)
+    assert (plain.status, per_thread.status) == (FOUND, FOUND)
+    assert per_thread.address == exported(symbol) != plain.address
+    assert ask(name, 12000, 0).address == plain.address
+
+
+def test_names_without_per_thread_variant(gpu: Gpu) -> None:
+    """A name that knows no streams gives the same function with either flag."""
+    plain, per_thread = ask(b"cuMemAlloc", 12000, 0), ask(b"cuMemAlloc", 12000, PER_THREAD)
+    assert plain == per_thread
+    assert plain.status == FOUND
+
+
+def test_bad_arguments(gpu: Gpu) -> None:
+    """NULL names, NULL results and unknown flags are invalid values."""
+    assert ask(None, 12000).result == INVALID_VALUE
+    assert ask(b"cuMemAlloc", 12000, 0x40).result == INVALID_VALUE
+    missing = raw().cuGetProcAddress_v2(b"cuMemAlloc", None, 12000, ctypes.c_uint64(0), None)
+    assert missing == INVALID_VALUE
+
+
+def test_status_may_be_left_out(gpu: Gpu) -> None:
+    """A caller that does not want the status passes NULL."""
+    address = ctypes.c_void_p()
+    answer = raw().cuGetProcAddress_v2(
+        b"cuMemAlloc", ctypes.byref(address), 12000, ctypes.c_uint64(0), None
+    )
+    assert (answer, address.value) == (CUDA_SUCCESS, exported("cuMemAlloc_v2"))
+
+
+def test_first_version_of_the_call(gpu: Gpu) -> None:
+    """cuGetProcAddress of CUDA 11.3 knows no status, and answers the same functions."""
+    address = ctypes.c_void_p()
+    answer = raw().cuGetProcAddress(
+        b"cuLaunchKernel", ctypes.byref(address), 11030, ctypes.c_uint64(PER_THREAD)
+    )
+    assert (answer, address.value) == (CUDA_SUCCESS, exported("cuLaunchKernel_ptsz"))
+    answer = raw().cuGetProcAddress(
+        b"cuNoSuchThing", ctypes.byref(address), 11030, ctypes.c_uint64(0)
+    )
+    assert answer == ERROR_NOT_FOUND
+
+
+@alone
+def test_it_answers_before_init() -> None:
+    """cuGetProcAddress works before cuInit."""
+    assert ask(b"cuInit", 12000).address == exported("cuInit")
