@@ -71,8 +71,10 @@ def start_kernel() -> Iterator[Callable[..., Kernel]]:
     """Starts kernels and stops them again, whatever happens to the test."""
     kernels: list[Kernel] = []
 
-    def start(env: dict[str, str], *, name: str = "", **options: object) -> Kernel:
-        kernels.append(Kernel(env, name=name))
+    def start(
+        env: dict[str, str], *, name: str = "", argv: list[str] | None = None, **options: object
+    ) -> Kernel:
+        kernels.append(Kernel(env, name=name, argv=argv))
         return kernels[-1].start(**options)
 
     yield start

@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,8 +197,12 @@ def test_children_do_not_see_the_shim(
     assert text.count(f"{own}\n") == 2
 
 
-def test_without_a_pythonpath_of_the_user_none_is_left(kernel: Kernel) -> None:
+def test_without_a_pythonpath_of_the_user_none_is_left(
+    start_kernel: Start, stub_env: dict[str, str]
+) -> None:
     """Children see no PYTHONPATH where there was none before."""
+    stub_env.pop("PYTHONPATH", None)
+    kernel = start_kernel(stub_env)
     assert kernel.run("import os; 'PYTHONPATH' in os.environ").ok().text == "False"
 
 
@@ -211,6 +216,17 @@ def test_the_users_own_extension_is_loaded_too(
     env = {**stub_env, "PYTHONPATH": str(tmp_path)}
     kernel = start_kernel(env, extra_arguments=["--ext=mine_ext"])
     assert kernel.run("mine").ok().text == "7"
+    assert recording.of(kernel.pid) == BEGAN_ENDED
+
+
+def test_it_works_in_an_environment_without_our_package(
+    start_kernel: Start, stub_env: dict[str, str], recording: Recording, tmp_path: Path
+) -> None:
+    """A kernel whose Python cannot import jupyter_gpushare reports its cells all the same."""
+    python = ["-S", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    env = {**stub_env, "PYTHONPATH": sysconfig.get_path("purelib")}
+    kernel = start_kernel(env, argv=[sys.executable, *python], cwd=str(tmp_path))
+    assert kernel.run("import jupyter_gpushare").ename == "ModuleNotFoundError"
     assert recording.of(kernel.pid) == BEGAN_ENDED
 
 

@@ -4,6 +4,7 @@ blocking calls, cells submitted without waiting so that several kernels can be b
 from __future__ import annotations
 
 import queue
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,13 +58,26 @@ class Kernel:
     """One kernel and its client. `submit` and `wait` are the two halves of `run`."""
 
     def __init__(
-        self, env: Mapping[str, str], *, name: str = "", provisioner: str = PROVISIONER
+        self,
+        env: Mapping[str, str],
+        *,
+        name: str = "",
+        provisioner: str = PROVISIONER,
+        argv: list[str] | None = None,
     ) -> None:
         self.name = name
         self._env = {**env, **({"JPY_SESSION_NAME": name} if name else {})}
-        self.manager = KernelManager(kernel_name="python3", transport="ipc")
+        # Sockets in a folder of our own: no port can clash, and none is open to the network.
+        self._sockets = tempfile.TemporaryDirectory(prefix="gpushare-kernel-")
+        self.manager = KernelManager(
+            kernel_name="python3",
+            transport="ipc",
+            connection_file=f"{self._sockets.name}/kernel.json",
+        )
         assert self.manager.kernel_spec is not None
         self.manager.kernel_spec.metadata["kernel_provisioner"] = {"provisioner_name": provisioner}
+        if argv is not None:
+            self.manager.kernel_spec.argv = argv
         self.client: Any = None
         self._replies: dict[str, Any] = {}
         self._printed: dict[str, Printed] = {}
@@ -187,6 +201,7 @@ class Kernel:
             self.client = None
         if self.manager.has_kernel:
             self.manager.shutdown_kernel(now=now)
+        self._sockets.cleanup()
 
     def __enter__(self) -> Kernel:
         return self if self.client is not None else self.start()
