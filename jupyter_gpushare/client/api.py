@@ -60,7 +60,7 @@ class SchedulerClient:
         return TenantRegistration(answer["tenant_id"], answer["token"], answer["socket"])
 
     def remove_tenant(self, tenant_id: str) -> None:
-        """The kernel has ended: its token is worth nothing from now on. Repeating it is no error."""
+        """The kernel has ended: its token is worth nothing from now on. May be repeated."""
         self._ask("DELETE", f"/tenants/{quote(tenant_id, safe='')}")
 
     def interrupt_tenant(self, tenant_id: str) -> None:

@@ -33,7 +33,7 @@ def http_socket_path(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def trusted_uids(environ: Mapping[str, str] | None = None) -> frozenset[int]:
-    """Whose scheduler may be believed: root's, our own, and the service account's, if one is named."""
+    """Whose scheduler may be believed: root's, our own, and that of a named service account."""
     service = (os.environ if environ is None else environ).get(SCHEDULER_UID, "")
     named = {int(service)} if service.isascii() and service.isdigit() else set()
     return frozenset({0, os.getuid()} | named)

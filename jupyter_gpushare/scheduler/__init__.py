@@ -1,1 +1,1 @@
-
+"""The scheduler's process: everything around the pure core."""

@@ -1,0 +1,187 @@
+"""`jupyter gpushare scheduler`: configuration files and flags, logging, and a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import logging.handlers
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jupyter_core.paths import jupyter_config_path
+from traitlets import Bool, Enum, Float, Integer, Unicode
+from traitlets.config import Application
+from traitlets.config.loader import ConfigFileNotFound
+
+from jupyter_gpushare import __version__
+from jupyter_gpushare.client.paths import runtime_dir
+from jupyter_gpushare.core.settings import SettingsError
+
+from .config import SettingsConfig
+from .errors import StartError
+from .process import ProcessOptions, SchedulerProcess
+from .runtime_dir import LOG_FILE, RuntimeDir
+from .visible_devices import DeviceName, Served, asked_for, visible
+
+log = logging.getLogger(__name__)
+
+CONFIG_NAME = "jupyter_gpushare_config"
+_LOG_BYTES_MAX = 10 << 20
+_LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class SchedulerApp(Application):
+    """One scheduler for the devices of this machine."""
+
+    name = "jupyter-gpushare-scheduler"
+    description = "Serves the turns on this machine's GPUs until it is stopped."
+    version = __version__
+    classes = [SettingsConfig]  # noqa: RUF012
+    aliases = {  # noqa: RUF012
+        "config": "SchedulerApp.config_file",
+        "devices": "SettingsConfig.devices",
+        "idle-exit-s": "SchedulerApp.idle_exit_s",
+        "journal": "SchedulerApp.journal_file",
+        "log-level": "SchedulerApp.log_level",
+        "quantum": "SettingsConfig.quantum_s",
+        "anti-thrash": "SettingsConfig.anti_thrash",
+        "ready-fd": "SchedulerApp.ready_fd",
+        "runtime-dir": "SchedulerApp.runtime_dir",
+    }
+    flags = {  # noqa: RUF012
+        "check": (
+            {"SchedulerApp": {"check": True}},
+            "Check the core's invariants after each event.",
+        ),
+        "debug": (
+            {"SchedulerApp": {"log_level": "DEBUG"}},
+            "Log each event and what follows from it.",
+        ),
+        "log-to-file": (
+            {"SchedulerApp": {"log_to_file": True}},
+            f"Log to {LOG_FILE} in the runtime directory instead of the terminal.",
+        ),
+        "serve-all-users": (
+            {"SchedulerApp": {"serves_all": True}},
+            "Serve every user of the machine, not only the one who starts it.",
+        ),
+    }
+
+    log_level = Enum(
+        ("DEBUG", "INFO", "WARN", "ERROR"), default_value="INFO", help="How much is logged."
+    ).tag(config=True)
+    config_file = Unicode("", help="A configuration file to read besides Jupyter's.").tag(
+        config=True
+    )
+    runtime_dir = Unicode(
+        "", help="Where the sockets are; as the environment says where this is empty."
+    ).tag(config=True)
+    serves_all = Bool(False, help="Serve every user of the machine.").tag(config=True)
+    idle_exit_s = Float(
+        0.0, min=0.0, help="End after so many seconds without any tenant; 0: never."
+    ).tag(config=True)
+    journal_file = Unicode("", help="Write every event and command to this file.").tag(config=True)
+    check = Bool(False, help="Check the core's invariants after each event.").tag(config=True)
+    log_to_file = Bool(False, help="Log to a file in the runtime directory.").tag(config=True)
+    ready_fd = Integer(
+        -1, help="Write a line to this descriptor, and close it, once the sockets answer."
+    ).tag(config=True)
+
+    exit_status = os.EX_OK
+
+    def initialize(self, argv: Sequence[str] | None = None) -> None:
+        """Flags win over files."""
+        self.parse_command_line(list(argv) if argv is not None else None)
+        flags = self.cli_config
+        for folder in reversed(jupyter_config_path()):
+            self._read_config(CONFIG_NAME, folder, needed=False)
+        if self.config_file:
+            path = Path(self.config_file).absolute()
+            self._read_config(path.stem, str(path.parent), needed=True)
+        self.update_config(flags)
+
+    def _read_config(self, name: str, folder: str, *, needed: bool) -> None:
+        try:
+            self.load_config_file(name, path=folder)
+        except ConfigFileNotFound:
+            if needed:
+                raise StartError(
+                    f"There is no configuration file {name} in {folder}. Correct --config."
+                ) from None
+
+    def start(self) -> None:
+        """Run until SIGTERM, SIGINT or idleness."""
+        table = SettingsConfig(parent=self)
+        path = Path(self.runtime_dir or runtime_dir()).absolute()
+        try:
+            settings = table.settings()
+        except SettingsError as error:
+            raise StartError(str(error)) from error
+        directory = RuntimeDir(path, open_to_all=self.serves_all, version=__version__)
+        self._start_logging(directory.path)
+        options = ProcessOptions(
+            settings=settings,
+            choose_devices=Chooser(table.devices, os.environ.get("CUDA_VISIBLE_DEVICES")),
+            serves_all=self.serves_all,
+            idle_exit_s=self.idle_exit_s or None,
+            journal=Path(self.journal_file) if self.journal_file else None,
+            check=self.check,
+            cap_bytes=table.memory_cap_bytes,
+            probe_period_s=table.probe_period_s,
+        )
+        log.info("effective values: %s", options)
+        self.exit_status = asyncio.run(self._serve(directory, options))
+
+    async def _serve(self, directory: RuntimeDir, options: ProcessOptions) -> int:
+        process = SchedulerProcess(directory, options)
+        loop = asyncio.get_running_loop()
+        for number in _ENDING_SIGNALS:
+            loop.add_signal_handler(number, process.end, f"signal {number.name}")
+        await process.run(self._tell_ready)
+        return process.exit_status
+
+    def _tell_ready(self) -> None:
+        if self.ready_fd >= 0:
+            os.write(self.ready_fd, b"ready\n")
+            os.close(self.ready_fd)
+
+    def _start_logging(self, directory: Path) -> None:
+        handler: logging.Handler = logging.StreamHandler()
+        if self.log_to_file:
+            handler = logging.handlers.RotatingFileHandler(
+                directory / LOG_FILE, maxBytes=_LOG_BYTES_MAX, backupCount=1, encoding="utf-8"
+            )
+        handler.setFormatter(logging.Formatter(_LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
+        logging.basicConfig(level=self.log_level, handlers=[handler])
+
+
+class Chooser:
+    """Which devices are served: those of `--devices`, else those of CUDA_VISIBLE_DEVICES."""
+
+    def __init__(self, devices: str, environment: str | None) -> None:
+        self._devices = devices
+        self._environment = environment
+
+    def __call__(self, listed: Sequence[DeviceName]) -> Served:
+        if self._devices:
+            return asked_for(listed, self._devices)
+        return visible(listed, self._environment)
+
+    def __repr__(self) -> str:
+        return repr(self._devices or self._environment or "all devices")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit status; what cannot start says so in one sentence and what to do."""
+    app = SchedulerApp()
+    try:
+        app.initialize(argv)
+        app.start()
+    except StartError as error:
+        print(f"jupyter-gpushare: {error}", file=sys.stderr)
+        return error.exit_code
+    return app.exit_status

@@ -1,0 +1,205 @@
+"""One client's connection: bytes in, messages out, and every way in which it can go wrong.
+
+Nothing that a peer does, or fails to do, costs more than its own connection: a frame that was begun
+has a deadline, a reader that does not read has a bound, and the process is watched by its own
+descriptor, because a forked child may keep the socket open after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from typing import Protocol, cast
+
+from jupyter_gpushare.protocol.codec import FrameDecoder, ProtocolError, encode
+from jupyter_gpushare.protocol.fields import Message, Receiver
+from jupyter_gpushare.protocol.messages import Hello, RefusalCode, Refused
+
+from .admission import Refusal
+from .peer import Peer, open_pidfd, peer_of
+
+log = logging.getLogger(__name__)
+
+HELLO_DEADLINE_S = 5.0
+FRAME_DEADLINE_S = 5.0
+LINGER_S = 1.0
+"""How long a refused peer has to read why."""
+UNSENT_BYTES_MAX = 64 << 10
+"""What may wait for a reader that does not read, beyond the kernel's own socket buffer."""
+
+
+class Handler(Protocol):
+    """Where a connection turns to; the listener is one."""
+
+    def opened(self, connection: HookConnection) -> None:
+        """A peer has connected; raises Refusal."""
+
+    def greeted(self, connection: HookConnection, hello: Hello) -> None:
+        """Its Hello is here; raises Refusal."""
+
+    def received(self, connection: HookConnection, message: Message) -> None:
+        """A later message is here; raises Refusal."""
+
+    def lost(self, connection: HookConnection, cause: str) -> None:
+        """Nothing can be heard from it any more. Called once, for each that was opened."""
+
+
+class HookConnection(asyncio.Protocol):
+    """`client` is the number under which the core knows it."""
+
+    def __init__(self, handler: Handler, client: int) -> None:
+        self.client = client
+        self.peer = Peer(pid=0, uid=-1)
+        self._handler = handler
+        self._decoder = FrameDecoder(receiver=Receiver.SCHEDULER)
+        self._loop = asyncio.get_running_loop()
+        self._greeted = False
+        self._over = False
+        self._pidfd: int | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport
+
+    # ---- what asyncio calls ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        sock = cast(socket.socket, transport.get_extra_info("socket"))
+        self.peer = peer_of(sock)
+        try:
+            self._pidfd = open_pidfd(sock, self.peer)
+        except ProcessLookupError:
+            self._over = True
+            self._transport.abort()
+            return
+        if self._pidfd is not None:
+            self._loop.add_reader(self._pidfd, self._end, "its process ended")
+        self._set_deadline(HELLO_DEADLINE_S, "did not say who it is")
+        try:
+            self._handler.opened(self)
+        except Refusal as refusal:
+            self.refuse(refusal.code, str(refusal))
+
+    def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
+        try:
+            messages = self._decoder.feed(data)
+            fault: ProtocolError | None = None
+        except ProtocolError as error:
+            messages, fault = list(error.messages), error
+        for message in messages:
+            self._take(message)
+            if self._over:
+                return
+        if fault:
+            self.refuse(fault.refusal, str(fault))
+        elif self._greeted:
+            self._watch_frame(progress=bool(messages))
+
+    def eof_received(self) -> None:
+        self._end("it closed the connection")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(f"the connection broke ({exc})" if exc else "the connection closed")
+
+    def pause_writing(self) -> None:
+        log.warning("client %s does not read what it is sent; its connection ends", self.client)
+        self._end("it does not read")
+
+    # ---- what the listener calls ----
+
+    def send(self, message: Message) -> bool:
+        """Write at once, into the socket if it takes it; False when the client is gone."""
+        if self._over:
+            return False
+        self._transport.write(encode(message))
+        return not self._over
+
+    def refuse(self, code: RefusalCode, message: str) -> None:
+        """Tell the peer why, and end the connection."""
+        if self._over:
+            return
+        log.info("client %s (%s) is refused: %s", self.client, self.peer, message)
+        self._transport.write(encode(Refused(code=code, message=message)))
+        self._end(f"refused: {code.name.lower()}", linger_s=LINGER_S)
+
+    def kill(self) -> None:
+        """End the peer's process, if it can be named safely."""
+        if self._pidfd is None:
+            log.warning("client %s cannot be killed: its process is not visible here", self.client)
+            return
+        try:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        except OSError as error:
+            log.warning("client %s cannot be killed: %s", self.client, error.strerror)
+
+    # ---- the inside ----
+
+    def _take(self, message: Message) -> None:
+        try:
+            if self._greeted:
+                if isinstance(message, Hello):
+                    raise Refusal(RefusalCode.BAD_PROTOCOL, _SECOND_HELLO)
+                self._handler.received(self, message)
+            else:
+                if not isinstance(message, Hello):
+                    raise Refusal(RefusalCode.BAD_PROTOCOL, _NO_HELLO)
+                self._handler.greeted(self, message)
+                self._greeted = True
+                self._clear_deadline()
+        except Refusal as refusal:
+            self.refuse(refusal.code, str(refusal))
+
+    def _watch_frame(self, *, progress: bool) -> None:
+        """A begun frame has a deadline of its own, which single bytes do not put off."""
+        if progress or not self._decoder.bytes_waiting:
+            self._clear_deadline()
+        if self._decoder.bytes_waiting and self._deadline is None:
+            self._set_deadline(FRAME_DEADLINE_S, "began a message and did not end it")
+
+    def _set_deadline(self, delay_s: float, fault: str) -> None:
+        self._deadline = self._loop.call_later(delay_s, self._too_late, fault, delay_s)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_late(self, fault: str, delay_s: float) -> None:
+        self.refuse(
+            RefusalCode.BAD_PROTOCOL,
+            f"The peer {fault} within {delay_s:g} seconds. Let only the gpushare hook speak on "
+            f"this socket.",
+        )
+
+    def _end(self, cause: str, *, linger_s: float = 0.0) -> None:
+        """The one way out, gone through once."""
+        if self._over:
+            return
+        self._over = True
+        self._clear_deadline()
+        if linger_s and self._transport.get_write_buffer_size():
+            self._transport.close()
+            self._loop.call_later(linger_s, self._transport.abort)
+        elif linger_s:
+            self._transport.close()
+        else:
+            self._transport.abort()
+        if self._pidfd is not None:
+            self._loop.remove_reader(self._pidfd)
+            with contextlib.suppress(OSError):
+                os.close(self._pidfd)
+            self._pidfd = None
+        self._handler.lost(self, cause)
+
+
+_NO_HELLO = (
+    "The first message of a connection has to be Hello. Let only the gpushare hook speak on this "
+    "socket."
+)
+_SECOND_HELLO = "A connection says Hello once. Let only the gpushare hook speak on this socket."

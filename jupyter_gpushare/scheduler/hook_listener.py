@@ -1,0 +1,116 @@
+"""The server on hook.sock: lets clients in, and carries messages to and from them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from jupyter_gpushare import __version__
+from jupyter_gpushare.protocol.fields import Message
+from jupyter_gpushare.protocol.messages import Hello, RefusalCode, Welcome
+
+from .admission import Admission, Refusal
+from .hook_connection import HookConnection
+from .peer import Peer
+from .tokens import TenantRecord
+
+log = logging.getLogger(__name__)
+
+STRANGERS_MAX = 128
+"""Connections that have not said Hello yet; they do not count as clients."""
+
+
+class Inbound(Protocol):
+    """Where what clients say goes; translate.py turns it into events."""
+
+    def joined(self, client: int, record: TenantRecord, hello: Hello, peer: Peer) -> None: ...
+
+    def received(self, client: int, message: Message) -> None: ...
+
+    def lost(self, client: int, cause: str) -> None: ...
+
+
+class HookListener:
+    """`clients_max` is asked at each arrival, because it can be changed while we run."""
+
+    def __init__(
+        self, *, admission: Admission, inbound: Inbound, clients_max: Callable[[], int]
+    ) -> None:
+        self._admission = admission
+        self._inbound = inbound
+        self._clients_max = clients_max
+        self._numbers = itertools.count(1)
+        self._strangers: set[HookConnection] = set()
+        self._clients: dict[int, HookConnection] = {}
+        self._server: asyncio.Server | None = None
+        self._shutting_down = False
+
+    async def start(self, sock: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(
+            lambda: HookConnection(self, next(self._numbers)), sock=sock
+        )
+
+    async def stop(self) -> None:
+        """Say goodbye; clients keep their turns and look for a successor."""
+        self._shutting_down = True
+        if self._server:
+            self._server.close()
+        for connection in [*self._strangers, *self._clients.values()]:
+            connection.refuse(
+                RefusalCode.SHUTTING_DOWN,
+                "The scheduler ends. Start it again; kernels that wait will go on by themselves.",
+            )
+        # One round of the loop, for transports that close in a callback.
+        await asyncio.sleep(0)
+
+    # ---- towards clients ----
+
+    def send(self, client: int, message: Message) -> bool:
+        connection = self._clients.get(client)
+        return connection is not None and connection.send(message)
+
+    def close(self, client: int, code: RefusalCode, message: str) -> None:
+        if connection := self._clients.get(client):
+            connection.refuse(code, message)
+
+    def kill(self, client: int) -> None:
+        if connection := self._clients.get(client):
+            connection.kill()
+
+    # ---- from connections ----
+
+    def opened(self, connection: HookConnection) -> None:
+        self._strangers.add(connection)
+        if self._shutting_down:
+            raise Refusal(RefusalCode.SHUTTING_DOWN, "The scheduler ends. Start it again.")
+        if len(self._strangers) > STRANGERS_MAX:
+            raise Refusal(RefusalCode.TOO_MANY, _too_many(STRANGERS_MAX, "unnamed connections"))
+
+    def greeted(self, connection: HookConnection, hello: Hello) -> None:
+        record = self._admission.check(hello, connection.peer)
+        if len(self._clients) >= self._clients_max():
+            raise Refusal(RefusalCode.TOO_MANY, _too_many(self._clients_max(), "clients"))
+        self._strangers.discard(connection)
+        self._clients[connection.client] = connection
+        connection.send(Welcome(scheduler_version=__version__, tenant_id=record.tenant_id))
+        self._inbound.joined(connection.client, record, hello, connection.peer)
+
+    def received(self, connection: HookConnection, message: Message) -> None:
+        self._inbound.received(connection.client, message)
+
+    def lost(self, connection: HookConnection, cause: str) -> None:
+        self._strangers.discard(connection)
+        if self._clients.pop(connection.client, None) and not self._shutting_down:
+            self._inbound.lost(connection.client, cause)
+
+
+def _too_many(limit: int, what: str) -> str:
+    return (
+        f"The scheduler has {limit} {what} already, which is its limit. Shut kernels down that "
+        f"are not needed, or raise clients_max."
+    )

@@ -1,0 +1,169 @@
+"""HTTP on http.sock. Handlers authenticate (the caller is the peer's uid) and delegate."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from http import HTTPStatus
+from typing import Any
+
+import tornado.web
+from tornado.http1connection import HTTP1Connection
+from tornado.httpserver import HTTPServer
+
+from jupyter_gpushare.client.connection import user_name
+
+from .admission import Admission
+from .errors import RequestError
+from .peer import Peer, peer_of
+from .registrants import RegistrantWatch
+from .service import Service
+
+log = logging.getLogger(__name__)
+
+REQUEST_BYTES_MAX = 64 << 10
+REQUEST_DEADLINE_S = 10.0
+_API = r"/api/v1"
+_TENANT = _API + r"/tenants/([^/]{1,128})"
+
+
+class Handler(tornado.web.RequestHandler):
+    """What all routes share: who calls, JSON in and out, errors in one shape."""
+
+    peer: Peer
+
+    def initialize(
+        self, service: Service, admission: Admission, registrants: RegistrantWatch
+    ) -> None:
+        self.service = service
+        self.admission = admission
+        self.registrants = registrants
+
+    def prepare(self) -> None:
+        self.peer = peer_of(self.peer_socket())
+        if not self.admission.serves(self.peer):
+            raise RequestError(
+                HTTPStatus.FORBIDDEN,
+                f"This scheduler does not serve {user_name(self.peer.uid)}. Start one of your own.",
+            )
+
+    def peer_socket(self) -> socket.socket:
+        connection = self.request.connection
+        assert isinstance(connection, HTTP1Connection)
+        found = connection.stream.socket
+        assert isinstance(found, socket.socket)
+        return found
+
+    def body(self) -> dict[str, Any]:
+        """The request's JSON object."""
+        try:
+            value = json.loads(self.request.body or b"{}")
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise RequestError(
+                HTTPStatus.BAD_REQUEST, "The request's body is no JSON object. Send one."
+            )
+        return value
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        status, message = message_of_error(status_code, error)
+        self.set_status(status)
+        self.finish({"message": message})
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        """A request's mistake is the caller's affair; a traceback is kept for ours."""
+        if not isinstance(value, RequestError | tornado.web.HTTPError):
+            log.error("%s %s failed", self.request.method, self.request.path, exc_info=value)
+
+
+class StatusHandler(Handler):
+    def get(self) -> None:
+        self.write(self.service.status(self.peer.uid))
+
+
+class TenantsHandler(Handler):
+    def post(self) -> None:
+        answer = self.service.register_tenant(self.peer.uid, self.body())
+        self.registrants.watch(self.peer_socket(), self.peer, answer["tenant_id"])
+        self.set_status(HTTPStatus.CREATED)
+        self.write(answer)
+
+
+class TenantHandler(Handler):
+    def delete(self, tenant_id: str) -> None:
+        self.service.remove_tenant(self.peer.uid, tenant_id)
+        self.set_status(HTTPStatus.NO_CONTENT)
+
+
+class InterruptHandler(Handler):
+    def post(self, tenant_id: str) -> None:
+        self.service.interrupt_tenant(self.peer.uid, tenant_id)
+        self.set_status(HTTPStatus.NO_CONTENT)
+
+
+class SettingsHandler(Handler):
+    def patch(self) -> None:
+        self.write(self.service.change_settings(self.peer.uid, self.body()))
+
+
+class UnknownHandler(Handler):
+    def prepare(self) -> None:
+        super().prepare()
+        raise RequestError(
+            HTTPStatus.NOT_FOUND, f"There is no {self.request.path} here. See ARCHITECTURE.md."
+        )
+
+
+def message_of_error(status: int, error: BaseException | None) -> tuple[int, str]:
+    """The one place where errors become HTTP."""
+    if isinstance(error, RequestError):
+        return error.status, str(error)
+    if isinstance(error, tornado.web.HTTPError) and status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return status, f"{HTTPStatus(status).phrase}. Look at the request's method and path."
+    return (
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "The scheduler failed. Look into its log, and report it.",
+    )
+
+
+class HTTPApi:
+    """The server; `start` takes a socket that listens already."""
+
+    def __init__(
+        self, *, service: Service, admission: Admission, registrants: RegistrantWatch
+    ) -> None:
+        parts = {"service": service, "admission": admission, "registrants": registrants}
+        application = tornado.web.Application(
+            [
+                (_API + r"/status", StatusHandler, parts),
+                (_API + r"/tenants", TenantsHandler, parts),
+                (_TENANT, TenantHandler, parts),
+                (_TENANT + r"/interrupt", InterruptHandler, parts),
+                (_API + r"/settings", SettingsHandler, parts),
+            ],
+            default_handler_class=UnknownHandler,
+            default_handler_args=parts,
+            log_function=_log_request,
+        )
+        self._server = HTTPServer(
+            application,
+            max_body_size=REQUEST_BYTES_MAX,
+            max_buffer_size=2 * REQUEST_BYTES_MAX,
+            idle_connection_timeout=REQUEST_DEADLINE_S,
+            body_timeout=REQUEST_DEADLINE_S,
+        )
+
+    def start(self, sock: socket.socket) -> None:
+        self._server.add_socket(sock)
+
+    async def stop(self) -> None:
+        self._server.stop()
+        await self._server.close_all_connections()
+
+
+def _log_request(handler: tornado.web.RequestHandler) -> None:
+    request = handler.request
+    log.debug("%s %s -> %s", request.method, request.path, handler.get_status())

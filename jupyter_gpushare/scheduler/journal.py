@@ -1,0 +1,122 @@
+"""Everything that went into the core and came out of it, as JSON lines, for replay.
+
+The first line holds what the core was made with. Replaying the events at their times through a
+fresh core gives the same commands, so any report can be looked into afterwards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from jupyter_gpushare.core import events
+from jupyter_gpushare.core.commands import Command
+from jupyter_gpushare.core.events import DropReason, Event
+from jupyter_gpushare.core.ids import Seconds
+from jupyter_gpushare.core.settings import SchedulerSettings
+
+from .config import changed_settings, settings_as_json
+
+FORMAT = 1
+
+
+class Journal:
+    """Writes as things happen; a line is in the file when the event's commands are performed."""
+
+    def __init__(
+        self, path: Path, *, settings: SchedulerSettings, recovering_until_s: Seconds | None
+    ) -> None:
+        self._file: TextIO = path.open("w", encoding="utf-8", buffering=1)
+        self._put(
+            {
+                "journal": FORMAT,
+                "settings": settings_as_json(settings),
+                "recovering_until_s": recovering_until_s,
+            }
+        )
+
+    def write(self, event: Event, commands: list[Command], *, now_s: Seconds) -> None:
+        self._put(
+            {
+                "at_s": now_s,
+                "event": as_json(event),
+                "commands": [as_json(command) for command in commands],
+            }
+        )
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _put(self, entry: dict[str, Any]) -> None:
+        self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One line: an event, when it was handled, and what the core wanted then (as JSON)."""
+
+    at_s: Seconds
+    event: Event
+    commands: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A journal, read."""
+
+    settings: SchedulerSettings
+    recovering_until_s: Seconds | None
+    entries: list[Recorded]
+
+
+def read_journal(path: Path) -> Recording:
+    """The journal in this file; a last line that was cut off by a crash is left out."""
+    lines = _lines(path)
+    head = next(lines)
+    if head.get("journal") != FORMAT:
+        raise ValueError(f"{path} is no journal of this version. Use the version that wrote it.")
+    return Recording(
+        settings=changed_settings(SchedulerSettings(), head["settings"]),
+        recovering_until_s=head["recovering_until_s"],
+        entries=[
+            Recorded(line["at_s"], event_from_json(line["event"]), line["commands"])
+            for line in lines
+        ],
+    )
+
+
+def as_json(value: Event | Command) -> dict[str, Any]:
+    """An event or command: its type's name and its fields."""
+    fields = {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    return {"type": type(value).__name__, **fields}
+
+
+def event_from_json(data: dict[str, Any]) -> Event:
+    """The other way; raises ValueError for what is no event."""
+    fields = dict(data)
+    kind = getattr(events, fields.pop("type", ""), None)
+    if not (isinstance(kind, type) and issubclass(kind, Event)):
+        raise ValueError(f"{data!r} is no event of the core.")
+    if "settings" in fields:
+        fields["settings"] = changed_settings(SchedulerSettings(), fields["settings"])
+    if "reason" in fields:
+        fields["reason"] = DropReason(fields["reason"])
+    return kind(**fields)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, SchedulerSettings):
+        return settings_as_json(value)
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):
+                yield json.loads(line)

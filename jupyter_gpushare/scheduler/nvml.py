@@ -1,0 +1,111 @@
+"""What NVML tells about this machine's devices. Every call may block: never on the event loop."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+from .visible_devices import DeviceName
+
+log = logging.getLogger(__name__)
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+_LOST = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN)
+
+
+class NvmlMissing(Exception):
+    """There is no NVML here, or none that answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """One device now. `device` is the 32 digits of its UUID; a device that has just been lost has
+    no reading."""
+
+    device: str
+    listed: DeviceName
+    name: str
+    bytes_total: int
+    bytes_used: int
+
+
+class Nvml:
+    """Used by one thread."""
+
+    def __init__(self) -> None:
+        try:
+            pynvml.nvmlInit()
+        except (pynvml.NVMLError, OSError, AttributeError) as error:
+            raise NvmlMissing(str(error)) from error
+
+    def read(self) -> list[DeviceReading]:
+        """All devices that answer: MIG instances instead of a GPU that is divided into them."""
+        readings: list[DeviceReading] = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                readings += self._read_gpu(index)
+            except pynvml.NVMLError as error:
+                if error.value not in _LOST:
+                    log.warning("NVML fails for device %s: %s", index, error)
+        return readings
+
+    def close(self) -> None:
+        try:
+            pynvml.nvmlShutdown()
+        except pynvml.NVMLError as error:
+            log.debug("NVML does not shut down: %s", error)
+
+    def _read_gpu(self, index: int) -> Iterator[DeviceReading]:
+        gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+        uuid = _text(pynvml.nvmlDeviceGetUUID(gpu))
+        if not _mig_is_on(gpu):
+            yield _reading(gpu, DeviceName(index, uuid, uuid))
+            return
+        for number in range(_or_none(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0):
+            instance = _or_none(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, number)
+            if instance is not None:
+                name = DeviceName(index, _text(pynvml.nvmlDeviceGetUUID(instance)), uuid)
+                yield _reading(instance, name)
+
+
+def _reading(handle: Any, listed: DeviceName) -> DeviceReading:
+    found = _UUID.search(listed.uuid)
+    if not found:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    return DeviceReading(
+        device=found.group().replace("-", "").lower(),
+        listed=listed,
+        name=_text(pynvml.nvmlDeviceGetName(handle)),
+        bytes_total=int(memory.total),
+        bytes_used=int(memory.used),
+    )
+
+
+def _mig_is_on(gpu: Any) -> bool:
+    mode = _or_none(pynvml.nvmlDeviceGetMigMode, gpu)
+    return mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+
+
+def _or_none(call: Callable[..., Any], *arguments: Any) -> Any:
+    """The answer, or None where this device or this NVML has no such thing."""
+    try:
+        return call(*arguments)
+    except pynvml.NVMLError as error:
+        if error.value in (
+            pynvml.NVML_ERROR_NOT_SUPPORTED,
+            pynvml.NVML_ERROR_NOT_FOUND,
+            pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            pynvml.NVML_ERROR_INVALID_ARGUMENT,
+        ):
+            return None
+        raise
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,201 @@
+"""The scheduler's process without its command line: builds the parts, runs them, ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from jupyter_gpushare import __version__
+from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET
+from jupyter_gpushare.core.events import RecoveryComplete
+from jupyter_gpushare.core.invariants import check_invariants
+from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.settings import SchedulerSettings
+
+from .admission import Admission
+from .device_probe import Choose, DeviceProbe
+from .driver import Driver
+from .hook_listener import HookListener
+from .http_api import HTTPApi
+from .journal import Journal
+from .recovery import Recovery, expected_clients, sees_everybody
+from .registrants import RegistrantWatch
+from .runtime_dir import RuntimeDir
+from .service import Service
+from .tenants import TenantBook
+from .tokens import TokenSigner, load_or_make_key
+from .translate import Translator
+
+log = logging.getLogger(__name__)
+
+RECOVERY_SETTLE_S = 0.1
+"""From the last expected client's hello to the end of the recovery: it tells its devices then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions:
+    """All that the process is started with; app.py reads it from files and flags."""
+
+    settings: SchedulerSettings
+    choose_devices: Choose
+    serves_all: bool = False
+    idle_exit_s: float | None = None
+    journal: Path | None = None
+    check: bool = False
+    cap_bytes: int = 0
+    probe_period_s: float = 5.0
+
+
+class SchedulerProcess:
+    """One scheduler in one locked runtime directory."""
+
+    def __init__(self, directory: RuntimeDir, options: ProcessOptions) -> None:
+        self._directory = directory
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._ending = asyncio.Event()
+        self.exit_status = os.EX_OK
+        self._idle_timer: asyncio.TimerHandle | None = None
+        signer = TokenSigner(load_or_make_key(directory.fd))
+        expected, recovering_until_s = self._look_for_clients(signer)
+        self._journal = (
+            Journal(
+                options.journal,
+                settings=options.settings,
+                recovering_until_s=recovering_until_s,
+            )
+            if options.journal
+            else None
+        )
+        self._build(signer, expected, recovering_until_s)
+
+    def _look_for_clients(self, signer: TokenSigner) -> tuple[set[int], float | None]:
+        """After a predecessor: whom to wait for, and until when at most."""
+        if not self._directory.had_predecessor:
+            return set(), None
+        grace_s = self._options.settings.reconnect_grace_s
+        everybody = sees_everybody(serves_all=self._options.serves_all)
+        expected = expected_clients(signer) if everybody else set()
+        log.warning(
+            "a scheduler before this one left clients behind: no turns for %g s, or until %s back",
+            grace_s,
+            f"processes {sorted(expected)} are" if expected else "then, whoever is",
+        )
+        return expected, self._loop.time() + grace_s
+
+    def _build(
+        self, signer: TokenSigner, expected: set[int], recovering_until_s: float | None
+    ) -> None:
+        options = self._options
+        tenants = TenantBook()
+        admission = Admission(signer=signer, tenants=tenants, serves_all=options.serves_all)
+        translator = Translator()
+        core = Scheduler(options.settings, recovering_until_s=recovering_until_s)
+        self._driver = Driver(
+            scheduler=core,
+            clock=self._loop,
+            links=translator,
+            journal=self._journal,
+            check=(lambda: self._check(core)) if options.check else None,
+        )
+        self._service = Service(
+            submit=self._driver.submit,
+            snapshot=self._driver.snapshot,
+            settings=options.settings,
+            signer=signer,
+            tenants=tenants,
+            recovery=Recovery(expected),
+            hook_socket=self._directory.hook_socket,
+            cap_bytes=options.cap_bytes,
+        )
+        self._listener = HookListener(
+            admission=admission,
+            inbound=translator,
+            clients_max=lambda: self._service.settings.clients_max,
+        )
+        translator.connect(registry=self._service, links=self._listener)
+        self._registrants = RegistrantWatch(self._service.registrant_ended)
+        self._probe = DeviceProbe(
+            submit=self._service.submit,
+            choose=options.choose_devices,
+            busy=lambda: self._service.clients() > 0,
+            period_s=options.probe_period_s,
+        )
+        self._http = HTTPApi(
+            service=self._service, admission=admission, registrants=self._registrants
+        )
+        self._service.on_client_joined = self._probe.wake
+        self._service.on_recovered = self._recovered
+        self._service.on_tenants_changed = self._tenants_changed
+        self._service.on_tenant_gone = self._registrants.forget
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """Serve until `end`; `ready` is called once both sockets answer."""
+        _raise_descriptor_limit()
+        try:
+            await self._probe.start()
+            self._tenants_changed(0)
+            await self._listener.start(self._directory.listen(HOOK_SOCKET))
+            self._http.start(self._directory.listen(HTTP_SOCKET))
+            # What is there now stays: leaving it out keeps collections too short to delay a turn.
+            gc.collect()
+            gc.freeze()
+            log.info("jupyter-gpushare %s serves %s", __version__, self._directory.path)
+            ready()
+            await self._ending.wait()
+        finally:
+            await self._stop()
+
+    def end(self, why: str) -> None:
+        """From a signal or from idleness; may be repeated."""
+        if not self._ending.is_set():
+            log.info("ending: %s", why)
+            self._ending.set()
+
+    async def _stop(self) -> None:
+        clients_left = self._service.clients() > 0
+        if self._idle_timer:
+            self._idle_timer.cancel()
+        self._driver.stop()
+        self._probe.stop()
+        await self._listener.stop()
+        await self._http.stop()
+        self._registrants.close()
+        self._directory.release(clients_left=clients_left)
+        if self._journal:
+            self._journal.close()
+
+    def _check(self, core: Scheduler) -> None:
+        """A state that is not sound ends a scheduler that was asked to look for it."""
+        try:
+            check_invariants(core.state)
+        except AssertionError:
+            log.exception("the core's state is not sound")
+            self.exit_status = os.EX_SOFTWARE
+            self.end("an invariant is broken")
+
+    def _recovered(self) -> None:
+        event = RecoveryComplete(cause="all expected clients are back")
+        self._loop.call_later(RECOVERY_SETTLE_S, self._service.submit, event)
+
+    def _tenants_changed(self, count: int) -> None:
+        """Start or stop counting towards the idle end."""
+        if self._idle_timer:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        idle_exit_s = self._options.idle_exit_s
+        if count == 0 and idle_exit_s:
+            why = f"no tenants for {idle_exit_s:g} s"
+            self._idle_timer = self._loop.call_later(idle_exit_s, self.end, why)
+
+
+def _raise_descriptor_limit() -> None:
+    """Two descriptors per client (socket and process) go beyond the usual soft limit of 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,261 @@
+"""What can be asked of the scheduler, whoever asks and however: the process's own domain.
+
+HTTP handlers and the translator call in here; events go on to the driver. Nothing here knows a
+socket or a message.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpushare import __version__
+from jupyter_gpushare.client.connection import user_name
+from jupyter_gpushare.core.events import (
+    DeviceFound,
+    DeviceLost,
+    Event,
+    InterruptRequested,
+    SettingsChanged,
+    TenantRegistered,
+    TenantRemoved,
+)
+from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
+from jupyter_gpushare.core.settings import SchedulerSettings, SettingsError
+from jupyter_gpushare.core.snapshot import Snapshot
+
+from .config import changed_settings, settings_as_json
+from .errors import RequestError
+from .recovery import Recovery
+from .status import OTHER, status_of
+from .tenants import TenantBook
+from .tokens import NAME_BYTES_MAX, TenantRecord, TokenSigner, new_tenant_id, owner_uid
+
+log = logging.getLogger(__name__)
+
+KINDS = ("kernel", "run")
+TENANTS_MAX = 4096
+KERNEL_ID_CHARACTERS_MAX = 128
+
+
+class Service:
+    """`submit` and `snapshot` are the driver's. The `on_...` callables are set by process.py."""
+
+    def __init__(
+        self,
+        *,
+        submit: Callable[[Event], None],
+        snapshot: Callable[[], Snapshot],
+        settings: SchedulerSettings,
+        signer: TokenSigner,
+        tenants: TenantBook,
+        recovery: Recovery,
+        hook_socket: Path,
+        cap_bytes: int = 0,
+    ) -> None:
+        self._submit_to_driver = submit
+        self._snapshot = snapshot
+        self.settings = settings
+        self._signer = signer
+        self._tenants = tenants
+        self._recovery = recovery
+        self._hook_socket = hook_socket
+        self._cap_bytes = cap_bytes
+        self._own_uid = os.getuid()
+        self._started_s = time.time()
+        self._tenant_of: dict[ClientId, TenantRecord] = {}
+        self._devices: set[DeviceId] = set()
+        self.on_recovered: Callable[[], None] = lambda: None
+        self.on_client_joined: Callable[[], None] = lambda: None
+        self.on_tenants_changed: Callable[[int], None] = lambda count: None
+        self.on_tenant_gone: Callable[[str], None] = lambda tenant_id: None
+
+    # ---- the way to the core ----
+
+    def submit(self, event: Event) -> None:
+        if isinstance(event, DeviceFound):
+            self._devices.add(event.device)
+        elif isinstance(event, DeviceLost):
+            self._devices.discard(event.device)
+        self._submit_to_driver(event)
+
+    # ---- from the translator ----
+
+    def client_joined(self, client: ClientId, record: TenantRecord, *, pid: int) -> None:
+        """Note the client; its tenant is registered again if a predecessor had registered it."""
+        if self._tenants.add(record, registrant_lives=False):
+            self._register(record, cause="known by its token")
+        self._tenants.client_joined(record.tenant_id, client)
+        self._tenant_of[client] = record
+        self.on_client_joined()
+        if self._recovery.client_back(pid):
+            self.on_recovered()
+
+    def client_left(self, client: ClientId) -> None:
+        record = self._tenant_of.pop(client, None)
+        if record and self._tenants.client_left(record.tenant_id, client):
+            self._gone(record.tenant_id, cause="nobody is left to remove it")
+
+    def clients(self) -> int:
+        return len(self._tenant_of)
+
+    def knows_device(self, device: DeviceId) -> bool:
+        return device in self._devices
+
+    def shown_name(self, client: ClientId, name: str) -> str:
+        """A tenant's name as this client's user may read it."""
+        record = self._tenant_of.get(client)
+        if record is None or not name or self._may_see(record.uid, name):
+            return name
+        return OTHER
+
+    def _may_see(self, uid: int, name: str) -> bool:
+        return self._is_admin(uid) or any(r.uid == uid for r in self._tenants.named(name))
+
+    def memory_seen_by(self, client: ClientId, device: DeviceId) -> tuple[int, int] | None:
+        """Bytes in all and in use: the tenant's cap and its own use where it has a cap, else the
+        device's."""
+        record = self._tenant_of.get(client)
+        snapshot = self._snapshot()
+        found = next((d for d in snapshot.devices if d.id == device), None)
+        if record is None or found is None:
+            return None
+        if not record.cap_bytes:
+            return found.bytes_total, found.bytes_used
+        used = sum(
+            opened.bytes_allocated
+            for tenant in snapshot.tenants
+            if tenant.id == record.tenant_id
+            for process in tenant.clients
+            for opened in process.devices
+            if opened.device == device
+        )
+        return min(record.cap_bytes, found.bytes_total), used
+
+    # ---- from HTTP: the caller is named by uid ----
+
+    def status(self, caller_uid: int) -> dict[str, Any]:
+        process = {
+            "version": __version__,
+            "pid": os.getpid(),
+            "user": user_name(self._own_uid),
+            "runtime_dir": str(self._hook_socket.parent),
+            "uptime_s": round(time.time() - self._started_s, 1),
+        }
+        return status_of(
+            self._snapshot(),
+            self._tenants,
+            process=process,
+            may_see=lambda uid: self._is_admin(caller_uid) or uid == caller_uid,
+        )
+
+    def register_tenant(self, caller_uid: int, request: dict[str, Any]) -> dict[str, str]:
+        """A new tenant of the caller's, and its token."""
+        name, kind = request.get("name"), request.get("kind")
+        kernel_id = request.get("kernel_id")
+        if not isinstance(name, str) or not name.strip():
+            raise RequestError(HTTPStatus.BAD_REQUEST, "The tenant has no name. Send `name`.")
+        if kind not in KINDS:
+            allowed = " or ".join(KINDS)
+            raise RequestError(
+                HTTPStatus.BAD_REQUEST, f"There is no kind {kind!r}. Send {allowed} as `kind`."
+            )
+        if kernel_id is not None and not (
+            isinstance(kernel_id, str) and len(kernel_id) <= KERNEL_ID_CHARACTERS_MAX
+        ):
+            raise RequestError(HTTPStatus.BAD_REQUEST, "`kernel_id` is no id. Send a short text.")
+        if len(self._tenants) >= TENANTS_MAX:
+            raise RequestError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"The scheduler has {TENANTS_MAX} tenants already, which is its limit. Shut "
+                f"kernels down that are not needed.",
+            )
+        record = TenantRecord(
+            new_tenant_id(caller_uid), caller_uid, _clean(name), kind, self._cap_bytes
+        )
+        self._tenants.add(record, kernel_id=kernel_id, registrant_lives=True)
+        self._register(record, cause=f"registered by {user_name(caller_uid)}")
+        return {
+            "tenant_id": record.tenant_id,
+            "token": self._signer.issue(record),
+            "socket": str(self._hook_socket),
+        }
+
+    def remove_tenant(self, caller_uid: int, tenant_id: str) -> None:
+        """May be repeated, and works for tenants that a predecessor registered."""
+        self._authorise(caller_uid, tenant_id)
+        if self._tenants.remove(tenant_id):
+            self._gone(tenant_id, cause=f"removed by {user_name(caller_uid)}")
+
+    def interrupt_tenant(self, caller_uid: int, tenant_id: str) -> None:
+        self._authorise(caller_uid, tenant_id)
+        if self._tenants.get(tenant_id):
+            self.submit(InterruptRequested(tenant=TenantId(tenant_id), cause="kernel interrupted"))
+
+    def change_settings(self, caller_uid: int, changes: dict[str, Any]) -> dict[str, object]:
+        """All settings as they are now."""
+        if not self._is_admin(caller_uid):
+            raise RequestError(
+                HTTPStatus.FORBIDDEN,
+                f"Settings are changed by root and {user_name(self._own_uid)} alone. Ask them.",
+            )
+        try:
+            settings = changed_settings(self.settings, changes)
+        except SettingsError as error:
+            raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
+        self.settings = settings
+        log.info("settings changed by %s: %s", user_name(caller_uid), changes)
+        self.submit(SettingsChanged(settings=settings, cause=f"set by {user_name(caller_uid)}"))
+        return settings_as_json(settings)
+
+    # ---- from the watch over registrants ----
+
+    def registrant_ended(self, tenant_id: str) -> None:
+        if self._tenants.registrant_ended(tenant_id):
+            self._gone(tenant_id, cause="the process that registered it has ended")
+
+    # ---- the inside ----
+
+    def _is_admin(self, uid: int) -> bool:
+        return uid in (0, self._own_uid)
+
+    def _authorise(self, caller_uid: int, tenant_id: str) -> None:
+        """The id names the owner, so that this works for tenants from before a restart too."""
+        owner = owner_uid(tenant_id)
+        if owner is None:
+            raise RequestError(
+                HTTPStatus.NOT_FOUND, f"There is no tenant {tenant_id!r}. Look at the status."
+            )
+        if caller_uid != owner and not self._is_admin(caller_uid):
+            raise RequestError(
+                HTTPStatus.FORBIDDEN, "This tenant is another user's. Act on your own tenants."
+            )
+
+    def _register(self, record: TenantRecord, *, cause: str) -> None:
+        self.submit(
+            TenantRegistered(
+                tenant=TenantId(record.tenant_id),
+                name=record.name,
+                owner=user_name(record.uid),
+                kind=record.kind,
+                cap_bytes=record.cap_bytes,
+                cause=cause,
+            )
+        )
+        self.on_tenants_changed(len(self._tenants))
+
+    def _gone(self, tenant_id: str, *, cause: str) -> None:
+        self.submit(TenantRemoved(tenant=TenantId(tenant_id), cause=cause))
+        self.on_tenant_gone(tenant_id)
+        self.on_tenants_changed(len(self._tenants))
+
+
+def _clean(name: str) -> str:
+    """One line of printable text, short enough for a token."""
+    printable = "".join(c if c.isprintable() else " " for c in name).strip() or "unnamed"
+    return printable.encode("utf-8", "replace")[:NAME_BYTES_MAX].decode("utf-8", "ignore")

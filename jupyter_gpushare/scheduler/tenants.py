@@ -1,0 +1,92 @@
+"""The tenants of this scheduler: who registered them, whose tokens are worth nothing any more.
+
+A tenant ends when it is removed. One that nobody can remove any more (its registrant's process has
+ended) and that has no client is forgotten instead: its token stays good, and the next client that
+shows it brings the tenant back, as after a restart of the scheduler.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .tokens import TenantRecord
+
+REMOVED_MAX = 100_000
+"""Old tenant ids beyond this many are dropped, oldest first; their processes are long gone."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    record: TenantRecord
+    kernel_id: str | None
+    registrant_lives: bool
+    clients: set[int] = field(default_factory=set)
+
+
+class TenantBook:
+    """Bookkeeping only: events for the core are made by those who call."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+        self._removed: OrderedDict[str, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(
+        self, record: TenantRecord, *, kernel_id: str | None = None, registrant_lives: bool
+    ) -> bool:
+        """Note a tenant; False when it is known already."""
+        if record.tenant_id in self._entries:
+            return False
+        self._entries[record.tenant_id] = _Entry(record, kernel_id, registrant_lives)
+        return True
+
+    def get(self, tenant_id: str) -> TenantRecord | None:
+        entry = self._entries.get(tenant_id)
+        return entry.record if entry else None
+
+    def named(self, name: str) -> Iterator[TenantRecord]:
+        """The tenants that are called so; names need not be unique."""
+        return (e.record for e in self._entries.values() if e.record.name == name)
+
+    def kernel_id(self, tenant_id: str) -> str | None:
+        entry = self._entries.get(tenant_id)
+        return entry.kernel_id if entry else None
+
+    def remove(self, tenant_id: str) -> bool:
+        """From now on the tenant's token is refused; False when the tenant was not there."""
+        self._removed[tenant_id] = None
+        if len(self._removed) > REMOVED_MAX:
+            self._removed.popitem(last=False)
+        return self._entries.pop(tenant_id, None) is not None
+
+    def is_removed(self, tenant_id: str) -> bool:
+        return tenant_id in self._removed
+
+    def client_joined(self, tenant_id: str, client: int) -> None:
+        self._entries[tenant_id].clients.add(client)
+
+    def client_left(self, tenant_id: str, client: int) -> bool:
+        """Note it; True when the tenant is forgotten for it."""
+        entry = self._entries.get(tenant_id)
+        if entry is None:
+            return False
+        entry.clients.discard(client)
+        return self._forget_if_alone(tenant_id, entry)
+
+    def registrant_ended(self, tenant_id: str) -> bool:
+        """Nobody is left to remove this tenant; True when it is forgotten for it."""
+        entry = self._entries.get(tenant_id)
+        if entry is None:
+            return False
+        entry.registrant_lives = False
+        return self._forget_if_alone(tenant_id, entry)
+
+    def _forget_if_alone(self, tenant_id: str, entry: _Entry) -> bool:
+        if entry.registrant_lives or entry.clients:
+            return False
+        del self._entries[tenant_id]
+        return True

@@ -1,0 +1,148 @@
+"""Tokens: what proves that a process belongs to a tenant.
+
+A token is its tenant's description and a signature over it, so a scheduler that was started again
+knows its tenants without having written anything down but the key.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+from dataclasses import dataclass
+
+from .errors import StartError
+
+KEY_FILE = "token.key"
+KEY_BYTES = 32
+NAME_BYTES_MAX = 96
+"""Keeps the longest token below the 512 bytes that the protocol allows, quotes and all."""
+_FORMAT = 1
+_ID_BYTES = 8
+_NONCE_BYTES = 12
+
+
+class BadToken(Exception):
+    """The text is no token that this scheduler, or a predecessor with its key, has given out."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRecord:
+    """What a token says about its tenant."""
+
+    tenant_id: str
+    uid: int
+    name: str
+    kind: str
+    cap_bytes: int = 0
+
+
+def new_tenant_id(uid: int) -> str:
+    """Names its owner, so that a tenant can be removed after a restart that forgot it."""
+    return f"{uid}-{secrets.token_hex(_ID_BYTES)}"
+
+
+def owner_uid(tenant_id: str) -> int | None:
+    """The uid in a tenant id; None when it is no tenant id."""
+    uid, _, rest = tenant_id.partition("-")
+    if not (uid.isascii() and uid.isdigit() and len(rest) == 2 * _ID_BYTES):
+        return None
+    return int(uid)
+
+
+class TokenSigner:
+    """Gives tokens out and recognises them."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def issue(self, record: TenantRecord) -> str:
+        """A token that was never given out before, for the same tenant too."""
+        fields = [
+            _FORMAT,
+            record.tenant_id,
+            record.uid,
+            record.name,
+            record.kind,
+            record.cap_bytes,
+            secrets.token_hex(_NONCE_BYTES),
+        ]
+        payload = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+        return f"{_encode(payload)}.{_encode(self._sign(payload))}"
+
+    def verify(self, token: str) -> TenantRecord:
+        """The tenant that the token belongs to; raises BadToken."""
+        head, dot, tail = token.partition(".")
+        try:
+            payload, signature = _decode(head), _decode(tail)
+        except (ValueError, binascii.Error) as error:
+            raise BadToken("not a token") from error
+        if not dot or not hmac.compare_digest(signature, self._sign(payload)):
+            raise BadToken("the signature does not match")
+        # Signed by us, so what is inside is well-formed unless its format is another one.
+        fields = json.loads(payload)
+        if fields[0] != _FORMAT:
+            raise BadToken("a token of another version")
+        _, tenant_id, uid, name, kind, cap_bytes, _ = fields
+        return TenantRecord(tenant_id, uid, name, kind, cap_bytes)
+
+    def _sign(self, payload: bytes) -> bytes:
+        return hmac.digest(self._key, payload, hashlib.sha256)
+
+
+def load_or_make_key(dir_fd: int) -> bytes:
+    """The key in this directory; made, complete and 0600, when there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return _read_key(dir_fd)
+    key = secrets.token_bytes(KEY_BYTES)
+    temporary = f"{KEY_FILE}.{secrets.token_hex(4)}"
+    fd = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=dir_fd
+    )
+    try:
+        os.write(fd, key)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.rename(temporary, KEY_FILE, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+    return key
+
+
+def _read_key(dir_fd: int) -> bytes:
+    try:
+        fd = os.open(KEY_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StartError(
+            f"{KEY_FILE} in the runtime directory cannot be read: {error.strerror}. Remove it; "
+            f"running kernels then have to be restarted."
+        ) from error
+    with os.fdopen(fd, "rb") as file:
+        found = os.fstat(fd)
+        key = file.read(KEY_BYTES + 1)
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise StartError(
+            f"{KEY_FILE} in the runtime directory may have been read by others. Remove it; "
+            f"running kernels then have to be restarted."
+        )
+    if len(key) != KEY_BYTES:
+        raise StartError(
+            f"{KEY_FILE} in the runtime directory is damaged. Remove it; running kernels then "
+            f"have to be restarted."
+        )
+    return key
+
+
+def _encode(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

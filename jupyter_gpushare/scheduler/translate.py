@@ -1,0 +1,274 @@
+"""Between the protocol and the core: the only module that knows both languages.
+
+Messages become events, commands become messages. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Protocol
+
+from jupyter_gpushare.core import commands, events
+from jupyter_gpushare.core.events import DropReason, Event
+from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
+from jupyter_gpushare.core.settings import AntiThrash, Fallback, SchedulerSettings
+from jupyter_gpushare.protocol import messages
+from jupyter_gpushare.protocol.fields import Message
+
+from .peer import Peer
+from .tokens import TenantRecord
+
+log = logging.getLogger(__name__)
+
+_DROP_REASONS = {
+    messages.DropReason.RECALL: DropReason.RECALL,
+    messages.DropReason.CELL_END: DropReason.CELL_END,
+    messages.DropReason.IDLE: DropReason.IDLE,
+    messages.DropReason.CONTEXT_FAILED: DropReason.CONTEXT_FAILED,
+    messages.DropReason.CLOSING: DropReason.CLOSING,
+}
+_FALLBACKS = {
+    Fallback.WAIT: messages.Fallback.WAIT,
+    Fallback.RUN: messages.Fallback.RUN,
+}
+_U32_MAX = 2**32 - 1
+
+
+class UnknownCommand(TypeError):
+    """The core wants something that has no message: our fault."""
+
+
+def device_id(uuid: bytes) -> DeviceId:
+    """A device as the core names it."""
+    return DeviceId(uuid.hex())
+
+
+def events_of_hello(
+    client: ClientId, tenant: TenantId, hello: messages.Hello, *, pid: int
+) -> list[Event]:
+    """A client is there; perhaps with a turn from before, perhaps with a call that waits."""
+    held = TurnId(hello.held_turn_id) if hello.held_turn_id else None
+    joined = events.ClientJoined(
+        client=client,
+        tenant=tenant,
+        pid=pid,
+        process_name=hello.process_name,
+        held_turn=held,
+        cause=f"hello of {hello.process_name} ({pid})",
+    )
+    if not hello.waiting:
+        return [joined]
+    return [joined, events.TurnRequested(client=client, cause="waits since before the hello")]
+
+
+def event_of(client: ClientId, message: Message) -> Event | None:
+    """The event that a message stands for; None for a question, which changes nothing."""
+    match message:
+        case messages.DeviceOpened(device=uuid):
+            return events.DeviceOpened(
+                client=client, device=device_id(uuid), cause="context created"
+            )
+        case messages.DeviceClosed(device=uuid):
+            return events.DeviceClosed(
+                client=client, device=device_id(uuid), cause="last context gone"
+            )
+        case messages.TurnRequested(cause=cause):
+            return events.TurnRequested(client=client, cause=cause)
+        case messages.RequestWithdrawn():
+            return events.RequestWithdrawn(client=client, cause="wait cancelled")
+        case messages.CellBegan():
+            return events.CellBegan(client=client, cause="cell began")
+        case messages.CellEnded():
+            return events.CellEnded(client=client, cause="cell ended")
+        case messages.TurnDropped() | messages.DrainStalled():
+            return _event_of_turn(client, message)
+        case messages.MemoryReported() | messages.ContextFailed():
+            return _event_of_memory(client, message)
+        case _:
+            return None
+
+
+def _event_of_turn(
+    client: ClientId, message: messages.TurnDropped | messages.DrainStalled
+) -> Event:
+    match message:
+        case messages.TurnDropped(turn_id=turn, reason=reason):
+            drain_ms = max(0, message.drained_at_ns - message.closed_at_ns) / 1e6
+            return events.TurnDropped(
+                client=client,
+                turn=TurnId(turn),
+                reason=_DROP_REASONS[reason],
+                cause=f"{reason.name.lower()}, drained in {drain_ms:.1f} ms",
+            )
+        case messages.DrainStalled(turn_id=turn, calls_waiting=calls):
+            return events.DrainStalled(
+                client=client, turn=TurnId(turn), calls_waiting=calls, cause="drain stalled"
+            )
+
+
+def _event_of_memory(
+    client: ClientId, message: messages.MemoryReported | messages.ContextFailed
+) -> Event:
+    match message:
+        case messages.MemoryReported(device=uuid, bytes_allocated=allocated, bytes_fixed=fixed):
+            return events.MemoryReported(
+                client=client,
+                device=device_id(uuid),
+                bytes_allocated=allocated,
+                bytes_fixed=fixed,
+                cause="memory changed",
+            )
+        case messages.ContextFailed(device=uuid, cu_result=result):
+            return events.ContextFailed(
+                client=client,
+                device=device_id(uuid),
+                cu_result=result,
+                cause=f"sticky error {result}",
+            )
+
+
+def message_of(command: commands.Command) -> Message:
+    """What is sent for a command to a client."""
+    match command:
+        case commands.GrantTurn(turn=turn, quantum_s=quantum_s, waiters=waiters, cause=cause):
+            return messages.TurnGranted(
+                turn_id=turn,
+                quantum_ms=min(round(quantum_s * 1000), _U32_MAX),
+                waiters=waiters,
+                cause=cause,
+            )
+        case commands.RecallTurn(turn=turn, cause=cause):
+            return messages.TurnRecalled(turn_id=turn, cause=cause)
+        case commands.ReopenGate(turn=turn, cause=cause):
+            return messages.GateReopened(turn_id=turn, cause=cause)
+        case commands.CancelWait(cause=cause):
+            return messages.WaitCancelled(cause=cause)
+        case commands.TellContention(waiters=waiters, tenants=tenants):
+            return messages.Contention(waiters=waiters, tenants=tenants)
+        case commands.TellQueuePosition(position=position, holder=holder):
+            return messages.QueuePosition(position=position, holder=holder)
+        case commands.TellSettings(settings=settings):
+            return settings_message(settings)
+        case commands.TellMemoryLimit(device=device, cap_bytes=cap, others_bytes=others):
+            return messages.MemoryLimit(
+                device=bytes.fromhex(device), cap_bytes=cap, others_bytes=others
+            )
+        case _:
+            raise UnknownCommand(f"{type(command).__name__} has no message")
+
+
+def settings_message(settings: SchedulerSettings) -> messages.Settings:
+    """The settings that concern the hook."""
+    return messages.Settings(
+        anti_thrash=int(settings.anti_thrash is AntiThrash.ON),
+        idle_ms=settings.idle_ms,
+        window_ms=settings.window_ms,
+        drain_stall_ms=settings.drain_stall_ms,
+        reconnect_s=settings.reconnect_s,
+        fallback=_FALLBACKS[settings.fallback],
+    )
+
+
+class HookLinks(Protocol):
+    """The connections, by client number; HookListener is the real one."""
+
+    def send(self, client: int, message: Message) -> bool: ...
+
+    def close(self, client: int, code: messages.RefusalCode, message: str) -> None: ...
+
+    def kill(self, client: int) -> None: ...
+
+
+class Registry(Protocol):
+    """What the rest of the process knows and wants to know; service.py is the real one."""
+
+    def submit(self, event: Event) -> None: ...
+
+    def client_joined(self, client: ClientId, record: TenantRecord, *, pid: int) -> None:
+        """Before the client's own events: a tenant that is new since a restart is registered."""
+
+    def client_left(self, client: ClientId) -> None:
+        """After the client's last event."""
+
+    def knows_device(self, device: DeviceId) -> bool: ...
+
+    def shown_name(self, client: ClientId, name: str) -> str:
+        """A tenant's name as the client's user may read it."""
+
+    def memory_seen_by(self, client: ClientId, device: DeviceId) -> tuple[int, int] | None:
+        """Bytes in all and bytes in use, as the client's tenant may see them."""
+
+
+class Translator:
+    """Both ways between connections and the core. It stands in the middle of a circle, so both
+    ends are set once they exist (`connect`)."""
+
+    def connect(self, *, registry: Registry, links: HookLinks) -> None:
+        self._registry = registry
+        self._links = links
+
+    # ---- from clients ----
+
+    def joined(self, client: int, record: TenantRecord, hello: messages.Hello, peer: Peer) -> None:
+        number = ClientId(client)
+        pid = peer.pid or hello.pid
+        self._registry.client_joined(number, record, pid=pid)
+        for event in events_of_hello(number, TenantId(record.tenant_id), hello, pid=pid):
+            self._registry.submit(event)
+
+    def received(self, client: int, message: Message) -> None:
+        number = ClientId(client)
+        if isinstance(message, messages.MemoryQueried):
+            self._answer_memory(number, message)
+            return
+        if isinstance(message, messages.DeviceOpened):
+            self._name_device(message)
+        event = event_of(number, message)
+        if event is not None:
+            self._registry.submit(event)
+
+    def lost(self, client: int, cause: str) -> None:
+        number = ClientId(client)
+        self._registry.submit(events.ClientLost(client=number, cause=cause))
+        self._registry.client_left(number)
+
+    def _name_device(self, message: messages.DeviceOpened) -> None:
+        """Without NVML, or outside its list, a device is known by whoever opens it first."""
+        device = device_id(message.device)
+        if not self._registry.knows_device(device):
+            log.info("device %s (%s) is named by a client", device, message.name)
+            self._registry.submit(
+                events.DeviceFound(
+                    device=device,
+                    name=message.name,
+                    bytes_total=message.bytes_total,
+                    cause="named by a client",
+                )
+            )
+
+    def _answer_memory(self, client: ClientId, question: messages.MemoryQueried) -> None:
+        """No answer means that NVML's own numbers stand."""
+        seen = self._registry.memory_seen_by(client, device_id(question.device))
+        if seen is not None:
+            total, used = seen
+            answer = messages.MemoryAnswered(
+                device=question.device, bytes_total=total, bytes_used=used
+            )
+            self._links.send(client, answer)
+
+    # ---- to clients ----
+
+    def deliver(self, command: commands.Command) -> ClientId | None:
+        """Send it; names the client when it cannot be reached."""
+        client: ClientId = command.client  # type: ignore[attr-defined]
+        if isinstance(command, commands.TellQueuePosition):
+            holder = self._registry.shown_name(client, command.holder)
+            command = dataclasses.replace(command, holder=holder)
+        return None if self._links.send(client, message_of(command)) else client
+
+    def close(self, client: ClientId, message: str) -> None:
+        self._links.close(client, messages.RefusalCode.BAD_TOKEN, message)
+
+    def kill(self, client: ClientId) -> None:
+        self._links.kill(client)
