@@ -66,6 +66,9 @@ def driver_under_test() -> Iterator[None]:
 
     The simulated one is loaded by its path first: whoever asks for `libcuda.so.1` later, as
     cuda.bindings does with its first call, gets the library of that name that is there already."""
+    # Loading a function waits for the device: a case that launches one while another polls a flag
+    # would wait for ever.
+    os.environ["CUDA_MODULE_LOADING"] = "EAGER"
     if driver_kind() == "real":
         yield
         return

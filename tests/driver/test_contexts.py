@@ -79,7 +79,7 @@ def test_bad_arguments_of_context_calls(gpu: Gpu) -> None:
     """Unknown flags, unknown devices and NULL contexts are refused with their own codes."""
     assert code(cuda.cuCtxCreate(None, 0x4000, gpu.device)) is R.CUDA_ERROR_INVALID_VALUE
     assert code(cuda.cuCtxCreate(None, 0, 4711)) is R.CUDA_ERROR_INVALID_DEVICE
-    assert code(cuda.cuCtxDestroy(0)) is R.CUDA_ERROR_INVALID_CONTEXT
+    assert code(cuda.cuCtxDestroy(0)) is R.CUDA_ERROR_INVALID_VALUE
     assert code(cuda.cuDevicePrimaryCtxRetain(4711)) is R.CUDA_ERROR_INVALID_DEVICE
 
 

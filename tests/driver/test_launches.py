@@ -151,12 +151,12 @@ def test_launching_nothing(gpu: Gpu) -> None:
 
 
 def test_functions_have_names(gpu: Gpu) -> None:
-    """A function knows its name and its module; a module does not know other names."""
+    """A function knows its name and its module; a module does not know other names, "" is none."""
     function = gpu.function("axpy")
     assert ok(cuda.cuFuncGetName(function)) == b"axpy"
     assert int(ok(cuda.cuFuncGetModule(function))) == int(gpu.module)
     assert code(cuda.cuModuleGetFunction(gpu.module, b"fil")) is R.CUDA_ERROR_NOT_FOUND
-    assert code(cuda.cuModuleGetFunction(gpu.module, b"")) is R.CUDA_ERROR_NOT_FOUND
+    assert code(cuda.cuModuleGetFunction(gpu.module, b"")) is R.CUDA_ERROR_INVALID_VALUE
 
 
 @pytest.mark.parametrize("name", sorted(SIGNATURES))

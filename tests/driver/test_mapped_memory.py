@@ -192,15 +192,28 @@ def test_mapping_outside_a_reservation_is_refused(gpu: Gpu, mapper: Mapper) -> N
     ok(cuda.cuMemRelease(chunk))
 
 
-def test_unmapping_what_is_not_mapped_is_refused(mapper: Mapper) -> None:
-    """Unmapping wants the bounds of mappings: nothing else, nothing twice."""
+def test_mappings_are_unmapped_whole(mapper: Mapper) -> None:
+    """Half a granule cannot be unmapped; unmapping addresses that are free of mappings may be."""
     address, chunk = mapper.reserve(2), mapper.create()
-    assert code(cuda.cuMemUnmap(address, mapper.granule)) is R.CUDA_ERROR_INVALID_VALUE
     mapper.map(address, chunk)
     half = cuda.cuMemUnmap(address, mapper.granule // 2)
     assert code(half) is R.CUDA_ERROR_INVALID_VALUE
     mapper.unmap(address)
-    assert code(cuda.cuMemUnmap(address, mapper.granule)) is R.CUDA_ERROR_INVALID_VALUE
+    mapper.unmap(address)
+    mapper.unmap(address + mapper.granule)
+    ok(cuda.cuMemRelease(chunk))
+    mapper.free(address, 2)
+
+
+def test_half_a_chunk_cannot_be_unmapped(mapper: Mapper) -> None:
+    """A chunk of two granules that is mapped as one is unmapped as one."""
+    size = 2 * mapper.granule
+    address = mapper.reserve(2)
+    chunk = ok(cuda.cuMemCreate(size, properties(mapper.gpu), 0))
+    ok(cuda.cuMemMap(address, size, 0, chunk, 0))
+    half = cuda.cuMemUnmap(address, mapper.granule)
+    assert code(half) is R.CUDA_ERROR_INVALID_VALUE
+    mapper.unmap(address, 2)
     ok(cuda.cuMemRelease(chunk))
     mapper.free(address, 2)
 

@@ -11,7 +11,7 @@ import numpy as np
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import ROOT, Gpu, alone, code, ok
+from tests.driver.harness import BUILTINS_PTX, ROOT, Gpu, alone, code, ok
 
 ANOTHER_PROCESS = """
 from tests.driver.harness import Gpu, driver_under_test
@@ -43,12 +43,14 @@ def calls_that_use_the_context(pointer: int, stream: Any, event: Any) -> list[Ca
 def break_and_check(gpu: Gpu, launch: Callable[[Any], None], expected: R) -> None:
     """After a launch that fails, every call that uses the context answers its error."""
     pointer, stream, event = gpu.allocate(64), ok(cuda.cuStreamCreate(1)), ok(cuda.cuEventCreate(0))
+    function = gpu.function("assert_fail")
     ok(cuda.cuEventRecord(event, stream))
     launch(stream)
     assert code(cuda.cuStreamSynchronize(stream)) is expected
     answers = [code(call()) for call in calls_that_use_the_context(pointer, stream, event)]
     assert answers == [expected] * len(answers)
-    assert code(gpu.try_launch("spin", 0)) is expected
+    assert code(cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, 0, 0)) is expected
+    assert code(cuda.cuModuleGetFunction(gpu.module, b"fill")) is expected
 
 
 @alone
@@ -114,14 +116,8 @@ def test_streams_of_the_context_fail_together(gpu: Gpu) -> None:
 def test_a_broken_context_can_be_destroyed(gpu: Gpu) -> None:
     """A context with a sticky error can be destroyed, and takes its memory with it."""
     context = ok(cuda.cuCtxCreate(None, 0, gpu.device))
-    module = ok(cuda.cuModuleLoadData(_image()))
+    module = ok(cuda.cuModuleLoadData(BUILTINS_PTX.read_bytes() + b"\0"))
     function = ok(cuda.cuModuleGetFunction(module, b"assert_fail"))
     ok(cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
     assert code(cuda.cuCtxSynchronize()) is R.CUDA_ERROR_ASSERT
     ok(cuda.cuCtxDestroy(context))
-
-
-def _image() -> bytes:
-    from tests.support.paths import BUILTINS_PTX
-
-    return BUILTINS_PTX.read_bytes() + b"\0"
