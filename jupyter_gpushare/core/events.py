@@ -30,6 +30,13 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientEvent(Event):
+    """Base of all events that one client brings about."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFound(Event):
     """A device is there (seen by NVML at start or later, or named by a client)."""
 
@@ -72,100 +79,89 @@ class TenantRemoved(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientJoined(Event):
-    """A process was authenticated. `held_turn` is set when it reconnects holding a turn."""
+class ClientJoined(ClientEvent):
+    """A process was authenticated.
 
-    client: ClientId
+    `held_turn` is set when it reconnects holding a turn; `waiting` when it reconnects with a call
+    that waits at its gate. Such a call is served once the process has named the devices that it
+    has opened (it is no TurnRequested: a process without a device would be let through).
+    """
+
     tenant: TenantId
     pid: int
     process_name: str
     held_turn: TurnId | None = None
+    waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientLost(Event):
+class ClientLost(ClientEvent):
     """The process ended or its connection closed, whichever was first."""
 
-    client: ClientId
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceOpened(Event):
+class DeviceOpened(ClientEvent):
     """The client has its first context on a device."""
 
-    client: ClientId
     device: DeviceId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceClosed(Event):
+class DeviceClosed(ClientEvent):
     """The client's last context on a device is gone."""
 
-    client: ClientId
     device: DeviceId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRequested(Event):
+class TurnRequested(ClientEvent):
     """A gated call waits at the client."""
 
-    client: ClientId
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestWithdrawn(Event):
+class RequestWithdrawn(ClientEvent):
     """No call waits at the client any more, without its having had a turn."""
 
-    client: ClientId
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnDropped(Event):
+class TurnDropped(ClientEvent):
     """The client's gate is shut and its work has drained."""
 
-    client: ClientId
     turn: TurnId
     reason: DropReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainStalled(Event):
+class DrainStalled(ClientEvent):
     """A recalled client's work makes no progress; `calls_waiting` at its own gate."""
 
-    client: ClientId
     turn: TurnId
     calls_waiting: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellBegan(Event):
+class CellBegan(ClientEvent):
     """A notebook cell runs in the client's process."""
 
-    client: ClientId
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CellEnded(Event):
+class CellEnded(ClientEvent):
     """No notebook cell runs in the client's process any more."""
 
-    client: ClientId
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryReported(Event):
+class MemoryReported(ClientEvent):
     """Device memory that the client has allocated."""
 
-    client: ClientId
     device: DeviceId
     bytes_allocated: int
     bytes_fixed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextFailed(Event):
+class ContextFailed(ClientEvent):
     """A context of the client has a sticky error (a CUresult); it counts as drained."""
 
-    client: ClientId
     device: DeviceId
     cu_result: int
 

@@ -1,0 +1,137 @@
+"""What always holds between two events. Each function states one rule; tests run all of them after
+each event. They are written apart from the code that makes them true."""
+
+from __future__ import annotations
+
+from .ids import Seconds
+from .policy import next_deadline_s, quantum_ends_s
+from .state import State, Tenant
+from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
+
+
+def check_invariants(state: State, *, now_s: Seconds, wake_at_s: Seconds | None) -> None:
+    """Raises AssertionError with the rule that does not hold, and the story of who broke it."""
+    turn_and_state_agree(state)
+    clients_agree_with_their_tenant(state)
+    the_queue_has_those_who_wait(state)
+    all_or_nothing(state)
+    one_holder_for_each_device(state)
+    nobody_is_forgotten(state)
+    no_quantum_is_overrun(state, now_s)
+    the_alarm_is_set(state, now_s, wake_at_s)
+
+
+def turn_and_state_agree(state: State) -> None:
+    """A tenant has a turn exactly in the states that say so, and is then among the holders."""
+    for tenant in state.tenants.values():
+        has_turn = tenant.state not in (TenantState.IDLE, TenantState.WAITING)
+        _rule(has_turn == (tenant.turn is not None), "state and turn agree", tenant)
+        _rule(has_turn == (tenant in state.turn_holders), "holders have turns", tenant)
+    _rule(len({t.id for t in state.turn_holders}) == len(state.turn_holders), "one turn each")
+
+
+def clients_agree_with_their_tenant(state: State) -> None:
+    """Turns of clients are the tenant's; a recall concerns all clients of a tenant."""
+    for client in state.clients.values():
+        tenant = state.tenants[client.tenant]
+        _rule(tenant.clients.get(client.id) is client, "a client is in its tenant", tenant)
+        with_turn = client.state in WITH_TURN or client.state is ClientState.PASSING
+        _rule(with_turn == (client.turn is not None), "a client with a turn knows it", tenant)
+        if client.state in WITH_TURN:
+            _rule(tenant.turn is not None, "granted clients belong to a holder", tenant)
+            _rule(bool(state.live_devices(client)), "a granted client has a device", tenant)
+            recalled = tenant.state is TenantState.RECALLED
+            _rule(recalled == (client.state in ASKED_BACK), "all are recalled or none", tenant)
+        if client.state is ClientState.PASSING:
+            _rule(not state.live_devices(client), "a passing client has no device", tenant)
+        if client.state not in ASKED_BACK:
+            _rule(not client.overdue and not client.drain_stalled, "no recall, no delay", tenant)
+    for tenant in state.turn_holders:
+        _rule(bool(state.turn_clients(tenant)), "a turn without clients has ended", tenant)
+
+
+def the_queue_has_those_who_wait(state: State) -> None:
+    """Each tenant whose calls wait is in the queue once, unless it holds or drains; nobody else."""
+    _rule(len({t.id for t in state.queue}) == len(state.queue), "one place each in the queue")
+    _rule(
+        [t.queued_at_s for t in state.queue] == sorted(t.queued_at_s for t in state.queue),
+        "the queue is in the order of arrival",
+    )
+    for tenant in state.tenants.values():
+        queued = tenant in state.queue
+        ready = bool(state.ready_clients(tenant))
+        _rule(not queued or ready, "only who waits is in the queue", tenant)
+        if tenant.state is TenantState.WAITING or tenant.state is TenantState.IDLE:
+            _rule(queued == ready == (tenant.state is TenantState.WAITING), "queued", tenant)
+        if tenant.state is TenantState.HOLDING:
+            _rule(not ready, "who holds does not wait", tenant)
+        if tenant.state is TenantState.STALLED and ready:
+            _rule(queued, "a stalled tenant queues for what it lacks", tenant)
+        for client in tenant.clients.values():
+            if client.state is ClientState.WAITING and not state.live_devices(client):
+                _rule(client.unnamed_devices, "without a device nobody waits", tenant)
+
+
+def all_or_nothing(state: State) -> None:
+    """Who may use a device may use all that its clients have opened."""
+    for tenant in state.turn_holders:
+        if tenant.turn is None:
+            continue
+        wanted = state.wanted_devices(tenant)
+        _rule(tenant.turn.devices <= wanted, "no turn on a device that is not open", tenant)
+        if tenant.state is TenantState.HOLDING:
+            _rule(tenant.turn.devices == wanted, "all devices or none", tenant)
+
+
+def one_holder_for_each_device(state: State) -> None:
+    """While turns are on, one tenant has a device. Turns from before they were switched on may
+    overlap until they are given back: all but the first have been asked."""
+    if not state.turns_are_on:
+        _rule(not state.queue, "nobody waits while turns are off")
+        return
+    for device in state.devices:
+        holders = list(state.holders(device))
+        for holder in holders[1:]:
+            _rule(holder.state is not TenantState.HOLDING, "one holder for each device", holder)
+        if len(holders) > 1:
+            for holder in holders:
+                exclusive = holder.turn is not None and holder.turn.exclusive
+                _rule(not exclusive, "an exclusive turn overlaps no other", holder)
+
+
+def nobody_is_forgotten(state: State) -> None:
+    """Each tenant in the queue waits for somebody: a holder, an earlier one, or the recovery."""
+    if state.recovering_until_s is not None:
+        return
+    for place, tenant in enumerate(state.queue):
+        missing = state.missing_devices(tenant)
+        held = any(h is not tenant for device in missing for h in state.holders(device))
+        earlier = any(missing & state.missing_devices(other) for other in state.queue[:place])
+        _rule(held or earlier, "a tenant whose devices are free is granted", tenant)
+
+
+def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
+    """The clock of a quantum runs exactly while others wait, and its end brings a recall."""
+    for tenant in state.turn_holders:
+        if tenant.turn is None:
+            continue
+        contended = bool(state.waiters(tenant.turn.devices, besides=tenant))
+        running = tenant.turn.contended_since_s is not None
+        _rule(contended == running, "the quantum counts while others wait", tenant)
+        ends_s = quantum_ends_s(state, tenant.turn)
+        if ends_s is not None and tenant.state is TenantState.HOLDING:
+            _rule(now_s < ends_s, "a used quantum is recalled", tenant)
+
+
+def the_alarm_is_set(state: State, now_s: Seconds, wake_at_s: Seconds | None) -> None:
+    """The next deadline lies ahead, and the core has asked to be woken then."""
+    deadline_s = next_deadline_s(state)
+    if deadline_s is not None:
+        _rule(now_s < deadline_s, "what is due has been done")
+        _rule(wake_at_s == deadline_s, "the core is woken at the next deadline")
+
+
+def _rule(holds: bool, rule: str, tenant: Tenant | None = None) -> None:
+    if not holds:
+        story = "" if tenant is None else f" ({tenant.id}: {'; '.join(tenant.story)})"
+        raise AssertionError(f"{rule}{story}")

@@ -1,0 +1,89 @@
+"""Who is next, and when a turn must end. Questions only: nothing here changes the state.
+
+The rules, in short:
+
+- First come, first served. A tenant is served when each device that it lacks is free, and no
+  earlier tenant in the queue lacks it. So a tenant that wants several devices gets them all or
+  none, and nobody is passed over for ever; a device may idle for an earlier tenant meanwhile.
+- The quantum is used up by time during which others wait for a device of the turn, and by that
+  alone. A holder that was alone for an hour still has a whole quantum when the first other one
+  comes; and one whose waiters come and go (interrupted cells) does not begin anew each time.
+"""
+
+from __future__ import annotations
+
+from .ids import DeviceId, Seconds
+from .state import State, Tenant, Turn
+from .transitions import ASKED_BACK, TenantState
+
+
+def grantable(state: State) -> list[Tenant]:
+    """The tenants of the queue that can be served now, in its order."""
+    if not state.turns_are_on:
+        return list(state.queue)
+    if state.recovering_until_s is not None:
+        return []
+    served: list[Tenant] = []
+    wanted_earlier: set[DeviceId] = set()
+    for tenant in state.queue:
+        missing = state.missing_devices(tenant)
+        if not missing & wanted_earlier and not missing & state.held_by_others(tenant):
+            served.append(tenant)
+        wanted_earlier |= missing
+    return served
+
+
+def quantum_ends_s(state: State, turn: Turn) -> Seconds | None:
+    """When the turn has used its quantum; None while nobody waits."""
+    if turn.contended_since_s is None:
+        return None
+    return turn.contended_since_s + state.settings.quantum_s - turn.contended_s
+
+
+def recall_reason(state: State, tenant: Tenant, now_s: Seconds) -> str | None:
+    """Why the tenant's turn must be given back now, in words for its user; None if it need not."""
+    turn = tenant.turn
+    if turn is None or not state.turns_are_on:
+        return None
+    if tenant.state is TenantState.HOLDING:
+        for device in sorted(state.missing_devices(tenant)):
+            for holder in state.holders(device):
+                return f"{state.devices[device].name} was opened and is in use by {holder.name}"
+    earlier = _earlier_overlapping(state, tenant, turn)
+    if earlier is not None:
+        return f"turns are on, and {earlier.name} was first"
+    ends_s = quantum_ends_s(state, turn)
+    if ends_s is not None and now_s >= ends_s:
+        waiting = ", ".join(w.name for w in state.waiters(turn.devices, besides=tenant)[:3])
+        return f"the quantum of {state.settings.quantum_s:g} s is over; waiting: {waiting}"
+    return None
+
+
+def _earlier_overlapping(state: State, tenant: Tenant, turn: Turn) -> Tenant | None:
+    for other in state.turn_holders:
+        if other is tenant:
+            return None
+        if other.turn is not None and other.turn.devices & turn.devices:
+            return other
+    return None
+
+
+def next_deadline_s(state: State) -> Seconds | None:
+    """When something happens by itself, if nothing else does before."""
+    deadlines = [] if state.recovering_until_s is None else [state.recovering_until_s]
+    for tenant in state.turn_holders:
+        if tenant.turn is None:
+            continue
+        if tenant.state is TenantState.STALLED:
+            deadlines.append(tenant.turn.retry_at_s)
+        elif tenant.state is TenantState.HOLDING:
+            ends_s = quantum_ends_s(state, tenant.turn)
+            if ends_s is not None:
+                deadlines.append(ends_s)
+        else:
+            deadlines += [
+                client.recalled_at_s + state.settings.overdue_s
+                for client in tenant.clients.values()
+                if client.state in ASKED_BACK and not client.overdue
+            ]
+    return min(deadlines, default=None)

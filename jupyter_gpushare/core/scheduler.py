@@ -1,0 +1,268 @@
+"""The scheduler core: events and the time in, commands out.
+
+`Scheduler.handle` is the only way to change it. It reads no clock and does no I/O, so one and the
+same machine runs in production, in tests and in simulation. An event changes what is known of a
+client, a tenant or a device; `turns.Turns.settle` then does what follows from that.
+
+What clients say about a turn that is not theirs any more (a drop or a stall that crossed a recall)
+is stale, and ignored. What names somebody unknown raises an error that says whose fault it is.
+"""
+
+from __future__ import annotations
+
+from . import events as ev
+from .commands import CloseClient, Command, TellSettings, WakeAt
+from .errors import (
+    DuplicateClient,
+    TenantGone,
+    TooManyClients,
+    UnknownClient,
+    UnknownDevice,
+    UnknownTenant,
+    WrongOwner,
+)
+from .ids import ClientId, DeviceId, Seconds, TenantId
+from .invariants import check_invariants
+from .outbox import Outbox
+from .policy import next_deadline_s
+from .settings import AntiThrash, SchedulerSettings
+from .snapshot import Snapshot
+from .state import Client, Device, OpenedDevice, State, Tenant
+from .status import take_snapshot
+from .tell import Teller
+from .transitions import ASKED_BACK, ClientTrigger
+from .turns import Turns
+
+
+class Scheduler:
+    """All devices of one node."""
+
+    def __init__(
+        self, settings: SchedulerSettings, *, recovering_until_s: Seconds | None = None
+    ) -> None:
+        """With `recovering_until_s` it replaces one that was lost: until then (or until
+        RecoveryComplete) only clients that still hold a turn have one."""
+        self._state = State(settings=settings, recovering_until_s=recovering_until_s)
+        self._outbox = Outbox()
+        self._turns = Turns(self._state, self._outbox)
+        self._teller = Teller(self._state, self._outbox)
+        self._closed_clients: set[ClientId] = set()
+        """Closed by us; what they still say is ignored until ClientLost comes."""
+        self._now_s: Seconds = 0.0
+        self._wake_at_s: Seconds | None = None
+
+    @property
+    def settings(self) -> SchedulerSettings:
+        """The settings in force."""
+        return self._state.settings
+
+    def handle(self, event: ev.Event, *, now_s: Seconds) -> list[Command]:
+        """Take in what has happened; the answer is what to do about it, in this order."""
+        self._now_s = max(self._now_s, now_s)
+        self._outbox.cause = event.cause or type(event).__name__
+        if isinstance(event, ev.ClientEvent):
+            self._handle_client_event(event)
+        else:
+            self._handle_other_event(event)
+        self._turns.settle(self._now_s)
+        self._teller.tell_changes()
+        self._ask_to_be_woken()
+        return self._outbox.take_all()
+
+    def snapshot(self, now_s: Seconds) -> Snapshot:
+        """A frozen copy of everything, for status."""
+        return take_snapshot(self._state, max(now_s, self._now_s))
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError with the rule that does not hold."""
+        check_invariants(self._state, now_s=self._now_s, wake_at_s=self._wake_at_s)
+
+    # ---- events of one client ----------------------------------------------------------------
+
+    def _handle_client_event(self, event: ev.ClientEvent) -> None:
+        if event.client in self._closed_clients:
+            if isinstance(event, ev.ClientLost):
+                self._closed_clients.remove(event.client)
+            return
+        if isinstance(event, ev.ClientJoined):
+            self._client_joined(event)
+            return
+        client = self._state.clients.get(event.client)
+        if client is None:
+            if isinstance(event, ev.ClientLost):
+                return  # the process and its connection may both report the end
+            raise UnknownClient(f"Client {event.client} is not here. Drop it: {event!r}")
+        tenant = self._state.tenants[client.tenant]
+        self._note(tenant, event)
+        match event:
+            case ev.ClientLost():
+                self._client_lost(client)
+            case ev.TurnRequested():
+                client.unnamed_devices = False
+                self._turns.ask(client, self._now_s)
+            case ev.RequestWithdrawn():
+                self._state.move_client(client, ClientTrigger.WITHDRAW)
+            case ev.TurnDropped() if event.turn == client.turn:
+                self._turns.drop(client)
+            case ev.DrainStalled() if event.turn == client.turn and client.state in ASKED_BACK:
+                client.drain_stalled = True
+                client.calls_wait_in_drain = event.calls_waiting > 0
+            case ev.CellBegan():
+                client.in_cell = True
+            case ev.CellEnded():
+                client.in_cell = False
+            case ev.DeviceOpened() | ev.DeviceClosed() | ev.MemoryReported() | ev.ContextFailed():
+                self._device_of_client(client, event)
+                self._teller.tell_memory_limits(tenant)
+
+    def _client_joined(self, event: ev.ClientJoined) -> None:
+        if event.client in self._state.clients:
+            raise DuplicateClient(f"Client {event.client} is here already. Count ids up.")
+        tenant = self._state.tenants.get(event.tenant)
+        if tenant is None:
+            raise TenantGone("The kernel of this process is not registered. Restart the kernel.")
+        if len(self._state.clients) >= self.settings.clients_max:
+            raise TooManyClients(
+                f"{self.settings.clients_max} processes use this scheduler already. "
+                f"Shut down idle kernels, or have clients_max raised."
+            )
+        self._note(tenant, event)
+        client = Client(
+            id=event.client,
+            tenant=event.tenant,
+            pid=event.pid,
+            process_name=event.process_name,
+            unnamed_devices=event.waiting,
+        )
+        self._state.clients[client.id] = tenant.clients[client.id] = client
+        self._tell_settings(client)
+        if event.held_turn is not None:
+            self._turns.rejoin(client, event.held_turn)
+        elif event.waiting:
+            self._turns.ask(client, self._now_s)
+
+    def _client_lost(self, client: Client) -> None:
+        tenant = self._state.tenants[client.tenant]
+        self._turns.forget(client, self._now_s)
+        self._teller.forget(client.id)
+        self._teller.tell_memory_limits(tenant)
+
+    def _device_of_client(
+        self,
+        client: Client,
+        event: ev.DeviceOpened | ev.DeviceClosed | ev.MemoryReported | ev.ContextFailed,
+    ) -> None:
+        if isinstance(event, ev.DeviceOpened):
+            self._device(event.device)
+            client.devices.setdefault(event.device, OpenedDevice())
+            client.unnamed_devices = False
+            return
+        opened = client.devices.get(event.device)
+        if opened is None:
+            return  # it crossed a close
+        match event:
+            case ev.DeviceClosed():
+                del client.devices[event.device]
+            case ev.MemoryReported():
+                opened.bytes_allocated = event.bytes_allocated
+                opened.bytes_fixed = event.bytes_fixed
+            case ev.ContextFailed():
+                opened.failed = True
+                if client.turn is not None:
+                    self._turns.drop(client)
+
+    # ---- events of everybody -----------------------------------------------------------------
+
+    def _handle_other_event(self, event: ev.Event) -> None:
+        match event:
+            case ev.DeviceFound():
+                device = self._state.devices.setdefault(
+                    event.device, Device(event.device, event.name, event.bytes_total)
+                )
+                device.name, device.bytes_total = event.name, event.bytes_total
+                device.lost = False
+            case ev.DeviceMemoryMeasured():
+                self._device(event.device).bytes_used = event.bytes_used
+            case ev.DeviceLost():
+                self._device(event.device).lost = True
+            case ev.TenantRegistered():
+                self._tenant_registered(event)
+            case ev.TenantRemoved():
+                self._tenant_removed(self._tenant(event.tenant))
+            case ev.InterruptRequested():
+                tenant = self._tenant(event.tenant)
+                self._note(tenant, event)
+                self._turns.cancel_waits(tenant)
+            case ev.SettingsChanged():
+                self._settings_changed(event.settings)
+            case ev.RecoveryComplete():
+                self._state.recovering_until_s = None
+            case ev.ClockTicked():
+                pass  # the time itself is what it brings
+
+    def _tenant_registered(self, event: ev.TenantRegistered) -> None:
+        known = self._state.tenants.get(event.tenant)
+        if known is None:
+            known = Tenant(event.tenant, event.name, event.owner, event.kind, event.cap_bytes)
+            self._state.tenants[event.tenant] = known
+        elif known.owner != event.owner:
+            raise WrongOwner(f"{event.tenant} belongs to somebody else. Use another id.")
+        self._note(known, event)
+        known.name, known.kind, known.cap_bytes = event.name, event.kind, event.cap_bytes
+        self._teller.tell_memory_limits(known)
+
+    def _tenant_removed(self, tenant: Tenant) -> None:
+        message = f"{tenant.name} was shut down. Start it again to use the GPU."
+        for client in list(tenant.clients.values()):
+            self._turns.forget(client, self._now_s)
+            self._teller.forget(client.id)
+            self._closed_clients.add(client.id)
+            self._outbox.put(
+                CloseClient(client=client.id, message=message, cause=self._outbox.cause)
+            )
+        del self._state.tenants[tenant.id]
+
+    def _settings_changed(self, settings: SchedulerSettings) -> None:
+        if settings == self.settings:
+            return
+        switched_off = self._state.turns_are_on and settings.anti_thrash is AntiThrash.OFF
+        self._state.settings = settings
+        if switched_off:
+            self._turns.turns_switched_off()
+        for client in self._state.clients.values():
+            self._tell_settings(client)
+
+    # ---- small parts -------------------------------------------------------------------------
+
+    def _tell_settings(self, client: Client) -> None:
+        self._outbox.put(
+            TellSettings(client=client.id, settings=self.settings, cause=self._outbox.cause)
+        )
+
+    def _ask_to_be_woken(self) -> None:
+        """A time that was asked for and has come is used up; the next is always told."""
+        if self._wake_at_s is not None and self._wake_at_s <= self._now_s:
+            self._wake_at_s = None
+        deadline_s = next_deadline_s(self._state)
+        if deadline_s is not None and deadline_s != self._wake_at_s:
+            self._wake_at_s = deadline_s
+            self._outbox.put(WakeAt(at_s=deadline_s, cause=self._outbox.cause))
+
+    def _note(self, tenant: Tenant, event: ev.Event) -> None:
+        tenant.story.append(f"{self._now_s:.3f} s {type(event).__name__} {event.cause}".rstrip())
+
+    def _tenant(self, tenant: TenantId) -> Tenant:
+        try:
+            return self._state.tenants[tenant]
+        except KeyError:
+            raise UnknownTenant(
+                f"There is no kernel or command {tenant}. List them with jupyter gpushare status."
+            ) from None
+
+    def _device(self, device: DeviceId) -> Device:
+        try:
+            return self._state.devices[device]
+        except KeyError:
+            raise UnknownDevice(
+                f"The device {device} was never announced. Restart the scheduler."
+            ) from None

@@ -1,0 +1,222 @@
+"""Everything that the scheduler knows: devices, tenants, their clients and turns, the queue.
+
+The state answers questions about itself and moves by the transition tables; it decides nothing.
+`invariants.check_invariants` says what always holds between two events.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .errors import InvalidTransition
+from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
+from .settings import AntiThrash, SchedulerSettings
+from .transitions import (
+    CLIENT_TRANSITIONS,
+    TENANT_TRANSITIONS,
+    WITH_TURN,
+    ClientState,
+    ClientTrigger,
+    TenantState,
+    TenantTrigger,
+)
+
+STORY_LINES_MAX = 24
+
+
+@dataclass(slots=True, eq=False)
+class Device:
+    """A GPU or MIG instance."""
+
+    id: DeviceId
+    name: str
+    bytes_total: int
+    bytes_used: int = 0
+    lost: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class OpenedDevice:
+    """What a client has on a device that it opened."""
+
+    bytes_allocated: int = 0
+    bytes_fixed: int = 0
+    failed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One process."""
+
+    id: ClientId
+    tenant: TenantId
+    pid: int
+    process_name: str
+    state: ClientState = ClientState.IDLE
+    turn: TurnId | None = None
+    """The turn that the process believes it has; what it says about another one is stale."""
+    devices: dict[DeviceId, OpenedDevice] = field(default_factory=dict)
+    in_cell: bool = False
+    asked_at_s: Seconds = 0.0
+    recalled_at_s: Seconds = 0.0
+    overdue: bool = False
+    """Reported for this recall."""
+    drain_stalled: bool = False
+    """It said so since it was recalled."""
+    calls_wait_in_drain: bool = False
+    """And that calls wait at its own gate."""
+    unnamed_devices: bool = False
+    """It joined with a call that waits, and is about to say which devices it has opened."""
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A tenant's permission to use `devices` alone."""
+
+    id: TurnId
+    devices: set[DeviceId]
+    granted_at_s: Seconds
+    exclusive: bool
+    """Granted while turns are on; others' turns may overlap one that was not."""
+    contended_s: Seconds = 0.0
+    """How much of the quantum is used: time while others waited, up to `contended_since_s`."""
+    contended_since_s: Seconds | None = None
+    """Since when others wait without a break; None while nobody waits."""
+    retry_at_s: Seconds = 0.0
+    """While the tenant is stalled: when the recall is tried again."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a tenant has had, without what is under way."""
+
+    turns: int = 0
+    waits: int = 0
+    waited_s_total: Seconds = 0.0
+    held_s_total: Seconds = 0.0
+    drain_stalls: int = 0
+    recalls: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Tenant:
+    """A notebook kernel or a `run` command, with its processes."""
+
+    id: TenantId
+    name: str
+    owner: str
+    kind: str
+    cap_bytes: int
+    state: TenantState = TenantState.IDLE
+    clients: dict[ClientId, Client] = field(default_factory=dict)
+    turn: Turn | None = None
+    queued_at_s: Seconds = 0.0
+    """When it took its place in the queue."""
+    waited_since_s: Seconds = 0.0
+    """When the first of its calls began to wait; earlier than `queued_at_s` after a recall."""
+    has_waited: bool = False
+    """It did not get what it queues for at once."""
+    counters: Counters = field(default_factory=Counters)
+    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
+
+
+@dataclass(slots=True)
+class State:
+    """All of it. Tenants and devices are in the order in which they came."""
+
+    settings: SchedulerSettings
+    devices: dict[DeviceId, Device] = field(default_factory=dict)
+    tenants: dict[TenantId, Tenant] = field(default_factory=dict)
+    clients: dict[ClientId, Client] = field(default_factory=dict)
+    queue: list[Tenant] = field(default_factory=list)
+    """Who waits for a turn, first come first."""
+    turn_holders: list[Tenant] = field(default_factory=list)
+    """Tenants that have a turn, in the order in which they got it."""
+    recovering_until_s: Seconds | None = None
+    """Until then, or until told, only clients that still hold a turn from before have one."""
+
+    @property
+    def turns_are_on(self) -> bool:
+        """Whether tenants take turns at all."""
+        return self.settings.anti_thrash is AntiThrash.ON
+
+    def live_devices(self, client: Client) -> set[DeviceId]:
+        """What the client can use: opened, not failed there, not lost."""
+        return {
+            device
+            for device, opened in client.devices.items()
+            if not opened.failed and not self.devices[device].lost
+        }
+
+    def wanted_devices(self, tenant: Tenant) -> set[DeviceId]:
+        """The device set of the tenant: what its clients together can use."""
+        wanted: set[DeviceId] = set()
+        for client in tenant.clients.values():
+            wanted |= self.live_devices(client)
+        return wanted
+
+    def missing_devices(self, tenant: Tenant) -> set[DeviceId]:
+        """What the tenant still lacks to run; all its devices while it has no turn."""
+        wanted = self.wanted_devices(tenant)
+        return wanted if tenant.turn is None else wanted - tenant.turn.devices
+
+    def ready_clients(self, tenant: Tenant) -> list[Client]:
+        """Clients that wait and could run if they were granted the turn."""
+        return [
+            client
+            for client in tenant.clients.values()
+            if client.state is ClientState.WAITING and self.live_devices(client)
+        ]
+
+    def turn_clients(self, tenant: Tenant) -> list[Client]:
+        """Clients that have been granted the tenant's turn and have not dropped it."""
+        return [client for client in tenant.clients.values() if client.state in WITH_TURN]
+
+    def held_by_others(self, tenant: Tenant) -> set[DeviceId]:
+        """Devices of all turns but the tenant's own."""
+        held: set[DeviceId] = set()
+        for holder in self.turn_holders:
+            if holder is not tenant and holder.turn is not None:
+                held |= holder.turn.devices
+        return held
+
+    def holders(self, device: DeviceId) -> Iterator[Tenant]:
+        """Tenants with a turn on the device, the earliest first."""
+        return (t for t in self.turn_holders if t.turn is not None and device in t.turn.devices)
+
+    def waiters(self, devices: set[DeviceId], *, besides: Tenant) -> list[Tenant]:
+        """Other tenants in the queue that lack one of these devices."""
+        return [
+            tenant
+            for tenant in self.queue
+            if tenant is not besides and devices & self.missing_devices(tenant)
+        ]
+
+    def move_client(self, client: Client, trigger: ClientTrigger) -> None:
+        """Take the client along the table."""
+        tenant = self.tenants[client.tenant]
+        new = CLIENT_TRANSITIONS.get((client.state, trigger))
+        if new is None:
+            raise InvalidTransition(
+                f"Client {client.id} is {client.state.value}; {trigger.name} is not possible. "
+                f"Report this with the story of its tenant: {_told(tenant)}"
+            )
+        tenant.story.append(f"client {client.id} {trigger.name}: {new.value}")
+        client.state = new
+
+    def move_tenant(self, tenant: Tenant, trigger: TenantTrigger) -> None:
+        """Take the tenant along the table."""
+        new = TENANT_TRANSITIONS.get((tenant.state, trigger))
+        if new is None:
+            raise InvalidTransition(
+                f"Tenant {tenant.id} is {tenant.state.value}; {trigger.name} is not possible. "
+                f"Report this with its story: {_told(tenant)}"
+            )
+        tenant.story.append(f"tenant {trigger.name}: {new.value}")
+        tenant.state = new
+
+
+def _told(tenant: Tenant) -> str:
+    return "; ".join(tenant.story)

@@ -1,0 +1,106 @@
+"""Makes the snapshot of the state."""
+
+from __future__ import annotations
+
+from .ids import DeviceId, Seconds
+from .snapshot import (
+    ClientDeviceSnapshot,
+    ClientSnapshot,
+    DeviceSnapshot,
+    HolderSnapshot,
+    Snapshot,
+    TenantCounters,
+    TenantSnapshot,
+    WaiterSnapshot,
+)
+from .state import Client, Device, State, Tenant
+from .transitions import TenantState
+
+
+def take_snapshot(state: State, now_s: Seconds) -> Snapshot:
+    """A frozen copy of the state; times are as of `now_s`."""
+    return Snapshot(
+        at_s=now_s,
+        recovering=state.recovering_until_s is not None,
+        devices=tuple(_device(state, device, now_s) for device in state.devices.values()),
+        tenants=tuple(_tenant(tenant, now_s) for tenant in state.tenants.values()),
+        settings=state.settings,
+    )
+
+
+def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
+    return DeviceSnapshot(
+        id=device.id,
+        name=device.name,
+        bytes_total=device.bytes_total,
+        bytes_used=device.bytes_used,
+        bytes_allocated=_bytes_allocated(state, device.id),
+        lost=device.lost,
+        holders=tuple(
+            HolderSnapshot(
+                tenant=holder.id,
+                name=holder.name,
+                turn=holder.turn.id,
+                held_for_s=now_s - holder.turn.granted_at_s,
+                recalled=holder.state is not TenantState.HOLDING,
+                overdue=any(client.overdue for client in holder.clients.values()),
+            )
+            for holder in state.holders(device.id)
+            if holder.turn is not None
+        ),
+        queue=tuple(
+            WaiterSnapshot(
+                tenant=waiter.id, name=waiter.name, waited_s=now_s - waiter.waited_since_s
+            )
+            for waiter in state.queue
+            if device.id in state.missing_devices(waiter)
+        ),
+    )
+
+
+def _bytes_allocated(state: State, device: DeviceId) -> int:
+    opened = (client.devices.get(device) for client in state.clients.values())
+    return sum(each.bytes_allocated for each in opened if each is not None)
+
+
+def _tenant(tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
+    counted = tenant.counters
+    waits_for_s = now_s - tenant.waited_since_s if tenant.state is TenantState.WAITING else 0.0
+    held_for_s = 0.0 if tenant.turn is None else now_s - tenant.turn.granted_at_s
+    return TenantSnapshot(
+        id=tenant.id,
+        name=tenant.name,
+        owner=tenant.owner,
+        kind=tenant.kind,
+        state=tenant.state.value,
+        cap_bytes=tenant.cap_bytes,
+        clients=tuple(_client(client) for client in tenant.clients.values()),
+        counters=TenantCounters(
+            turns=counted.turns,
+            waits=counted.waits,
+            waited_s_total=counted.waited_s_total + waits_for_s,
+            held_s_total=counted.held_s_total + held_for_s,
+            drain_stalls=counted.drain_stalls,
+            recalls=counted.recalls,
+        ),
+    )
+
+
+def _client(client: Client) -> ClientSnapshot:
+    return ClientSnapshot(
+        id=client.id,
+        pid=client.pid,
+        process_name=client.process_name,
+        state=client.state.value,
+        in_cell=client.in_cell,
+        overdue=client.overdue,
+        devices=tuple(
+            ClientDeviceSnapshot(
+                device=device,
+                bytes_allocated=opened.bytes_allocated,
+                bytes_fixed=opened.bytes_fixed,
+                failed=opened.failed,
+            )
+            for device, opened in client.devices.items()
+        ),
+    )

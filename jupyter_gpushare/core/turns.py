@@ -1,0 +1,325 @@
+"""Brings turns and queue into line with what clients have said: grants, recalls, ends.
+
+Events change clients; `Turns.settle` then looks at the state as it is and does all that follows,
+so that no rule depends on which event came last. What it says to clients goes to the outbox.
+"""
+
+from __future__ import annotations
+
+from .commands import CancelWait, GrantTurn, KillClient, RecallTurn, ReopenGate, ReportOverdue
+from .ids import Seconds, TurnId
+from .outbox import Outbox
+from .policy import grantable, recall_reason
+from .settings import OverduePolicy
+from .state import Client, State, Tenant, Turn
+from .transitions import (
+    ASKED_BACK,
+    WANTING,
+    ClientState,
+    ClientTrigger,
+    TenantState,
+    TenantTrigger,
+)
+
+
+class Turns:
+    """Changes turns and the queue; the only one who does."""
+
+    def __init__(self, state: State, outbox: Outbox) -> None:
+        self._state = state
+        self._outbox = outbox
+        self._last_turn = 0
+
+    # ---- what events ask for -----------------------------------------------------------------
+
+    def ask(self, client: Client, now_s: Seconds) -> None:
+        """A call waits at the client's gate. One that has its turn already is told again."""
+        if client.state not in WANTING:
+            client.asked_at_s = now_s
+        self._state.move_client(client, ClientTrigger.ASK)
+        if client.state in (ClientState.HOLDING, ClientState.PASSING):
+            self._tell_grant(client)
+
+    def rejoin(self, client: Client, held_turn: TurnId) -> None:
+        """The client comes back with an open gate; its turn is taken up when it names devices."""
+        self._last_turn = max(self._last_turn, held_turn)
+        client.turn = held_turn
+        self._state.move_client(client, ClientTrigger.PASS)
+
+    def drop(self, client: Client) -> None:
+        """The client's gate is shut and nothing of it is in flight (any more)."""
+        self._state.move_client(client, ClientTrigger.DROP)
+        client.turn = None
+        _forget_recall(client)
+
+    def cancel_waits(self, tenant: Tenant) -> None:
+        """Fail the calls that wait; at a client under recall one may wait without our knowing."""
+        for client in tenant.clients.values():
+            if client.state in WANTING or client.state in ASKED_BACK:
+                self._outbox.put(CancelWait(client=client.id, cause=self._outbox.cause))
+
+    def turns_switched_off(self) -> None:
+        """Recalls under way are taken back; from now on turns may overlap."""
+        for tenant in self._state.turn_holders:
+            if tenant.state is TenantState.RECALLED:
+                self._reopen(tenant)
+            if tenant.state is not TenantState.HOLDING:
+                self._state.move_tenant(tenant, TenantTrigger.RESUME)
+            if tenant.turn is not None:
+                tenant.turn.exclusive = False
+
+    def forget(self, client: Client, now_s: Seconds) -> None:
+        """The client is gone: what it had is free at once."""
+        tenant = self._state.tenants[client.tenant]
+        del tenant.clients[client.id]
+        del self._state.clients[client.id]
+        self._end_turn_without_clients(tenant, now_s)
+        if tenant in self._state.queue and not self._state.ready_clients(tenant):
+            self._leave_queue(tenant, now_s)
+
+    # ---- what follows from the state ---------------------------------------------------------
+
+    def settle(self, now_s: Seconds) -> None:
+        """Do everything that the state asks for at this moment."""
+        state = self._state
+        if state.recovering_until_s is not None and now_s >= state.recovering_until_s:
+            state.recovering_until_s = None
+        for tenant in state.tenants.values():
+            self._settle_gates(tenant, now_s)
+            self._end_turn_without_clients(tenant, now_s)
+        for tenant in state.tenants.values():
+            self._settle_turn(tenant, now_s)
+        self._settle_queue(now_s)
+        for tenant in grantable(state):
+            self._grant(tenant, now_s)
+        for tenant in state.turn_holders:
+            self._count_contention(tenant, now_s)
+        for tenant in state.turn_holders:
+            self._recall_when_due(tenant, now_s)
+            self._report_overdue(tenant, now_s)
+        for tenant in state.queue:
+            tenant.has_waited = True
+
+    def _settle_gates(self, tenant: Tenant, now_s: Seconds) -> None:
+        """Clients without a live device pass; a passing one with a live device has the turn."""
+        for client in tenant.clients.values():
+            live = bool(self._state.live_devices(client))
+            if client.state is ClientState.PASSING and live:
+                self._claim(tenant, client, now_s)
+            elif not live and client.state in ASKED_BACK:
+                self.drop(client)
+            if live:
+                continue
+            if client.state is ClientState.WAITING and not client.unnamed_devices:
+                self._state.move_client(client, ClientTrigger.PASS)
+                client.turn = self._new_turn_id()
+                self._tell_grant(client)
+            elif client.state is ClientState.HOLDING:
+                self._state.move_client(client, ClientTrigger.PASS)
+
+    def _claim(self, tenant: Tenant, client: Client, now_s: Seconds) -> None:
+        """The client's gate is open and it has a device now: it is part of the tenant's turn."""
+        self._state.move_client(client, ClientTrigger.JOIN)
+        if tenant.turn is not None or client.turn is None:
+            return
+        if tenant.state is TenantState.WAITING:
+            self._leave_queue(tenant, now_s, TenantTrigger.CLAIM)
+        else:
+            self._state.move_tenant(tenant, TenantTrigger.CLAIM)
+        self._begin_turn(tenant, client.turn, now_s)
+
+    def _settle_turn(self, tenant: Tenant, now_s: Seconds) -> None:
+        turn = tenant.turn
+        if turn is None:
+            return
+        state = self._state
+        turn.devices &= state.wanted_devices(tenant)
+        others = state.held_by_others(tenant) if state.turns_are_on else set()
+        for client in state.turn_clients(tenant):
+            turn.devices |= state.live_devices(client) - others
+        missing = state.missing_devices(tenant)
+        if tenant.state is TenantState.HOLDING and not missing & others:
+            turn.devices |= missing
+            missing = set()
+        if tenant.state is TenantState.RECALLED:
+            self._recall_clients(tenant, self._outbox.cause, now_s)
+            self._stall_when_due(tenant, now_s)
+        if tenant.state is TenantState.STALLED or (
+            tenant.state is TenantState.HOLDING and not missing
+        ):
+            for client in state.ready_clients(tenant):
+                if state.live_devices(client) <= turn.devices:
+                    self._grant_client(client, turn)
+
+    def _settle_queue(self, now_s: Seconds) -> None:
+        """Tenants whose calls wait are in the queue; those whose calls no longer do are not."""
+        state = self._state
+        arriving = []
+        for tenant in state.tenants.values():
+            may_queue = tenant.state in (TenantState.IDLE, TenantState.STALLED)
+            waits = tenant.state is not TenantState.RECALLED and state.ready_clients(tenant)
+            if tenant in state.queue:
+                if not waits:
+                    self._leave_queue(tenant, now_s)
+            elif waits and may_queue:
+                arriving.append((min(client.asked_at_s for client in waits), tenant))
+        for waited_since_s, tenant in sorted(arriving, key=lambda arrival: arrival[0]):
+            if tenant.state is TenantState.IDLE:
+                state.move_tenant(tenant, TenantTrigger.QUEUE)
+            tenant.queued_at_s = now_s
+            tenant.waited_since_s = waited_since_s
+            tenant.has_waited = False
+            state.queue.append(tenant)
+
+    def _grant(self, tenant: Tenant, now_s: Seconds) -> None:
+        state = self._state
+        if tenant.has_waited:
+            tenant.counters.waits += 1
+        if tenant.turn is None:
+            self._leave_queue(tenant, now_s, TenantTrigger.GRANT)
+            self._begin_turn(tenant, self._new_turn_id(), now_s)
+        else:
+            self._leave_queue(tenant, now_s)
+        assert tenant.turn is not None
+        tenant.turn.devices |= state.wanted_devices(tenant)
+        for client in state.ready_clients(tenant):
+            self._grant_client(client, tenant.turn)
+
+    def _count_contention(self, tenant: Tenant, now_s: Seconds) -> None:
+        """Starts or stops the clock of the quantum."""
+        turn = tenant.turn
+        assert turn is not None
+        contended = bool(self._state.waiters(turn.devices, besides=tenant))
+        if contended and turn.contended_since_s is None:
+            turn.contended_since_s = now_s
+        elif not contended and turn.contended_since_s is not None:
+            turn.contended_s += now_s - turn.contended_since_s
+            turn.contended_since_s = None
+
+    def _recall_when_due(self, tenant: Tenant, now_s: Seconds) -> None:
+        turn = tenant.turn
+        assert turn is not None
+        if tenant.state is TenantState.RECALLED:
+            return
+        if tenant.state is TenantState.STALLED and now_s < turn.retry_at_s:
+            return
+        reason = recall_reason(self._state, tenant, now_s)
+        if reason is not None:
+            self._state.move_tenant(tenant, TenantTrigger.RECALL)
+            tenant.counters.recalls += 1
+            if tenant in self._state.queue:
+                self._leave_queue(tenant, now_s)
+            self._recall_clients(tenant, reason, now_s)
+        elif self._state.missing_devices(tenant):
+            # Its work in flight cannot end before it has this device too, for which it queues.
+            turn.retry_at_s = now_s + self._state.settings.recall_retry_s
+        elif tenant.state is TenantState.STALLED:
+            self._state.move_tenant(tenant, TenantTrigger.RESUME)
+            turn.contended_s = 0.0
+
+    def _stall_when_due(self, tenant: Tenant, now_s: Seconds) -> None:
+        """A drain that stalls while a call of the tenant waits takes the recall back."""
+        clients = tenant.clients.values()
+        stalled = any(c.drain_stalled for c in clients)
+        waits = any(c.calls_wait_in_drain or c.state in WANTING for c in clients)
+        if not (stalled and waits) or tenant.turn is None:
+            return
+        self._state.move_tenant(tenant, TenantTrigger.STALL)
+        tenant.counters.drain_stalls += 1
+        tenant.turn.retry_at_s = now_s + self._state.settings.recall_retry_s
+        self._reopen(tenant)
+
+    def _report_overdue(self, tenant: Tenant, now_s: Seconds) -> None:
+        settings = self._state.settings
+        for client in tenant.clients.values():
+            if client.state not in ASKED_BACK or client.overdue:
+                continue
+            if now_s < client.recalled_at_s + settings.overdue_s:
+                continue
+            client.overdue = True
+            message = (
+                f"{tenant.name} (process {client.process_name}, pid {client.pid}) was asked for "
+                f"its turn {now_s - client.recalled_at_s:.0f} s ago and still works on the GPU. "
+                f"Interrupt or restart it."
+            )
+            self._outbox.put(
+                ReportOverdue(client=client.id, message=message, cause=self._outbox.cause)
+            )
+            if settings.overdue_policy is OverduePolicy.KILL:
+                self._outbox.put(KillClient(client=client.id, cause=message))
+
+    # ---- single steps ------------------------------------------------------------------------
+
+    def _new_turn_id(self) -> TurnId:
+        self._last_turn += 1
+        return TurnId(self._last_turn)
+
+    def _begin_turn(self, tenant: Tenant, turn_id: TurnId, now_s: Seconds) -> None:
+        tenant.turn = Turn(
+            id=turn_id, devices=set(), granted_at_s=now_s, exclusive=self._state.turns_are_on
+        )
+        tenant.counters.turns += 1
+        self._state.turn_holders.append(tenant)
+
+    def _end_turn_without_clients(self, tenant: Tenant, now_s: Seconds) -> None:
+        turn = tenant.turn
+        if turn is None or self._state.turn_clients(tenant):
+            return
+        tenant.counters.held_s_total += now_s - turn.granted_at_s
+        tenant.turn = None
+        self._state.turn_holders.remove(tenant)
+        if tenant in self._state.queue:
+            self._leave_queue(tenant, now_s)
+        self._state.move_tenant(tenant, TenantTrigger.END)
+
+    def _leave_queue(
+        self, tenant: Tenant, now_s: Seconds, trigger: TenantTrigger = TenantTrigger.LEAVE
+    ) -> None:
+        """Out of the queue; `trigger` applies to a tenant that has no turn besides."""
+        self._state.queue.remove(tenant)
+        if tenant.has_waited:
+            tenant.counters.waited_s_total += now_s - tenant.waited_since_s
+        if tenant.state is TenantState.WAITING:
+            self._state.move_tenant(tenant, trigger)
+
+    def _grant_client(self, client: Client, turn: Turn) -> None:
+        self._state.move_client(client, ClientTrigger.GRANT)
+        client.turn = turn.id
+        self._tell_grant(client)
+
+    def _tell_grant(self, client: Client) -> None:
+        state = self._state
+        tenant = state.tenants[client.tenant]
+        devices = set() if tenant.turn is None else tenant.turn.devices
+        assert client.turn is not None
+        self._outbox.put(
+            GrantTurn(
+                client=client.id,
+                turn=client.turn,
+                quantum_s=state.settings.quantum_s,
+                waiters=len(state.waiters(devices, besides=tenant)),
+                cause=self._outbox.cause,
+            )
+        )
+
+    def _recall_clients(self, tenant: Tenant, cause: str, now_s: Seconds) -> None:
+        for client in tenant.clients.values():
+            if client.state is ClientState.HOLDING and client.turn is not None:
+                self._state.move_client(client, ClientTrigger.RECALL)
+                client.recalled_at_s = now_s
+                self._outbox.put(RecallTurn(client=client.id, turn=client.turn, cause=cause))
+
+    def _reopen(self, tenant: Tenant) -> None:
+        for client in tenant.clients.values():
+            if client.state in ASKED_BACK and client.turn is not None:
+                self._state.move_client(client, ClientTrigger.REOPEN)
+                _forget_recall(client)
+                self._outbox.put(
+                    ReopenGate(client=client.id, turn=client.turn, cause=self._outbox.cause)
+                )
+
+
+def _forget_recall(client: Client) -> None:
+    client.overdue = False
+    client.drain_stalled = False
+    client.calls_wait_in_drain = False
