@@ -1,1 +1,1 @@
-
+"""`jupyter gpushare …`: one module a verb."""

@@ -132,6 +132,7 @@ class SchedulerApp(Application):
             check=self.check,
             cap_bytes=table.memory_cap_bytes,
             probe_period_s=table.probe_period_s,
+            message_deadline_s=table.message_deadline_s,
         )
         log.info("effective values: %s", options)
         self.exit_status = asyncio.run(self._serve(directory, options))

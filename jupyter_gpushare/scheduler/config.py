@@ -87,6 +87,11 @@ class SettingsConfig(Configurable):
     probe_period_s = Float(
         5.0, min=0.1, help="How often NVML is asked for used memory while there are clients."
     ).tag(config=True)
+    message_deadline_s = Float(
+        5.0,
+        min=0.01,
+        help="How long a process may take to say who it is, and to end a message it has begun.",
+    ).tag(config=True)
     devices = Unicode(
         "",
         help="The devices to serve: indices, UUIDs or their beginnings, comma-separated, as in "

@@ -24,8 +24,6 @@ from .peer import Peer, open_pidfd, peer_of
 
 log = logging.getLogger(__name__)
 
-HELLO_DEADLINE_S = 5.0
-FRAME_DEADLINE_S = 5.0
 LINGER_S = 1.0
 """How long a refused peer has to read why."""
 UNSENT_BYTES_MAX = 64 << 10
@@ -49,12 +47,14 @@ class Handler(Protocol):
 
 
 class HookConnection(asyncio.Protocol):
-    """`client` is the number under which the core knows it."""
+    """`client` is the number under which the core knows it. `message_deadline_s` is for the first
+    message, and for the rest of one that was begun."""
 
-    def __init__(self, handler: Handler, client: int) -> None:
+    def __init__(self, handler: Handler, client: int, *, message_deadline_s: float) -> None:
         self.client = client
         self.peer = Peer(pid=0, uid=-1)
         self._handler = handler
+        self._message_deadline_s = message_deadline_s
         self._decoder = FrameDecoder(receiver=Receiver.SCHEDULER)
         self._loop = asyncio.get_running_loop()
         self._greeted = False
@@ -78,7 +78,7 @@ class HookConnection(asyncio.Protocol):
             return
         if self._pidfd is not None:
             self._loop.add_reader(self._pidfd, self._end, "its process ended")
-        self._set_deadline(HELLO_DEADLINE_S, "did not say who it is")
+        self._set_deadline("did not say who it is")
         try:
             self._handler.opened(self)
         except Refusal as refusal:
@@ -160,20 +160,20 @@ class HookConnection(asyncio.Protocol):
         if progress or not self._decoder.bytes_waiting:
             self._clear_deadline()
         if self._decoder.bytes_waiting and self._deadline is None:
-            self._set_deadline(FRAME_DEADLINE_S, "began a message and did not end it")
+            self._set_deadline("began a message and did not end it")
 
-    def _set_deadline(self, delay_s: float, fault: str) -> None:
-        self._deadline = self._loop.call_later(delay_s, self._too_late, fault, delay_s)
+    def _set_deadline(self, fault: str) -> None:
+        self._deadline = self._loop.call_later(self._message_deadline_s, self._too_late, fault)
 
     def _clear_deadline(self) -> None:
         if self._deadline:
             self._deadline.cancel()
             self._deadline = None
 
-    def _too_late(self, fault: str, delay_s: float) -> None:
+    def _too_late(self, fault: str) -> None:
         self.refuse(
             RefusalCode.BAD_PROTOCOL,
-            f"The peer {fault} within {delay_s:g} seconds. Let only the gpushare hook speak on "
+            f"The peer {fault} within {self._message_deadline_s:g} seconds. Let only the gpushare hook speak on "
             f"this socket.",
         )
 

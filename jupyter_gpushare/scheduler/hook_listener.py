@@ -38,11 +38,17 @@ class HookListener:
     """`clients_max` is asked at each arrival, because it can be changed while we run."""
 
     def __init__(
-        self, *, admission: Admission, inbound: Inbound, clients_max: Callable[[], int]
+        self,
+        *,
+        admission: Admission,
+        inbound: Inbound,
+        clients_max: Callable[[], int],
+        message_deadline_s: float = 5.0,
     ) -> None:
         self._admission = admission
         self._inbound = inbound
         self._clients_max = clients_max
+        self._message_deadline_s = message_deadline_s
         self._numbers = itertools.count(1)
         self._strangers: set[HookConnection] = set()
         self._clients: dict[int, HookConnection] = {}
@@ -51,8 +57,11 @@ class HookListener:
 
     async def start(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(
-            lambda: HookConnection(self, next(self._numbers)), sock=sock
+        self._server = await loop.create_unix_server(self._connection, sock=sock)
+
+    def _connection(self) -> HookConnection:
+        return HookConnection(
+            self, next(self._numbers), message_deadline_s=self._message_deadline_s
         )
 
     async def stop(self) -> None:

@@ -50,6 +50,7 @@ class ProcessOptions:
     check: bool = False
     cap_bytes: int = 0
     probe_period_s: float = 5.0
+    message_deadline_s: float = 5.0
 
 
 class SchedulerProcess:
@@ -118,6 +119,7 @@ class SchedulerProcess:
             admission=admission,
             inbound=translator,
             clients_max=lambda: self._service.settings.clients_max,
+            message_deadline_s=options.message_deadline_s,
         )
         translator.connect(registry=self._service, links=self._listener)
         self._registrants = RegistrantWatch(self._service.registrant_ended)

@@ -1,0 +1,47 @@
+"""`jupyter gpushare queue`: who holds each device, who waits, and for how long."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .options import add_runtime_dir, client_of
+from .text import duration
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = verbs.add_parser("queue", help="show who holds a device, who waits, for how long")
+    add_runtime_dir(parser)
+    parser.set_defaults(perform=perform)
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    print(rendered(client_of(arguments).status()))
+    return 0
+
+
+def rendered(status: dict[str, Any]) -> str:
+    """The queues as a person reads them. Pure."""
+    if not status["devices"]:
+        return "No device is known yet."
+    return "\n\n".join(
+        "\n".join([f"{device['name']} ({device['id']})", *queue_lines(device)])
+        for device in status["devices"]
+    )
+
+
+def queue_lines(device: dict[str, Any]) -> list[str]:
+    """One line for each holder and each waiter of a device."""
+    lines = [f"  held by {_holder(holder)}" for holder in device["holders"]]
+    lines += [
+        f"  {place}. {waiter['name']} has waited for {duration(waiter['waited_s'])}"
+        for place, waiter in enumerate(device["queue"], start=1)
+    ]
+    return lines or ["  free"]
+
+
+def _holder(holder: dict[str, Any]) -> str:
+    words = f"{holder['name']} for {duration(holder['held_for_s'])}"
+    if holder["overdue"]:
+        return f"{words}, overdue: it does not give the turn back"
+    return f"{words}, asked to give it back" if holder["recalled"] else words
