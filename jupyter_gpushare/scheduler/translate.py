@@ -44,22 +44,20 @@ def device_id(uuid: bytes) -> DeviceId:
     return DeviceId(uuid.hex())
 
 
-def events_of_hello(
+def event_of_hello(
     client: ClientId, tenant: TenantId, hello: messages.Hello, *, pid: int
-) -> list[Event]:
+) -> events.ClientJoined:
     """A client is there; perhaps with a turn from before, perhaps with a call that waits."""
     held = TurnId(hello.held_turn_id) if hello.held_turn_id else None
-    joined = events.ClientJoined(
+    return events.ClientJoined(
         client=client,
         tenant=tenant,
         pid=pid,
         process_name=hello.process_name,
         held_turn=held,
+        waiting=bool(hello.waiting),
         cause=f"hello of {hello.process_name} ({pid})",
     )
-    if not hello.waiting:
-        return [joined]
-    return [joined, events.TurnRequested(client=client, cause="waits since before the hello")]
 
 
 def event_of(client: ClientId, message: Message) -> Event | None:
@@ -214,8 +212,7 @@ class Translator:
         number = ClientId(client)
         pid = peer.pid or hello.pid
         self._registry.client_joined(number, record, pid=pid)
-        for event in events_of_hello(number, TenantId(record.tenant_id), hello, pid=pid):
-            self._registry.submit(event)
+        self._registry.submit(event_of_hello(number, TenantId(record.tenant_id), hello, pid=pid))
 
     def received(self, client: int, message: Message) -> None:
         number = ClientId(client)
