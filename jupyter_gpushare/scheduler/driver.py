@@ -19,7 +19,7 @@ from jupyter_gpushare.core.commands import (
     ReportOverdue,
     WakeAt,
 )
-from jupyter_gpushare.core.errors import CoreError, Fault, UnknownClient
+from jupyter_gpushare.core.errors import CoreError, Fault
 from jupyter_gpushare.core.events import ClientLost, ClockTicked, Event
 from jupyter_gpushare.core.ids import ClientId, Seconds
 from jupyter_gpushare.core.snapshot import Snapshot
@@ -32,7 +32,7 @@ class Core(Protocol):
 
     def handle(self, event: Event, *, now_s: Seconds) -> list[Command]: ...
 
-    def snapshot(self, *, now_s: Seconds) -> Snapshot: ...
+    def snapshot(self, now_s: Seconds) -> Snapshot: ...
 
 
 class Links(Protocol):
@@ -135,9 +135,7 @@ class Driver:
 
     def _blame(self, event: Event, error: CoreError) -> None:
         """Whoever broke the rules bears it: a client its connection, we an entry in the log."""
-        if isinstance(event, ClientLost) and isinstance(error, UnknownClient):
-            log.debug("%s: the core had closed it, or never let it in", event)
-        elif error.fault is Fault.PEER:
+        if error.fault is Fault.PEER:
             client: ClientId = event.client  # type: ignore[attr-defined]
             log.warning("client %s loses its connection: %s", client, error)
             self.links.close(client, str(error))
@@ -157,7 +155,7 @@ class Driver:
 
     def snapshot(self) -> Snapshot:
         """The core's state at this moment."""
-        return self.scheduler.snapshot(now_s=self.clock.time())
+        return self.scheduler.snapshot(self.clock.time())
 
     def stop(self) -> None:
         """No wake-up any more."""

@@ -14,7 +14,6 @@ from pathlib import Path
 from jupyter_gpushare import __version__
 from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET
 from jupyter_gpushare.core.events import RecoveryComplete
-from jupyter_gpushare.core.invariants import check_invariants
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 
@@ -176,7 +175,7 @@ class SchedulerProcess:
     def _check(self, core: Scheduler) -> None:
         """A state that is not sound ends a scheduler that was asked to look for it."""
         try:
-            check_invariants(core.state)
+            core.check_invariants()
         except AssertionError:
             log.exception("the core's state is not sound")
             self.exit_status = os.EX_SOFTWARE

@@ -1,0 +1,23 @@
+"""Fixtures of the scheduler's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Path:
+    """Where a scheduler's runtime directory may come to be; it does not exist yet."""
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def scheduler(runtime: Path) -> Iterator[SchedulerUnderTest]:
+    """A running scheduler without devices of its own: clients name them."""
+    with running_scheduler(runtime) as running:
+        yield running

@@ -1,0 +1,158 @@
+"""A real scheduler in a process of its own, in a runtime directory of its own."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpushare.client import (
+    HOOK_SOCKET,
+    HTTP_SOCKET,
+    SchedulerClient,
+    TenantRegistration,
+)
+from tests.support.hook_client import ScriptedClient
+
+START_S_MAX = 30.0
+END_S_MAX = 20.0
+
+
+class SchedulerDidNotStart(AssertionError):
+    """It ended before it was ready."""
+
+    def __init__(self, exit_status: int, output: str) -> None:
+        super().__init__(f"exit status {exit_status}: {output}")
+        self.exit_status = exit_status
+        self.output = output
+
+
+class SchedulerUnderTest:
+    """Starts at once and is ready when the constructor returns. Its log goes to `log_path`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *options: str,
+        env: Mapping[str, str] | None = None,
+        uid: int | None = None,
+        check: bool = True,
+    ) -> None:
+        self.directory = directory
+        self.log_path = directory.parent / f"{directory.name}.log"
+        ready, tell = os.pipe()
+        command = [
+            sys.executable,
+            "-m",
+            "jupyter_gpushare.cli.main",
+            "scheduler",
+            f"--runtime-dir={directory}",
+            f"--ready-fd={tell}",
+            *(["--check"] if check else []),
+            *options,
+        ]
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                pass_fds=[tell],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(env or {}),
+                user=uid,
+                cwd="/",
+            )
+        os.close(tell)
+        self._await_ready(ready)
+
+    def _await_ready(self, ready: int) -> None:
+        """The pipe has a line once it is ready, and only an end when it failed."""
+        with os.fdopen(ready, "rb") as pipe:
+            readable, _, _ = select.select([pipe], [], [], START_S_MAX)
+            if readable and pipe.read(1):
+                return
+        if not readable:
+            self.process.kill()
+        raise SchedulerDidNotStart(self.process.wait(END_S_MAX), self.log)
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def client(self) -> SchedulerClient:
+        return SchedulerClient(self.directory / HTTP_SOCKET, uids=frozenset(range(1 << 17)))
+
+    def status(self) -> dict[str, Any]:
+        return self.client.status()
+
+    def tenant(self, name: str = "notebook", kind: str = "kernel") -> TenantRegistration:
+        return self.client.register_tenant(name, kind)
+
+    def connect(self) -> ScriptedClient:
+        """A connection to hook.sock that has said nothing yet."""
+        return ScriptedClient(self.directory / HOOK_SOCKET)
+
+    def joined(self, name: str = "notebook", **options: Any) -> ScriptedClient:
+        """A client of a new tenant, with a context on the test's device."""
+        client = self.connect()
+        client.join(self.tenant(name).token, **options)
+        return client
+
+    def kill(self) -> None:
+        """As an out-of-memory killer would: nothing is tidied up."""
+        self.process.kill()
+        self.process.wait(END_S_MAX)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to end; its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(END_S_MAX)
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """What a test's scheduler and commands see: nothing of the machine's own GPUs or scheduler."""
+    names = ("GPUSHARE_", "CUDA_", "XDG_RUNTIME_DIR", "JUPYTER", "LD_PRELOAD")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(names)}
+    return {**kept, "CUDA_VISIBLE_DEVICES": "", **extra}
+
+
+@contextmanager
+def running_scheduler(
+    directory: Path, *options: str, **arguments: Any
+) -> Iterator[SchedulerUnderTest]:
+    """A scheduler that is stopped at the end, and whose invariants have held until then."""
+    scheduler = SchedulerUnderTest(directory, *options, **arguments)
+    try:
+        yield scheduler
+    finally:
+        status = scheduler.stop()
+    assert status in (0, -signal.SIGKILL), scheduler.log
+    assert "the core failed" not in scheduler.log, scheduler.log
+    assert "Traceback" not in scheduler.log, scheduler.log
+
+
+def as_other_user(uid: int, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python as another user (tests that need it run as root)."""
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        user=uid,
+        group=uid,
+        extra_groups=[],
+        env=environment({}),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+Options = Sequence[str]
