@@ -4,10 +4,24 @@
 
 #pragma GCC visibility push(hidden)
 
+/* The libraries whose functions we answer for. */
+enum symbols_library { SYMBOLS_CUDA, SYMBOLS_NVML };
+
 /* The real driver's function of this exported name (for instance "cuMemAlloc_v2", with _ptsz where
  * meant), never one of our wrappers; NULL where the driver does not have it. Loads libcuda.so.1
  * only when it is loaded already or an application asked us for one of its functions. */
 void *symbols_real(const char *exported_name);
+
+/* Likewise for a function of either library, and without loading anything: NULL while the library
+ * is not loaded. */
+void *symbols_real_if_loaded(enum symbols_library library, const char *exported_name);
+
+/* Likewise, loading the library where it is not: for an application that called one of its
+ * functions through our exports. */
+void *symbols_real_loading(enum symbols_library library, const char *exported_name);
+
+/* A function of the C library by name, never an interposer's; NULL where it has none. */
+void *symbols_libc(const char *name);
 
 /* The C library's dlsym, never ours. */
 void *symbols_libc_dlsym(void *handle, const char *name);

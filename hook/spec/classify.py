@@ -1,0 +1,84 @@
+"""Reads cuda_api.toml and gives every entry point its rule."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CLASSES = ("gate", "memory", "report", "lifecycle", "pass")
+GATES = ("launch", "sync", "alloc")
+_KEYS = {"class", "why", "names", "gate", "stream", "before", "after"}
+
+
+class SpecError(Exception):
+    """cuda_api.toml and the headers do not fit."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    kind: str
+    why: str
+    names: tuple[str, ...]
+    gate: str | None
+    stream: str | None
+    before: str | None
+    after: str | None
+
+    @property
+    def wraps(self) -> bool:
+        return self.kind != "pass"
+
+
+def _rule(table: dict[str, object]) -> Rule:
+    names = table.get("names")
+    unknown = set(table) - _KEYS
+    if unknown or not isinstance(names, list) or not table.get("why"):
+        raise SpecError(f"a rule needs class, why and names, and knows no {sorted(unknown)}")
+    texts = {key: str(value) for key, value in table.items() if key != "names"}
+    rule = Rule(
+        kind=texts["class"],
+        why=texts["why"],
+        names=tuple(str(name) for name in names),
+        gate=texts.get("gate"),
+        stream=texts.get("stream"),
+        before=texts.get("before"),
+        after=texts.get("after"),
+    )
+    if rule.kind not in CLASSES or (rule.gate is not None and rule.gate not in GATES):
+        raise SpecError(f"rule {rule.why!r}: class {rule.kind}, gate {rule.gate} is not known")
+    if rule.wraps != bool(rule.gate or rule.before or rule.after):
+        raise SpecError(f"rule {rule.why!r}: a wrapper that does nothing, or a pass that does")
+    return rule
+
+
+def read_rules(path: Path, section: str) -> dict[str, Rule]:
+    """The rules of one section of the file, by name."""
+    with path.open("rb") as file:
+        tables = tomllib.load(file)[section]
+    rules: dict[str, Rule] = {}
+    for rule in map(_rule, tables):
+        for name in rule.names:
+            if name in rules:
+                raise SpecError(f"{name} is classified twice. Remove it from one rule.")
+            rules[name] = rule
+    return rules
+
+
+def check_complete(rules: dict[str, Rule], bases: Iterable[str], file_name: str) -> None:
+    """Every entry point has a rule, and every rule an entry point."""
+    known = set(bases)
+    unclassified = sorted(known - set(rules))
+    if unclassified:
+        names = ", ".join(unclassified)
+        raise SpecError(f"unclassified entry points: {names}. Name each in a rule of {file_name}.")
+    unheard_of = sorted(set(rules) - known)
+    if unheard_of:
+        names = ", ".join(unheard_of)
+        raise SpecError(f"no header has: {names}. Remove each from {file_name}.")

@@ -1,0 +1,98 @@
+#include "contexts.h"
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include "lifecycle.h"
+#include "memory.h"
+#include "symbols.h"
+
+typedef CUresult (*context_from_green_function)(CUcontext *context, CUgreenCtx green_context);
+
+void contexts_cuda_opened(void) {
+    static _Atomic pid_t opened_in;
+    const pid_t self = getpid();
+    if (atomic_exchange(&opened_in, self) != self) lifecycle_cuda_opened();
+}
+
+static struct allocation record_of(enum registry_space space, uint64_t key, void *context,
+                                   int device) {
+    return (struct allocation){
+        .key = key,
+        .link = (uintptr_t)context,
+        .references = 1,
+        .device = device,
+        .space = (uint8_t)space,
+        .kind = ALLOCATION_NONE,
+    };
+}
+
+static void gone(void *context, int device) {
+    lifecycle_context_closing(context, device);
+    registry_drop_context(context);
+    memory_tell(device);
+}
+
+void contexts_opened(void *context, int device) {
+    const struct allocation record =
+        record_of(REGISTRY_CONTEXT, (uintptr_t)context, context, device);
+    registry_add(&record);
+    lifecycle_context_opened(context, device);
+}
+
+void contexts_attached(void *context) {
+    registry_retain(REGISTRY_CONTEXT, (uintptr_t)context, NULL);
+}
+
+void contexts_detaching(void *context) {
+    struct allocation removed;
+    if (registry_release(REGISTRY_CONTEXT, (uintptr_t)context, &removed) == 0)
+        gone(context, removed.device);
+}
+
+void contexts_closing(void *context) {
+    struct allocation removed;
+    if (registry_take(REGISTRY_CONTEXT, (uintptr_t)context, &removed))
+        gone(context, removed.device);
+}
+
+void contexts_primary_retained(void *context, int device) {
+    const struct allocation record = record_of(REGISTRY_PRIMARY, (uint64_t)device, context, device);
+    if (registry_retain(REGISTRY_PRIMARY, (uint64_t)device, &record) == 1)
+        lifecycle_context_opened(context, device);
+}
+
+void contexts_primary_releasing(int device) {
+    struct allocation removed;
+    if (registry_release(REGISTRY_PRIMARY, (uint64_t)device, &removed) == 0)
+        gone((void *)(uintptr_t)removed.link, device);
+}
+
+void contexts_primary_resetting(int device) {
+    struct allocation removed;
+    if (registry_take(REGISTRY_PRIMARY, (uint64_t)device, &removed))
+        gone((void *)(uintptr_t)removed.link, device);
+}
+
+/* A green context is a share of a primary context. It may be all that a process ever opens. */
+void contexts_green_opened(void *green_context, int device) {
+    context_from_green_function context_from_green =
+        (context_from_green_function)symbols_real("cuCtxFromGreenCtx");
+    CUcontext context = NULL;
+    if (context_from_green == NULL || context_from_green(&context, green_context) != CUDA_SUCCESS)
+        return;
+    const struct allocation record =
+        record_of(REGISTRY_GREEN, (uintptr_t)green_context, context, device);
+    registry_add(&record);
+    lifecycle_context_opened(context, device);
+}
+
+/* Its memory belongs to the primary context and stays. */
+void contexts_green_closing(void *green_context) {
+    struct allocation removed;
+    if (registry_take(REGISTRY_GREEN, (uintptr_t)green_context, &removed))
+        lifecycle_context_closing((void *)(uintptr_t)removed.link, removed.device);
+}

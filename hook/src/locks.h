@@ -1,0 +1,30 @@
+/* The runtime's locks, in the order in which they are taken: a thread that holds one takes only
+ * those that come later. None is held across a wait, a synchronise or a copy. Because all of them
+ * are here, fork can hold them all for a moment, and a child starts with fresh ones. */
+#ifndef GPUSHARE_LOCKS_H
+#define GPUSHARE_LOCKS_H
+
+#pragma GCC visibility push(hidden)
+
+enum runtime_lock {
+    LOCK_AGENT,     /* start of the agent thread (agent.c) */
+    LOCK_INTERRUPT, /* the SIGINT disposition (interrupt.c) */
+    LOCK_THREADS,   /* giving out and taking back thread records (threads.c) */
+    LOCK_STREAMS,   /* tables of contexts, streams and left-over events (streams.c) */
+    LOCK_DEVICES,   /* table of devices (devices.c) */
+    LOCK_DRIVER,    /* resolving the driver's functions (driver.c) */
+    LOCK_DESCRIBE,  /* the copy of the agent's state that gpushare_describe reads (agent.c) */
+    LOCK_REGISTRY,  /* allocations and their sums (registry.c); nothing is called under it */
+    LOCKS,
+};
+
+void lock_take(enum runtime_lock lock);
+void lock_release(enum runtime_lock lock);
+
+/* For fork.c. */
+void locks_before_fork(void);
+void locks_after_fork_in_parent(void);
+void locks_after_fork_in_child(void);
+
+#pragma GCC visibility pop
+#endif

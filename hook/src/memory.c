@@ -1,0 +1,169 @@
+#include "memory.h"
+
+#include <cuda.h>
+#include <stddef.h>
+
+#include "driver.h"
+#include "lifecycle.h"
+#include "log.h"
+
+int memory_current_device(void) {
+    const struct driver *cuda = driver_get();
+    CUdevice device = 0;
+    if (cuda == NULL || cuda->context_get_device(&device) != CUDA_SUCCESS)
+        return MEMORY_NOT_ON_DEVICE;
+    return (int)device;
+}
+
+static void *current_context(void) {
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    if (cuda == NULL || cuda->context_get_current(&context) != CUDA_SUCCESS) return NULL;
+    return context;
+}
+
+void memory_tell(int device) {
+    if (device < 0) return;
+    const struct registry_sums sums = registry_sums_of(device);
+    lifecycle_memory_changed(device, sums.bytes_allocated, sums.bytes_fixed);
+}
+
+uint64_t memory_used_by_tenant(int device, uint64_t *cap_bytes) {
+    uint64_t others_bytes = 0;
+    lifecycle_memory_limit(device, cap_bytes, &others_bytes);
+    return registry_sums_of(device).bytes_allocated + others_bytes;
+}
+
+/* What this process alone may have: the cap less what the tenant's other processes have. */
+static uint64_t limit_of_process(int device, uint64_t *cap_bytes) {
+    uint64_t others_bytes = 0;
+    lifecycle_memory_limit(device, cap_bytes, &others_bytes);
+    if (*cap_bytes == 0) return UINT64_MAX;
+    return *cap_bytes > others_bytes ? *cap_bytes - others_bytes : 0;
+}
+
+bool memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const char *function) {
+    if (device == MEMORY_CURRENT_DEVICE) device = memory_current_device();
+    *claim = (struct memory_claim){.device = device, .bytes = bytes};
+    if (device < 0) return true;
+    uint64_t cap_bytes = 0;
+    const uint64_t limit_bytes = limit_of_process(device, &cap_bytes);
+    if (registry_claim(device, bytes, limit_bytes)) return true;
+    log_info(
+        "%s of %llu bytes on device %d refused: %llu of this process and its siblings would "
+        "pass the cap of %llu bytes",
+        function, (unsigned long long)bytes, device,
+        (unsigned long long)(memory_used_by_tenant(device, &cap_bytes) + bytes),
+        (unsigned long long)cap_bytes);
+    return false;
+}
+
+void memory_unclaim(const struct memory_claim *claim) {
+    if (claim->device >= 0) registry_unclaim(claim->device, claim->bytes);
+}
+
+void memory_keep(const struct memory_claim *claim, enum registry_space space,
+                 enum allocation_kind kind, uint64_t key, uint64_t bytes) {
+    if (claim->device < 0) return;
+    const struct allocation allocation = {
+        .key = key,
+        .bytes = bytes,
+        .context = kind == ALLOCATION_PHYSICAL ? NULL : current_context(),
+        .references = 1,
+        .device = claim->device,
+        .space = (uint8_t)space,
+        .kind = (uint8_t)kind,
+        .fixed = kind == ALLOCATION_GRAPH || kind == ALLOCATION_ARRAY,
+    };
+    registry_add(&allocation);
+    memory_unclaim(claim);
+    memory_tell(claim->device);
+}
+
+void memory_freed(const struct allocation *taken, int cu_result) {
+    if (cu_result != CUDA_SUCCESS) registry_add(taken);
+    memory_tell(taken->device);
+}
+
+void memory_imported(enum registry_space space, uint64_t key) {
+    const struct allocation allocation = {
+        .key = key,
+        .context = current_context(),
+        .device = memory_current_device(),
+        .space = (uint8_t)space,
+        .kind = ALLOCATION_IMPORTED,
+        .fixed = true,
+    };
+    registry_add(&allocation);
+}
+
+void memory_exported(enum registry_space space, uint64_t key) {
+    int device = MEMORY_NOT_ON_DEVICE;
+    if (registry_mark_fixed(space, key, &device)) memory_tell(device);
+}
+
+void memory_pool_created(uint64_t pool, int device) {
+    const struct allocation record = {
+        .key = pool,
+        .device = device,
+        .space = REGISTRY_POOL,
+        .kind = ALLOCATION_NONE,
+    };
+    registry_add(&record);
+}
+
+void memory_pool_destroyed(uint64_t pool) {
+    struct allocation record;
+    registry_take(REGISTRY_POOL, pool, &record);
+}
+
+int memory_pool_device(uint64_t pool) {
+    struct allocation record;
+    return registry_find(REGISTRY_POOL, pool, &record) ? record.device : MEMORY_CURRENT_DEVICE;
+}
+
+bool memory_is_captured(void *stream, enum gate_stream_variant variant) {
+    if (stream == NULL && variant == GATE_STREAM_PER_THREAD) stream = DRIVER_STREAM_PER_THREAD;
+    if (stream == NULL || stream == DRIVER_STREAM_LEGACY) return false; /* cannot be captured */
+    const struct driver *cuda = driver_get();
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (cuda == NULL || cuda->stream_is_capturing(stream, &status) != CUDA_SUCCESS) return false;
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+static uint64_t bytes_per_element(unsigned int format) {
+    switch (format) {
+        case CU_AD_FORMAT_UNSIGNED_INT8:
+        case CU_AD_FORMAT_SIGNED_INT8:
+            return 1;
+        case CU_AD_FORMAT_UNSIGNED_INT32:
+        case CU_AD_FORMAT_SIGNED_INT32:
+        case CU_AD_FORMAT_FLOAT:
+            return 4;
+        default: /* 16 bits, and block-compressed or video formats, which have no simple size */
+            return 2;
+    }
+}
+
+static uint64_t at_least_one(uint64_t value) {
+    return value != 0 ? value : 1;
+}
+
+uint64_t memory_array_bytes(uint64_t width, uint64_t height, uint64_t depth, unsigned int format,
+                            unsigned int channels, unsigned int levels) {
+    uint64_t bytes = 0;
+    for (unsigned int level = 0; level < levels && level < 32; level++)
+        bytes += at_least_one(width >> level) * at_least_one(height >> level) *
+                 at_least_one(depth >> level);
+    return bytes * bytes_per_element(format) * at_least_one(channels);
+}
+
+void memory_report(int device, uint64_t *bytes_free, uint64_t *bytes_total) {
+    if (device < 0) return;
+    uint64_t cap_bytes = 0;
+    const uint64_t used_bytes = memory_used_by_tenant(device, &cap_bytes);
+    if (cap_bytes == 0) return;
+    const uint64_t left_bytes = cap_bytes > used_bytes ? cap_bytes - used_bytes : 0;
+    if (*bytes_total > cap_bytes) *bytes_total = cap_bytes;
+    if (*bytes_free > left_bytes) *bytes_free = left_bytes;
+}
