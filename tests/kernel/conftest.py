@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jupyter_gpushare.kernel.environment import without_gpushare
 from tests.kernel.stub_scheduler import StubScheduler
-from tests.support.kernels import Kernel
+from tests.support import gpu_cells
+from tests.support.kernels import Kernel, kernel_env
+from tests.support.machine import Machine
+from tests.support.observed import ObservedKernels
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.sim import SimulatedMachine
 
 
 @dataclass
@@ -64,6 +71,68 @@ def stub_env(stub: StubScheduler, recording: Recording) -> dict[str, str]:
         "GPUSHARE_LIBRARY": str(recording.library),
         "RECORDING": str(recording.path),
     }
+
+
+class SharedGpu:
+    """A simulated device, a scheduler, and kernels that share the one by way of the other."""
+
+    def __init__(self, machine: Machine, scheduler: SchedulerUnderTest) -> None:
+        self.machine = machine
+        self.scheduler = scheduler
+        self.kernel_env = kernel_env(machine.env, scheduler.directory)
+        self.started: list[Kernel] = []
+
+    def kernel(self, name: str, *, set_up: bool = True, **options: Any) -> Kernel:
+        """A kernel that has opened the device."""
+        extra_env = options.pop("env", {})
+        kernel = Kernel({**self.kernel_env, **extra_env}, name=name)
+        self.started.append(kernel)
+        kernel.start(**options)
+        if set_up:
+            kernel.run(gpu_cells.setup()).ok()
+        return kernel
+
+    def observed(self, *kernels: Kernel) -> ObservedKernels:
+        """The same kernels with the device's word about them; it begins now."""
+        observed = ObservedKernels(self.machine, kernels)
+        observed.begin()
+        return observed
+
+    def tenant(self, name: str) -> dict[str, Any] | None:
+        """What the scheduler tells of a kernel; None when it knows none of that name."""
+        tenants = self.scheduler.status()["tenants"]
+        return next((t for t in tenants if t["name"] == name), None)
+
+    def holders(self) -> list[str]:
+        return [h["name"] for d in self.scheduler.status()["devices"] for h in d["holders"]]
+
+    def waiters(self) -> list[str]:
+        return [w["name"] for d in self.scheduler.status()["devices"] for w in d["queue"]]
+
+    def await_holder(self, name: str) -> None:
+        await_that(lambda: name in self.holders(), f"{name} holds the device")
+
+    def await_waiter(self, name: str) -> None:
+        await_that(lambda: name in self.waiters(), f"{name} waits for the device")
+
+
+def await_that(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """Ask again and again; each question is a round trip to another process."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
+
+
+@pytest.fixture
+def shared(sim: SimulatedMachine, tmp_path: Path) -> Iterator[SharedGpu]:
+    """A scheduler for the simulated device; the kernels of the test are stopped at its end."""
+    machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
+    env = {**machine.env, "CUDA_VISIBLE_DEVICES": "0"}
+    with running_scheduler(tmp_path / "run", env=env) as scheduler:
+        gpu = SharedGpu(machine, scheduler)
+        yield gpu
+        for kernel in gpu.started:
+            kernel.stop()
 
 
 @pytest.fixture

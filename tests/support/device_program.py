@@ -48,15 +48,14 @@ class Gpu:
     def synchronize(self) -> None:
         checked(cu.cuCtxSynchronize())
 
-    def spin(self, milliseconds: float) -> None:
-        """Keep the device busy for that long, and wait for it."""
-        self.launch("spin", (int(milliseconds * 1e6), ctypes.c_uint64))
-        self.synchronize()
+    def launch_timed(self, nanoseconds: int) -> None:
+        """One launch that takes that long."""
+        self.launch("spin", (nanoseconds, ctypes.c_uint64))
 
-    def spin_many(self, count: int, milliseconds: float) -> None:
-        """A training loop: many launches in a row, the last one waited for."""
+    def spin(self, milliseconds: float, count: int = 1) -> None:
+        """Keep the device busy with so many launches of that length, and wait for the last."""
         for _ in range(count):
-            self.launch("spin", (int(milliseconds * 1e6), ctypes.c_uint64))
+            self.launch_timed(int(milliseconds * 1e6))
         self.synchronize()
 
     def allocate(self, length: int) -> Any:

@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.support.paths import BUILTINS_PTX
 
 _PROGRAM = Path(__file__).with_name("device_program.py")
+_STAMPED = Path(__file__).with_name("stamped_program.py")
 FILL_WORDS = 4096
 
 
-def setup(ordinal: int = 0) -> str:
-    """The first cell: defines `gpu`, opens CUDA and launches nothing."""
-    return (
-        f"{_PROGRAM.read_text()}\n"
-        f"gpu = Gpu(open({str(BUILTINS_PTX)!r}, 'rb').read(), {ordinal})\n"
-        f"gpu.name\n"
-    )
+def setup(ordinal: int = 0, *, stamped: bool = False) -> str:
+    """The first cell: defines `gpu` and opens CUDA. `stamped` is for real devices, where
+    `gpu.intervals()` tells what the simulated one's journal tells."""
+    program, name = _PROGRAM.read_text(), "Gpu"
+    if stamped:
+        program += _STAMPED.read_text().replace("from __future__ import annotations\n", "")
+        program = re.sub(r"^from tests\..*$", "", program, flags=re.M)
+        name = "StampedGpu"
+    return f"{program}\ngpu = {name}(open({str(BUILTINS_PTX)!r}, 'rb').read(), {ordinal})\n"
 
 
-def spin(milliseconds: float) -> str:
-    """A cell with one launch of that length."""
-    return f"gpu.spin({milliseconds})"
+def spin(milliseconds: float, count: int = 1) -> str:
+    """A cell that keeps the device busy with so many launches of that length."""
+    return f"gpu.spin({milliseconds}, {count})"
 
 
-def training_loop(count: int, milliseconds: float) -> str:
-    """A cell that queues many launches and then waits for them."""
-    return f"gpu.spin_many({count}, {milliseconds})"
-
-
-def fill_and_check(value: int, milliseconds: float = 0) -> str:
+def fill_and_check(value: int, milliseconds: float = 0, count: int = 1) -> str:
     """A cell whose result (a checksum) is wrong when anything touched its memory meanwhile."""
     return (
         f"memory = gpu.allocate({FILL_WORDS})\n"
         f"gpu.fill(memory, {value}, {FILL_WORDS})\n"
-        f"gpu.spin({milliseconds})\n"
+        f"gpu.spin({milliseconds}, {count})\n"
         f"total = gpu.checksum(memory, {FILL_WORDS})\n"
         f"gpu.free(memory)\n"
         f"assert total == {value} * {FILL_WORDS}**2 % 2**64, total\n"

@@ -8,13 +8,26 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from jupyter_client.manager import KernelManager
 
+from jupyter_gpushare.kernel.environment import without_gpushare
+from tests.support.paths import HOOK_LIBRARY
+
 PROVISIONER = "gpushare-provisioner"
 START_S = 60.0
+
+
+def kernel_env(machine_env: Mapping[str, str], runtime_dir: Path) -> dict[str, str]:
+    """What leads a kernel to a machine's device, a scheduler and the hook that was just built."""
+    return {
+        **without_gpushare(machine_env),
+        "GPUSHARE_RUNTIME_DIR": str(runtime_dir),
+        "GPUSHARE_LIBRARY": str(HOOK_LIBRARY),
+    }
 
 
 class CellFailed(AssertionError):

@@ -1,0 +1,149 @@
+"""How long the device is idle between the end of one kernel's cell and the first launch of another
+kernel's cell that waits for it; and what a scheduler costs that nobody needs.
+
+Times are the device's: the simulated one's journal, or stamps that a real one writes. A round
+counts only when the taker's cell had begun well before the giver's work ended. The last line is
+JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.support import gpu_cells
+from tests.support.kernels import Kernel, kernel_env
+from tests.support.machine import Machine, choose_machine
+from tests.support.observed import ObservedKernels
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.timeline import HandOver, hand_overs, overlaps, percentile
+
+HANDOFF_MS_P50_BAR = 3.0
+HANDOFF_MS_P99_BAR = 15.0
+IDLE_CPU_PERCENT_BAR = 0.5
+WAITED_MS_MIN = 2.0
+"""A taker that waited less may not have come to its first launch when the giver's work ended."""
+CELL_MS = 20.0
+WARM_UP_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last line."""
+
+    device: str
+    rounds: int
+    handoff_ms_p50: float
+    handoff_ms_p99: float
+    scheduler_idle_cpu_percent: float
+
+
+def alternate(observed: ObservedKernels, rounds: int) -> list[HandOver]:
+    """Both kernels always have a cell that runs or waits, until so many rounds are there."""
+    observed.begin()
+    total = rounds + WARM_UP_ROUNDS
+    last = [observed.submit(number, gpu_cells.spin(CELL_MS)) for number in (0, 1)]
+    for turn in range(total):
+        giver = turn % 2
+        observed.collect(giver, last[giver]).ok()
+        last[giver] = observed.submit(giver, gpu_cells.spin(CELL_MS))
+    for number in (0, 1):
+        observed.collect(number, last[number]).ok()
+    works = observed.works()
+    if overlaps(works):
+        raise RuntimeError("Work of both kernels was on the device at once; this measures nothing.")
+    found = hand_overs(works, observed.cells)[WARM_UP_ROUNDS:]
+    return [h for h in found if h.waited_ns - (h.started_ns - h.ended_ns) >= WAITED_MS_MIN * 1e6]
+
+
+def measure_handoff(machine: Machine, scheduler: SchedulerUnderTest, rounds: int) -> list[float]:
+    """At least so many hand-overs, in milliseconds."""
+    env = kernel_env(machine.env, scheduler.directory)
+    with Kernel(env, name="even.ipynb") as even, Kernel(env, name="odd.ipynb") as odd:
+        observed = ObservedKernels(machine, [even, odd])
+        observed.set_up()
+        gaps_ms: list[float] = []
+        while len(gaps_ms) < rounds:
+            found = alternate(observed, min(rounds, rounds - len(gaps_ms) + WARM_UP_ROUNDS))
+            if not found:
+                raise RuntimeError("No cell ever waited for the other one; this measures nothing.")
+            gaps_ms += [hand_over.gap_ms for hand_over in found]
+    return gaps_ms
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used of the CPUs so far, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure_idle_cpu(
+    machine: Machine, scheduler: SchedulerUnderTest, kernels: int, seconds: float
+) -> float:
+    """The scheduler's share of one CPU, in percent, while so many kernels have the device open and
+    do nothing."""
+    env = kernel_env(machine.env, scheduler.directory)
+    with ExitStack() as stack:
+        for number in range(kernels):
+            kernel = stack.enter_context(Kernel(env, name=f"idle-{number}.ipynb"))
+            kernel.run(gpu_cells.setup() + gpu_cells.spin(1)).ok()
+        time.sleep(1)
+        before_s, began_s = cpu_seconds(scheduler.process.pid), time.monotonic()
+        time.sleep(seconds)
+        used_s = cpu_seconds(scheduler.process.pid) - before_s
+        return 100 * used_s / (time.monotonic() - began_s)
+
+
+def print_table(result: Result, gaps_ms: list[float], idle_kernels: int) -> None:
+    rows = [
+        ("hand-over, median", result.handoff_ms_p50, HANDOFF_MS_P50_BAR, "ms"),
+        ("hand-over, 99 of 100", result.handoff_ms_p99, HANDOFF_MS_P99_BAR, "ms"),
+        (
+            f"scheduler, {idle_kernels} idle kernels",
+            result.scheduler_idle_cpu_percent,
+            IDLE_CPU_PERCENT_BAR,
+            "% of a CPU",
+        ),
+    ]
+    print(f"\n{result.device}, {result.rounds} rounds, {min(gaps_ms):.3f} to {max(gaps_ms):.3f} ms")
+    for name, value, bar, unit in rows:
+        verdict = "ok" if value <= bar else "OVER"
+        print(f"  {name:<32}{value:>9.3f} {unit:<12} (at most {bar:g})  {verdict}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_handoff")
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--idle-kernels", type=int, default=20)
+    parser.add_argument("--idle-s", type=float, default=60.0)
+    options = parser.parse_args(argv)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpushare-bench-")))
+        machine = choose_machine(folder)
+        env = {"CUDA_VISIBLE_DEVICES": "0", **machine.env}
+        scheduler = stack.enter_context(running_scheduler(folder / "run", env=env, check=False))
+        print(f"{machine.device}: {options.rounds} rounds of cells that alternate", flush=True)
+        gaps_ms = measure_handoff(machine, scheduler, options.rounds)
+        print(f"{options.idle_kernels} idle kernels for {options.idle_s:g} s", flush=True)
+        idle = measure_idle_cpu(machine, scheduler, options.idle_kernels, options.idle_s)
+    result = Result(
+        device=machine.device,
+        rounds=len(gaps_ms),
+        handoff_ms_p50=round(percentile(gaps_ms, 50), 3),
+        handoff_ms_p99=round(percentile(gaps_ms, 99), 3),
+        scheduler_idle_cpu_percent=round(idle, 3),
+    )
+    print_table(result, gaps_ms, options.idle_kernels)
+    print(json.dumps(asdict(result)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

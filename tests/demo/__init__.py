@@ -1,0 +1,1 @@
+"""`make demo`: two notebooks share one GPU while you watch."""

@@ -1,0 +1,90 @@
+"""What the demo found, and whether it is what this project promises. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from tests.support.timeline import Cell, Work, hand_overs, median, overlaps, waits_served
+
+WAITS_MIN = 3
+
+
+@dataclass(frozen=True)
+class Report:
+    """demo-report.json."""
+
+    device: str
+    simulated: bool
+    judged_by: str
+    cells: int
+    cells_failed: int
+    overlaps: int
+    overlaps_without_turns: int
+    waits: dict[str, int]
+    """How often each kernel waited while another one had the device, and was served."""
+    waits_min: int
+    waits_told_by_scheduler: dict[str, int]
+    hand_overs: int
+    handoff_ms_p50: float | None
+    handoff_ms_max: float | None
+    waited_ms_p50: float | None
+    seconds: float
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def complaints(self) -> list[str]:
+        """One sentence for each thing that does not hold; none when all is well."""
+        found = []
+        if self.cells_failed:
+            found.append(f"{self.cells_failed} of {self.cells} cells failed.")
+        if self.overlaps:
+            found.append(f"Work of both kernels was on the device at once, {self.overlaps} times.")
+        if not self.overlaps_without_turns:
+            found.append(
+                "Without turns nothing overlapped either, so that this run proves nothing."
+            )
+        if self.waits_min < WAITS_MIN:
+            found.append(
+                f"A kernel waited and was served only {self.waits_min} times; at least "
+                f"{WAITS_MIN} were expected."
+            )
+        return found
+
+
+def make_report(
+    *,
+    device: str,
+    simulated: bool,
+    judged_by: str,
+    names: Sequence[str],
+    cells: Sequence[Cell],
+    works: Sequence[Work],
+    works_without_turns: Sequence[Work],
+    cells_all: int,
+    cells_failed: int,
+    waits_told: dict[str, int],
+    seconds: float,
+) -> Report:
+    found = hand_overs(works, cells)
+    waits = dict(zip(names, waits_served(found, len(names)), strict=True))
+    gaps_ms = [hand_over.gap_ms for hand_over in found]
+    waited_ms = [hand_over.waited_ns / 1e6 for hand_over in found]
+    return Report(
+        device=device,
+        simulated=simulated,
+        judged_by=judged_by,
+        cells=cells_all,
+        cells_failed=cells_failed,
+        overlaps=overlaps(works),
+        overlaps_without_turns=overlaps(works_without_turns),
+        waits=waits,
+        waits_min=min(waits.values()),
+        waits_told_by_scheduler=waits_told,
+        hand_overs=len(found),
+        handoff_ms_p50=round(median(gaps_ms), 3) if gaps_ms else None,
+        handoff_ms_max=round(max(gaps_ms), 3) if gaps_ms else None,
+        waited_ms_p50=round(median(waited_ms), 1) if waited_ms else None,
+        seconds=round(seconds, 1),
+    )

@@ -1,0 +1,94 @@
+"""The demo's judgement, on made-up timelines: what it counts, and what it complains of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.demo.picture import Act, draw
+from tests.demo.report import Report, make_report
+from tests.support.timeline import Cell, Work, hand_overs, overlaps, percentile, waits_served
+
+NAMES = ("a", "b")
+
+
+def alternating(rounds: int) -> tuple[list[Cell], list[Work]]:
+    """Cells of two kernels that all begin at once and get the device in turn, 10 apart by 1."""
+    works = [Work(11 * n, 11 * n + 10, n % 2) for n in range(2 * rounds)]
+    cells = [Cell(max(0, w.start_ns - 15), w.end_ns, w.kernel) for w in works]
+    return cells, works
+
+
+def report(works_without_turns: list[Work], rounds: int = 4) -> Report:
+    cells, works = alternating(rounds)
+    return make_report(
+        device="d",
+        simulated=True,
+        judged_by="a test",
+        names=NAMES,
+        cells=cells,
+        works=works,
+        works_without_turns=works_without_turns,
+        cells_all=len(cells),
+        cells_failed=0,
+        waits_told={},
+        seconds=1.0,
+    )
+
+
+OVERLAPPING = [Work(0, 10, 0), Work(5, 15, 1)]
+
+
+def test_an_overlap_is_work_of_two_kernels_at_once() -> None:
+    """Work of one kernel may overlap itself; touching is no overlap; containment is one."""
+    assert overlaps(OVERLAPPING) == 1
+    assert overlaps([Work(0, 10, 0), Work(5, 15, 0)]) == 0
+    assert overlaps([Work(0, 10, 0), Work(10, 15, 1)]) == 0
+    assert overlaps([Work(0, 100, 0), Work(10, 15, 1), Work(20, 30, 1)]) == 2
+
+
+def test_an_overlap_is_found_past_shorter_work() -> None:
+    """Long work is not forgotten when shorter work of its kernel ends earlier."""
+    assert overlaps([Work(0, 100, 0), Work(1, 2, 0), Work(50, 60, 1)]) == 1
+
+
+def test_a_hand_over_needs_a_waiting_cell() -> None:
+    """A kernel whose cell began after the other's work ended did not wait."""
+    works = [Work(0, 10, 0), Work(20, 30, 1)]
+    assert hand_overs(works, [Cell(0, 10, 0), Cell(15, 30, 1)]) == []
+    (one,) = hand_overs(works, [Cell(0, 10, 0), Cell(5, 30, 1)])
+    assert (one.giver, one.taker, one.gap_ms, one.waited_ns) == (0, 1, 1e-05, 15)
+
+
+def test_waits_are_counted_for_each_kernel() -> None:
+    """Of eight cells in turn, the first waits for nobody."""
+    cells, works = alternating(4)
+    assert waits_served(hand_overs(works, cells), 2) == [3, 4]
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    """Nearest rank: p50 of four is the second, p99 the last."""
+    assert percentile([4.0, 1.0, 3.0, 2.0], 50) == 2.0
+    assert percentile([4.0, 1.0, 3.0, 2.0], 99) == 4.0
+
+
+def test_a_good_run_has_no_complaints() -> None:
+    """Turns hold and the control run overlaps."""
+    good = report(OVERLAPPING)
+    assert (good.overlaps, good.overlaps_without_turns, good.waits_min) == (0, 1, 3)
+    assert good.complaints() == []
+
+
+def test_each_thing_that_does_not_hold_is_a_sentence() -> None:
+    """An overlap, a failed cell, too few waits and a control run that proves nothing."""
+    assert "proves nothing" in report([]).complaints()[0]
+    assert "only 1 times" in report(OVERLAPPING, rounds=2).complaints()[0]
+    assert "at once, 2 times" in replace(report(OVERLAPPING), overlaps=2).complaints()[0]
+    assert "1 of 8 cells failed" in replace(report(OVERLAPPING), cells_failed=1).complaints()[0]
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    """Both acts end up in one PNG file."""
+    acts = [Act("with", *alternating(4)), Act("without", *alternating(2))]
+    draw(acts, NAMES, tmp_path / "timeline.png", "d")
+    assert (tmp_path / "timeline.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,129 @@
+"""Kernels that end, are restarted or die while they wait for the device or hold it: the others go
+on, and nothing of them stays in the scheduler."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.kernel.conftest import SharedGpu, await_that
+from tests.support import gpu_cells
+from tests.support.kernels import Kernel
+
+LONG = gpu_cells.spin(20, 1000)
+
+
+@pytest.fixture
+def other(shared: SharedGpu) -> Kernel:
+    return shared.kernel("other.ipynb")
+
+
+@pytest.fixture
+def ending(shared: SharedGpu) -> Kernel:
+    kernel = shared.kernel("ending.ipynb")
+    shared.scheduler.client.change_settings({"quantum_s": 600})
+    return kernel
+
+
+def begin_to_hold(shared: SharedGpu, kernel: Kernel) -> str:
+    cell = kernel.submit(LONG)
+    shared.await_holder(kernel.name)
+    return cell
+
+
+def begin_to_wait(shared: SharedGpu, kernel: Kernel) -> str:
+    cell = kernel.submit(gpu_cells.spin(1))
+    shared.await_waiter(kernel.name)
+    return cell
+
+
+def gone(shared: SharedGpu, name: str) -> None:
+    await_that(lambda: shared.tenant(name) is None, f"{name} is forgotten")
+
+
+@pytest.mark.parametrize("now", [True, False], ids=["now", "politely"])
+def test_restart_while_waiting(shared: SharedGpu, other: Kernel, ending: Kernel, now: bool) -> None:
+    """The holder is not disturbed; the restarted kernel is a new tenant that works."""
+    held = begin_to_hold(shared, other)
+    begin_to_wait(shared, ending)
+    tenant_before = ending.tenant_id
+    ending.restart(now=now)
+    assert ending.tenant_id not in (None, tenant_before)
+    assert shared.waiters() == [] and shared.holders() == ["other.ipynb"]
+    assert not other.done(held)
+    other.interrupt()
+    assert other.wait(held).ename == "KeyboardInterrupt"
+    ending.run(gpu_cells.setup()).ok()
+    ending.run(gpu_cells.spin(1)).ok()
+
+
+@pytest.mark.parametrize("now", [True, False], ids=["now", "politely"])
+def test_restart_while_holding(shared: SharedGpu, other: Kernel, ending: Kernel, now: bool) -> None:
+    """The one who waits is served, and the restarted kernel works again."""
+    begin_to_hold(shared, ending)
+    waiting = begin_to_wait(shared, other)
+    ending.restart(now=now)
+    other.wait(waiting, timeout_s=20).ok()
+    ending.run(gpu_cells.setup()).ok()
+    ending.run(gpu_cells.spin(1)).ok()
+
+
+@pytest.mark.parametrize("now", [True, False], ids=["now", "politely"])
+def test_shutdown_while_waiting(
+    shared: SharedGpu, other: Kernel, ending: Kernel, now: bool
+) -> None:
+    """The holder is not disturbed, and the queue is empty."""
+    held = begin_to_hold(shared, other)
+    begin_to_wait(shared, ending)
+    ending.stop(now=now)
+    gone(shared, "ending.ipynb")
+    assert shared.waiters() == [] and not other.done(held)
+
+
+@pytest.mark.parametrize("now", [True, False], ids=["now", "politely"])
+def test_shutdown_while_holding(
+    shared: SharedGpu, other: Kernel, ending: Kernel, now: bool
+) -> None:
+    """The one who waits is served."""
+    begin_to_hold(shared, ending)
+    waiting = begin_to_wait(shared, other)
+    ending.stop(now=now)
+    other.wait(waiting, timeout_s=20).ok()
+    gone(shared, "ending.ipynb")
+
+
+def test_a_kernel_that_dies_with_the_turn(shared: SharedGpu, other: Kernel, ending: Kernel) -> None:
+    """SIGKILL: the end of the connection is enough, nobody has to say anything."""
+    begin_to_hold(shared, ending)
+    waiting = begin_to_wait(shared, other)
+    os.kill(ending.pid, signal.SIGKILL)
+    other.wait(waiting, timeout_s=20).ok()
+
+
+def test_a_kernel_that_dies_and_leaves_a_forked_child(
+    shared: SharedGpu, other: Kernel, ending: Kernel
+) -> None:
+    """A child that lives on, and may keep the kernel's descriptors, does not keep its turn."""
+    code = "import os, signal\nchild = os.fork()\nif child == 0:\n    signal.pause()\nchild"
+    child = int(ending.run(code).ok().text)
+    try:
+        begin_to_hold(shared, ending)
+        waiting = begin_to_wait(shared, other)
+        os.kill(ending.pid, signal.SIGKILL)
+        other.wait(waiting, timeout_s=20).ok()
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_the_scheduler_ends_and_the_holder_goes_on(
+    shared: SharedGpu, other: Kernel, ending: Kernel
+) -> None:
+    """A kernel that has the turn when the scheduler dies finishes its cell."""
+    cell = ending.submit(gpu_cells.spin(20, 50))
+    shared.await_holder("ending.ipynb")
+    shared.scheduler.kill()
+    ending.wait(cell, timeout_s=30).ok()
+    other.stop()  # with nobody to tell it to

@@ -1,0 +1,62 @@
+"""Notebooks that run without a server, as batch tools run them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.kernel.conftest import SharedGpu, await_that
+from tests.support import gpu_cells
+from tests.support.kernels import PROVISIONER
+
+HELD_S = 60
+
+
+def notebook(path: Path) -> Path:
+    """Opens the GPU, and checks a sum that it computes there."""
+    cells = [
+        gpu_cells.setup(),
+        gpu_cells.fill_and_check(11, milliseconds=10, count=5),
+        "print('end')",
+    ]
+    content = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
+    nbformat.write(content, path)
+    return path
+
+
+def nbconvert(path: Path) -> list[str]:
+    options = ["--execute", "--to", "notebook", "--output", "executed.ipynb"]
+    return [sys.executable, "-m", "nbconvert", *options, str(path)]
+
+
+@pytest.mark.parametrize("way", ["run", "provisioner"])
+def test_nbconvert_takes_turns(shared: SharedGpu, tmp_path: Path, way: str) -> None:
+    """A notebook executed under `jupyter gpushare run`, or with the provisioner as the default,
+    waits for the device while a kernel holds it, and gets it afterwards."""
+    holder = shared.kernel("holder.ipynb")
+    shared.scheduler.client.change_settings({"quantum_s": 600})
+    held = holder.submit(gpu_cells.spin(20, HELD_S * 50))
+    shared.await_holder("holder.ipynb")
+    command = nbconvert(notebook(tmp_path / "batch.ipynb"))
+    env = dict(shared.kernel_env)
+    if way == "run":
+        command = [sys.executable, "-m", "jupyter_gpushare.cli.main", "run", "--", *command]
+    else:
+        env["JUPYTER_DEFAULT_PROVISIONER_NAME"] = PROVISIONER
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as batch:
+        try:
+            await_that(lambda: len(shared.waiters()) == 1, "the notebook's kernel waits", 60)
+            assert batch.poll() is None and shared.holders() == ["holder.ipynb"]
+            holder.interrupt()
+            assert holder.wait(held).ename == "KeyboardInterrupt"
+            _, errors = batch.communicate(timeout=60)
+        finally:
+            batch.kill()
+    assert batch.returncode == 0, errors
+    executed = nbformat.read(tmp_path / "executed.ipynb", as_version=4)
+    assert executed.cells[-1].outputs[0].text == "end\n"
+    assert shared.machine.sim is not None and shared.machine.sim.overlaps() == []

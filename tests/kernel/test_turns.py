@@ -1,0 +1,142 @@
+"""Two kernels on one simulated device: their cells take turns. Judged from the device's journal."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kernel.conftest import SharedGpu
+from tests.support import gpu_cells
+from tests.support.kernels import Kernel
+from tests.support.observed import ObservedKernels
+from tests.support.timeline import hand_overs, median, overlaps, waits_served
+
+HAND_OVER_MS_MAX = 25.0
+"""The benchmark has the real bar; here two cores may run other tests at the same time."""
+
+
+@pytest.fixture
+def alice(shared: SharedGpu) -> Kernel:
+    return shared.kernel("alice.ipynb")
+
+
+@pytest.fixture
+def bob(shared: SharedGpu) -> Kernel:
+    return shared.kernel("bob.ipynb")
+
+
+def play(observed: ObservedKernels, cells_each: int, code: str) -> None:
+    """Send the same cells to all kernels at once, and wait for them."""
+    sent = [
+        (number, observed.submit(number, code))
+        for _ in range(cells_each)
+        for number in range(len(observed.kernels))
+    ]
+    for number, cell in sent:
+        observed.collect(number, cell).ok()
+
+
+def test_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
+    """Cells of both kernels at once: never two on the device, each waits and is served, results are
+    right, and the next one starts within milliseconds."""
+    observed = shared.observed(alice, bob)
+    play(observed, 5, gpu_cells.fill_and_check(7, milliseconds=15, count=4))
+    works = observed.works()
+    found = hand_overs(works, observed.cells)
+    assert overlaps(works) == 0
+    assert min(waits_served(found, 2)) >= 3
+    assert median([hand_over.gap_ms for hand_over in found]) < HAND_OVER_MS_MAX
+
+
+def test_without_turns_cells_overlap(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
+    """The control: with anti_thrash off the same cells are on the device at once."""
+    shared.scheduler.client.change_settings({"anti_thrash": "off"})
+    observed = shared.observed(alice, bob)
+    play(observed, 3, gpu_cells.fill_and_check(7, milliseconds=15, count=4))
+    assert overlaps(observed.works()) > 0
+
+
+def test_async_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
+    """Cells with a top-level await are cells like others."""
+    observed = shared.observed(alice, bob)
+    code = f"import asyncio\nawait asyncio.sleep(0)\n{gpu_cells.spin(15, 4)}"
+    play(observed, 4, code)
+    works = observed.works()
+    assert overlaps(works) == 0
+    assert min(waits_served(hand_overs(works, observed.cells), 2)) >= 2
+
+
+def test_what_uses_no_gpu_never_waits(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
+    """Cells without GPU calls run while another kernel has the device, and ask for nothing."""
+    waits_before = shared.tenant("bob.ipynb")["counters"]["turns"]  # type: ignore[index]
+    busy = alice.submit(gpu_cells.spin(20, 100))
+    shared.await_holder("alice.ipynb")
+    assert bob.run("sum(range(10))").ok().text == "45"
+    assert not alice.done(busy)
+    assert shared.tenant("bob.ipynb")["counters"]["turns"] == waits_before  # type: ignore[index]
+    alice.wait(busy).ok()
+
+
+def test_memory_stays_between_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
+    """What a kernel left on the device is there, unchanged, after another one's turn."""
+    keep = "kept = gpu.allocate(4096)\ngpu.fill(kept, {value}, 4096)\ngpu.synchronize()"
+    alice.run(keep.format(value=3)).ok()
+    bob.run(keep.format(value=5)).ok()
+    assert int(alice.run("gpu.checksum(kept, 4096)").ok().text) == 3 * 4096**2
+    assert int(bob.run("gpu.checksum(kept, 4096)").ok().text) == 5 * 4096**2
+
+
+@pytest.mark.parametrize("ending", ["1 / 0", "raise SystemExit"])
+def test_a_failing_cell_gives_the_turn_back(
+    shared: SharedGpu, alice: Kernel, bob: Kernel, ending: str
+) -> None:
+    """A cell that fails with the turn ends it as any other does: at once, not after idle time."""
+    shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 600})
+    failing = alice.submit(f"{gpu_cells.spin(20, 30)}\n{ending}")
+    shared.await_holder("alice.ipynb")
+    bob.run(gpu_cells.spin(1), timeout_s=20).ok()
+    assert alice.wait(failing).status == "error"
+
+
+def test_silent_execution_gives_the_turn_back_when_idle(
+    shared: SharedGpu, alice: Kernel, bob: Kernel
+) -> None:
+    """Silent code is no cell; its turn goes back for lack of GPU work."""
+    assert alice.run(gpu_cells.spin(5), silent=True).status == "ok"
+    bob.run(gpu_cells.spin(1), timeout_s=20).ok()
+
+
+def test_a_pause_inside_a_cell_lets_the_other_in(
+    shared: SharedGpu, alice: Kernel, bob: Kernel
+) -> None:
+    """A cell that stops using the GPU for idle_ms, and goes on later, does not keep the other."""
+    held = alice.submit(
+        f"{gpu_cells.spin(5)}\nimport threading\ngo = threading.Event()\n"
+        f"print('up', flush=True)\ngo.wait(30)\n{gpu_cells.spin(5)}"
+    )
+    while not alice.text_of(held):
+        assert not alice.done(held)
+    bob.run(gpu_cells.spin(1), timeout_s=20).ok()
+    assert not alice.done(held)
+    subshell = alice.control("create_subshell_request")["subshell_id"]
+    alice.run("go.set()", subshell_id=subshell).ok()
+    alice.wait(held).ok()
+
+
+def test_overlapping_cells_of_a_kernel_are_one_tenant(
+    shared: SharedGpu, alice: Kernel, bob: Kernel
+) -> None:
+    """Cells on a subshell and on the main shell use the device together; the other kernel gets it
+    when the last one has ended."""
+    shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 600})
+    subshell = alice.control("create_subshell_request")["subshell_id"]
+    observed = shared.observed(alice, bob)
+    code = f"cu.cuCtxSetCurrent(gpu.context)\n{gpu_cells.spin(10, 60)}"
+    long = alice.submit(code, subshell_id=subshell)
+    shared.await_holder("alice.ipynb")
+    waiting = bob.submit(gpu_cells.spin(5))
+    shared.await_waiter("bob.ipynb")
+    alice.run(gpu_cells.spin(5)).ok()
+    assert not bob.done(waiting)
+    bob.wait(waiting).ok()
+    alice.wait(long).ok()
+    assert overlaps(observed.works()) == 0

@@ -1,0 +1,85 @@
+"""Kernels on one device, and when each of them had it: from the simulated device's journal, or from
+stamps that a real device writes itself. Nothing here asks the scheduler."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+from collections.abc import Sequence
+
+from tests.support import gpu_cells
+from tests.support.kernels import Kernel, Reply
+from tests.support.machine import Machine
+from tests.support.timeline import Cell, Work
+
+SETUP_S = 120.0
+WORK_KINDS = {"launch", "graph_launch", "copy_h2d", "copy_d2h", "copy_d2d", "memset"}
+
+
+class ObservedKernels:
+    """Runs timed cells in kernels, numbered as given, and tells what the device did."""
+
+    def __init__(self, machine: Machine, kernels: Sequence[Kernel]) -> None:
+        self.machine = machine
+        self.kernels = kernels
+        self.cells: list[Cell] = []
+        self.failed: list[Reply] = []
+        self._stamped: list[Work] = []
+        self._since_ns = 0
+
+    def set_up(self) -> None:
+        """Open CUDA in every kernel, one after the other."""
+        code = gpu_cells.setup(stamped=not self.machine.simulated)
+        for kernel in self.kernels:
+            kernel.run(code, SETUP_S).ok()
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what was until now."""
+        self.cells, self.failed, self._stamped = [], [], []
+        self._since_ns = time.monotonic_ns()
+
+    def submit(self, number: int, code: str) -> str:
+        """Send a timed cell to a kernel; its own output comes back in its reply."""
+        return self.kernels[number].submit(
+            "import json, time\n"
+            "_began_ns, _intervals = time.monotonic_ns(), []\n"
+            "try:\n"
+            f"{textwrap.indent(code, '    ')}\n"
+            "    if hasattr(gpu, 'intervals'):\n"
+            "        _intervals = gpu.intervals()\n"
+            "finally:\n"
+            "    print(json.dumps([_began_ns, time.monotonic_ns(), _intervals]))\n"
+        )
+
+    def collect(self, number: int, cell: str, timeout_s: float = 60) -> Reply:
+        """Wait for a timed cell and note its times."""
+        reply = self.kernels[number].wait(cell, timeout_s)
+        if reply.status != "ok":
+            self.failed.append(reply)
+        if reply.text.strip():
+            began_ns, ended_ns, intervals = json.loads(reply.text.strip().splitlines()[-1])
+            self.cells.append(Cell(began_ns, ended_ns, number))
+            self._stamped += [Work(start, end, number) for start, end in intervals]
+        return reply
+
+    def works(self) -> list[Work]:
+        """All work of these kernels on the device since `begin`, in order."""
+        if self.machine.sim is None:
+            return sorted(self._stamped)
+        numbers = {kernel.pid: number for number, kernel in enumerate(self.kernels)}
+        return sorted(
+            Work(record.started_ns, record.ended_ns, numbers[record.pid])
+            for record in self.machine.sim.journal()
+            if record.kind in WORK_KINDS
+            and record.pid in numbers
+            and record.started_ns >= self._since_ns
+        )
+
+    @property
+    def judged_by(self) -> str:
+        """For reports: whose word the times are."""
+        if self.machine.simulated:
+            return "the simulated device's journal"
+        return "time stamps that the device wrote before and after each launch"
