@@ -19,7 +19,7 @@ from tests.demo.live import LiveView
 from tests.demo.picture import Act, draw
 from tests.demo.report import Report, make_report
 from tests.support import gpu_cells
-from tests.support.kernels import CellFailed, Kernel, Reply, kernel_env
+from tests.support.kernels import Kernel, Reply, kernel_env
 from tests.support.machine import choose_machine
 from tests.support.observed import ObservedKernels
 from tests.support.scheduler_process import running_scheduler
@@ -176,7 +176,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nStopped; everything that the demo started has ended.", file=sys.stderr)
         return 130
-    except (CellFailed, ClientError, OSError, RuntimeError) as error:
+    except (AssertionError, ClientError, OSError, RuntimeError) as error:
         print(f"\nThe demo could not run to its end: {error}", file=sys.stderr)
         return 1
     print_summary(report)

@@ -217,7 +217,11 @@ class Kernel:
         self._sockets.cleanup()
 
     def __enter__(self) -> Kernel:
-        return self if self.client is not None else self.start()
+        try:
+            return self if self.client is not None else self.start()
+        except BaseException:  # Ctrl-C included: nothing that was started stays behind
+            self.stop()
+            raise
 
     def __exit__(
         self,
