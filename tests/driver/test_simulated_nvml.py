@@ -1,0 +1,124 @@
+"""What only a simulated machine can be told: MIG instances, devices that fall off the bus, clients
+that die. Each case has a machine of its own, and asks it from fresh processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT, SIM_NVML
+from tests.support.sim import GIB, MIB, SimulatedMachine
+
+pytestmark = pytest.mark.skipif(not SIM_NVML.exists(), reason="run `make build` first")
+
+HOLDER = """
+import sys
+from cuda.bindings import driver as cuda
+cuda.cuInit(0)
+cuda.cuCtxCreate(None, 0, 0)
+error, pointer = cuda.cuMemAlloc(512 << 20)
+print(int(error), flush=True)
+sys.stdin.readline()
+"""
+
+LOSER = """
+from cuda.bindings import driver as cuda
+cuda.cuInit(0)
+cuda.cuCtxCreate(None, 0, 0)
+print(int(cuda.cuMemAlloc(1 << 20)[0]))
+"""
+
+
+def ask(machine: SimulatedMachine, program: str, **extra: str) -> str:
+    """What a fresh process on this machine prints."""
+    program = f"import pynvml\npynvml.nvmlInit()\n{program}"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=machine.env(extra),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_machines_have_the_devices_they_were_given(tmp_path: Path) -> None:
+    """NVML alone, before any use of CUDA, brings the machine to life as it was configured."""
+    machine = SimulatedMachine(tmp_path, devices=3, bytes_per_device=GIB)
+    program = """
+handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+print(*(pynvml.nvmlDeviceGetMemoryInfo(h).total for h in handles))
+"""
+    assert ask(machine, program).split() == [str(GIB)] * 3
+
+
+def test_mig_instances(tmp_path: Path) -> None:
+    """A device in MIG mode has instances with UUIDs, memory and ids of their own."""
+    machine = SimulatedMachine(tmp_path, bytes_per_device=4 * GIB, mig_instances=2)
+    program = """
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+print(pynvml.nvmlDeviceGetMigMode(device)[0], pynvml.nvmlDeviceGetMaxMigDeviceCount(device))
+for index in range(2):
+    instance = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index)
+    parent = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance)
+    uuid = pynvml.nvmlDeviceGetUUID(instance)
+    found = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    print(
+        uuid[:4],
+        pynvml.nvmlDeviceGetMemoryInfo(instance).total,
+        pynvml.nvmlDeviceGetGpuInstanceId(found),
+        pynvml.nvmlDeviceGetIndex(parent),
+    )
+"""
+    assert ask(machine, program).splitlines() == [
+        "1 2",
+        f"MIG- {2 * GIB} 1 0",
+        f"MIG- {2 * GIB} 2 0",
+    ]
+
+
+def test_processes_and_their_memory(tmp_path: Path) -> None:
+    """NVML names the process that holds memory, and forgets it once it was killed."""
+    machine = SimulatedMachine(tmp_path, context_bytes=32 * MIB)
+    program = """
+device = pynvml.nvmlDeviceGetHandleByIndex(0)
+processes = pynvml.nvmlDeviceGetComputeRunningProcesses(device)
+print(pynvml.nvmlDeviceGetMemoryInfo(device).used)
+print(*(f"{process.pid} {process.usedGpuMemory}" for process in processes))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        env=machine.env(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == "0\n"
+        used = 544 * MIB
+        assert ask(machine, program).splitlines() == [str(used), f"{holder.pid} {used}"]
+        holder.kill()
+    assert ask(machine, program).split() == ["0"]
+
+
+def test_lost_devices(tmp_path: Path) -> None:
+    """A device that fell off the bus is lost for NVML too; its neighbour is not."""
+    machine = SimulatedMachine(tmp_path, devices=2)
+    faults = {"GPUSHARE_SIM_FAULTS": "lose device=0 call=cuMemAlloc nth=1"}
+    lost = subprocess.run(
+        [sys.executable, "-c", LOSER], env=machine.env(faults), capture_output=True, text=True
+    )
+    assert lost.returncode == 0, lost.stderr
+    assert lost.stdout.strip() != "0"
+    program = """
+try:
+    pynvml.nvmlDeviceGetHandleByIndex(0)
+except pynvml.NVMLError as error:
+    print(error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
+print(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByIndex(1)))
+"""
+    assert ask(machine, program).splitlines() == ["True", "1"]
