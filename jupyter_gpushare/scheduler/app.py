@@ -173,7 +173,10 @@ class Chooser:
         return visible(listed, self._environment)
 
     def __repr__(self) -> str:
-        return repr(self._devices or self._environment or "all devices")
+        if self._devices:
+            return f"<--devices {self._devices}>"
+        everything = self._environment is None
+        return "<all>" if everything else f"<CUDA_VISIBLE_DEVICES {self._environment!r}>"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

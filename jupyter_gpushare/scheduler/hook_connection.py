@@ -173,8 +173,8 @@ class HookConnection(asyncio.Protocol):
     def _too_late(self, fault: str) -> None:
         self.refuse(
             RefusalCode.BAD_PROTOCOL,
-            f"The peer {fault} within {self._message_deadline_s:g} seconds. Let only the gpushare hook speak on "
-            f"this socket.",
+            f"The peer {fault} within {self._message_deadline_s:g} seconds. Let only the gpushare "
+            f"hook speak on this socket.",
         )
 
     def _end(self, cause: str, *, linger_s: float = 0.0) -> None:

@@ -126,7 +126,7 @@ class Service:
         if record is None or found is None:
             return None
         if not record.cap_bytes:
-            return found.bytes_total, found.bytes_used
+            return found.bytes_total, max(found.bytes_used, found.bytes_allocated)
         used = sum(
             opened.bytes_allocated
             for tenant in snapshot.tenants

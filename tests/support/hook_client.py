@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
 from pathlib import Path
@@ -99,6 +100,14 @@ class ScriptedClient:
         except TimeoutError:
             return False
         return True
+
+    def heard(self, kind: type[Message], *, within_s: float = 0.0) -> bool:
+        """Whether such a message has come by now; waits for at most one piece of news."""
+        while select.select([self.socket], [], [], within_s)[0]:
+            within_s = 0.0
+            if not self._read(time.monotonic() + ANSWER_S_MAX):
+                break
+        return any(isinstance(message, kind) for message in self.received)
 
     def is_closed(self, *, within_s: float = ANSWER_S_MAX) -> bool:
         """Read until the other side closes."""

@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ class SchedulerUnderTest:
         directory: Path,
         *options: str,
         env: Mapping[str, str] | None = None,
-        uid: int | None = None,
         check: bool = True,
     ) -> None:
         self.directory = directory
@@ -65,7 +64,6 @@ class SchedulerUnderTest:
                 stdout=log,
                 stderr=log,
                 env=environment(env or {}),
-                user=uid,
                 cwd="/",
             )
         os.close(tell)
@@ -137,22 +135,3 @@ def running_scheduler(
     assert status in (0, -signal.SIGKILL), scheduler.log
     assert "the core failed" not in scheduler.log, scheduler.log
     assert "Traceback" not in scheduler.log, scheduler.log
-
-
-def as_other_user(uid: int, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python as another user (tests that need it run as root)."""
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        user=uid,
-        group=uid,
-        extra_groups=[],
-        env=environment({}),
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-Options = Sequence[str]

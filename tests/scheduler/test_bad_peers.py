@@ -1,0 +1,308 @@
+"""Peers that break the rules lose their connection, and nobody else is affected."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.protocol.codec import encode
+from jupyter_gpushare.protocol.messages import (
+    CellBegan,
+    MemoryQueried,
+    QueuePosition,
+    RefusalCode,
+    Refused,
+    TurnGranted,
+    TurnRequested,
+)
+from tests.support.hook_client import DEVICE, ScriptedClient
+from tests.support.other_user import as_other_user, as_root_only, let_others_in
+from tests.support.paths import ROOT
+from tests.support.scheduler_process import (
+    SchedulerUnderTest,
+    environment,
+    running_scheduler,
+)
+
+DEADLINE_S = 0.3
+
+
+@pytest.fixture
+def impatient(runtime: Path) -> Iterator[SchedulerUnderTest]:
+    """A scheduler with a short deadline for messages."""
+    option = f"--SettingsConfig.message_deadline_s={DEADLINE_S}"
+    with running_scheduler(runtime, option) as running:
+        yield running
+
+
+@pytest.fixture
+def bystander(scheduler: SchedulerUnderTest) -> Iterator[ScriptedClient]:
+    """An honest client that holds the turn, and must still hold it in the end."""
+    with scheduler.joined("bystander") as client:
+        client.take_turn()
+        yield client
+        holders = scheduler.status()["devices"][0]["holders"]
+        assert [holder["name"] for holder in holders] == ["bystander"]
+
+
+def garbage(peer: ScriptedClient) -> None:
+    peer.send_raw(b"GET / HTTP/1.1\r\n\r\n")
+
+
+def frame_of_10_mb(peer: ScriptedClient) -> None:
+    data = bytes.fromhex("0100 0100") + (10 << 20).to_bytes(4, "little") + bytes(10 << 20)
+    # The scheduler need not take all of it.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        peer.send_raw(data)
+
+
+def wrong_version(peer: ScriptedClient) -> None:
+    peer.send_raw(bytes.fromhex("6300 0100 00000000"))
+
+
+def unknown_message(peer: ScriptedClient) -> None:
+    peer.send_raw(bytes.fromhex("0100 FF7F 00000000"))
+
+
+def message_before_hello(peer: ScriptedClient) -> None:
+    peer.send(TurnRequested(request_id=1, cause="cuLaunchKernel"))
+
+
+def forged_token(peer: ScriptedClient) -> None:
+    peer.hello("bm90LW91cnM.bm90LW91cnM")
+
+
+def empty_token(peer: ScriptedClient) -> None:
+    peer.hello("")
+
+
+@pytest.mark.parametrize(
+    ("misdeed", "code"),
+    [
+        (garbage, RefusalCode.WRONG_VERSION),
+        (frame_of_10_mb, RefusalCode.BAD_PROTOCOL),
+        (wrong_version, RefusalCode.WRONG_VERSION),
+        (unknown_message, RefusalCode.BAD_PROTOCOL),
+        (message_before_hello, RefusalCode.BAD_PROTOCOL),
+        (forged_token, RefusalCode.BAD_TOKEN),
+        (empty_token, RefusalCode.BAD_TOKEN),
+    ],
+)
+def test_a_stranger_that_breaks_the_rules_is_refused(
+    scheduler: SchedulerUnderTest,
+    bystander: ScriptedClient,
+    misdeed: Callable[[ScriptedClient], None],
+    code: RefusalCode,
+) -> None:
+    """It is told what is wrong and what to do, and its connection ends; the others go on."""
+    with scheduler.connect() as peer:
+        misdeed(peer)
+        refused = peer.expect_refused()
+        assert refused.code is code
+        assert refused.message.count(". ") >= 1, "what is wrong, and what to do"
+
+
+@pytest.mark.parametrize("misdeed", [garbage, frame_of_10_mb, wrong_version, unknown_message])
+def test_a_client_that_breaks_the_rules_loses_its_place(
+    scheduler: SchedulerUnderTest,
+    bystander: ScriptedClient,
+    misdeed: Callable[[ScriptedClient], None],
+) -> None:
+    """Breaking the rules later costs the connection and the place in the queue, nothing else."""
+    with scheduler.joined("rogue") as rogue:
+        rogue.ask()
+        rogue.expect(QueuePosition)
+        misdeed(rogue)
+        rogue.expect_refused()
+        assert scheduler.status()["devices"][0]["queue"] == []
+
+
+def test_hello_is_said_once(scheduler: SchedulerUnderTest) -> None:
+    """A second Hello, with whatever token, is a breach."""
+    tenant = scheduler.tenant()
+    with scheduler.connect() as peer:
+        peer.join(tenant.token)
+        peer.hello(tenant.token)
+        assert peer.expect_refused().code is RefusalCode.BAD_PROTOCOL
+
+
+def test_what_came_whole_before_a_fault_still_counts(scheduler: SchedulerUnderTest) -> None:
+    """A drop followed by garbage is a drop: the next client is granted."""
+    with scheduler.joined("first") as first, scheduler.joined("second") as second:
+        first.take_turn()
+        second.ask()
+        second.expect(QueuePosition)
+        first.send_raw(encode(CellBegan()) + b"\xff" * 32)
+        first.expect_refused()
+        second.expect(TurnGranted)
+
+
+def test_half_a_message_and_then_silence(impatient: SchedulerUnderTest) -> None:
+    """A message that was begun has a deadline; missing it gives the turn to the next."""
+    with impatient.joined("first") as first, impatient.joined("second") as second:
+        first.take_turn()
+        second.ask()
+        second.expect(QueuePosition)
+        first.send_raw(encode(TurnRequested(request_id=2, cause="cuLaunchKernel"))[:11])
+        assert first.expect_refused().code is RefusalCode.BAD_PROTOCOL
+        second.expect(TurnGranted)
+
+
+def test_single_bytes_do_not_put_the_deadline_off(impatient: SchedulerUnderTest) -> None:
+    """A message that trickles in is late all the same."""
+    with impatient.joined() as slow:
+        frame = encode(TurnRequested(request_id=2, cause="cuLaunchKernel"))
+        for position in range(len(frame)):
+            slow.send_raw(frame[position : position + 1])
+            if slow.heard(Refused, within_s=DEADLINE_S / 4):
+                break
+        assert not slow.heard(TurnGranted)
+        assert slow.expect_refused().code is RefusalCode.BAD_PROTOCOL
+
+
+def test_a_connection_that_says_nothing(impatient: SchedulerUnderTest) -> None:
+    """Who does not say who it is within the deadline is sent away."""
+    with impatient.connect() as peer:
+        assert peer.expect_refused().code is RefusalCode.BAD_PROTOCOL
+
+
+def test_a_quiet_client_may_be_quiet(impatient: SchedulerUnderTest) -> None:
+    """Between messages there is no deadline: a kernel may think for hours."""
+    with impatient.joined() as client:
+        assert not client.has_within(TurnGranted, within_s=3 * DEADLINE_S)
+        client.take_turn()
+
+
+HOLDER = """
+import os, sys
+from pathlib import Path
+from tests.support.hook_client import DEVICE, ScriptedClient
+client = ScriptedClient(Path(sys.argv[1]))
+client.join(sys.argv[2])
+client.take_turn()
+child = 0
+if sys.argv[3] == "fork":
+    child = os.fork()
+    if child == 0:
+        sys.stdin.read()
+        os._exit(0)
+print(child, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("mode", ["alone", "fork"])
+def test_a_client_killed_with_the_turn(scheduler: SchedulerUnderTest, mode: str) -> None:
+    """SIGKILL frees the turn at once, also when a forked child keeps the socket open."""
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            HOLDER,
+            str(scheduler.directory / "hook.sock"),
+            scheduler.tenant("holder").token,
+            mode,
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment({"PYTHONPATH": str(ROOT)}),
+        text=True,
+    )
+    assert holder.stdout and holder.stdin
+    try:
+        child = int(holder.stdout.readline())
+        with scheduler.joined("next") as waiter:
+            waiter.ask()
+            waiter.expect(QueuePosition)
+            holder.kill()
+            waiter.expect(TurnGranted, within_s=5)
+            if child:
+                os.kill(child, 0)  # it is still there, with the socket
+    finally:
+        holder.stdin.close()
+        holder.kill()
+        holder.wait()
+
+
+def test_a_client_that_does_not_read(scheduler: SchedulerUnderTest) -> None:
+    """What is kept for a reader that does not read has a bound; beyond it the client is dropped."""
+    with scheduler.joined("deaf") as deaf, scheduler.joined("next") as waiter:
+        deaf.take_turn()
+        waiter.ask()
+        waiter.expect(QueuePosition)
+        deaf.send(*[MemoryQueried(device=DEVICE)] * 8000)
+        waiter.expect(TurnGranted)
+    assert "does not read" in scheduler.log
+
+
+def test_more_clients_than_allowed(scheduler: SchedulerUnderTest) -> None:
+    """The client beyond clients_max is refused with a sentence; when one leaves there is room."""
+    scheduler.client.change_settings({"clients_max": 2})
+    tenant = scheduler.tenant()
+    with scheduler.connect() as first, scheduler.connect() as second:
+        first.join(tenant.token)
+        second.join(tenant.token)
+        with scheduler.connect() as third:
+            third.hello(tenant.token)
+            assert third.expect_refused().code is RefusalCode.TOO_MANY
+        second.close()
+        while len(scheduler.status()["tenants"][0]["clients"]) > 1:
+            pass
+        with scheduler.connect() as fourth:
+            fourth.join(tenant.token)
+
+
+def test_a_token_of_a_removed_tenant(scheduler: SchedulerUnderTest) -> None:
+    """A process that outlives its kernel cannot come back with the kernel's token."""
+    tenant = scheduler.tenant()
+    scheduler.client.remove_tenant(tenant.tenant_id)
+    with scheduler.connect() as peer:
+        peer.hello(tenant.token)
+        refused = peer.expect_refused()
+        assert refused.code is RefusalCode.BAD_TOKEN
+        assert "shut down or restarted" in refused.message
+
+
+def say_hello(path: Path, token: str) -> str:
+    """How a hello with this token ends, in a word."""
+    try:
+        client = ScriptedClient(path)
+    except PermissionError:
+        return "may not connect"
+    client.hello(token)
+    return client.expect_refused().code.name
+
+
+@as_root_only
+def test_another_users_token(runtime: Path, tmp_path: Path) -> None:
+    """A stolen token is worth nothing in the hands of another uid."""
+    let_others_in(tmp_path)
+    with running_scheduler(runtime, "--serve-all-users") as shared:
+        token = shared.tenant().token
+        assert as_other_user(lambda: say_hello(runtime / "hook.sock", token)) == "WRONG_USER"
+
+
+@as_root_only
+def test_another_user_cannot_reach_a_private_scheduler(
+    scheduler: SchedulerUnderTest, tmp_path: Path
+) -> None:
+    """The runtime directory of a scheduler for one user keeps others from connecting at all."""
+    let_others_in(tmp_path)
+    path = scheduler.directory / "hook.sock"
+    assert as_other_user(lambda: say_hello(path, "")) == "may not connect"
+
+
+def test_a_stopped_scheduler_says_goodbye(scheduler: SchedulerUnderTest) -> None:
+    """SIGTERM ends it with status 0, and its clients are told that they may look for another."""
+    with scheduler.joined() as client:
+        assert scheduler.stop(signal.SIGTERM) == 0
+        assert client.expect_refused().code is RefusalCode.SHUTTING_DOWN
+    assert not (scheduler.directory / "hook.sock").exists()
+    assert not (scheduler.directory / "http.sock").exists()

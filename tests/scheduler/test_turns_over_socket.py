@@ -1,0 +1,147 @@
+"""Turns between processes, over the real socket of a real scheduler."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from jupyter_gpushare.protocol.messages import (
+    CellEnded,
+    Contention,
+    MemoryAnswered,
+    MemoryQueried,
+    MemoryReported,
+    QueuePosition,
+    Settings,
+    TurnGranted,
+    TurnRecalled,
+    WaitCancelled,
+)
+from tests.support.hook_client import DEVICE, GIB
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+
+
+def test_a_dropped_turn_goes_to_the_one_who_waits(scheduler: SchedulerUnderTest) -> None:
+    """While one tenant holds the turn the other waits, and it is granted when the turn drops."""
+    with scheduler.joined("first") as first, scheduler.joined("second") as second:
+        turn = first.take_turn()
+        second.ask()
+        position = second.expect(QueuePosition)
+        assert (position.position, position.holder) == (1, "first")
+        assert not any(isinstance(message, TurnGranted) for message in second.received)
+        first.drop(turn.turn_id)
+        assert second.expect(TurnGranted).turn_id > turn.turn_id
+
+
+def test_first_come_first_served(scheduler: SchedulerUnderTest) -> None:
+    """Those who wait are served in the order in which they asked."""
+    names = ["a", "b", "c", "d"]
+    clients = [scheduler.joined(name) for name in names]
+    turn = clients[0].take_turn()
+    for client in clients[1:]:
+        client.ask()
+        client.expect(QueuePosition)
+    for before, after in itertools.pairwise(clients):
+        before.drop(turn.turn_id)
+        turn = after.expect(TurnGranted)
+
+
+def test_the_quantum_counts_only_while_others_wait(scheduler: SchedulerUnderTest) -> None:
+    """A holder is recalled one quantum after somebody began to wait, and not before."""
+    scheduler.client.change_settings({"quantum_s": 0.05})
+    with scheduler.joined("first") as first, scheduler.joined("second") as second:
+        turn = first.take_turn()
+        assert not first.has_within(TurnRecalled, within_s=0.2)
+        second.ask()
+        assert first.expect(TurnRecalled, within_s=5).turn_id == turn.turn_id
+        first.drop(turn.turn_id)
+        second.expect(TurnGranted)
+
+
+def test_processes_of_one_tenant_share_its_turn(scheduler: SchedulerUnderTest) -> None:
+    """Two processes that show the same tenant's token may use the device at the same time."""
+    tenant = scheduler.tenant("notebook")
+    with scheduler.connect() as parent, scheduler.connect() as child:
+        parent.join(tenant.token)
+        child.join(tenant.token)
+        assert parent.take_turn().turn_id == child.take_turn().turn_id
+
+
+def test_settings_reach_the_hooks_at_once(scheduler: SchedulerUnderTest) -> None:
+    """A client is told the settings when it comes, and again when one changes."""
+    with scheduler.joined() as client:
+        assert client.expect(Settings).idle_ms == 50
+        scheduler.client.change_settings({"idle_ms": 70, "anti_thrash": "off"})
+        changed = client.expect(Settings)
+        assert (changed.idle_ms, changed.anti_thrash) == (70, 0)
+
+
+def test_anti_thrash_off_lets_everybody_run(scheduler: SchedulerUnderTest) -> None:
+    """Switched off while one waits, it lets that one run beside the holder."""
+    with scheduler.joined("first") as first, scheduler.joined("second") as second:
+        first.take_turn()
+        second.ask()
+        second.expect(QueuePosition)
+        scheduler.client.change_settings({"anti_thrash": "off"})
+        second.expect(TurnGranted)
+
+
+def test_an_interrupt_cancels_what_waits(scheduler: SchedulerUnderTest) -> None:
+    """An interrupted kernel's waiting calls are failed; its holder goes on undisturbed."""
+    with scheduler.joined("first") as first:
+        first.take_turn()
+        tenant = scheduler.tenant("second")
+        with scheduler.connect() as second:
+            second.join(tenant.token)
+            second.ask()
+            second.expect(QueuePosition)
+            scheduler.client.interrupt_tenant(tenant.tenant_id)
+            second.expect(WaitCancelled)
+        assert scheduler.status()["devices"][0]["holders"][0]["name"] == "first"
+
+
+def test_a_removed_tenant_gives_its_turn_back(scheduler: SchedulerUnderTest) -> None:
+    """When a kernel is shut down its connections end, and the next one is granted."""
+    tenant = scheduler.tenant("first")
+    with scheduler.connect() as first, scheduler.joined("second") as second:
+        first.join(tenant.token)
+        first.take_turn()
+        second.ask()
+        second.expect(QueuePosition)
+        scheduler.client.remove_tenant(tenant.tenant_id)
+        second.expect(TurnGranted)
+        assert "shut down" in first.expect_refused().message
+
+
+def test_contention_is_told(scheduler: SchedulerUnderTest) -> None:
+    """Who is alone on a device learns of the second tenant there."""
+    with scheduler.joined("first") as first:
+        assert first.expect(Contention).tenants == 1
+        with scheduler.joined("second"):
+            assert first.expect(Contention).tenants == 2
+
+
+def test_a_process_that_uses_nvml_alone_may_ask(scheduler: SchedulerUnderTest) -> None:
+    """Without a cap the device's own numbers are the answer; nothing has to be opened for it."""
+    tenant = scheduler.tenant("notebook")
+    with scheduler.connect() as worker, scheduler.connect() as nvidia_smi:
+        worker.join(tenant.token)
+        worker.send(MemoryReported(device=DEVICE, bytes_allocated=GIB, bytes_fixed=0), CellEnded())
+        worker.take_turn()
+        nvidia_smi.hello(tenant.token)
+        nvidia_smi.send(MemoryQueried(device=DEVICE))
+        answer = nvidia_smi.expect(MemoryAnswered)
+        assert (answer.bytes_total, answer.bytes_used) == (8 * GIB, GIB)
+
+
+def test_with_a_cap_a_tenant_sees_its_own(runtime: Path) -> None:
+    """Under a cap, total is the cap and used is what the tenant's processes have."""
+    with running_scheduler(runtime, f"--SettingsConfig.memory_cap_bytes={2 * GIB}") as capped:
+        tenant = capped.tenant("notebook")
+        with capped.connect() as worker, capped.joined("other") as other:
+            worker.join(tenant.token)
+            worker.send(MemoryReported(device=DEVICE, bytes_allocated=GIB, bytes_fixed=0))
+            other.send(MemoryReported(device=DEVICE, bytes_allocated=GIB, bytes_fixed=0))
+            worker.send(MemoryQueried(device=DEVICE))
+            answer = worker.expect(MemoryAnswered)
+            assert (answer.bytes_total, answer.bytes_used) == (2 * GIB, GIB)
