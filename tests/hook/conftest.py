@@ -1,0 +1,132 @@
+"""What the tests of the hook's surface share: the library with a fake runtime behind it, a driver
+that only names its functions, and small C programs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.hook.fake_driver import FakeDriver, results_of, source_of
+from tests.hook.table import Entry, read_table
+from tests.support.paths import BUILD, ROOT
+
+HERE = Path(__file__).parent
+OUTPUT = BUILD / "tests" / "surface"
+SOURCE = ROOT / "hook" / "src"
+SPEC = ROOT / "hook" / "spec"
+
+# Everything in hook/src that is not behind gate.h and lifecycle.h.
+SURFACE = (
+    *("symbols.c", "elf_lookup.c", "interpose.c", "dlsym_trampoline.S", "registry.c", "memory.c"),
+    *("physical.c", "contexts.c", "nvml_report.c", "driver.c", "locks.c", "log.c", "options.c"),
+)
+
+
+@contextmanager
+def one_at_a_time(name: str) -> Iterator[None]:
+    """Parallel test workers share the build folder."""
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    with (OUTPUT / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def newer(output: Path, *inputs: Path) -> bool:
+    if not output.exists():
+        return False
+    return all(path.stat().st_mtime <= output.stat().st_mtime for path in inputs)
+
+
+@pytest.fixture(scope="session")
+def headers() -> Path:
+    return Path(run(sys.executable, SPEC / "find_headers.py").strip())
+
+
+@pytest.fixture(scope="session")
+def generated(headers: Path) -> Path:
+    """The generated files, freshly written."""
+    folder = OUTPUT / "generated"
+    with one_at_a_time("generated"):
+        inputs = [*SPEC.glob("*.py"), SPEC / "cuda_api.toml"]
+        if not newer(folder / "table.tsv", *inputs):
+            run(sys.executable, SPEC / "generate.py", "--include", headers, "--output", folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def table(generated: Path) -> list[Entry]:
+    return read_table(generated / "table.tsv")
+
+
+@pytest.fixture(scope="session")
+def surface(generated: Path, headers: Path) -> Path:
+    """libgpushare.so with fake_runtime.c for everything behind gate.h and lifecycle.h."""
+    library = OUTPUT / "libgpushare.so"
+    sources = [SOURCE / name for name in SURFACE]
+    sources += [HERE / "fake_runtime.c", *sorted(generated.glob("*.c"))]
+    flags = ["-D_GNU_SOURCE", "-std=c11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread"]
+    flags += ["-Wno-deprecated-declarations", "-ftls-model=initial-exec"]
+    flags += ["-iquote", str(SOURCE), "-iquote", str(generated), "-isystem", str(headers)]
+    link = ["-shared", "-Wl,-Bsymbolic", "-Wl,-z,lazy", "-Wl,-soname,libgpushare.so"]
+    link.append(f"-Wl,--version-script={SOURCE / 'exports.map'}")
+    with one_at_a_time("surface"):
+        if not newer(library, *sources, *SOURCE.glob("*.h")):
+            run("cc", *flags, *link, "-o", library, *sources)
+    return library
+
+
+@pytest.fixture(scope="session")
+def fake_driver(table: list[Entry]) -> FakeDriver:
+    """A driver whose functions only say which they are."""
+    results = results_of(table)
+    folder = OUTPUT / "fake_driver"
+    source, library = folder / "libcuda.c", folder / "libcuda.so.1"
+    with one_at_a_time("fake_driver"):
+        folder.mkdir(exist_ok=True)
+        text = source_of(table, results)
+        if not library.exists() or source.read_text() != text:
+            source.write_text(text)
+            flags = ("-shared", "-fPIC", "-w", "-Wl,-Bsymbolic", "-Wl,-soname,libcuda.so.1")
+            run("cc", *flags, "-o", library, source)
+    return FakeDriver(folder, results)
+
+
+@pytest.fixture(scope="session")
+def program() -> Callable[..., Path]:
+    """Compiles tests/hook/programs/NAME.c, and returns what came out."""
+
+    def compiled(name: str, *flags: str | Path, suffix: str = "") -> Path:
+        source, output = HERE / "programs" / f"{name}.c", OUTPUT / f"{name}{suffix}"
+        with one_at_a_time(name + suffix):
+            if not newer(output, source, Path(__file__)):
+                options = [str(flag) for flag in flags]
+                run("cc", "-std=gnu11", "-O1", "-g", "-o", output, source, *options)
+        return output
+
+    return compiled
+
+
+@pytest.fixture
+def environment(surface: Path, fake_driver: FakeDriver, tmp_path: Path) -> dict[str, str]:
+    """The environment of a process under the surface library, with the fake driver."""
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith("GPUSHARE_")},
+        "LD_PRELOAD": str(surface),
+        "LD_LIBRARY_PATH": str(fake_driver.directory),
+        "FAKE_TRACE": str(tmp_path / "trace"),
+    }
