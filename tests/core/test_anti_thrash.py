@@ -1,0 +1,102 @@
+"""`anti_thrash` off and on, also while the scheduler runs."""
+
+from __future__ import annotations
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import GrantTurn, ReopenGate
+from jupyter_gpushare.core.settings import AntiThrash, SchedulerSettings
+
+from .desk import Desk
+
+OFF = SchedulerSettings(anti_thrash=AntiThrash.OFF)
+
+
+def test_off_grants_everybody_at_once() -> None:
+    """Without turns nobody waits, whoever else holds."""
+    desk = Desk(OFF)
+    for name in "abc":
+        client = desk.client(name)
+        desk.ask(client)
+        assert desk.granted() == [client]
+    assert desk.holders() == ["a", "b", "c"]
+    assert desk.wake_at_s is None
+
+
+def test_switching_off_grants_all_who_wait() -> None:
+    """The queue empties in its order."""
+    desk = Desk()
+    clients = [desk.client(name) for name in "abc"]
+    for client in clients:
+        desk.ask(client)
+    desk.turns_on(False)
+    assert desk.granted() == clients[1:]
+    assert desk.queue() == []
+
+
+def test_switching_off_takes_recalls_back() -> None:
+    """Who was just asked for its turn may keep it."""
+    desk = Desk()
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b)
+    desk.sleep_until_woken()
+    assert desk.recalled() == [a]
+    desk.turns_on(False)
+    assert [type(c) for c in desk.last if isinstance(c, ReopenGate | GrantTurn)] == [
+        ReopenGate,
+        GrantTurn,
+    ]
+    assert desk.holders() == ["a", "b"]
+    desk.drop(a)  # it had dropped before it heard of that
+    desk.ask(a)
+    assert desk.granted() == [a]
+
+
+def test_switching_on_recalls_all_but_the_first() -> None:
+    """On each device the earliest holder goes on; the others give back and queue."""
+    desk = Desk(OFF)
+    a, b, c = desk.client("a", "A"), desk.client("b", "AB"), desk.client("c", "B")
+    for client in (a, b, c):
+        desk.ask(client)
+    desk.turns_on(True)
+    assert desk.recalled() == [b, c]
+    desk.ask(b)
+    desk.drop(b)
+    assert desk.queue("A") == ["b"]
+    desk.drop(c)
+    assert desk.granted() == []
+    desk.drop(a)
+    assert desk.granted() == [b]
+
+
+def test_switching_on_leaves_those_who_do_not_overlap() -> None:
+    """Tenants on different devices are not disturbed."""
+    desk = Desk(OFF)
+    a, b = desk.client("a", "A"), desk.client("b", "B")
+    desk.ask(a)
+    desk.ask(b)
+    desk.turns_on(True)
+    assert desk.recalled() == []
+
+
+def test_an_overlap_that_cannot_drain_is_tried_again() -> None:
+    """A drain stall of a surplus holder keeps the overlap until the next try, without a waiter."""
+    desk = Desk(OFF)
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b)
+    desk.turns_on(True)
+    desk.stall(b, calls_waiting=1)
+    assert desk.reopened() == [b]
+    desk.sleep_until_woken()
+    assert desk.recalled() == [b]
+    desk.drop(b)
+    assert desk.holders() == ["a"]
+
+
+def test_the_same_settings_again_say_nothing() -> None:
+    """Settings that do not change are not told."""
+    desk = Desk()
+    desk.client("a")
+    desk.do(ev.SettingsChanged(settings=desk.scheduler.settings))
+    assert desk.last == []

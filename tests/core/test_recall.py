@@ -1,0 +1,378 @@
+"""How a turn ends while others wait: quantum, drain stall, overdue."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import CancelWait, KillClient, RecallTurn, ReportOverdue
+from jupyter_gpushare.core.ids import DeviceId, TenantId
+from jupyter_gpushare.core.settings import OverduePolicy, SchedulerSettings
+
+from .desk import Desk
+
+SETTINGS = SchedulerSettings(quantum_s=10, recall_retry_s=0.5, overdue_s=30)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk(SETTINGS)
+
+
+def test_a_turn_has_no_end_while_nobody_waits(desk: Desk) -> None:
+    """Without waiters there is no deadline, and time changes nothing."""
+    a = desk.client("a")
+    desk.ask(a)
+    assert desk.wake_at_s is None
+    desk.do(ev.ClockTicked(), after_s=1_000_000)
+    assert desk.last == []
+
+
+def test_the_quantum_counts_from_the_first_waiter(desk: Desk) -> None:
+    """A holder that was alone for long has a whole quantum once the first other one comes."""
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b, after_s=3600)
+    assert desk.wake_at_s == desk.now_s + 10
+    desk.sleep_until_woken()
+    (recall,) = desk.all(RecallTurn)
+    assert (recall.client, recall.turn) == (a, desk.turns[a])
+    assert recall.cause == "the quantum of 10 s is over; waiting: notebook b"
+    desk.drop(a, ev.DropReason.RECALL)
+    assert desk.granted() == [b]
+
+
+def test_waiters_that_come_and_go_use_up_one_quantum(desk: Desk) -> None:
+    """Time without waiters does not count, and time with them is not forgotten."""
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b)
+    desk.withdraw(b, after_s=6)
+    desk.ask(b, after_s=100)
+    assert desk.wake_at_s == desk.now_s + 4
+
+
+def test_no_recall_when_the_waiter_has_gone(desk: Desk) -> None:
+    """A wake-up for a quantum that no longer counts does nothing."""
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b)
+    desk.withdraw(b)
+    desk.sleep_until_woken()
+    assert desk.recalled() == []
+
+
+def test_waiters_for_other_devices_do_not_count(desk: Desk) -> None:
+    """The quantum of a turn runs while somebody waits for one of its devices."""
+    a, b, c = desk.client("a", "A"), desk.client("b", "B"), desk.client("c", "B")
+    desk.ask(a)
+    desk.ask(b)
+    desk.ask(c)
+    desk.sleep_until_woken()
+    assert desk.recalled() == [b]
+
+
+def test_a_recall_on_one_device_recalls_the_whole_turn(desk: Desk) -> None:
+    """All processes of the tenant are asked, also those on devices that nobody waits for."""
+    first, second, b = desk.client("a", "A"), desk.client("a", "B"), desk.client("b", "B")
+    desk.ask(first)
+    desk.ask(second)
+    desk.ask(b)
+    desk.sleep_until_woken()
+    assert desk.recalled() == [first, second]
+    assert desk.status("a").counters.recalls == 1
+
+
+def test_a_shorter_quantum_applies_at_once(desk: Desk) -> None:
+    """A live change of the quantum holds for the turn that runs."""
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b)
+    desk.do(ev.ClockTicked(), after_s=5)
+    desk.set(quantum_s=2)
+    assert desk.recalled() == [a]
+
+
+def test_an_idle_drop_crossing_the_recall_counts(desk: Desk) -> None:
+    """The answer to a recall may have been sent before it, with another reason."""
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b)
+    desk.sleep_until_woken()
+    desk.drop(a, ev.DropReason.IDLE)
+    assert desk.granted() == [b]
+
+
+class TestDrainStall:
+    """Work in flight that waits for a call at one of the tenant's own gates."""
+
+    def recalled_pair(self, desk: Desk) -> tuple[int, int, int]:
+        """A tenant of two processes, one of which has the turn and is asked for it."""
+        holder, sibling, other = desk.client("a"), desk.client("a"), desk.client("b")
+        desk.ask(holder)
+        desk.ask(other)
+        desk.sleep_until_woken()
+        assert desk.recalled() == [holder]
+        return holder, sibling, other
+
+    def test_the_gate_reopens_for_the_whole_tenant(self, desk: Desk) -> None:
+        """A waiting sibling is granted the turn, the holder's recall is taken back."""
+        holder, sibling, _ = self.recalled_pair(desk)
+        desk.ask(sibling)
+        desk.stall(holder)
+        assert desk.reopened() == [holder]
+        assert desk.granted() == [sibling]
+        assert desk.turns[holder] == desk.turns[sibling]
+        assert desk.status("a").counters.drain_stalls == 1
+
+    def test_own_waiting_calls_reopen_it_too(self, desk: Desk) -> None:
+        """A call that waits at the stalled process's own gate is reason enough."""
+        holder, _, _ = self.recalled_pair(desk)
+        desk.stall(holder, calls_waiting=1)
+        assert desk.reopened() == [holder]
+
+    def test_a_call_that_comes_after_the_stall_reopens_it(self, desk: Desk) -> None:
+        """The order of stall and call does not matter."""
+        holder, sibling, _ = self.recalled_pair(desk)
+        desk.stall(holder)
+        assert desk.reopened() == []
+        desk.ask(sibling)
+        assert desk.reopened() == [holder]
+        assert desk.granted() == [sibling]
+
+    def test_a_request_during_the_drain_is_answered_by_reopening(self, desk: Desk) -> None:
+        """The stalled process's own request needs no second grant."""
+        holder, _, _ = self.recalled_pair(desk)
+        desk.ask(holder)
+        desk.stall(holder)
+        assert desk.reopened() == [holder]
+        assert desk.granted() == []
+        desk.drop(holder)
+        assert desk.status("a").state == "idle"
+
+    def test_without_a_waiting_call_the_drain_goes_on(self, desk: Desk) -> None:
+        """Nothing could help it: the recall stands, and may become overdue."""
+        holder, _, _ = self.recalled_pair(desk)
+        desk.stall(holder)
+        assert desk.reopened() == []
+        desk.sleep_until_woken()
+        assert [report.client for report in desk.all(ReportOverdue)] == [holder]
+
+    def test_the_recall_is_tried_again(self, desk: Desk) -> None:
+        """After recall_retry_s all processes of the tenant are asked again."""
+        holder, sibling, other = self.recalled_pair(desk)
+        desk.ask(sibling)
+        desk.stall(holder)
+        assert desk.wake_at_s == desk.now_s + 0.5
+        desk.sleep_until_woken()
+        assert desk.recalled() == [holder, sibling]
+        desk.drop(holder)
+        desk.drop(sibling)
+        assert desk.granted() == [other]
+
+    def test_no_second_try_when_nobody_waits_any_more(self, desk: Desk) -> None:
+        """If the waiter has gone, the turn goes on with a fresh quantum."""
+        holder, _, other = self.recalled_pair(desk)
+        desk.stall(holder, calls_waiting=1)
+        desk.withdraw(other)
+        desk.sleep_until_woken()
+        assert desk.recalled() == []
+        assert desk.status("a").state == "holding"
+        desk.ask(other)
+        assert desk.wake_at_s == desk.now_s + 10
+
+    def test_siblings_join_while_the_recall_is_taken_back(self, desk: Desk) -> None:
+        """A further process that asks meanwhile is let through at once."""
+        holder, sibling, _ = self.recalled_pair(desk)
+        desk.stall(holder, calls_waiting=1)
+        desk.ask(sibling)
+        assert desk.granted() == [sibling]
+
+    def test_a_stale_stall_is_ignored(self, desk: Desk) -> None:
+        """A stall of a turn that was dropped, or that nobody recalled, changes nothing."""
+        holder, _, other = self.recalled_pair(desk)
+        desk.drop(holder)
+        desk.stall(holder, calls_waiting=1)
+        assert desk.reopened() == []
+        desk.stall(other, calls_waiting=1)
+        assert desk.reopened() == []
+
+    def test_a_stalled_tenant_queues_for_a_further_device(self, desk: Desk) -> None:
+        """Work that waits for a process on a device in use keeps what it has, and is given that
+        device when it is free: else neither could ever end."""
+        holder, neighbour, sibling = desk.client("a", "A"), desk.client("n", "B"), None
+        desk.ask(holder)
+        desk.ask(neighbour)
+        sibling = desk.client("a", "B")
+        assert desk.recalled() == [holder]
+        desk.ask(sibling)
+        desk.stall(holder)
+        assert desk.reopened() == [holder]
+        assert desk.granted() == []
+        assert desk.queue("B") == ["a"]
+        desk.sleep_until_woken()
+        assert desk.recalled() == []
+        desk.drop(neighbour)
+        assert desk.granted() == [sibling]
+        desk.sleep_until_woken()
+        assert desk.status("a").state == "holding"
+
+
+class TestOverdue:
+    """A client that does not answer a recall."""
+
+    def overdue(self, desk: Desk) -> int:
+        a, b = desk.client("a"), desk.client("b")
+        desk.ask(a)
+        desk.ask(b)
+        desk.sleep_until_woken()
+        assert desk.wake_at_s == desk.now_s + 30
+        desk.sleep_until_woken()
+        return a
+
+    def test_it_is_reported_once(self, desk: Desk) -> None:
+        """One report for each recall, shown in the status, and nothing is taken away."""
+        a = self.overdue(desk)
+        (report,) = desk.all(ReportOverdue)
+        assert report.client == a
+        assert "notebook a" in report.message
+        assert "30 s ago" in report.message
+        assert desk.all(KillClient) == []
+        assert desk.device().holders[0].overdue
+        desk.do(ev.ClockTicked(), after_s=1000)
+        assert desk.last == []
+        desk.drop(a)
+        assert desk.holders() == ["b"]
+        assert not desk.status("a").clients[0].overdue
+
+    def test_policy_kill(self, desk: Desk) -> None:
+        """With overdue_policy `kill` the process is to be ended; its loss frees the turn."""
+        desk.set(overdue_policy=OverduePolicy.KILL)
+        a = self.overdue(desk)
+        assert [kill.client for kill in desk.all(KillClient)] == [a]
+        desk.lose(a)
+        assert desk.holders() == ["b"]
+
+    def test_only_who_has_not_answered_is_overdue(self, desk: Desk) -> None:
+        """A process that gave its part back is not blamed for its sibling."""
+        first, second, b = desk.client("a"), desk.client("a"), desk.client("b")
+        desk.ask(first)
+        desk.ask(second)
+        desk.ask(b)
+        desk.sleep_until_woken()
+        desk.drop(first)
+        desk.sleep_until_woken()
+        assert [report.client for report in desk.all(ReportOverdue)] == [second]
+
+
+class TestInterrupt:
+    """The user interrupts a kernel."""
+
+    def test_waiting_calls_are_cancelled(self, desk: Desk) -> None:
+        """Each process of the tenant with a waiting call is told, others are not."""
+        holder, a, a2, _a3 = desk.client("b"), desk.client("a"), desk.client("a"), desk.client("a")
+        desk.ask(holder)
+        desk.ask(a)
+        desk.ask(a2)
+        desk.do(ev.InterruptRequested(tenant=TenantId("a")))
+        assert [cancel.client for cancel in desk.all(CancelWait)] == [a, a2]
+        desk.withdraw(a)
+        desk.withdraw(a2)
+        assert desk.queue() == []
+
+    def test_a_process_under_recall_may_have_a_waiting_call(self, desk: Desk) -> None:
+        """Its gate is shut, so a call may wait there before we hear of it."""
+        a, b = desk.client("a"), desk.client("b")
+        desk.ask(a)
+        desk.ask(b)
+        desk.sleep_until_woken()
+        desk.do(ev.InterruptRequested(tenant=TenantId("a")))
+        assert [cancel.client for cancel in desk.all(CancelWait)] == [a]
+
+    def test_a_holder_goes_on(self, desk: Desk) -> None:
+        """An interrupt takes no turn away."""
+        a = desk.client("a")
+        desk.ask(a)
+        desk.do(ev.InterruptRequested(tenant=TenantId("a")))
+        assert desk.last == []
+        assert desk.holders() == ["a"]
+
+
+class TestFailures:
+    """Contexts that fail, devices that go, kernels that are shut down."""
+
+    def test_a_failed_context_ends_its_part_of_the_turn(self, desk: Desk) -> None:
+        """A sticky error counts as drained: the next one comes at once."""
+        a, b = desk.client("a"), desk.client("b")
+        desk.ask(a)
+        desk.ask(b)
+        desk.do(ev.ContextFailed(client=a, device=DeviceId("A"), cu_result=710))
+        assert desk.granted() == [b]
+        assert desk.status("a").clients[0].devices[0].failed
+
+    def test_a_failed_client_never_waits_again(self, desk: Desk) -> None:
+        """Its calls are let through to meet the driver's error, beside any holder."""
+        a, b = desk.client("a"), desk.client("b")
+        desk.ask(b)
+        desk.do(ev.ContextFailed(client=a, device=DeviceId("A"), cu_result=710))
+        desk.ask(a)
+        assert desk.granted() == [a]
+        assert desk.holders() == ["b"]
+        desk.drop(a)
+        assert desk.status("a").clients[0].state == "idle"
+
+    def test_a_failure_while_waiting_ends_the_wait(self, desk: Desk) -> None:
+        """A waiting client whose only context fails is let through."""
+        a, b = desk.client("a"), desk.client("b")
+        desk.ask(b)
+        desk.ask(a)
+        desk.do(ev.ContextFailed(client=a, device=DeviceId("A"), cu_result=710))
+        assert desk.granted() == [a]
+        assert desk.queue() == []
+
+    def test_a_lost_device_lets_its_waiters_through(self, desk: Desk) -> None:
+        """Turns on a lost device end; who needs it is granted, to meet the driver's error."""
+        a, b, c = desk.client("a", "A"), desk.client("b", "A"), desk.client("c", "B")
+        desk.ask(a)
+        desk.ask(b)
+        desk.ask(c)
+        desk.do(ev.DeviceLost(device=DeviceId("A")))
+        assert desk.granted() == [b]
+        assert desk.device("A").lost
+        assert desk.holders("A") == []
+        assert desk.holders("B") == ["c"]
+
+    def test_a_lost_device_leaves_the_other_ones_turn(self, desk: Desk) -> None:
+        """A tenant on two devices goes on with the one that is left."""
+        both, b = desk.client("m", "AB"), desk.client("b", "B")
+        desk.ask(both)
+        desk.ask(b)
+        desk.do(ev.DeviceLost(device=DeviceId("A")))
+        assert desk.holders("B") == ["m"]
+        desk.drop(both)
+        assert desk.granted() == [b]
+
+    def test_a_device_that_is_back_is_shared_again(self, desk: Desk) -> None:
+        """Who was let through on a lost device is asked back if somebody else was first."""
+        a, b = desk.client("a"), desk.client("b")
+        desk.ask(a)
+        desk.ask(b)
+        desk.do(ev.DeviceLost(device=DeviceId("A")))
+        desk.do(ev.DeviceFound(device=DeviceId("A"), name="GPU A", bytes_total=8000))
+        assert desk.holders() == ["a"]
+        assert desk.recalled() == [b]
+
+    def test_a_removed_tenant_is_closed(self, desk: Desk) -> None:
+        """All its processes are closed, its turn is free, and what they still say is ignored."""
+        a, a2, b = desk.client("a"), desk.client("a"), desk.client("b")
+        desk.ask(a)
+        desk.ask(b)
+        desk.do(ev.TenantRemoved(tenant=TenantId("a")))
+        closed = [type(c).__name__ for c in desk.last if getattr(c, "client", None) in (a, a2)]
+        assert closed == ["CloseClient", "CloseClient"]
+        assert desk.granted() == [b]
+        desk.drop(a)
+        desk.ask(a2)
+        desk.lose(a)
+        desk.lose(a2)
+        assert desk.holders() == ["b"]

@@ -1,0 +1,155 @@
+"""A scheduler that replaces a lost one rebuilds what it knows from the clients that come back."""
+
+from __future__ import annotations
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import GrantTurn
+
+from .desk import Desk
+
+
+def test_nobody_is_granted_before_the_time() -> None:
+    """A holder may still be on its way back, so who asks waits, and the core asks to be woken."""
+    desk = Desk(recovering_until_s=102)
+    a = desk.client("a")
+    desk.ask(a)
+    assert desk.granted() == []
+    assert desk.wake_at_s == 102
+    assert desk.scheduler.snapshot(desk.now_s).recovering
+    desk.sleep_until_woken()
+    assert desk.granted() == [a]
+    assert not desk.scheduler.snapshot(desk.now_s).recovering
+
+
+def test_it_ends_when_all_are_back() -> None:
+    """RecoveryComplete ends it early."""
+    desk = Desk(recovering_until_s=102)
+    a = desk.client("a")
+    desk.ask(a)
+    desk.do(ev.RecoveryComplete())
+    assert desk.granted() == [a]
+    desk.do(ev.RecoveryComplete())
+    assert desk.last == []
+
+
+def test_a_holder_keeps_its_turn() -> None:
+    """Who comes back with a turn has it, under the same id, and others wait for it."""
+    desk = Desk(recovering_until_s=102)
+    a = desk.client("a", held_turn=41)
+    b = desk.client("b")
+    desk.ask(b)
+    desk.sleep_until_woken()
+    assert desk.holders() == ["a"]
+    assert desk.granted() == []
+    desk.drop(a, turn=41)
+    assert desk.granted() == [b]
+
+
+def test_turn_ids_go_on_from_those_that_came_back() -> None:
+    """No new turn has the id of one from before."""
+    desk = Desk(recovering_until_s=102)
+    a = desk.client("a", held_turn=41)
+    desk.drop(a, turn=41)
+    desk.do(ev.RecoveryComplete())
+    desk.ask(a)
+    assert desk.turns[a] > 41
+
+
+def test_processes_of_one_tenant_share_what_they_bring() -> None:
+    """The turn of the tenant ends when all of them have dropped it."""
+    desk = Desk(recovering_until_s=102)
+    a, a2, b = desk.client("a", held_turn=7), desk.client("a", held_turn=7), desk.client("b")
+    desk.ask(b)
+    desk.do(ev.RecoveryComplete())
+    desk.drop(a, turn=7)
+    assert desk.granted() == []
+    desk.drop(a2, turn=7)
+    assert desk.granted() == [b]
+
+
+def test_of_two_claims_the_first_wins() -> None:
+    """Two tenants that both bring a turn on one device: the second is asked for it."""
+    desk = Desk(recovering_until_s=102)
+    a = desk.client("a", held_turn=7)
+    b = desk.client("b", held_turn=8)
+    assert desk.recalled() == [b]
+    assert desk.holders() == ["a"]
+    desk.ask(b)
+    desk.drop(b, turn=8)
+    desk.do(ev.RecoveryComplete())
+    assert desk.queue() == ["b"]
+    desk.drop(a, turn=7)
+    assert desk.granted() == [b]
+
+
+def test_siblings_of_a_holder_are_let_through() -> None:
+    """The tenant has the turn, so its other processes may use it, also before the time."""
+    desk = Desk(recovering_until_s=102)
+    desk.client("a", held_turn=7)
+    a2 = desk.client("a")
+    desk.ask(a2)
+    assert desk.granted() == [a2]
+
+
+def test_a_waiting_call_is_served_once_the_devices_are_named() -> None:
+    """A process that comes back with a waiting call is not taken for one without a device."""
+    desk = Desk()
+    b = desk.client("b")
+    desk.ask(b)
+    a = desk.client("a", "", waiting=True)
+    assert desk.granted() == []
+    desk.open(a, "A")
+    assert desk.granted() == []
+    assert desk.queue() == ["a"]
+    desk.drop(b)
+    assert desk.granted() == [a]
+
+
+def test_a_waiting_call_may_be_withdrawn_before_that() -> None:
+    """Then nothing is granted when the devices are named."""
+    desk = Desk()
+    a = desk.client("a", "", waiting=True)
+    desk.withdraw(a)
+    desk.open(a, "A")
+    assert desk.granted() == []
+    assert desk.status("a").state == "idle"
+
+
+def test_a_late_claim_meets_who_came_after() -> None:
+    """A process whose connection broke while its turn went to somebody else is asked back."""
+    desk = Desk()
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    turn = desk.turns[a]
+    desk.ask(b)
+    desk.lose(a)
+    assert desk.granted() == [b]
+    again = desk.client("a", held_turn=turn)
+    assert desk.recalled() == [again]
+    assert desk.all(GrantTurn) == []
+    assert desk.holders() == ["b"]
+    desk.drop(again, turn=turn)
+    assert desk.status("a").state == "idle"
+
+
+def test_a_late_claim_on_a_free_device_stands() -> None:
+    """If nobody came after, the process goes on as if nothing had been."""
+    desk = Desk()
+    a = desk.client("a")
+    desk.ask(a)
+    turn = desk.turns[a]
+    desk.lose(a)
+    desk.client("a", held_turn=turn)
+    assert desk.recalled() == []
+    assert desk.holders() == ["a"]
+
+
+def test_a_tenant_in_the_queue_that_brings_a_turn_leaves_it() -> None:
+    """A sibling's claim serves the tenant's waiting calls too."""
+    desk = Desk(recovering_until_s=102)
+    a = desk.client("a")
+    desk.ask(a)
+    assert desk.queue() == ["a"]
+    desk.client("a", held_turn=7)
+    assert desk.granted() == [a]
+    assert desk.queue() == []
