@@ -45,7 +45,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_v2_t *me
     nvmlReturn_t result = nvmlDeviceGetMemoryInfo(handle, &first);
     if (result != NVML_SUCCESS) return result;
     if (memory == NULL) return NVML_ERROR_INVALID_ARGUMENT;
-    if (memory->version != nvmlMemory_v2) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    /* Not ARGUMENT_VERSION_MISMATCH: the real library takes it for a function that it lacks. */
+    if (memory->version != nvmlMemory_v2) return NVML_ERROR_FUNCTION_NOT_FOUND;
     memory->total = first.total;
     memory->reserved = 0;
     memory->free = first.free;

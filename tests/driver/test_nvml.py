@@ -110,8 +110,7 @@ def test_memory_info_wants_its_version(gpu: Gpu) -> None:
     handle, memory = nvml_handle(gpu), pynvml.c_nvmlMemory_v2_t()
     memory.version = 77
     function = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetMemoryInfo_v2")
-    mismatch = pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
-    assert function(handle, ctypes.byref(memory)) == mismatch
+    assert function(handle, ctypes.byref(memory)) == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
 
 
 @alone

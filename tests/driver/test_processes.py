@@ -107,7 +107,7 @@ def test_memory_of_other_processes_is_not_free(gpu: Gpu) -> None:
     after, _ = ok(cuda.cuMemGetInfo())
     assert other.returncode == 0
     assert before - during >= 512 * MIB
-    assert after == before
+    assert abs(after - before) < 64 * MIB, (before, during, after)
 
 
 @alone
@@ -124,7 +124,5 @@ def test_memory_of_killed_processes_comes_back(gpu: Gpu) -> None:
         assert other.stdout
         assert other.stdout.readline() == "holding\n"
         other.kill()
-    large = before - 64 * MIB
-    pointer = ok(cuda.cuMemAlloc(min(large, 1024 * MIB)))
-    ok(cuda.cuMemFree(pointer))
-    assert ok(cuda.cuMemGetInfo())[0] == before
+    after, _ = ok(cuda.cuMemGetInfo())
+    assert abs(after - before) < 64 * MIB, (before, after)
