@@ -94,14 +94,16 @@ static size_t first_version_of(const char *base) {
     return low;
 }
 
-static bool is_candidate(const struct interpose_version *version, const void *real, int asked) {
-    return version->cuda_version <= asked && real_of_entry(version->entry) == real;
+static bool is_candidate(const struct interpose_version *version, const void *found, int asked) {
+    if (version->cuda_version > asked) return false;
+    /* A driver that finds its functions by name, as programs do, finds our exports. */
+    return found == interpose_wrappers[version->entry] || found == real_of_entry(version->entry);
 }
 
 /* The record of the function that the driver answered with: of this name, not newer than asked
  * for, and the same address as the export of that record. The newest wins, and among equals the
  * stream variant that was asked for, since a driver may use one function for several. */
-static const struct interpose_version *version_of(const char *symbol, const void *real,
+static const struct interpose_version *version_of(const char *symbol, const void *found,
                                                   int cuda_version, uint64_t flags,
                                                   bool *name_is_ours) {
     const enum gate_stream_variant variant =
@@ -112,7 +114,7 @@ static const struct interpose_version *version_of(const char *symbol, const void
         const struct interpose_version *version = &interpose_versions[i];
         if (compare_base(symbol, version) != 0) break;
         *name_is_ours = true;
-        if (!is_candidate(version, real, cuda_version)) continue;
+        if (!is_candidate(version, found, cuda_version)) continue;
         const bool newer = best == NULL || version->cuda_version > best->cuda_version;
         if (newer || version->variant == variant) best = version;
     }
