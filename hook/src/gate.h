@@ -1,7 +1,8 @@
 /* The gate: what every gated call passes. See ARCHITECTURE.md, "The hook inside a process".
  *
  * The fast path is here, inline: a thread-local mark, one load, a predictable branch. Everything
- * else is in gate.c. This header names no CUDA type: results are ints, streams are void pointers. */
+ * else is in gate.c. This header names no CUDA type: results are ints, streams are void pointers.
+ */
 #ifndef GPUSHARE_GATE_H
 #define GPUSHARE_GATE_H
 
@@ -18,7 +19,8 @@ enum gate_word {
 
 /* What a gated call does; the slow paths differ by it. */
 enum gate_kind {
-    GATE_LAUNCH, /* a launch, graph launch, host function, asynchronous copy or memset: leaves work in `stream` */
+    GATE_LAUNCH, /* a launch, graph launch, host function, asynchronous copy or memset: leaves work
+                    in `stream` */
     GATE_SYNC,   /* a copy or memset that is done when it returns (no stream argument) */
     GATE_ALLOC,  /* an allocation: needs the turn, leaves no work */
 };
@@ -30,8 +32,9 @@ enum gate_stream_variant {
 };
 
 enum gate_answer {
-    GATE_PASS = 0,      /* call the driver, then gate_leave */
-    GATE_NESTED = 1,    /* a gated call of this thread is under way already: call the driver, no gate_leave */
+    GATE_PASS = 0, /* call the driver, then gate_leave */
+    GATE_NESTED =
+        1, /* a gated call of this thread is under way already: call the driver, no gate_leave */
     GATE_CANCELLED = 2, /* the wait was cancelled: return GATE_CANCELLED_RESULT, no gate_leave */
 };
 
@@ -57,12 +60,14 @@ extern _Thread_local struct gate_thread *gate_self
     __attribute__((visibility("hidden"), tls_model("initial-exec")));
 
 /* Everything that is not the fast path. */
-enum gate_answer gate_enter_slow(const struct gate_call *call) __attribute__((visibility("hidden")));
+enum gate_answer gate_enter_slow(const struct gate_call *call)
+    __attribute__((visibility("hidden")));
 void gate_leave_slow(const struct gate_call *call, int cu_result)
     __attribute__((visibility("hidden")));
 
 /* Passes the gate, or waits at it. A call inside a call goes through and leaves the mark alone. */
-static inline enum gate_answer gate_enter(const struct gate_call *call) {
+__attribute__((always_inline)) static inline enum gate_answer gate_enter(
+    const struct gate_call *call) {
     struct gate_thread *self = gate_self;
     if (__builtin_expect(self == NULL, 0)) return gate_enter_slow(call);
     uint64_t sequence = atomic_load_explicit(&self->sequence, memory_order_relaxed);
@@ -75,11 +80,12 @@ static inline enum gate_answer gate_enter(const struct gate_call *call) {
 }
 
 /* Ends a call that gate_enter let pass. `cu_result` is what the driver answered. */
-static inline void gate_leave(const struct gate_call *call, int cu_result) {
+__attribute__((always_inline)) static inline void gate_leave(const struct gate_call *call,
+                                                             int cu_result) {
     struct gate_thread *self = gate_self;
-    if (__builtin_expect(cu_result != 0 ||
-                             atomic_load_explicit(&gate_word, memory_order_relaxed) != GATE_OPEN,
-                         0)) {
+    if (__builtin_expect(
+            cu_result != 0 || atomic_load_explicit(&gate_word, memory_order_relaxed) != GATE_OPEN,
+            0)) {
         gate_leave_slow(call, cu_result);
         return;
     }
