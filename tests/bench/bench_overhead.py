@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.support.machine import Machine, choose_machine
 from tests.support.paths import BUILD, BUILTINS_PTX, HOOK_LIBRARY, ROOT
-from tests.support.scheduler_process import SchedulerProcess
+from tests.support.tenants import Tenants, tenants
 
 KINDS = {
     "cuLaunchKernel": "launch",
@@ -64,7 +64,7 @@ def launches(
 
 
 @contextmanager
-def second_tenant(scheduler: SchedulerProcess, env: Mapping[str, str]) -> Iterator[None]:
+def second_tenant(scheduler: Tenants, env: Mapping[str, str]) -> Iterator[None]:
     """A tenant that has opened the device and does nothing, so that the window is active."""
     program = (
         "import sys; from cuda.bindings import driver as d\n"
@@ -73,7 +73,7 @@ def second_tenant(scheduler: SchedulerProcess, env: Mapping[str, str]) -> Iterat
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program],
-        env=scheduler.tenant_env("second tenant", env),
+        env=scheduler.env("second tenant", env),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -85,11 +85,9 @@ def second_tenant(scheduler: SchedulerProcess, env: Mapping[str, str]) -> Iterat
         process.communicate()
 
 
-def measure_launches(
-    machine: Machine, scheduler: SchedulerProcess, rounds: int
-) -> dict[str, float]:
+def measure_launches(machine: Machine, scheduler: Tenants, rounds: int) -> dict[str, float]:
     """Interleaved rounds, so that a change of the machine's mood meets all three alike."""
-    hooked_env = scheduler.tenant_env("benchmark", machine.env)
+    hooked_env = scheduler.env("benchmark", machine.env)
     samples: dict[str, dict[str, list[float]]] = {
         mode: {kind: [] for kind in KINDS} for mode in ("bare", "hooked", "shared")
     }
@@ -137,13 +135,13 @@ def callgrind_instructions(env: Mapping[str, str], function: str, folder: Path) 
 
 
 def measure_instructions(
-    machine: Machine, scheduler: SchedulerProcess, folder: Path
+    machine: Machine, scheduler: Tenants, folder: Path
 ) -> dict[str, float | None]:
     """Instructions that the hook adds to a launch while the turn is held; None without valgrind
     or on a real driver, which valgrind cannot run."""
     if shutil.which("valgrind") is None or not machine.simulated:
         return {f"{key}_instructions_added": None for key in KINDS.values()}
-    hooked_env = scheduler.tenant_env("benchmark", machine.env)
+    hooked_env = scheduler.env("benchmark", machine.env)
     report: dict[str, float | None] = {}
     for key in KINDS.values():
         function = f"measured_{key}"
@@ -191,7 +189,7 @@ def main() -> None:
     build_loop()
     with tempfile.TemporaryDirectory() as folder:
         machine = choose_machine(Path(folder))
-        with SchedulerProcess(Path(folder) / "run", env=machine.env) as scheduler:
+        with tenants(Path(folder) / "run", machine.env) as scheduler:
             report: dict[str, object] = {"device": machine.device}
             report |= measure_launches(machine, scheduler, options.rounds)
             report |= measure_instructions(machine, scheduler, Path(folder))

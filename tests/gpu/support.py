@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.support.paths import ROOT
-from tests.support.scheduler_process import SchedulerProcess
+from tests.support.tenants import Tenants
 
 TIMEOUT_S = 240
 
@@ -40,12 +40,12 @@ class Rival:
 
 @contextmanager
 def rival(
-    scheduler: SchedulerProcess, *, launch_ms: float, env: Mapping[str, str] | None = None
+    scheduler: Tenants, *, launch_ms: float, env: Mapping[str, str] | None = None
 ) -> Iterator[Rival]:
     """A training loop in a tenant of its own, for as long as the block lasts."""
     process = subprocess.Popen(
         command("rival_loop", launch_ms, TIMEOUT_S),
-        env=scheduler.tenant_env("rival", env if env is not None else dict(os.environ)),
+        env=scheduler.env("rival", env if env is not None else dict(os.environ)),
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -59,7 +59,7 @@ def rival(
         process.wait(timeout=30)
 
 
-def counters(scheduler: SchedulerProcess, name: str) -> dict[str, Any]:
+def counters(scheduler: Tenants, name: str) -> dict[str, Any]:
     """What the scheduler has counted for the tenant of this name."""
     tenants = [t for t in scheduler.status()["tenants"] if t["name"] == name]
     assert tenants, f"the scheduler knows no tenant named {name}"

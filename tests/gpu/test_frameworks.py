@@ -11,7 +11,7 @@ import pytest
 
 from tests.gpu.conftest import DEVICES
 from tests.gpu.support import command, counters, rival, run
-from tests.support.scheduler_process import SchedulerProcess
+from tests.support.tenants import tenants
 
 PER_THREAD = {
     "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM": "1",
@@ -43,10 +43,10 @@ def test_results_equal_an_unshared_run(
     env = {**os.environ, **extra}
     alone = run(command(workload), env)
     with (
-        SchedulerProcess(tmp_path / "run", env=env, quantum_s=0.05) as scheduler,
+        tenants(tmp_path / "run", env, quantum_s=0.05) as scheduler,
         rival(scheduler, launch_ms=2),
     ):
-        shared = run(command(workload), scheduler.tenant_env(workload, env))
+        shared = run(command(workload), scheduler.env(workload, env))
         served = counters(scheduler, workload)
     assert shared["digest"] == alone["digest"]
     assert served["turns"] >= 2, "the workload never had to share"
@@ -67,8 +67,8 @@ def test_nccl_in_one_tenant(tmp_path: Path) -> None:
     env = dict(os.environ)
     alone = run(argv, env)
     with (
-        SchedulerProcess(tmp_path / "run", env=env, quantum_s=0.2) as scheduler,
+        tenants(tmp_path / "run", env, quantum_s=0.2) as scheduler,
         rival(scheduler, launch_ms=2),
     ):
-        shared = run(argv, scheduler.tenant_env("nccl", env))
+        shared = run(argv, scheduler.env("nccl", env))
     assert shared["digest"] == alone["digest"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.gpu.support import command, rival
 from tests.support.paths import ROOT
-from tests.support.scheduler_process import SchedulerProcess
+from tests.support.tenants import Tenants, tenants
 
 QUANTUM_S = 0.3
 WORK_S = 0.2
@@ -21,12 +21,12 @@ WORK_S = 0.2
 
 @contextmanager
 def short_cells(
-    scheduler: SchedulerProcess, name: str, *, cells: int, pause_s: float
+    scheduler: Tenants, name: str, *, cells: int, pause_s: float
 ) -> Iterator[subprocess.Popen[str]]:
     """A notebook that is calibrated and waits for a line on its standard input to begin."""
     process = subprocess.Popen(
         command("short_cells", cells, pause_s),
-        env=scheduler.tenant_env(name, dict(os.environ)),
+        env=scheduler.env(name, dict(os.environ)),
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -59,7 +59,7 @@ def record(name: str, **figures: object) -> None:
 def test_alternating_cells_take_their_own_time(tmp_path: Path) -> None:
     """Cells of two notebooks that never overlap in time take what they take alone."""
     with (
-        SchedulerProcess(tmp_path / "run", env=dict(os.environ)) as scheduler,
+        tenants(tmp_path / "run", dict(os.environ)) as scheduler,
         short_cells(scheduler, "alice", cells=8, pause_s=0.3) as alice,
         short_cells(scheduler, "bob", cells=8, pause_s=0.3) as bob,
     ):
@@ -78,7 +78,7 @@ def test_alternating_cells_take_their_own_time(tmp_path: Path) -> None:
 def test_short_cell_beside_a_training_loop(tmp_path: Path) -> None:
     """A short cell's response is at most its own work, one quantum and 50 ms."""
     with (
-        SchedulerProcess(tmp_path / "run", env=dict(os.environ), quantum_s=QUANTUM_S) as scheduler,
+        tenants(tmp_path / "run", dict(os.environ), quantum_s=QUANTUM_S) as scheduler,
         short_cells(scheduler, "notebook", cells=20, pause_s=0.5) as notebook,
         rival(scheduler, launch_ms=2),
     ):
@@ -99,9 +99,7 @@ def test_recall_drains_in_time(tmp_path: Path) -> None:
     time too."""
     journal = tmp_path / "journal.jsonl"
     with (
-        SchedulerProcess(
-            tmp_path / "run", env=dict(os.environ), quantum_s=0.05, journal=journal
-        ) as scheduler,
+        tenants(tmp_path / "run", dict(os.environ), quantum_s=0.05, journal=journal) as scheduler,
         rival(scheduler, launch_ms=2) as loop,
         short_cells(scheduler, "notebook", cells=120, pause_s=0.06) as notebook,
     ):
@@ -128,15 +126,15 @@ def recall_to_drop_s(journal: Path, pid: int) -> list[float]:
     client: int | None = None
     recalled_s: float | None = None
     drains_s = []
-    for line in journal.read_text().splitlines():
+    for line in journal.read_text().splitlines()[1:]:
         entry = json.loads(line)
         event = entry["event"]
-        if event["kind"] == "ClientJoined" and event["pid"] == pid:
+        if event["type"] == "ClientJoined" and event["pid"] == pid:
             client = event["client"]
-        if event["kind"] == "TurnDropped" and event["client"] == client and recalled_s:
-            drains_s.append(entry["now_s"] - recalled_s)
+        if event["type"] == "TurnDropped" and event["client"] == client and recalled_s:
+            drains_s.append(entry["at_s"] - recalled_s)
             recalled_s = None
         for sent in entry["commands"]:
-            if sent["kind"] == "RecallTurn" and sent["client"] == client:
-                recalled_s = entry["now_s"]
+            if sent["type"] == "RecallTurn" and sent["client"] == client:
+                recalled_s = entry["at_s"]
     return drains_s

@@ -1,0 +1,51 @@
+"""Programs that are tenants of a scheduler on the machine under test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpushare.kernel.environment import tenant_environment
+from tests.support.paths import HOOK_LIBRARY
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+
+
+class Tenants:
+    """A running scheduler and the environments of the tenants that it is given."""
+
+    def __init__(self, scheduler: SchedulerUnderTest) -> None:
+        self._scheduler = scheduler
+
+    def env(self, name: str, base_env: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a process that is to be a new tenant of this name."""
+        registration = self._scheduler.tenant(name, "run")
+        return tenant_environment(
+            base_env,
+            socket=registration.socket,
+            token=registration.token,
+            library=HOOK_LIBRARY,
+        )
+
+    def status(self) -> dict[str, Any]:
+        return self._scheduler.status()
+
+
+@contextmanager
+def tenants(
+    directory: Path,
+    machine_env: Mapping[str, str],
+    *,
+    quantum_s: float | None = None,
+    journal: Path | None = None,
+) -> Iterator[Tenants]:
+    """A scheduler for the machine's devices, as it runs in production (no checks)."""
+    options = []
+    if quantum_s is not None:
+        options.append(f"--quantum={quantum_s}")
+    if journal is not None:
+        options.append(f"--journal={journal}")
+    env = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", **machine_env}  # those that are there
+    with running_scheduler(directory, *options, env=env, check=False) as scheduler:
+        yield Tenants(scheduler)
