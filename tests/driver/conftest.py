@@ -1,4 +1,9 @@
-"""Every case asks the driver that GPUSHARE_DRIVER names: `real`, `sim`, or what is there."""
+"""The conformance suite: one set of cases, two drivers, equal results.
+
+Every case asks the driver that GPUSHARE_DRIVER names: `real`, `sim`, or what is there. On a machine
+with a GPU, `GPUSHARE_DRIVER=real python3 -m pytest tests/driver` needs pytest, pytest-timeout,
+cuda-bindings, NumPy and nvidia-ml-py, and nothing of ours. What a case expects was seen on a real
+device first: where the simulated driver answers differently, that one is wrong."""
 
 from __future__ import annotations
 
