@@ -1,0 +1,248 @@
+#include "agent.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "agent_state.h"
+#include "cells.h"
+#include "clock.h"
+#include "driver.h"
+#include "fork.h"
+#include "gate_control.h"
+#include "lifecycle.h"
+#include "locks.h"
+#include "log.h"
+#include "streams.h"
+#include "wait.h"
+#include "wakeup.h"
+
+#define STACK_BYTES (512 * 1024) /* room for the driver's own calls */
+#define ACT_PATIENCE_NS 100000000
+
+static struct agent agent;     /* the agent thread's */
+static _Atomic bool ready;     /* agent_start is through */
+static _Atomic unsigned news;  /* what the agent has not looked at */
+static _Atomic uint32_t asked; /* agent_notify_and_wait: how many asked, */
+static _Atomic uint32_t acted; /* and up to which the agent has acted */
+
+uint64_t agent_now_ms(void) {
+    return clock_now_ns() / 1000000;
+}
+
+bool agent_is_ready(void) {
+    return atomic_load_explicit(&ready, memory_order_acquire);
+}
+
+void agent_notify(enum agent_news what) {
+    if (atomic_fetch_or(&news, what) == 0) wakeup_send();
+}
+
+void agent_notify_and_wait(enum agent_news what) {
+    agent_notify(what);
+    uint32_t ticket = atomic_fetch_add(&asked, 1) + 1;
+    wakeup_send();
+    uint64_t until_ns = clock_now_ns() + ACT_PATIENCE_NS;
+    struct timespec pause = {0, ACT_PATIENCE_NS};
+    uint32_t seen;
+    while ((int32_t)((seen = atomic_load(&acted)) - ticket) < 0 && clock_now_ns() < until_ns)
+        syscall(SYS_futex, &acted, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
+}
+
+/* ---- what has happened in the process ---------------------------------------------------------
+ */
+
+static void look_at_cells(void) {
+    bool runs = cells_running();
+    uint64_t ended = cells_ended();
+    bool ended_since = ended != agent.cells_ended_seen;
+    agent.cells_ended_seen = ended;
+    if (agent.cell_runs_seen && (ended_since || !runs)) {
+        agent.cell_runs_seen = false;
+        session_send(&agent.session, &(struct message){.type = MESSAGE_CELL_ENDED});
+        agent_feed_kind(&agent, TURN_EVENT_CELL_ENDED);
+    } else if (ended_since && !runs) {
+        /* It began and ended between two looks. */
+        agent_feed_kind(&agent, TURN_EVENT_CELL_ENDED);
+    }
+    if (runs && !agent.cell_runs_seen) {
+        agent.cell_runs_seen = true;
+        session_send(&agent.session, &(struct message){.type = MESSAGE_CELL_BEGAN});
+        agent_feed_kind(&agent, TURN_EVENT_CELL_BEGAN);
+    }
+}
+
+static void look_at_calls(void) {
+    bool wait = wait_calls_waiting() > 0;
+    if (wait == agent.calls_wait_seen) return;
+    agent.calls_wait_seen = wait;
+    agent_feed_kind(&agent, wait ? TURN_EVENT_CALLS_WAIT : TURN_EVENT_NO_CALLS_WAIT);
+}
+
+static void look_at_news(void) {
+    uint32_t asked_before = atomic_load(&asked);
+    unsigned what = atomic_exchange(&news, 0);
+    if (what & (AGENT_DEVICE_OPENED | AGENT_DEVICE_CLOSED | AGENT_CONTEXT_FAILED))
+        agent_report_devices(&agent);
+    if (what & AGENT_DEVICE_OPENED) agent_feed_kind(&agent, TURN_EVENT_DEVICE_OPENED);
+    if (what & AGENT_DEVICE_CLOSED && atomic_load(&streams_contexts_open) == 0)
+        agent_feed_kind(&agent, TURN_EVENT_LAST_DEVICE_CLOSED);
+    if (what & AGENT_CONTEXT_FAILED) {
+        agent_feed_kind(&agent, TURN_EVENT_CONTEXT_FAILED);
+        wait_look_again();
+    }
+    look_at_cells();
+    look_at_calls();
+    if (atomic_load(&acted) != asked_before) {
+        atomic_store(&acted, asked_before);
+        syscall(SYS_futex, &acted, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+/* ---- time -------------------------------------------------------------------------------------
+ */
+
+static void look_at_time(void) {
+    uint64_t now_ms = agent_now_ms();
+    if (now_ms >= agent.memory_report_at_ms) agent_report_devices(&agent);
+    if (now_ms < turn_state_wake_ms(&agent.turn, now_ms)) return;
+    if (!turn_state_wants_samples(&agent.turn)) {
+        agent_feed_kind(&agent, TURN_EVENT_TICK);
+        return;
+    }
+    struct turn_event event = {.kind = TURN_EVENT_SAMPLED};
+    uint64_t activity = gate_activity(&event.busy);
+    if (activity != agent.activity_seen) event.busy = true;
+    agent.activity_seen = activity;
+    agent_feed(&agent, &event);
+}
+
+/* Nanoseconds until something is due; UINT64_MAX for never. */
+static uint64_t pause_ns(void) {
+    uint64_t now_ms = agent_now_ms();
+    uint64_t wake_ms = turn_state_wake_ms(&agent.turn, now_ms);
+    uint64_t session_ms = session_wake_ms(&agent.session);
+    if (session_ms < wake_ms) wake_ms = session_ms;
+    if (agent.memory_report_at_ms > now_ms && agent.memory_report_at_ms < wake_ms)
+        wake_ms = agent.memory_report_at_ms;
+    uint64_t pause = UINT64_MAX;
+    if (wake_ms != UINT64_MAX) pause = wake_ms > now_ms ? (wake_ms - now_ms) * 1000000 : 0;
+    if (agent.draining) {
+        uint64_t drain_ns = agent_drain_pause_ns(&agent);
+        if (drain_ns < pause) pause = drain_ns;
+    }
+    return pause;
+}
+
+static void pause_until_news(void) {
+    struct pollfd descriptors[2] = {
+        {.fd = wakeup_fd(), .events = POLLIN},
+        {.fd = agent.session.link.fd, .events = POLLIN},
+    };
+    if (agent.session.link.unsent_bytes > 0) descriptors[1].events |= POLLOUT;
+    uint64_t ns = pause_ns();
+    struct timespec timeout = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    ppoll(descriptors, 2, ns == UINT64_MAX ? NULL : &timeout, NULL);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------
+ */
+
+static void begin(void) {
+    pthread_setname_np(pthread_self(), "gpushare");
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* drains are polled in steps of microseconds */
+    const struct driver *cuda = driver_get();
+    if (cuda) driver_relaxed_begin(cuda); /* for good: our queries never disturb a capture */
+}
+
+static void *run(void *nothing) {
+    begin();
+    for (;;) {
+        if (!wakeup_clear()) {
+            wakeup_close();
+            if (!wakeup_open()) clock_sleep_ns(10000000);
+        }
+        look_at_news();
+        agent_converse(&agent);
+        look_at_time();
+        agent_step_drain(&agent);
+        session_flush(&agent.session);
+        agent_publish(&agent);
+        pause_until_news();
+    }
+    return nothing;
+}
+
+static void prepare_state(void) {
+    const struct options *options = options_get();
+    struct turn_settings settings = {
+        .anti_thrash = true,
+        .idle_ms = 50,
+        .reconnect_s = options->reconnect_s,
+        .fallback = (enum fallback)options->fallback,
+    };
+    memset(&agent, 0, sizeof(agent));
+    turn_state_start(&agent.turn, &settings, agent_now_ms());
+    session_start(&agent.session);
+    agent.drain_stall_ms = 200;
+    agent.window_ms = 20;
+}
+
+/* Signals belong to the program's own threads: the agent is born with all of them blocked. */
+static bool start_thread(void) {
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0) return false;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_t thread;
+    bool started = pthread_create(&thread, &attributes, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
+void agent_start(const char *cause) {
+    if (agent_is_ready()) return;
+    lock_take(LOCK_AGENT);
+    if (!agent_is_ready()) {
+        gate_prepare();
+        bool runs = false;
+        if (lifecycle_enabled() && driver_get()) {
+            fork_watch();
+            prepare_state();
+            runs = wakeup_open() && start_thread();
+            if (!runs)
+                log_error(
+                    "the GPU sharing of this process could not start, so it takes no turns. "
+                    "Raise its limits of threads and open files and restart it.");
+        }
+        if (runs)
+            log_debug("start: %s", cause);
+        else
+            gate_open(false);
+        atomic_store_explicit(&ready, true, memory_order_release);
+    }
+    lock_release(LOCK_AGENT);
+}
+
+void agent_after_fork(void) {
+    if (!agent_is_ready()) return;
+    wakeup_close();
+    link_close(&agent.session.link);
+    atomic_store(&news, 0);
+    atomic_store(&asked, 0);
+    atomic_store(&acted, 0);
+    atomic_store(&ready, false);
+}

@@ -1,0 +1,58 @@
+/* The agent's own state, for the files that make it up: agent.c (thread and loop), performer.c
+ * (actions), conversation.c (messages). Touched by the agent thread alone. */
+#ifndef GPUSHARE_AGENT_STATE_H
+#define GPUSHARE_AGENT_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "drain.h"
+#include "session.h"
+#include "turn_state.h"
+
+#pragma GCC visibility push(hidden)
+
+struct agent_counters {
+    uint64_t requests, grants, recalls, drops, stalls, reopenings;
+};
+
+struct agent {
+    struct turn_state turn;
+    struct session session;
+    struct drain drain;
+    bool draining;
+    uint64_t drain_began_ns;
+    uint64_t drain_progress_ms;
+    uint32_t drain_stall_ms;
+    uint32_t window_ms;
+    bool gate_is_open, gate_is_windowed;
+    uint64_t request_id;
+    uint64_t activity_seen;
+    bool calls_wait_seen, cell_runs_seen;
+    uint64_t cells_ended_seen;
+    uint64_t memory_report_at_ms; /* not before; 0: at once */
+    uint32_t queue_position;
+    char holder[129];
+    struct agent_counters counters;
+};
+
+uint64_t agent_now_ms(void);
+
+/* Hands an event to the turn state and performs what follows. */
+void agent_feed(struct agent *agent, const struct turn_event *event);
+void agent_feed_kind(struct agent *agent, enum turn_event_kind kind);
+
+/* One step of a drain that is under way. */
+void agent_step_drain(struct agent *agent);
+/* When the next step is due, in nanoseconds from now; 0 for at once. */
+uint64_t agent_drain_pause_ns(const struct agent *agent);
+
+/* Everything that has come from the scheduler, and what the devices have news of. */
+void agent_converse(struct agent *agent);
+void agent_report_devices(struct agent *agent);
+
+/* Makes the state visible to agent_describe. */
+void agent_publish(const struct agent *agent);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,19 @@
+/* The hook's clock: CLOCK_MONOTONIC, the same for all processes of the machine. */
+#ifndef GPUSHARE_CLOCK_H
+#define GPUSHARE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t clock_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static inline void clock_sleep_ns(uint64_t ns) {
+    struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    nanosleep(&pause, NULL);
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* gpushare_describe: the state of this client as JSON. The agent leaves a copy of what it knows;
+ * the reader turns it into text. */
+#include <stdio.h>
+#include <string.h>
+
+#include "agent.h"
+#include "agent_state.h"
+#include "locks.h"
+#include "streams.h"
+#include "wait.h"
+
+struct description {
+    enum turn_phase phase;
+    uint64_t turn_id;
+    bool connected, windowed, cell_runs;
+    uint32_t waiters, tenants, queue_position;
+    char holder[129], tenant_id[65], problem[640];
+    struct agent_counters counters;
+};
+
+static struct description published; /* guarded by LOCK_DESCRIBE */
+
+void agent_publish(const struct agent *agent) {
+    lock_take(LOCK_DESCRIBE);
+    published.phase = agent->turn.phase;
+    published.turn_id = agent->turn.turn_id;
+    published.connected = agent->turn.connected;
+    published.windowed = agent->gate_is_open && agent->gate_is_windowed;
+    published.cell_runs = agent->turn.cell_runs;
+    published.waiters = agent->turn.waiters;
+    published.tenants = agent->turn.tenants;
+    published.queue_position = agent->turn.phase == TURN_ASKED ? agent->queue_position : 0;
+    memcpy(published.holder, agent->holder, sizeof(published.holder));
+    memcpy(published.tenant_id, agent->session.tenant_id, sizeof(published.tenant_id));
+    memcpy(published.problem, agent->session.problem, sizeof(published.problem));
+    published.counters = agent->counters;
+    lock_release(LOCK_DESCRIBE);
+}
+
+/* A text as a JSON string. `room` holds twice the text's bytes at least six times over. */
+static const char *quoted(const char *text, char *room, size_t bytes) {
+    size_t used = 0;
+    room[used++] = '"';
+    for (; *text && used + 8 < bytes; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte == '"' || byte == '\\') {
+            room[used++] = '\\';
+            room[used++] = (char)byte;
+        } else if (byte < 0x20 || byte == 0x7f) {
+            used += (size_t)snprintf(room + used, bytes - used, "\\u%04x", byte);
+        } else {
+            room[used++] = (char)byte;
+        }
+    }
+    room[used++] = '"';
+    room[used] = 0;
+    return room;
+}
+
+static const char *boolean(bool value) {
+    return value ? "true" : "false";
+}
+
+size_t agent_describe(char *json, size_t bytes) {
+    lock_take(LOCK_DESCRIBE);
+    struct description now = published;
+    lock_release(LOCK_DESCRIBE);
+    char holder[800], tenant[400], problem[4000];
+    const struct agent_counters *counters = &now.counters;
+    int needed = snprintf(
+        json, bytes,
+        "{\"running\": %s, \"phase\": \"%s\", \"turn\": %llu, \"windowed\": %s, "
+        "\"connected\": %s, \"tenant\": %s, \"problem\": %s, \"cell_runs\": %s, "
+        "\"waiters\": %u, \"tenants\": %u, \"queue_position\": %u, \"holder\": %s, "
+        "\"calls_waiting\": %u, \"calls_cancelled\": %llu, \"contexts_open\": %u, "
+        "\"contexts_failed\": %u, \"requests\": %llu, \"grants\": %llu, \"recalls\": %llu, "
+        "\"drops\": %llu, \"drain_stalls\": %llu, \"reopenings\": %llu}",
+        boolean(agent_is_ready()), turn_phase_name(now.phase), (unsigned long long)now.turn_id,
+        boolean(now.windowed), boolean(now.connected),
+        quoted(now.tenant_id, tenant, sizeof(tenant)),
+        quoted(now.problem, problem, sizeof(problem)), boolean(now.cell_runs), now.waiters,
+        now.tenants, now.queue_position, quoted(now.holder, holder, sizeof(holder)),
+        wait_calls_waiting(), (unsigned long long)wait_calls_cancelled(),
+        atomic_load(&streams_contexts_open), atomic_load(&streams_contexts_failed),
+        (unsigned long long)counters->requests, (unsigned long long)counters->grants,
+        (unsigned long long)counters->recalls, (unsigned long long)counters->drops,
+        (unsigned long long)counters->stalls, (unsigned long long)counters->reopenings);
+    return needed < 0 ? 0 : (size_t)needed + 1;
+}

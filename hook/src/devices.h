@@ -1,0 +1,55 @@
+/* The devices that this process has opened, and what the scheduler is to know of them. Guarded by
+ * LOCK_DEVICES. User threads write here; the agent sends what has changed. */
+#ifndef GPUSHARE_DEVICES_H
+#define GPUSHARE_DEVICES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+#define DEVICES_MAX 64
+
+struct device {
+    int ordinal;
+    uint8_t uuid[16];
+    char name[97];
+    uint64_t bytes_total;
+    bool open;      /* the process has a context on it */
+    bool announced; /* the scheduler was told so, on this connection */
+    uint64_t bytes_allocated, bytes_fixed;
+    bool memory_unreported;
+    uint64_t cap_bytes, others_bytes; /* as the scheduler said */
+    int failed_result;                /* a sticky error that was not reported yet, or 0 */
+};
+
+/* A first context was opened on a device; asks the driver for its name and size. False when the
+ * driver does not know it or the table is full. */
+bool devices_opened(int ordinal);
+void devices_closed(int ordinal);
+void devices_context_failed(int ordinal, int cu_result);
+
+/* True when the agent is to be woken: nothing was waiting to be reported before. */
+bool devices_memory_changed(int ordinal, uint64_t bytes_allocated, uint64_t bytes_fixed);
+uint64_t devices_bytes_allocated(int ordinal);
+
+void devices_set_limit(const uint8_t uuid[16], uint64_t cap_bytes, uint64_t others_bytes);
+void devices_limit(int ordinal, uint64_t *cap_bytes, uint64_t *others_bytes);
+
+/* A new connection: everything has to be told again. */
+void devices_forget_announcements(void);
+
+/* What the scheduler does not know yet, one fact at a time. */
+enum device_news {
+    DEVICE_NEWS_NONE,
+    DEVICE_NEWS_OPENED,
+    DEVICE_NEWS_CLOSED,
+    DEVICE_NEWS_MEMORY,
+    DEVICE_NEWS_FAILED,
+};
+enum device_news devices_next_news(struct device *device);
+
+void devices_after_fork(void);
+
+#pragma GCC visibility pop
+#endif

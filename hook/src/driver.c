@@ -1,0 +1,82 @@
+#include "driver.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "locks.h"
+#include "log.h"
+#include "symbols.h"
+
+struct driver_row {
+    size_t offset;
+    const char *name;
+    const char *older_name; /* tried next; NULL for none */
+};
+
+#define ROW(member, name) {offsetof(struct driver, member), name, NULL}
+#define ROW_OR(member, name, older) {offsetof(struct driver, member), name, older}
+
+static const struct driver_row ROWS[] = {
+    ROW(context_get_current, "cuCtxGetCurrent"),
+    ROW(context_push, "cuCtxPushCurrent_v2"),
+    ROW(context_pop, "cuCtxPopCurrent_v2"),
+    ROW(context_get_device, "cuCtxGetDevice"),
+    ROW(stream_query, "cuStreamQuery"),
+    ROW(stream_is_capturing, "cuStreamIsCapturing"),
+    ROW(stream_get_context, "cuStreamGetCtx"),
+    ROW(event_create, "cuEventCreate"),
+    ROW(event_record, "cuEventRecord"),
+    ROW(event_query, "cuEventQuery"),
+    ROW(event_destroy, "cuEventDestroy_v2"),
+    ROW(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode"),
+    ROW(device_get, "cuDeviceGet"),
+    ROW_OR(device_get_uuid, "cuDeviceGetUuid_v2", "cuDeviceGetUuid"),
+    ROW(device_get_name, "cuDeviceGetName"),
+    ROW(device_total_bytes, "cuDeviceTotalMem_v2"),
+    ROW(error_name, "cuGetErrorName"),
+};
+
+static struct driver driver;
+static _Atomic(const struct driver *) driver_ready;
+static bool driver_complained; /* guarded by LOCK_DRIVER */
+
+/* Fills the table; false where a function is missing. */
+static bool resolve(void) {
+    for (size_t i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++) {
+        void *function = symbols_real(ROWS[i].name);
+        if (function == NULL && ROWS[i].older_name) function = symbols_real(ROWS[i].older_name);
+        if (function == NULL) {
+            if (i > 0 && !driver_complained) {
+                driver_complained = true;
+                log_error(
+                    "the CUDA driver has no %s, so this process takes no turns. "
+                    "Update the NVIDIA driver to 12.0 or later.",
+                    ROWS[i].name);
+            }
+            return false;
+        }
+        memcpy((char *)&driver + ROWS[i].offset, &function, sizeof(function));
+    }
+    return true;
+}
+
+const struct driver *driver_get(void) {
+    const struct driver *ready = atomic_load_explicit(&driver_ready, memory_order_acquire);
+    if (ready) return ready;
+    lock_take(LOCK_DRIVER);
+    if (resolve()) atomic_store_explicit(&driver_ready, &driver, memory_order_release);
+    lock_release(LOCK_DRIVER);
+    return atomic_load_explicit(&driver_ready, memory_order_acquire);
+}
+
+CUstreamCaptureMode driver_relaxed_begin(const struct driver *cuda) {
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    cuda->exchange_capture_mode(&mode);
+    return mode;
+}
+
+void driver_relaxed_end(const struct driver *cuda, CUstreamCaptureMode mode) {
+    cuda->exchange_capture_mode(&mode);
+}

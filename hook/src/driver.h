@@ -1,0 +1,59 @@
+/* All of CUDA that the runtime calls, with what it relies on. Real functions (never our wrappers),
+ * resolved through symbols_real. One suite holds the simulated and the real driver to this. */
+#ifndef GPUSHARE_DRIVER_H
+#define GPUSHARE_DRIVER_H
+
+#include <cuda.h>
+
+#pragma GCC visibility push(hidden)
+
+struct driver {
+    /* The calling thread's current context, NULL for none. Needs no initialised driver. */
+    CUresult (*context_get_current)(CUcontext *context);
+    /* Makes a live context current, and takes it off again. */
+    CUresult (*context_push)(CUcontext context);
+    CUresult (*context_pop)(CUcontext *context);
+    /* The device of the current context. */
+    CUresult (*context_get_device)(CUdevice *device);
+
+    /* 0 when all work of the stream is done, CUDA_ERROR_NOT_READY when not, or an earlier error.
+     * Adds no work and no order between streams. Not for a capturing stream (that breaks the
+     * capture), and not for the legacy stream while a capture is active. */
+    CUresult (*stream_query)(CUstream stream);
+    /* Never disturbs a capture. Not for the legacy stream. */
+    CUresult (*stream_is_capturing)(CUstream stream, CUstreamCaptureStatus *status);
+    CUresult (*stream_get_context)(CUstream stream, CUcontext *context);
+
+    /* An event belongs to the context that is current when it is made, and dies with it. */
+    CUresult (*event_create)(CUevent *event, unsigned int flags);
+    /* The event is done when what is in the stream now is done. A second record moves it. */
+    CUresult (*event_record)(CUevent event, CUstream stream);
+    /* 0 when done or never recorded, CUDA_ERROR_NOT_READY when not, or an earlier error. */
+    CUresult (*event_query)(CUevent event);
+    CUresult (*event_destroy)(CUevent event);
+
+    /* Swaps the calling thread's capture mode. In relaxed mode none of the calls here disturbs
+     * captures of other threads. */
+    CUresult (*exchange_capture_mode)(CUstreamCaptureMode *mode);
+
+    CUresult (*device_get)(CUdevice *device, int ordinal);
+    CUresult (*device_get_uuid)(CUuuid *uuid, CUdevice device);
+    CUresult (*device_get_name)(char *name, int bytes, CUdevice device);
+    CUresult (*device_total_bytes)(size_t *bytes, CUdevice device);
+    CUresult (*error_name)(CUresult result, const char **name);
+};
+
+/* NULL until libcuda is loaded, and for good where it lacks a function that we need. */
+const struct driver *driver_get(void);
+
+/* The streams that have no handle of their own. */
+#define DRIVER_STREAM_LEGACY ((CUstream)0x1)
+#define DRIVER_STREAM_PER_THREAD ((CUstream)0x2)
+
+/* Asks an event or stream on a user's thread without disturbing captures: `_begin` switches the
+ * thread to relaxed mode and returns what `_end` restores. */
+CUstreamCaptureMode driver_relaxed_begin(const struct driver *driver);
+void driver_relaxed_end(const struct driver *driver, CUstreamCaptureMode mode);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,64 @@
+#include "fork.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "agent.h"
+#include "cells.h"
+#include "clock.h"
+#include "devices.h"
+#include "gate_control.h"
+#include "interrupt.h"
+#include "locks.h"
+#include "streams.h"
+#include "threads.h"
+#include "wait.h"
+
+#define EXIT_PATIENCE_NS 20000000u
+
+static bool watched; /* guarded by LOCK_AGENT */
+static _Atomic bool ending;
+static _Atomic bool driver_in_use;
+
+bool fork_driver_use_begin(void) {
+    atomic_store(&driver_in_use, true);
+    if (!atomic_load(&ending)) return true;
+    atomic_store(&driver_in_use, false);
+    return false;
+}
+
+void fork_driver_use_end(void) {
+    atomic_store(&driver_in_use, false);
+}
+
+/* The driver is taken down after this. A query of the agent takes microseconds; should it hang,
+ * the process must end all the same. */
+static void on_exit_of_process(void) {
+    atomic_store(&ending, true);
+    uint64_t until_ns = clock_now_ns() + EXIT_PATIENCE_NS;
+    while (atomic_load(&driver_in_use) && clock_now_ns() < until_ns)
+        clock_sleep_ns(100000);
+}
+
+/* The child has neither the agent nor the parent's contexts: everything is as at the start. Its
+ * copy of the socket is closed, so that the scheduler sees when the parent is gone. */
+static void on_fork_in_child(void) {
+    locks_after_fork_in_child();
+    atomic_store(&driver_in_use, false);
+    agent_after_fork();
+    gate_after_fork();
+    wait_after_fork();
+    interrupt_after_fork();
+    threads_after_fork();
+    streams_after_fork();
+    devices_after_fork();
+    cells_after_fork();
+}
+
+void fork_watch(void) {
+    if (watched) return;
+    watched = true; /* children inherit the registrations */
+    pthread_atfork(locks_before_fork, locks_after_fork_in_parent, on_fork_in_child);
+    atexit(on_exit_of_process);
+}

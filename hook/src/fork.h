@@ -1,0 +1,18 @@
+/* Forks and the end of the process. */
+#ifndef GPUSHARE_FORK_H
+#define GPUSHARE_FORK_H
+
+#include <stdbool.h>
+
+#pragma GCC visibility push(hidden)
+
+/* Registers what is to happen at fork and exit; once, when the agent starts first. */
+void fork_watch(void);
+
+/* The process is ending: the agent must not call the driver any more. The agent brackets its calls
+ * of the driver with these; `_begin` is false when it has to leave them out. */
+bool fork_driver_use_begin(void);
+void fork_driver_use_end(void);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,71 @@
+#include "interrupt.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "locks.h"
+#include "wait.h"
+
+static uint32_t watchers;         /* guarded by LOCK_INTERRUPT */
+static bool installed;            /* guarded by LOCK_INTERRUPT */
+static struct sigaction previous; /* written before the handler is installed, never while it is */
+
+/* Does with the signal what the process would have done without us. Async-signal-safe. */
+static void pass_on(int number, siginfo_t *info, void *machine_context) {
+    if (previous.sa_flags & SA_SIGINFO) {
+        previous.sa_sigaction(number, info, machine_context);
+    } else if (previous.sa_handler == SIG_DFL) {
+        sigaction(number, &previous, NULL);
+        raise(number); /* blocked until this handler returns, then it ends the process */
+    } else if (previous.sa_handler != SIG_IGN) {
+        previous.sa_handler(number);
+    }
+}
+
+static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
+    int saved_errno = errno;
+    wait_cancel_all();
+    pass_on(number, info, machine_context);
+    errno = saved_errno;
+}
+
+static bool is_ours(const struct sigaction *action) {
+    return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_interrupt;
+}
+
+void interrupt_watch(void) {
+    lock_take(LOCK_INTERRUPT);
+    struct sigaction current;
+    if (watchers++ == 0 && sigaction(SIGINT, NULL, &current) == 0 && !is_ours(&current) &&
+        ((current.sa_flags & SA_SIGINFO) || current.sa_handler != SIG_IGN)) {
+        previous = current;
+        struct sigaction ours = current;
+        /* A handler that wants to run once only must not take ours away with it. */
+        ours.sa_flags = (int)(((unsigned)current.sa_flags | SA_SIGINFO) & ~(unsigned)SA_RESETHAND);
+        ours.sa_sigaction = on_interrupt;
+        installed = sigaction(SIGINT, &ours, NULL) == 0;
+    }
+    lock_release(LOCK_INTERRUPT);
+}
+
+/* Puts the process's disposition back, unless somebody has replaced ours meanwhile. */
+static void restore(void) {
+    struct sigaction current;
+    if (installed && sigaction(SIGINT, NULL, &current) == 0 && is_ours(&current))
+        sigaction(SIGINT, &previous, NULL);
+    installed = false;
+}
+
+void interrupt_unwatch(void) {
+    lock_take(LOCK_INTERRUPT);
+    if (watchers > 0 && --watchers == 0) restore();
+    lock_release(LOCK_INTERRUPT);
+}
+
+void interrupt_after_fork(void) {
+    restore();
+    watchers = 0;
+}

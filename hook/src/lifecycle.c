@@ -1,0 +1,99 @@
+#include "lifecycle.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "agent.h"
+#include "devices.h"
+#include "driver.h"
+#include "failure.h"
+#include "memory_query.h"
+#include "options.h"
+#include "runtime.h"
+#include "streams.h"
+#include "threads.h"
+
+bool lifecycle_enabled(void) {
+    const struct options *options = options_get();
+    return !options->disabled && options->socket_path[0] && options->token[0];
+}
+
+void lifecycle_cuda_opened(void) {
+    if (lifecycle_enabled()) agent_start("cuInit");
+}
+
+void lifecycle_context_opened(void *context, int device_ordinal) {
+    if (!lifecycle_enabled()) return;
+    if (!streams_context_opened(context, device_ordinal)) return;
+    if (!devices_opened(device_ordinal)) return;
+    agent_start("a context");
+    /* A turn that is held does not cover this device: the gate is shut before we return. */
+    agent_notify_and_wait(AGENT_DEVICE_OPENED);
+}
+
+void lifecycle_context_closing(void *context, int device_ordinal) {
+    if (!lifecycle_enabled()) return;
+    if (!streams_context_closing(context, device_ordinal)) return;
+    devices_closed(device_ordinal);
+    agent_notify(AGENT_DEVICE_CLOSED);
+}
+
+bool runtime_know_current_context(void) {
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    if (cuda == NULL || cuda->context_get_current(&context) != CUDA_SUCCESS || context == NULL)
+        return false;
+    if (streams_context_number(context) != 0) return true;
+    CUdevice ordinal;
+    if (cuda->context_get_device(&ordinal) != CUDA_SUCCESS) return false;
+    lifecycle_context_opened(context, ordinal);
+    return true;
+}
+
+void lifecycle_stream_opened(void *stream, unsigned int flags) {
+    (void)flags;
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    if (!lifecycle_enabled() || cuda == NULL) return;
+    if (cuda->context_get_current(&context) == CUDA_SUCCESS && context)
+        streams_opened(stream, context);
+}
+
+void lifecycle_stream_closing(void *stream) {
+    if (lifecycle_enabled()) streams_closing(stream);
+}
+
+void lifecycle_capture_began(void *stream) {
+    if (lifecycle_enabled()) streams_capture_beginning(stream);
+}
+
+void lifecycle_capture_ended(void *stream) {
+    if (lifecycle_enabled()) streams_capture_ended(stream);
+}
+
+void lifecycle_synchronise_began(void) {
+    if (!lifecycle_enabled()) return;
+    struct thread_record *self = threads_self();
+    if (self) atomic_store(&self->synchronises, atomic_load(&self->synchronises) | 1);
+}
+
+void lifecycle_synchronise_ended(int cu_result) {
+    if (!lifecycle_enabled()) return;
+    struct thread_record *self = threads_self();
+    if (self) atomic_store(&self->synchronises, (atomic_load(&self->synchronises) | 1) + 1);
+    if (cu_result != 0) failure_look(cu_result);
+}
+
+void lifecycle_memory_changed(int device_ordinal, uint64_t bytes_allocated, uint64_t bytes_fixed) {
+    if (devices_memory_changed(device_ordinal, bytes_allocated, bytes_fixed))
+        agent_notify(AGENT_MEMORY_CHANGED);
+}
+
+void lifecycle_memory_limit(int device_ordinal, uint64_t *cap_bytes, uint64_t *others_bytes) {
+    devices_limit(device_ordinal, cap_bytes, others_bytes);
+}
+
+bool lifecycle_ask_memory(const uint8_t device_uuid[16], uint64_t *bytes_total,
+                          uint64_t *bytes_used) {
+    return lifecycle_enabled() && memory_query(device_uuid, bytes_total, bytes_used);
+}

@@ -1,0 +1,53 @@
+#include "log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "clock.h"
+
+static const char *const LEVEL_NAMES[] = {"off", "error", "info", "debug"};
+
+/* A line goes out in one write, so that lines of several processes do not mix. */
+static void write_line(int fd, const char *line, size_t bytes) {
+    while (write(fd, line, bytes) < 0 && errno == EINTR)
+        continue;
+}
+
+static void write_to_file(const char *path, const char *line, size_t bytes) {
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+    if (fd < 0) return;
+    write_line(fd, line, bytes);
+    close(fd);
+}
+
+void log_line(enum log_level level, const char *format, ...) {
+    const struct options *options = options_get();
+    if ((uint32_t)level > options->log_level) return;
+    int saved_errno = errno;
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+
+    char line[1152];
+    int bytes;
+    if (level == LOG_ERROR) {
+        bytes = snprintf(line, sizeof(line), "gpushare: %s\n", text);
+        if (bytes > 0) write_line(STDERR_FILENO, line, (size_t)bytes);
+    }
+    if (level != LOG_ERROR || options->log_file[0]) {
+        uint64_t us = clock_now_ns() / 1000;
+        bytes = snprintf(line, sizeof(line), "gpushare: %llu.%03u ms pid %d %s: %s\n",
+                         (unsigned long long)(us / 1000), (unsigned)(us % 1000), (int)getpid(),
+                         LEVEL_NAMES[level], text);
+        if (bytes > 0 && options->log_file[0])
+            write_to_file(options->log_file, line, (size_t)bytes);
+        else if (bytes > 0)
+            write_line(STDERR_FILENO, line, (size_t)bytes);
+    }
+    errno = saved_errno;
+}

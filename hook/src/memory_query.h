@@ -1,0 +1,15 @@
+/* Asking the scheduler what the tenant may see of a device's memory, for a process that uses NVML
+ * and no CUDA and so has no agent. */
+#ifndef GPUSHARE_MEMORY_QUERY_H
+#define GPUSHARE_MEMORY_QUERY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+/* On a connection of its own; at most a second. False when there is no answer. */
+bool memory_query(const uint8_t device_uuid[16], uint64_t *bytes_total, uint64_t *bytes_used);
+
+#pragma GCC visibility pop
+#endif

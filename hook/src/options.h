@@ -1,0 +1,35 @@
+/* What people can set, read once from the environment: options.c has the table, and the only
+ * getenv of the hook. */
+#ifndef GPUSHARE_OPTIONS_H
+#define GPUSHARE_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+enum log_level {
+    LOG_OFF = 0,
+    LOG_ERROR = 1,
+    LOG_INFO = 2,
+    LOG_DEBUG = 3,
+};
+
+struct options {
+    char socket_path[108];  /* GPUSHARE_SOCKET: the scheduler's unix socket; "" without one */
+    char token[513];        /* GPUSHARE_TOKEN: says which tenant this process belongs to */
+    uint32_t disabled;      /* GPUSHARE_DISABLE: 1 switches the hook off */
+    uint32_t log_level;     /* GPUSHARE_LOG: an enum log_level */
+    char log_file[4096];    /* GPUSHARE_LOG_FILE: "" for stderr */
+    uint32_t trusts_uid;    /* true when GPUSHARE_SCHEDULER_UID names a service account */
+    uint32_t scheduler_uid; /* that account */
+    uint32_t reconnect_s;   /* GPUSHARE_RECONNECT_S: until the scheduler's settings arrive */
+    uint32_t fallback;      /* GPUSHARE_FALLBACK: an enum fallback, likewise */
+};
+
+/* Never NULL, never changes. A value that is not understood counts as absent; one line on stderr
+ * says so. Callable before anything else in the process. */
+const struct options *options_get(void);
+
+#pragma GCC visibility pop
+#endif

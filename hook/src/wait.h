@@ -1,0 +1,31 @@
+/* Waiting at the shut gate, so that the wait can be cancelled from outside and by SIGINT. */
+#ifndef GPUSHARE_WAIT_H
+#define GPUSHARE_WAIT_H
+
+#include <stdint.h>
+
+#include "gate.h"
+
+#pragma GCC visibility push(hidden)
+
+/* Waits until the call is to look at the gate again (GATE_PASS) or the wait is cancelled. */
+enum gate_answer wait_for_turn(const char *call_name);
+
+/* The gate word changed. */
+void wait_wake_all(void);
+
+/* Fails all calls that wait now; says how many. Safe in a signal handler. */
+uint32_t wait_cancel_all(void);
+
+/* Calls that wait are to find out whether they have to: a context has failed, say. */
+void wait_look_again(void);
+
+uint32_t wait_calls_waiting(void);
+uint64_t wait_calls_cancelled(void);
+/* Name of the call that began to wait last; "" before any did. */
+const char *wait_cause(void);
+
+void wait_after_fork(void);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,269 @@
+#include "window.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "clock.h"
+#include "driver.h"
+#include "gate_mark.h"
+#include "runtime.h"
+#include "streams.h"
+#include "threads.h"
+
+static _Atomic uint64_t window_ns = 20 * 1000000u;
+static _Atomic uint64_t stall_ns = 200 * 1000000u;
+static _Atomic bool window_active;
+static _Atomic uint32_t turn_epoch = 1;
+
+#define SPIN_NS 30000u /* shorter waits are not worth going to sleep for */
+#define SLEEP_NS_MIN 20000u
+#define SLEEP_NS_MAX 500000u
+
+void window_configure(uint32_t window_ms, uint32_t stall_ms) {
+    atomic_store(&window_ns, (uint64_t)window_ms * 1000000u);
+    atomic_store(&stall_ns, (uint64_t)stall_ms * 1000000u);
+}
+
+void window_set_active(bool active) {
+    atomic_store(&window_active, active);
+}
+
+void window_turn_drained(void) {
+    atomic_fetch_add(&turn_epoch, 1);
+}
+
+/* Which of the three kinds a caller's handle means. Default streams get their explicit handle, so
+ * that our calls mean the same stream whatever variant they are made through. */
+static enum window_stream_kind kind_of(const struct gate_call *call, void **stream) {
+    *stream = call->stream;
+    bool per_thread = call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD;
+    if (per_thread || call->stream == DRIVER_STREAM_PER_THREAD) {
+        *stream = DRIVER_STREAM_PER_THREAD;
+        return WINDOW_STREAM_PER_THREAD;
+    }
+    if (call->stream == NULL || call->stream == DRIVER_STREAM_LEGACY) {
+        *stream = DRIVER_STREAM_LEGACY;
+        return WINDOW_STREAM_LEGACY;
+    }
+    return WINDOW_STREAM_CREATED;
+}
+
+/* Events go back to the table; those of the thread's own default stream may still be needed. */
+static void release_events(struct window_ring *ring) {
+    bool alive = streams_context_number(ring->context) == ring->context_number;
+    bool needed = ring->kind == WINDOW_STREAM_PER_THREAD &&
+                  ring->turn_epoch == atomic_load(&turn_epoch) && ring->under_way > 0;
+    uint32_t newest = (ring->oldest + ring->under_way + WINDOW_EVENTS - 1) % WINDOW_EVENTS;
+    for (uint32_t i = 0; i < WINDOW_EVENTS && alive; i++) {
+        if (ring->events[i])
+            streams_adopt_event(ring->context, ring->events[i], needed && i == newest);
+    }
+    memset(ring, 0, sizeof(*ring));
+}
+
+/* What the ring's stream and context are called now: 0 where they are not known. */
+static void look_up(enum window_stream_kind kind, void *stream, void **context,
+                    uint64_t *stream_number, uint64_t *context_number) {
+    *stream_number = 0;
+    if (kind == WINDOW_STREAM_CREATED) *stream_number = streams_number(stream, context);
+    *context_number = streams_context_number(*context);
+}
+
+/* The ring is about the stream that has this handle now. One that has gone took the events with
+ * its context, or leaves them to be used again. */
+static bool still_valid(struct window_ring *ring, uint32_t epoch) {
+    if (ring->streams_epoch == epoch) return true;
+    void *context = ring->context;
+    uint64_t stream_number, context_number;
+    look_up(ring->kind, ring->stream, &context, &stream_number, &context_number);
+    if (context_number == 0 || context_number != ring->context_number ||
+        stream_number != ring->stream_number)
+        return false;
+    ring->streams_epoch = epoch;
+    return true;
+}
+
+static bool fill(struct window_ring *ring, enum window_stream_kind kind, void *stream,
+                 void *context, uint32_t epoch) {
+    if (kind != WINDOW_STREAM_CREATED && !runtime_know_current_context()) return false;
+    uint64_t stream_number, context_number;
+    look_up(kind, stream, &context, &stream_number, &context_number);
+    if (context_number == 0 || (kind == WINDOW_STREAM_CREATED && stream_number == 0)) return false;
+    *ring = (struct window_ring){
+        .stream = stream,
+        .context = context,
+        .kind = kind,
+        .streams_epoch = epoch,
+        .stream_number = stream_number,
+        .context_number = context_number,
+    };
+    window_pace_start(&ring->pace);
+    return true;
+}
+
+/* A new turn begins with an empty window, and cautiously: what it launches may be of another kind
+ * than what the last one did. */
+static void begin_turn(struct window_ring *ring, uint32_t turn) {
+    ring->turn_epoch = turn;
+    ring->under_way = 0;
+    ring->uncovered = 0;
+    ring->waived = false;
+    ring->done_seen_ns = 0;
+    ring->pending_ns = 0;
+    window_pace_start(&ring->pace);
+}
+
+/* The thread's ring for the call's stream; NULL when the stream cannot be told. */
+static struct window_ring *find_ring(struct thread_record *self, const struct driver *cuda,
+                                     const struct gate_call *call) {
+    void *stream;
+    enum window_stream_kind kind = kind_of(call, &stream);
+    CUcontext context = NULL;
+    if (kind != WINDOW_STREAM_CREATED && cuda->context_get_current(&context) != CUDA_SUCCESS)
+        return NULL;
+
+    uintptr_t hash = (uintptr_t)stream ^ ((uintptr_t)stream >> 4) ^ ((uintptr_t)context >> 4);
+    struct window_ring *ring = &self->rings[(hash ^ (hash >> 8)) % WINDOW_RINGS];
+    uint32_t epoch = atomic_load_explicit(&streams_epoch, memory_order_acquire);
+    bool ours = ring->stream == stream &&
+                (kind == WINDOW_STREAM_CREATED || ring->context == (void *)context);
+    if (!ours || !still_valid(ring, epoch)) {
+        if (ring->stream) release_events(ring);
+        if (!fill(ring, kind, stream, context, epoch)) return NULL;
+    }
+    uint32_t turn = atomic_load_explicit(&turn_epoch, memory_order_acquire);
+    if (ring->turn_epoch != turn) begin_turn(ring, turn);
+    return ring;
+}
+
+static CUresult query_event(const struct driver *cuda, void *event) {
+    if (atomic_load_explicit(&streams_captures, memory_order_relaxed) == 0)
+        return cuda->event_query(event);
+    CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    CUresult result = cuda->event_query(event);
+    driver_relaxed_end(cuda, mode);
+    return result;
+}
+
+/* Waits, outside the gate, until the oldest event is done or has stalled for so long that the work
+ * itself may be waiting for the call that we hold up. */
+static void wait_for_oldest(struct window_ring *ring, const struct driver *cuda) {
+    void *event = ring->events[ring->oldest];
+    uint64_t started_ns = clock_now_ns();
+    uint64_t patience_ns = atomic_load(&stall_ns);
+    if (patience_ns < 4 * ring->pace.group_ns_max) patience_ns = 4 * ring->pace.group_ns_max;
+    uint64_t sleep_ns = SLEEP_NS_MIN;
+    uint64_t now_ns = started_ns;
+    while (query_event(cuda, event) == CUDA_ERROR_NOT_READY) {
+        now_ns = clock_now_ns();
+        ring->pending_ns = now_ns;
+        if (now_ns - started_ns > patience_ns) {
+            ring->waived = true;
+            return;
+        }
+        if (now_ns - started_ns < SPIN_NS) continue;
+        clock_sleep_ns(sleep_ns);
+        if (sleep_ns < SLEEP_NS_MAX) sleep_ns *= 2;
+    }
+    ring->done_seen_ns = clock_now_ns();
+}
+
+/* A group cannot have begun before it was launched, nor before the group ahead of it was done: the
+ * later of the two bounds how long it took. */
+static void retire_oldest(struct window_ring *ring) {
+    uint64_t done_ns = ring->done_seen_ns ? ring->done_seen_ns : clock_now_ns();
+    uint64_t launched_ns = ring->group_started_ns[ring->oldest];
+    uint64_t began_ns =
+        launched_ns > ring->ahead_done_ns_min ? launched_ns : ring->ahead_done_ns_min;
+    ring->ahead_done_ns_min = ring->pending_ns > launched_ns ? ring->pending_ns : launched_ns;
+    ring->pending_ns = 0;
+    ring->done_seen_ns = 0;
+    ring->oldest = (ring->oldest + 1) % WINDOW_EVENTS;
+    ring->under_way--;
+    ring->waived = false;
+    window_pace_measured(&ring->pace, done_ns > began_ns ? done_ns - began_ns : 0,
+                         atomic_load_explicit(&window_ns, memory_order_relaxed));
+}
+
+bool window_admit(struct thread_record *self, const struct gate_call *call) {
+    self->counting = NULL;
+    if (call->kind == GATE_ALLOC) return true;
+    if (!atomic_load_explicit(&window_active, memory_order_relaxed)) return true;
+    const struct driver *cuda = driver_get();
+    if (cuda == NULL) return true;
+    struct window_ring *ring = find_ring(self, cuda, call);
+    if (ring == NULL || streams_is_capturing(ring->stream)) return true;
+
+    if (ring->under_way >= ring->pace.depth && ring->uncovered == 0) {
+        bool done = ring->done_seen_ns ||
+                    query_event(cuda, ring->events[ring->oldest]) != CUDA_ERROR_NOT_READY;
+        if (done) {
+            retire_oldest(ring);
+        } else if (!ring->waived) {
+            gate_mark_outside(self);
+            wait_for_oldest(ring, cuda);
+            return false;
+        }
+    }
+    if (ring->uncovered == 0) ring->next_group_started_ns = clock_now_ns();
+    self->counting = ring;
+    return true;
+}
+
+static void *make_event(const struct driver *cuda, const struct window_ring *ring) {
+    CUevent event = streams_spare_event(ring->context);
+    if (event) return event;
+    CUcontext current = NULL;
+    cuda->context_get_current(&current);
+    bool elsewhere = current != (CUcontext)ring->context;
+    if (elsewhere && cuda->context_push(ring->context) != CUDA_SUCCESS) return NULL;
+    if (cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) event = NULL;
+    if (elsewhere) cuda->context_pop(&current);
+    return event;
+}
+
+/* Records the event that covers the launches since the last one. A full ring moves its newest. */
+static void record(struct window_ring *ring, const struct driver *cuda) {
+    bool full = ring->under_way == WINDOW_EVENTS;
+    uint32_t slot = (ring->oldest + ring->under_way - (full ? 1 : 0)) % WINDOW_EVENTS;
+    if (ring->events[slot] == NULL) ring->events[slot] = make_event(cuda, ring);
+    if (ring->events[slot] == NULL) return;
+    if (cuda->event_record(ring->events[slot], ring->stream) != CUDA_SUCCESS) return;
+    if (!full) {
+        ring->group_started_ns[slot] = ring->next_group_started_ns;
+        ring->under_way++;
+    }
+    ring->uncovered = 0;
+}
+
+void window_launched(struct window_ring *ring) {
+    ring->uncovered++;
+    bool capture = atomic_load_explicit(&streams_captures, memory_order_relaxed) > 0;
+    /* Only this thread can record in its default stream, and after the gate is shut nobody could:
+     * there every launch gets its event. So it does during captures, when the drain cannot add
+     * one; except on the legacy stream, where recording would break the capture. */
+    if (capture ? ring->kind == WINDOW_STREAM_LEGACY
+                : ring->kind != WINDOW_STREAM_PER_THREAD &&
+                      ring->uncovered < ring->pace.launches_per_event)
+        return;
+    const struct driver *cuda = driver_get();
+    if (cuda) record(ring, cuda);
+}
+
+bool window_last_event(const struct window_ring *ring, void **event, bool *uncovered) {
+    *uncovered = false;
+    if (ring->stream == NULL || ring->turn_epoch != atomic_load(&turn_epoch)) return false;
+    if (ring->uncovered > 0) {
+        *uncovered = true;
+        return false;
+    }
+    if (ring->under_way == 0) return false;
+    *event = ring->events[(ring->oldest + ring->under_way + WINDOW_EVENTS - 1) % WINDOW_EVENTS];
+    return true;
+}
+
+void window_thread_ends(struct thread_record *self) {
+    for (int i = 0; i < WINDOW_RINGS; i++) {
+        if (self->rings[i].stream) release_events(&self->rings[i]);
+    }
+}

@@ -1,0 +1,28 @@
+/* How often a launching thread records an event, and how many of them may be under way. PURE: time
+ * is an argument. The bound is time: events under way x launches per event x launch time stays
+ * below the window. A group is the launches between two events. */
+#ifndef GPUSHARE_WINDOW_PACE_H
+#define GPUSHARE_WINDOW_PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WINDOW_EVENTS 4              /* most events of a stream and thread under way */
+#define WINDOW_LAUNCHES_PER_EVENT 16 /* from here on an event costs nothing measurable */
+
+#pragma GCC visibility push(hidden)
+
+struct window_pace {
+    uint64_t group_ns_max;       /* slowest group of late; fades */
+    uint32_t launches_per_event; /* 1 at start, so that the first recall is bounded too */
+    uint32_t depth;              /* events that may be under way; 1 until a group was measured */
+    uint32_t groups_quick;       /* groups in a row that leave room for twice as many launches */
+};
+
+void window_pace_start(struct window_pace *pace);
+
+/* A group took at most `group_ns` on the device. */
+void window_pace_measured(struct window_pace *pace, uint64_t group_ns, uint64_t window_ns);
+
+#pragma GCC visibility pop
+#endif
