@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jupyter_core.paths import jupyter_config_path
-from traitlets import Bool, Enum, Float, Integer, Unicode
+from traitlets import Bool, Enum, Float, Integer, TraitError, Unicode
 from traitlets.config import Application
-from traitlets.config.loader import ConfigFileNotFound
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare.client.paths import runtime_dir
@@ -92,26 +91,33 @@ class SchedulerApp(Application):
     ).tag(config=True)
 
     exit_status = os.EX_OK
+    raise_config_file_errors = True
 
     def initialize(self, argv: Sequence[str] | None = None) -> None:
         """Flags win over files."""
         self.parse_command_line(list(argv) if argv is not None else None)
+        if self.extra_args:
+            raise StartError(
+                f"The scheduler takes no argument {self.extra_args[0]!r}. See `scheduler --help`."
+            )
         flags = self.cli_config
         for folder in reversed(jupyter_config_path()):
-            self._read_config(CONFIG_NAME, folder, needed=False)
+            self._read_config(Path(folder) / CONFIG_NAME)
         if self.config_file:
             path = Path(self.config_file).absolute()
-            self._read_config(path.stem, str(path.parent), needed=True)
+            if not path.is_file():
+                raise StartError(f"There is no configuration file {path}. Correct --config.")
+            self._read_config(path)
         self.update_config(flags)
 
-    def _read_config(self, name: str, folder: str, *, needed: bool) -> None:
+    def _read_config(self, path: Path) -> None:
+        """`path` with .py and .json, whichever are there."""
         try:
-            self.load_config_file(name, path=folder)
-        except ConfigFileNotFound:
-            if needed:
-                raise StartError(
-                    f"There is no configuration file {name} in {folder}. Correct --config."
-                ) from None
+            self.load_config_file(path.stem, path=str(path.parent))
+        except Exception as error:  # a configuration file is a program and may raise anything
+            raise StartError(
+                f"The configuration file {path} cannot be read: {error!r}. Correct it."
+            ) from error
 
     def start(self) -> None:
         """Run until SIGTERM, SIGINT or idleness."""
@@ -138,7 +144,11 @@ class SchedulerApp(Application):
         self.exit_status = asyncio.run(self._serve(directory, options))
 
     async def _serve(self, directory: RuntimeDir, options: ProcessOptions) -> int:
-        process = SchedulerProcess(directory, options)
+        try:
+            process = SchedulerProcess(directory, options)
+        except StartError:
+            directory.release(clients_left=directory.had_predecessor)
+            raise
         loop = asyncio.get_running_loop()
         for number in _ENDING_SIGNALS:
             loop.add_signal_handler(number, process.end, f"signal {number.name}")
@@ -185,6 +195,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         app.initialize(argv)
         app.start()
+    except TraitError as error:
+        print(f"jupyter-gpushare: {error} Correct the flag or the file.", file=sys.stderr)
+        return StartError.exit_code
     except StartError as error:
         print(f"jupyter-gpushare: {error}", file=sys.stderr)
         return error.exit_code

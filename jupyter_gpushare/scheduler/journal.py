@@ -21,6 +21,7 @@ from jupyter_gpushare.core.ids import Seconds
 from jupyter_gpushare.core.settings import SchedulerSettings
 
 from .config import changed_settings, settings_as_json
+from .errors import StartError
 
 FORMAT = 1
 
@@ -31,7 +32,12 @@ class Journal:
     def __init__(
         self, path: Path, *, settings: SchedulerSettings, recovering_until_s: Seconds | None
     ) -> None:
-        self._file: TextIO = path.open("w", encoding="utf-8", buffering=1)
+        try:
+            self._file: TextIO = path.open("w", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise StartError(
+                f"The journal {path} cannot be written: {error.strerror}. Correct --journal."
+            ) from error
         self._put(
             {
                 "journal": FORMAT,

@@ -160,7 +160,8 @@ class SchedulerProcess:
             self._ending.set()
 
     async def _stop(self) -> None:
-        clients_left = self._service.clients() > 0
+        # Those whom we were still waiting for are left behind as well.
+        clients_left = self._service.clients() > 0 or self._driver.snapshot().recovering
         if self._idle_timer:
             self._idle_timer.cancel()
         self._driver.stop()

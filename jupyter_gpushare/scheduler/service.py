@@ -176,7 +176,7 @@ class Service:
                 f"kernels down that are not needed.",
             )
         record = TenantRecord(
-            new_tenant_id(caller_uid), caller_uid, _clean(name), kind, self._cap_bytes
+            new_tenant_id(caller_uid), caller_uid, clean_name(name), kind, self._cap_bytes
         )
         self._tenants.add(record, kernel_id=kernel_id, registrant_lives=True)
         self._register(record, cause=f"registered by {user_name(caller_uid)}")
@@ -255,7 +255,7 @@ class Service:
         self.on_tenants_changed(len(self._tenants))
 
 
-def _clean(name: str) -> str:
+def clean_name(name: str) -> str:
     """One line of printable text, short enough for a token."""
     printable = "".join(c if c.isprintable() else " " for c in name).strip() or "unnamed"
     return printable.encode("utf-8", "replace")[:NAME_BYTES_MAX].decode("utf-8", "ignore")

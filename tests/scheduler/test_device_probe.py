@@ -1,0 +1,187 @@
+"""Devices as NVML shows them: found, measured, lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.core.events import DeviceFound, DeviceLost, DeviceMemoryMeasured, Event
+from jupyter_gpushare.core.ids import DeviceId
+from jupyter_gpushare.scheduler import device_probe
+from jupyter_gpushare.scheduler.device_probe import DeviceProbe
+from jupyter_gpushare.scheduler.nvml import DeviceReading, NvmlMissing
+from jupyter_gpushare.scheduler.visible_devices import EVERYTHING, DeviceName, visible
+
+WAIT_S_MAX = 10.0
+
+
+def reading(number: int, used: int = 0) -> DeviceReading:
+    uuid = f"GPU-0000000{number}-0000-0000-0000-000000000000"
+    device = uuid.removeprefix("GPU-").replace("-", "")
+    return DeviceReading(device, DeviceName(number, uuid, uuid), f"Card {number}", 100, used)
+
+
+class ScriptedNvml:
+    """Gives one list of readings after another; the last one stays."""
+
+    def __init__(self, *readings: list[DeviceReading] | Exception) -> None:
+        self.readings = list(readings)
+        self.asked = 0
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def read(self) -> list[DeviceReading]:
+        self.asked += 1
+        self.may_answer.wait(WAIT_S_MAX)
+        now = self.readings.pop(0) if len(self.readings) > 1 else self.readings[0]
+        if isinstance(now, Exception):
+            raise now
+        return now
+
+
+class Inbox:
+    """What the probe submits, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._news = asyncio.Event()
+
+    def submit(self, event: Event) -> None:
+        self.events.append(event)
+        self._news.set()
+
+    async def wait_for(self, kind: type[Event]) -> Event:
+        while True:
+            for event in self.events:
+                if isinstance(event, kind):
+                    return event
+            self._news.clear()
+            await asyncio.wait_for(self._news.wait(), WAIT_S_MAX)
+
+
+def probe_of(
+    nvml: ScriptedNvml | Callable[[], ScriptedNvml],
+    inbox: Inbox,
+    *,
+    busy: bool = True,
+    choose: device_probe.Choose = lambda listed: EVERYTHING,
+) -> DeviceProbe:
+    return DeviceProbe(
+        submit=inbox.submit,
+        choose=choose,
+        busy=lambda: busy,
+        period_s=0.01,
+        open_reader=nvml if callable(nvml) else lambda: nvml,
+    )
+
+
+def test_devices_are_found_at_the_start() -> None:
+    """Each device that NVML lists and that is served is announced, with its memory."""
+
+    async def scenario() -> list[Event]:
+        inbox = Inbox()
+        nvml = ScriptedNvml([reading(0, 7), reading(1)])
+        await probe_of(nvml, inbox, choose=lambda listed: visible(listed, "0")).start()
+        return inbox.events
+
+    found, measured = asyncio.run(scenario())
+    assert isinstance(found, DeviceFound) and found.name == "Card 0"
+    assert isinstance(measured, DeviceMemoryMeasured) and measured.bytes_used == 7
+
+
+def test_only_changes_are_told() -> None:
+    """While nothing changes nothing is submitted; a change of used memory is."""
+
+    async def scenario() -> list[Event]:
+        inbox = Inbox()
+        same = [reading(0, 7)]
+        probe = probe_of(ScriptedNvml(same, same, same, [reading(0, 8)]), inbox)
+        await probe.start()
+        inbox.events.clear()
+        probe.wake()
+        await inbox.wait_for(DeviceMemoryMeasured)
+        probe.stop()
+        return inbox.events
+
+    (measured,) = asyncio.run(scenario())
+    assert isinstance(measured, DeviceMemoryMeasured) and measured.bytes_used == 8
+
+
+def test_a_lost_device_is_told_and_may_come_back() -> None:
+    """A device that NVML lists no more is lost; when it is listed again it is found again."""
+
+    async def scenario() -> list[Event]:
+        inbox = Inbox()
+        probe = probe_of(ScriptedNvml([reading(0)], [], [reading(0)]), inbox)
+        await probe.start()
+        inbox.events.clear()
+        probe.wake()
+        await inbox.wait_for(DeviceLost)
+        await inbox.wait_for(DeviceFound)
+        probe.stop()
+        return inbox.events
+
+    lost, found, *_ = asyncio.run(scenario())
+    assert lost == DeviceLost(device=DeviceId(reading(0).device), cause="NVML has lost it")
+    assert isinstance(found, DeviceFound)
+
+
+def test_without_clients_nothing_is_asked() -> None:
+    """The probe sleeps until a client wakes it, and falls asleep again without one."""
+
+    async def scenario() -> int:
+        nvml = ScriptedNvml([reading(0)])
+        probe = probe_of(nvml, Inbox(), busy=False)
+        await probe.start()
+        probe.wake()
+        await asyncio.sleep(0.1)
+        return nvml.asked
+
+    assert asyncio.run(scenario()) == 2
+
+
+def test_an_nvml_that_fails_once_is_asked_again() -> None:
+    """An error of NVML changes nothing that is known, and ends nothing."""
+
+    async def scenario() -> list[Event]:
+        inbox = Inbox()
+        probe = probe_of(ScriptedNvml([reading(0)], RuntimeError("fell over"), []), inbox)
+        await probe.start()
+        probe.wake()
+        await inbox.wait_for(DeviceLost)
+        probe.stop()
+        return inbox.events
+
+    assert asyncio.run(scenario())
+
+
+def test_an_nvml_that_hangs_does_not_hang_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that does not answer at the start is left aside after a while."""
+    monkeypatch.setattr(device_probe, "START_DEADLINE_S", 0.05)
+    nvml = ScriptedNvml([reading(0)])
+    nvml.may_answer.clear()
+
+    async def scenario() -> list[Event]:
+        inbox = Inbox()
+        await probe_of(nvml, inbox).start()
+        return inbox.events
+
+    assert asyncio.run(scenario()) == []
+    nvml.may_answer.set()
+
+
+def test_without_nvml_clients_name_the_devices() -> None:
+    """A machine without NVML starts all the same, with no device yet."""
+
+    def missing() -> ScriptedNvml:
+        raise NvmlMissing("no library")
+
+    async def scenario() -> list[Event]:
+        inbox = Inbox()
+        await probe_of(missing, inbox).start()
+        return inbox.events
+
+    assert asyncio.run(scenario()) == []

@@ -1,0 +1,166 @@
+"""The loop around the core, with a core that does what the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.core.commands import (
+    CloseClient,
+    Command,
+    GrantTurn,
+    KillClient,
+    ReportOverdue,
+    WakeAt,
+)
+from jupyter_gpushare.core.errors import InvalidTransition, TooManyClients, UnknownTenant
+from jupyter_gpushare.core.events import (
+    CellBegan,
+    CellEnded,
+    ClientLost,
+    ClockTicked,
+    Event,
+    InterruptRequested,
+)
+from jupyter_gpushare.core.ids import ClientId, TenantId, TurnId
+from jupyter_gpushare.core.snapshot import Snapshot
+from jupyter_gpushare.scheduler.driver import Driver
+
+ONE, TWO = ClientId(1), ClientId(2)
+BEGAN = CellBegan(client=ONE)
+GRANT = GrantTurn(client=ONE, turn=TurnId(1), quantum_s=1, waiters=0)
+
+
+class ScriptedCore:
+    """Answers each event by its type; an exception is raised."""
+
+    def __init__(self, **answers: list[Command] | Exception) -> None:
+        self.answers = answers
+        self.handled: list[tuple[float, Event]] = []
+
+    def handle(self, event: Event, *, now_s: float) -> list[Command]:
+        self.handled.append((now_s, event))
+        answer = self.answers.get(type(event).__name__, [])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def snapshot(self, now_s: float) -> Snapshot:
+        raise NotImplementedError
+
+
+class RecordingLinks:
+    """Takes everything down; `gone` are clients that cannot be reached."""
+
+    def __init__(self, *gone: ClientId) -> None:
+        self.gone = gone
+        self.done: list[object] = []
+
+    def deliver(self, command: Command) -> ClientId | None:
+        self.done.append(command)
+        client = getattr(command, "client", None)
+        return client if client in self.gone else None
+
+    def close(self, client: ClientId, message: str) -> None:
+        self.done.append(("close", client, message))
+
+    def kill(self, client: ClientId) -> None:
+        self.done.append(("kill", client))
+
+
+class ManualTimer:
+    def __init__(self, when: float, callback: Callable[[], None]) -> None:
+        self.when, self.callback, self.cancelled = when, callback, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class ManualClock:
+    """Stands still; timers are fired by the test."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.timers: list[ManualTimer] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, when: float, callback: Callable[[], None]) -> ManualTimer:
+        self.timers.append(ManualTimer(when, callback))
+        return self.timers[-1]
+
+
+def driver_of(core: ScriptedCore, links: RecordingLinks, clock: ManualClock) -> Driver:
+    return Driver(scheduler=core, clock=clock, links=links)
+
+
+def test_commands_are_performed_in_order() -> None:
+    """What the core wants is done at once, in its order, by the one who can."""
+    core = ScriptedCore(
+        CellBegan=[
+            GRANT,
+            CloseClient(client=TWO, message="Gone. Restart."),
+            KillClient(client=TWO),
+            ReportOverdue(client=TWO, message="late"),
+        ]
+    )
+    links = RecordingLinks()
+    driver_of(core, links, ManualClock()).submit(BEGAN)
+    assert links.done == [GRANT, ("close", TWO, "Gone. Restart."), ("kill", TWO)]
+
+
+def test_a_failed_send_comes_back_as_an_event() -> None:
+    """The core learns that a client cannot be reached after all commands are performed."""
+    core = ScriptedCore(CellBegan=[GRANT, WakeAt(at_s=101)])
+    clock = ManualClock()
+    driver_of(core, RecordingLinks(ONE), clock).submit(BEGAN)
+    assert [type(event) for _, event in core.handled] == [CellBegan, ClientLost]
+    assert clock.timers[0].when == 101
+
+
+def test_an_event_during_an_event_waits_for_its_turn() -> None:
+    """What happens while commands are performed is handled after them, not within them."""
+    core = ScriptedCore(CellBegan=[GRANT, WakeAt(at_s=101)])
+
+    class Reentrant(RecordingLinks):
+        def deliver(self, command: Command) -> ClientId | None:
+            driver.submit(CellEnded(client=ONE))
+            assert len(core.handled) == 1
+            return super().deliver(command)
+
+    driver = driver_of(core, Reentrant(), ManualClock())
+    driver.submit(BEGAN)
+    assert [type(event) for _, event in core.handled] == [CellBegan, CellEnded]
+
+
+def test_the_last_wake_up_counts() -> None:
+    """A later WakeAt replaces an earlier one; when the time comes the core is told."""
+    core = ScriptedCore(CellBegan=[WakeAt(at_s=105), WakeAt(at_s=103)])
+    clock = ManualClock()
+    driver_of(core, RecordingLinks(), clock).submit(BEGAN)
+    first, second = clock.timers
+    assert first.cancelled and not second.cancelled
+    clock.now_s = 103.0
+    second.callback()
+    assert (103.0, ClockTicked(cause="time came")) in core.handled
+
+
+@pytest.mark.parametrize(
+    ("event", "error", "closed"),
+    [
+        (BEGAN, TooManyClients("Full. Wait."), True),
+        (BEGAN, InvalidTransition("a bug"), False),
+        (InterruptRequested(tenant=TenantId("t")), UnknownTenant("gone"), False),
+    ],
+)
+def test_a_fault_is_borne_by_whose_it_is(event: Event, error: Exception, closed: bool) -> None:
+    """A client's fault costs its connection; ours and a request's are logged, and we go on."""
+    core = ScriptedCore(CellBegan=error, InterruptRequested=error, CellEnded=[GRANT])
+    links = RecordingLinks()
+    driver = driver_of(core, links, ManualClock())
+    driver.submit(event)
+    assert links.done == ([("close", ONE, "Full. Wait.")] if closed else [])
+    driver.submit(CellEnded(client=ONE))
+    assert GRANT in links.done

@@ -1,0 +1,264 @@
+"""HTTP on http.sock: who may do what, and what everybody else is told."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.client import ClientError, RequestRefused, SchedulerClient
+from jupyter_gpushare.protocol.messages import QueuePosition
+from tests.support.hook_client import ScriptedClient
+from tests.support.other_user import OTHER_UID, as_other_user, as_root_only, let_others_in
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+
+
+class Connection(http.client.HTTPConnection):
+    """Raw HTTP over the socket, for requests that our own client would not send."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=10)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(10)
+        self.sock.connect(str(self._path))
+
+
+def request(
+    scheduler: SchedulerUnderTest, method: str, route: str, body: bytes = b""
+) -> tuple[int, dict[str, Any]]:
+    connection = Connection(scheduler.directory / "http.sock")
+    connection.request(method, route, body=body)
+    response = connection.getresponse()
+    raw = response.read()
+    connection.close()
+    return response.status, json.loads(raw) if raw else {}
+
+
+@pytest.fixture
+def shared(runtime: Path, tmp_path: Path) -> Iterator[SchedulerUnderTest]:
+    """A scheduler for all users of the machine."""
+    let_others_in(tmp_path)
+    with running_scheduler(runtime, "--serve-all-users") as running:
+        yield running
+
+
+def as_other(shared: SchedulerUnderTest, call: str, *arguments: Any) -> str:
+    """What a call of the client gives another user: its answer as JSON, or its error."""
+
+    def action() -> str:
+        client = SchedulerClient(shared.directory / "http.sock", uids=frozenset({0}))
+        try:
+            return json.dumps(getattr(client, call)(*arguments), default=repr)
+        except RequestRefused as refused:
+            return f"{refused.status}: {refused}"
+        except ClientError as error:
+            return f"{type(error).__name__}: {error}"
+
+    return as_other_user(action)
+
+
+@pytest.mark.parametrize(
+    ("method", "route", "body", "status", "sentence"),
+    [
+        ("GET", "/api/v1/nothing", b"", 404, "There is no /api/v1/nothing"),
+        ("GET", "/", b"", 404, "There is no /"),
+        ("POST", "/api/v1/status", b"{}", 405, "Method Not Allowed"),
+        ("POST", "/api/v1/tenants", b"garbage", 400, "no JSON object"),
+        ("POST", "/api/v1/tenants", b"[]", 400, "no JSON object"),
+        ("POST", "/api/v1/tenants", b"{}", 400, "no name"),
+        ("POST", "/api/v1/tenants", b'{"name": "a", "kind": "x"}', 400, "no kind 'x'"),
+        ("POST", "/api/v1/tenants", b'{"name": 7, "kind": "run"}', 400, "no name"),
+        (
+            "POST",
+            "/api/v1/tenants",
+            b'{"name": "a", "kind": "run", "kernel_id": 7}',
+            400,
+            "`kernel_id` is no id",
+        ),
+        ("DELETE", "/api/v1/tenants/unknown", b"", 404, "no tenant 'unknown'"),
+        ("POST", "/api/v1/tenants/unknown/interrupt", b"{}", 404, "no tenant 'unknown'"),
+        ("PATCH", "/api/v1/settings", b'{"quantum_s": 0}', 400, "outside 0.01"),
+        ("PATCH", "/api/v1/settings", b'{"quantum_s": "5"}', 400, "Give a number"),
+        ("PATCH", "/api/v1/settings", b'{"quantum_s": NaN}', 400, "finite"),
+        ("PATCH", "/api/v1/settings", b'{"idle_ms": 1.5}', 400, "whole number"),
+        ("PATCH", "/api/v1/settings", b'{"idle_ms": true}', 400, "Give a number"),
+        ("PATCH", "/api/v1/settings", b'{"anti_thrash": "maybe"}', 400, "one of: on, off"),
+        ("PATCH", "/api/v1/settings", b'{"speed": 1}', 400, "no setting 'speed'"),
+    ],
+)
+def test_a_request_that_cannot_be_met(
+    scheduler: SchedulerUnderTest,
+    method: str,
+    route: str,
+    body: bytes,
+    status: int,
+    sentence: str,
+) -> None:
+    """It is answered with a status, what is wrong, and what to do."""
+    found, answer = request(scheduler, method, route, body)
+    assert (found, sentence in answer["message"]) == (status, True), answer
+    assert answer["message"].count(". ") >= 1
+
+
+def test_a_refused_change_changes_nothing(scheduler: SchedulerUnderTest) -> None:
+    """One bad setting of several keeps all of them as they were."""
+    before = scheduler.status()["settings"]
+    request(scheduler, "PATCH", "/api/v1/settings", b'{"quantum_s": 7, "idle_ms": 0}')
+    assert scheduler.status()["settings"] == before
+
+
+def test_a_body_that_is_too_large(scheduler: SchedulerUnderTest) -> None:
+    """A megabyte of JSON is not read; the scheduler goes on."""
+    with pytest.raises((http.client.HTTPException, OSError)):
+        status, _ = request(scheduler, "POST", "/api/v1/tenants", b" " * (1 << 20))
+        if status >= 400:
+            raise http.client.HTTPException(status)
+    assert scheduler.status()["tenants"] == []
+
+
+def test_status_tells_devices_tenants_and_settings(scheduler: SchedulerUnderTest) -> None:
+    """Who holds, who waits, and what every tenant has had."""
+    with scheduler.joined("first") as first, scheduler.joined("second") as second:
+        turn = first.take_turn()
+        second.ask()
+        _wait_for_queue(scheduler)
+        status = scheduler.status()
+        (device,) = status["devices"]
+        assert device["name"] == "Scripted GPU"
+        assert [h["name"] for h in device["holders"]] == ["first"]
+        assert device["holders"][0]["turn"] == turn.turn_id
+        assert [w["name"] for w in device["queue"]] == ["second"]
+        assert [t["name"] for t in status["tenants"]] == ["first", "second"]
+        assert status["tenants"][0]["counters"]["turns"] == 1
+        assert status["settings"]["anti_thrash"] == "on"
+        assert status["scheduler"]["pid"] == scheduler.process.pid
+
+
+def test_removal_may_be_repeated(scheduler: SchedulerUnderTest) -> None:
+    """A kernel that is cleaned up twice, as some tools do, is no error."""
+    tenant = scheduler.tenant()
+    scheduler.client.remove_tenant(tenant.tenant_id)
+    scheduler.client.remove_tenant(tenant.tenant_id)
+    assert scheduler.status()["tenants"] == []
+
+
+def test_a_tenant_whose_registrant_ends_is_forgotten(scheduler: SchedulerUnderTest) -> None:
+    """A server that is killed cannot remove its kernels; idle ones go, used ones stay."""
+    path = scheduler.directory / "http.sock"
+
+    def register() -> str:
+        client = SchedulerClient(path, uids=frozenset({0}))
+        client.register_tenant("idle", "kernel")
+        return client.register_tenant("used", "kernel").token
+
+    token = _in_child(register)
+    with scheduler.connect() as survivor:
+        survivor.join(token)
+        _wait_until(lambda: [t["name"] for t in scheduler.status()["tenants"]] == ["used"])
+        survivor.take_turn()
+    _wait_until(lambda: scheduler.status()["tenants"] == [])
+    with scheduler.connect() as late:
+        late.join(token)  # its token is still good: nobody said that the kernel has ended
+        assert [t["name"] for t in scheduler.status()["tenants"]] == ["used"]
+
+
+def test_names_are_one_printable_line(scheduler: SchedulerUnderTest) -> None:
+    """Whatever a name contains, it cannot disturb a terminal or grow without bound."""
+    scheduler.tenant("a\x1b[31m\nb" + "é" * 200)
+    (tenant,) = scheduler.status()["tenants"]
+    assert tenant["name"].startswith("a [31m b")
+    assert tenant["name"].isprintable()
+    assert len(tenant["name"].encode()) <= 96
+
+
+@as_root_only
+def test_others_names_and_pids_are_hidden(shared: SchedulerUnderTest) -> None:
+    """A user sees that somebody holds the device and for how long, but not who."""
+
+    def look_with_a_tenant_of_my_own() -> str:
+        client = SchedulerClient(shared.directory / "http.sock", uids=frozenset({0}))
+        client.register_tenant("mine", "run")
+        return json.dumps(client.status())
+
+    with shared.joined("secret project") as holder:
+        holder.take_turn()
+        text = as_other_user(look_with_a_tenant_of_my_own)
+        assert "secret" not in text
+        status = json.loads(text)
+        hidden, mine = status["tenants"]
+        assert (hidden["name"], hidden["owner"]) == ("another user", "another user")
+        assert hidden["clients"][0]["pid"] is None
+        assert mine["name"] == "mine"
+        (place,) = status["devices"][0]["holders"]
+        assert (place["name"], place["tenant"]) == ("another user", hidden["id"])
+        ours = shared.status()["tenants"][0]
+        assert (ours["name"], ours["owner"]) == ("secret project", "root")
+
+
+@as_root_only
+def test_the_hook_is_not_told_others_names(shared: SchedulerUnderTest) -> None:
+    """The name of who is ahead in the queue is shown to its owner's own processes alone."""
+
+    def wait_behind() -> str:
+        client = SchedulerClient(shared.directory / "http.sock", uids=frozenset({0}))
+        tenant = client.register_tenant("mine", "run")
+        peer = ScriptedClient(Path(tenant.socket))
+        peer.join(tenant.token)
+        peer.ask()
+        return peer.expect(QueuePosition).holder
+
+    with shared.joined("secret project") as holder:
+        holder.take_turn()
+        assert as_other_user(wait_behind) == "another user"
+
+
+@as_root_only
+def test_only_owner_and_admin_act_on_a_tenant(shared: SchedulerUnderTest) -> None:
+    """Another user may neither remove nor interrupt a tenant; root may do both with theirs."""
+    tenant = shared.tenant()
+    assert as_other(shared, "remove_tenant", tenant.tenant_id).startswith("403: ")
+    assert as_other(shared, "interrupt_tenant", tenant.tenant_id).startswith("403: ")
+    theirs = f"{OTHER_UID}-0123456789abcdef"
+    shared.client.remove_tenant(theirs)
+    assert as_other(shared, "remove_tenant", theirs) == "null"
+
+
+@as_root_only
+def test_settings_are_the_admins(shared: SchedulerUnderTest) -> None:
+    """Another user may not change settings, and is told whom to ask."""
+    assert "changed by root" in as_other(shared, "change_settings", {"quantum_s": 1})
+
+
+@as_root_only
+def test_a_private_scheduler_serves_its_owner_alone(
+    scheduler: SchedulerUnderTest, tmp_path: Path
+) -> None:
+    """The directory keeps others out; should it be opened, the scheduler itself refuses them."""
+    let_others_in(tmp_path)
+    assert "may not use" in as_other(scheduler, "status")
+    scheduler.directory.chmod(0o711)
+    (scheduler.directory / "http.sock").chmod(0o666)
+    assert as_other(scheduler, "status").startswith("403: ")
+
+
+def _in_child(action: Any) -> str:
+    return as_other_user(action, uid=0)
+
+
+def _wait_for_queue(scheduler: SchedulerUnderTest) -> None:
+    _wait_until(lambda: bool(scheduler.status()["devices"][0]["queue"]))
+
+
+def _wait_until(holds: Any) -> None:
+    for _ in range(2000):
+        if holds():
+            return
+    raise AssertionError("it never came true")

@@ -1,0 +1,145 @@
+"""A scheduler that dies and comes back: its clients keep what they have."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
+from jupyter_gpushare.scheduler.recovery import Recovery, expected_clients, sees_everybody
+from jupyter_gpushare.scheduler.tokens import TenantRecord, TokenSigner
+from tests.support.scheduler_process import (
+    SchedulerDidNotStart,
+    SchedulerUnderTest,
+    running_scheduler,
+)
+
+GRACE_S = 0.5
+GRACE = f"--SettingsConfig.reconnect_grace_s={GRACE_S}"
+
+
+def test_a_holder_keeps_its_turn_over_a_restart(runtime: Path) -> None:
+    """After a SIGKILL the holder comes back with its turn and its old token; nobody else is
+    granted before it drops."""
+    with running_scheduler(runtime, GRACE) as first:
+        holder_token, waiter_token = first.tenant("holder").token, first.tenant("waiter").token
+        with first.connect() as holder:
+            holder.join(holder_token)
+            turn = holder.take_turn()
+            first.kill()
+    with (
+        running_scheduler(runtime, GRACE) as second,
+        second.connect() as waiter,
+        second.connect() as holder,
+    ):
+        assert second.status()["scheduler"]["recovering"] is True
+        waiter.join(waiter_token, waiting=1)
+        waiter.expect(QueuePosition)
+        holder.join(holder_token, held_turn_id=turn.turn_id)
+        assert not waiter.has_within(TurnGranted, within_s=2 * GRACE_S)
+        status = second.status()
+        assert status["scheduler"]["recovering"] is False
+        assert [h["name"] for h in status["devices"][0]["holders"]] == ["holder"]
+        holder.drop(turn.turn_id)
+        waiter.expect(TurnGranted)
+
+
+def test_nobody_is_granted_before_the_grace_is_over(runtime: Path) -> None:
+    """A waiter that comes back first waits for a holder that might still come."""
+    with running_scheduler(runtime, GRACE) as first:
+        token = first.tenant("waiter").token
+        first.kill()
+    with running_scheduler(runtime, GRACE) as second, second.connect() as waiter:
+        waiter.join(token)
+        waiter.ask()
+        waiter.expect(QueuePosition)
+        waiter.expect(TurnGranted, within_s=10 * GRACE_S)
+        assert second.status()["scheduler"]["recovering"] is False
+
+
+def test_a_clean_end_with_clients_recovers_too(runtime: Path) -> None:
+    """A scheduler that is stopped for an upgrade leaves holders behind just as a killed one."""
+    with running_scheduler(runtime, GRACE) as first:
+        client = first.joined()
+        client.take_turn()
+        assert first.stop() == 0
+    with running_scheduler(runtime, GRACE) as second:
+        assert second.status()["scheduler"]["recovering"] is True
+    client.close()
+
+
+def test_a_clean_end_without_clients_needs_no_recovery(runtime: Path) -> None:
+    """Where nobody was left behind, the next scheduler grants at once."""
+    with running_scheduler(runtime) as first:
+        first.tenant()
+        assert first.stop() == 0
+    with running_scheduler(runtime) as second:
+        assert second.status()["scheduler"]["recovering"] is False
+
+
+def test_a_start_that_fails_does_not_forget_who_was_left(runtime: Path) -> None:
+    """Between a crash and the next good start there may be bad ones; clients still may hold."""
+    with running_scheduler(runtime) as first:
+        first.kill()
+    for flag in ("--devices=GPU-none", "--journal=/nonexistent/journal"):
+        with pytest.raises(SchedulerDidNotStart):
+            SchedulerUnderTest(runtime, flag)
+    with running_scheduler(runtime) as second:
+        assert second.status()["scheduler"]["recovering"] is True
+
+
+def test_a_tenant_that_a_predecessor_registered_can_be_removed(runtime: Path) -> None:
+    """A kernel that ends after a restart takes its token with it, though nobody knew of it."""
+    with running_scheduler(runtime) as first:
+        tenant = first.tenant()
+        first.kill()
+    with running_scheduler(runtime) as second:
+        second.client.remove_tenant(tenant.tenant_id)
+        with second.connect() as peer:
+            peer.hello(tenant.token)
+            assert "shut down or restarted" in peer.expect_refused().message
+
+
+def a_process(proc: Path, pid: int, *, token: str, maps: str) -> None:
+    folder = proc / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "environ").write_bytes(f"HOME=/root\0GPUSHARE_TOKEN={token}\0".encode())
+    (folder / "maps").write_text(maps)
+
+
+@pytest.mark.parametrize(
+    ("key", "maps", "expected"),
+    [
+        (b"k", "libgpushare.so\nlibcuda.so.1\n", {7}),
+        (b"k", "libgpushare.so\n", set()),
+        (b"other", "libgpushare.so\nlibcuda.so.1\n", set()),
+    ],
+)
+def test_who_is_expected_back(tmp_path: Path, key: bytes, maps: str, expected: set[int]) -> None:
+    """Processes with a token of ours that use CUDA; neither others' nor those that never did."""
+    token = TokenSigner(key).issue(TenantRecord("1-0", 1, "notebook", "kernel"))
+    a_process(tmp_path, 7, token=token, maps=maps)
+    (tmp_path / "8").mkdir()
+    (tmp_path / "uptime").write_text("1")
+    assert expected_clients(TokenSigner(b"k"), proc=tmp_path) == expected
+
+
+def test_the_last_expected_client_ends_the_recovery() -> None:
+    """Strangers do not count, and nobody counts twice."""
+    recovery = Recovery({1, 2})
+    assert [recovery.client_back(pid) for pid in (3, 1, 1, 2, 2)] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_a_scheduler_for_one_user_sees_all_of_its_clients() -> None:
+    """One for all users sees them only as root in the machine's own pid namespace."""
+    assert sees_everybody(serves_all=False)
+    if os.getuid() != 0:
+        assert not sees_everybody(serves_all=True)

@@ -1,0 +1,181 @@
+"""The runtime directory: one scheduler, its owner's alone, and nobody else's things in it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.client import SchedulerClient, SchedulerUnavailable, SchedulerUntrusted
+from jupyter_gpushare.scheduler.errors import AlreadyServed, StartError
+from jupyter_gpushare.scheduler.runtime_dir import RuntimeDir
+from tests.support.other_user import OTHER_UID, as_root_only
+from tests.support.scheduler_process import (
+    SchedulerDidNotStart,
+    SchedulerUnderTest,
+    running_scheduler,
+)
+
+
+def opened(path: Path, *, open_to_all: bool = False) -> RuntimeDir:
+    return RuntimeDir(path, open_to_all=open_to_all, version="1")
+
+
+def test_it_is_made_for_its_owner_alone(runtime: Path) -> None:
+    """A directory that we make has mode 0700, its lock and sockets 0600."""
+    directory = opened(runtime)
+    sock = directory.listen("hook.sock")
+    assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+    assert stat.S_IMODE((runtime / "scheduler.lock").stat().st_mode) == 0o600
+    assert stat.S_IMODE((runtime / "hook.sock").stat().st_mode) == 0o600
+    sock.close()
+    directory.release(clients_left=False)
+    assert not (runtime / "hook.sock").exists()
+
+
+def test_a_second_scheduler_is_refused_and_told_whose_the_first_is(runtime: Path) -> None:
+    """The message names process and user of the one who serves; the exit status is 3."""
+    with running_scheduler(runtime) as first:
+        with pytest.raises(SchedulerDidNotStart) as second:
+            SchedulerUnderTest(runtime)
+        assert second.value.exit_status == AlreadyServed.exit_code
+        assert f"process {first.process.pid} of" in second.value.output
+        assert "jupyter gpushare status" in second.value.output
+        assert first.status()["scheduler"]["pid"] == first.process.pid
+
+
+@as_root_only
+def test_a_directory_of_another_user_is_refused(runtime: Path) -> None:
+    """A squatted directory is named with its owner, and nothing is put into it."""
+    runtime.mkdir(mode=0o700)
+    os.chown(runtime, OTHER_UID, OTHER_UID)
+    with pytest.raises(StartError, match=r"belongs to .*Name a directory of your own"):
+        opened(runtime)
+    assert not list(runtime.iterdir())
+
+
+def test_a_symbolic_link_is_refused(runtime: Path, tmp_path: Path) -> None:
+    """A link in the directory's place could lead anywhere."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    runtime.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StartError, match="symbolic link"):
+        opened(runtime)
+
+
+@pytest.mark.parametrize(
+    ("mode", "open_to_all"), [(0o755, False), (0o770, False), (0o777, True), (0o700, True)]
+)
+def test_a_mode_that_is_too_wide_or_too_narrow(runtime: Path, mode: int, open_to_all: bool) -> None:
+    """The message names the chmod that is needed."""
+    runtime.mkdir()
+    runtime.chmod(mode)
+    with pytest.raises(StartError, match=r"Run `chmod 7[01][01] "):
+        opened(runtime, open_to_all=open_to_all)
+
+
+@as_root_only
+@pytest.mark.parametrize("name", ["hook.sock", "http.sock"])
+def test_a_socket_squatted_by_another_user(runtime: Path, name: str) -> None:
+    """Somebody else's socket in our place is not removed, but named."""
+    runtime.mkdir(mode=0o700)
+    squatter = socket.socket(socket.AF_UNIX)
+    squatter.bind(str(runtime / name))
+    os.chown(runtime / name, OTHER_UID, OTHER_UID)
+    with pytest.raises(SchedulerDidNotStart) as failed:
+        SchedulerUnderTest(runtime)
+    assert f"{name} belongs to" in failed.value.output
+    assert (runtime / name).exists()
+    squatter.close()
+
+
+def test_what_is_no_socket_is_left_alone(runtime: Path) -> None:
+    """A file in a socket's place is the user's to move away."""
+    directory = opened(runtime)
+    (runtime / "hook.sock").write_text("mine")
+    with pytest.raises(StartError, match="is no socket"):
+        directory.listen("hook.sock")
+    assert (runtime / "hook.sock").read_text() == "mine"
+    directory.release(clients_left=False)
+
+
+def test_a_path_too_long_for_a_socket(tmp_path: Path) -> None:
+    """The limit of the kernel is explained, not met with a traceback."""
+    directory = opened(tmp_path / ("d" * 120))
+    with pytest.raises(StartError, match="too long for a socket"):
+        directory.listen("hook.sock")
+    directory.release(clients_left=False)
+
+
+def test_a_lock_that_is_a_link_is_refused(runtime: Path, tmp_path: Path) -> None:
+    """The lock is never written through a link."""
+    runtime.mkdir(mode=0o700)
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (runtime / "scheduler.lock").symlink_to(victim)
+    with pytest.raises(StartError, match="lock"):
+        opened(runtime)
+    assert victim.read_text() == "precious"
+
+
+def test_stale_sockets_are_recovered(runtime: Path) -> None:
+    """After a SIGKILL the next scheduler takes the place over without help."""
+    with running_scheduler(runtime) as first:
+        first.kill()
+        assert (runtime / "hook.sock").exists()
+        with pytest.raises(SchedulerUnavailable, match="has ended"):
+            first.status()
+        with running_scheduler(runtime) as second:
+            assert second.status()["scheduler"]["pid"] == second.process.pid
+
+
+def test_no_scheduler_is_said_in_a_sentence(tmp_path: Path) -> None:
+    """A client without a scheduler is told what is wrong and how to start one."""
+    with pytest.raises(SchedulerUnavailable, match=r"No scheduler serves .* Start one with"):
+        SchedulerClient(tmp_path / "http.sock").status()
+
+
+def test_clients_do_not_trust_strangers(scheduler: SchedulerUnderTest) -> None:
+    """A socket whose other end runs as somebody unexpected gets no request."""
+    client = SchedulerClient(scheduler.directory / "http.sock", uids=frozenset({OTHER_UID}))
+    with pytest.raises(SchedulerUntrusted, match="neither you nor root"):
+        client.status()
+
+
+@pytest.mark.parametrize(
+    ("flag", "sentence"),
+    [
+        ("--quantum=0", "outside 0.01"),
+        ("--quantum=soon", "expected a float"),
+        ("--idle-exit-s=soon", "expected a float"),
+        ("--anti-thrash=maybe", "'on', 'off'"),
+        ("--journal=/nonexistent/journal", "cannot be written"),
+        ("quickly", "takes no argument 'quickly'"),
+        ("--config=/nonexistent/config.py", "no configuration file"),
+        ("--config={folder}/broken.py", "cannot be read: NameError"),
+        ("--devices=GPU-none", "No device is called 'GPU-none'"),
+    ],
+)
+def test_a_wrong_configuration_is_said_in_a_sentence(
+    runtime: Path, flag: str, sentence: str
+) -> None:
+    """What cannot be started says why, without a traceback, and leaves no lock behind."""
+    (runtime.parent / "broken.py").write_text("nonsense")
+    with pytest.raises(SchedulerDidNotStart) as failed:
+        SchedulerUnderTest(runtime, flag.format(folder=runtime.parent))
+    assert failed.value.exit_status == 1
+    assert sentence in failed.value.output
+    assert "Traceback" not in failed.value.output
+    with running_scheduler(runtime) as second:
+        assert second.status()["scheduler"]["recovering"] is False
+
+
+def test_configuration_comes_from_files_and_flags(runtime: Path, tmp_path: Path) -> None:
+    """A file sets what it names; a flag wins over it."""
+    config = tmp_path / "gpushare.py"
+    config.write_text("c.SettingsConfig.quantum_s = 3\nc.SettingsConfig.idle_ms = 99\n")
+    with running_scheduler(runtime, f"--config={config}", "--quantum=4") as configured:
+        settings = configured.status()["settings"]
+        assert (settings["quantum_s"], settings["idle_ms"]) == (4.0, 99)
