@@ -32,9 +32,8 @@ enum gate_stream_variant {
 };
 
 enum gate_answer {
-    GATE_PASS = 0, /* call the driver, then gate_leave */
-    GATE_NESTED =
-        1, /* a gated call of this thread is under way already: call the driver, no gate_leave */
+    GATE_PASS = 0,      /* call the driver, then gate_leave */
+    GATE_NESTED = 1,    /* inside another gated call: call the driver, no gate_leave */
     GATE_CANCELLED = 2, /* the wait was cancelled: return GATE_CANCELLED_RESULT, no gate_leave */
 };
 

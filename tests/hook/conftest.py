@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook.fake_driver import FakeDriver, results_of, source_of
+from tests.hook.session import Session
 from tests.hook.table import Entry, read_table
 from tests.support.paths import BUILD, ROOT
 
@@ -130,3 +131,24 @@ def environment(surface: Path, fake_driver: FakeDriver, tmp_path: Path) -> dict[
         "LD_LIBRARY_PATH": str(fake_driver.directory),
         "FAKE_TRACE": str(tmp_path / "trace"),
     }
+
+
+@pytest.fixture(scope="session")
+def memory_driver(program: Callable[..., Path]) -> Path:
+    """The folder with programs/memory_driver.c under both libraries' names."""
+    folder = OUTPUT / "memory_driver"
+    flags = ("-shared", "-fPIC", "-w", "-Wl,-Bsymbolic")
+    with one_at_a_time("memory_driver_links"):
+        folder.mkdir(exist_ok=True)
+        for soname in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            built = program("memory_driver", *flags, f"-Wl,-soname,{soname}", suffix=f"-{soname}")
+            link = folder / soname
+            if not link.is_symlink():
+                link.symlink_to(built)
+    return folder
+
+
+@pytest.fixture
+def session(environment: dict[str, str], memory_driver: Path, tmp_path: Path) -> Session:
+    libraries = {"LD_LIBRARY_PATH": str(memory_driver)}
+    return Session({**environment, **libraries}, tmp_path / "trace")

@@ -1,14 +1,16 @@
 /* Reads requests, one a line, and does each of them: finds a function and calls it with zeros.
  *   dlsym NAME            dlsym on the handle of libcuda.so.1
  *   proc NAME VERSION FLAGS   cuGetProcAddress_v2; proc1: the older cuGetProcAddress
- * Prints for each: the status of the search, what the call returned, which object has the function. */
+ * Prints for each: the status of the search, what the call returned, which object has the function.
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef int (*entry_function)(long, long, long, long, long, long, long, long, long, long, long, long);
+typedef int (*entry_function)(long, long, long, long, long, long, long, long, long, long, long,
+                              long);
 typedef int (*proc_address)(const char *, void **, int, unsigned long long, int *);
 typedef int (*proc_address_v1)(const char *, void **, int, unsigned long long);
 
@@ -35,7 +37,8 @@ int main(void) {
         int status = -1, result = 0;
         if (strcmp(way, "dlsym") == 0) function = dlsym(cuda, name);
         if (strcmp(way, "proc") == 0) result = find(name, &function, version, flags, &status);
-        if (strcmp(way, "proc_no_status") == 0) result = find(name, &function, version, flags, NULL);
+        if (strcmp(way, "proc_no_status") == 0)
+            result = find(name, &function, version, flags, NULL);
         if (strcmp(way, "proc1") == 0) result = find_v1(name, &function, version, flags);
         answer(result != 0 ? result : status, function, calls);
     }

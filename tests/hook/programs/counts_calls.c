@@ -8,7 +8,7 @@
 pid_t getppid(void) {
     static int depth;
     if (++depth > 1) return -1;
-    pid_t (*next)(void) = (pid_t(*)(void))dlsym(RTLD_NEXT, "getppid");
+    pid_t (*next)(void) = (pid_t (*)(void))dlsym(RTLD_NEXT, "getppid");
     pid_t parent = next();
     depth--;
     return parent;

@@ -8,7 +8,8 @@
 static int entries(const char *path) {
     DIR *folder = opendir(path);
     int count = 0;
-    while (folder != NULL && readdir(folder) != NULL) count++;
+    while (folder != NULL && readdir(folder) != NULL)
+        count++;
     if (folder != NULL) closedir(folder);
     return count;
 }

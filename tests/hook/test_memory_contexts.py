@@ -1,0 +1,53 @@
+"""Contexts, streams and waits are told to the runtime; a context takes its memory along."""
+
+from __future__ import annotations
+
+from tests.hook.session import Session
+
+
+def test_the_context_takes_its_memory_along(session: Session) -> None:
+    """What was allocated in a context that is destroyed is gone with it, and only that."""
+    session.run(
+        "alloc(MIB)",
+        "context = made('cuCtxCreate_v2', 0, 0)",
+        "call('cuCtxSetCurrent', c_void_p(context))",
+        "alloc(2 * MIB)",
+        "call('cuCtxDestroy_v2', c_void_p(context))",
+    )
+    assert session.memory() == [(1, 0), (3, 0), (1, 0)]
+    told = session.told("context_opened", "context_closing")
+    assert told == ["context_opened 1 0", "context_closing 1 0"]
+
+
+def test_a_primary_context_opens_once_and_closes_with_its_last_release(session: Session) -> None:
+    """Retained twice and released twice it is opened and closed once; a reset closes at once."""
+    retain = "call('cuDevicePrimaryCtxRetain', byref(POINTER), 0)"
+    release = "call('cuDevicePrimaryCtxRelease_v2', 0)"
+    both = ["context_opened 1 0", "context_closing 1 0"]
+    session.run(retain, retain, "alloc(MIB)", release)
+    assert session.told("context_opened", "context_closing") == both[:1]
+    session.run(retain, retain, "alloc(MIB)", release, release, release)
+    assert session.told("context_opened", "context_closing") == both
+    assert session.memory()[-1] == (0, 0)
+    session.run(retain, retain, "call('cuDevicePrimaryCtxReset_v2', 0)", release, retain)
+    assert session.told("context_opened", "context_closing") == [*both, both[0]]
+
+
+def test_a_green_context_is_told_as_its_context(session: Session) -> None:
+    """A process may have green contexts alone."""
+    session.run("made('cuGreenCtxCreate', c_void_p(0), 0, 1)")
+    assert session.told("context_opened") == ["context_opened 1 0"]
+
+
+def test_streams_synchronising_and_the_first_init_are_told(session: Session) -> None:
+    """cuInit once however often it is called, streams as they come and go, waits from both ends."""
+    session.run(
+        "call('cuInit', 0), call('cuInit', 0)",
+        "s = made('cuStreamCreate', 1)",
+        "call('cuCtxSynchronize')",
+        "call('cuStreamDestroy_v2', c_void_p(s))",
+    )
+    subjects = ("cuda_opened", "stream_opened", "stream_closing")
+    assert session.told(*subjects) == ["cuda_opened", "stream_opened 1 1", "stream_closing 1"]
+    waits = session.told("synchronise_began", "synchronise_ended")
+    assert waits == ["synchronise_began", "synchronise_ended 0"]
