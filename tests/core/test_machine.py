@@ -1,0 +1,402 @@
+"""The core against a world of processes that wait, run, drain, stall, die and say stale things,
+over lines on which messages cross.
+
+After each step all invariants hold, and what the *processes* can do (not what the scheduler
+believes) is exclusive. At the end everybody behaves, and everybody who waits is served.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings, stateful
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+import tests.support.hypothesis_profile  # noqa: F401
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import (
+    CloseClient,
+    Command,
+    GrantTurn,
+    KillClient,
+    TellContention,
+    TellMemoryLimit,
+    WakeAt,
+)
+from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
+from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.settings import AntiThrash, OverduePolicy, SchedulerSettings
+from jupyter_gpushare.core.snapshot import Snapshot
+
+from .model_client import Gate, ModelClient
+
+DEVICES = [DeviceId(name) for name in "ABC"]
+TENANTS = [TenantId(name) for name in "abcd"]
+CLIENTS_MAX = 12
+STEPS_TO_SERVE_EVERYBODY = 2000
+
+some_device = st.sampled_from(DEVICES)
+some_tenant = st.sampled_from(TENANTS)
+some_index = st.integers(0, CLIENTS_MAX - 1)
+
+
+class World(stateful.RuleBasedStateMachine):
+    """Four notebooks on three devices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 1000.0
+        self.recovering = False
+        self.scheduler = Scheduler(SchedulerSettings(quantum_s=5, overdue_s=20))
+        self.clients: dict[ClientId, ModelClient] = {}
+        self.last_client = 0
+        self.wake_at_s: float | None = None
+        self.owner_of_turn: dict[TurnId, TenantId] = {}
+        self.told: dict[tuple[object, ...], Command] = {}
+        self.lost_devices: set[DeviceId] = set()
+
+    @stateful.initialize(recovering=st.booleans())
+    def start(self, recovering: bool) -> None:
+        if recovering:
+            self.scheduler = Scheduler(self.scheduler.settings, recovering_until_s=self.now_s + 2)
+        self.recovering = recovering
+        for device in DEVICES:
+            self.handle(ev.DeviceFound(device=device, name=f"GPU {device}", bytes_total=8000))
+        for tenant in TENANTS:
+            self.register(tenant)
+
+    # ---- the scheduler's side ----------------------------------------------------------------
+
+    def handle(self, event: ev.Event) -> None:
+        before = self.scheduler.snapshot(self.now_s)
+        commands = self.scheduler.handle(event, now_s=self.now_s)
+        self.scheduler.check_invariants()
+        nobody_was_overtaken(before, self.scheduler.snapshot(self.now_s))
+        for command in commands:
+            assert command.cause
+            self.perform(command)
+
+    def perform(self, command: Command) -> None:
+        match command:
+            case WakeAt(at_s=at_s):
+                self.wake_at_s = at_s
+                return
+            case CloseClient(client=client_id):
+                self.disconnect(client_id)
+                return
+            case KillClient(client=client_id):
+                self.disconnect(client_id)
+                return
+            case GrantTurn(turn=turn, client=client_id):
+                tenant = self.clients[client_id].tenant
+                assert self.owner_of_turn.setdefault(turn, tenant) == tenant
+            case TellContention(client=client_id):
+                self.told_something_new((TellContention, client_id), command)
+            case TellMemoryLimit(client=client_id, device=device):
+                self.told_something_new((TellMemoryLimit, client_id, device), command)
+            case _:
+                pass
+        client_id = command.client  # type: ignore[attr-defined]
+        self.clients[client_id].inbox.append(command)
+
+    def told_something_new(self, subject: tuple[object, ...], command: Command) -> None:
+        told = self.told.get(subject)
+        assert told is None or without_cause(told) != without_cause(command)
+        self.told[subject] = command
+
+    def disconnect(self, client_id: ClientId) -> None:
+        """The connection is gone; the process, if it lives, has nothing on the device (its kernel
+        was shut down)."""
+        client = self.clients[client_id]
+        if not client.closed:
+            client.closed = True
+            client.outbox.append(ev.ClientLost(client=client_id))
+
+    # ---- rules: time and administration ------------------------------------------------------
+
+    @rule(step_s=st.sampled_from([0.0, 0.01, 0.3, 4.0, 30.0]))
+    def time_passes(self, step_s: float) -> None:
+        """Up to the next alarm, if there is one."""
+        self.now_s += step_s
+        if self.wake_at_s is not None and self.wake_at_s <= self.now_s:
+            self.now_s, self.wake_at_s = self.wake_at_s, None
+            self.handle(ev.ClockTicked())
+
+    @precondition(lambda self: self.wake_at_s is not None)
+    @rule()
+    def alarm_rings(self) -> None:
+        assert self.wake_at_s is not None
+        self.now_s = max(self.now_s, self.wake_at_s)
+        self.wake_at_s = None
+        self.handle(ev.ClockTicked())
+
+    @rule(on=st.booleans())
+    def switch_turns(self, on: bool) -> None:
+        anti_thrash = AntiThrash.ON if on else AntiThrash.OFF
+        self.change_settings(anti_thrash=anti_thrash)
+        for client in self.clients.values():
+            if not on:
+                client.settled = False
+
+    @rule(
+        quantum_s=st.sampled_from([0.5, 5.0]),
+        policy=st.sampled_from(list(OverduePolicy)),
+    )
+    def tune(self, quantum_s: float, policy: OverduePolicy) -> None:
+        self.change_settings(quantum_s=quantum_s, overdue_policy=policy)
+
+    def change_settings(self, **changes: object) -> None:
+        self.handle(ev.SettingsChanged(settings=self.scheduler.settings.replace(**changes)))
+
+    @rule()
+    def recovery_is_complete(self) -> None:
+        self.handle(ev.RecoveryComplete())
+        self.recovering = False
+
+    @rule(device=some_device)
+    def device_falls_off(self, device: DeviceId) -> None:
+        self.lost_devices.add(device)
+        self.handle(ev.DeviceLost(device=device))
+
+    @rule(device=some_device)
+    def device_is_back(self, device: DeviceId) -> None:
+        """Processes that were let through on it have open gates."""
+        self.lost_devices.discard(device)
+        for client in self.clients.values():
+            if client.gate is not Gate.SHUT:
+                client.settled = False
+        self.handle(ev.DeviceFound(device=device, name=f"GPU {device}", bytes_total=8000))
+
+    @rule(tenant=some_tenant, cap_bytes=st.sampled_from([0, 4000]))
+    def register(self, tenant: TenantId, cap_bytes: int = 0) -> None:
+        self.handle(
+            ev.TenantRegistered(
+                tenant=tenant,
+                name=f"notebook {tenant}",
+                owner="me",
+                kind="kernel",
+                cap_bytes=cap_bytes,
+            )
+        )
+
+    @rule(tenant=some_tenant)
+    def shut_down(self, tenant: TenantId) -> None:
+        if tenant in self.registered():
+            self.handle(ev.TenantRemoved(tenant=tenant))
+            self.handle(
+                ev.TenantRegistered(
+                    tenant=tenant, name=f"notebook {tenant}", owner="me", kind="kernel"
+                )
+            )
+
+    @rule(tenant=some_tenant)
+    def interrupt(self, tenant: TenantId) -> None:
+        if tenant in self.registered():
+            self.handle(ev.InterruptRequested(tenant=tenant))
+
+    def registered(self) -> set[TenantId]:
+        return {tenant.id for tenant in self.scheduler.snapshot(self.now_s).tenants}
+
+    # ---- rules: processes --------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.alive()) < CLIENTS_MAX)
+    @rule(
+        tenant=some_tenant,
+        devices=st.sets(some_device, max_size=2),
+        held_turn=st.sampled_from([None, None, None, 3, 1000]),
+    )
+    def join(self, tenant: TenantId, devices: set[DeviceId], held_turn: int | None) -> None:
+        """A new process, or one that was connected before and holds a turn from then."""
+        self.last_client += 1
+        client = ModelClient(ClientId(self.last_client), tenant)
+        self.clients[client.id] = client
+        if held_turn is not None:
+            client.gate, client.turn, client.settled = Gate.OPEN, TurnId(held_turn), False
+        self.handle(
+            ev.ClientJoined(
+                client=client.id,
+                tenant=tenant,
+                pid=client.id,
+                process_name="python",
+                held_turn=client.turn,
+            )
+        )
+        for device in sorted(devices):
+            client.open_device(device)
+
+    @rule(index=some_index)
+    def call(self, index: int) -> None:
+        for client in self.pick(index):
+            client.call()
+
+    @rule(index=some_index)
+    def end_cell(self, index: int) -> None:
+        for client in self.pick(index):
+            client.end_cell()
+
+    @rule(index=some_index)
+    def finish_drain(self, index: int) -> None:
+        for client in self.pick(index):
+            client.finish_drain()
+
+    @rule(index=some_index)
+    def stall_drain(self, index: int) -> None:
+        for client in self.pick(index):
+            client.stall_drain()
+
+    @rule(index=some_index)
+    def give_up(self, index: int) -> None:
+        for client in self.pick(index):
+            client.give_up()
+
+    @rule(index=some_index, device=some_device)
+    def open_device(self, index: int, device: DeviceId) -> None:
+        for client in self.pick(index):
+            client.open_device(device)
+
+    @rule(index=some_index, device=some_device)
+    def close_device(self, index: int, device: DeviceId) -> None:
+        for client in self.pick(index):
+            client.close_device(device)
+
+    @rule(index=some_index, device=some_device)
+    def fail_context(self, index: int, device: DeviceId) -> None:
+        for client in self.pick(index):
+            if device in client.devices:
+                client.fail(device)
+
+    @rule(index=some_index)
+    def die(self, index: int) -> None:
+        """With the process, its work ends; what it had sent before is read before the end."""
+        for client in self.pick(index):
+            client.gate, client.closed = Gate.SHUT, True
+            client.outbox.append(ev.ClientLost(client=client.id))
+
+    @rule(index=some_index, device=some_device, bytes_allocated=st.sampled_from([0, 10, 20]))
+    def report_memory(self, index: int, device: DeviceId, bytes_allocated: int) -> None:
+        for client in self.pick(index):
+            client.outbox.append(
+                ev.MemoryReported(
+                    client=client.id,
+                    device=device,
+                    bytes_allocated=bytes_allocated,
+                    bytes_fixed=0,
+                )
+            )
+
+    @rule(index=some_index, turn=st.integers(0, 5), stalls=st.booleans())
+    def say_something_stale(self, index: int, turn: int, stalls: bool) -> None:
+        """About a turn that this process does not have, or a wait that is none."""
+        for client in self.pick(index):
+            stale = TurnId(turn)
+            if stale == client.turn or any(
+                isinstance(command, GrantTurn) and command.turn == stale for command in client.inbox
+            ):
+                return
+            if stalls:
+                client.outbox.append(ev.DrainStalled(client=client.id, turn=stale, calls_waiting=1))
+            else:
+                client.outbox.append(
+                    ev.TurnDropped(client=client.id, turn=stale, reason=ev.DropReason.IDLE)
+                )
+            if not client.asked:
+                client.outbox.append(ev.RequestWithdrawn(client=client.id))
+
+    # ---- rules: the lines --------------------------------------------------------------------
+
+    @rule(index=some_index, count=st.integers(1, 4))
+    def messages_arrive(self, index: int, count: int) -> None:
+        """At the scheduler."""
+        for client in self.pick(index, of=[c for c in self.clients.values() if c.outbox]):
+            for _ in range(min(count, len(client.outbox))):
+                self.arrive(client)
+
+    @rule(index=some_index, count=st.integers(1, 4))
+    def commands_arrive(self, index: int, count: int) -> None:
+        """At a process."""
+        for client in self.pick(index, of=[c for c in self.alive() if c.inbox]):
+            for _ in range(min(count, len(client.inbox))):
+                client.take_in(client.inbox.popleft())
+
+    def arrive(self, client: ModelClient) -> None:
+        event = client.outbox.popleft()
+        if isinstance(event, ev.DeviceClosed):
+            self.told.pop((TellMemoryLimit, client.id, event.device), None)
+        self.handle(event)
+        if isinstance(event, ev.ClientLost):
+            client.outbox.clear()
+            del self.clients[client.id]
+
+    def alive(self) -> list[ModelClient]:
+        return [client for client in self.clients.values() if not client.closed]
+
+    def pick(self, index: int, of: list[ModelClient] | None = None) -> list[ModelClient]:
+        """One of them, or none if there is none."""
+        choice = self.alive() if of is None else of
+        return [choice[index % len(choice)]] if choice else []
+
+    # ---- what must always be so --------------------------------------------------------------
+
+    @stateful.invariant()
+    def the_processes_are_exclusive(self) -> None:
+        """On each device, the processes that can run there now belong to one tenant, those apart
+        that had an open gate before the scheduler could know of the device."""
+        if self.scheduler.settings.anti_thrash is AntiThrash.OFF:
+            return
+        for device in set(DEVICES) - self.lost_devices:
+            tenants = {
+                client.tenant
+                for client in self.alive()
+                if client.settled and device in client.may_run_on
+            }
+            assert len(tenants) <= 1, f"{tenants} run on {device}"
+
+    def teardown(self) -> None:
+        """Everybody behaves now: who waits is served, whatever has happened before."""
+        if not self.clients:
+            return
+        self.change_settings(anti_thrash=AntiThrash.ON)
+        self.recovery_is_complete()
+        unserved = {client.id for client in self.alive() if client.calls_wait}
+        for _ in range(STEPS_TO_SERVE_EVERYBODY):
+            if not unserved and not any(c.outbox or c.inbox for c in self.clients.values()):
+                break
+            for client in list(self.clients.values()):
+                while client.outbox and client.id in self.clients:
+                    self.arrive(client)
+                while client.inbox and not client.closed:
+                    client.take_in(client.inbox.popleft())
+                client.finish_drain()
+                client.end_cell()
+                if client.closed or not client.calls_wait:
+                    unserved.discard(client.id)
+            if self.wake_at_s is not None:
+                self.alarm_rings()
+        assert not unserved, f"nobody serves {unserved}"
+
+
+def without_cause(command: Command) -> tuple[object, ...]:
+    return tuple(getattr(command, name) for name in command.__dataclass_fields__ if name != "cause")
+
+
+def nobody_was_overtaken(before: Snapshot, after: Snapshot) -> None:
+    """In each device's queue, order is kept, and who was served left nobody behind it waiting
+    longer."""
+    if after.settings.anti_thrash is AntiThrash.OFF:
+        return
+    for old, new in zip(before.devices, after.devices, strict=False):
+        still = [w.tenant for w in old.queue if w.tenant in {n.tenant for n in new.queue}]
+        stayed = [w.tenant for w in new.queue if w.tenant in still]
+        gone_and_back = set(still) & {h.tenant for h in old.holders}
+        if not gone_and_back:
+            assert stayed == still
+        held_before = {holder.tenant for holder in old.holders}
+        for holder in new.holders:
+            places = [w.tenant for w in old.queue]
+            if holder.tenant in places and holder.tenant not in held_before:
+                ahead = places[: places.index(holder.tenant)]
+                assert not set(ahead) & set(stayed), f"{holder.tenant} overtook {ahead}"
+
+
+World.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
+TestWorld = World.TestCase
+TestWorld.__doc__ = "Whatever happens, the invariants hold and everybody who waits is served."
