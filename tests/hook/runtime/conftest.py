@@ -1,0 +1,76 @@
+"""What the tests of the hook's runtime share: the pure parts as a library, small C programs on the
+simulated GPU, and a fake scheduler."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hook.conftest import newer, one_at_a_time
+from tests.hook.runtime.process import GpuProcess, Programs
+from tests.hook.runtime.pure import Pure
+from tests.support.fake_scheduler import FakeScheduler
+from tests.support.paths import BUILD, HOOK_LIBRARY, ROOT
+from tests.support.sim import SimulatedMachine
+
+HERE = Path(__file__).parent
+SOURCE = ROOT / "hook" / "src"
+OUTPUT = BUILD / "tests" / "runtime"
+PURE_PARTS = ("turn_state.c", "idle_rule.c", "window_pace.c")
+
+
+@pytest.fixture(scope="session")
+def pure() -> Pure:
+    """turn_state.c, idle_rule.c and window_pace.c as a library of their own."""
+    library = OUTPUT / "libturnstate.so"
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    sources = [SOURCE / name for name in PURE_PARTS] + [HERE / "programs" / "turn_state_shim.c"]
+    with one_at_a_time("libturnstate"):
+        if not newer(library, *sources, *SOURCE.glob("*.h")):
+            flags = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+            command = ["cc", *flags, "-I", SOURCE, "-o", library, *sources]
+            subprocess.run([str(part) for part in command], check=True)
+    return Pure(library)
+
+
+@pytest.fixture(scope="session")
+def programs(headers: Path) -> Programs:
+    """The C programs beside this file."""
+    return Programs(headers, OUTPUT)
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[FakeScheduler]:
+    """A fake scheduler that listens."""
+    with FakeScheduler(tmp_path / "hook.sock") as fake:
+        yield fake
+
+
+@pytest.fixture
+def start(
+    programs: Programs, sim: SimulatedMachine, scheduler: FakeScheduler, tmp_path: Path
+) -> Iterator[Callable[..., GpuProcess]]:
+    """Starts a program under the hook, on a simulated GPU, with the fake scheduler's address."""
+    started: list[GpuProcess] = []
+
+    def start_program(
+        name: str,
+        *arguments: object,
+        hook: Path = HOOK_LIBRARY,
+        env: dict[str, str] | None = None,
+        machine: SimulatedMachine = sim,
+    ) -> GpuProcess:
+        log = tmp_path / f"{name}-{len(started)}.log"
+        environment = machine.env(scheduler.env(hook=hook, log=log))
+        process = GpuProcess(
+            [str(programs.built(name)), *map(str, arguments)], environment | (env or {}), log
+        )
+        started.append(process)
+        return process
+
+    yield start_program
+    for process in started:
+        process.end()
