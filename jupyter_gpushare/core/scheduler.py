@@ -240,9 +240,7 @@ class Scheduler:
         )
 
     def _ask_to_be_woken(self) -> None:
-        """A time that was asked for and has come is used up; the next is always told."""
-        if self._wake_at_s is not None and self._wake_at_s <= self._now_s:
-            self._wake_at_s = None
+        """Deadlines lie ahead (what is due has been done), so one told before is still to come."""
         deadline_s = next_deadline_s(self._state)
         if deadline_s is not None and deadline_s != self._wake_at_s:
             self._wake_at_s = deadline_s

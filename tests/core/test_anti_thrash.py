@@ -79,6 +79,19 @@ def test_switching_on_leaves_those_who_do_not_overlap() -> None:
     assert desk.recalled() == []
 
 
+def test_off_and_on_again_keeps_the_first_holder() -> None:
+    """A turn from before turns were off is the first, and goes on."""
+    desk = Desk()
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.turns_on(False)
+    desk.ask(b)
+    desk.turns_on(True)
+    assert desk.recalled() == [b]
+    desk.drop(b)
+    assert desk.holders() == ["a"]
+
+
 def test_an_overlap_that_cannot_drain_is_tried_again() -> None:
     """A drain stall of a surplus holder keeps the overlap until the next try, without a waiter."""
     desk = Desk(OFF)

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import CancelWait, KillClient, RecallTurn, ReportOverdue
-from jupyter_gpushare.core.ids import DeviceId, TenantId
+from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 from jupyter_gpushare.core.settings import OverduePolicy, SchedulerSettings
 
 from .desk import Desk
@@ -197,6 +197,13 @@ class TestDrainStall:
         desk.stall(other, calls_waiting=1)
         assert desk.reopened() == []
 
+    def test_a_stall_of_another_turn_is_ignored(self, desk: Desk) -> None:
+        """Also while the client's own turn is under recall."""
+        holder, _, _ = self.recalled_pair(desk)
+        stale = TurnId(desk.turns[holder] + 1)
+        desk.do(ev.DrainStalled(client=ClientId(holder), turn=stale, calls_waiting=1))
+        assert desk.reopened() == []
+
     def test_a_stalled_tenant_queues_for_a_further_device(self, desk: Desk) -> None:
         """Work that waits for a process on a device in use keeps what it has, and is given that
         device when it is free: else neither could ever end."""
@@ -310,6 +317,29 @@ class TestFailures:
         assert desk.granted() == [b]
         assert desk.status("a").clients[0].devices[0].failed
 
+    def test_one_failed_context_of_two_ends_the_part_on_both(self, desk: Desk) -> None:
+        """The process is to be restarted; for its other device it may ask again until then."""
+        a, b = desk.client("a", "AB"), desk.client("b", "B")
+        desk.ask(a)
+        desk.ask(b)
+        desk.do(ev.ContextFailed(client=a, device=DeviceId("A"), cu_result=710))
+        assert desk.granted() == [b]
+        desk.ask(a)
+        assert desk.queue("B") == ["a"]
+        assert desk.queue("A") == []
+
+    def test_a_recall_of_a_lost_device_needs_no_answer(self, desk: Desk) -> None:
+        """A process that drains on a device that falls off is not waited for."""
+        a, b = desk.client("a"), desk.client("b")
+        desk.ask(a)
+        desk.ask(b)
+        desk.sleep_until_woken()
+        desk.do(ev.DeviceLost(device=DeviceId("A")))
+        assert desk.granted() == [b]
+        assert desk.status("a").state == "idle"
+        desk.drop(a)
+        assert desk.status("a").clients[0].state == "idle"
+
     def test_a_failed_client_never_waits_again(self, desk: Desk) -> None:
         """Its calls are let through to meet the driver's error, beside any holder."""
         a, b = desk.client("a"), desk.client("b")
@@ -376,3 +406,13 @@ class TestFailures:
         desk.lose(a)
         desk.lose(a2)
         assert desk.holders() == ["b"]
+
+    def test_a_removed_tenant_leaves_the_queue(self, desk: Desk) -> None:
+        """A kernel that is shut down while it waits is passed over."""
+        a, b, c = (desk.client(name) for name in "abc")
+        for client in (a, b, c):
+            desk.ask(client)
+        desk.do(ev.TenantRemoved(tenant=TenantId("b")))
+        assert desk.queue() == ["c"]
+        desk.drop(a)
+        assert desk.granted() == [c]

@@ -153,3 +153,32 @@ def test_a_tenant_in_the_queue_that_brings_a_turn_leaves_it() -> None:
     desk.client("a", held_turn=7)
     assert desk.granted() == [a]
     assert desk.queue() == []
+
+
+def test_what_an_open_gate_uses_stays_taken_until_it_is_shut() -> None:
+    """A claim on two devices, one of them somebody else's: the free one is nobody else's before
+    the process has drained."""
+    desk = Desk()
+    b, c = desk.client("b", "B"), desk.client("c", "A")
+    desk.ask(b)
+    a = desk.client("a", "BA", held_turn=7)
+    assert desk.status("a").state == "recalled"
+    desk.ask(c)
+    assert desk.granted() == []
+    desk.drop(a, turn=7)
+    assert desk.granted() == [c]
+
+
+def test_a_claim_on_a_turn_under_recall_is_recalled_too() -> None:
+    """Nobody joins a turn that is being given back, whatever it brings."""
+    desk = Desk()
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b)
+    desk.sleep_until_woken()
+    late = desk.client("a", held_turn=7)
+    assert desk.recalled() == [late]
+    desk.drop(a)
+    assert desk.granted() == []
+    desk.drop(late, turn=7)
+    assert desk.granted() == [b]
