@@ -116,3 +116,12 @@ def test_what_is_gated_and_what_is_not(gate: str, names: str, table: list[Entry]
     for name in names.split():
         found = {entry.gate for entry in table if entry.base == name}
         assert found == {gate}, name
+
+
+def test_a_wrapper_is_gate_real_record(generated: Path) -> None:
+    """No generated wrapper is longer than fifteen lines."""
+    for file_name in ("wrappers_cuda.c", "wrappers_nvml.c"):
+        bodies = (generated / file_name).read_text().split("\n}\n")
+        lengths = [len(body[body.rfind(") {\n") :].splitlines()) for body in bodies[:-1]]
+        assert lengths
+        assert max(lengths) <= 15
