@@ -1,0 +1,22 @@
+/* Device addresses: one range of the process's address space, reserved without access, so that
+ * host code that follows a device pointer faults. The bytes are elsewhere. */
+#ifndef GPUSHARE_SIM_ADDRESS_H
+#define GPUSHARE_SIM_ADDRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+/* Takes `bytes` of address space at a multiple of `alignment` (a power of two); at `wanted` when
+ * that is free. 0 when there is none. Addresses are reused as late as possible. */
+uint64_t address_take(uint64_t bytes, uint64_t alignment, uint64_t wanted);
+
+/* Gives back what address_take gave. */
+void address_give(uint64_t address);
+
+/* True when it lies in the range of device addresses. */
+bool address_is_device(uint64_t address);
+
+#pragma GCC visibility pop
+#endif

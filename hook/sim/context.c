@@ -1,0 +1,137 @@
+#define _GNU_SOURCE
+#include "context.h"
+
+#include <string.h>
+
+#include "executor.h"
+#include "journal.h"
+#include "memory.h"
+#include "module.h"
+#include "process.h"
+#include "stream.h"
+
+pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
+struct object_pool context_pool = OBJECT_POOL(struct context, 4096);
+
+static _Atomic uint64_t next_context_id = 1;
+static struct context *_Atomic contexts_on[SIM_DEVICES_MAX]; /* the newest of each device */
+
+bool device_check(CUdevice ordinal) {
+    return ordinal >= 0 && ordinal < process_device_count;
+}
+
+const struct sim_device *device_row(CUdevice ordinal) {
+    return &process_segment->devices[process_devices[ordinal]];
+}
+
+struct context *context_check(CUcontext handle) {
+    return object_check(&context_pool, handle);
+}
+
+CUresult context_state(const struct context *context) {
+    if (!atomic_load_explicit(&context->object.live, memory_order_relaxed))
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    int sticky = atomic_load_explicit(&context->sticky, memory_order_relaxed);
+    if (sticky != 0) return (CUresult)sticky;
+    const struct sim_device *device = &process_segment->devices[context->device];
+    if (atomic_load_explicit(&device->lost, memory_order_relaxed) != 0)
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    return CUDA_SUCCESS;
+}
+
+void context_fail(struct context *context, CUresult error) {
+    int none = 0;
+    atomic_compare_exchange_strong(&context->sticky, &none, (int)error);
+}
+
+struct context *context_any_on(uint32_t device) {
+    struct context *context = atomic_load(&contexts_on[device]);
+    return context != NULL && atomic_load(&context->object.live) ? context : NULL;
+}
+
+static void journal_context(const struct context *context, uint32_t kind) {
+    uint64_t now = segment_now_ns();
+    struct journal_record record = {.submitted_ns = now,
+                                    .started_ns = now,
+                                    .ended_ns = now,
+                                    .pid = process_pid,
+                                    .device = context->device,
+                                    .kind = kind,
+                                    .amount = context->footprint_bytes,
+                                    .name = "context"};
+    journal_append(&record);
+}
+
+static void set_limits(struct context *context) {
+    context->limits[CU_LIMIT_STACK_SIZE] = 1024;
+    context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
+    context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+    context->limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
+    context->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
+    context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+}
+
+CUresult context_create(int ordinal, unsigned flags, bool primary, struct context **result) {
+    CUresult started = executor_start();
+    if (started != CUDA_SUCCESS) return started;
+    uint32_t device = process_devices[ordinal];
+    if (atomic_load(&process_segment->devices[device].lost)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    uint64_t footprint = process_segment->config.context_bytes;
+    if (!segment_charge(process_segment, process_row, device, footprint))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct context *context = object_take(&context_pool);
+    if (context == NULL) {
+        segment_discharge(process_segment, process_row, device, footprint);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    context->ordinal = ordinal;
+    context->device = device;
+    context->primary = primary;
+    context->flags = flags;
+    context->id = atomic_fetch_add(&next_context_id, 1);
+    context->footprint_bytes = footprint;
+    set_limits(context);
+    context->legacy = stream_open(context, 0, 0, true);
+    if (context->legacy == NULL) {
+        segment_discharge(process_segment, process_row, device, footprint);
+        object_drop(&context_pool, context);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    segment_lock(process_segment);
+    process_row->use[device].contexts++;
+    segment_unlock(process_segment);
+    atomic_store(&contexts_on[device], context);
+    journal_context(context, JOURNAL_CONTEXT_CREATE);
+    *result = context;
+    return CUDA_SUCCESS;
+}
+
+/* Work in flight is dropped: the sticky error makes the executor pass over it. */
+void context_destroy(struct context *context) {
+    stream_wait_context(context);
+    context_fail(context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    pthread_mutex_lock(&contexts_lock);
+    struct stream *stream = context->streams;
+    context->streams = NULL;
+    pthread_mutex_unlock(&contexts_lock);
+    while (stream != NULL) {
+        struct stream *next = stream->next_in_context;
+        stream_wait(stream, atomic_load(&stream->submitted));
+        atomic_store(&stream->object.live, 0);
+        atomic_store(&stream->doomed, true);
+        object_drop(&stream_pool, stream);
+        stream = next;
+    }
+    executor_wake();
+    memory_release_context(context);
+    module_release_context(context);
+    atomic_store(&context->object.live, 0);
+    struct context *self = context;
+    atomic_compare_exchange_strong(&contexts_on[context->device], &self, NULL);
+    segment_lock(process_segment);
+    process_row->use[context->device].contexts--;
+    segment_unlock(process_segment);
+    segment_discharge(process_segment, process_row, context->device, context->footprint_bytes);
+    journal_context(context, JOURNAL_CONTEXT_DESTROY);
+    object_drop(&context_pool, context);
+}

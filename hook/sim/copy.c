@@ -1,0 +1,159 @@
+#define _GNU_SOURCE
+#include "copy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture.h"
+#include "context.h"
+#include "memory.h"
+#include "sim_api.h"
+#include "stream.h"
+
+#define STAGED_BYTES_MAX (64u << 10)
+
+/* Memory that only the device reaches; pinned and managed memory are host memory to a copy. */
+static bool is_device_memory(uint64_t address, bool *known) {
+    struct range found;
+    *known = memory_find(address, &found);
+    return *known && found.kind != RANGE_HOST && found.kind != RANGE_REGISTERED;
+}
+
+static CUresult resolve_side(enum copy_side side, uint64_t address, uint64_t bytes,
+                             bool *on_device) {
+    bool known = false;
+    bool device = is_device_memory(address, &known);
+    *on_device = side == COPY_DEVICE || (side == COPY_UNIFIED && device);
+    if (bytes == 0) return CUDA_SUCCESS;
+    if (address == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (*on_device && !memory_copyable(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
+CUresult copy_fill_linear(struct op *op, uint64_t to, enum copy_side to_side, uint64_t from,
+                          enum copy_side from_side, size_t bytes) {
+    memset(op, 0, sizeof *op);
+    op->kind = bytes == 0 ? OP_NOTHING : OP_COPY;
+    op->copy.destination = to;
+    op->copy.source = from;
+    op->copy.width_bytes = bytes;
+    op->copy.height = 1;
+    op->copy.depth = 1;
+    CUresult result = resolve_side(to_side, to, bytes, &op->copy.destination_on_device);
+    if (result != CUDA_SUCCESS) return result;
+    return resolve_side(from_side, from, bytes, &op->copy.source_on_device);
+}
+
+static bool is_pageable(uint64_t address) {
+    struct range found;
+    return !memory_find(address, &found);
+}
+
+/* Small pageable sources are staged; other pageable copies are over when the call returns. */
+CUresult copy_submit_async(struct stream *stream, struct op *op) {
+    if (op->kind != OP_COPY || capture_is_under_way(stream)) return stream_submit(stream, op, NULL);
+    struct op_copy *copy = &op->copy;
+    if (!copy->destination_on_device && is_pageable(copy->destination))
+        return stream_run(stream, op);
+    if (copy->source_on_device || !is_pageable(copy->source)) return stream_submit(stream, op, NULL);
+    bool linear = copy->height == 1 && copy->depth == 1;
+    void *stage = linear && copy->width_bytes <= STAGED_BYTES_MAX ? malloc(copy->width_bytes) : NULL;
+    if (stage == NULL) return stream_run(stream, op);
+    memcpy(stage, (const void *)(uintptr_t)copy->source, copy->width_bytes);
+    copy->source = (uint64_t)(uintptr_t)stage;
+    copy->source_is_staged = true;
+    CUresult result = stream_submit(stream, op, NULL);
+    if (result != CUDA_SUCCESS) free(stage);
+    return result;
+}
+
+static CUresult linear(uint64_t to, enum copy_side to_side, uint64_t from, enum copy_side from_side,
+                       size_t bytes, bool synchronous, CUstream handle) {
+    struct stream *stream = NULL;
+    CUresult result = stream_resolve(handle, &stream);
+    if (result != CUDA_SUCCESS) return result;
+    struct op op;
+    result = copy_fill_linear(&op, to, to_side, from, from_side, bytes);
+    if (result != CUDA_SUCCESS) return result;
+    if (!synchronous) return copy_submit_async(stream, &op);
+    result = capture_forbid_synchronous_copy(stream);
+    if (result != CUDA_SUCCESS) return result;
+    bool inside = op.copy.source_on_device && op.copy.destination_on_device;
+    return inside ? stream_submit(stream, &op, NULL) : stream_run(stream, &op);
+}
+
+static uint64_t host(const void *pointer) {
+    return (uint64_t)(uintptr_t)pointer;
+}
+
+CUresult sim_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount) {
+    return linear(dstDevice, COPY_DEVICE, host(srcHost), COPY_HOST, ByteCount, true, NULL);
+}
+
+CUresult sim_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
+    return linear(host(dstHost), COPY_HOST, srcDevice, COPY_DEVICE, ByteCount, true, NULL);
+}
+
+CUresult sim_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
+    return linear(dstDevice, COPY_DEVICE, srcDevice, COPY_DEVICE, ByteCount, true, NULL);
+}
+
+CUresult sim_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount) {
+    return linear(dst, COPY_UNIFIED, src, COPY_UNIFIED, ByteCount, true, NULL);
+}
+
+CUresult sim_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
+                                  CUstream hStream) {
+    return linear(dstDevice, COPY_DEVICE, host(srcHost), COPY_HOST, ByteCount, false, hStream);
+}
+
+CUresult sim_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+                                  CUstream hStream) {
+    return linear(host(dstHost), COPY_HOST, srcDevice, COPY_DEVICE, ByteCount, false, hStream);
+}
+
+CUresult sim_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
+                                  CUstream hStream) {
+    return linear(dstDevice, COPY_DEVICE, srcDevice, COPY_DEVICE, ByteCount, false, hStream);
+}
+
+CUresult sim_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
+    return linear(dst, COPY_UNIFIED, src, COPY_UNIFIED, ByteCount, false, hStream);
+}
+
+CUresult sim_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                          CUcontext srcContext, size_t ByteCount) {
+    if (context_check(dstContext) == NULL || context_check(srcContext) == NULL)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return linear(dstDevice, COPY_DEVICE, srcDevice, COPY_DEVICE, ByteCount, true, NULL);
+}
+
+CUresult sim_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                               CUcontext srcContext, size_t ByteCount, CUstream hStream) {
+    if (context_check(dstContext) == NULL || context_check(srcContext) == NULL)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return linear(dstDevice, COPY_DEVICE, srcDevice, COPY_DEVICE, ByteCount, false, hStream);
+}
+
+/* The copies of a batch keep the stream's order; any subset of attributes is accepted. */
+CUresult sim_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+                                   size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,
+                                   size_t numAttrs, CUstream hStream) {
+    if (dsts == NULL || srcs == NULL || sizes == NULL || count == 0 || attrs == NULL ||
+        attrsIdxs == NULL || numAttrs == 0 || numAttrs > count || hStream == NULL ||
+        hStream == CU_STREAM_LEGACY)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++) {
+        CUresult result =
+            linear(dsts[i], COPY_UNIFIED, srcs[i], COPY_UNIFIED, sizes[i], false, hStream);
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                                CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
+                                size_t *failIdx, CUstream hStream) {
+    if (failIdx != NULL) *failIdx = SIZE_MAX;
+    return sim_cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
+}

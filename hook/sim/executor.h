@@ -1,0 +1,25 @@
+/* The thread that performs this process's device work, and the one that runs host functions. */
+#ifndef GPUSHARE_SIM_EXECUTOR_H
+#define GPUSHARE_SIM_EXECUTOR_H
+
+#include <cuda.h>
+#include <stdbool.h>
+
+struct stream;
+
+#pragma GCC visibility push(hidden)
+
+/* Starts both threads, once, all signals blocked. */
+CUresult executor_start(void);
+
+/* Ends the executor at its next step; the process is exiting. */
+void executor_stop(void);
+
+/* A stream joins the executor's list; it leaves when it is doomed and done. */
+void executor_add(struct stream *stream);
+
+/* New work was published. */
+void executor_wake(void);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,115 @@
+#define _GNU_SOURCE
+#include "faults.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "process.h"
+
+#define FAULTS_MAX 64
+
+enum fault_verb { FAULT_FAIL, FAULT_STALL, FAULT_LOSE };
+
+struct fault {
+    enum fault_verb verb;
+    char call[64];
+    uint64_t nth;
+    uint64_t times;
+    int result;
+    uint64_t stall_ms;
+    uint32_t device;
+    _Atomic uint64_t calls;
+};
+
+static struct fault faults[FAULTS_MAX];
+static int fault_count; /* set by cuInit before any call is counted */
+
+/* The value after `key=` in a line, or the fallback. */
+static uint64_t number_after(const char *line, const char *key, uint64_t fallback) {
+    const char *at = strstr(line, key);
+    return at == NULL ? fallback : strtoull(at + strlen(key), NULL, 10);
+}
+
+static bool parse_verb(const char *line, struct fault *fault) {
+    if (sscanf(line, " fail %63s", fault->call) == 1) {
+        fault->verb = FAULT_FAIL;
+    } else if (sscanf(line, " stall %63s", fault->call) == 1) {
+        fault->verb = FAULT_STALL;
+    } else if (strncmp(line + strspn(line, " "), "lose ", 5) == 0) {
+        const char *at = strstr(line, "call=");
+        fault->verb = FAULT_LOSE;
+        return at != NULL && sscanf(at, "call=%63s", fault->call) == 1;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void parse_line(const char *line) {
+    struct fault fault = {.verb = FAULT_FAIL};
+    uint64_t pid = number_after(line, "pid=", 0);
+    if (fault_count == FAULTS_MAX || (pid != 0 && pid != (uint64_t)getpid())) return;
+    if (!parse_verb(line, &fault)) return;
+    fault.nth = number_after(line, "nth=", 1);
+    fault.times = number_after(line, "times=", fault.verb == FAULT_LOSE ? 0 : 1);
+    fault.result = (int)number_after(line, "result=", 2);
+    fault.stall_ms = number_after(line, "ms=", 0);
+    fault.device = (uint32_t)number_after(line, "device=", 0);
+    faults[fault_count++] = fault;
+}
+
+static void parse_text(char *text) {
+    char *rest = NULL;
+    for (char *line = strtok_r(text, "\n;", &rest); line != NULL;
+         line = strtok_r(NULL, "\n;", &rest)) {
+        if (line[strspn(line, " ")] != '#') parse_line(line);
+    }
+}
+
+bool faults_load(const char *directory) {
+    char text[16384];
+    const char *inlined = getenv(SIM_ENV_FAULTS);
+    text[0] = '\0';
+    if (inlined != NULL) {
+        snprintf(text, sizeof text, "%s", inlined);
+    } else {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/faults", directory);
+        FILE *file = fopen(path, "re");
+        if (file == NULL) return false;
+        text[fread(text, 1, sizeof text - 1, file)] = '\0';
+        fclose(file);
+    }
+    parse_text(text);
+    return fault_count > 0;
+}
+
+static bool happens_now(struct fault *fault, const char *base_name) {
+    if (strcmp(fault->call, base_name) != 0) return false;
+    uint64_t call = atomic_fetch_add(&fault->calls, 1) + 1;
+    return call >= fault->nth && (fault->times == 0 || call < fault->nth + fault->times);
+}
+
+int faults_check(const char *base_name) {
+    int result = 0;
+    for (int i = 0; i < fault_count; i++) {
+        struct fault *fault = &faults[i];
+        if (!happens_now(fault, base_name)) continue;
+        if (fault->verb == FAULT_FAIL) {
+            result = fault->result;
+        } else if (fault->verb == FAULT_STALL) {
+            struct timespec pause = {.tv_sec = (time_t)(fault->stall_ms / 1000),
+                                     .tv_nsec = (long)(fault->stall_ms % 1000) * 1000000};
+            nanosleep(&pause, NULL);
+        } else if (fault->device < process_segment->device_count) {
+            atomic_store(&process_segment->devices[fault->device].lost, 1);
+        }
+    }
+    return result;
+}

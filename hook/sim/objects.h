@@ -1,0 +1,46 @@
+/* Handles that can be checked: objects of one type live in one address range, so that a handle is
+ * known to be one before it is followed, and a destroyed one is told apart for a long while. */
+#ifndef GPUSHARE_SIM_OBJECTS_H
+#define GPUSHARE_SIM_OBJECTS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The first member of every object. */
+struct object {
+    _Atomic uint32_t live; /* handed out and not destroyed by its user */
+    _Atomic uint32_t references;
+    struct object *next_free;
+};
+
+struct object_pool {
+    size_t object_bytes;
+    size_t capacity;
+    pthread_mutex_t lock; /* guards the rest; base is read without it */
+    _Atomic uintptr_t base;
+    size_t fresh; /* objects that were never handed out begin here */
+    struct object *free_first;
+    struct object *free_last;
+    size_t free_count;
+};
+
+#define OBJECT_POOL(type, objects) \
+    {.object_bytes = sizeof(type), .capacity = (objects), .lock = PTHREAD_MUTEX_INITIALIZER}
+
+#pragma GCC visibility push(hidden)
+
+/* A zeroed object, live, with one reference; NULL when the pool is empty. */
+void *object_take(struct object_pool *pool);
+
+/* Drops a reference; the last one gives the object back. `object_hold` takes one more. */
+void object_drop(struct object_pool *pool, void *object);
+void object_hold(void *object);
+
+/* The object of a user's handle when it is one and is live, else NULL. */
+void *object_check(struct object_pool *pool, const void *handle);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,113 @@
+/* The bytes behind device memory, and what a device is charged for them. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "memory.h"
+#include "process.h"
+
+#define POISON 0xdb
+#define KEPT_BYTES_MAX (64u << 20)  /* poisoned storage kept for the next taker */
+#define KEPT_ENTRIES 64
+#define SMALL_BYTES_MAX (1u << 20) /* larger allocations have granules of their own */
+
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER; /* guards kept and small_bytes */
+static struct {
+    unsigned char *storage;
+    size_t bytes;
+} kept[KEPT_ENTRIES];
+static size_t kept_bytes;
+static uint64_t small_bytes[SIM_DEVICES_MAX];
+
+static size_t round_to_page(size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) & ~(page - 1);
+}
+
+static unsigned char *take_kept(size_t bytes) {
+    unsigned char *storage = NULL;
+    pthread_mutex_lock(&kept_lock);
+    for (int i = 0; i < KEPT_ENTRIES && storage == NULL; i++) {
+        if (kept[i].storage == NULL || kept[i].bytes != bytes) continue;
+        storage = kept[i].storage;
+        kept[i].storage = NULL;
+        kept_bytes -= bytes;
+    }
+    pthread_mutex_unlock(&kept_lock);
+    return storage;
+}
+
+unsigned char *memory_storage_take(size_t bytes) {
+    size_t rounded = round_to_page(bytes);
+    unsigned char *storage = take_kept(rounded);
+    if (storage != NULL) return storage;
+    void *fresh = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return fresh == MAP_FAILED ? NULL : fresh;
+}
+
+/* Only pages that somebody wrote to are worth it: the others read as zero anyway. */
+static void poison(unsigned char *storage, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *resident = malloc(bytes / page);
+    if (resident == NULL || mincore(storage, bytes, resident) != 0) {
+        memset(storage, POISON, bytes);
+    } else {
+        for (size_t i = 0; i < bytes / page; i++) {
+            if ((resident[i] & 1) != 0) memset(storage + i * page, POISON, page);
+        }
+    }
+    free(resident);
+}
+
+void memory_storage_give(unsigned char *storage, size_t bytes) {
+    size_t rounded = round_to_page(bytes);
+    bool keep = false;
+    if (rounded <= KEPT_BYTES_MAX / 2) {
+        poison(storage, rounded);
+        pthread_mutex_lock(&kept_lock);
+        for (int i = 0; i < KEPT_ENTRIES && !keep; i++) {
+            if (kept[i].storage != NULL || kept_bytes + rounded > KEPT_BYTES_MAX) continue;
+            kept[i].storage = storage;
+            kept[i].bytes = rounded;
+            kept_bytes += rounded;
+            keep = true;
+        }
+        pthread_mutex_unlock(&kept_lock);
+    }
+    if (!keep) munmap(storage, rounded);
+}
+
+static uint64_t granules(uint64_t bytes) {
+    return (bytes + MEMORY_GRANULE_BYTES - 1) & ~(MEMORY_GRANULE_BYTES - 1);
+}
+
+bool memory_charge(uint32_t device, uint64_t bytes) {
+    if (bytes > SMALL_BYTES_MAX)
+        return segment_charge(process_segment, process_row, device, granules(bytes));
+    pthread_mutex_lock(&kept_lock);
+    uint64_t before = granules(small_bytes[device]);
+    uint64_t after = granules(small_bytes[device] + ((bytes + 511) & ~511ull));
+    bool fits = after == before ||
+                segment_charge(process_segment, process_row, device, after - before);
+    if (fits) small_bytes[device] += (bytes + 511) & ~511ull;
+    pthread_mutex_unlock(&kept_lock);
+    return fits;
+}
+
+void memory_discharge(uint32_t device, uint64_t bytes) {
+    if (bytes > SMALL_BYTES_MAX) {
+        segment_discharge(process_segment, process_row, device, granules(bytes));
+        return;
+    }
+    pthread_mutex_lock(&kept_lock);
+    uint64_t before = granules(small_bytes[device]);
+    small_bytes[device] -= (bytes + 511) & ~511ull;
+    uint64_t after = granules(small_bytes[device]);
+    if (after < before)
+        segment_discharge(process_segment, process_row, device, before - after);
+    pthread_mutex_unlock(&kept_lock);
+}
