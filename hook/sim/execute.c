@@ -166,7 +166,9 @@ bool execute_continue(struct stream *stream, const struct op *op, uint64_t *look
             if (!continue_launch(stream, op, look_again_ns)) return false;
             break;
         case OP_COPY:
-            if (!has_ended(stream, look_again_ns) || !continue_copy(stream, &op->copy)) return false;
+            do {
+                if (!has_ended(stream, look_again_ns)) return false;
+            } while (!continue_copy(stream, &op->copy));
             end_on(stream);
             break;
         case OP_MEMSET:
