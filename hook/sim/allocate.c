@@ -30,7 +30,8 @@ static struct range *new_range(enum range_kind kind, struct context *context, si
 
 /* Large allocations begin at a granule, as on a device. */
 static CUresult allocate(struct context *context, size_t bytes, CUdeviceptr *address) {
-    uint64_t alignment = bytes > MEMORY_GRANULE_BYTES / 2 ? MEMORY_GRANULE_BYTES : ADDRESS_ALIGNMENT;
+    uint64_t alignment =
+        bytes > MEMORY_GRANULE_BYTES / 2 ? MEMORY_GRANULE_BYTES : ADDRESS_ALIGNMENT;
     if (bytes > process_segment->devices[context->device].bytes_total ||
         !memory_charge(context->device, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -81,7 +82,8 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
 /* The driver waits for the work in flight before memory goes away. */
 static CUresult free_range_at(uint64_t address, unsigned kinds) {
     struct range found;
-    if (!memory_find(address, &found) || found.start != address || (kinds & (1u << found.kind)) == 0)
+    if (!memory_find(address, &found) || found.start != address ||
+        (kinds & (1u << found.kind)) == 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (found.context != NULL) stream_wait_context(found.context);
     struct range *range = memory_remove(address, kinds);
@@ -108,7 +110,8 @@ CUresult sim_cuMemFree_v2(CUdeviceptr dptr) {
 }
 
 /* Memory that both sides reach at one address. */
-static CUresult allocate_shared(enum range_kind kind, size_t bytes, unsigned flags, void **address) {
+static CUresult allocate_shared(enum range_kind kind, size_t bytes, unsigned flags,
+                                void **address) {
     struct context *context = NULL;
     CUresult result = context_current(&context);
     if (result == CUDA_SUCCESS) result = capture_forbid_unsafe();
@@ -131,8 +134,8 @@ static CUresult allocate_shared(enum range_kind kind, size_t bytes, unsigned fla
 }
 
 CUresult sim_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags) {
-    const unsigned known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
-                           CU_MEMHOSTALLOC_WRITECOMBINED;
+    const unsigned known =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     if ((Flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
     return allocate_shared(RANGE_HOST, bytesize, Flags, pp);
 }

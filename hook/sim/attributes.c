@@ -15,7 +15,8 @@ CUresult sim_cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     if (result != CUDA_SUCCESS) return result;
     const struct sim_device *device = &process_segment->devices[context->device];
     uint64_t used = atomic_load(&device->bytes_used);
-    if (free_bytes != NULL) *free_bytes = used > device->bytes_total ? 0 : device->bytes_total - used;
+    if (free_bytes != NULL)
+        *free_bytes = used > device->bytes_total ? 0 : device->bytes_total - used;
     if (total != NULL) *total = device->bytes_total;
     return CUDA_SUCCESS;
 }

@@ -30,7 +30,8 @@ static CUresult perform_fill(const struct context *context, const unsigned char 
     uint32_t block[BLOCK_WORDS];
     uint64_t out = word64(p, 0);
     uint64_t left = word64(p, 16);
-    for (uint32_t i = 0; i < BLOCK_WORDS; i++) block[i] = word32(p, 8);
+    for (uint32_t i = 0; i < BLOCK_WORDS; i++)
+        block[i] = word32(p, 8);
     while (left > 0) {
         uint64_t count = smaller(left, BLOCK_WORDS);
         if (!memory_write(context, out, block, count * 4)) return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -53,7 +54,8 @@ static CUresult perform_axpy(const struct context *context, const unsigned char 
         uint64_t count = smaller(left, BLOCK_WORDS);
         if (!memory_read(context, x_at, x, count * 4)) return CUDA_ERROR_ILLEGAL_ADDRESS;
         if (!memory_read(context, y_at, y, count * 4)) return CUDA_ERROR_ILLEGAL_ADDRESS;
-        for (uint64_t i = 0; i < count; i++) y[i] += a * x[i];
+        for (uint64_t i = 0; i < count; i++)
+            y[i] += a * x[i];
         if (!memory_write(context, y_at, y, count * 4)) return CUDA_ERROR_ILLEGAL_ADDRESS;
         y_at += count * 4;
         x_at += count * 4;
@@ -66,7 +68,8 @@ static void multiply(float *c, const float *a, const float *b, size_t n) {
     memset(c, 0, n * n * sizeof *c);
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < n; k++) {
-            for (size_t j = 0; j < n; j++) c[i * n + j] += a[i * n + k] * b[k * n + j];
+            for (size_t j = 0; j < n; j++)
+                c[i * n + j] += a[i * n + k] * b[k * n + j];
         }
     }
 }
@@ -102,7 +105,8 @@ static CUresult perform_checksum(const struct context *context, const unsigned c
     for (uint64_t i = 0; i < n;) {
         uint64_t count = smaller(n - i, BLOCK_WORDS);
         if (!memory_read(context, in + i * 4, block, count * 4)) return CUDA_ERROR_ILLEGAL_ADDRESS;
-        for (uint64_t j = 0; j < count; j++) sum += block[j] * (2 * (i + j) + 1);
+        for (uint64_t j = 0; j < count; j++)
+            sum += block[j] * (2 * (i + j) + 1);
         i += count;
     }
     return memory_write(context, word64(p, 0), &sum, sizeof sum) ? CUDA_SUCCESS

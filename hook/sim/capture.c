@@ -40,7 +40,8 @@ static _Thread_local char thread_mark; /* its address names the thread */
 
 static struct member *member_of(const struct capture *capture, const struct stream *stream) {
     struct member *member = capture->members;
-    while (member != NULL && member->stream != stream) member = member->next;
+    while (member != NULL && member->stream != stream)
+        member = member->next;
     return member;
 }
 
@@ -61,7 +62,8 @@ static bool add_nodes(struct member *member, struct graph_node *const *nodes, si
     member->nodes = grown;
     for (size_t i = 0; i < count; i++) {
         bool there = false;
-        for (size_t j = 0; j < member->node_count; j++) there = there || grown[j] == nodes[i];
+        for (size_t j = 0; j < member->node_count; j++)
+            there = there || grown[j] == nodes[i];
         if (!there) grown[member->node_count++] = nodes[i];
     }
     return true;
@@ -91,9 +93,11 @@ static void remove_member(struct member **link) {
 
 static void close_capture(struct capture *capture) {
     struct capture **link = &captures;
-    while (*link != capture) link = &(*link)->next;
+    while (*link != capture)
+        link = &(*link)->next;
     *link = capture->next;
-    while (capture->members != NULL) remove_member(&capture->members);
+    while (capture->members != NULL)
+        remove_member(&capture->members);
     atomic_fetch_sub(&capture_count, 1);
     free(capture);
 }
@@ -123,11 +127,11 @@ CUresult capture_append(struct stream *stream, const struct op *op) {
     struct member *member = capture == NULL ? NULL : member_of(capture, stream);
     if (member != NULL && !capture->invalid) {
         pthread_mutex_lock(&graphs_lock);
-        struct graph_node *node = graph_add(capture->graph, type_of(op->kind), op, member->nodes,
-                                            member->node_count);
+        struct graph_node *node =
+            graph_add(capture->graph, type_of(op->kind), op, member->nodes, member->node_count);
         pthread_mutex_unlock(&graphs_lock);
-        result = node != NULL && set_nodes(member, &node, 1) ? CUDA_SUCCESS
-                                                             : CUDA_ERROR_OUT_OF_MEMORY;
+        result =
+            node != NULL && set_nodes(member, &node, 1) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
     pthread_mutex_unlock(&capture_lock);
     return result;
@@ -146,7 +150,8 @@ CUresult capture_record_event(struct stream *stream, struct event *event) {
 
 static struct capture *capture_by_id(uint64_t id) {
     struct capture *capture = captures;
-    while (capture != NULL && capture->id != id) capture = capture->next;
+    while (capture != NULL && capture->id != id)
+        capture = capture->next;
     return capture;
 }
 
@@ -165,8 +170,7 @@ static CUresult join(struct stream *stream, const struct event *event) {
         capture->invalid = true;
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     }
-    struct member *member =
-        own != NULL ? member_of(capture, stream) : add_member(capture, stream);
+    struct member *member = own != NULL ? member_of(capture, stream) : add_member(capture, stream);
     bool added = member != NULL && add_nodes(member, event->captured, event->captured_count);
     return added ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -271,7 +275,8 @@ void capture_abandon(struct stream *stream) {
     } else if (capture != NULL) {
         capture->invalid = true;
         struct member **link = &capture->members;
-        while (*link != NULL && (*link)->stream != stream) link = &(*link)->next;
+        while (*link != NULL && (*link)->stream != stream)
+            link = &(*link)->next;
         if (*link != NULL) remove_member(link);
     }
     pthread_mutex_unlock(&capture_lock);
@@ -345,14 +350,17 @@ CUresult sim_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 static void mark_ancestors(struct graph_node *node) {
     if (node->mark == 1) return;
     node->mark = 1;
-    for (size_t i = 0; i < node->dependency_count; i++) mark_ancestors(node->dependencies[i]);
+    for (size_t i = 0; i < node->dependency_count; i++)
+        mark_ancestors(node->dependencies[i]);
 }
 
 /* True when everything that other streams captured leads back to the origin. */
 static bool all_joined(const struct capture *capture) {
-    for (size_t i = 0; i < capture->graph->node_count; i++) capture->graph->nodes[i]->mark = 0;
+    for (size_t i = 0; i < capture->graph->node_count; i++)
+        capture->graph->nodes[i]->mark = 0;
     const struct member *origin = member_of(capture, capture->origin);
-    for (size_t i = 0; i < origin->node_count; i++) mark_ancestors(origin->nodes[i]);
+    for (size_t i = 0; i < origin->node_count; i++)
+        mark_ancestors(origin->nodes[i]);
     for (const struct member *m = capture->members; m != NULL; m = m->next) {
         for (size_t i = 0; i < m->node_count; i++) {
             if (m->nodes[i]->mark == 0) return false;
@@ -373,8 +381,7 @@ CUresult sim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     } else if (capture->origin != stream) {
         capture->invalid = true;
         result = CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    } else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-               capture->thread != &thread_mark) {
+    } else if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != &thread_mark) {
         result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     } else {
         pthread_mutex_lock(&graphs_lock);
@@ -392,8 +399,7 @@ CUresult sim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     return result;
 }
 
-CUresult sim_cuStreamGetCaptureInfo_v3(CUstream hStream,
-                                       CUstreamCaptureStatus *captureStatus_out,
+CUresult sim_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
                                        cuuint64_t *id_out, CUgraph *graph_out,
                                        const CUgraphNode **dependencies_out,
                                        const CUgraphEdgeData **edgeData_out,
@@ -421,8 +427,7 @@ CUresult sim_cuStreamGetCaptureInfo_v3(CUstream hStream,
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuStreamGetCaptureInfo_v2(CUstream hStream,
-                                       CUstreamCaptureStatus *captureStatus_out,
+CUresult sim_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
                                        cuuint64_t *id_out, CUgraph *graph_out,
                                        const CUgraphNode **dependencies_out,
                                        size_t *numDependencies_out) {

@@ -21,12 +21,12 @@ struct context {
     unsigned flags;
     uint64_t id;
     uint64_t footprint_bytes;
-    _Atomic int sticky;       /* CUresult that every further call answers; 0: none */
-    _Atomic uint64_t order;   /* of work in blocking streams and the legacy stream */
-    _Atomic uint32_t peers;   /* bit per segment index: access enabled to that device's memory */
-    _Atomic int captures;     /* captures under way in blocking streams */
-    struct stream *legacy;    /* set at creation, dropped at the end */
-    struct stream *streams;   /* all of them, the legacy one too; guarded by contexts_lock */
+    _Atomic int sticky;     /* CUresult that every further call answers; 0: none */
+    _Atomic uint64_t order; /* of work in blocking streams and the legacy stream */
+    _Atomic uint32_t peers; /* bit per segment index: access enabled to that device's memory */
+    _Atomic int captures;   /* captures under way in blocking streams */
+    struct stream *legacy;  /* set at creation, dropped at the end */
+    struct stream *streams; /* all of them, the legacy one too; guarded by contexts_lock */
     size_t limits[CU_LIMIT_MAX];
     CUfunc_cache cache_config;
 };

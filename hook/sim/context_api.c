@@ -58,8 +58,8 @@ CUresult sim_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, i
     return sim_cuCtxCreate_v2(pctx, flags, dev);
 }
 
-CUresult sim_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
-                            unsigned int flags, CUdevice dev) {
+CUresult sim_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
+                            CUdevice dev) {
     if (ctxCreateParams != NULL && ctxCreateParams->numExecAffinityParams != 0)
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
     return sim_cuCtxCreate_v2(pctx, flags, dev);

@@ -55,9 +55,11 @@ CUresult copy_submit_async(struct stream *stream, struct op *op) {
     struct op_copy *copy = &op->copy;
     if (!copy->destination_on_device && is_pageable(copy->destination))
         return stream_run(stream, op);
-    if (copy->source_on_device || !is_pageable(copy->source)) return stream_submit(stream, op, NULL);
+    if (copy->source_on_device || !is_pageable(copy->source))
+        return stream_submit(stream, op, NULL);
     bool linear = copy->height == 1 && copy->depth == 1;
-    void *stage = linear && copy->width_bytes <= STAGED_BYTES_MAX ? malloc(copy->width_bytes) : NULL;
+    void *stage =
+        linear && copy->width_bytes <= STAGED_BYTES_MAX ? malloc(copy->width_bytes) : NULL;
     if (stage == NULL) return stream_run(stream, op);
     memcpy(stage, (const void *)(uintptr_t)copy->source, copy->width_bytes);
     copy->source = (uint64_t)(uintptr_t)stage;

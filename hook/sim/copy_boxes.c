@@ -33,8 +33,7 @@ static CUresult side_of(CUmemorytype type, const void *host_pointer, CUdeviceptr
 
 static bool box_is_copyable(uint64_t address, uint64_t pitch, uint64_t slice,
                             const struct op_copy *copy) {
-    uint64_t bytes =
-        (copy->depth - 1) * slice + (copy->height - 1) * pitch + copy->width_bytes;
+    uint64_t bytes = (copy->depth - 1) * slice + (copy->height - 1) * pitch + copy->width_bytes;
     return memory_copyable(address, bytes);
 }
 

@@ -19,8 +19,7 @@ static bool move_part(const struct op_copy *copy, uint64_t to, uint64_t from, ui
     }
     if (!copy->source_on_device)
         return memory_write(NULL, to, (const void *)(uintptr_t)from, bytes);
-    if (!copy->destination_on_device)
-        return memory_read(NULL, from, (void *)(uintptr_t)to, bytes);
+    if (!copy->destination_on_device) return memory_read(NULL, from, (void *)(uintptr_t)to, bytes);
     unsigned char buffer[32768];
     bool backwards = to > from && to < from + bytes; /* overlapping rows keep their contents */
     for (uint64_t done = 0; done < bytes;) {

@@ -31,8 +31,7 @@ void engine_begin(struct sim_segment *segment, struct sim_process *self, uint32_
     advance(engine, segment_now_ns());
     engine->active_jobs++;
     self->use[device].active_jobs[kind]++;
-    job->ends_virtual_ns =
-        work_ns == ENGINE_NEVER ? ENGINE_NEVER : engine->virtual_ns + work_ns;
+    job->ends_virtual_ns = work_ns == ENGINE_NEVER ? ENGINE_NEVER : engine->virtual_ns + work_ns;
     note_next_end(&self->use[device], kind, job->ends_virtual_ns);
     job->check_at_ns = real_end_ns(engine, job->ends_virtual_ns);
     segment_unlock(segment);

@@ -66,8 +66,7 @@ static bool is_captured(struct event *event) {
 }
 
 CUresult sim_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
-    const unsigned known =
-        CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
     struct context *context = NULL;
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS) return result;

@@ -18,12 +18,12 @@ struct event {
     struct object object;
     struct context *context;
     unsigned flags;
-    pthread_mutex_t lock;    /* guards the rest */
-    struct stream *stream;   /* a reference: where it was last recorded; NULL: never */
-    uint64_t sequence;       /* its place there */
-    uint64_t reached_ns;     /* when that place was reached; 0: not yet */
-    uint64_t capture_id;     /* last recorded while capturing: the capture; 0: not so */
-    size_t captured_count;   /* the nodes that it stands for in that capture */
+    pthread_mutex_t lock;  /* guards the rest */
+    struct stream *stream; /* a reference: where it was last recorded; NULL: never */
+    uint64_t sequence;     /* its place there */
+    uint64_t reached_ns;   /* when that place was reached; 0: not yet */
+    uint64_t capture_id;   /* last recorded while capturing: the capture; 0: not so */
+    size_t captured_count; /* the nodes that it stands for in that capture */
     struct graph_node **captured;
 };
 

@@ -185,7 +185,8 @@ bool execute_continue(struct stream *stream, const struct op *op, uint64_t *look
             record_event(stream, op);
             break;
         case OP_WRITE_VALUE:
-            if (!memory_write(stream->context, op->value.address, &op->value.value, op->value.bytes))
+            if (!memory_write(stream->context, op->value.address, &op->value.value,
+                              op->value.bytes))
                 context_fail(stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);
             break;
         case OP_FREE:
@@ -242,13 +243,13 @@ static void describe(const struct op *op, struct journal_record *record) {
 
 void execute_journal(const struct stream *stream, const struct op *op, uint64_t started_ns,
                      uint64_t ended_ns) {
-    struct journal_record record = {.submitted_ns = op->submitted_ns != 0 ? op->submitted_ns
-                                                                          : started_ns,
-                                    .started_ns = started_ns,
-                                    .ended_ns = ended_ns,
-                                    .pid = process_pid,
-                                    .device = stream->context->device,
-                                    .stream = stream->number};
+    struct journal_record record = {
+        .submitted_ns = op->submitted_ns != 0 ? op->submitted_ns : started_ns,
+        .started_ns = started_ns,
+        .ended_ns = ended_ns,
+        .pid = process_pid,
+        .device = stream->context->device,
+        .stream = stream->number};
     describe(op, &record);
     if (atomic_load(&record.kind) != 0) journal_append(&record);
 }

@@ -17,8 +17,9 @@
 #include "process.h"
 #include "stream.h"
 
-#define SPIN_NS 8000u            /* shorter waits are spent awake */
-#define REAP_INTERVAL_NS 100000000u /* a dead process's jobs slow the others no longer than that */
+#define SPIN_NS 8000u               /* shorter waits are spent awake */
+#define REAP_INTERVAL_NS 100000000u /* a dead process's jobs slow the others no longer than that \
+                                     */
 #define OPS_PER_VISIT 64
 
 static inline void cpu_relax(void) {
@@ -162,9 +163,10 @@ static bool visit_all(uint64_t *look_again_ns) {
     bool changed = false;
     for (struct stream **link = &streams; *link != NULL;) {
         struct stream *stream = *link;
-        for (int i = 0; i < OPS_PER_VISIT && step(stream, look_again_ns); i++) changed = true;
-        bool over = atomic_load_explicit(&stream->doomed, memory_order_acquire) &&
-                    head_of(stream) == NULL;
+        for (int i = 0; i < OPS_PER_VISIT && step(stream, look_again_ns); i++)
+            changed = true;
+        bool over =
+            atomic_load_explicit(&stream->doomed, memory_order_acquire) && head_of(stream) == NULL;
         if (over) {
             retire(link);
         } else {
@@ -217,7 +219,8 @@ static void rest(uint64_t look_again_ns, uint64_t submitted_before) {
     if (!anything_new(submitted_before) && !atomic_load(&stopping))
         futex_wait_shared(&process_row->doorbell, bell, until_ns);
     atomic_store(&process_row->sleeping, 0);
-    for (struct stream *s = streams; s != NULL; s = s->execution.next) s->execution.recheck = true;
+    for (struct stream *s = streams; s != NULL; s = s->execution.next)
+        s->execution.recheck = true;
 }
 
 static void *run(void *unused) {

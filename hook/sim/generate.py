@@ -162,9 +162,7 @@ def write_api(functions: list[Function]) -> str:
         "#include <cuda.h>",
         "#pragma GCC visibility push(hidden)",
     ]
-    lines += [
-        f"CUresult sim_{f.exported}({f.parameters});" for f in functions if not f.variant
-    ]
+    lines += [f"CUresult sim_{f.exported}({f.parameters});" for f in functions if not f.variant]
     return "\n".join([*lines, "#pragma GCC visibility pop", "#endif", ""])
 
 

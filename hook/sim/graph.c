@@ -38,7 +38,8 @@ void graph_node_close(struct graph_node *node) {
 }
 
 void graph_close(struct graph *graph) {
-    for (size_t i = 0; i < graph->node_count; i++) graph_node_close(graph->nodes[i]);
+    for (size_t i = 0; i < graph->node_count; i++)
+        graph_node_close(graph->nodes[i]);
     free(graph->nodes);
     object_drop(&graph_pool, graph);
 }
@@ -92,7 +93,8 @@ struct graph_node *graph_add(struct graph *graph, CUgraphNodeType type, const st
 }
 
 static void set_marks(const struct graph *graph, size_t mark) {
-    for (size_t i = 0; i < graph->node_count; i++) graph->nodes[i]->mark = mark;
+    for (size_t i = 0; i < graph->node_count; i++)
+        graph->nodes[i]->mark = mark;
 }
 
 /* A copy's nodes have the same places as the original's. */
@@ -141,7 +143,8 @@ static bool place_ops(struct graph_plan *plan, const struct graph *graph) {
     size_t placed = 0;
     size_t first_left = 0; /* before it everything is placed */
     while (placed < graph->node_count) {
-        while (graph->nodes[first_left]->mark != 0) first_left++;
+        while (graph->nodes[first_left]->mark != 0)
+            first_left++;
         size_t i = first_left;
         while (i < graph->node_count && (graph->nodes[i]->mark != 0 || !is_ready(graph->nodes[i])))
             i++;

@@ -61,17 +61,16 @@ static CUresult add_node(CUgraphNode *result, CUgraph handle, const CUgraphNode 
 }
 
 static struct launch_shape shape_of(const CUDA_KERNEL_NODE_PARAMS *params) {
-    return (struct launch_shape){
-        .grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
-        .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
-        .shared_bytes = params->sharedMemBytes};
+    return (struct launch_shape){.grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
+                                 .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
+                                 .shared_bytes = params->sharedMemBytes};
 }
 
 static CUresult fill_kernel(struct op *op, const CUDA_KERNEL_NODE_PARAMS *params) {
     if (params == NULL) return CUDA_ERROR_INVALID_VALUE;
     struct launch_shape shape = shape_of(params);
-    const void *function = params->func != NULL ? (const void *)params->func
-                                                : (const void *)params->kern;
+    const void *function =
+        params->func != NULL ? (const void *)params->func : (const void *)params->kern;
     return launch_fill(op, function, &shape, params->kernelParams, params->extra);
 }
 
@@ -82,11 +81,11 @@ CUresult sim_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
     struct graph_node *node = NULL;
     CUresult result = fill_kernel(&op, nodeParams);
     if (result != CUDA_SUCCESS) return result;
-    result = add_node(phGraphNode, hGraph, dependencies, numDependencies,
-                      CU_GRAPH_NODE_TYPE_KERNEL, &op, &node);
+    result = add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_KERNEL,
+                      &op, &node);
     if (result != CUDA_SUCCESS) return result;
-    node->function = nodeParams->func != NULL ? (const void *)nodeParams->func
-                                              : (const void *)nodeParams->kern;
+    node->function =
+        nodeParams->func != NULL ? (const void *)nodeParams->func : (const void *)nodeParams->kern;
     node->shape = shape_of(nodeParams);
     return CUDA_SUCCESS;
 }
@@ -110,8 +109,7 @@ CUresult sim_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                   const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams) {
     if (nodeParams == NULL) return CUDA_ERROR_INVALID_VALUE;
     CUDA_KERNEL_NODE_PARAMS params = newer(nodeParams);
-    return sim_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies,
-                                       &params);
+    return sim_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &params);
 }
 
 CUresult sim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -225,7 +223,8 @@ static void give_nodes(struct graph_node *const *nodes, size_t count, CUgraphNod
         *room = count;
         return;
     }
-    for (size_t i = 0; i < *room; i++) to[i] = i < count ? (CUgraphNode)nodes[i] : NULL;
+    for (size_t i = 0; i < *room; i++)
+        to[i] = i < count ? (CUgraphNode)nodes[i] : NULL;
     if (*room > count) *room = count;
 }
 

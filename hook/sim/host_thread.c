@@ -33,7 +33,8 @@ static void *run(void *unused) {
     (void)unused;
     for (;;) {
         pthread_mutex_lock(&queue_lock);
-        while (queue_first == NULL) pthread_cond_wait(&queue_filled, &queue_lock);
+        while (queue_first == NULL)
+            pthread_cond_wait(&queue_filled, &queue_lock);
         struct host_call *call = queue_first;
         queue_first = call->next;
         pthread_mutex_unlock(&queue_lock);

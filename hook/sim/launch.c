@@ -92,10 +92,9 @@ CUresult sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
                               void **extra) {
     if (config == NULL || (config->numAttrs > 0 && config->attrs == NULL))
         return CUDA_ERROR_INVALID_VALUE;
-    struct launch_shape shape = {
-        .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
-        .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
-        .shared_bytes = config->sharedMemBytes};
+    struct launch_shape shape = {.grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+                                 .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+                                 .shared_bytes = config->sharedMemBytes};
     return launch(f, &shape, config->hStream, kernelParams, extra);
 }
 

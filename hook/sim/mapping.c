@@ -29,7 +29,8 @@ struct reservation {
 };
 
 static struct object_pool chunk_pool = OBJECT_POOL(struct chunk, 1 << 20);
-static struct reservation *reservations; /* guarded by reservations_lock, as is each map and unmap */
+static struct reservation
+    *reservations; /* guarded by reservations_lock, as is each map and unmap */
 static pthread_mutex_t reservations_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void chunk_drop(struct chunk *chunk) {
@@ -52,7 +53,8 @@ static bool is_multiple(uint64_t value) {
 }
 
 static CUresult check_properties(const CUmemAllocationProp *prop) {
-    if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+    if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return CUDA_ERROR_INVALID_VALUE;
     if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return prop->location.type == CU_MEM_LOCATION_TYPE_INVALID ? CUDA_ERROR_INVALID_VALUE
                                                                    : CUDA_ERROR_NOT_SUPPORTED;
@@ -109,8 +111,7 @@ CUresult sim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, v
     struct range found;
     if (handle == NULL) return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&reservations_lock);
-    bool mapped =
-        memory_find((uint64_t)(uintptr_t)addr, &found) && found.kind == RANGE_MAPPING;
+    bool mapped = memory_find((uint64_t)(uintptr_t)addr, &found) && found.kind == RANGE_MAPPING;
     if (mapped) {
         object_hold(found.chunk);
         atomic_fetch_add(&found.chunk->handles, 1);

@@ -104,8 +104,7 @@ void module_release_context(struct context *context) {
     for (;;) {
         pthread_mutex_lock(&modules_lock);
         struct module *module = modules;
-        while (module != NULL &&
-               (module->context != context || module->context_id != context->id))
+        while (module != NULL && (module->context != context || module->context_id != context->id))
             module = module->next;
         pthread_mutex_unlock(&modules_lock);
         if (module == NULL) return;

@@ -30,8 +30,8 @@ void *object_take(struct object_pool *pool) {
         if (pool->free_count > FREE_QUEUE_MIN || pool->fresh == pool->capacity) {
             if (pool->free_first != NULL) object = take_free(pool);
         } else {
-            object = (struct object *)(atomic_load(&pool->base) +
-                                       pool->object_bytes * pool->fresh++);
+            object =
+                (struct object *)(atomic_load(&pool->base) + pool->object_bytes * pool->fresh++);
         }
     }
     pthread_mutex_unlock(&pool->lock);

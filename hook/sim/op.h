@@ -71,7 +71,7 @@ struct op_value {
 
 struct op {
     enum op_kind kind;
-    uint64_t order;        /* in the context's order; 0 in non-blocking streams */
+    uint64_t order; /* in the context's order; 0 in non-blocking streams */
     uint64_t submitted_ns;
     struct context *context; /* in which it runs; differs from its stream's inside graphs */
     union {

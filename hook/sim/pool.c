@@ -44,7 +44,8 @@ static struct pool *pool_open(int ordinal, bool is_default) {
     pool->device = process_devices[ordinal];
     pool->is_default = is_default;
     pthread_mutex_init(&pool->lock, NULL);
-    for (int i = 0; i < 3; i++) pool->reuse[i] = 1;
+    for (int i = 0; i < 3; i++)
+        pool->reuse[i] = 1;
     return pool;
 }
 

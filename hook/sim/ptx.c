@@ -9,9 +9,11 @@
 
 static const char *skip_space_and_comments(const char *at) {
     for (;;) {
-        while (isspace((unsigned char)*at)) at++;
+        while (isspace((unsigned char)*at))
+            at++;
         if (at[0] == '/' && at[1] == '/') {
-            while (*at != '\0' && *at != '\n') at++;
+            while (*at != '\0' && *at != '\n')
+                at++;
         } else if (at[0] == '/' && at[1] == '*') {
             const char *end = strstr(at + 2, "*/");
             at = end == NULL ? at + strlen(at) : end + 2;

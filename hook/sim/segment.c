@@ -18,7 +18,8 @@
 
 static char directory_path[PATH_MAX - 32];
 static pthread_once_t directory_once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER; /* guards mapped_segment's first set */
+static pthread_mutex_t open_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards mapped_segment's first set */
 static struct sim_segment *_Atomic mapped_segment;
 
 uint64_t segment_now_ns(void) {
@@ -180,10 +181,12 @@ static void repair(struct sim_segment *segment) {
             const struct sim_process *process = &segment->processes[p];
             if (atomic_load(&process->pid) == 0) continue;
             bytes += atomic_load(&process->use[d].bytes_used);
-            for (int e = 0; e < SIM_ENGINES; e++) jobs[e] += process->use[d].active_jobs[e];
+            for (int e = 0; e < SIM_ENGINES; e++)
+                jobs[e] += process->use[d].active_jobs[e];
         }
         atomic_store(&segment->devices[d].bytes_used, bytes);
-        for (int e = 0; e < SIM_ENGINES; e++) segment->devices[d].engines[e].active_jobs = jobs[e];
+        for (int e = 0; e < SIM_ENGINES; e++)
+            segment->devices[d].engines[e].active_jobs = jobs[e];
     }
 }
 

@@ -37,8 +37,8 @@
 #define SIM_PROCESSES_MAX 256
 
 enum sim_device_role {
-    SIM_DEVICE_GPU = 0,          /* a whole device */
-    SIM_DEVICE_MIG_PARENT = 1,   /* a device in MIG mode: no contexts, only its instances have them */
+    SIM_DEVICE_GPU = 0,        /* a whole device */
+    SIM_DEVICE_MIG_PARENT = 1, /* a device in MIG mode: no contexts, only its instances have them */
     SIM_DEVICE_MIG_INSTANCE = 2, /* an instance of the device `parent` */
 };
 
@@ -77,8 +77,9 @@ struct sim_process_use {
 struct sim_process {
     _Atomic uint32_t pid; /* 0: free row */
     uint32_t reserved;
-    uint64_t start_ticks;         /* /proc/PID/stat field 22: tells a reused pid */
-    _Atomic uint32_t doorbell;    /* futex of its executor; rung by others when time is redistributed */
+    uint64_t start_ticks; /* /proc/PID/stat field 22: tells a reused pid */
+    _Atomic uint32_t
+        doorbell; /* futex of its executor; rung by others when time is redistributed */
     _Atomic uint32_t sleeping;    /* its executor sleeps on the doorbell */
     _Atomic uint64_t wakes_at_ns; /* until when it means to sleep */
     struct sim_process_use use[SIM_DEVICES_MAX];

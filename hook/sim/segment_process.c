@@ -24,8 +24,10 @@ static uint64_t start_ticks_of(uint32_t pid) {
     text[length] = '\0';
     const char *at = strrchr(text, ')');
     if (at == NULL) return 0;
-    if (at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X')) return 0; /* dead, only not yet waited for */
-    for (int field = 2; field < 22 && at != NULL; field++) at = strchr(at + 1, ' ');
+    if (at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X'))
+        return 0; /* dead, only not yet waited for */
+    for (int field = 2; field < 22 && at != NULL; field++)
+        at = strchr(at + 1, ' ');
     return at == NULL ? 0 : strtoull(at, NULL, 10);
 }
 
@@ -42,7 +44,8 @@ static void clear_row(struct sim_segment *segment, struct sim_process *row) {
         struct sim_process_use *use = &row->use[d];
         atomic_fetch_sub(&segment->devices[d].bytes_used, atomic_load(&use->bytes_used));
         for (int e = 0; e < SIM_ENGINES; e++) {
-            while (use->active_jobs[e] > 0) engine_end_locked(segment, row, d, e);
+            while (use->active_jobs[e] > 0)
+                engine_end_locked(segment, row, d, e);
         }
     }
     memset(row->use, 0, sizeof row->use);

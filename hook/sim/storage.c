@@ -10,7 +10,7 @@
 #include "process.h"
 
 #define POISON 0xdb
-#define KEPT_BYTES_MAX (64u << 20)  /* poisoned storage kept for the next taker */
+#define KEPT_BYTES_MAX (64u << 20) /* poisoned storage kept for the next taker */
 #define KEPT_ENTRIES 64
 #define SMALL_BYTES_MAX (1u << 20) /* larger allocations have granules of their own */
 
@@ -91,8 +91,8 @@ bool memory_charge(uint32_t device, uint64_t bytes) {
     pthread_mutex_lock(&kept_lock);
     uint64_t before = granules(small_bytes[device]);
     uint64_t after = granules(small_bytes[device] + ((bytes + 511) & ~511ull));
-    bool fits = after == before ||
-                segment_charge(process_segment, process_row, device, after - before);
+    bool fits =
+        after == before || segment_charge(process_segment, process_row, device, after - before);
     if (fits) small_bytes[device] += (bytes + 511) & ~511ull;
     pthread_mutex_unlock(&kept_lock);
     return fits;
@@ -107,7 +107,6 @@ void memory_discharge(uint32_t device, uint64_t bytes) {
     uint64_t before = granules(small_bytes[device]);
     small_bytes[device] -= (bytes + 511) & ~511ull;
     uint64_t after = granules(small_bytes[device]);
-    if (after < before)
-        segment_discharge(process_segment, process_row, device, before - after);
+    if (after < before) segment_discharge(process_segment, process_row, device, before - after);
     pthread_mutex_unlock(&kept_lock);
 }

@@ -51,7 +51,8 @@ struct stream *stream_open(struct context *context, unsigned flags, int priority
 void stream_close(struct stream *stream) {
     pthread_mutex_lock(&contexts_lock);
     struct stream **link = &stream->context->streams;
-    while (*link != NULL && *link != stream) link = &(*link)->next_in_context;
+    while (*link != NULL && *link != stream)
+        link = &(*link)->next_in_context;
     if (*link == stream) *link = stream->next_in_context;
     pthread_mutex_unlock(&contexts_lock);
     atomic_store(&stream->object.live, 0);

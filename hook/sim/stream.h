@@ -48,9 +48,9 @@ struct stream {
         uint64_t bytes_done;
         enum sim_engine_kind engine;
         struct engine_job job;
-        bool recheck; /* somebody rang: the job may end earlier than planned */
+        bool recheck;               /* somebody rang: the job may end earlier than planned */
         _Atomic uint32_t host_done; /* written by the host function thread */
-    } execution; /* owned by the executor */
+    } execution;                    /* owned by the executor */
 };
 
 #pragma GCC visibility push(hidden)

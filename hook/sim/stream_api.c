@@ -136,9 +136,8 @@ CUresult sim_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, vo
     if (result != CUDA_SUCCESS) return result;
     if (callback == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     if (capture_is_under_way(stream)) return capture_forbid_stream_query(stream);
-    struct op op = {
-        .kind = OP_STREAM_CALLBACK,
-        .callback = {.function = callback, .argument = userData, .handle = hStream}};
+    struct op op = {.kind = OP_STREAM_CALLBACK,
+                    .callback = {.function = callback, .argument = userData, .handle = hStream}};
     return stream_submit(stream, &op, NULL);
 }
 
@@ -149,9 +148,8 @@ static CUresult submit_value(CUstream handle, enum op_kind kind, CUdeviceptr add
     if (result != CUDA_SUCCESS) return result;
     if (address % bytes != 0 || !memory_reachable(stream->context, address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    struct op op = {
-        .kind = kind,
-        .value = {.address = address, .value = value, .flags = flags, .bytes = bytes}};
+    struct op op = {.kind = kind,
+                    .value = {.address = address, .value = value, .flags = flags, .bytes = bytes}};
     return stream_submit(stream, &op, NULL);
 }
 

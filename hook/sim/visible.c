@@ -8,8 +8,7 @@
 
 void visible_uuid_text(const struct sim_device *device, char text[48]) {
     const uint8_t *u = device->uuid;
-    snprintf(text, 48,
-             "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+    snprintf(text, 48, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
              device->role == SIM_DEVICE_MIG_INSTANCE ? "MIG" : "GPU", u[0], u[1], u[2], u[3], u[4],
              u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
 }
@@ -75,7 +74,8 @@ int visible_devices(const struct sim_segment *segment, uint32_t indices[SIM_DEVI
     int count = 0;
     snprintf(copy, sizeof copy, "%s", list);
     for (char *word = strtok_r(copy, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
-        while (isspace((unsigned char)*word)) word++;
+        while (isspace((unsigned char)*word))
+            word++;
         int index = find_device(segment, word);
         /* As the real driver: the list ends at the first name that is wrong; a name that comes
          * twice makes it empty. */
