@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.scheduler_process import SchedulerUnderTest, environment, running_scheduler
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -21,3 +25,30 @@ def scheduler(runtime: Path) -> Iterator[SchedulerUnderTest]:
     """A running scheduler without devices of its own: clients name them."""
     with running_scheduler(runtime) as running:
         yield running
+
+
+@pytest.fixture
+def gpushare(runtime: Path) -> Command:
+    """`jupyter gpushare ARGUMENTS` with the test's runtime directory; its output and status."""
+
+    def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "jupyter_gpushare.cli.main", *arguments],
+            env=environment({"GPUSHARE_RUNTIME_DIR": str(runtime), **(env or {})}),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def fake_library(tmp_path: Path) -> Path:
+    """A library that can be preloaded and does nothing: `run` needs one to be there."""
+    source = tmp_path / "nothing.c"
+    source.write_text("int gpushare_test_nothing;\n")
+    library = tmp_path / "libgpushare.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return library

@@ -1,0 +1,179 @@
+"""`status`, `queue` and `set` against a running scheduler."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import QueuePosition, Settings
+from tests.cli.conftest import Command
+from tests.support.other_user import OTHER_UID, as_root_only
+from tests.support.scheduler_process import SchedulerUnderTest
+
+
+def test_status_says_who_holds_and_who_waits(
+    scheduler: SchedulerUnderTest, gpushare: Command
+) -> None:
+    """The text names devices, holder, waiters, tenants and the settings that matter most."""
+    with scheduler.joined("first") as first, scheduler.joined("second") as second:
+        first.take_turn()
+        second.ask()
+        second.expect(QueuePosition)
+        done = gpushare("status")
+    assert done.returncode == 0
+    assert "Scripted GPU" in done.stdout
+    assert "held by first for" in done.stdout
+    assert "1. second has waited for" in done.stdout
+    assert "quantum 10.0 s, anti-thrash on" in done.stdout
+    assert "TENANT" in done.stdout
+
+
+def test_status_as_json(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
+    """`status --json` is all that the API tells."""
+    with scheduler.joined("first") as first:
+        first.take_turn()
+        status = json.loads(gpushare("status", "--json").stdout)
+    assert [tenant["name"] for tenant in status["tenants"]] == ["first"]
+    assert status["devices"][0]["holders"][0]["name"] == "first"
+
+
+def test_queue_tells_the_order(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
+    """Holder first, then who waits, in the order in which they will be served."""
+    clients = [scheduler.joined(name) for name in ("a", "b", "c")]
+    clients[0].take_turn()
+    for client in clients[1:]:
+        client.ask()
+        client.expect(QueuePosition)
+    lines = gpushare("queue").stdout.splitlines()
+    assert [line.split(" for ")[0].strip() for line in lines[1:]] == [
+        "held by a",
+        "1. b has waited",
+        "2. c has waited",
+    ]
+    for client in clients:
+        client.close()
+
+
+def test_queue_of_a_free_device(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
+    """A device that nobody holds is free; without devices there is a sentence."""
+    assert gpushare("queue").stdout == "No device is known yet.\n"
+    with scheduler.joined() as client:
+        turn = client.take_turn()
+        client.drop(turn.turn_id)
+        client.ask()  # answered after the drop, so that the drop has been seen
+        client.drop(client.expect(type(turn)).turn_id)
+        while scheduler.status()["devices"][0]["holders"]:
+            pass
+        assert "free" in gpushare("queue").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        (["quantum", "5s"], "quantum_s", 5.0),
+        (["quantum", "250ms"], "quantum_s", 0.25),
+        (["quantum", "2m"], "quantum_s", 120.0),
+        (["quantum_s", "3"], "quantum_s", 3.0),
+        (["anti-thrash", "off"], "anti_thrash", "off"),
+        (["idle", "100"], "idle_ms", 100),
+        (["window", "0.05s"], "window_ms", 50),
+        (["overdue-policy", "kill"], "overdue_policy", "kill"),
+        (["clients-max", "10"], "clients_max", 10),
+    ],
+)
+def test_set_changes_a_setting(
+    scheduler: SchedulerUnderTest, gpushare: Command, arguments: list[str], name: str, value: object
+) -> None:
+    """Names and units as a person writes them; the scheduler has the new value afterwards."""
+    done = gpushare("set", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert scheduler.status()["settings"][name] == value
+    assert done.stdout.splitlines()[0].split() == ["SETTING", "VALUE"]
+
+
+def test_set_reaches_the_clients(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
+    """A hook is told at once; several settings may be changed together."""
+    with scheduler.joined() as client:
+        client.expect(Settings)
+        gpushare("set", "anti-thrash", "off", "idle", "70ms")
+        changed = client.expect(Settings)
+        assert (changed.anti_thrash, changed.idle_ms) == (0, 70)
+
+
+def test_set_without_arguments_shows_all(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
+    """All settings by their short names, with units."""
+    lines = gpushare("set").stdout.splitlines()
+    assert ["quantum", "10", "s"] in [line.split() for line in lines]
+    assert ["idle", "50", "ms"] in [line.split() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (["set", "quantum"], 2, "has no value"),
+        (["set", "speed", "1"], 2, "There is no setting 'speed'. Settings are: quantum"),
+        (["set", "quantum", "soon"], 2, "'soon' is no duration. Write it like 5s"),
+        (["set", "clients-max", "few"], 2, "Give a whole number"),
+        (["set", "anti-thrash", "maybe"], 76, "Give one of: on, off"),
+        (["set", "quantum", "0s"], 76, "outside 0.01"),
+    ],
+)
+def test_a_wrong_set_is_explained(
+    scheduler: SchedulerUnderTest,
+    gpushare: Command,
+    arguments: list[str],
+    status: int,
+    sentence: str,
+) -> None:
+    """What is wrong and what to do, on stderr, with a status of its own."""
+    done = gpushare(*arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert sentence in done.stderr
+
+
+@pytest.mark.parametrize("verb", [["status"], ["queue"], ["set"], ["run", "--", "true"]])
+def test_without_a_scheduler(gpushare: Command, verb: list[str], fake_library: Path) -> None:
+    """Every verb says that there is none and how to start one, with exit status 69."""
+    done = gpushare(*verb, env={"GPUSHARE_LIBRARY": str(fake_library)})
+    assert done.returncode == 69
+    assert "Start one with `jupyter gpushare scheduler`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@as_root_only
+def test_a_squatted_socket_is_not_spoken_to(
+    scheduler: SchedulerUnderTest, gpushare: Command, tmp_path: Path
+) -> None:
+    """A listener of another user gets no byte from us, and we say why."""
+    squatter = tmp_path / "squatted"
+    squatter.mkdir()
+    squatter.chmod(0o777)
+    code = (
+        "import os, socket, sys; s = socket.socket(socket.AF_UNIX); os.setuid(int(sys.argv[2]));"
+        "s.bind(sys.argv[1]); s.listen(); print('ready', flush=True); c, _ = s.accept();"
+        "print(len(c.recv(100)), flush=True)"
+    )
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(folder.stat().st_mode | 0o111)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(squatter / "http.sock"), str(OTHER_UID)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout and process.stdout.readline() == "ready\n"
+    done = gpushare("status", env={"GPUSHARE_RUNTIME_DIR": str(squatter)})
+    assert done.returncode == 77
+    assert "neither you nor root" in done.stderr
+    assert process.communicate(timeout=10)[0] == "0\n"
+
+
+def test_help_names_all_verbs(gpushare: Command) -> None:
+    """The overview lists what there is."""
+    text = gpushare("--help").stdout
+    for verb in ("scheduler", "status", "queue", "set", "run"):
+        assert verb in text
+    assert "--runtime-dir" in gpushare("scheduler", "--help").stdout

@@ -1,0 +1,59 @@
+"""A scheduler that has nothing to do does nothing, and ends if it was asked to."""
+
+from __future__ import annotations
+
+import select
+from pathlib import Path
+
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+
+KERNELS = 20
+QUIET_S = 2.0
+SWITCHES_MAX = 3
+"""A periodic task, even one a second, would wake it more often in `QUIET_S` than this."""
+
+
+def context_switches(pid: int) -> int:
+    """How often the threads of a process have gone to sleep: each time it was woken before."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for line in (task / "status").read_text().splitlines():
+            if line.startswith("voluntary_ctxt_switches:"):
+                total += int(line.split()[1])
+    return total
+
+
+def test_idle_kernels_cost_nothing(scheduler: SchedulerUnderTest) -> None:
+    """With twenty idle kernels, one of which holds the turn, the scheduler is not even woken."""
+    kernels = [scheduler.joined(f"notebook {number}") for number in range(KERNELS)]
+    kernels[0].take_turn()
+    scheduler.status()
+    before = context_switches(scheduler.process.pid)
+    # Nothing shall happen: the wait ends early only if the scheduler says something.
+    for kernel in kernels:
+        kernel.heard(object)  # type: ignore[arg-type]
+    assert not select.select([kernel.socket for kernel in kernels], [], [], QUIET_S)[0]
+    assert context_switches(scheduler.process.pid) - before <= SWITCHES_MAX
+    for kernel in kernels:
+        kernel.close()
+
+
+def test_it_ends_after_idle_time(runtime: Path) -> None:
+    """With --idle-exit-s and no tenant it ends by itself, cleanly."""
+    with running_scheduler(runtime, "--idle-exit-s=0.2") as scheduler:
+        assert scheduler.process.wait(10) == 0
+    assert "no tenants for 0.2 s" in scheduler.log
+    assert not (runtime / "http.sock").exists()
+
+
+def test_a_tenant_keeps_it_from_ending(runtime: Path) -> None:
+    """While there is a tenant it stays, whatever that one does; afterwards it ends."""
+    with running_scheduler(runtime, "--idle-exit-s=0.3") as scheduler:
+        tenant = scheduler.tenant()
+        with scheduler.connect() as client:
+            client.join(tenant.token)
+            assert not select.select([client.socket], [], [], 0.0)[0] or client.heard(object)  # type: ignore[arg-type]
+            assert client.has_within(type(None), within_s=1.0) is False  # type: ignore[arg-type]
+            assert scheduler.process.poll() is None
+        scheduler.client.remove_tenant(tenant.tenant_id)
+        assert scheduler.process.wait(10) == 0
