@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel, Reply
 from tests.support.machine import Machine
+from tests.support.sim import load_journal_reader
 from tests.support.timeline import Cell, Work
 
 SETUP_S = 120.0
-WORK_KINDS = {"launch", "graph_launch", "copy_h2d", "copy_d2h", "copy_d2d", "memset"}
 
 
 class ObservedKernels:
@@ -68,11 +68,12 @@ class ObservedKernels:
         """All work of these kernels on the device since `begin`, in order."""
         if self.machine.sim is None:
             return sorted(self._stamped)
+        kinds = load_journal_reader().DEVICE_WORK
         numbers = {kernel.pid: number for number, kernel in enumerate(self.kernels)}
         return sorted(
             Work(record.started_ns, record.ended_ns, numbers[record.pid])
             for record in self.machine.sim.journal()
-            if record.kind in WORK_KINDS
+            if record.kind in kinds
             and record.pid in numbers
             and record.started_ns >= self._since_ns
         )

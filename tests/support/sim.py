@@ -58,7 +58,7 @@ class SimulatedMachine:
 
     def journal(self) -> list[Any]:
         """Every launch and copy so far, of all processes, in the order in which they began."""
-        return list(load_journal_reader().read(self.directory))
+        return list(load_journal_reader().read_journal(self.directory))
 
     def overlaps(self) -> list[tuple[Any, Any]]:
         """Pairs of work of different processes that were on one device at the same time."""
