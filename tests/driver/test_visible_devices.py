@@ -16,7 +16,7 @@ from tests.driver.harness import MIB, ROOT, Gpu, ok
 PROGRAM = """
 from cuda.bindings import driver as cuda
 print(int(cuda.cuInit(0)[0]))
-for ordinal in range(cuda.cuDeviceGetCount()[1]):
+for ordinal in range(cuda.cuDeviceGetCount()[1] or 0):
     print(bytes(cuda.cuDeviceGetUuid(ordinal)[1].bytes).hex())
 """
 

@@ -1,0 +1,165 @@
+"""The simulated machine as the place where exclusivity is judged: its journal, its clock that runs
+across processes, its fault plan."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT, SIM_DRIVER
+from tests.support.sim import MIB, SimulatedMachine
+
+pytestmark = pytest.mark.skipif(not SIM_DRIVER.exists(), reason="run `make build` first")
+
+WORKER = """
+import sys
+from tests.driver.harness import *
+ok(cuda.cuInit(0))
+gpu = Gpu()
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(5):
+    gpu.launch("spin", 20_000_000, grid=(1, 1, 1), block=(1, 1, 1))
+    ok(cuda.cuCtxSynchronize())
+    print("done", flush=True)
+    sys.stdin.readline()
+"""
+
+ONE_OF_EACH = """
+from tests.driver.harness import *
+gpu = Gpu()
+pointer, words = gpu.allocate(1 << 20), np.zeros(1 << 18, dtype=np.uint32)
+gpu.launch("fill", pointer, 1, 1 << 18)
+gpu.download(pointer, 1 << 18)
+ok(cuda.cuMemcpyHtoD(pointer, words, 1 << 20))
+"""
+
+ALLOCATE = """
+from cuda.bindings import driver as cuda
+cuda.cuInit(0)
+cuda.cuCtxCreate(None, 0, 0)
+print(*(int(cuda.cuMemAlloc(1 << 20)[0]) for _ in range(4)))
+"""
+
+
+class Worker:
+    """A process that spins 20 ms on the device each time it is told to go."""
+
+    def __init__(self, machine: SimulatedMachine) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", WORKER],
+            env=machine.env({"GPUSHARE_DRIVER": "real"}),
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.expect("ready")
+
+    def expect(self, word: str) -> None:
+        assert self.process.stdout
+        assert self.process.stdout.readline().strip() == word
+
+    def go(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def end(self) -> None:
+        self.process.communicate()
+
+
+def run(machine: SimulatedMachine, program: str, **extra: str) -> str:
+    """What a process on this machine prints; it finds its driver by the loader's path."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=machine.env({"GPUSHARE_DRIVER": "real", **extra}),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_launches_of_two_processes_overlap_when_nothing_stops_them(sim: SimulatedMachine) -> None:
+    """Two processes that launch at once are seen to overlap, and share the device's time."""
+    workers = [Worker(sim), Worker(sim)]
+    for _ in range(5):
+        for worker in workers:
+            worker.go()
+        for worker in workers:
+            worker.expect("done")
+    for worker in workers:
+        worker.end()
+    assert sim.overlaps()
+    spins = [record for record in sim.journal() if record.name == "spin"]
+    assert len(spins) == 10
+    assert {record.pid for record in spins} == {worker.process.pid for worker in workers}
+    shared = [r.ended_ns - r.started_ns for pair in sim.overlaps() for r in pair]
+    assert max(shared) > 25_000_000
+
+
+def test_launches_one_after_the_other_do_not_overlap(sim: SimulatedMachine) -> None:
+    """Two processes that take turns leave a journal without overlaps."""
+    workers = [Worker(sim), Worker(sim)]
+    for _ in range(5):
+        for worker in workers:
+            worker.go()
+            worker.expect("done")
+    for worker in workers:
+        worker.end()
+    assert len([record for record in sim.journal() if record.name == "spin"]) == 10
+    assert sim.overlaps() == []
+
+
+def test_the_journal_tells_launches_and_copies(sim: SimulatedMachine) -> None:
+    """Launches and copies are recorded in order, each with its begin and end."""
+    run(sim, ONE_OF_EACH)
+    kinds = [record.kind for record in sim.journal()]
+    work = [kind for kind in kinds if kind in ("launch", "copy_d2h", "copy_h2d")]
+    assert work == ["launch", "copy_d2h", "copy_h2d"]
+    for record in sim.journal():
+        assert record.submitted_ns <= record.started_ns <= record.ended_ns
+
+
+def test_copies_take_the_time_of_their_rate(tmp_path: Path) -> None:
+    """A megabyte at 100 MB/s takes ten milliseconds."""
+    machine = SimulatedMachine(tmp_path, copy_bytes_per_s=100_000_000)
+    run(machine, ONE_OF_EACH)
+    copies = [record for record in machine.journal() if record.kind.startswith("copy")]
+    assert [record.amount for record in copies] == [MIB, MIB]
+    assert all(record.ended_ns - record.started_ns >= 10_000_000 for record in copies)
+
+
+@pytest.mark.parametrize(
+    ("plan", "answers"),
+    [
+        ("fail cuMemAlloc nth=2 result=2", "0 2 0 0"),
+        ("fail cuMemAlloc nth=2 result=2 times=2", "0 2 2 0"),
+        ("fail cuMemAlloc nth=3 result=999 times=0", "0 0 999 999"),
+    ],
+)
+def test_fault_plans(sim: SimulatedMachine, plan: str, answers: str) -> None:
+    """A fault plan fails just the calls that it names."""
+    assert run(sim, ALLOCATE, GPUSHARE_SIM_FAULTS=plan).strip() == answers
+
+
+def test_capacity_is_shared_by_all_processes(tmp_path: Path) -> None:
+    """What one process holds, another cannot have."""
+    machine = SimulatedMachine(tmp_path, bytes_per_device=64 * MIB, context_bytes=MIB)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", ALLOCATE.replace("1 << 20", "15 << 20") + "input()\n"],
+        env=machine.env(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert holder.stdout
+    assert holder.stdout.readline().strip() == "0 0 0 0"
+    assert run(machine, ALLOCATE).strip() == "0 0 2 2"
+    holder.communicate("\n")
+    assert run(machine, ALLOCATE).strip() == "0 0 0 0"
