@@ -18,8 +18,8 @@ from jupyter_gpushare.protocol.messages import (
     Fallback,
     GateReopened,
     Hello,
-    Refused,
     RefusalCode,
+    Refused,
     Settings,
     TurnDropped,
     TurnGranted,
@@ -143,6 +143,10 @@ class HookedClient:
                 self._read(until_s, "the end")
         except ClientGone:
             return
+
+    def read_more(self, until_s: float) -> None:
+        """One more piece of what comes."""
+        self._read(until_s, "news")
 
     def count(self, kind: type[Message]) -> int:
         return sum(isinstance(message, kind) for message in self.received)

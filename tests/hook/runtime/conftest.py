@@ -6,13 +6,15 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jupyter_gpushare.protocol.messages import DeviceOpened
 from tests.hook.conftest import newer, one_at_a_time
 from tests.hook.runtime.process import GpuProcess, Programs
 from tests.hook.runtime.pure import Pure
-from tests.support.fake_scheduler import FakeScheduler
+from tests.support.fake_scheduler import FakeScheduler, HookedClient
 from tests.support.paths import BUILD, HOOK_LIBRARY, ROOT
 from tests.support.sim import SimulatedMachine
 
@@ -74,3 +76,23 @@ def start(
     yield start_program
     for process in started:
         process.end()
+
+
+@pytest.fixture
+def opened(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler
+) -> Callable[..., tuple[GpuProcess, HookedClient]]:
+    """Starts a shell that has opened a device and is welcomed (with these settings)."""
+
+    def open_shell(
+        env: dict[str, str] | None = None, **settings: Any
+    ) -> tuple[GpuProcess, HookedClient]:
+        shell = start("shell", env=env)
+        shell.say("0 open")
+        client = scheduler.accept()
+        client.welcome(**settings)
+        shell.expect("0 open 0")
+        client.expect(DeviceOpened)
+        return shell, client
+
+    return open_shell

@@ -1,0 +1,170 @@
+/* A GPU program by commands, one a line: "THREAD COMMAND ARGUMENTS". Each thread does its commands
+ * in order and answers "THREAD COMMAND RESULT". Streams: "d" is the legacy stream, "p" the
+ * thread's own default stream, a digit one that was created. */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpu.h"
+
+#define THREADS 8
+#define STREAMS 10
+
+static struct gpu gpu;
+static CUstream streams[STREAMS];
+static CUgraphExec graph;
+static uint32_t *flag; /* in host memory that the device sees */
+static CUdeviceptr words;
+static _Atomic int stop;
+
+static struct worker {
+    pthread_t thread;
+    int pipe[2];
+    int number;
+} workers[THREADS];
+
+static CUstream stream_of(const char *name) {
+    if (name == NULL || name[0] == 'd') return NULL;
+    if (name[0] == 'p') return CU_STREAM_PER_THREAD;
+    return streams[name[0] - '0'];
+}
+
+static long open_device(const char *ordinal) {
+    gpu = gpu_open(ordinal ? atoi(ordinal) : 0);
+    void *memory;
+    check(cuMemHostAlloc(&memory, 4, CU_MEMHOSTALLOC_DEVICEMAP), "cuMemHostAlloc");
+    flag = memory;
+    return 0;
+}
+
+static long create(const char *name, const char *kind) {
+    unsigned flags = kind && kind[0] == 'b' ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
+    return cuStreamCreate(&streams[name[0] - '0'], flags);
+}
+
+static long spin(const char *stream, const char *ns, const char *count) {
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < (count ? atoi(count) : 1) && result == CUDA_SUCCESS; i++)
+        result = gpu_spin(&gpu, stream_of(stream), strtoull(ns, NULL, 10));
+    return result;
+}
+
+/* Launches until "0 stop". */
+static long loop(const char *stream, const char *ns) {
+    CUresult result = CUDA_SUCCESS;
+    while (!atomic_load(&stop) && result == CUDA_SUCCESS)
+        result = gpu_spin(&gpu, stream_of(stream), strtoull(ns, NULL, 10));
+    return result;
+}
+
+static long poll_flag(const char *stream) {
+    CUdeviceptr device;
+    check(cuMemHostGetDevicePointer(&device, flag, 0), "cuMemHostGetDevicePointer");
+    void *arguments[] = {&device};
+    return cuLaunchKernel(gpu.poll_flag, 1, 1, 1, 1, 1, 1, 0, stream_of(stream), arguments, NULL);
+}
+
+/* Sets the flag from the device, by a gated call. */
+static long set_flag(const char *stream) {
+    CUdeviceptr device;
+    check(cuMemHostGetDevicePointer(&device, flag, 0), "cuMemHostGetDevicePointer");
+    return cuMemsetD32Async(device, 1, 1, stream_of(stream));
+}
+
+static long fail(const char *stream) {
+    return cuLaunchKernel(gpu.assert_fail, 1, 1, 1, 1, 1, 1, 0, stream_of(stream), NULL, NULL);
+}
+
+static long capture(const char *stream, const char *mode) {
+    CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL,
+                                   CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                                   CU_STREAM_CAPTURE_MODE_RELAXED};
+    return cuStreamBeginCapture(stream_of(stream), modes[mode ? atoi(mode) : 0]);
+}
+
+static long end_capture(const char *stream) {
+    CUgraph captured;
+    CUresult result = cuStreamEndCapture(stream_of(stream), &captured);
+    return result ? result : (long)cuGraphInstantiateWithFlags(&graph, captured, 0);
+}
+
+/* gpushare_NAME, as the Python side of a kernel finds it. */
+static long hook(const char *name) {
+    char symbol[64];
+    snprintf(symbol, sizeof(symbol), "gpushare_%s", name);
+    int (*function)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, symbol);
+    return function ? function() : -1;
+}
+
+static long describe(void) {
+    int (*function)(char *, size_t) =
+        (int (*)(char *, size_t))dlsym(RTLD_DEFAULT, "gpushare_describe");
+    char text[4096];
+    if (function == NULL) return -1;
+    function(text, sizeof(text));
+    printf("description %s\n", text);
+    return 0;
+}
+
+static long run(const char *command, const char *a, const char *b, const char *c) {
+    if (strcmp(command, "open") == 0) return open_device(a);
+    if (strcmp(command, "current") == 0) return cuCtxSetCurrent(gpu.context);
+    if (strcmp(command, "create") == 0) return create(a, b);
+    if (strcmp(command, "destroy") == 0) return cuStreamDestroy(stream_of(a));
+    if (strcmp(command, "spin") == 0) return spin(a, b, c);
+    if (strcmp(command, "loop") == 0) return loop(a, b);
+    if (strcmp(command, "poll") == 0) return poll_flag(a);
+    if (strcmp(command, "set") == 0) return set_flag(a);
+    if (strcmp(command, "assert") == 0) return fail(a);
+    if (strcmp(command, "capture") == 0) return capture(a, b);
+    if (strcmp(command, "end_capture") == 0) return end_capture(a);
+    if (strcmp(command, "replay") == 0) return cuGraphLaunch(graph, stream_of(a));
+    if (strcmp(command, "alloc") == 0) return cuMemAlloc(&words, strtoull(a, NULL, 10));
+    if (strcmp(command, "free") == 0) return cuMemFree(words);
+    if (strcmp(command, "sync") == 0) return cuCtxSynchronize();
+    if (strcmp(command, "hook") == 0) return hook(a);
+    if (strcmp(command, "describe") == 0) return describe();
+    if (strcmp(command, "echo") == 0) return 0;
+    return -1;
+}
+
+static void *work(void *pointer) {
+    struct worker *self = pointer;
+    FILE *commands = fdopen(self->pipe[0], "r");
+    char line[256];
+    while (fgets(line, sizeof(line), commands)) {
+        char *rest;
+        const char *command = strtok_r(line, " \n", &rest);
+        const char *a = strtok_r(NULL, " \n", &rest);
+        const char *b = strtok_r(NULL, " \n", &rest);
+        const char *c = strtok_r(NULL, " \n", &rest);
+        long result = run(command, a, b, c);
+        printf("%d %s %ld\n", self->number, command, result);
+        fflush(stdout);
+    }
+    return NULL;
+}
+
+int main(void) {
+    for (int i = 0; i < THREADS; i++) {
+        workers[i].number = i;
+        if (pipe(workers[i].pipe) != 0) return 5;
+        pthread_create(&workers[i].thread, NULL, work, &workers[i]);
+    }
+    char line[256];
+    while (fgets(line, sizeof(line), stdin)) {
+        int number = line[0] - '0';
+        if (strncmp(line + 2, "stop", 4) == 0) {
+            atomic_store(&stop, 1);
+        } else if (number >= 0 && number < THREADS) {
+            if (write(workers[number].pipe[1], line + 2, strlen(line + 2)) < 0) return 6;
+        }
+    }
+    for (int i = 0; i < THREADS; i++) {
+        close(workers[i].pipe[1]);
+        pthread_join(workers[i].thread, NULL);
+    }
+    return 0;
+}

@@ -1,0 +1,257 @@
+"""The gate in a real process: asking, passing, shutting, and giving back."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from jupyter_gpushare.protocol.messages import (
+    CellBegan,
+    CellEnded,
+    DeviceClosed,
+    DrainStalled,
+    DropReason,
+    MemoryReported,
+    RequestWithdrawn,
+    TurnDropped,
+    TurnRequested,
+)
+from tests.hook.runtime.process import GpuProcess
+from tests.support.fake_scheduler import FakeScheduler, HookedClient
+from tests.support.sim import SimulatedMachine
+
+Opened = Callable[..., tuple[GpuProcess, HookedClient]]
+Start = Callable[..., GpuProcess]
+
+MIB = 1 << 20
+MS = 1_000_000
+
+
+def test_the_first_launch_waits_for_the_grant(opened: Opened) -> None:
+    """A launch asks for the turn by name and returns only after it is granted."""
+    shell, client = opened()
+    shell.say("0 spin d 1000")
+    assert client.expect(TurnRequested).cause == "cuLaunchKernel"
+    assert shell.is_silent(for_s=0.2)
+    client.grant()
+    shell.expect("0 spin 0")
+    shell.say("0 sync")
+    shell.expect("0 sync 0")
+    assert shell.finish() == 0
+
+
+def test_one_request_for_many_waiting_calls(opened: Opened) -> None:
+    """Several threads that wait are one request, and one grant lets all of them through."""
+    shell, client = opened()
+    for thread in range(1, 5):
+        shell.say(f"{thread} current")
+        shell.expect(f"{thread} current 0")
+        shell.say(f"{thread} spin d 1000")
+    client.expect(TurnRequested)
+    assert client.hears_none(TurnRequested, for_s=0.2)
+    client.grant()
+    for thread in range(1, 5):
+        shell.expect("", within_s=10)
+    assert client.count(TurnRequested) == 1
+
+
+def test_a_recall_shuts_drains_and_drops(opened: Opened, sim: SimulatedMachine) -> None:
+    """The turn goes back when nothing is in flight, and the next launch asks again."""
+    shell, client = opened(window_ms=1000)
+    shell.say(f"0 spin d {20 * MS} 2")
+    turn = client.grant_request()
+    shell.expect("0 spin 0")
+    dropped = client.recall_and_drop()
+    assert (dropped.turn_id, dropped.reason) == (turn, DropReason.RECALL)
+    assert dropped.drained_at_ns - dropped.closed_at_ns > 5 * MS
+    assert all(record.ended_ns <= dropped.drained_at_ns for record in launches(sim))
+    shell.say("0 spin d 1000")
+    client.expect(TurnRequested)
+    assert shell.is_silent(for_s=0.1)
+    client.grant()
+    shell.expect("0 spin 0")
+
+
+def launches(sim: SimulatedMachine) -> list[object]:
+    return [record for record in sim.journal() if record.name == "spin"]
+
+
+def test_frees_and_reports_pass_a_shut_gate(opened: Opened) -> None:
+    """Only work and allocations wait: frees, stream calls and synchronises never do."""
+    shell, client = opened()
+    shell.say(f"0 alloc {MIB}")
+    assert client.expect(TurnRequested).cause.startswith("cuMemAlloc")
+    client.grant()
+    shell.expect("0 alloc 0")
+    client.recall_and_drop()
+    for command in ("free", "create 1", "destroy 1", "sync"):
+        shell.say(f"0 {command}")
+        shell.expect(f"0 {command.split()[0]} 0")
+    assert client.count(TurnRequested) == 1
+
+
+def test_the_end_of_a_cell_gives_the_turn_back(opened: Opened) -> None:
+    """cell_ended drains off the caller's thread and drops the turn, with nobody waiting."""
+    shell, client = opened()
+    shell.say("0 hook cell_began")
+    client.expect(CellBegan)
+    shell.say(f"0 spin d {10 * MS}")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    shell.say("1 hook cell_ended")
+    client.expect(CellEnded)
+    dropped = client.expect(TurnDropped)
+    assert dropped.reason is DropReason.CELL_END
+    assert shell.expect("1 hook")
+
+
+def test_the_next_cell_takes_a_closing_turn_back(opened: Opened) -> None:
+    """While the last cell's work still drains and nobody waits, the next cell's launch goes on."""
+    shell, client = opened(window_ms=1000)
+    shell.say("0 hook cell_began")
+    shell.say(f"0 spin d {300 * MS}")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    shell.say("0 hook cell_ended")
+    client.expect(CellEnded)
+    shell.say("0 hook cell_began")
+    shell.say("0 spin 1 1000")
+    shell.expect("0 spin")
+    assert client.count(TurnDropped) == 0
+    assert client.count(TurnRequested) == 1
+
+
+def test_an_idle_turn_goes_back_while_others_wait(opened: Opened) -> None:
+    """Inside a cell, with a waiter: dropped after idle_ms without work; with none: kept."""
+    shell, client = opened(idle_ms=40)
+    shell.say("0 hook cell_began")
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    assert client.hears_none(TurnDropped, for_s=0.3)
+    client.contention(waiters=1)
+    assert client.expect(TurnDropped).reason is DropReason.IDLE
+
+
+def test_device_work_and_synchronises_are_not_idle(opened: Opened) -> None:
+    """A long launch, and a thread that waits for it, keep the turn though no call is made."""
+    shell, client = opened(idle_ms=20, window_ms=1000)
+    shell.say(f"0 spin d {400 * MS}")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    client.contention(waiters=1)
+    assert client.hears_none(TurnDropped, for_s=0.2)
+    shell.say("0 sync")
+    shell.expect("0 sync 0")
+    assert client.expect(TurnDropped).reason is DropReason.IDLE
+
+
+def test_a_withdrawn_wait_gives_a_late_grant_back(opened: Opened) -> None:
+    """A grant that crosses the withdrawal is dropped at once, without a call having passed."""
+    shell, client = opened()
+    shell.say("0 spin d 1000")
+    client.expect(TurnRequested)
+    shell.say("1 hook cancel_waits")
+    shell.expect("0 spin 800")
+    client.expect(RequestWithdrawn)
+    turn = client.grant()
+    assert client.expect(TurnDropped).turn_id == turn
+
+
+def test_the_last_context_takes_the_turn_with_it(start: Start, scheduler: FakeScheduler) -> None:
+    """A process that gives up its device gives the turn back, and says both."""
+    program = start("closes_context")
+    client = scheduler.accept()
+    client.welcome()
+    client.grant_request()
+    program.expect("launched")
+    program.say("go")
+    program.expect("released")
+    until_s = time.monotonic() + 10
+    while not (client.count(TurnDropped) and client.count(DeviceClosed)):
+        client.read_more(until_s)
+    assert program.finish() == 0
+
+
+def test_memory_is_reported(opened: Opened) -> None:
+    """What the process has allocated on a device reaches the scheduler."""
+    shell, client = opened()
+    shell.say(f"0 alloc {64 * MIB}")
+    client.grant_request()
+    shell.expect("0 alloc 0")
+    assert client.expect(MemoryReported).bytes_allocated >= 64 * MIB
+    shell.say("0 free")
+    assert client.expect(MemoryReported).bytes_allocated < 64 * MIB
+
+
+def test_a_process_without_cuda_does_nothing(
+    start: Start, scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    """No thread, no socket, no file, though cells begin and end."""
+    shell = start("shell")
+    shell.say("0 hook cell_began")
+    shell.expect("0 hook")
+    shell.say("0 hook cell_ended")
+    shell.expect("0 hook")
+    tasks = [task.read_text().strip() for task in Path(f"/proc/{shell.pid}/task").glob("*/comm")]
+    assert "gpushare" not in tasks
+    descriptors = [str(fd.readlink()) for fd in Path(f"/proc/{shell.pid}/fd").iterdir()]
+    assert not [name for name in descriptors if name.startswith("socket:")]
+    assert not shell.log.exists()
+    assert scheduler.accepts_none(for_s=0.2)
+
+
+def test_the_agent_has_all_signals_blocked(opened: Opened) -> None:
+    """The agent's thread, by its name, takes no signal from the program."""
+    shell, _ = opened()
+    for task in Path(f"/proc/{shell.pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == "gpushare":
+            status = (task / "status").read_text()
+            blocked = int(status.split("SigBlk:")[1].split()[0], 16)
+            unblockable = 1 << (9 - 1) | 1 << (19 - 1)
+            internal = 0b11 << (32 - 1)  # the C library keeps these two for itself
+            assert blocked | unblockable | internal == 2**64 - 1
+            return
+    raise AssertionError("no agent thread")
+
+
+def test_describe_tells_the_state(opened: Opened) -> None:
+    """gpushare_describe is JSON with the phase, the turn and the counts."""
+    shell, client = opened(tenants=3)
+    shell.say("0 spin d 1000")
+    turn = client.grant_request()
+    shell.expect("0 spin 0")
+    shell.say("0 describe")
+    described = json.loads(shell.expect("description ").partition(" ")[2])
+    assert (described["phase"], described["turn"]) == ("held", turn)
+    assert described["windowed"] and described["connected"]
+    assert (described["tenants"], described["grants"]) == (3, 1)
+
+
+def test_debug_lines_tell_the_story_with_times(opened: Opened) -> None:
+    """GPUSHARE_LOG=debug: request, grant, recall and drop, each with monotonic milliseconds."""
+    shell, client = opened()
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    client.recall_and_drop()
+    times_ms = []
+    for word in ("request", "grant", "recall", "drop"):
+        (line,) = shell.log_lines(word)
+        assert f"pid {shell.pid} debug" in line
+        times_ms.append(float(line.split("gpushare: ")[1].split(" ms")[0]))
+    assert times_ms == sorted(times_ms)
+    assert shell.errors() == ""
+
+
+def test_nothing_stalls_where_nothing_waits(opened: Opened) -> None:
+    """A drain that is merely long is reported with no call waiting."""
+    shell, client = opened(window_ms=1000, drain_stall_ms=50)
+    shell.say(f"0 spin d {300 * MS}")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    client.recall()
+    assert client.expect(DrainStalled).calls_waiting == 0
+    assert client.expect(TurnDropped).reason is DropReason.RECALL

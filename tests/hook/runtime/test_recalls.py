@@ -1,0 +1,110 @@
+"""Ten thousand recalls under eight launching threads, judged by the device's own journal."""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import TurnDropped, TurnRequested
+from tests.hook.runtime.process import GpuProcess
+from tests.support.fake_scheduler import FakeScheduler, HookedClient
+from tests.support.sim import SimulatedMachine
+
+Start = Callable[..., GpuProcess]
+
+THREADS = 8
+SPIN_NS = 20_000
+
+
+class Turns:
+    """What the scheduler knows of each turn, on the machine's clock."""
+
+    def __init__(self) -> None:
+        self.granted_ns: list[int] = []
+        self.closed_ns: list[int] = []
+        self.drained_ns: list[int] = []
+
+    def take(self, client: HookedClient) -> None:
+        """One turn: request, grant, recall, drop."""
+        client.expect(TurnRequested)
+        self.granted_ns.append(time.monotonic_ns())
+        client.grant()
+        dropped = client.recall_and_drop()
+        self.closed_ns.append(dropped.closed_at_ns)
+        self.drained_ns.append(dropped.drained_at_ns)
+
+    def violations(self, records: list[Any]) -> list[str]:
+        """Work that was submitted without a turn, or was still on the device after the drain."""
+        wrong = []
+        for record in records:
+            turn = bisect.bisect_right(self.granted_ns, record.submitted_ns) - 1
+            if turn < 0:
+                wrong.append(f"submitted before the first grant: {record}")
+            elif record.submitted_ns > self.closed_ns[turn]:
+                late_us = (record.submitted_ns - self.closed_ns[turn]) / 1e3
+                wrong.append(f"turn {turn}: submitted {late_us:.1f} us after the gate closed")
+            elif record.ended_ns > self.drained_ns[turn]:
+                late_us = (record.ended_ns - self.drained_ns[turn]) / 1e3
+                wrong.append(f"turn {turn}: ended {late_us:.1f} us after the drain")
+        return wrong
+
+
+def recall_often(
+    start: Start, scheduler: FakeScheduler, sim: SimulatedMachine, *, count: int, **options: Any
+) -> Turns:
+    """`count` turns of a program that launches from eight threads."""
+    program = start("recalls", THREADS, SPIN_NS, machine=sim, **options)
+    client = scheduler.accept()
+    client.welcome(window_ms=1, drain_stall_ms=10_000)
+    turns = Turns()
+    for _ in range(count):
+        turns.take(client)
+    client.expect(TurnRequested)
+    records = [record for record in sim.journal() if record.name == "spin"]
+    client.send_raw(b"")
+    assert client.count(TurnDropped) == count
+    violations = turns.violations(records)
+    assert not violations, (len(violations), violations[:5])
+    turns_with_work = {bisect.bisect_right(turns.granted_ns, r.submitted_ns) for r in records}
+    assert len(turns_with_work) > count // 2, "the program launched in most turns"
+    client.grant()
+    assert program.finish() == 0
+    return turns
+
+
+def test_no_launch_escapes_the_gate_in_many_recalls(
+    start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """Eight launching threads and 1,000 recalls: nothing is submitted after the gate closed and
+    before the next grant, nothing is on the device after the drain."""
+    recall_often(start, scheduler, sim, count=1_000)
+
+
+@pytest.mark.timeout(600)
+def test_no_launch_escapes_the_gate_in_ten_thousand_recalls(
+    start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """The same with 10,000 recalls."""
+    recall_often(start, scheduler, sim, count=10_000)
+
+
+def test_without_recalls_the_judge_sees_the_violation(
+    start: Start, scheduler: FakeScheduler, tmp_path: Path, sim: SimulatedMachine
+) -> None:
+    """The control: were the recall not obeyed, the journal would show it."""
+    program = start("recalls", THREADS, SPIN_NS, machine=sim)
+    client = scheduler.accept()
+    client.welcome(window_ms=1)
+    client.grant_request()
+    turns = Turns()
+    turns.granted_ns.append(0)
+    turns.closed_ns.append(time.monotonic_ns())
+    turns.drained_ns.append(time.monotonic_ns())
+    while not turns.violations([r for r in sim.journal() if r.name == "spin"]):
+        assert program.pid
+    assert program.finish() == 0
