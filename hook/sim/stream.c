@@ -111,7 +111,7 @@ CUresult stream_submit(struct stream *stream, struct op *op, uint64_t *sequence)
     uint64_t position = atomic_load_explicit(&stream->submitted, memory_order_relaxed);
     if (position - atomic_load_explicit(&stream->completed, memory_order_acquire) >=
         STREAM_RING_OPS)
-        wait_for_sequence(stream, position + 1 - STREAM_RING_OPS);
+        wait_for_sequence(stream, position + 1 - STREAM_RING_OPS / 2); /* not woken for each */
     op->order = 0;
     if (stream->legacy || stream->blocking)
         op->order = atomic_fetch_add_explicit(&context->order, 1, memory_order_relaxed) + 1;
