@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ Start = Callable[..., GpuProcess]
 
 THREADS = 8
 SPIN_NS = 20_000
+SEED = 1906
 
 
 class Turns:
@@ -28,12 +30,15 @@ class Turns:
         self.granted_ns: list[int] = []
         self.closed_ns: list[int] = []
         self.drained_ns: list[int] = []
+        self._random = random.Random(SEED)
 
     def take(self, client: HookedClient) -> None:
         """One turn: request, grant, recall, drop."""
         client.expect(TurnRequested)
         self.granted_ns.append(time.monotonic_ns())
         client.grant()
+        # How long a turn lasts is the stimulus: recalls are to meet launches in every phase.
+        time.sleep(self._random.uniform(0, 0.0015))
         dropped = client.recall_and_drop()
         self.closed_ns.append(dropped.closed_at_ns)
         self.drained_ns.append(dropped.drained_at_ns)
@@ -66,7 +71,6 @@ def recall_often(
         turns.take(client)
     client.expect(TurnRequested)
     records = [record for record in sim.journal() if record.name == "spin"]
-    client.send_raw(b"")
     assert client.count(TurnDropped) == count
     violations = turns.violations(records)
     assert not violations, (len(violations), violations[:5])
