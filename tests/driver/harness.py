@@ -50,9 +50,12 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 
 @functools.cache
 def driver_kind() -> str:
-    """`real` or `sim`: what GPUSHARE_DRIVER says, else real where a real device answers."""
+    """`real` or `sim`: what GPUSHARE_DRIVER says, else real where a real device answers.
+
+    `named` is for processes that a case starts: they find the driver by its name, as the
+    environment that they were given leads them to it."""
     asked = os.environ.get("GPUSHARE_DRIVER")
-    if asked not in (None, "real", "sim"):
+    if asked not in (None, "real", "sim", "named"):
         raise ValueError(f"GPUSHARE_DRIVER is {asked!r}. Set it to `real` or `sim`.")
     if asked:
         return asked
@@ -62,21 +65,21 @@ def driver_kind() -> str:
 
 @contextmanager
 def driver_under_test() -> Iterator[None]:
-    """Leads this process and its children to the chosen driver.
+    """Leads this process and those that it starts to the chosen driver, all to one machine.
 
     The simulated one is loaded by its path first: whoever asks for `libcuda.so.1` later, as
     cuda.bindings does with its first call, gets the library of that name that is there already."""
     # Loading a function waits for the device: a case that launches one while another polls a flag
     # would wait for ever.
     os.environ["CUDA_MODULE_LOADING"] = "EAGER"
-    if driver_kind() == "real":
+    if driver_kind() != "sim":
         yield
         return
     with tempfile.TemporaryDirectory(prefix="gpushare-driver-") as directory:
         machine = SimulatedMachine(Path(directory), devices=2, bytes_per_device=4 * GIB)
         changed = {
             name: value
-            for name, value in machine.env({"GPUSHARE_DRIVER": "sim"}).items()
+            for name, value in machine.env({"GPUSHARE_DRIVER": "named"}).items()
             if os.environ.get(name) != value
         }
         before = {name: os.environ.get(name) for name in changed}

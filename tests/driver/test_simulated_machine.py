@@ -41,7 +41,7 @@ ALLOCATE = """
 from cuda.bindings import driver as cuda
 cuda.cuInit(0)
 cuda.cuCtxCreate(None, 0, 0)
-print(*(int(cuda.cuMemAlloc(1 << 20)[0]) for _ in range(4)))
+print(*(int(cuda.cuMemAlloc(2 << 20)[0]) for _ in range(4)))
 """
 
 
@@ -51,7 +51,7 @@ class Worker:
     def __init__(self, machine: SimulatedMachine) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", WORKER],
-            env=machine.env({"GPUSHARE_DRIVER": "real"}),
+            env=machine.env({"GPUSHARE_DRIVER": "named"}),
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -73,10 +73,10 @@ class Worker:
 
 
 def run(machine: SimulatedMachine, program: str, **extra: str) -> str:
-    """What a process on this machine prints; it finds its driver by the loader's path."""
+    """What a process on this machine prints."""
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=machine.env({"GPUSHARE_DRIVER": "real", **extra}),
+        env=machine.env({"GPUSHARE_DRIVER": "named", **extra}),
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -119,9 +119,9 @@ def test_launches_one_after_the_other_do_not_overlap(sim: SimulatedMachine) -> N
 def test_the_journal_tells_launches_and_copies(sim: SimulatedMachine) -> None:
     """Launches and copies are recorded in order, each with its begin and end."""
     run(sim, ONE_OF_EACH)
-    kinds = [record.kind for record in sim.journal()]
-    work = [kind for kind in kinds if kind in ("launch", "copy_d2h", "copy_h2d")]
-    assert work == ["launch", "copy_d2h", "copy_h2d"]
+    kinds = [record.kind.name for record in sim.journal()]
+    work = [kind for kind in kinds if kind == "LAUNCH" or kind.startswith("COPY")]
+    assert work == ["LAUNCH", "COPY_D2H", "COPY_H2D"]
     for record in sim.journal():
         assert record.submitted_ns <= record.started_ns <= record.ended_ns
 
@@ -130,7 +130,7 @@ def test_copies_take_the_time_of_their_rate(tmp_path: Path) -> None:
     """A megabyte at 100 MB/s takes ten milliseconds."""
     machine = SimulatedMachine(tmp_path, copy_bytes_per_s=100_000_000)
     run(machine, ONE_OF_EACH)
-    copies = [record for record in machine.journal() if record.kind.startswith("copy")]
+    copies = [record for record in machine.journal() if record.kind.name.startswith("COPY")]
     assert [record.amount for record in copies] == [MIB, MIB]
     assert all(record.ended_ns - record.started_ns >= 10_000_000 for record in copies)
 
@@ -150,9 +150,9 @@ def test_fault_plans(sim: SimulatedMachine, plan: str, answers: str) -> None:
 
 def test_capacity_is_shared_by_all_processes(tmp_path: Path) -> None:
     """What one process holds, another cannot have."""
-    machine = SimulatedMachine(tmp_path, bytes_per_device=64 * MIB, context_bytes=MIB)
+    machine = SimulatedMachine(tmp_path, bytes_per_device=64 * MIB, context_bytes=2 * MIB)
     holder = subprocess.Popen(
-        [sys.executable, "-c", ALLOCATE.replace("1 << 20", "15 << 20") + "input()\n"],
+        [sys.executable, "-c", ALLOCATE.replace("2 << 20", "14 << 20") + "input()\n"],
         env=machine.env(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
