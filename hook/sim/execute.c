@@ -230,6 +230,11 @@ static void describe(const struct op *op, struct journal_record *record) {
             kind = JOURNAL_HOST_FUNCTION;
             name = "host function";
             break;
+        case OP_PREFETCH:
+            kind = JOURNAL_PREFETCH;
+            name = "prefetch";
+            record->amount = op->prefetch_bytes;
+            break;
         case OP_GRAPH:
             kind = JOURNAL_GRAPH_LAUNCH;
             name = "graph";

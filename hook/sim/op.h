@@ -27,6 +27,7 @@ enum op_kind {
     OP_WRITE_VALUE,
     OP_GRAPH,
     OP_FREE,
+    OP_PREFETCH,
 };
 
 #define OP_PARAMETER_BYTES 48
@@ -98,6 +99,7 @@ struct op {
         } wait;
         struct graph_plan *plan; /* a reference */
         uint64_t free_address;
+        uint64_t prefetch_bytes;
     };
 };
 
