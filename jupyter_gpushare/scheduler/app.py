@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jupyter_core.paths import jupyter_config_path
-from traitlets import Bool, Enum, Float, Integer, TraitError, Unicode
+from traitlets import Bool, Float, Integer, TraitError, Unicode, default
 from traitlets.config import Application
 
 from jupyter_gpushare import __version__
@@ -70,9 +70,6 @@ class SchedulerApp(Application):
         ),
     }
 
-    log_level = Enum(
-        ("DEBUG", "INFO", "WARN", "ERROR"), default_value="INFO", help="How much is logged."
-    ).tag(config=True)
     config_file = Unicode("", help="A configuration file to read besides Jupyter's.").tag(
         config=True
     )
@@ -89,6 +86,10 @@ class SchedulerApp(Application):
     ready_fd = Integer(
         -1, help="Write a line to this descriptor, and close it, once the sockets answer."
     ).tag(config=True)
+
+    @default("log_level")
+    def _log_level_default(self) -> int:
+        return logging.INFO
 
     exit_status = os.EX_OK
     raise_config_file_errors = True
@@ -167,7 +168,7 @@ class SchedulerApp(Application):
                 directory / LOG_FILE, maxBytes=_LOG_BYTES_MAX, backupCount=1, encoding="utf-8"
             )
         handler.setFormatter(logging.Formatter(_LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
-        logging.basicConfig(level=self.log_level, handlers=[handler])
+        logging.basicConfig(level=int(str(self.log_level)), handlers=[handler])
 
 
 class Chooser:

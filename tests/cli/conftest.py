@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_library import fake_library
 from tests.support.scheduler_process import SchedulerUnderTest, environment, running_scheduler
+
+__all__ = ["fake_library"]
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -42,13 +45,3 @@ def gpushare(runtime: Path) -> Command:
         )
 
     return run
-
-
-@pytest.fixture
-def fake_library(tmp_path: Path) -> Path:
-    """A library that can be preloaded and does nothing: `run` needs one to be there."""
-    source = tmp_path / "nothing.c"
-    source.write_text("int gpushare_test_nothing;\n")
-    library = tmp_path / "libgpushare.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    return library

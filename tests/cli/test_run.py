@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import signal
@@ -292,3 +293,35 @@ def test_output_of_the_command_is_untouched(
     """Nothing but the command writes to stdout or stderr when all is well."""
     done = run("sh", "-c", "echo out; echo err >&2")
     assert (done.stdout, done.stderr) == ("out\n", "err\n")
+
+
+NOTEBOOK = {
+    "cells": [
+        {
+            "cell_type": "code",
+            "execution_count": None,
+            "id": "a",
+            "metadata": {},
+            "outputs": [],
+            "source": "import os; print('token', os.environ['GPUSHARE_TOKEN'][:4], '.')",
+        }
+    ],
+    "metadata": {"kernelspec": {"display_name": "p", "language": "python", "name": "python3"}},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
+
+
+def test_nbconvert_and_its_kernel_are_one_tenant(
+    run: Callable[..., subprocess.CompletedProcess[str]],
+    scheduler: SchedulerUnderTest,
+    tmp_path: Path,
+) -> None:
+    """A notebook that nbconvert executes under `run` belongs to it, and the tenant ends with it."""
+    (tmp_path / "n.ipynb").write_text(json.dumps(NOTEBOOK))
+    nbconvert = [PYTHON, "-m", "nbconvert", "--to=notebook", "--execute", "--stdout"]
+    done = run(*nbconvert, str(tmp_path / "n.ipynb"))
+    assert done.returncode == 0, done.stderr
+    (cell,) = json.loads(done.stdout)["cells"]
+    assert "".join(cell["outputs"][0]["text"]).startswith("token ")
+    assert scheduler.status()["tenants"] == []

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_library import fake_library
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+
+__all__ = ["fake_library"]
 
 
 @pytest.fixture

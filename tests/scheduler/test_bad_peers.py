@@ -231,6 +231,39 @@ def test_a_client_killed_with_the_turn(scheduler: SchedulerUnderTest, mode: str)
         holder.wait()
 
 
+@pytest.mark.parametrize("policy", ["warn", "kill"])
+def test_a_client_that_does_not_answer_a_recall(scheduler: SchedulerUnderTest, policy: str) -> None:
+    """It is shown as overdue, and killed only where the admin has asked for that."""
+    scheduler.client.change_settings(
+        {"quantum_s": 0.05, "overdue_s": 0.1, "overdue_policy": policy}
+    )
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            HOLDER,
+            str(scheduler.directory / "hook.sock"),
+            scheduler.tenant("holder").token,
+            "alone",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment({"PYTHONPATH": str(ROOT)}),
+        text=True,
+    )
+    with holder, scheduler.joined("next") as waiter:
+        assert holder.stdin and holder.stdout and holder.stdout.readline()
+        waiter.ask()
+        if policy == "kill":
+            waiter.expect(TurnGranted)
+            assert holder.wait(10) == -signal.SIGKILL
+        else:
+            while not scheduler.status()["devices"][0]["holders"][0]["overdue"]:
+                pass
+            assert holder.poll() is None
+        holder.stdin.close()
+
+
 def test_a_client_that_does_not_read(scheduler: SchedulerUnderTest) -> None:
     """What is kept for a reader that does not read has a bound; beyond it the client is dropped."""
     with scheduler.joined("deaf") as deaf, scheduler.joined("next") as waiter:

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 from tests.support.sim import GIB, MIB, SimulatedMachine
@@ -155,10 +153,8 @@ def test_a_device_outside_the_list_is_shared_all_the_same(runtime: Path, tmp_pat
         assert [device["name"] for device in scheduler.status()["devices"]] == ["Scripted GPU"]
 
 
-@pytest.mark.parametrize("missing", ["no-such-folder"])
-def test_without_nvml_it_starts(runtime: Path, tmp_path: Path, missing: str) -> None:
+def test_without_nvml_it_starts(runtime: Path) -> None:
     """No NVML is a warning in the log, and devices are named by the programs that open them."""
-    env = {"LD_LIBRARY_PATH": str(tmp_path / missing), "CUDA_VISIBLE_DEVICES": ""}
-    with running_scheduler(runtime, env=env) as scheduler, scheduler.joined() as client:
+    with running_scheduler(runtime) as scheduler, scheduler.joined() as client:
         client.take_turn()
         assert len(scheduler.status()["devices"]) == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,13 @@ import pytest
 from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
 from jupyter_gpushare.scheduler.recovery import Recovery, expected_clients, sees_everybody
 from jupyter_gpushare.scheduler.tokens import TenantRecord, TokenSigner
+from tests.support.paths import ROOT
 from tests.support.scheduler_process import (
     SchedulerDidNotStart,
     SchedulerUnderTest,
     running_scheduler,
 )
+from tests.support.sim import SimulatedMachine
 
 GRACE_S = 0.5
 GRACE = f"--SettingsConfig.reconnect_grace_s={GRACE_S}"
@@ -100,6 +104,59 @@ def test_a_tenant_that_a_predecessor_registered_can_be_removed(runtime: Path) ->
         with second.connect() as peer:
             peer.hello(tenant.token)
             assert "shut down or restarted" in peer.expect_refused().message
+
+
+CLIENT = """
+import ctypes, os, sys
+from pathlib import Path
+from tests.support.hook_client import ScriptedClient
+ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(sys.argv[2])
+path, token = Path(sys.argv[1]), os.environ["GPUSHARE_TOKEN"]
+client = ScriptedClient(path)
+client.join(token)
+turn = client.take_turn()
+print("holds", flush=True)
+sys.stdin.readline()
+client = ScriptedClient(path)
+client.join(token, held_turn_id=turn.turn_id)
+print("is back", flush=True)
+sys.stdin.readline()
+client.drop(turn.turn_id)
+sys.stdin.readline()
+"""
+
+
+def test_recovery_ends_when_all_expected_clients_are_back(
+    runtime: Path, sim: SimulatedMachine, fake_library: Path
+) -> None:
+    """The processes that /proc shows to be ours are waited for, and then nobody waits longer."""
+    long_grace = "--SettingsConfig.reconnect_grace_s=600"
+    with running_scheduler(runtime) as first:
+        waiter_token, holder_token = first.tenant("waiter").token, first.tenant("holder").token
+        holder = subprocess.Popen(
+            [sys.executable, "-c", CLIENT, str(runtime / "hook.sock"), str(fake_library)],
+            env={**sim.env(), "GPUSHARE_TOKEN": holder_token, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        assert holder.stdin and holder.stdout
+        assert holder.stdout.readline() == "holds\n"
+        first.kill()
+    with running_scheduler(runtime, long_grace) as second, second.connect() as waiter:
+        assert f"processes [{holder.pid}]" in second.log
+        waiter.join(waiter_token, waiting=1)
+        waiter.expect(QueuePosition)
+        holder.stdin.write("come back\n")
+        assert holder.stdout.readline() == "is back\n"
+        assert not waiter.has_within(TurnGranted, within_s=0.3)
+        holder.stdin.write("drop\n")
+        waiter.expect(TurnGranted)
+        assert second.status()["scheduler"]["recovering"] is False
+        holder.stdin.close()
+        holder.wait(20)
+        holder.stdout.close()
 
 
 def a_process(proc: Path, pid: int, *, token: str, maps: str) -> None:
