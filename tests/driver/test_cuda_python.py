@@ -13,7 +13,7 @@ import numpy as np
 from cuda.bindings import driver as cuda
 from cuda.bindings import runtime as cudart
 
-from tests.driver.harness import BUILTINS_PTX, ROOT, alone, arguments, ok
+from tests.driver.harness import BUILTINS_PTX, ROOT, alone, arguments, needs_private_tables, ok
 
 PROGRAM = """
 import ctypes
@@ -60,6 +60,7 @@ def test_a_program_for_the_driver() -> None:
     ok(cuda.cuCtxDestroy(context))
 
 
+@needs_private_tables
 @alone
 def test_runtime_counts_devices() -> None:
     """The runtime finds the devices that the driver has, and its own version."""
@@ -69,6 +70,7 @@ def test_runtime_counts_devices() -> None:
     assert done(cudart.cudaGetDevice()) == 0
 
 
+@needs_private_tables
 @alone
 def test_runtime_describes_devices() -> None:
     """The runtime's description of a device agrees with the driver's."""
@@ -79,6 +81,7 @@ def test_runtime_describes_devices() -> None:
     assert bytes(properties.uuid.bytes) == bytes(ok(cuda.cuDeviceGetUuid(device)).bytes)
 
 
+@needs_private_tables
 @alone
 def test_runtime_memory() -> None:
     """Memory of the runtime is filled, copied and freed; too much of it is refused."""
@@ -96,6 +99,7 @@ def test_runtime_memory() -> None:
     assert error is cudart.cudaError_t.cudaErrorMemoryAllocation
 
 
+@needs_private_tables
 @alone
 def test_runtime_streams_and_events() -> None:
     """Streams and events of the runtime order work, asynchronous memory included."""
@@ -114,6 +118,7 @@ def test_runtime_streams_and_events() -> None:
     done(cudart.cudaDeviceSynchronize())
 
 
+@needs_private_tables
 @alone
 def test_runtime_and_driver_share_a_context() -> None:
     """A launch of the driver uses memory that the runtime allocated, in the primary context."""

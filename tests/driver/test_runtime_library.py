@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.driver.harness import BUILTINS_PTX, alone
+from tests.driver.harness import BUILTINS_PTX, alone, driver_kind, needs_private_tables
 
 TO_DEVICE, TO_HOST = 1, 2
+SYMBOL_NOT_FOUND = 500
 
 
 def runtime_path() -> Path | None:
@@ -53,6 +54,7 @@ def address(array: np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 
+@needs_private_tables
 @alone
 def test_devices() -> None:
     """The runtime initialises itself and counts the devices."""
@@ -63,6 +65,7 @@ def test_devices() -> None:
     assert runtime().cudaSetDevice(count.value) == 101
 
 
+@needs_private_tables
 @alone
 def test_memory() -> None:
     """Allocations, copies, memsets and frees reach the driver."""
@@ -76,6 +79,7 @@ def test_memory() -> None:
     assert runtime().cudaFree(ctypes.c_void_p(0xDEAD0000)) == 1
 
 
+@needs_private_tables
 @alone
 def test_launches() -> None:
     """A kernel of a library that the runtime loaded is launched through the runtime."""
@@ -97,6 +101,7 @@ def test_launches() -> None:
     assert (back == 6).all()
 
 
+@needs_private_tables
 @alone
 def test_streams_and_events() -> None:
     """Streams and events can be made, recorded, awaited and destroyed."""
@@ -115,6 +120,7 @@ def test_streams_and_events() -> None:
     done(runtime().cudaStreamDestroy(stream))
 
 
+@needs_private_tables
 @alone
 def test_errors() -> None:
     """Errors of the driver become the runtime's, are kept until they are asked for, and pass."""
@@ -123,3 +129,14 @@ def test_errors() -> None:
     assert runtime().cudaGetLastError() == 2
     assert runtime().cudaGetLastError() == 0
     done(runtime().cudaDeviceSynchronize())
+
+
+@pytest.mark.skipif(driver_kind() != "sim", reason="the real driver has its private tables")
+@alone
+def test_refusal_without_private_tables() -> None:
+    """On the simulated driver every call of the runtime fails with one clear code, each time."""
+    count, pointer = ctypes.c_int(), ctypes.c_void_p()
+    for _ in range(2):
+        assert runtime().cudaGetDeviceCount(ctypes.byref(count)) == SYMBOL_NOT_FOUND
+        assert runtime().cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(16)) == SYMBOL_NOT_FOUND
+        assert runtime().cudaDeviceSynchronize() == SYMBOL_NOT_FOUND
