@@ -41,6 +41,7 @@ class SchedulerSettings:
     quantum_s: Seconds = 10.0
     """How long a turn lasts while others wait."""
     anti_thrash: AntiThrash = AntiThrash.ON
+    """`on`: tenants take turns. `off`: all run at once, as without us."""
     idle_ms: int = 50
     """Inside a cell: give the turn back after this long without GPU work, while others wait."""
     window_ms: int = 20
@@ -50,13 +51,17 @@ class SchedulerSettings:
     recall_retry_s: Seconds = 0.5
     """How long after a drain stall the recall is tried again."""
     overdue_s: Seconds = 30.0
+    """A recalled client that has not answered for this long is overdue."""
     overdue_policy: OverduePolicy = OverduePolicy.WARN
+    """What happens to an overdue client: `warn` says so in the log, `kill` ends its process."""
     reconnect_s: int = 30
     """How long a hook looks for a lost scheduler before it follows `fallback`."""
     fallback: Fallback = Fallback.WAIT
+    """What gated calls do then: `wait` goes on looking, `run` lets them through."""
     reconnect_grace_s: Seconds = 2.0
     """How long a scheduler that replaces a lost one waits for clients before it grants."""
     clients_max: int = 1024
+    """How many processes may be connected at once."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():

@@ -89,6 +89,7 @@ def test_short_cell_beside_a_training_loop(tmp_path: Path) -> None:
         alone_s=report["alone_s"],
         median_s=statistics.median(report["responses_s"]),
         max_s=worst_s,
+        responses_s=report["responses_s"],
         quantum_s=QUANTUM_S,
     )
     assert worst_s <= report["alone_s"] + QUANTUM_S + 0.05

@@ -1,0 +1,61 @@
+"""What the documents say about the code is so."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import enum
+import re
+from pathlib import Path
+
+from jupyter_gpushare.core import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def documented_settings() -> dict[str, str]:
+    """The docstring below each field of SchedulerSettings."""
+    tree = ast.parse(Path(settings.__file__).read_text())
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    (body,) = [node.body for node in classes if node.name == "SchedulerSettings"]
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in zip(body, body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+    }
+
+
+def test_settings_page_is_complete() -> None:
+    """docs/settings.md has each setting with its default and its meaning."""
+    page = (ROOT / "docs" / "settings.md").read_text()
+    meanings = documented_settings()
+    for field in dataclasses.fields(settings.SchedulerSettings):
+        default = field.default.value if isinstance(field.default, enum.Enum) else field.default
+        assert f"| `{field.name}` | {default} | {meanings[field.name]} |" in page
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    """Each relative link of a document names a file that exists."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "hook").rglob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_no_document_or_code_names_this_machine() -> None:
+    """No absolute path of a developer's machine and no registry address is in the tree."""
+    forbidden = re.compile(r"/home/\w+/|/work/|https?://(\w+\.)*(pypi\.org|npmjs\.org)")
+    files = [p for suffix in ("py", "c", "h", "md", "toml", "S") for p in tracked(suffix)]
+    for path in files:
+        if path != Path(__file__):
+            assert not forbidden.search(path.read_text()), path
+
+
+def tracked(suffix: str) -> list[Path]:
+    """Files of this kind in the folders that are ours."""
+    folders = ("jupyter_gpushare", "hook", "tests", "docs")
+    inside = [p for folder in folders for p in (ROOT / folder).rglob(f"*.{suffix}")]
+    return [p for p in inside if p.is_file()] + list(ROOT.glob(f"*.{suffix}"))
