@@ -61,47 +61,47 @@ void agent_notify_and_wait(enum agent_news what) {
 /* ---- what has happened in the process ---------------------------------------------------------
  */
 
-static void look_at_cells(void) {
+static void look_at_cells(struct agent *self) {
     bool runs = cells_running();
     uint64_t ended = cells_ended();
-    bool ended_since = ended != agent.cells_ended_seen;
-    agent.cells_ended_seen = ended;
-    if (agent.cell_runs_seen && (ended_since || !runs)) {
-        agent.cell_runs_seen = false;
-        session_send(&agent.session, &(struct message){.type = MESSAGE_CELL_ENDED});
-        agent_feed_kind(&agent, TURN_EVENT_CELL_ENDED);
+    bool ended_since = ended != self->cells_ended_seen;
+    self->cells_ended_seen = ended;
+    if (self->cell_runs_seen && (ended_since || !runs)) {
+        self->cell_runs_seen = false;
+        session_send(&self->session, &(struct message){.type = MESSAGE_CELL_ENDED});
+        agent_feed_kind(self, TURN_EVENT_CELL_ENDED);
     } else if (ended_since && !runs) {
         /* It began and ended between two looks. */
-        agent_feed_kind(&agent, TURN_EVENT_CELL_ENDED);
+        agent_feed_kind(self, TURN_EVENT_CELL_ENDED);
     }
-    if (runs && !agent.cell_runs_seen) {
-        agent.cell_runs_seen = true;
-        session_send(&agent.session, &(struct message){.type = MESSAGE_CELL_BEGAN});
-        agent_feed_kind(&agent, TURN_EVENT_CELL_BEGAN);
+    if (runs && !self->cell_runs_seen) {
+        self->cell_runs_seen = true;
+        session_send(&self->session, &(struct message){.type = MESSAGE_CELL_BEGAN});
+        agent_feed_kind(self, TURN_EVENT_CELL_BEGAN);
     }
 }
 
-static void look_at_calls(void) {
+static void look_at_calls(struct agent *self) {
     bool wait = wait_calls_waiting() > 0;
-    if (wait == agent.calls_wait_seen) return;
-    agent.calls_wait_seen = wait;
-    agent_feed_kind(&agent, wait ? TURN_EVENT_CALLS_WAIT : TURN_EVENT_NO_CALLS_WAIT);
+    if (wait == self->calls_wait_seen) return;
+    self->calls_wait_seen = wait;
+    agent_feed_kind(self, wait ? TURN_EVENT_CALLS_WAIT : TURN_EVENT_NO_CALLS_WAIT);
 }
 
-static void look_at_news(void) {
+void agent_look_at_news(struct agent *self) {
     uint32_t asked_before = atomic_load(&asked);
     unsigned what = atomic_exchange(&news, 0);
     if (what & (AGENT_DEVICE_OPENED | AGENT_DEVICE_CLOSED | AGENT_CONTEXT_FAILED))
-        agent_report_devices(&agent);
-    if (what & AGENT_DEVICE_OPENED) agent_feed_kind(&agent, TURN_EVENT_DEVICE_OPENED);
+        agent_report_devices(self);
+    if (what & AGENT_DEVICE_OPENED) agent_feed_kind(self, TURN_EVENT_DEVICE_OPENED);
     if (what & AGENT_DEVICE_CLOSED && atomic_load(&streams_contexts_open) == 0)
-        agent_feed_kind(&agent, TURN_EVENT_LAST_DEVICE_CLOSED);
+        agent_feed_kind(self, TURN_EVENT_LAST_DEVICE_CLOSED);
     if (what & AGENT_CONTEXT_FAILED) {
-        agent_feed_kind(&agent, TURN_EVENT_CONTEXT_FAILED);
+        agent_feed_kind(self, TURN_EVENT_CONTEXT_FAILED);
         wait_look_again();
     }
-    look_at_cells();
-    look_at_calls();
+    look_at_cells(self);
+    look_at_calls(self);
     if (atomic_load(&acted) != asked_before) {
         atomic_store(&acted, asked_before);
         syscall(SYS_futex, &acted, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
@@ -171,7 +171,7 @@ static void *run(void *nothing) {
             wakeup_close();
             if (!wakeup_open()) clock_sleep_ns(10000000);
         }
-        look_at_news();
+        agent_look_at_news(&agent);
         agent_converse(&agent);
         look_at_time();
         agent_step_drain(&agent);

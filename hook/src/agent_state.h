@@ -42,6 +42,9 @@ uint64_t agent_now_ms(void);
 void agent_feed(struct agent *agent, const struct turn_event *event);
 void agent_feed_kind(struct agent *agent, enum turn_event_kind kind);
 
+/* What other threads have notified, and how calls and cells stand. */
+void agent_look_at_news(struct agent *agent);
+
 /* One step of a drain that is under way. */
 void agent_step_drain(struct agent *agent);
 /* When the next step is due, in nanoseconds from now; 0 for at once. */

@@ -134,6 +134,7 @@ void agent_step_drain(struct agent *agent) {
     if (answer == DRAIN_DONE) {
         agent->draining = false;
         gate_drained();
+        agent_look_at_news(agent); /* the drain may have found a context that has failed */
         agent_feed_kind(agent, TURN_EVENT_DRAINED);
     } else if (now_ms - agent->drain_progress_ms >= agent->drain_stall_ms) {
         agent->drain_progress_ms = now_ms;

@@ -108,6 +108,7 @@ static void begin_turn(struct window_ring *ring, uint32_t turn) {
     ring->under_way = 0;
     ring->uncovered = 0;
     ring->waived = false;
+    ring->waivers = 0;
     ring->done_seen_ns = 0;
     ring->pending_ns = 0;
     window_pace_start(&ring->pace);
@@ -145,23 +146,34 @@ static CUresult query_event(const struct driver *cuda, void *event) {
     return result;
 }
 
-/* Waits, outside the gate, until the oldest event is done or has stalled for so long that the work
- * itself may be waiting for the call that we hold up. */
+/* How long a launch is held up by an event that does not come. The work ahead may itself wait for a
+ * call that this thread makes later, so there is an end to it; but it may as well be a long queue
+ * from before the window began, so the next launches are held up too, ever shorter, and always for
+ * long enough that such a queue gets shorter. */
+static uint64_t patience_ns(const struct window_ring *ring) {
+    uint64_t most_ns = atomic_load(&stall_ns);
+    uint64_t least_ns = atomic_load(&window_ns);
+    uint64_t slowest_ns = ring->pace.group_ns_max;
+    if (most_ns < 4 * slowest_ns) most_ns = 4 * slowest_ns;
+    if (least_ns < slowest_ns) least_ns = slowest_ns;
+    uint64_t patience = most_ns >> (ring->waivers < 16 ? ring->waivers : 16);
+    return patience < least_ns ? least_ns : patience;
+}
+
+/* Waits, outside the gate, until the oldest event is done or patience is over. */
 static void wait_for_oldest(struct window_ring *ring, const struct driver *cuda) {
     void *event = ring->events[ring->oldest];
     uint64_t started_ns = clock_now_ns();
-    uint64_t patience_ns = atomic_load(&stall_ns);
-    if (patience_ns < 4 * ring->pace.group_ns_max) patience_ns = 4 * ring->pace.group_ns_max;
+    uint64_t until_ns = started_ns + patience_ns(ring);
     uint64_t sleep_ns = SLEEP_NS_MIN;
-    uint64_t now_ns = started_ns;
     while (query_event(cuda, event) == CUDA_ERROR_NOT_READY) {
-        now_ns = clock_now_ns();
-        ring->pending_ns = now_ns;
-        if (now_ns - started_ns > patience_ns) {
+        ring->pending_ns = clock_now_ns();
+        if (ring->pending_ns > until_ns) {
             ring->waived = true;
+            ring->waivers++;
             return;
         }
-        if (now_ns - started_ns < SPIN_NS) continue;
+        if (ring->pending_ns - started_ns < SPIN_NS) continue;
         clock_sleep_ns(sleep_ns);
         if (sleep_ns < SLEEP_NS_MAX) sleep_ns *= 2;
     }
@@ -181,6 +193,7 @@ static void retire_oldest(struct window_ring *ring) {
     ring->oldest = (ring->oldest + 1) % WINDOW_EVENTS;
     ring->under_way--;
     ring->waived = false;
+    ring->waivers = 0;
     window_pace_measured(&ring->pace, done_ns > began_ns ? done_ns - began_ns : 0,
                          atomic_load_explicit(&window_ns, memory_order_relaxed));
 }
@@ -234,6 +247,7 @@ static void record(struct window_ring *ring, const struct driver *cuda) {
         ring->under_way++;
     }
     ring->uncovered = 0;
+    ring->waived = false;
 }
 
 void window_launched(struct window_ring *ring) {

@@ -35,7 +35,8 @@ struct window_ring {
     uint32_t oldest;             /* index of the oldest event under way */
     uint32_t under_way;          /* events recorded and not seen done */
     uint32_t uncovered;          /* launches since the last event */
-    bool waived;                 /* the oldest event stalls: launches go on without waiting */
+    bool waived;                 /* the oldest event stalls: one more group goes without it */
+    uint32_t waivers;            /* how often, since an event was seen done */
     struct window_pace pace;
     uint64_t group_started_ns[WINDOW_EVENTS]; /* first launch of each event's group */
     uint64_t next_group_started_ns;

@@ -1,0 +1,60 @@
+/* One launch that waits at the gate while SIGINT comes. The argument says what the program itself
+ * wants to do with the signal: handler, default, ignore, or replace (a handler set meanwhile). */
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gpu.h"
+
+static struct gpu gpu;
+
+static void handled(int number) {
+    (void)number;
+    if (write(STDOUT_FILENO, "handled\n", 8) != 8) _exit(7);
+}
+
+static void replaced(int number) {
+    (void)number;
+}
+
+static const char *disposition(void) {
+    struct sigaction action;
+    sigaction(SIGINT, NULL, &action);
+    if (action.sa_handler == replaced) return "replaced";
+    return action.sa_handler == handled || action.sa_handler == SIG_DFL ||
+                   action.sa_handler == SIG_IGN
+               ? "own"
+               : "foreign";
+}
+
+static void *launch(void *nothing) {
+    check(cuCtxSetCurrent(gpu.context), "cuCtxSetCurrent");
+    int result = (int)gpu_spin(&gpu, NULL, 1000);
+    printf("launch %d\n", result);
+    printf("disposition %s\n", disposition());
+    fflush(stdout);
+    return nothing;
+}
+
+int main(int count, char **arguments) {
+    if (count != 2) return 2;
+    const char *wanted = arguments[1];
+    if (strcmp(wanted, "handler") == 0 || strcmp(wanted, "replace") == 0) signal(SIGINT, handled);
+    if (strcmp(wanted, "ignore") == 0) signal(SIGINT, SIG_IGN);
+    gpu = gpu_open(0);
+    pthread_t thread;
+    pthread_create(&thread, NULL, launch, NULL);
+    while (strcmp(wanted, "ignore") != 0 && strcmp(disposition(), "foreign") != 0) usleep(1000);
+    printf("waits\n");
+    fflush(stdout);
+    char line[64];
+    while (fgets(line, sizeof(line), stdin)) {
+        if (strcmp(line, "replace\n") != 0) continue;
+        signal(SIGINT, replaced);
+        printf("replaced\n");
+        fflush(stdout);
+    }
+    pthread_join(thread, NULL);
+    return 0;
+}

@@ -1,0 +1,116 @@
+"""Waits at the gate that end without a turn."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from jupyter_gpushare.protocol.messages import RequestWithdrawn, TurnRequested
+from tests.hook.runtime.process import GpuProcess
+from tests.support.fake_scheduler import FakeScheduler, HookedClient
+
+Opened = Callable[..., tuple[GpuProcess, HookedClient]]
+Start = Callable[..., GpuProcess]
+
+CANCELLED = 800
+
+
+def test_the_scheduler_cancels_waits(opened: Opened) -> None:
+    """WaitCancelled fails each waiting call with the documented error; the next call asks anew."""
+    shell, client = opened()
+    shell.say("0 spin d 1000")
+    client.expect(TurnRequested)
+    client.cancel()
+    shell.expect(f"0 spin {CANCELLED}")
+    client.expect(RequestWithdrawn)
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    shell.say("0 sync")
+    shell.expect("0 sync 0")
+
+
+def test_the_process_cancels_its_own_waits(opened: Opened) -> None:
+    """gpushare_cancel_waits says how many calls it cancelled; the count is kept."""
+    shell, client = opened()
+    for thread in (0, 1, 2):
+        shell.say(f"{thread} current")
+        shell.expect(f"{thread} current 0")
+        shell.say(f"{thread} spin d 1000")
+    client.expect(TurnRequested)
+    wait_for_calls(shell, 3)
+    shell.say("7 hook cancel_waits")
+    shell.expect("7 hook 3")
+    shell.say("7 hook waits_cancelled")
+    shell.expect("7 hook 3")
+
+
+def wait_for_calls(shell: GpuProcess, count: int) -> None:
+    """Until so many calls wait at the gate."""
+    while True:
+        shell.say("7 describe")
+        if f'"calls_waiting": {count}' in shell.expect("description "):
+            return
+
+
+def test_an_interrupt_cancels_and_reaches_the_program(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """SIGINT to a process whose call waits: the call fails, then the program's own handler runs,
+    and afterwards the program's handler is in place again."""
+    program = start("interrupted", "handler")
+    client = scheduler.accept()
+    client.welcome()
+    client.expect(TurnRequested)
+    program.expect("waits")
+    program.signal(signal.SIGINT)
+    program.expect("handled")
+    program.expect(f"launch {CANCELLED}")
+    program.expect("disposition own")
+    client.expect(RequestWithdrawn)
+    assert program.finish() == 0
+
+
+def test_an_interrupt_ends_a_program_without_a_handler(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """With the default disposition SIGINT ends the process, as it would without the hook."""
+    program = start("interrupted", "default")
+    client = scheduler.accept()
+    client.welcome()
+    client.expect(TurnRequested)
+    program.expect("waits")
+    program.signal(signal.SIGINT)
+    assert program.wait() == -signal.SIGINT
+
+
+def test_an_interrupt_that_a_program_ignores_cancels_nothing(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """A program that ignores SIGINT goes on waiting, and gets its turn."""
+    program = start("interrupted", "ignore")
+    client = scheduler.accept()
+    client.welcome()
+    client.expect(TurnRequested)
+    program.expect("waits")
+    program.signal(signal.SIGINT)
+    assert client.hears_none(RequestWithdrawn, for_s=0.2)
+    client.grant()
+    program.expect("launch 0")
+    program.expect("disposition own")
+    assert program.finish() == 0
+
+
+def test_a_handler_set_while_a_call_waits_stays(start: Start, scheduler: FakeScheduler) -> None:
+    """Somebody who replaces the disposition during a wait keeps theirs when it ends."""
+    program = start("interrupted", "replace")
+    client = scheduler.accept()
+    client.welcome()
+    client.expect(TurnRequested)
+    program.expect("waits")
+    program.say("replace")
+    program.expect("replaced")
+    client.grant()
+    program.expect("launch 0")
+    program.expect("disposition replaced")
+    assert program.finish() == 0

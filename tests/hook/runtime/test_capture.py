@@ -1,0 +1,105 @@
+"""Stream capture and the gate: captured calls never wait, and a recall never disturbs a capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import DropReason, TurnDropped, TurnRequested
+from tests.hook.runtime.process import GpuProcess
+from tests.support.fake_scheduler import HookedClient
+
+Opened = Callable[..., tuple[GpuProcess, HookedClient]]
+
+GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
+
+
+def with_stream(opened: Opened) -> tuple[GpuProcess, HookedClient]:
+    shell, client = opened(window_ms=50)
+    shell.say("0 create 1")
+    shell.expect("0 create 0")
+    return shell, client
+
+
+@pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
+def test_captured_launches_need_no_turn(opened: Opened, mode: int) -> None:
+    """A capture is recorded with the gate shut; its replay asks for the turn."""
+    shell, client = with_stream(opened)
+    shell.say(f"0 capture 1 {mode}")
+    shell.expect("0 capture 0")
+    shell.say("0 spin 1 1000 5")
+    shell.expect("0 spin 0")
+    shell.say("0 end_capture 1")
+    shell.expect("0 end_capture 0")
+    assert client.count(TurnRequested) == 0
+    shell.say("0 replay 1")
+    assert client.expect(TurnRequested).cause.startswith("cuGraphLaunch")
+    client.grant()
+    shell.expect("0 replay 0")
+    shell.say("0 sync")
+    shell.expect("0 sync 0")
+
+
+@pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
+def test_a_recall_in_the_middle_of_a_capture_leaves_it_alone(opened: Opened, mode: int) -> None:
+    """The work before the capture drains, the turn goes back, the capture goes on and is valid."""
+    shell, client = with_stream(opened)
+    shell.say("0 spin 1 30000000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    shell.say(f"0 capture 1 {mode}")
+    shell.expect("0 capture 0")
+    shell.say("0 spin 1 1000 5")
+    shell.expect("0 spin 0")
+    dropped = client.recall_and_drop()
+    assert dropped.reason is DropReason.RECALL
+    shell.say("0 spin 1 1000 5")
+    shell.expect("0 spin 0")
+    shell.say("0 end_capture 1")
+    shell.expect("0 end_capture 0")
+    shell.say("0 replay 1")
+    client.grant_request()
+    shell.expect("0 replay 0")
+    shell.say("0 sync")
+    shell.expect("0 sync 0")
+
+
+def test_other_streams_are_gated_during_a_capture(opened: Opened) -> None:
+    """A capture on one stream opens the gate for no other."""
+    shell, client = with_stream(opened)
+    shell.say("0 create 2")
+    shell.expect("0 create 0")
+    shell.say(f"0 capture 1 {RELAXED}")
+    shell.expect("0 capture 0")
+    shell.say("1 current")
+    shell.say("1 spin 2 1000")
+    client.expect(TurnRequested)
+    assert shell.expect("1 current 0")
+    assert shell.is_silent(for_s=0.1)
+    client.grant()
+    shell.expect("1 spin 0")
+    shell.say("0 end_capture 1")
+    shell.expect("0 end_capture 0")
+
+
+def test_recalls_without_end_do_not_break_captures(opened: Opened) -> None:
+    """Captures in a loop, and recalls as fast as they can be answered: every capture is valid."""
+    shell, client = with_stream(opened)
+    shell.say("2 current")
+    shell.say("2 loop p 20000")
+    for round_number in range(60):
+        shell.say(f"0 capture 1 {round_number % 3}")
+        shell.say("0 spin 1 1000 3")
+        shell.say("0 end_capture 1")
+    for _ in range(60):
+        client.grant_request()
+        client.recall_and_drop()
+    client.grant_request()
+    for _ in range(60):
+        shell.expect("0 capture 0")
+        shell.expect("0 spin 0")
+        shell.expect("0 end_capture 0")
+    shell.say("0 stop")
+    shell.expect("2 loop 0")
+    assert client.count(TurnDropped) == 60

@@ -1,0 +1,81 @@
+"""Contexts with a sticky error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jupyter_gpushare.protocol.messages import ContextFailed, DropReason, TurnDropped, TurnRequested
+from tests.hook.runtime.process import GpuProcess
+from tests.support.fake_scheduler import HookedClient
+
+Opened = Callable[..., tuple[GpuProcess, HookedClient]]
+
+ASSERT = 710
+MIB = 1 << 20
+
+
+def fail(shell: GpuProcess, client: HookedClient) -> None:
+    """A launch that fails a device-side assertion."""
+    shell.say("0 assert d")
+    client.grant_request()
+    shell.expect("0 assert 0")
+
+
+def test_a_sticky_error_seen_by_a_synchronise_gives_the_turn_back(opened: Opened) -> None:
+    """The failed context is reported once, the turn dropped, the user told what to do."""
+    shell, client = opened()
+    shell.say(f"0 alloc {96 * MIB}")
+    client.grant_request()
+    shell.expect("0 alloc 0")
+    shell.say("0 assert d")
+    shell.expect("0 assert 0")
+    shell.say("0 sync")
+    shell.expect(f"0 sync {ASSERT}")
+    assert client.expect(ContextFailed).cu_result == ASSERT
+    assert client.expect(TurnDropped).reason is DropReason.CONTEXT_FAILED
+    errors = shell.errors()
+    assert errors.count("\n") == 1
+    assert "CUDA_ERROR_ASSERT" in errors
+    assert "Restart the kernel" in errors
+    assert "frees 96 MiB" in errors
+
+
+def test_later_calls_return_their_error_without_asking(opened: Opened) -> None:
+    """A context that can do no work takes no turns."""
+    shell, client = opened()
+    fail(shell, client)
+    shell.say("0 sync")
+    shell.expect(f"0 sync {ASSERT}")
+    client.expect(TurnDropped)
+    for _ in range(3):
+        shell.say("0 spin d 1000")
+        shell.expect(f"0 spin {ASSERT}")
+    assert client.count(TurnRequested) == 1
+    assert client.count(ContextFailed) == 1
+
+
+def test_a_drain_that_meets_a_sticky_error_counts_as_done(opened: Opened) -> None:
+    """Nobody looked at the result yet when the recall comes: the drain finds it."""
+    shell, client = opened()
+    fail(shell, client)
+    client.recall()
+    assert client.expect(TurnDropped).reason is DropReason.CONTEXT_FAILED
+    assert client.count(ContextFailed) <= 1
+
+
+def test_calls_that_wait_are_let_through_to_their_error(opened: Opened) -> None:
+    """A call that waits when its context fails returns the error instead of waiting for ever."""
+    shell, client = opened(window_ms=1000)
+    shell.say("0 create 1")
+    shell.expect("0 create 0")
+    shell.say("0 spin 1 300000000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    shell.say("0 assert 1")
+    shell.expect("0 assert 0")
+    client.recall()
+    shell.say("1 current")
+    shell.expect("1 current 0")
+    shell.say("1 spin 1 1000")
+    shell.expect(f"1 spin {ASSERT}")
+    assert client.expect(TurnDropped).reason is DropReason.CONTEXT_FAILED

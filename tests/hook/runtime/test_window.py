@@ -1,0 +1,130 @@
+"""How much work is in flight when a recall comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import TurnRequested
+from tests.hook.runtime.process import GpuProcess
+from tests.support.fake_scheduler import FakeScheduler, HookedClient
+from tests.support.sim import SimulatedMachine
+
+Opened = Callable[..., tuple[GpuProcess, HookedClient]]
+Start = Callable[..., GpuProcess]
+
+MS = 1_000_000
+
+
+def drain_ms(client: HookedClient) -> float:
+    dropped = client.recall_and_drop()
+    return (dropped.drained_at_ns - dropped.closed_at_ns) / MS
+
+
+def wait_for_launches(sim: SimulatedMachine, count: int) -> None:
+    """Until so many launches are done, by the journal."""
+    while sum(record.name == "spin" for record in sim.journal()) < count:
+        pass
+
+
+@pytest.mark.parametrize("stream", ["d", "1", "p"])
+def test_the_first_recall_of_long_launches_is_bounded(
+    opened: Opened, sim: SimulatedMachine, stream: str
+) -> None:
+    """A loop that queues 2 ms launches as fast as it can: what is left at the first recall and at
+    later ones is within the window, on any kind of stream."""
+    shell, client = opened(window_ms=20)
+    shell.say("0 create 1")
+    shell.say(f"0 loop {stream} {2 * MS}")
+    left_ms = []
+    for turn in range(5):
+        client.grant_request()
+        wait_for_launches(sim, 8 * (turn + 1))
+        left_ms.append(drain_ms(client))
+    assert max(left_ms) <= 25, left_ms
+    client.expect(TurnRequested)
+    client.grant()
+    shell.say("0 stop")
+    shell.expect("0 loop 0")
+
+
+def test_without_a_window_the_same_loop_queues_without_bound(
+    opened: Opened, sim: SimulatedMachine
+) -> None:
+    """The control: alone on the device nothing bounds the queue, and the drain still waits for
+    all of it."""
+    shell, client = opened(tenants=1)
+    shell.say(f"0 spin d {2 * MS} 50")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    assert drain_ms(client) > 60
+    assert all(record.ended_ns for record in sim.journal())
+
+
+def test_the_window_begins_when_a_second_tenant_comes(
+    opened: Opened, sim: SimulatedMachine
+) -> None:
+    """A loop that ran alone is bounded once the queue from that time is done."""
+    shell, client = opened(tenants=1)
+    shell.say(f"0 loop d {MS}")
+    client.grant_request()
+    wait_for_launches(sim, 1)
+    client.contention(waiters=0, tenants=2)
+    queued_ns = max(record.submitted_ns for record in sim.journal())
+    while not any(
+        record.submitted_ns > queued_ns + 100 * MS
+        and record.started_ns - record.submitted_ns < 20 * MS
+        for record in sim.journal()
+    ):
+        pass
+    assert drain_ms(client) <= 25
+    client.expect(TurnRequested)
+    client.grant()
+    shell.say("0 stop")
+    shell.expect("0 loop 0")
+
+
+def test_work_on_a_destroyed_stream_is_waited_for(opened: Opened, sim: SimulatedMachine) -> None:
+    """A stream that is destroyed with work in flight still counts in the drain."""
+    shell, client = opened(tenants=1)
+    shell.say("0 create 1")
+    shell.say(f"0 spin 1 {80 * MS}")
+    client.grant_request()
+    shell.say("0 destroy 1")
+    shell.expect("0 destroy 0")
+    dropped = client.recall_and_drop()
+    ended = [record.ended_ns for record in sim.journal() if record.name == "spin"]
+    assert ended and max(ended) <= dropped.drained_at_ns
+
+
+def test_work_in_a_threads_own_default_stream_is_waited_for(
+    opened: Opened, sim: SimulatedMachine
+) -> None:
+    """Only its own thread can name that stream: with and without a window its work drains."""
+    shell, client = opened(tenants=1)
+    shell.say("1 current")
+    shell.expect("1 current 0")
+    for tenants in (1, 2):
+        client.contention(waiters=0, tenants=tenants)
+        shell.say(f"1 spin p {60 * MS}")
+        client.grant_request()
+        shell.expect("1 spin 0")
+        dropped = client.recall_and_drop()
+        ended = [record.ended_ns for record in sim.journal() if record.name == "spin"]
+        assert len(ended) == tenants and max(ended) <= dropped.drained_at_ns
+
+
+def test_streams_come_and_go_under_a_window(opened: Opened) -> None:
+    """Streams at recycled addresses, hundreds of them, keep the window's events valid."""
+    shell, client = opened()
+    for _ in range(300):
+        shell.say("0 create 1")
+        shell.say("0 spin 1 1000 3")
+        shell.say("0 destroy 1")
+    client.grant_request()
+    for _ in range(300):
+        shell.expect("0 create 0")
+        shell.expect("0 spin 0")
+        shell.expect("0 destroy 0")
+    assert drain_ms(client) < 25
