@@ -81,12 +81,14 @@ static void cut_down(nvmlDevice_t device, unsigned long long *bytes_total,
     if (*bytes_free > left_bytes) *bytes_free = left_bytes;
 }
 
+/* Used and free make up the total, so that what is reserved, here for others, counts as used. */
 void nvml_report_memory(nvmlDevice_t device, nvmlMemory_t *memory) {
     if (memory == NULL) return;
     cut_down(device, &memory->total, &memory->free, &memory->used);
+    memory->used = memory->total - memory->free;
 }
 
-/* Here the parts make up the total: what others hold counts as reserved. */
+/* Here what is reserved is told apart, and used is what the tenant uses. */
 void nvml_report_memory_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
     if (memory == NULL) return;
     const unsigned long long sum_before = memory->reserved + memory->free + memory->used;

@@ -27,10 +27,14 @@ static int hand_out(const char *function, address *to) {
     return 0;
 }
 
-#define SUCCEEDS(name) \
-    int name(void) { return fails(#name); }
-#define HANDS_OUT(name, ...) \
-    int name(address *to, ##__VA_ARGS__) { return hand_out(#name, to); }
+#define SUCCEEDS(name)       \
+    int name(void) {         \
+        return fails(#name); \
+    }
+#define HANDS_OUT(name, ...)               \
+    int name(address *to, ##__VA_ARGS__) { \
+        return hand_out(#name, to);        \
+    }
 
 SUCCEEDS(cuInit)
 SUCCEEDS(cuStreamQuery)
@@ -104,7 +108,8 @@ int cuDeviceGet(int *device, int ordinal) {
 }
 
 int cuDeviceGetUuid_v2(unsigned char *uuid) {
-    for (int i = 0; i < 16; i++) uuid[i] = (unsigned char)(i * 17);
+    for (int i = 0; i < 16; i++)
+        uuid[i] = (unsigned char)(i * 17);
     return 0;
 }
 
