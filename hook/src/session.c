@@ -62,7 +62,7 @@ static void say_hello(struct session *session, uint64_t held_turn_id, bool waiti
 void session_connect(struct session *session, bool hurry, uint64_t held_turn_id, bool waiting,
                      uint64_t now_ms) {
     if (session->stage != SESSION_DOWN) return;
-    if (hurry && session->retry_at_ms > now_ms + BACKOFF_MS_MAX)
+    if (hurry && !session->is_refused && session->retry_at_ms > now_ms + BACKOFF_MS_MAX)
         session->retry_at_ms = now_ms + BACKOFF_MS_MIN;
     if (now_ms < session->retry_at_ms) return;
 
@@ -107,7 +107,8 @@ static enum session_news refused(struct session *session, const struct message_r
                                  uint64_t now_ms) {
     snprintf(session->problem, sizeof(session->problem), "%s", refused->message);
     log_debug("refused (%d): %s", (int)refused->code, refused->message);
-    if (refused->code != REFUSAL_CODE_SHUTTING_DOWN) show_problem(session);
+    session->is_refused = refused->code != REFUSAL_CODE_SHUTTING_DOWN;
+    if (session->is_refused) show_problem(session);
     bool was_up = session->stage == SESSION_UP;
     close_down(session, now_ms, BACKOFF_MS_MAX_IDLE);
     if (!was_up) return SESSION_NO_NEWS;
@@ -116,6 +117,7 @@ static enum session_news refused(struct session *session, const struct message_r
 
 static enum session_news welcomed(struct session *session, const struct message_welcome *welcome) {
     session->stage = SESSION_UP;
+    session->is_refused = false;
     session->deadline_ms = 0;
     session->backoff_ms = BACKOFF_MS_MIN;
     session->connections++;

@@ -30,6 +30,7 @@ struct session {
     uint64_t retry_at_ms;
     uint32_t backoff_ms;
     uint64_t deadline_ms; /* for Welcome, or for the rest of a frame; 0: none */
+    bool is_refused;      /* trying again is no use before a person has done something */
     bool choked;          /* the scheduler does not read: too much is unsent */
     uint32_t connections; /* how many were welcomed */
     char tenant_id[65];

@@ -5,6 +5,7 @@ It shares no code with the real one but the protocol. Every wait has a limit."""
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
 from pathlib import Path
@@ -192,6 +193,11 @@ class FakeScheduler:
         client = HookedClient(connection)
         self.clients.append(client)
         return client
+
+    def has_caller(self) -> bool:
+        """Somebody has connected and is not accepted yet."""
+        assert self._listener
+        return bool(select.select([self._listener], [], [], 0)[0])
 
     def accepts_none(self, *, for_s: float) -> bool:
         """True when nobody connects in this time."""

@@ -64,11 +64,15 @@ def start(
         hook: Path = HOOK_LIBRARY,
         env: dict[str, str] | None = None,
         machine: SimulatedMachine = sim,
+        as_uid: int | None = None,
     ) -> GpuProcess:
         log = tmp_path / f"{name}-{len(started)}.log"
         environment = machine.env(scheduler.env(hook=hook, log=log))
         process = GpuProcess(
-            [str(programs.built(name)), *map(str, arguments)], environment | (env or {}), log
+            [str(programs.built(name)), *map(str, arguments)],
+            environment | (env or {}),
+            log,
+            as_uid=as_uid,
         )
         started.append(process)
         return process

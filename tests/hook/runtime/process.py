@@ -40,7 +40,9 @@ class Programs:
 class GpuProcess:
     """A started program. It reads commands and answers in lines."""
 
-    def __init__(self, command: list[str], env: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, command: list[str], env: dict[str, str], log: Path, *, as_uid: int | None = None
+    ) -> None:
         self.log = log
         self._process = subprocess.Popen(
             command,
@@ -48,6 +50,7 @@ class GpuProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            user=as_uid,
         )
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._unread = b""

@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_gpushare.protocol.messages import TurnRequested
 from tests.hook.runtime.process import GpuProcess
-from tests.support.fake_scheduler import FakeScheduler, HookedClient
+from tests.support.fake_scheduler import HookedClient
 from tests.support.sim import SimulatedMachine
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
