@@ -82,7 +82,10 @@ class SettingsConfig(Configurable):
         _DEFAULTS.clients_max, help="How many processes may be connected at once."
     ).tag(config=True)
     memory_cap_bytes = Integer(
-        0, min=0, help="How much device memory a tenant may allocate on a device; 0: no cap."
+        0,
+        min=0,
+        max=2**63,
+        help="How much device memory a tenant may allocate on a device; 0: no cap.",
     ).tag(config=True)
     probe_period_s = Float(
         5.0, min=0.1, help="How often NVML is asked for used memory while there are clients."

@@ -31,6 +31,7 @@ from jupyter_gpushare.core.snapshot import Snapshot
 
 from .config import changed_settings, settings_as_json
 from .errors import RequestError
+from .names import cut, printable_line
 from .recovery import Recovery
 from .status import OTHER, status_of
 from .tenants import TenantBook
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 
 KINDS = ("kernel", "run")
 TENANTS_MAX = 4096
+DEVICES_MAX = 256
 KERNEL_ID_CHARACTERS_MAX = 128
 
 
@@ -106,6 +108,10 @@ class Service:
 
     def knows_device(self, device: DeviceId) -> bool:
         return device in self._devices
+
+    def may_name_device(self) -> bool:
+        """No machine has so many; a client that names ever new ones is broken."""
+        return len(self._devices) < DEVICES_MAX
 
     def shown_name(self, client: ClientId, name: str) -> str:
         """A tenant's name as this client's user may read it."""
@@ -256,6 +262,5 @@ class Service:
 
 
 def clean_name(name: str) -> str:
-    """One line of printable text, short enough for a token."""
-    printable = "".join(c if c.isprintable() else " " for c in name).strip() or "unnamed"
-    return printable.encode("utf-8", "replace")[:NAME_BYTES_MAX].decode("utf-8", "ignore")
+    """Short enough for a token, and never empty."""
+    return cut(printable_line(name), NAME_BYTES_MAX) or "unnamed"

@@ -14,8 +14,10 @@ from jupyter_gpushare.core.events import DropReason, Event
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 from jupyter_gpushare.core.settings import AntiThrash, Fallback, SchedulerSettings
 from jupyter_gpushare.protocol import messages
+from jupyter_gpushare.protocol.codec import UnencodableMessage
 from jupyter_gpushare.protocol.fields import Message
 
+from .names import printable_line
 from .peer import Peer
 from .tokens import TenantRecord
 
@@ -33,6 +35,17 @@ _FALLBACKS = {
     Fallback.RUN: messages.Fallback.RUN,
 }
 _U32_MAX = 2**32 - 1
+_U64_MAX = 2**64 - 1
+
+
+_TOO_MANY_DEVICES = (
+    "The scheduler knows more devices already than a machine has. Restart this program, and the "
+    "scheduler if that does not help."
+)
+_OUR_FAULT = (
+    "The scheduler cannot tell this program what it has to. Restart it, and report the scheduler's "
+    "log."
+)
 
 
 class UnknownCommand(TypeError):
@@ -53,10 +66,10 @@ def event_of_hello(
         client=client,
         tenant=tenant,
         pid=pid,
-        process_name=hello.process_name,
+        process_name=printable_line(hello.process_name),
         held_turn=held,
         waiting=bool(hello.waiting),
-        cause=f"hello of {hello.process_name} ({pid})",
+        cause=f"hello of {printable_line(hello.process_name)} ({pid})",
     )
 
 
@@ -72,7 +85,7 @@ def event_of(client: ClientId, message: Message) -> Event | None:
                 client=client, device=device_id(uuid), cause="last context gone"
             )
         case messages.TurnRequested(cause=cause):
-            return events.TurnRequested(client=client, cause=cause)
+            return events.TurnRequested(client=client, cause=printable_line(cause))
         case messages.RequestWithdrawn():
             return events.RequestWithdrawn(client=client, cause="wait cancelled")
         case messages.CellBegan():
@@ -150,7 +163,10 @@ def message_of(command: commands.Command) -> Message:
             return settings_message(settings)
         case commands.TellMemoryLimit(device=device, cap_bytes=cap, others_bytes=others):
             return messages.MemoryLimit(
-                device=bytes.fromhex(device), cap_bytes=cap, others_bytes=others
+                device=bytes.fromhex(device),
+                cap_bytes=cap,
+                # A sum of what processes claim; nothing says that their claims are sane.
+                others_bytes=min(others, _U64_MAX),
             )
         case _:
             raise UnknownCommand(f"{type(command).__name__} has no message")
@@ -191,6 +207,8 @@ class Registry(Protocol):
 
     def knows_device(self, device: DeviceId) -> bool: ...
 
+    def may_name_device(self) -> bool: ...
+
     def shown_name(self, client: ClientId, name: str) -> str:
         """A tenant's name as the client's user may read it."""
 
@@ -219,8 +237,9 @@ class Translator:
         if isinstance(message, messages.MemoryQueried):
             self._answer_memory(number, message)
             return
-        if isinstance(message, messages.DeviceOpened):
-            self._name_device(message)
+        if isinstance(message, messages.DeviceOpened) and not self._name_device(message):
+            self._links.close(client, messages.RefusalCode.TOO_MANY, _TOO_MANY_DEVICES)
+            return
         event = event_of(number, message)
         if event is not None:
             self._registry.submit(event)
@@ -230,19 +249,24 @@ class Translator:
         self._registry.submit(events.ClientLost(client=number, cause=cause))
         self._registry.client_left(number)
 
-    def _name_device(self, message: messages.DeviceOpened) -> None:
-        """Without NVML, or outside its list, a device is known by whoever opens it first."""
-        device = device_id(message.device)
-        if not self._registry.knows_device(device):
-            log.info("device %s (%s) is named by a client", device, message.name)
-            self._registry.submit(
-                events.DeviceFound(
-                    device=device,
-                    name=message.name,
-                    bytes_total=message.bytes_total,
-                    cause="named by a client",
-                )
+    def _name_device(self, message: messages.DeviceOpened) -> bool:
+        """Without NVML, or outside its list, a device is known by whoever opens it first. False
+        when there are too many already."""
+        device, name = device_id(message.device), printable_line(message.name)
+        if self._registry.knows_device(device):
+            return True
+        if not self._registry.may_name_device():
+            return False
+        log.info("device %s (%s) is named by a client", device, name)
+        self._registry.submit(
+            events.DeviceFound(
+                device=device,
+                name=name,
+                bytes_total=message.bytes_total,
+                cause="named by a client",
             )
+        )
+        return True
 
     def _answer_memory(self, client: ClientId, question: messages.MemoryQueried) -> None:
         """No answer means that NVML's own numbers stand."""
@@ -250,7 +274,7 @@ class Translator:
         if seen is not None:
             total, used = seen
             answer = messages.MemoryAnswered(
-                device=question.device, bytes_total=total, bytes_used=used
+                device=question.device, bytes_total=total, bytes_used=min(used, _U64_MAX)
             )
             self._links.send(client, answer)
 
@@ -262,7 +286,14 @@ class Translator:
         if isinstance(command, commands.TellQueuePosition):
             holder = self._registry.shown_name(client, command.holder)
             command = dataclasses.replace(command, holder=holder)
-        return None if self._links.send(client, message_of(command)) else client
+        try:
+            sent = self._links.send(client, message_of(command))
+        except UnencodableMessage:
+            # Our fault, but the client cannot go on without what it should have been told.
+            log.exception("%s cannot be sent", command)
+            self._links.close(client, messages.RefusalCode.BAD_PROTOCOL, _OUR_FAULT)
+            sent = False
+        return None if sent else client
 
     def close(self, client: ClientId, message: str) -> None:
         self._links.close(client, messages.RefusalCode.BAD_TOKEN, message)

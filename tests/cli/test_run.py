@@ -283,8 +283,7 @@ def test_processes_left_behind_keep_their_place(
         assert "1 of the command's processes still use the GPU" in process.stderr.read()
     left_behind.take_turn()
     left_behind.close()
-    while scheduler.status()["tenants"]:
-        pass
+    scheduler.eventually(lambda s: not s["tenants"])
 
 
 def test_output_of_the_command_is_untouched(

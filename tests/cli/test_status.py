@@ -62,12 +62,8 @@ def test_queue_of_a_free_device(scheduler: SchedulerUnderTest, gpushare: Command
     """A device that nobody holds is free; without devices there is a sentence."""
     assert gpushare("queue").stdout == "No device is known yet.\n"
     with scheduler.joined() as client:
-        turn = client.take_turn()
-        client.drop(turn.turn_id)
-        client.ask()  # answered after the drop, so that the drop has been seen
-        client.drop(client.expect(type(turn)).turn_id)
-        while scheduler.status()["devices"][0]["holders"]:
-            pass
+        client.drop(client.take_turn().turn_id)
+        scheduler.eventually(lambda s: not s["devices"][0]["holders"])
         assert "free" in gpushare("queue").stdout
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
@@ -52,14 +51,6 @@ def cuda_process(machine: SimulatedMachine, bytes_wanted: int, **extra: str) -> 
         process.stdin.close()
         process.wait(20)
         process.stdout.close()
-
-
-def eventually(scheduler: SchedulerUnderTest, holds: Callable[[dict[str, Any]], bool]) -> None:
-    """Ask for the status until it is as expected; the scheduler's own pace bounds this."""
-    for _ in range(3000):
-        if holds(scheduler.status()):
-            return
-    raise AssertionError(scheduler.status())
 
 
 def uuids(scheduler: SchedulerUnderTest) -> list[str]:
@@ -108,8 +99,8 @@ def test_memory_is_measured_while_there_are_clients(runtime: Path, tmp_path: Pat
         scheduler.joined(device=bytes.fromhex(uuids(scheduler)[0])),
     ):
         with cuda_process(machine, 512 * MIB):
-            eventually(scheduler, lambda s: bool(s["devices"][0]["bytes_used"] >= 512 * MIB))
-        eventually(scheduler, lambda s: bool(s["devices"][0]["bytes_used"] < 512 * MIB))
+            scheduler.eventually(lambda s: s["devices"][0]["bytes_used"] >= 512 * MIB)
+        scheduler.eventually(lambda s: s["devices"][0]["bytes_used"] < 512 * MIB)
 
 
 def test_a_device_that_disappears(runtime: Path, tmp_path: Path) -> None:
@@ -139,7 +130,7 @@ def test_a_device_that_disappears(runtime: Path, tmp_path: Path) -> None:
                 timeout=60,
             )
             waiter.expect(TurnGranted)
-            eventually(scheduler, lambda s: [d["lost"] for d in s["devices"]] == [True, False])
+            scheduler.eventually(lambda s: [d["lost"] for d in s["devices"]] == [True, False])
             other.drop(turn.turn_id)
             other.take_turn()
 

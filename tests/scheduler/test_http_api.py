@@ -129,8 +129,7 @@ def test_status_tells_devices_tenants_and_settings(scheduler: SchedulerUnderTest
     with scheduler.joined("first") as first, scheduler.joined("second") as second:
         turn = first.take_turn()
         second.ask()
-        _wait_for_queue(scheduler)
-        status = scheduler.status()
+        status = scheduler.eventually(lambda s: s["devices"][0]["queue"])
         (device,) = status["devices"]
         assert device["name"] == "Scripted GPU"
         assert [h["name"] for h in device["holders"]] == ["first"]
@@ -162,9 +161,9 @@ def test_a_tenant_whose_registrant_ends_is_forgotten(scheduler: SchedulerUnderTe
     token = _in_child(register)
     with scheduler.connect() as survivor:
         survivor.join(token)
-        _wait_until(lambda: [t["name"] for t in scheduler.status()["tenants"]] == ["used"])
+        scheduler.eventually(lambda s: [t["name"] for t in s["tenants"]] == ["used"])
         survivor.take_turn()
-    _wait_until(lambda: scheduler.status()["tenants"] == [])
+    scheduler.eventually(lambda s: s["tenants"] == [])
     with scheduler.connect() as late:
         late.join(token)  # its token is still good: nobody said that the kernel has ended
         assert [t["name"] for t in scheduler.status()["tenants"]] == ["used"]
@@ -251,14 +250,3 @@ def test_a_private_scheduler_serves_its_owner_alone(
 
 def _in_child(action: Any) -> str:
     return as_other_user(action, uid=0)
-
-
-def _wait_for_queue(scheduler: SchedulerUnderTest) -> None:
-    _wait_until(lambda: bool(scheduler.status()["devices"][0]["queue"]))
-
-
-def _wait_until(holds: Any) -> None:
-    for _ in range(2000):
-        if holds():
-            return
-    raise AssertionError("it never came true")

@@ -7,7 +7,8 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,13 @@ class SchedulerUnderTest:
         client = self.connect()
         client.join(self.tenant(name).token, **options)
         return client
+
+    def eventually(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """Ask for the status until it is as it should be; that one is returned."""
+        until_s = time.monotonic() + END_S_MAX
+        while not holds(status := self.status()):
+            assert time.monotonic() < until_s, f"it never came true: {status}"
+        return status
 
     def kill(self) -> None:
         """As an out-of-memory killer would: nothing is tidied up."""
