@@ -14,6 +14,9 @@ CUresult sim_cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS) return result;
     const struct sim_device *device = &process_segment->devices[context->device];
+    segment_lock(process_segment);
+    segment_reap(process_segment); /* what the dead held counts as free */
+    segment_unlock(process_segment);
     uint64_t used = atomic_load(&device->bytes_used);
     if (free_bytes != NULL)
         *free_bytes = used > device->bytes_total ? 0 : device->bytes_total - used;
@@ -41,8 +44,7 @@ static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr ad
                        const struct range *range) {
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-            if (range->context == NULL && range->kind == RANGE_MAPPING)
-                return CUDA_ERROR_INVALID_VALUE;
+
             *(CUcontext *)data = (CUcontext)range->context;
             return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:

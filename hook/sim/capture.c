@@ -112,6 +112,10 @@ static CUgraphNodeType type_of(enum op_kind kind) {
             return CU_GRAPH_NODE_TYPE_MEMSET;
         case OP_HOST_FUNCTION:
             return CU_GRAPH_NODE_TYPE_HOST;
+        case OP_GRAPH_ALLOC:
+            return CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+        case OP_GRAPH_FREE:
+            return CU_GRAPH_NODE_TYPE_MEM_FREE;
         case OP_WAIT_VALUE:
         case OP_WRITE_VALUE:
             return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
@@ -259,6 +263,14 @@ CUresult capture_forbid_allocation(struct stream *stream) {
 
 CUresult capture_forbid_outside_event(struct stream *stream) {
     return invalidate(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+}
+
+CUresult capture_forbid_event_query(const struct event *event) {
+    pthread_mutex_lock(&capture_lock);
+    struct capture *capture = capture_by_id(event->capture_id);
+    if (capture != NULL) capture->invalid = true;
+    pthread_mutex_unlock(&capture_lock);
+    return CUDA_ERROR_CAPTURED_EVENT;
 }
 
 void capture_abandon(struct stream *stream) {

@@ -35,6 +35,7 @@ CUresult capture_forbid_stream_query(struct stream *stream);
 CUresult capture_forbid_synchronous_copy(struct stream *stream);
 CUresult capture_forbid_allocation(struct stream *stream);
 CUresult capture_forbid_outside_event(struct stream *stream);
+CUresult capture_forbid_event_query(const struct event *event);
 
 /* A stream that captures is being destroyed. */
 void capture_abandon(struct stream *stream);

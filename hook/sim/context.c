@@ -106,23 +106,28 @@ CUresult context_create(int ordinal, unsigned flags, bool primary, struct contex
     return CUDA_SUCCESS;
 }
 
+/* The executor may retire streams that were destroyed before meanwhile: hence the references. */
+static void close_streams(struct context *context) {
+    for (;;) {
+        pthread_mutex_lock(&contexts_lock);
+        struct stream *stream = context->streams;
+        if (stream != NULL) {
+            context->streams = stream->next_in_context;
+            object_hold(stream);
+        }
+        pthread_mutex_unlock(&contexts_lock);
+        if (stream == NULL) return;
+        stream_wait(stream, atomic_load(&stream->submitted));
+        stream_close(stream);
+        object_drop(&stream_pool, stream);
+    }
+}
+
 /* Work in flight is dropped: the sticky error makes the executor pass over it. */
 void context_destroy(struct context *context) {
     stream_wait_context(context);
     context_fail(context, CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    pthread_mutex_lock(&contexts_lock);
-    struct stream *stream = context->streams;
-    context->streams = NULL;
-    pthread_mutex_unlock(&contexts_lock);
-    while (stream != NULL) {
-        struct stream *next = stream->next_in_context;
-        stream_wait(stream, atomic_load(&stream->submitted));
-        atomic_store(&stream->object.live, 0);
-        atomic_store(&stream->doomed, true);
-        object_drop(&stream_pool, stream);
-        stream = next;
-    }
-    executor_wake();
+    close_streams(context);
     memory_release_context(context);
     module_release_context(context);
     atomic_store(&context->object.live, 0);

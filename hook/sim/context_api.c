@@ -4,6 +4,7 @@
 
 #include "capture.h"
 #include "context.h"
+#include "host_thread.h"
 #include "process.h"
 #include "sim_api.h"
 #include "stream.h"
@@ -32,8 +33,8 @@ static struct context *stack_top(void) {
 
 CUresult context_current(struct context **context) {
     *context = stack_top();
-    if (*context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-    return context_state(*context);
+    if (*context != NULL) return context_state(*context);
+    return host_thread_is_self() ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static CUresult push(struct context *context) {
@@ -66,6 +67,7 @@ CUresult sim_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
 }
 
 CUresult sim_cuCtxDestroy_v2(CUcontext ctx) {
+    if (ctx == NULL) return CUDA_ERROR_INVALID_VALUE;
     struct context *context = context_check(ctx);
     if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     if (context->primary) return CUDA_ERROR_INVALID_CONTEXT;

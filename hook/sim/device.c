@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "context.h"
+#include "launch.h"
 #include "process.h"
 #include "sim_api.h"
 
@@ -64,7 +65,13 @@ CUresult sim_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev) {
 }
 
 CUresult sim_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId) {
+    unsigned domain = 0;
+    unsigned bus = 0;
+    unsigned slot = 0;
     if (dev == NULL || pciBusId == NULL) return CUDA_ERROR_INVALID_VALUE;
+    if (sscanf(pciBusId, "%x:%x:%x", &domain, &bus, &slot) != 3 &&
+        sscanf(pciBusId, "%x:%x.%x", &domain, &bus, &slot) != 3)
+        return CUDA_ERROR_INVALID_VALUE;
     for (int ordinal = 0; ordinal < process_device_count; ordinal++) {
         if (strcasecmp(device_row(ordinal)->pci_bus_id, pciBusId) == 0) {
             *dev = ordinal;
@@ -104,7 +111,7 @@ static const struct attribute attributes[] = {
     {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1000000},
     {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 512},
     {CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1},
-    {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16},
+    {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, LAUNCH_MULTIPROCESSORS},
     {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1},
     {CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1},
     {CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 0},

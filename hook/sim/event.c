@@ -71,7 +71,9 @@ CUresult sim_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS) return result;
     if (phEvent == NULL || (Flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-    if ((Flags & CU_EVENT_INTERPROCESS) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    if ((Flags & CU_EVENT_INTERPROCESS) != 0)
+        return (Flags & CU_EVENT_DISABLE_TIMING) != 0 ? CUDA_ERROR_NOT_SUPPORTED
+                                                      : CUDA_ERROR_INVALID_VALUE;
     struct event *event = object_take(&event_pool);
     if (event == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
     event->context = context;
@@ -122,9 +124,10 @@ CUresult sim_cuEventQuery(CUevent hEvent) {
     struct event *event = event_check(hEvent);
     if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = context_state(event->context);
-    if (result == CUDA_SUCCESS) result = capture_forbid_unsafe();
     if (result != CUDA_SUCCESS) return result;
-    if (is_captured(event)) return CUDA_ERROR_CAPTURED_EVENT;
+    if (is_captured(event)) return capture_forbid_event_query(event);
+    result = capture_forbid_unsafe();
+    if (result != CUDA_SUCCESS) return result;
     uint64_t sequence = 0;
     struct stream *stream = event_place(event, &sequence);
     if (stream == NULL) return CUDA_SUCCESS;
@@ -137,9 +140,10 @@ CUresult sim_cuEventSynchronize(CUevent hEvent) {
     struct event *event = event_check(hEvent);
     if (event == NULL) return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = context_state(event->context);
-    if (result == CUDA_SUCCESS) result = capture_forbid_unsafe();
     if (result != CUDA_SUCCESS) return result;
-    if (is_captured(event)) return CUDA_ERROR_CAPTURED_EVENT;
+    if (is_captured(event)) return capture_forbid_event_query(event);
+    result = capture_forbid_unsafe();
+    if (result != CUDA_SUCCESS) return result;
     uint64_t sequence = 0;
     struct stream *stream = event_place(event, &sequence);
     if (stream == NULL) return CUDA_SUCCESS;

@@ -190,7 +190,7 @@ bool execute_continue(struct stream *stream, const struct op *op, uint64_t *look
                 context_fail(stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);
             break;
         case OP_FREE:
-            pool_release(op->free_address);
+            pool_release(op->free.address, op->free.ticket);
             break;
         default:
             break;

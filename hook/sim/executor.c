@@ -17,9 +17,10 @@
 #include "process.h"
 #include "stream.h"
 
-#define SPIN_NS 8000u               /* shorter waits are spent awake */
-#define REAP_INTERVAL_NS 100000000u /* a dead process's jobs slow the others no longer than that \
-                                     */
+#define SPIN_NS 8000u /* shorter waits are spent awake */
+#define REAP_INTERVAL_NS                                                    \
+    100000000u /* a dead process's jobs slow the others no longer than that \
+                */
 #define OPS_PER_VISIT 64
 
 static inline void cpu_relax(void) {
@@ -111,7 +112,7 @@ static bool head_is_over(struct stream *stream, const struct op *head) {
 static void abandon_head(struct stream *stream, const struct op *head) {
     const struct op *op = current_op(stream, head);
     if (stream->execution.running && op != NULL) execute_abandon(stream, op);
-    if (head->kind == OP_FREE) pool_release(head->free_address);
+    if (head->kind == OP_FREE) pool_release(head->free.address, head->free.ticket);
     if (head->kind == OP_EVENT_RECORD)
         event_note_reached(head->record.event, head->record.sequence, segment_now_ns());
     stream->execution.running = false;
@@ -154,6 +155,7 @@ static bool step(struct stream *stream, uint64_t *look_again_ns) {
 static void retire(struct stream **link) {
     struct stream *stream = *link;
     *link = stream->execution.next;
+    stream_forget(stream);
     munmap(stream->ring, STREAM_RING_OPS * sizeof(struct op));
     stream->ring = NULL;
     object_drop(&stream_pool, stream);

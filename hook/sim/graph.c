@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "event.h"
+#include "stream.h"
 
 #define NODES_GROW 16
 
@@ -32,7 +32,7 @@ struct graph *graph_open(void) {
 
 void graph_node_close(struct graph_node *node) {
     if (node->child != NULL) graph_close(node->child);
-    if (node->op.kind == OP_EVENT_RECORD) object_drop(&event_pool, node->op.record.event);
+    op_release(&node->op);
     free(node->dependencies);
     object_drop(&node_pool, node);
 }
@@ -42,6 +42,22 @@ void graph_close(struct graph *graph) {
         graph_node_close(graph->nodes[i]);
     free(graph->nodes);
     object_drop(&graph_pool, graph);
+}
+
+static void forget(struct graph_node **nodes, size_t *count, const struct graph_node *node) {
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++) {
+        if (nodes[i] != node) nodes[kept++] = nodes[i];
+    }
+    *count = kept;
+}
+
+void graph_remove(struct graph_node *node) {
+    struct graph *graph = node->graph;
+    for (size_t i = 0; i < graph->node_count; i++)
+        forget(graph->nodes[i]->dependencies, &graph->nodes[i]->dependency_count, node);
+    forget(graph->nodes, &graph->node_count, node);
+    graph_node_close(node);
 }
 
 struct graph_exec *graph_exec_open(struct graph_plan *plan, cuuint64_t flags) {
@@ -82,7 +98,7 @@ struct graph_node *graph_add(struct graph *graph, CUgraphNodeType type, const st
     node->graph = graph;
     node->type = type;
     node->op = *op;
-    if (op->kind == OP_EVENT_RECORD) object_hold(op->record.event);
+    op_hold(op);
     for (size_t i = 0; i < count; i++) {
         if (graph_add_dependency(node, dependencies[i])) continue;
         graph_node_close(node);
@@ -158,7 +174,7 @@ static bool place_ops(struct graph_plan *plan, const struct graph *graph) {
         }
         plan->sources[plan->count] = node;
         plan->ops[plan->count++] = node->op;
-        if (node->op.kind == OP_EVENT_RECORD) object_hold(node->op.record.event);
+        op_hold(&node->op);
     }
     return true;
 }
@@ -188,8 +204,7 @@ void graph_plan_hold(struct graph_plan *plan) {
 void graph_plan_drop(struct graph_plan *plan) {
     if (atomic_fetch_sub(&plan->references, 1) != 1) return;
     for (size_t i = 0; i < plan->count; i++) {
-        if (plan->ops[i].kind == OP_EVENT_RECORD)
-            object_drop(&event_pool, plan->ops[i].record.event);
+        op_release(&plan->ops[i]);
     }
     free(plan->sources);
     free(plan);
@@ -210,7 +225,7 @@ struct graph_plan *graph_plan_with(const struct graph_plan *plan, const struct g
         copy->sources[i] = plan->sources[i];
         copy->ops[i] = replaced ? *op : plan->ops[i];
         copy->count++;
-        if (copy->ops[i].kind == OP_EVENT_RECORD) object_hold(copy->ops[i].record.event);
+        op_hold(&copy->ops[i]);
     }
     if (found) return copy;
     graph_plan_drop(copy);

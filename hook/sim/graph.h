@@ -64,6 +64,9 @@ bool graph_add_dependency(struct graph_node *node, struct graph_node *dependency
 struct graph *graph_copy(const struct graph *graph);
 void graph_node_close(struct graph_node *node);
 
+/* Takes the node out of its graph and out of the others' dependencies. */
+void graph_remove(struct graph_node *node);
+
 /* The ops in an order that respects the dependencies. NULL: a cycle, or out of memory. */
 struct graph_plan *graph_plan_make(struct graph *graph);
 

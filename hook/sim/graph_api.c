@@ -216,6 +216,14 @@ CUresult sim_cuGraphAddDependencies_v2(CUgraph hGraph, const CUgraphNode *from,
     return sim_cuGraphAddDependencies(hGraph, from, to, numDependencies);
 }
 
+CUresult sim_cuGraphDestroyNode(CUgraphNode hNode) {
+    pthread_mutex_lock(&graphs_lock);
+    struct graph_node *node = graph_node_check(hNode);
+    if (node != NULL) graph_remove(node);
+    pthread_mutex_unlock(&graphs_lock);
+    return node == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
 /* Copies what fits; without an array it only counts. */
 static void give_nodes(struct graph_node *const *nodes, size_t count, CUgraphNode *to,
                        size_t *room) {

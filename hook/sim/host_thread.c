@@ -8,6 +8,12 @@
 #include "context.h"
 #include "executor.h"
 
+static _Thread_local bool is_self __attribute__((tls_model("initial-exec")));
+
+bool host_thread_is_self(void) {
+    return is_self;
+}
+
 struct host_call {
     struct host_call *next;
     struct stream *stream; /* a reference */
@@ -31,6 +37,7 @@ static void perform(const struct host_call *call) {
 
 static void *run(void *unused) {
     (void)unused;
+    is_self = true;
     for (;;) {
         pthread_mutex_lock(&queue_lock);
         while (queue_first == NULL)

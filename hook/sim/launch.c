@@ -106,5 +106,14 @@ CUresult sim_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsi
     struct launch_shape shape = {.grid = {gridDimX, gridDimY, gridDimZ},
                                  .block = {blockDimX, blockDimY, blockDimZ},
                                  .shared_bytes = sharedMemBytes};
+    if (function_check(f) == NULL) return CUDA_ERROR_INVALID_HANDLE;
+    int blocks = 0;
+    int threads = (int)(blockDimX * blockDimY * blockDimZ);
+    CUresult result =
+        sim_cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, threads, sharedMemBytes);
+    if (result != CUDA_SUCCESS) return result;
+    uint64_t wanted = (uint64_t)gridDimX * gridDimY * gridDimZ;
+    if (wanted > (uint64_t)blocks * LAUNCH_MULTIPROCESSORS)
+        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     return launch(f, &shape, hStream, kernelParams, NULL);
 }

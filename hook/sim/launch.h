@@ -6,6 +6,8 @@
 
 #include "op.h"
 
+#define LAUNCH_MULTIPROCESSORS 16
+
 struct launch_shape {
     unsigned grid[3];
     unsigned block[3];

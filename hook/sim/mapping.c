@@ -257,14 +257,23 @@ static bool is_covered(uint64_t start, uint64_t bytes) {
     return coverage.exact && coverage.next == coverage.end;
 }
 
+static bool note_whole(struct range *range, void *argument) {
+    struct coverage *coverage = argument;
+    coverage->exact = range->kind == RANGE_MAPPING && range->start >= coverage->next &&
+                      range->start + range->bytes <= coverage->end;
+    return coverage->exact;
+}
+
+/* Mappings go whole or not at all; that some addresses have none is no error. */
 CUresult sim_cuMemUnmap(CUdeviceptr ptr, size_t size) {
     if (ptr % MEMORY_GRANULE_BYTES != 0 || !is_multiple(size)) return CUDA_ERROR_INVALID_VALUE;
+    struct coverage coverage = {.next = ptr, .end = ptr + size, .exact = true};
     pthread_mutex_lock(&reservations_lock);
-    bool covered = is_covered(ptr, size);
-    for (uint64_t at = ptr; covered && at < ptr + size;) {
+    memory_for_each(ptr, size, note_whole, &coverage);
+    bool covered = coverage.exact && is_reserved(ptr, size);
+    for (uint64_t at = ptr; covered && at < ptr + size; at += MEMORY_GRANULE_BYTES) {
         struct range *range = memory_remove(at, 1u << RANGE_MAPPING);
-        if (range == NULL) break;
-        at += range->bytes;
+        if (range == NULL) continue;
         memory_journal(JOURNAL_UNMAP, range->device, range->bytes, "unmap");
         memory_free_range(range);
     }

@@ -53,7 +53,7 @@ static CUresult check_image(const void *image) {
     static const unsigned char fat[4] = {0x50, 0xed, 0x55, 0xba};
     static const unsigned char fat_wrapper[4] = {0xb1, 0x43, 0x62, 0x46};
     if (image == NULL) return CUDA_ERROR_INVALID_VALUE;
-    if (ptx_is_text(image)) return CUDA_SUCCESS;
+    if (ptx_is_text(image)) return ptx_is_sound(image) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
     if (memcmp(image, elf, 4) == 0 || memcmp(image, fat, 4) == 0 ||
         memcmp(image, fat_wrapper, 4) == 0)
         return CUDA_ERROR_NO_BINARY_FOR_GPU;

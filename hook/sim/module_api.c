@@ -57,8 +57,10 @@ CUresult sim_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
 
 CUresult sim_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name) {
     struct module *module = any_module(hmod);
-    if (hfunc == NULL || name == NULL) return CUDA_ERROR_INVALID_VALUE;
+    if (hfunc == NULL || name == NULL || name[0] == '\0') return CUDA_ERROR_INVALID_VALUE;
     if (module == NULL) return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = module->context == NULL ? CUDA_SUCCESS : context_state(module->context);
+    if (result != CUDA_SUCCESS) return result;
     struct function *function = module_find(module, name);
     if (function == NULL) return CUDA_ERROR_NOT_FOUND;
     *hfunc = (CUfunction)function;

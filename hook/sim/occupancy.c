@@ -1,10 +1,10 @@
 /* Occupancy: plausible answers for a device of 16 multiprocessors with 2048 threads each. */
+#include "launch.h"
 #include "module.h"
 #include "sim_api.h"
 
 #define THREADS_PER_MULTIPROCESSOR 2048
 #define BLOCKS_PER_MULTIPROCESSOR 32
-#define MULTIPROCESSORS 16
 #define SHARED_BYTES_PER_MULTIPROCESSOR 233472u
 
 CUresult sim_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func,
@@ -42,7 +42,7 @@ CUresult sim_cuOccupancyMaxPotentialBlockSizeWithFlags(
                                                                                shared, flags);
     if (result != CUDA_SUCCESS) return result;
     *blockSize = best;
-    *minGridSize = blocks * MULTIPROCESSORS;
+    *minGridSize = blocks * LAUNCH_MULTIPROCESSORS;
     return CUDA_SUCCESS;
 }
 

@@ -12,6 +12,7 @@ struct builtin;
 struct context;
 struct event;
 struct graph_plan;
+struct pool_memory;
 struct stream;
 
 enum op_kind {
@@ -28,6 +29,8 @@ enum op_kind {
     OP_GRAPH,
     OP_FREE,
     OP_PREFETCH,
+    OP_GRAPH_ALLOC, /* the memory is there already; the node keeps it */
+    OP_GRAPH_FREE,
 };
 
 #define OP_PARAMETER_BYTES 48
@@ -98,7 +101,11 @@ struct op {
             uint64_t sequence;
         } wait;
         struct graph_plan *plan; /* a reference */
-        uint64_t free_address;
+        struct {
+            uint64_t address;
+            uint64_t ticket; /* which of its frees; see pool.c */
+        } free;
+        struct pool_memory *memory; /* a reference */
         uint64_t prefetch_bytes;
     };
 };

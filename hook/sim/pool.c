@@ -17,6 +17,20 @@
 #include "sim_api.h"
 #include "stream.h"
 
+/* A free that its stream has not come to yet: until then the stream may have the memory again. */
+struct freed {
+    struct freed *next;
+    uint64_t address;
+    uint64_t bytes;
+    uint64_t stream_id;
+    uint64_t ticket;
+};
+
+struct pool_memory {
+    _Atomic unsigned references;
+    uint64_t address;
+};
+
 struct pool {
     struct object object;
     uint32_t device;
@@ -29,8 +43,11 @@ struct pool {
     uint64_t reserved_high_bytes;
     uint64_t release_threshold;
     uint64_t max_bytes;
+    struct freed *freed;
     int reuse[3];
 };
+
+#define POOL_MEMORY_OF_GRAPH 1u
 
 static struct object_pool pools = OBJECT_POOL(struct pool, 4096);
 static struct pool *default_pools[SIM_DEVICES_MAX]; /* by ordinal; guarded by defaults_lock */
@@ -109,7 +126,7 @@ static void pool_give(struct pool *pool, uint64_t bytes) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-static CUresult allocate(struct pool *pool, size_t bytes, CUdeviceptr *address) {
+static CUresult allocate(struct pool *pool, size_t bytes, CUdeviceptr *address, unsigned flags) {
     if (!pool_take(pool, rounded(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
     struct range *range = calloc(1, sizeof *range);
     unsigned char *storage = memory_storage_take(bytes);
@@ -123,6 +140,7 @@ static CUresult allocate(struct pool *pool, size_t bytes, CUdeviceptr *address) 
         range->ordinal = pool->ordinal;
         range->id = memory_next_id();
         range->pool = pool;
+        range->flags = flags;
         if (memory_insert(range)) {
             object_hold(pool);
             *address = start;
@@ -137,7 +155,7 @@ static CUresult allocate(struct pool *pool, size_t bytes, CUdeviceptr *address) 
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void pool_release(uint64_t address) {
+static void release_now(uint64_t address) {
     struct range *range = memory_remove(address, 1u << RANGE_POOLED);
     if (range == NULL) return;
     struct pool *pool = range->pool;
@@ -147,13 +165,67 @@ void pool_release(uint64_t address) {
     object_drop(&pools, pool);
 }
 
+/* Takes a free off the list: by ticket, or else the newest of this size in this stream. */
+static uint64_t take_freed(struct pool *pool, uint64_t ticket, uint64_t bytes, uint64_t stream_id) {
+    uint64_t address = 0;
+    pthread_mutex_lock(&pool->lock);
+    for (struct freed **link = &pool->freed; *link != NULL; link = &(*link)->next) {
+        struct freed *freed = *link;
+        bool meant = ticket != 0 ? freed->ticket == ticket
+                                 : freed->bytes == bytes && freed->stream_id == stream_id;
+        if (!meant) continue;
+        address = freed->address;
+        *link = freed->next;
+        free(freed);
+        break;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return address;
+}
+
+void pool_release(uint64_t address, uint64_t ticket) {
+    struct range found;
+    if (!memory_find(address, &found) || found.kind != RANGE_POOLED) return;
+    if (take_freed(found.pool, ticket, 0, 0) != 0) release_now(address);
+}
+
+void pool_memory_hold(struct pool_memory *memory) {
+    atomic_fetch_add(&memory->references, 1);
+}
+
+void pool_memory_drop(struct pool_memory *memory) {
+    if (atomic_fetch_sub(&memory->references, 1) != 1) return;
+    release_now(memory->address);
+    free(memory);
+}
+
+/* The memory is there from now on, for all launches of the graph. */
+static CUresult allocate_in_graph(CUdeviceptr *address, size_t bytes, struct pool *pool,
+                                  struct stream *stream) {
+    struct pool_memory *memory = calloc(1, sizeof *memory);
+    if (memory == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = allocate(pool, bytes, address, POOL_MEMORY_OF_GRAPH);
+    if (result != CUDA_SUCCESS) {
+        free(memory);
+        return result;
+    }
+    memory->address = *address;
+    atomic_store(&memory->references, 1);
+    struct op op = {.kind = OP_GRAPH_ALLOC, .memory = memory};
+    result = stream_submit(stream, &op, NULL);
+    pool_memory_drop(memory); /* the node, if there is one, has its own reference */
+    return result;
+}
+
 static CUresult allocate_in_stream(CUdeviceptr *address, size_t bytes, struct pool *pool,
                                    struct stream *stream) {
     if (address == NULL) return CUDA_ERROR_INVALID_VALUE;
-    if (capture_is_under_way(stream)) return capture_forbid_allocation(stream);
     if (pool == NULL) return CUDA_ERROR_INVALID_HANDLE;
     *address = 0;
-    return bytes == 0 ? CUDA_SUCCESS : allocate(pool, bytes, address);
+    if (bytes == 0) return CUDA_SUCCESS;
+    if (capture_is_under_way(stream)) return allocate_in_graph(address, bytes, pool, stream);
+    *address = take_freed(pool, 0, bytes, stream->id);
+    return *address != 0 ? CUDA_SUCCESS : allocate(pool, bytes, address, 0);
 }
 
 CUresult sim_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
@@ -171,6 +243,25 @@ CUresult sim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemor
     return allocate_in_stream(dptr, bytesize, object_check(&pools, pool), stream);
 }
 
+static CUresult free_in_stream(const struct range *range, struct stream *stream) {
+    static _Atomic uint64_t next_ticket = 1;
+    struct freed *freed = calloc(1, sizeof *freed);
+    if (freed == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    struct op op = {.kind = OP_FREE,
+                    .free = {.address = range->start, .ticket = atomic_fetch_add(&next_ticket, 1)}};
+    *freed = (struct freed){.address = range->start,
+                            .bytes = range->bytes,
+                            .stream_id = stream->id,
+                            .ticket = op.free.ticket};
+    pthread_mutex_lock(&range->pool->lock);
+    freed->next = range->pool->freed;
+    range->pool->freed = freed;
+    pthread_mutex_unlock(&range->pool->lock);
+    CUresult result = stream_submit(stream, &op, NULL);
+    if (result != CUDA_SUCCESS) take_freed(range->pool, op.free.ticket, 0, 0);
+    return result;
+}
+
 CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     struct stream *stream = NULL;
     CUresult result = stream_resolve(hStream, &stream);
@@ -178,14 +269,17 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     if (dptr == 0) return CUDA_ERROR_INVALID_VALUE;
     struct range found;
     if (!memory_find(dptr, &found) || found.start != dptr) return CUDA_ERROR_INVALID_VALUE;
-    if (capture_is_under_way(stream)) return capture_forbid_allocation(stream);
+    bool of_graph = found.kind == RANGE_POOLED && (found.flags & POOL_MEMORY_OF_GRAPH) != 0;
+    if (capture_is_under_way(stream)) {
+        struct op node = {.kind = OP_GRAPH_FREE};
+        return of_graph ? stream_submit(stream, &node, NULL) : capture_forbid_allocation(stream);
+    }
     if (found.kind == RANGE_ALLOCATION) {
         stream_wait_context(stream->context);
         return sim_cuMemFree_v2(dptr);
     }
     if (found.kind != RANGE_POOLED) return CUDA_ERROR_INVALID_VALUE;
-    struct op op = {.kind = OP_FREE, .free_address = dptr};
-    return stream_submit(stream, &op, NULL);
+    return free_in_stream(&found, stream);
 }
 
 CUresult sim_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps) {

@@ -55,7 +55,8 @@ CUresult sim_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t c
         return CUDA_ERROR_INVALID_VALUE;
     size_t location = 0;
     for (size_t i = 0; i < count; i++) {
-        while (location + 1 < numPrefetchLocs && prefetchLocIdxs[location + 1] <= i) location++;
+        while (location + 1 < numPrefetchLocs && prefetchLocIdxs[location + 1] <= i)
+            location++;
         CUresult result =
             sim_cuMemPrefetchAsync_v2(dptrs[i], sizes[i], prefetchLocs[location], 0, hStream);
         if (result != CUDA_SUCCESS) return result;
@@ -77,14 +78,4 @@ CUresult sim_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advic
 CUresult sim_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device) {
     CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
     return sim_cuMemAdvise_v2(devPtr, count, advice, location);
-}
-
-CUresult sim_cuProfilerStart(void) {
-    struct context *context = NULL;
-    return context_current(&context);
-}
-
-CUresult sim_cuProfilerStop(void) {
-    struct context *context = NULL;
-    return context_current(&context);
 }

@@ -21,7 +21,7 @@ static unsigned first_row(const char *base) {
 }
 
 /* The newest ABI version that is not newer than asked for. A function without a per-thread variant
- * is the same in both. Old ABI versions that are not simulated (32-bit sizes) do not exist. */
+ * is the same in both. */
 static const struct entry_row *choose(unsigned first, int cuda_version, bool per_thread,
                                       bool *too_new) {
     const struct entry_row *plain = NULL;
@@ -42,10 +42,6 @@ static const struct entry_row *choose(unsigned first, int cuda_version, bool per
     return per_thread && variant != NULL ? variant : plain;
 }
 
-static bool is_obsolete(const struct entry_row *row) {
-    return !row->simulated && row->cuda_version < 3020;
-}
-
 CUresult sim_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
                                  CUdriverProcAddressQueryResult *symbolStatus) {
     const cuuint64_t known_flags =
@@ -58,7 +54,6 @@ CUresult sim_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion
     unsigned first = first_row(symbol);
     const struct entry_row *row = NULL;
     if (first < entry_count) row = choose(first, cudaVersion, per_thread, &too_new);
-    if (row != NULL && is_obsolete(row)) row = NULL;
     CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
     if (row == NULL) {
         status = too_new ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
@@ -66,7 +61,7 @@ CUresult sim_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion
     }
     *pfn = row == NULL ? NULL : row->address;
     if (symbolStatus != NULL) *symbolStatus = status;
-    return row == NULL && symbolStatus == NULL ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+    return CUDA_SUCCESS; /* without a status the NULL pointer alone tells */
 }
 
 CUresult sim_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {

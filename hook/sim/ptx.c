@@ -27,6 +27,18 @@ bool ptx_is_text(const void *image) {
     return strncmp(skip_space_and_comments(image), ".version", 8) == 0;
 }
 
+bool ptx_is_sound(const void *image) {
+    static const char *const head[] = {".version", ".target", ".address_size"};
+    const char *at = skip_space_and_comments(image);
+    for (size_t i = 0; i < sizeof head / sizeof head[0]; i++) {
+        if (strncmp(at, head[i], strlen(head[i])) != 0) continue;
+        while (*at != '\0' && *at != '\n')
+            at++;
+        at = skip_space_and_comments(at);
+    }
+    return *at == '.' || *at == '\0';
+}
+
 static bool is_name(char c) {
     return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%';
 }

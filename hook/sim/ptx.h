@@ -18,6 +18,9 @@ struct ptx_entry {
 /* True when the image is a PTX text. */
 bool ptx_is_text(const void *image);
 
+/* True when a directive follows the ones at its head: as much as is worth looking at. */
+bool ptx_is_sound(const void *image);
+
 /* The next entry from *at on, which moves behind it; false when there are no more. */
 bool ptx_next_entry(const char **at, struct ptx_entry *entry);
 

@@ -12,7 +12,9 @@
 #include "executor.h"
 #include "futex.h"
 #include "graph.h"
+#include "host_thread.h"
 #include "per_thread.h"
+#include "pool.h"
 #include "process.h"
 
 struct object_pool stream_pool = OBJECT_POOL(struct stream, 65536);
@@ -49,16 +51,19 @@ struct stream *stream_open(struct context *context, unsigned flags, int priority
 }
 
 void stream_close(struct stream *stream) {
+    if (atomic_exchange(&stream->object.live, 0) == 0) return;
+    atomic_store(&stream->doomed, true);
+    executor_wake();
+    object_drop(&stream_pool, stream);
+}
+
+void stream_forget(struct stream *stream) {
     pthread_mutex_lock(&contexts_lock);
     struct stream **link = &stream->context->streams;
     while (*link != NULL && *link != stream)
         link = &(*link)->next_in_context;
     if (*link == stream) *link = stream->next_in_context;
     pthread_mutex_unlock(&contexts_lock);
-    atomic_store(&stream->object.live, 0);
-    atomic_store(&stream->doomed, true);
-    executor_wake();
-    object_drop(&stream_pool, stream);
 }
 
 CUresult stream_resolve(CUstream handle, struct stream **result) {
@@ -73,6 +78,7 @@ CUresult stream_resolve(CUstream handle, struct stream **result) {
     }
     struct stream *stream = object_check(&stream_pool, handle);
     if (stream == NULL) return CUDA_ERROR_INVALID_HANDLE;
+    if (host_thread_is_self()) return CUDA_ERROR_NOT_PERMITTED;
     *result = stream;
     return context_state(stream->context);
 }
@@ -151,6 +157,11 @@ CUresult stream_wait_context(struct context *context) {
     }
 }
 
+void op_hold(const struct op *op) {
+    if (op->kind == OP_EVENT_RECORD) object_hold(op->record.event);
+    if (op->kind == OP_GRAPH_ALLOC) pool_memory_hold(op->memory);
+}
+
 void op_release(const struct op *op) {
     switch (op->kind) {
         case OP_COPY:
@@ -161,6 +172,9 @@ void op_release(const struct op *op) {
             break;
         case OP_STREAM_WAIT:
             object_drop(&stream_pool, op->wait.stream);
+            break;
+        case OP_GRAPH_ALLOC:
+            pool_memory_drop(op->memory);
             break;
         case OP_GRAPH:
             graph_plan_drop(op->plan);

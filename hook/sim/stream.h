@@ -72,12 +72,17 @@ CUresult stream_run(struct stream *stream, struct op *op);
 bool stream_is_done(const struct stream *stream, uint64_t sequence);
 
 struct stream *stream_open(struct context *context, unsigned flags, int priority, bool legacy);
+/* Ends the user's handle; the work goes on. Again is no error. */
 void stream_close(struct stream *stream);
 
-/* Waits for everything queued in a context so far; `context_wait_blocking` leaves out nothing. */
+/* The executor has retired it: its context need not wait for it any more. */
+void stream_forget(struct stream *stream);
+
+/* Waits for everything queued in a context so far, in destroyed streams too. */
 CUresult stream_wait_context(struct context *context);
 
-/* Drops what an op holds: references, staged memory. */
+/* Drops what an op holds: references, staged memory; and holds what a copy of it shares. */
+void op_hold(const struct op *op);
 void op_release(const struct op *op);
 
 #pragma GCC visibility pop

@@ -146,7 +146,10 @@ static CUresult submit_value(CUstream handle, enum op_kind kind, CUdeviceptr add
     struct stream *stream = NULL;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS) return result;
-    if (address % bytes != 0 || !memory_reachable(stream->context, address, bytes))
+    unsigned known = kind == OP_WRITE_VALUE ? CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER
+                                            : CU_STREAM_WAIT_VALUE_NOR | CU_STREAM_WAIT_VALUE_FLUSH;
+    if ((flags & ~known) != 0 || address % bytes != 0 ||
+        !memory_reachable(stream->context, address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     struct op op = {.kind = kind,
                     .value = {.address = address, .value = value, .flags = flags, .bytes = bytes}};
