@@ -138,7 +138,7 @@ def print_failures(replies: list[Reply]) -> None:
 def print_summary(report: Report) -> None:
     waits = ", ".join(f"{name} {count}" for name, count in report.waits.items())
     rows = [
-        ("device", report.device + (" (simulated)" if report.simulated else "")),
+        ("device", report.device),
         ("judged by", report.judged_by),
         ("cells", f"{report.cells}, of which {report.cells_failed} failed"),
         ("overlaps with turns", str(report.overlaps)),

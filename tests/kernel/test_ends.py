@@ -12,7 +12,7 @@ from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 
-LONG = gpu_cells.spin(20, 1000)
+LONG = gpu_cells.spin_until_interrupted(20)
 
 
 @pytest.fixture

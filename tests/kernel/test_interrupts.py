@@ -13,7 +13,7 @@ from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 
 AT_ONCE_S = 1.5
-LONG = gpu_cells.spin(20, 1000)
+LONG = gpu_cells.spin_until_interrupted(20)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_an_interrupt_while_holding(shared: SharedGpu, holder: Kernel, waiter: K
     """The holder's cell ends with KeyboardInterrupt, the waiting one is served, and the holder
     works again."""
     shared.scheduler.client.change_settings({"quantum_s": 600})
-    long = holder.submit(f"while True:\n    {gpu_cells.spin(20)}")
+    long = holder.submit(LONG)
     shared.await_holder("holder.ipynb")
     waiting = waiter.submit(gpu_cells.spin(1))
     shared.await_waiter("waiter.ipynb")

@@ -13,8 +13,6 @@ from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
 from tests.support.kernels import PROVISIONER
 
-HELD_S = 60
-
 
 def notebook(path: Path) -> Path:
     """Opens the GPU, and checks a sum that it computes there."""
@@ -39,7 +37,7 @@ def test_nbconvert_takes_turns(shared: SharedGpu, tmp_path: Path, way: str) -> N
     waits for the device while a kernel holds it, and gets it afterwards."""
     holder = shared.kernel("holder.ipynb")
     shared.scheduler.client.change_settings({"quantum_s": 600})
-    held = holder.submit(gpu_cells.spin(20, HELD_S * 50))
+    held = holder.submit(gpu_cells.spin_until_interrupted(20))
     shared.await_holder("holder.ipynb")
     command = nbconvert(notebook(tmp_path / "batch.ipynb"))
     env = dict(shared.kernel_env)

@@ -28,6 +28,11 @@ def spin(milliseconds: float, count: int = 1) -> str:
     return f"gpu.spin({milliseconds}, {count})"
 
 
+def spin_until_interrupted(milliseconds: float) -> str:
+    """A cell that waits for each launch before the next one, so that an interrupt ends it soon."""
+    return f"while True:\n    gpu.spin({milliseconds})"
+
+
 def fill_and_check(value: int, milliseconds: float = 0, count: int = 1) -> str:
     """A cell whose result (a checksum) is wrong when anything touched its memory meanwhile."""
     return (
