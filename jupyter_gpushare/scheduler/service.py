@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -69,7 +68,7 @@ class Service:
         self._hook_socket = hook_socket
         self._cap_bytes = cap_bytes
         self._own_uid = os.getuid()
-        self._started_s = time.time()
+        self._started_s = snapshot().at_s
         self._tenant_of: dict[ClientId, TenantRecord] = {}
         self._devices: set[DeviceId] = set()
         self.on_recovered: Callable[[], None] = lambda: None
@@ -146,15 +145,16 @@ class Service:
     # ---- from HTTP: the caller is named by uid ----
 
     def status(self, caller_uid: int) -> dict[str, Any]:
+        snapshot = self._snapshot()
         process = {
             "version": __version__,
             "pid": os.getpid(),
             "user": user_name(self._own_uid),
             "runtime_dir": str(self._hook_socket.parent),
-            "uptime_s": round(time.time() - self._started_s, 1),
+            "uptime_s": round(snapshot.at_s - self._started_s, 1),
         }
         return status_of(
-            self._snapshot(),
+            snapshot,
             self._tenants,
             process=process,
             may_see=lambda uid: self._is_admin(caller_uid) or uid == caller_uid,
