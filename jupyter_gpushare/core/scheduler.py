@@ -167,9 +167,9 @@ class Scheduler:
                 opened.bytes_allocated = event.bytes_allocated
                 opened.bytes_fixed = event.bytes_fixed
             case ev.ContextFailed():
+                # Nothing of it runs there any more. For other devices its word is awaited: a grant
+                # may be on its way to it.
                 opened.failed = True
-                if client.turn is not None:
-                    self._turns.drop(client)
 
     # ---- events of everybody -----------------------------------------------------------------
 

@@ -118,15 +118,17 @@ class Turns:
                 self._state.move_client(client, ClientTrigger.PASS)
 
     def _claim(self, tenant: Tenant, client: Client, now_s: Seconds) -> None:
-        """The client's gate is open and it has a device now: it is part of the tenant's turn."""
+        """The client's gate is open and it has a device now: it is part of the tenant's turn.
+
+        It goes on speaking of its turn by the id that it knows."""
         self._state.move_client(client, ClientTrigger.JOIN)
-        if tenant.turn is not None or client.turn is None:
+        if tenant.turn is not None:
             return
         if tenant.state is TenantState.WAITING:
             self._leave_queue(tenant, now_s, TenantTrigger.CLAIM)
         else:
             self._state.move_tenant(tenant, TenantTrigger.CLAIM)
-        self._begin_turn(tenant, client.turn, now_s)
+        self._begin_turn(tenant, now_s)
 
     def _settle_turn(self, tenant: Tenant, now_s: Seconds) -> None:
         turn = tenant.turn
@@ -177,7 +179,7 @@ class Turns:
             tenant.counters.waits += 1
         if tenant.turn is None:
             self._leave_queue(tenant, now_s, TenantTrigger.GRANT)
-            self._begin_turn(tenant, self._new_turn_id(), now_s)
+            self._begin_turn(tenant, now_s)
         else:
             self._leave_queue(tenant, now_s)
         assert tenant.turn is not None
@@ -254,9 +256,12 @@ class Turns:
         self._last_turn += 1
         return TurnId(self._last_turn)
 
-    def _begin_turn(self, tenant: Tenant, turn_id: TurnId, now_s: Seconds) -> None:
+    def _begin_turn(self, tenant: Tenant, now_s: Seconds) -> None:
         tenant.turn = Turn(
-            id=turn_id, devices=set(), granted_at_s=now_s, exclusive=self._state.turns_are_on
+            id=self._new_turn_id(),
+            devices=set(),
+            granted_at_s=now_s,
+            exclusive=self._state.turns_are_on,
         )
         tenant.counters.turns += 1
         self._state.turn_holders.append(tenant)
@@ -268,9 +273,10 @@ class Turns:
         tenant.counters.held_s_total += now_s - turn.granted_at_s
         tenant.turn = None
         self._state.turn_holders.remove(tenant)
-        if tenant in self._state.queue:
-            self._leave_queue(tenant, now_s)
         self._state.move_tenant(tenant, TenantTrigger.END)
+        if tenant in self._state.queue:
+            # It queued for a device that its turn lacked (a drain stall), and keeps that place.
+            self._state.move_tenant(tenant, TenantTrigger.QUEUE)
 
     def _leave_queue(
         self, tenant: Tenant, now_s: Seconds, trigger: TenantTrigger = TenantTrigger.LEAVE

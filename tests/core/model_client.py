@@ -43,7 +43,7 @@ class ModelClient:
     asked: bool = False
     closed: bool = False
     settled: bool = True
-    """Its gate was not open when it opened a device, nor when turns were switched on."""
+    """Its gate was opened with the scheduler's knowledge of all its devices, and with turns on."""
     inbox: deque[Command] = field(default_factory=deque)
     outbox: deque[ev.ClientEvent] = field(default_factory=deque)
 
@@ -71,8 +71,7 @@ class ModelClient:
 
     def open_device(self, device: DeviceId) -> None:
         self.devices.add(device)
-        if self.gate is not Gate.SHUT:
-            self.settled = False
+        self.settled = False
         self.outbox.append(ev.DeviceOpened(client=self.id, device=device))
 
     def close_device(self, device: DeviceId) -> None:
@@ -109,7 +108,8 @@ class ModelClient:
     def _drop(self, reason: ev.DropReason) -> None:
         assert self.turn is not None
         self.outbox.append(ev.TurnDropped(client=self.id, turn=self.turn, reason=reason))
-        self.gate, self.turn, self.settled = Gate.SHUT, None, True
+        self.gate, self.turn = Gate.SHUT, None
+        self.settled = not any(isinstance(said, ev.DeviceOpened) for said in self.outbox)
         if self.calls_wait and not self.asked:
             self._ask()
 

@@ -7,6 +7,10 @@ believes) is exclusive. At the end everybody behaves, and everybody who waits is
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Callable
+
+import pytest
 from hypothesis import settings, stateful
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
@@ -36,7 +40,19 @@ STEPS_TO_SERVE_EVERYBODY = 2000
 
 some_device = st.sampled_from(DEVICES)
 some_tenant = st.sampled_from(TENANTS)
+some_devices = st.sets(st.sampled_from([*DEVICES, DEVICES[0], DEVICES[0]]), min_size=1, max_size=2)
 some_index = st.integers(0, CLIENTS_MAX - 1)
+
+
+class Lines(enum.Enum):
+    """How fast messages travel after a step."""
+
+    SLOW = "not at all"
+    OUT = "the process's own words arrive"
+    FAST = "all words arrive, everywhere"
+
+
+lines = st.sampled_from([Lines.SLOW, Lines.OUT, Lines.FAST, Lines.FAST, Lines.FAST])
 
 
 class World(stateful.RuleBasedStateMachine):
@@ -54,8 +70,11 @@ class World(stateful.RuleBasedStateMachine):
         self.told: dict[tuple[object, ...], Command] = {}
         self.lost_devices: set[DeviceId] = set()
 
-    @stateful.initialize(recovering=st.booleans())
-    def start(self, recovering: bool) -> None:
+    @stateful.initialize(
+        recovering=st.sampled_from([False, False, False, True]),
+        clients=st.lists(st.tuples(some_tenant, some_devices), min_size=3, max_size=8),
+    )
+    def start(self, recovering: bool, clients: list[tuple[TenantId, set[DeviceId]]]) -> None:
         if recovering:
             self.scheduler = Scheduler(self.scheduler.settings, recovering_until_s=self.now_s + 2)
         self.recovering = recovering
@@ -63,6 +82,8 @@ class World(stateful.RuleBasedStateMachine):
             self.handle(ev.DeviceFound(device=device, name=f"GPU {device}", bytes_total=8000))
         for tenant in TENANTS:
             self.register(tenant)
+        for tenant, devices in clients:
+            self.join(tenant, devices, False, Lines.FAST)
 
     # ---- the scheduler's side ----------------------------------------------------------------
 
@@ -70,7 +91,9 @@ class World(stateful.RuleBasedStateMachine):
         before = self.scheduler.snapshot(self.now_s)
         commands = self.scheduler.handle(event, now_s=self.now_s)
         self.scheduler.check_invariants()
-        nobody_was_overtaken(before, self.scheduler.snapshot(self.now_s))
+        if not isinstance(event, ev.DeviceOpened | ev.DeviceFound):
+            # With these, an open gate may turn out to be one on a device: a claim before the queue.
+            nobody_was_overtaken(before, self.scheduler.snapshot(self.now_s))
         for command in commands:
             assert command.cause
             self.perform(command)
@@ -129,44 +152,32 @@ class World(stateful.RuleBasedStateMachine):
         self.wake_at_s = None
         self.handle(ev.ClockTicked())
 
-    @rule(on=st.booleans())
     def switch_turns(self, on: bool) -> None:
-        anti_thrash = AntiThrash.ON if on else AntiThrash.OFF
-        self.change_settings(anti_thrash=anti_thrash)
-        for client in self.clients.values():
-            if not on:
-                client.settled = False
+        """Gates that are open before turns are switched on may overlap until they are shut."""
+        self.change_settings(anti_thrash=AntiThrash.ON if on else AntiThrash.OFF)
 
-    @rule(
-        quantum_s=st.sampled_from([0.5, 5.0]),
-        policy=st.sampled_from(list(OverduePolicy)),
-    )
     def tune(self, quantum_s: float, policy: OverduePolicy) -> None:
         self.change_settings(quantum_s=quantum_s, overdue_policy=policy)
 
     def change_settings(self, **changes: object) -> None:
+        if self.scheduler.settings.anti_thrash is AntiThrash.OFF:
+            self.unsettle()
         self.handle(ev.SettingsChanged(settings=self.scheduler.settings.replace(**changes)))
 
-    @rule()
     def recovery_is_complete(self) -> None:
         self.handle(ev.RecoveryComplete())
         self.recovering = False
 
-    @rule(device=some_device)
     def device_falls_off(self, device: DeviceId) -> None:
         self.lost_devices.add(device)
         self.handle(ev.DeviceLost(device=device))
 
-    @rule(device=some_device)
     def device_is_back(self, device: DeviceId) -> None:
         """Processes that were let through on it have open gates."""
         self.lost_devices.discard(device)
-        for client in self.clients.values():
-            if client.gate is not Gate.SHUT:
-                client.settled = False
+        self.unsettle()
         self.handle(ev.DeviceFound(device=device, name=f"GPU {device}", bytes_total=8000))
 
-    @rule(tenant=some_tenant, cap_bytes=st.sampled_from([0, 4000]))
     def register(self, tenant: TenantId, cap_bytes: int = 0) -> None:
         self.handle(
             ev.TenantRegistered(
@@ -178,7 +189,6 @@ class World(stateful.RuleBasedStateMachine):
             )
         )
 
-    @rule(tenant=some_tenant)
     def shut_down(self, tenant: TenantId) -> None:
         if tenant in self.registered():
             self.handle(ev.TenantRemoved(tenant=tenant))
@@ -188,10 +198,16 @@ class World(stateful.RuleBasedStateMachine):
                 )
             )
 
-    @rule(tenant=some_tenant)
     def interrupt(self, tenant: TenantId) -> None:
         if tenant in self.registered():
             self.handle(ev.InterruptRequested(tenant=tenant))
+
+    def unsettle(self) -> None:
+        """Gates that are open, or are about to be, owe nothing to the turns from now on."""
+        for client in self.clients.values():
+            granted = any(isinstance(command, GrantTurn) for command in client.inbox)
+            if client.gate is not Gate.SHUT or granted:
+                client.settled = False
 
     def registered(self) -> set[TenantId]:
         return {tenant.id for tenant in self.scheduler.snapshot(self.now_s).tenants}
@@ -201,16 +217,18 @@ class World(stateful.RuleBasedStateMachine):
     @precondition(lambda self: len(self.alive()) < CLIENTS_MAX)
     @rule(
         tenant=some_tenant,
-        devices=st.sets(some_device, max_size=2),
-        held_turn=st.sampled_from([None, None, None, 3, 1000]),
+        devices=some_devices | st.just(set()),
+        holding=st.sampled_from([False, False, False, True]),
+        lines=lines,
     )
-    def join(self, tenant: TenantId, devices: set[DeviceId], held_turn: int | None) -> None:
+    def join(self, tenant: TenantId, devices: set[DeviceId], holding: bool, lines: Lines) -> None:
         """A new process, or one that was connected before and holds a turn from then."""
         self.last_client += 1
         client = ModelClient(ClientId(self.last_client), tenant)
         self.clients[client.id] = client
-        if held_turn is not None:
-            client.gate, client.turn, client.settled = Gate.OPEN, TurnId(held_turn), False
+        if holding:
+            turn = TurnId(1000 * self.last_client)
+            client.gate, client.turn, client.settled = Gate.OPEN, turn, False
         self.handle(
             ev.ClientJoined(
                 client=client.id,
@@ -222,56 +240,68 @@ class World(stateful.RuleBasedStateMachine):
         )
         for device in sorted(devices):
             client.open_device(device)
+        self.flow(client, lines)
 
-    @rule(index=some_index)
-    def call(self, index: int) -> None:
-        for client in self.pick(index):
-            client.call()
+    @rule(index=some_index, lines=lines)
+    def call(self, index: int, lines: Lines) -> None:
+        self.work(index, ModelClient.call, lines)
 
-    @rule(index=some_index)
-    def end_cell(self, index: int) -> None:
-        for client in self.pick(index):
-            client.end_cell()
+    @rule(indices=st.lists(some_index, min_size=2, max_size=5), lines=lines)
+    def many_call(self, indices: list[int], lines: Lines) -> None:
+        for index in indices:
+            self.work(index, ModelClient.call, lines)
 
-    @rule(index=some_index)
-    def finish_drain(self, index: int) -> None:
-        for client in self.pick(index):
-            client.finish_drain()
+    @rule(index=some_index, lines=lines)
+    def end_cell(self, index: int, lines: Lines) -> None:
+        self.work(index, ModelClient.end_cell, lines, of=self.with_gate(Gate.OPEN))
 
-    @rule(index=some_index)
-    def stall_drain(self, index: int) -> None:
-        for client in self.pick(index):
-            client.stall_drain()
+    @rule(index=some_index, lines=lines)
+    def finish_drain(self, index: int, lines: Lines) -> None:
+        self.work(index, ModelClient.finish_drain, lines, of=self.with_gate(Gate.DRAINING))
 
-    @rule(index=some_index)
-    def give_up(self, index: int) -> None:
-        for client in self.pick(index):
-            client.give_up()
+    @rule(index=some_index, lines=lines)
+    def stall_drain(self, index: int, lines: Lines) -> None:
+        self.work(index, ModelClient.stall_drain, lines, of=self.with_gate(Gate.DRAINING))
 
-    @rule(index=some_index, device=some_device)
-    def open_device(self, index: int, device: DeviceId) -> None:
+    @rule(index=some_index, lines=lines)
+    def give_up(self, index: int, lines: Lines) -> None:
+        self.work(index, ModelClient.give_up, lines)
+
+    def work(
+        self,
+        index: int,
+        what: Callable[[ModelClient], None],
+        lines: Lines,
+        of: list[ModelClient] | None = None,
+    ) -> None:
+        for client in self.pick(index, of):
+            what(client)
+            self.flow(client, lines)
+
+    def with_gate(self, gate: Gate) -> list[ModelClient]:
+        return [client for client in self.alive() if client.gate is gate]
+
+    @rule(index=some_index, device=some_device, lines=lines)
+    def open_device(self, index: int, device: DeviceId, lines: Lines) -> None:
         for client in self.pick(index):
             client.open_device(device)
+            self.flow(client, lines)
 
-    @rule(index=some_index, device=some_device)
     def close_device(self, index: int, device: DeviceId) -> None:
         for client in self.pick(index):
             client.close_device(device)
 
-    @rule(index=some_index, device=some_device)
     def fail_context(self, index: int, device: DeviceId) -> None:
         for client in self.pick(index):
             if device in client.devices:
                 client.fail(device)
 
-    @rule(index=some_index)
     def die(self, index: int) -> None:
         """With the process, its work ends; what it had sent before is read before the end."""
         for client in self.pick(index):
             client.gate, client.closed = Gate.SHUT, True
             client.outbox.append(ev.ClientLost(client=client.id))
 
-    @rule(index=some_index, device=some_device, bytes_allocated=st.sampled_from([0, 10, 20]))
     def report_memory(self, index: int, device: DeviceId, bytes_allocated: int) -> None:
         for client in self.pick(index):
             client.outbox.append(
@@ -283,7 +313,6 @@ class World(stateful.RuleBasedStateMachine):
                 )
             )
 
-    @rule(index=some_index, turn=st.integers(0, 5), stalls=st.booleans())
     def say_something_stale(self, index: int, turn: int, stalls: bool) -> None:
         """About a turn that this process does not have, or a wait that is none."""
         for client in self.pick(index):
@@ -301,6 +330,32 @@ class World(stateful.RuleBasedStateMachine):
             if not client.asked:
                 client.outbox.append(ev.RequestWithdrawn(client=client.id))
 
+    @rule(data=st.data())
+    def trouble(self, data: st.DataObject) -> None:
+        """What is rare: one of these at a time."""
+        index, tenant, device, flag = (
+            data.draw(strategy)
+            for strategy in (some_index, some_tenant, some_device, st.booleans())
+        )
+        troubles: list[Callable[[], None]] = [
+            lambda: self.switch_turns(flag),
+            lambda: self.tune(
+                0.5 if flag else 5.0, OverduePolicy.KILL if flag else OverduePolicy.WARN
+            ),
+            self.recovery_is_complete,
+            lambda: self.device_falls_off(device),
+            lambda: self.device_is_back(device),
+            lambda: self.register(tenant, 4000 if flag else 0),
+            lambda: self.shut_down(tenant),
+            lambda: self.interrupt(tenant),
+            lambda: self.close_device(index, device),
+            lambda: self.fail_context(index, device),
+            lambda: self.die(index),
+            lambda: self.report_memory(index, device, 10 if flag else 0),
+            lambda: self.say_something_stale(index, data.draw(st.integers(0, 5)), flag),
+        ]
+        data.draw(st.sampled_from(troubles))()
+
     # ---- rules: the lines --------------------------------------------------------------------
 
     @rule(index=some_index, count=st.integers(1, 4))
@@ -317,10 +372,29 @@ class World(stateful.RuleBasedStateMachine):
             for _ in range(min(count, len(client.inbox))):
                 client.take_in(client.inbox.popleft())
 
+    def flow(self, client: ModelClient, lines: Lines) -> None:
+        """Let words travel: those of one process to the scheduler, or all in both directions."""
+        if lines is Lines.OUT:
+            while client.outbox and client.id in self.clients:
+                self.arrive(client)
+        if lines is not Lines.FAST:
+            return
+        while any(c.outbox or (c.inbox and not c.closed) for c in self.clients.values()):
+            for each in list(self.clients.values()):
+                while each.outbox and each.id in self.clients:
+                    self.arrive(each)
+                while each.inbox and not each.closed:
+                    each.take_in(each.inbox.popleft())
+
     def arrive(self, client: ModelClient) -> None:
         event = client.outbox.popleft()
         if isinstance(event, ev.DeviceClosed):
             self.told.pop((TellMemoryLimit, client.id, event.device), None)
+        if isinstance(event, ev.DeviceOpened):
+            granted = any(isinstance(command, GrantTurn) for command in client.inbox)
+            unknown = any(isinstance(later, ev.DeviceOpened) for later in client.outbox)
+            if client.gate is Gate.SHUT and not granted and not unknown:
+                client.settled = True  # a grant from now on covers the device
         self.handle(event)
         if isinstance(event, ev.ClientLost):
             client.outbox.clear()
@@ -339,7 +413,7 @@ class World(stateful.RuleBasedStateMachine):
     @stateful.invariant()
     def the_processes_are_exclusive(self) -> None:
         """On each device, the processes that can run there now belong to one tenant, those apart
-        that had an open gate before the scheduler could know of the device."""
+        that got an open gate before the scheduler could know of the device."""
         if self.scheduler.settings.anti_thrash is AntiThrash.OFF:
             return
         for device in set(DEVICES) - self.lost_devices:
@@ -383,20 +457,28 @@ def nobody_was_overtaken(before: Snapshot, after: Snapshot) -> None:
     longer."""
     if after.settings.anti_thrash is AntiThrash.OFF:
         return
+    only_waited = {tenant.id for tenant in before.tenants if tenant.state == "waiting"}
     for old, new in zip(before.devices, after.devices, strict=False):
         still = [w.tenant for w in old.queue if w.tenant in {n.tenant for n in new.queue}]
         stayed = [w.tenant for w in new.queue if w.tenant in still]
         gone_and_back = set(still) & {h.tenant for h in old.holders}
         if not gone_and_back:
             assert stayed == still
-        held_before = {holder.tenant for holder in old.holders}
         for holder in new.holders:
             places = [w.tenant for w in old.queue]
-            if holder.tenant in places and holder.tenant not in held_before:
+            if holder.tenant in places and holder.tenant in only_waited:
                 ahead = places[: places.index(holder.tenant)]
                 assert not set(ahead) & set(stayed), f"{holder.tenant} overtook {ahead}"
 
 
-World.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
+class LongWorld(World):
+    """The same, for longer."""
+
+
+World.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
 TestWorld = World.TestCase
 TestWorld.__doc__ = "Whatever happens, the invariants hold and everybody who waits is served."
+
+LongWorld.TestCase.settings = settings(max_examples=3000, stateful_step_count=70)
+TestLongWorld = pytest.mark.full(LongWorld.TestCase)
+TestLongWorld.__doc__ = "The same in many more and longer runs."

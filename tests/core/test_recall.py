@@ -317,16 +317,28 @@ class TestFailures:
         assert desk.granted() == [b]
         assert desk.status("a").clients[0].devices[0].failed
 
-    def test_one_failed_context_of_two_ends_the_part_on_both(self, desk: Desk) -> None:
-        """The process is to be restarted; for its other device it may ask again until then."""
-        a, b = desk.client("a", "AB"), desk.client("b", "B")
-        desk.ask(a)
-        desk.ask(b)
+    def test_one_failed_context_of_two_frees_its_device(self, desk: Desk) -> None:
+        """The failed one's device is free at once; the other one's when the process drops the
+        turn, since it may be running there."""
+        a, b, c = desk.client("a", "AB"), desk.client("b", "A"), desk.client("c", "B")
+        for client in (a, b, c):
+            desk.ask(client)
         desk.do(ev.ContextFailed(client=a, device=DeviceId("A"), cu_result=710))
         assert desk.granted() == [b]
+        desk.drop(a, ev.DropReason.CONTEXT_FAILED)
+        assert desk.granted() == [c]
         desk.ask(a)
         assert desk.queue("B") == ["a"]
         assert desk.queue("A") == []
+
+    def test_a_failure_that_crosses_a_grant_overlaps_nobody(self, desk: Desk) -> None:
+        """A context fails while a grant is on its way: the process then runs on its other device,
+        so that one is not given away before it drops the turn."""
+        a, b = desk.client("a", "AB"), desk.client("b", "B")
+        desk.ask(a)
+        desk.do(ev.ContextFailed(client=a, device=DeviceId("A"), cu_result=710))
+        desk.ask(b)
+        assert desk.granted() == []
 
     def test_a_recall_of_a_lost_device_needs_no_answer(self, desk: Desk) -> None:
         """A process that drains on a device that falls off is not waited for."""
