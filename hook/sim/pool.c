@@ -44,6 +44,7 @@ struct pool {
     uint64_t release_threshold;
     uint64_t max_bytes;
     struct freed *freed;
+    _Atomic uint64_t freed_last; /* the address to use again first */
     int reuse[3];
 };
 
@@ -130,7 +131,7 @@ static CUresult allocate(struct pool *pool, size_t bytes, CUdeviceptr *address, 
     if (!pool_take(pool, rounded(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
     struct range *range = calloc(1, sizeof *range);
     unsigned char *storage = memory_storage_take(bytes);
-    uint64_t start = address_take(rounded(bytes), 512, 0);
+    uint64_t start = address_take(rounded(bytes), 512, atomic_load(&pool->freed_last));
     if (range != NULL && storage != NULL && start != 0) {
         range->kind = RANGE_POOLED;
         range->start = start;
@@ -160,6 +161,7 @@ static void release_now(uint64_t address) {
     if (range == NULL) return;
     struct pool *pool = range->pool;
     pool_give(pool, rounded(range->bytes));
+    atomic_store(&pool->freed_last, address);
     memory_journal(JOURNAL_FREE, range->device, range->bytes, "pool");
     memory_free_range(range);
     object_drop(&pools, pool);

@@ -65,7 +65,8 @@ CUresult sim_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion
 }
 
 CUresult sim_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {
-    return sim_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL);
+    CUresult result = sim_cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, NULL);
+    return result == CUDA_SUCCESS && *pfn == NULL ? CUDA_ERROR_NOT_FOUND : result;
 }
 
 /* The private tables of the real driver are not simulated. */
