@@ -10,7 +10,8 @@
 static int was_open[NUMBERS];
 
 static void close_all(const char *path) {
-    for (int fd = 3; fd < NUMBERS; fd++) was_open[fd] = close(fd) == 0;
+    for (int fd = 3; fd < NUMBERS; fd++)
+        was_open[fd] = close(fd) == 0;
     int file = open(path, O_CREAT | O_RDWR | O_TRUNC, 0600);
     if (file < 0 || write(file, "mine", 4) != 4) exit(5);
     for (int fd = 3; fd < NUMBERS; fd++) {

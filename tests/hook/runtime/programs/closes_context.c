@@ -10,6 +10,7 @@ int main(void) {
     check(cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease");
     printf("released\n");
     fflush(stdout);
-    while (getchar() != EOF) continue;
+    while (getchar() != EOF)
+        continue;
     return 0;
 }

@@ -27,7 +27,8 @@ static void open_and_launch(void) {
 static int count_entries(const char *path) {
     DIR *folder = opendir(path);
     int count = 0;
-    while (readdir(folder)) count++;
+    while (readdir(folder))
+        count++;
     closedir(folder);
     return count - 2;
 }
@@ -64,7 +65,8 @@ static void ends(void) {
     printf("child ended %d\n", wait_for(child));
     fflush(stdout);
     char line[64];
-    while (fgets(line, sizeof(line), stdin)) launch();
+    while (fgets(line, sizeof(line), stdin))
+        launch();
 }
 
 static void opens(void) {
@@ -83,14 +85,16 @@ static void opens(void) {
 
 static void *loop(void *nothing) {
     check(cuCtxSetCurrent(gpu.context), "cuCtxSetCurrent");
-    while (!atomic_load(&stop)) check(gpu_spin(&gpu, NULL, 10000), "launch");
+    while (!atomic_load(&stop))
+        check(gpu_spin(&gpu, NULL, 10000), "launch");
     return nothing;
 }
 
 static void many(void) {
     gpu = gpu_open(0);
     pthread_t threads[3];
-    for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, loop, NULL);
+    for (int i = 0; i < 3; i++)
+        pthread_create(&threads[i], NULL, loop, NULL);
     int failed = 0;
     for (int i = 0; i < FORKS; i++) {
         fflush(stdout);

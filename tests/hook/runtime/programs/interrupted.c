@@ -45,7 +45,8 @@ int main(int count, char **arguments) {
     gpu = gpu_open(0);
     pthread_t thread;
     pthread_create(&thread, NULL, launch, NULL);
-    while (strcmp(wanted, "ignore") != 0 && strcmp(disposition(), "foreign") != 0) usleep(1000);
+    while (strcmp(wanted, "ignore") != 0 && strcmp(disposition(), "foreign") != 0)
+        usleep(1000);
     printf("waits\n");
     fflush(stdout);
     char line[64];

@@ -28,12 +28,15 @@ int main(int count, char **arguments) {
     spin_ns = strtoull(arguments[2], NULL, 10);
     gpu = gpu_open(0);
     pthread_t handles[64];
-    for (long i = 0; i < threads; i++) pthread_create(&handles[i], NULL, work, (void *)i);
+    for (long i = 0; i < threads; i++)
+        pthread_create(&handles[i], NULL, work, (void *)i);
     printf("ready\n");
     fflush(stdout);
-    while (getchar() != EOF) continue;
+    while (getchar() != EOF)
+        continue;
     atomic_store(&stop, 1);
-    for (long i = 0; i < threads; i++) pthread_join(handles[i], NULL);
+    for (long i = 0; i < threads; i++)
+        pthread_join(handles[i], NULL);
     check(cuCtxSynchronize(), "cuCtxSynchronize");
     printf("launches %lu\n", atomic_load(&launches));
     return 0;

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@ static CUgraphExec graph;
 static uint32_t *flag; /* in host memory that the device sees */
 static CUdeviceptr words;
 static _Atomic int stop;
+static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER; /* what a thread opened, others see */
 
 static struct worker {
     pthread_t thread;
@@ -140,7 +142,11 @@ static void *work(void *pointer) {
         const char *a = strtok_r(NULL, " \n", &rest);
         const char *b = strtok_r(NULL, " \n", &rest);
         const char *c = strtok_r(NULL, " \n", &rest);
+        bool opens = strcmp(command, "open") == 0 || strcmp(command, "create") == 0;
+        pthread_mutex_lock(&order);
+        if (!opens) pthread_mutex_unlock(&order);
         long result = run(command, a, b, c);
+        if (opens) pthread_mutex_unlock(&order);
         printf("%d %s %ld\n", self->number, command, result);
         fflush(stdout);
     }
