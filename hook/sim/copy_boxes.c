@@ -1,7 +1,8 @@
-/* Copies of rectangles and boxes, and memsets. Arrays are not simulated. */
+/* Copies of rectangles and boxes. */
 #define _GNU_SOURCE
 #include <string.h>
 
+#include "array.h"
 #include "capture.h"
 #include "context.h"
 #include "copy.h"
@@ -9,32 +10,64 @@
 #include "sim_api.h"
 #include "stream.h"
 
-static CUresult side_of(CUmemorytype type, const void *host_pointer, CUdeviceptr device_pointer,
-                        uint64_t *address, bool *on_device) {
+/* One end of a box copy, as its descriptor gives it. */
+struct end {
+    CUmemorytype type;
+    const void *host;
+    CUdeviceptr device;
+    CUarray array;
+    uint64_t pitch;
+    uint64_t rows;
+    uint64_t x_bytes;
+    uint64_t y;
+    uint64_t z;
+};
+
+/* Where an end's first byte is, and how its rows and layers follow each other. */
+struct place {
+    uint64_t address;
+    uint64_t pitch;
+    uint64_t slice;
+    bool on_device;
+};
+
+static CUresult find_base(const struct end *end, struct place *place, uint64_t *rows) {
     struct range found;
-    switch (type) {
+    place->on_device = end->type != CU_MEMORYTYPE_HOST;
+    switch (end->type) {
         case CU_MEMORYTYPE_HOST:
-            *address = (uint64_t)(uintptr_t)host_pointer;
-            *on_device = false;
+            place->address = (uint64_t)(uintptr_t)end->host;
+            return CUDA_SUCCESS;
+        case CU_MEMORYTYPE_ARRAY:
+            return array_place(end->array, &place->address, &place->pitch, rows)
+                       ? CUDA_SUCCESS
+                       : CUDA_ERROR_INVALID_HANDLE;
+        case CU_MEMORYTYPE_UNIFIED:
+            place->on_device = memory_find(end->device, &found) && found.kind != RANGE_HOST &&
+                               found.kind != RANGE_REGISTERED;
+            place->address = end->device;
             return CUDA_SUCCESS;
         case CU_MEMORYTYPE_DEVICE:
-            *address = device_pointer;
-            *on_device = true;
-            return CUDA_SUCCESS;
-        case CU_MEMORYTYPE_UNIFIED:
-            *address = device_pointer;
-            *on_device = memory_find(device_pointer, &found) && found.kind != RANGE_HOST &&
-                         found.kind != RANGE_REGISTERED;
+            place->address = end->device;
             return CUDA_SUCCESS;
         default:
-            return CUDA_ERROR_NOT_SUPPORTED;
+            return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
-static bool box_is_copyable(uint64_t address, uint64_t pitch, uint64_t slice,
-                            const struct op_copy *copy) {
-    uint64_t bytes = (copy->depth - 1) * slice + (copy->height - 1) * pitch + copy->width_bytes;
-    return memory_copyable(address, bytes);
+static CUresult find_place(const struct end *end, const struct op_copy *copy, struct place *place) {
+    uint64_t rows = end->rows != 0 ? end->rows : copy->height;
+    place->pitch = end->pitch != 0 ? end->pitch : copy->width_bytes;
+    CUresult result = find_base(end, place, &rows);
+    if (result != CUDA_SUCCESS) return result;
+    if (place->pitch < end->x_bytes + copy->width_bytes) return CUDA_ERROR_INVALID_VALUE;
+    place->slice = rows * place->pitch;
+    place->address += end->x_bytes + end->y * place->pitch + end->z * place->slice;
+    uint64_t bytes =
+        (copy->depth - 1) * place->slice + (copy->height - 1) * place->pitch + copy->width_bytes;
+    if (place->on_device && !memory_copyable(place->address, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
 }
 
 CUresult copy_fill_3d(struct op *op, const CUDA_MEMCPY3D *shape) {
@@ -46,31 +79,24 @@ CUresult copy_fill_3d(struct op *op, const CUDA_MEMCPY3D *shape) {
     bool empty = shape->WidthInBytes == 0 || shape->Height == 0 || shape->Depth == 0;
     op->kind = empty ? OP_NOTHING : OP_COPY;
     if (empty) return CUDA_SUCCESS;
-    CUresult result = side_of(shape->dstMemoryType, shape->dstHost, shape->dstDevice,
-                              &copy->destination, &copy->destination_on_device);
-    if (result == CUDA_SUCCESS)
-        result = side_of(shape->srcMemoryType, shape->srcHost, shape->srcDevice, &copy->source,
-                         &copy->source_on_device);
+    struct end ends[2] = {
+        {shape->dstMemoryType, shape->dstHost, shape->dstDevice, shape->dstArray, shape->dstPitch,
+         shape->dstHeight, shape->dstXInBytes, shape->dstY, shape->dstZ},
+        {shape->srcMemoryType, shape->srcHost, shape->srcDevice, shape->srcArray, shape->srcPitch,
+         shape->srcHeight, shape->srcXInBytes, shape->srcY, shape->srcZ}};
+    struct place to;
+    struct place from;
+    CUresult result = find_place(&ends[0], copy, &to);
+    if (result == CUDA_SUCCESS) result = find_place(&ends[1], copy, &from);
     if (result != CUDA_SUCCESS) return result;
-    copy->destination_pitch = shape->dstPitch != 0 ? shape->dstPitch : shape->WidthInBytes;
-    copy->source_pitch = shape->srcPitch != 0 ? shape->srcPitch : shape->WidthInBytes;
-    if (copy->destination_pitch < shape->dstXInBytes + shape->WidthInBytes ||
-        copy->source_pitch < shape->srcXInBytes + shape->WidthInBytes)
-        return CUDA_ERROR_INVALID_VALUE;
-    uint64_t to_rows = shape->dstHeight != 0 ? shape->dstHeight : shape->Height;
-    uint64_t from_rows = shape->srcHeight != 0 ? shape->srcHeight : shape->Height;
-    copy->destination_slice = to_rows * copy->destination_pitch;
-    copy->source_slice = from_rows * copy->source_pitch;
-    copy->destination += shape->dstXInBytes + shape->dstY * copy->destination_pitch +
-                         shape->dstZ * copy->destination_slice;
-    copy->source +=
-        shape->srcXInBytes + shape->srcY * copy->source_pitch + shape->srcZ * copy->source_slice;
-    if (copy->destination_on_device &&
-        !box_is_copyable(copy->destination, copy->destination_pitch, copy->destination_slice, copy))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (copy->source_on_device &&
-        !box_is_copyable(copy->source, copy->source_pitch, copy->source_slice, copy))
-        return CUDA_ERROR_INVALID_VALUE;
+    copy->destination = to.address;
+    copy->destination_pitch = to.pitch;
+    copy->destination_slice = to.slice;
+    copy->destination_on_device = to.on_device;
+    copy->source = from.address;
+    copy->source_pitch = from.pitch;
+    copy->source_slice = from.slice;
+    copy->source_on_device = from.on_device;
     return CUDA_SUCCESS;
 }
 
@@ -92,12 +118,14 @@ static CUDA_MEMCPY3D from_2d(const CUDA_MEMCPY2D *flat) {
                            .srcMemoryType = flat->srcMemoryType,
                            .srcHost = flat->srcHost,
                            .srcDevice = flat->srcDevice,
+                           .srcArray = flat->srcArray,
                            .srcPitch = flat->srcPitch,
                            .dstXInBytes = flat->dstXInBytes,
                            .dstY = flat->dstY,
                            .dstMemoryType = flat->dstMemoryType,
                            .dstHost = flat->dstHost,
                            .dstDevice = flat->dstDevice,
+                           .dstArray = flat->dstArray,
                            .dstPitch = flat->dstPitch,
                            .WidthInBytes = flat->WidthInBytes,
                            .Height = flat->Height,
@@ -136,6 +164,7 @@ static CUDA_MEMCPY3D from_peer(const CUDA_MEMCPY3D_PEER *peer) {
                            .srcMemoryType = peer->srcMemoryType,
                            .srcHost = peer->srcHost,
                            .srcDevice = peer->srcDevice,
+                           .srcArray = peer->srcArray,
                            .srcPitch = peer->srcPitch,
                            .srcHeight = peer->srcHeight,
                            .dstXInBytes = peer->dstXInBytes,
@@ -144,6 +173,7 @@ static CUDA_MEMCPY3D from_peer(const CUDA_MEMCPY3D_PEER *peer) {
                            .dstMemoryType = peer->dstMemoryType,
                            .dstHost = peer->dstHost,
                            .dstDevice = peer->dstDevice,
+                           .dstArray = peer->dstArray,
                            .dstPitch = peer->dstPitch,
                            .dstHeight = peer->dstHeight,
                            .WidthInBytes = peer->WidthInBytes,
@@ -161,81 +191,4 @@ CUresult sim_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStre
     if (pCopy == NULL) return CUDA_ERROR_INVALID_VALUE;
     CUDA_MEMCPY3D shape = from_peer(pCopy);
     return copy_box(&shape, false, hStream);
-}
-
-/* Memsets of device memory do not wait, also where they have no stream argument. */
-static CUresult memset_box(CUdeviceptr to, size_t pitch, uint32_t value, uint32_t element_bytes,
-                           size_t width, size_t height, bool synchronous, CUstream handle) {
-    struct stream *stream = NULL;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && synchronous) result = capture_forbid_synchronous_copy(stream);
-    if (result != CUDA_SUCCESS) return result;
-    if (width == 0 || height == 0) return CUDA_SUCCESS;
-    if (to % element_bytes != 0 || (height > 1 && pitch < width * element_bytes))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!memory_copyable(to, (height - 1) * pitch + width * element_bytes))
-        return CUDA_ERROR_INVALID_VALUE;
-    struct op op = {.kind = OP_MEMSET,
-                    .memset = {.destination = to,
-                               .pitch = pitch,
-                               .width = width,
-                               .height = height,
-                               .value = value,
-                               .element_bytes = element_bytes}};
-    return stream_submit(stream, &op, NULL);
-}
-
-CUresult sim_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-    return memset_box(dstDevice, 0, uc, 1, N, 1, true, NULL);
-}
-
-CUresult sim_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N) {
-    return memset_box(dstDevice, 0, us, 2, N, 1, true, NULL);
-}
-
-CUresult sim_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N) {
-    return memset_box(dstDevice, 0, ui, 4, N, 1, true, NULL);
-}
-
-CUresult sim_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
-                             size_t Height) {
-    return memset_box(dstDevice, dstPitch, uc, 1, Width, Height, true, NULL);
-}
-
-CUresult sim_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
-                              size_t Width, size_t Height) {
-    return memset_box(dstDevice, dstPitch, us, 2, Width, Height, true, NULL);
-}
-
-CUresult sim_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
-                              size_t Height) {
-    return memset_box(dstDevice, dstPitch, ui, 4, Width, Height, true, NULL);
-}
-
-CUresult sim_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
-    return memset_box(dstDevice, 0, uc, 1, N, 1, false, hStream);
-}
-
-CUresult sim_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N,
-                              CUstream hStream) {
-    return memset_box(dstDevice, 0, us, 2, N, 1, false, hStream);
-}
-
-CUresult sim_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream) {
-    return memset_box(dstDevice, 0, ui, 4, N, 1, false, hStream);
-}
-
-CUresult sim_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
-                               size_t Width, size_t Height, CUstream hStream) {
-    return memset_box(dstDevice, dstPitch, uc, 1, Width, Height, false, hStream);
-}
-
-CUresult sim_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
-                                size_t Width, size_t Height, CUstream hStream) {
-    return memset_box(dstDevice, dstPitch, us, 2, Width, Height, false, hStream);
-}
-
-CUresult sim_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
-                                size_t Width, size_t Height, CUstream hStream) {
-    return memset_box(dstDevice, dstPitch, ui, 4, Width, Height, false, hStream);
 }

@@ -17,6 +17,8 @@
 #include "pool.h"
 #include "process.h"
 
+#define WAIT_SPINS 100
+
 struct object_pool stream_pool = OBJECT_POOL(struct stream, 65536);
 
 static _Atomic uint32_t next_stream_number;
@@ -87,7 +89,10 @@ bool stream_is_done(const struct stream *stream, uint64_t sequence) {
     return atomic_load_explicit(&stream->completed, memory_order_acquire) >= sequence;
 }
 
+/* A wait that is over in a microsecond or two is not worth two system calls. */
 static void wait_for_sequence(struct stream *stream, uint64_t sequence) {
+    for (int i = 0; i < WAIT_SPINS && !stream_is_done(stream, sequence); i++)
+        cpu_relax();
     while (!stream_is_done(stream, sequence)) {
         uint32_t bell = atomic_load(&stream->bell);
         uint64_t wanted = atomic_load(&stream->wanted);
