@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
+from tests.support.scheduler_process import running_scheduler
+from tests.support.timeline import hand_overs, overlaps
 
 LONG = gpu_cells.spin_until_interrupted(20)
 
@@ -127,3 +130,48 @@ def test_the_scheduler_ends_and_the_holder_goes_on(
     shared.scheduler.kill()
     ending.wait(cell, timeout_s=30).ok()
     other.stop()  # with nobody to tell it to
+
+
+def test_a_device_side_assert_costs_only_its_own_kernel(
+    shared: SharedGpu, other: Kernel, ending: Kernel
+) -> None:
+    """The failed kernel is told to restart, its turn goes back at once, memory of the other is
+    whole, and after a restart it works again."""
+    other.run("kept = gpu.allocate(4096)\ngpu.fill(kept, 3, 4096)\ngpu.synchronize()").ok()
+    shared.scheduler.client.change_settings({"idle_ms": 60_000})
+    # The cell goes on after its failure: it is not its end that gives the turn back.
+    failing = ending.submit(
+        "try:\n    gpu.launch('assert_fail')\n    gpu.synchronize()\n"
+        "except RuntimeError as error:\n    print(error, flush=True)\n"
+        "import threading\ngo = threading.Event()\ngo.wait(60)"
+    )
+    while "CUDA_ERROR_ASSERT" not in ending.text_of(failing):
+        assert not ending.done(failing)
+    assert int(other.run("gpu.checksum(kept, 4096)", timeout_s=20).ok().text) == 3 * 4096**2
+    ending.interrupt()
+    reply = ending.wait(failing)
+    assert "Restart the kernel to go on" in reply.stderr
+    assert ending.run(gpu_cells.spin(1)).ename == "RuntimeError"
+    ending.restart()
+    ending.run(gpu_cells.setup()).ok()
+    ending.run(gpu_cells.spin(1)).ok()
+
+
+def test_a_restarted_scheduler_serves_those_who_wait(
+    shared: SharedGpu, other: Kernel, ending: Kernel, tmp_path: Path
+) -> None:
+    """The scheduler dies and another one takes its place: the holder finishes its cell, the waiting
+    cell is served, and nothing overlaps."""
+    observed = shared.observed(other, ending)
+    held = observed.submit(0, gpu_cells.spin(20, 150))
+    shared.await_holder("other.ipynb")
+    waiting = observed.submit(1, gpu_cells.spin(5))
+    shared.await_waiter("ending.ipynb")
+    shared.scheduler.kill()
+    env = {**shared.machine.env, "CUDA_VISIBLE_DEVICES": "0"}
+    with running_scheduler(tmp_path / "run", env=env):
+        observed.collect(0, held).ok()
+        observed.collect(1, waiting, timeout_s=30).ok()
+    (served,) = hand_overs(observed.works(), observed.cells)
+    assert served.taker == 1
+    assert overlaps(observed.works()) == 0

@@ -23,8 +23,10 @@ START_S = 60.0
 
 def kernel_env(machine_env: Mapping[str, str], runtime_dir: Path) -> dict[str, str]:
     """What leads a kernel to a machine's device, a scheduler and the hook that was just built."""
+    env = without_gpushare(machine_env)
+    env.pop("PYTEST_CURRENT_TEST", None)  # with it, ipykernel shows less than a user would see
     return {
-        **without_gpushare(machine_env),
+        **env,
         "GPUSHARE_RUNTIME_DIR": str(runtime_dir),
         "GPUSHARE_LIBRARY": str(HOOK_LIBRARY),
     }
@@ -140,6 +142,11 @@ class Kernel:
         """What a cell that may still run has printed so far; waits up to a second for more."""
         self._collect_output()
         return self._printed.get(cell, Printed()).text
+
+    def stderr_of(self, cell: str) -> str:
+        """What a cell that may still run has written to stderr so far; waits likewise."""
+        self._collect_output()
+        return self._printed.get(cell, Printed()).stderr
 
     def wait(self, cell: str, timeout_s: float = 60) -> Reply:
         """The reply to a cell, with what it printed until then."""
