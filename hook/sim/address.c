@@ -2,6 +2,7 @@
 #include "address.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -111,11 +112,4 @@ void address_give(uint64_t address) {
         memmove(&blocks[index], &blocks[index + 1], (block_count - index) * sizeof *blocks);
     }
     pthread_mutex_unlock(&arena_lock);
-}
-
-bool address_is_device(uint64_t address) {
-    pthread_mutex_lock(&arena_lock);
-    bool inside = address >= arena_start && address < arena_end;
-    pthread_mutex_unlock(&arena_lock);
-    return inside;
 }

@@ -3,7 +3,6 @@
 #ifndef GPUSHARE_SIM_ADDRESS_H
 #define GPUSHARE_SIM_ADDRESS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 #pragma GCC visibility push(hidden)
@@ -14,9 +13,6 @@ uint64_t address_take(uint64_t bytes, uint64_t alignment, uint64_t wanted);
 
 /* Gives back what address_take gave. */
 void address_give(uint64_t address);
-
-/* True when it lies in the range of device addresses. */
-bool address_is_device(uint64_t address);
 
 #pragma GCC visibility pop
 #endif

@@ -14,7 +14,6 @@ pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER;
 struct object_pool context_pool = OBJECT_POOL(struct context, 4096);
 
 static _Atomic uint64_t next_context_id = 1;
-static struct context *_Atomic contexts_on[SIM_DEVICES_MAX]; /* the newest of each device */
 
 bool device_check(CUdevice ordinal) {
     return ordinal >= 0 && ordinal < process_device_count;
@@ -42,11 +41,6 @@ CUresult context_state(const struct context *context) {
 void context_fail(struct context *context, CUresult error) {
     int none = 0;
     atomic_compare_exchange_strong(&context->sticky, &none, (int)error);
-}
-
-struct context *context_any_on(uint32_t device) {
-    struct context *context = atomic_load(&contexts_on[device]);
-    return context != NULL && atomic_load(&context->object.live) ? context : NULL;
 }
 
 static void journal_context(const struct context *context, uint32_t kind) {
@@ -100,7 +94,6 @@ CUresult context_create(int ordinal, unsigned flags, bool primary, struct contex
     segment_lock(process_segment);
     process_row->use[device].contexts++;
     segment_unlock(process_segment);
-    atomic_store(&contexts_on[device], context);
     journal_context(context, JOURNAL_CONTEXT_CREATE);
     *result = context;
     return CUDA_SUCCESS;
@@ -131,8 +124,6 @@ void context_destroy(struct context *context) {
     memory_release_context(context);
     module_release_context(context);
     atomic_store(&context->object.live, 0);
-    struct context *self = context;
-    atomic_compare_exchange_strong(&contexts_on[context->device], &self, NULL);
     segment_lock(process_segment);
     process_row->use[context->device].contexts--;
     segment_unlock(process_segment);
