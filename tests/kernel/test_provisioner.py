@@ -22,9 +22,10 @@ from jupyter_gpushare.kernel.provisioner import GPUShareMixin, GPUShareProvision
 from tests.kernel.conftest import Recording
 from tests.kernel.stub_scheduler import StubScheduler
 from tests.support.kernels import PROVISIONER, Kernel
+from tests.support.other_user import let_others_in
 
 Start = Callable[..., Kernel]
-ENVIRONMENT = "import os\n[os.environ.get(n) for n in ('LD_PRELOAD', 'GPUSHARE_TOKEN')]"
+ENVIRONMENT = "import os\nprint(os.environ.get('LD_PRELOAD'), os.environ.get('GPUSHARE_TOKEN'))"
 
 
 def launch_of(
@@ -41,9 +42,9 @@ def test_each_start_has_a_fresh_token(
     """A restart removes the tenant and registers a new one; LD_PRELOAD does not grow."""
     kernel = start_kernel(stub_env, name="work/first.ipynb")
     library = stub_env["GPUSHARE_LIBRARY"]
-    assert kernel.run(ENVIRONMENT).ok().text == f"['{library}', 'token-1']"
+    assert kernel.run(ENVIRONMENT).ok().text == f"{library} token-1\n"
     kernel.restart()
-    assert kernel.run(ENVIRONMENT).ok().text == f"['{library}', 'token-2']"
+    assert kernel.run(ENVIRONMENT).ok().text == f"{library} token-2\n"
     kernel.stop()
     posts = [
         body for verb, path, body in stub.requests if (verb, path[-8:]) == ("POST", "/tenants")
@@ -175,8 +176,8 @@ def starts_unshared(kernel: Kernel, caplog: pytest.LogCaptureFixture, reason: st
     assert first.stderr.startswith("This kernel does not share the GPU. ")
     assert reason in first.stderr and first.stderr.count("\n") == 1
     assert kernel.run("1 + 1").ok().stderr == ""
-    assert kernel.run(f"{ENVIRONMENT}\n'GPUSHARE_NOTICE' in os.environ").ok().text == "False"
-    assert kernel.run(ENVIRONMENT).ok().text == "[None, None]"
+    assert kernel.run("import os; 'GPUSHARE_NOTICE' in os.environ").ok().text == "False"
+    assert kernel.run(ENVIRONMENT).ok().text == "None None\n"
     warnings = [r.getMessage() for r in caplog.records if "does not share" in r.getMessage()]
     assert len(warnings) == 1 and reason in warnings[0]
 
@@ -240,9 +241,8 @@ def test_a_socket_of_another_user_is_not_spoken_to(
         "GPUSHARE_LIBRARY": str(recording.library),
     }
     if os.geteuid() == 0:
+        let_others_in(directory.parent)
         directory.chmod(0o777)
-        for parent in list(directory.parents)[:3]:
-            parent.chmod(0o711)
         with as_nobody():
             squatter = StubScheduler(directory)
     else:
@@ -284,7 +284,7 @@ def test_a_scheduler_that_hangs_later_stops_nothing(
         provisioner = GPUShareProvisioner(
             kernel_id="k-1", kernel_spec=KernelSpec(argv=["true"], display_name="Test")
         )
-        provisioner.request_timeout_s = 0.3
+        provisioner.request_timeout_s = 1.0
         await provisioner.pre_launch(env=stub_env)
         longest_s, last_s = 0.0, time.monotonic()
 
@@ -303,7 +303,7 @@ def test_a_scheduler_that_hangs_later_stops_nothing(
         watcher.cancel()
         return longest_s
 
-    assert asyncio.run(scenario()) < 0.2
+    assert asyncio.run(scenario()) < 0.8
 
 
 def test_batch_tools_find_the_provisioner_by_name() -> None:
