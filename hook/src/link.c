@@ -136,6 +136,7 @@ enum link_answer link_receive(struct link *link, struct message *message) {
                          link->received_bytes - link->received_taken, &taken, message);
         link->received_taken += taken;
         if (status == CODEC_MESSAGE) return LINK_MESSAGE;
+        if (status == CODEC_WRONG_VERSION) return LINK_VERSION;
         if (status != CODEC_NEED_MORE) return LINK_BROKEN;
         enum link_answer answer = fill(link);
         if (answer != LINK_MESSAGE) return answer;

@@ -19,6 +19,7 @@ enum link_answer {
     LINK_EMPTY,   /* nothing now */
     LINK_GONE,    /* the peer closed the connection */
     LINK_BROKEN,  /* the peer does not speak the protocol, or does not read */
+    LINK_VERSION, /* the peer speaks another version of the protocol */
     LINK_STOLEN,  /* the program closed our descriptor, and perhaps uses its number */
 };
 

@@ -115,6 +115,18 @@ static enum session_news refused(struct session *session, const struct message_r
     return refused->code == REFUSAL_CODE_SHUTTING_DOWN ? SESSION_ENDED : SESSION_CLOSED;
 }
 
+/* The first frame is of another version, so the words in it cannot be read: as if refused. */
+static enum session_news speaks_otherwise(struct session *session, uint64_t now_ms) {
+    snprintf(session->problem, sizeof(session->problem),
+             "the GPU scheduler speaks another version of the protocol than this process. Restart "
+             "the kernel; if that does not help, install the same jupyter-gpushare for both and "
+             "restart the scheduler.");
+    session->is_refused = true;
+    show_problem(session);
+    close_down(session, now_ms, BACKOFF_MS_MAX_IDLE);
+    return SESSION_NO_NEWS;
+}
+
 static enum session_news welcomed(struct session *session, const struct message_welcome *welcome) {
     session->stage = SESSION_UP;
     session->is_refused = false;
@@ -147,6 +159,8 @@ enum session_news session_next(struct session *session, struct message *message,
             if (answer == LINK_EMPTY && !is_late(session, now_ms)) return SESSION_NO_NEWS;
             return lost(session, answer == LINK_EMPTY ? LINK_BROKEN : answer, now_ms);
         }
+        if (answer == LINK_VERSION && session->stage == SESSION_GREETING)
+            return speaks_otherwise(session, now_ms);
         if (answer != LINK_MESSAGE) return lost(session, answer, now_ms);
         if (message->type == MESSAGE_REFUSED) return refused(session, &message->refused, now_ms);
         if (session->stage == SESSION_UP) return SESSION_MESSAGE;

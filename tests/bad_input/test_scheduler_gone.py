@@ -1,0 +1,56 @@
+"""A scheduler that dies under kernels which hold the device and wait for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kernel.conftest import SharedGpu, await_that
+from tests.support import gpu_cells
+from tests.support.scheduler_process import running_scheduler
+
+LOOPS_UNTIL = """
+import pathlib
+while not pathlib.Path({file!r}).exists():
+    gpu.spin(5)
+"""
+
+
+def test_a_scheduler_that_dies_and_comes_back(shared: SharedGpu, tmp_path: Path) -> None:
+    """The holder computes on; who waits reads in the notebook what is wrong and what to do, and is
+    served by the next scheduler when the holder's cell has ended: at no time are both on the
+    device."""
+    holder, waiter = shared.kernel("holder.ipynb"), shared.kernel("waiter.ipynb")
+    shared.scheduler.client.change_settings({"quantum_s": 600, "reconnect_s": 1})
+    file = tmp_path / "go"
+    held = holder.submit(LOOPS_UNTIL.format(file=str(file)))
+    shared.await_holder("holder.ipynb")
+    waiting = waiter.submit(gpu_cells.fill_and_check(7, milliseconds=5))
+    shared.await_waiter("waiter.ipynb")
+    shared.scheduler.kill()
+    await_that(lambda: "gpushare: " in waiter.stderr_of(waiting), "the notebook is told")
+    told = waiter.stderr_of(waiting)
+    assert "no GPU scheduler answers at" in told and "`jupyter gpushare scheduler`" in told
+    assert not waiter.done(waiting) and not holder.done(held)
+    env = {**shared.machine.env, "CUDA_VISIBLE_DEVICES": "0"}
+    with running_scheduler(shared.scheduler.directory, env=env) as next_one:
+        next_one.eventually(lambda s: s["devices"][0]["holders"] and s["devices"][0]["queue"])
+        assert next_one.status()["devices"][0]["holders"][0]["name"] == "holder.ipynb"
+        file.touch()
+        assert holder.wait(held).ok().stderr == ""
+        waiter.wait(waiting).ok()
+        assert shared.machine.sim is not None and shared.machine.sim.overlaps() == []
+        holder.stop()
+        waiter.stop()
+
+
+def test_an_interrupt_without_a_scheduler(shared: SharedGpu) -> None:
+    """A cell that waits for a scheduler which is gone can be interrupted, and the kernel lives."""
+    kernel, other = shared.kernel("kernel.ipynb"), shared.kernel("other.ipynb")
+    kernel.run(gpu_cells.spin(1)).ok()
+    shared.scheduler.kill()
+    waiting = kernel.submit(gpu_cells.spin(1))
+    await_that(lambda: kernel.text_of(waiting) == "" and not kernel.done(waiting), "it waits")
+    kernel.interrupt()
+    assert kernel.wait(waiting, timeout_s=20).ename == "KeyboardInterrupt"
+    assert kernel.run("6 * 7").ok().text == "42"
+    other.stop()
