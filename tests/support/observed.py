@@ -32,6 +32,8 @@ class ObservedKernels:
         """Open CUDA in every kernel, one after the other."""
         code = gpu_cells.setup(stamped=not self.machine.simulated)
         for kernel in self.kernels:
+            if kernel.tenant_id is None:
+                raise RuntimeError(f"{kernel.name}: {kernel.run('pass').stderr.strip()}")
             kernel.run(code, SETUP_S).ok()
         self.begin()
 
