@@ -66,6 +66,7 @@ class Teller:
     def _tell_contention(self) -> None:
         wanted = {tenant.id: self._state.wanted_devices(tenant) for tenant in self._tenants()}
         registered = Counter(device for devices in wanted.values() for device in devices)
+        undecided = sum(map(_has_opened_none, self._state.tenants.values()))
         missing = {tenant.id: self._state.missing_devices(tenant) for tenant in self._state.queue}
         waiting = Counter(device for devices in missing.values() for device in devices)
         for tenant in self._tenants():
@@ -76,7 +77,7 @@ class Teller:
                     continue
                 contention = (
                     max(waiting[device] - (device in own) for device in live),
-                    max(registered[device] for device in live),
+                    max(registered[device] for device in live) + undecided,
                 )
                 told = self._of(client)
                 if told.contention != contention:
@@ -132,3 +133,9 @@ class Teller:
 
     def _of(self, client: Client) -> _Told:
         return self._told.setdefault(client.id, _Told())
+
+
+def _has_opened_none(tenant: Tenant) -> bool:
+    """It may open any device next, and its first call must find a short queue of work there: so it
+    counts as registered on all of them."""
+    return not any(client.devices for client in tenant.clients.values())

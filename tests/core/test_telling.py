@@ -38,24 +38,35 @@ def test_contention_counts_tenants_and_waiters() -> None:
     a = desk.client("a")
     assert contention(desk) == {a: (0, 1)}
     b = desk.client("b")
-    assert contention(desk) == {a: (0, 2), b: (0, 2)}
+    assert contention(desk) == {b: (0, 2)}, "a heard it when b was registered"
     desk.ask(a)
     assert contention(desk) == {}
     desk.ask(b)
     assert contention(desk) == {a: (1, 2)}
     desk.withdraw(b)
     assert contention(desk) == {a: (0, 2)}
-    desk.lose(b)
+    desk.do(ev.TenantRemoved(tenant=TenantId("b")))
     assert contention(desk) == {a: (0, 1)}
+
+
+def test_a_tenant_without_a_device_counts_on_each() -> None:
+    """A kernel that has not used CUDA may use any device next: its first call must find short
+    queues of work, so the others bound theirs from its registration on."""
+    desk = Desk()
+    a = desk.client("a", "A")
+    b = desk.client("b", "B")
+    desk.tenant("c")
+    assert contention(desk) == {a: (0, 2), b: (0, 2)}
+    desk.client("c", "B")
+    assert contention(desk)[a] == (0, 1)
 
 
 def test_contention_is_that_of_the_most_crowded_device() -> None:
     """A client on two devices hears of the larger number of each kind."""
     desk = Desk()
+    for name in "abc":
+        desk.client(name, "A" if name == "a" else "B")
     both = desk.client("m", "AB")
-    desk.client("a", "A")
-    desk.client("b", "B")
-    desk.client("c", "B")
     assert contention(desk)[both] == (0, 3)
 
 
