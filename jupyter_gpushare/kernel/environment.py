@@ -47,7 +47,7 @@ def library_path(environ: Mapping[str, str] | None = None) -> Path:
     if chosen:
         remedy = f"Correct {LIBRARY}, or remove it to use the packaged library."
     else:
-        remedy = "Reinstall jupyter-gpushare from a wheel for this platform, or run `make hook`."
+        remedy = "Reinstall jupyter-gpushare from a wheel for this platform, or run `make build`."
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises where a folder is closed
         raise LibraryMissing(f"The library {path} does not exist. {remedy}")
     if not os.access(path, os.R_OK):

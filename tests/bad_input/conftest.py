@@ -1,5 +1,5 @@
-"""What the tests of bad input share: real kernels and small C programs as tenants of a real scheduler,
-all under the real hook and on a simulated device."""
+"""What the tests of bad input share: real kernels and small C programs as tenants of a real
+scheduler, all under the real hook and on a simulated device."""
 
 from __future__ import annotations
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.hook.runtime.process import GpuProcess
-from tests.kernel.conftest import SharedGpu
-from tests.support.paths import BUILD, BUILTINS_PTX, SIM_LIBRARIES
+from jupyter_gpushare.kernel.environment import tenant_environment
+from tests.kernel.conftest import SharedGpu, await_that
+from tests.support.paths import HOOK_LIBRARY
 from tests.support.tenant_programs import TenantPrograms
 
 Bystanders = Callable[[], None]
@@ -39,3 +39,52 @@ def clients_named(status: dict[str, object], name: str) -> list[int]:
     tenants = status["tenants"]
     assert isinstance(tenants, list)
     return [c["pid"] for t in tenants if t["name"] == name for c in t["clients"]]
+
+
+USES_NUMBER_TWO = """
+import ctypes, os, sys, time
+ready, go, own, result = sys.argv[1:]
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(4096)) == 0
+os.closerange(0, 1024)
+numbers = [os.open(own, os.O_CREAT | os.O_RDWR, 0o600) for _ in range(16)]
+assert numbers[2] == 2
+os.close(os.open(ready, os.O_CREAT | os.O_WRONLY, 0o600))
+while not os.path.exists(go):
+    time.sleep(0.02)
+kept = [os.path.realpath(f"/proc/self/fd/{number}") == own for number in numbers]
+freed = cuda.cuMemFree_v2(pointer)
+with open(result, "w") as file:
+    file.write(f"{all(kept)} {freed}")
+"""
+
+
+def test_a_file_in_the_place_of_stderr_is_not_written_to(
+    shared: SharedGpu, bystanders: Bystanders, tmp_path: Path
+) -> None:
+    """A program that has closed its stderr too, as daemons do, and uses the number 2 for data: what
+    the hook has to say meanwhile (here, that the tenant is gone) does not end up among them."""
+    ready, go, own, result = (tmp_path / name for name in ("ready", "go", "own", "result"))
+    log = tmp_path / "hook.log"
+    registration = shared.scheduler.tenant("daemon", "run")
+    env = tenant_environment(
+        shared.machine.env,
+        socket=registration.socket,
+        token=registration.token,
+        library=HOOK_LIBRARY,
+    )
+    env |= {"GPUSHARE_LOG": "debug", "GPUSHARE_LOG_FILE": str(log)}
+    command = [sys.executable, "-c", USES_NUMBER_TWO, *map(str, (ready, go, own, result))]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE) as daemon:
+        await_that(ready.exists, "it has closed its descriptors")
+        shared.scheduler.client.remove_tenant(registration.tenant_id)
+        bystanders()
+        await_that(lambda: "was shut down" in log.read_text(), "the hook has had something to say")
+        go.touch()
+        assert daemon.wait(20) == 0
+    assert result.read_text() == "True 0"
+    assert own.read_bytes() == b""

@@ -78,7 +78,7 @@ def test_another_version_of_the_protocol(
     between: OtherVersion, tenant_programs: TenantPrograms, bystanders: Bystanders
 ) -> None:
     """The user reads at once that hook and scheduler do not fit, and what to do; the process lives,
-    its calls wait and can be cancelled, it does not storm the scheduler, and nobody else notices."""
+    its calls wait and can be cancelled, it does not storm the scheduler, nobody else notices."""
     program = tenant_programs.opened("newer", socket=between.path)
     program.say("0 spin d 1000")
     errors = told(program)
