@@ -131,10 +131,14 @@ static bool defaults_are_done(struct look *look, const struct streams *tables,
             look_at_rings(look, tables, WINDOW_STREAM_LEGACY, entry->context, &uncovered);
         return busy + uncovered == 0 && !gate_was_unbounded();
     }
-    if (!gate_was_unbounded())
-        return is_done(look, entry->context, look->cuda->stream_query(DRIVER_STREAM_LEGACY));
-    /* Without a window nothing was recorded in the threads' own default streams; an event in the
-     * legacy stream waits for them too. */
+    if (entry->mark == NULL) {
+        CUresult queried = look->cuda->stream_query(DRIVER_STREAM_LEGACY);
+        if (!is_done(look, entry->context, queried)) return false;
+        if (!gate_was_unbounded() || queried != CUDA_SUCCESS) return true;
+    }
+    /* Without a window nothing was recorded in the threads' own default streams. The query has
+     * answered for them too as far as drivers were seen to do; an event in the legacy stream is
+     * documented to wait for them. */
     if (entry->mark == NULL) {
         CUevent event = NULL;
         CUresult result = look->cuda->event_create(&event, CU_EVENT_DISABLE_TIMING);

@@ -15,7 +15,7 @@ static _Atomic uint64_t stall_ns = 200 * 1000000u;
 static _Atomic bool window_active;
 static _Atomic uint32_t turn_epoch = 1;
 
-#define SPIN_NS 30000u /* shorter waits are not worth going to sleep for */
+#define SPIN_NS 50000u /* shorter waits are not worth going to sleep for */
 #define SLEEP_NS_MIN 20000u
 #define SLEEP_NS_MAX 500000u
 
@@ -165,7 +165,11 @@ static void wait_for_oldest(struct window_ring *ring, const struct driver *cuda)
     void *event = ring->events[ring->oldest];
     uint64_t started_ns = clock_now_ns();
     uint64_t until_ns = started_ns + patience_ns(ring);
-    uint64_t sleep_ns = SLEEP_NS_MIN;
+    /* A sleep is short against a group, so that neither the device runs dry nor the group seems to
+     * have lasted as long as the sleep. */
+    uint64_t sleep_ns = ring->pace.group_ns_max / 8;
+    if (sleep_ns < SLEEP_NS_MIN) sleep_ns = SLEEP_NS_MIN;
+    if (sleep_ns > SLEEP_NS_MAX) sleep_ns = SLEEP_NS_MAX;
     while (query_event(cuda, event) == CUDA_ERROR_NOT_READY) {
         ring->pending_ns = clock_now_ns();
         if (ring->pending_ns > until_ns) {
@@ -175,7 +179,6 @@ static void wait_for_oldest(struct window_ring *ring, const struct driver *cuda)
         }
         if (ring->pending_ns - started_ns < SPIN_NS) continue;
         clock_sleep_ns(sleep_ns);
-        if (sleep_ns < SLEEP_NS_MAX) sleep_ns *= 2;
     }
     ring->done_seen_ns = clock_now_ns();
 }

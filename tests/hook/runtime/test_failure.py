@@ -76,6 +76,8 @@ def test_calls_that_wait_are_let_through_to_their_error(opened: Opened) -> None:
     client.recall()
     shell.say("1 current")
     shell.expect("1 current 0")
+    while not shell.log_lines("shut"):
+        pass
     shell.say("1 spin 1 1000")
     shell.expect(f"1 spin {ASSERT}")
     assert client.expect(TurnDropped).reason is DropReason.CONTEXT_FAILED

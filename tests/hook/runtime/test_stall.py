@@ -21,6 +21,7 @@ def test_a_drain_that_waits_for_a_gated_call_ends_by_reopening(opened: Opened) -
     turn = client.grant_request()
     shell.expect("0 poll 0")
     client.recall()
+    client.expect(DrainStalled)  # the gate is shut
     shell.say("1 current")
     shell.say("1 set 2")
     stalled = client.expect(DrainStalled)
@@ -45,6 +46,7 @@ def test_streams_of_one_thread_go_on_after_a_reopening(opened: Opened) -> None:
     client.grant_request()
     shell.expect("0 poll 0")
     client.recall()
+    client.expect(DrainStalled)  # the gate is shut
     shell.say("0 set 2")
     while client.expect(DrainStalled).calls_waiting == 0:
         pass
