@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -36,22 +36,24 @@ class TenantPrograms:
         env: Mapping[str, str] | None = None,
         token: str | None = None,
         socket: Path | None = None,
-        library: Path = HOOK_LIBRARY,
-        built: Path | None = None,
+        wrapper: Sequence[str] = (),
     ) -> GpuProcess:
         """A program as a new tenant of this name; `token` makes it a process of another's, or of
-        nobody's, and `socket` leads it to another listener."""
+        nobody's, `socket` leads it to another listener, `wrapper` is a command that executes it."""
         if token is None or socket is None:
             registration = self._scheduler.tenant(name, "run")
             token = token if token is not None else registration.token
             socket = socket if socket is not None else Path(registration.socket)
         tenant_env = tenant_environment(
-            without_gpushare(self._machine_env), socket=str(socket), token=token, library=library
+            {**without_gpushare(self._machine_env), **(env or {})},
+            socket=str(socket),
+            token=token,
+            library=HOOK_LIBRARY,
         )
         log = self._directory / f"{name}-{len(self._started)}.log"
-        command = [str(built or self._programs.built(program)), *map(str, arguments)]
+        command = [*wrapper, str(self._programs.built(program)), *map(str, arguments)]
         debug = {"GPUSHARE_LOG": "debug", "GPUSHARE_LOG_FILE": str(log)}
-        process = GpuProcess(command, tenant_env | debug | dict(env or {}), log)
+        process = GpuProcess(command, tenant_env | debug, log)
         self._started.append(process)
         return process
 
