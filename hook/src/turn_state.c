@@ -45,8 +45,9 @@ static bool is_recalled(const struct turn_state *state, const struct turn_event 
 /* Nobody asked for the turn, so a call that wants it back may have it without a round trip. */
 static bool is_ours_to_keep(const struct turn_state *state, const struct turn_event *event) {
     (void)event;
-    return !state->recalled && state->turn_id != 0 && state->reason != DROP_REASON_CONTEXT_FAILED &&
-           state->reason != DROP_REASON_CLOSING && state->calls_wait;
+    return !state->recalled && !state->is_too_small && state->turn_id != 0 &&
+           state->reason != DROP_REASON_CONTEXT_FAILED && state->reason != DROP_REASON_CLOSING &&
+           state->calls_wait;
 }
 
 static bool is_ours_to_keep_alone(const struct turn_state *state, const struct turn_event *event) {
@@ -156,6 +157,7 @@ static void note_facts(struct turn_state *state, const struct turn_event *event,
             break;
         case TURN_EVENT_GRANTED:
             state->waiters = event->waiters;
+            state->is_too_small = false;
             idle_rule_busy(&state->idle, now_ms);
             break;
         case TURN_EVENT_CELL_BEGAN:
@@ -165,6 +167,9 @@ static void note_facts(struct turn_state *state, const struct turn_event *event,
         case TURN_EVENT_CELL_ENDED:
             state->cell_runs = false;
             state->cell_ended_away = !state->connected;
+            break;
+        case TURN_EVENT_DEVICE_OPENED:
+            state->is_too_small = state->turn_id != 0 && state->connected;
             break;
         case TURN_EVENT_SAMPLED:
             state->sample_at_ms = now_ms;
@@ -207,6 +212,7 @@ static unsigned take(struct turn_state *state, const struct turn_row *row,
         if (state->turn_id == 0) actions &= ~(unsigned)TURN_ACT_DROP;
         state->turn_id = 0;
         state->recalled = false;
+        state->is_too_small = false;
     }
     if (row->to == TURN_ASKED && row->from != TURN_ASKED) idle_rule_asked(&state->idle, now_ms);
     /* Nobody is there to be told; what matters is said again at the next connection. */

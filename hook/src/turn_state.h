@@ -85,6 +85,7 @@ struct turn_state {
     uint64_t turn_id;        /* of the turn held or closing; 0 for none */
     enum drop_reason reason; /* why it is closing */
     bool recalled;           /* the scheduler asked for it back */
+    bool is_too_small;       /* a device was opened since it was granted */
     bool connected;
     bool calls_wait;
     bool cell_runs;

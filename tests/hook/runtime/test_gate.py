@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,8 +13,11 @@ from jupyter_gpushare.protocol.messages import (
     CellBegan,
     CellEnded,
     DeviceClosed,
+    DeviceOpened,
     DrainStalled,
     DropReason,
+    MemoryAnswered,
+    MemoryQueried,
     MemoryReported,
     RequestWithdrawn,
     TurnDropped,
@@ -20,6 +25,7 @@ from jupyter_gpushare.protocol.messages import (
 )
 from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
+from tests.support.paths import HOOK_LIBRARY
 from tests.support.sim import SimulatedMachine
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
@@ -173,6 +179,61 @@ def test_the_last_context_takes_the_turn_with_it(start: Start, scheduler: FakeSc
     while not (client.count(TurnDropped) and client.count(DeviceClosed)):
         client.read_more(until_s)
     assert program.finish() == 0
+
+
+def test_a_further_device_ends_the_turn_before_it_is_used(
+    start: Start, scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    """A turn covers the devices that were open when it was granted: when the call that opens
+    another one returns, the gate is shut, and the next launch asks for both."""
+    shell = start("shell", machine=SimulatedMachine(tmp_path / "two", devices=2))
+    shell.say("0 open 0")
+    client = scheduler.accept()
+    client.welcome()
+    first = client.expect(DeviceOpened)
+    shell.expect("0 open 0")
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    shell.say("0 open 1")
+    shell.expect("0 open 0")
+    shell.say("0 spin d 1000")
+    assert client.expect(DeviceOpened).device != first.device
+    client.expect(TurnDropped)
+    client.expect(TurnRequested)
+    assert shell.is_silent(for_s=0.1)
+    client.grant()
+    shell.expect("0 spin 0")
+
+
+def test_a_process_that_only_uses_nvml_asks_for_the_tenants_numbers(
+    scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """nvmlDeviceGetMemoryInfo without CUDA: the scheduler's answer is what the program sees."""
+    program = subprocess.Popen(
+        [sys.executable, "-c", NVML_PROGRAM],
+        env=sim.env(scheduler.env(hook=HOOK_LIBRARY)),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    client = scheduler.accept()
+    client.welcome()
+    device = client.expect(MemoryQueried).device
+    client.send(MemoryAnswered(device=device, bytes_total=1000 * MIB, bytes_used=250 * MIB))
+    output, _ = program.communicate(timeout=20)
+    assert output.split() == [str(1000 * MIB), str(250 * MIB)]
+
+
+NVML_PROGRAM = """
+import ctypes
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+assert nvml.nvmlInit_v2() == 0
+device = ctypes.c_void_p()
+assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+memory = (ctypes.c_ulonglong * 3)()
+assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
+print(memory[0], memory[2])
+"""
 
 
 def test_memory_is_reported(opened: Opened) -> None:

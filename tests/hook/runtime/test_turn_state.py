@@ -250,6 +250,8 @@ def test_a_further_device_needs_a_new_turn(state: TurnState) -> None:
     """A turn covers the devices that were open when it was granted."""
     hold(state)
     assert state.happens(Happens.DEVICE_OPENED) == Act.SHUT
+    assert state.happens(Happens.CALLS_WAIT) == Act.NONE
+    assert state.happens(Happens.DRAINED) == Act.DROP | Act.ASK
 
 
 def test_the_window_applies_from_the_second_tenant_on(state: TurnState) -> None:

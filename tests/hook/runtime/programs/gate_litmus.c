@@ -1,0 +1,115 @@
+/* The closing protocol of gate.c by itself, without driver and scheduler: threads pass the fast
+ * path as fast as they can while the gate is shut and opened again. ROUNDS on the command line;
+ * prints how many calls passed, and how many were inside while the gate counted as shut. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "agent.h"
+#include "driver.h"
+#include "failure.h"
+#include "gate.h"
+#include "gate_control.h"
+#include "runtime.h"
+#include "streams.h"
+#include "threads.h"
+#include "wait.h"
+
+#define THREADS 3
+
+/* ---- what gate.c and threads.c need of the rest ---- */
+
+static struct driver driver;
+
+const struct driver *driver_get(void) {
+    return &driver;
+}
+bool agent_is_ready(void) {
+    return true;
+}
+void agent_start(const char *cause) {
+    (void)cause;
+}
+bool runtime_know_current_context(void) {
+    return true;
+}
+bool failure_in_current_context(void) {
+    return false;
+}
+void failure_look(int cu_result) {
+    (void)cu_result;
+}
+bool streams_is_capturing(void *stream) {
+    (void)stream;
+    return false;
+}
+void wait_wake_all(void) {}
+enum gate_answer wait_for_turn(const char *call_name) {
+    (void)call_name;
+    while (atomic_load(&gate_word) == GATE_SHUT)
+        continue;
+    return GATE_PASS;
+}
+void window_set_active(bool active) {
+    (void)active;
+}
+void window_turn_drained(void) {}
+bool window_admit(struct thread_record *self, const struct gate_call *call) {
+    (void)call;
+    self->counting = NULL;
+    return true;
+}
+void window_launched(struct window_ring *ring) {
+    (void)ring;
+}
+void window_thread_ends(struct thread_record *self) {
+    (void)self;
+}
+
+/* ---- the test ---- */
+
+static _Atomic int shut_and_empty; /* the closer believes that nobody is inside */
+static _Atomic int stop;
+static _Atomic unsigned long passed, escaped;
+
+static void *call(void *nothing) {
+    const struct gate_call description = {GATE_LAUNCH, GATE_STREAM_LEGACY, NULL, "call"};
+    unsigned long mine = 0, wrong = 0;
+    while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+        if (gate_enter(&description) != GATE_PASS) continue;
+        for (int i = 0; i < 4; i++)
+            wrong += atomic_load_explicit(&shut_and_empty, memory_order_acquire) != 0;
+        gate_leave(&description, 0);
+        mine++;
+    }
+    atomic_fetch_add(&passed, mine);
+    atomic_fetch_add(&escaped, wrong);
+    return nothing;
+}
+
+int main(int count, char **arguments) {
+    if (count != 2) return 2;
+    gate_prepare();
+    gate_open(false);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, call, NULL);
+    for (long round = atol(arguments[1]); round > 0; round--) {
+        gate_shut();
+        while (gate_calls_inside() > 0)
+            continue;
+        atomic_store(&shut_and_empty, 1);
+        for (volatile int i = 0; i < 200; i++)
+            continue;
+        atomic_store(&shut_and_empty, 0);
+        gate_drained();
+        gate_open(false);
+        for (volatile int i = 0; i < 300; i++)
+            continue;
+    }
+    atomic_store(&stop, 1);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    printf("passed %lu escaped %lu\n", atomic_load(&passed), atomic_load(&escaped));
+    return 0;
+}
