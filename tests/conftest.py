@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.promises import SkippedPromises
+from tests.support.machine import real_device_name
 from tests.support.sim import SimulatedMachine
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where there is no GPU, everything that was promised is to be seen: nothing of it is skipped.
+    On a real device the tests of the simulated one's own ways are."""
+    if real_device_name() is None:
+        config.pluginmanager.register(SkippedPromises(), "skipped-promises")
 
 
 @pytest.fixture

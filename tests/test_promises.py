@@ -27,7 +27,8 @@ HEADINGS = [
 
 @cache
 def functions_of(path: str) -> set[str]:
-    """Names of the test functions of a file, methods as Class::name."""
+    """Names of the test functions of a file, methods as Class::name. A machine of Hypothesis is a
+    name that is assigned at module level, and its test is called runTest."""
     names = set()
     for node in ast.parse((ROOT / path).read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -39,7 +40,7 @@ def functions_of(path: str) -> set[str]:
                 if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
             }
         elif isinstance(node, ast.Assign):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+            names |= {f"{t.id}::runTest" for t in node.targets if isinstance(t, ast.Name)}
     return names
 
 
@@ -59,9 +60,19 @@ def test_every_part_has_promises() -> None:
     assert set(HEADINGS) <= headings
 
 
-def test_a_skipped_promise_fails_the_run(pytester: pytest.Pytester) -> None:
-    """A run in which a promised test was skipped does not pass."""
-    pytester.makepyfile(test_it="import pytest\ndef test_promised(): pytest.skip('no reason')")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pytest\ndef test_promised(): pytest.skip('no reason')",
+        "import pytest\npytest.skip('no reason', allow_module_level=True)",
+        "import pytest\n@pytest.mark.parametrize('n', [1, 2])\n"
+        "def test_promised(n): n == 1 or pytest.skip('no reason')",
+    ],
+    ids=["test", "file", "one-of-several"],
+)
+def test_a_skipped_promise_fails_the_run(pytester: pytest.Pytester, source: str) -> None:
+    """A run in which a promised test was skipped, alone or with its whole file, does not pass."""
+    pytester.makepyfile(test_it=source, test_other="def test_other(): pass")
     plugin = SkippedPromises()
     plugin.promised = {"test_it.py::test_promised"}
     result = pytester.inline_run("-p", "no:cacheprovider", plugins=[plugin])
