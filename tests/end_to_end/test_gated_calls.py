@@ -1,0 +1,50 @@
+"""Each kind of gated call, by cuda-python, under the real hook."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import DeviceOpened, DropReason, TurnDropped, TurnRequested
+from tests.hook.runtime.process import GpuProcess
+from tests.support.fake_scheduler import FakeScheduler
+from tests.support.paths import BUILTINS_PTX, HOOK_LIBRARY
+from tests.support.sim import SimulatedMachine
+
+PROGRAM = Path(__file__).with_name("gated_calls_program.py")
+WAITS_S = 0.03
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[FakeScheduler]:
+    with FakeScheduler(tmp_path / "hook.sock") as fake:
+        yield fake
+
+
+def test_every_kind_of_gated_call_waits_for_the_turn(
+    scheduler: FakeScheduler, sim: SimulatedMachine, tmp_path: Path
+) -> None:
+    """Launches of all kinds, copies, memsets, prefetches, stream memory operations and allocations:
+    each asks by its name, has not happened before the grant, and happens after it."""
+    env = sim.env(scheduler.env(hook=HOOK_LIBRARY, log=tmp_path / "log"))
+    program = GpuProcess([sys.executable, str(PROGRAM), str(BUILTINS_PTX)], env, tmp_path / "log")
+    try:
+        client = scheduler.accept()
+        client.welcome(idle_ms=600_000)
+        client.expect(DeviceOpened)
+        calls = program.expect("calls ").split()[1:]
+        assert len(calls) > 30
+        for call in calls:
+            program.say(call)
+            cause = client.expect(TurnRequested).cause
+            assert cause.split("_")[0] == call, (cause, call)
+            assert program.is_silent(for_s=WAITS_S), f"{call} did not wait"
+            client.grant()
+            program.expect(f"made {call}")
+            assert client.expect(TurnDropped).reason is DropReason.CELL_END
+        assert program.finish() == 0
+    finally:
+        program.end()
