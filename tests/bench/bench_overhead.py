@@ -64,25 +64,26 @@ def launches(
 
 
 @contextmanager
-def second_tenant(scheduler: Tenants, env: Mapping[str, str]) -> Iterator[None]:
+def second_tenant(scheduler: Tenants, machine_env: Mapping[str, str]) -> Iterator[None]:
     """A tenant that has opened the device and does nothing, so that the window is active."""
     program = (
         "import sys; from cuda.bindings import driver as d\n"
         "d.cuInit(0); d.cuDevicePrimaryCtxRetain(d.cuDeviceGet(0)[1])\n"
         "print('ready', flush=True); sys.stdin.read()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        env=scheduler.env("second tenant", env),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout and process.stdout.readline() == "ready\n"
-        yield
-    finally:
-        process.communicate()
+    with scheduler.passing("second tenant", machine_env) as env:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert process.stdout and process.stdout.readline() == "ready\n"
+            yield
+        finally:
+            process.communicate()
 
 
 def measure_launches(machine: Machine, scheduler: Tenants, rounds: int) -> dict[str, float]:

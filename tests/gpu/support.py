@@ -63,5 +63,5 @@ def counters(scheduler: Tenants, name: str) -> dict[str, Any]:
     """What the scheduler has counted for the tenant of this name."""
     tenants = [t for t in scheduler.status()["tenants"] if t["name"] == name]
     assert tenants, f"the scheduler knows no tenant named {name}"
-    found: dict[str, Any] = tenants[0]
+    found: dict[str, Any] = tenants[0]["counters"]
     return found

@@ -28,6 +28,17 @@ class Tenants:
             library=HOOK_LIBRARY,
         )
 
+    @contextmanager
+    def passing(self, name: str, base_env: Mapping[str, str]) -> Iterator[dict[str, str]]:
+        """A tenant that is removed at the end, as `run` does."""
+        env = self.env(name, base_env)
+        try:
+            yield env
+        finally:
+            tenant_ids = [t["id"] for t in self.status()["tenants"] if t["name"] == name]
+            for tenant_id in tenant_ids:
+                self._scheduler.client.remove_tenant(tenant_id)
+
     def status(self) -> dict[str, Any]:
         return self._scheduler.status()
 

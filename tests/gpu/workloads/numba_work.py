@@ -4,6 +4,10 @@
 from __future__ import annotations
 
 import numpy
+
+if not hasattr(numpy, "row_stack"):
+    numpy.row_stack = numpy.vstack  # NumPy 2.5 has dropped the name; Numba still asks for it
+
 from numba import cuda
 
 from tests.gpu.workloads.report import digest, report, steps_from_argv
