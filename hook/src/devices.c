@@ -30,16 +30,22 @@ static bool describe(const struct driver *cuda, struct device *device) {
     return true;
 }
 
+/* With the lock held. */
+static struct device *find_or_add(const struct device *fresh) {
+    struct device *device = find(fresh->ordinal);
+    if (device == NULL && devices_used < DEVICES_MAX) {
+        device = &devices[devices_used++];
+        *device = *fresh;
+    }
+    return device;
+}
+
 bool devices_opened(int ordinal) {
     const struct driver *cuda = driver_get();
     struct device fresh = {.ordinal = ordinal};
     if (cuda == NULL || !describe(cuda, &fresh)) return false;
     lock_take(LOCK_DEVICES);
-    struct device *device = find(ordinal);
-    if (device == NULL && devices_used < DEVICES_MAX) {
-        device = &devices[devices_used++];
-        *device = fresh;
-    }
+    struct device *device = find_or_add(&fresh);
     if (device) device->open = true;
     lock_release(LOCK_DEVICES);
     return device != NULL;
@@ -88,6 +94,36 @@ void devices_set_limit(const uint8_t uuid[16], uint64_t cap_bytes, uint64_t othe
         if (memcmp(devices[i].uuid, uuid, sizeof(devices[i].uuid)) != 0) continue;
         devices[i].cap_bytes = cap_bytes;
         devices[i].others_bytes = others_bytes;
+        devices[i].limit_known = true;
+    }
+    lock_release(LOCK_DEVICES);
+}
+
+bool devices_limit_unknown(int ordinal, uint8_t uuid[16]) {
+    lock_take(LOCK_DEVICES);
+    const struct device *known = find(ordinal);
+    bool is_known = known && known->limit_known;
+    lock_release(LOCK_DEVICES);
+    const struct driver *cuda = driver_get();
+    struct device fresh = {.ordinal = ordinal};
+    if (is_known || cuda == NULL || !describe(cuda, &fresh)) return false;
+    lock_take(LOCK_DEVICES);
+    struct device *device = find_or_add(&fresh);
+    bool unknown = device && !device->limit_known;
+    if (unknown) device->limit_known = true;
+    lock_release(LOCK_DEVICES);
+    memcpy(uuid, fresh.uuid, sizeof(fresh.uuid));
+    return unknown;
+}
+
+void devices_limit_answered(int ordinal, uint64_t bytes_total, uint64_t bytes_used) {
+    lock_take(LOCK_DEVICES);
+    struct device *device = find(ordinal);
+    /* Without a cap the answer is the device's own numbers. */
+    if (device && device->cap_bytes == 0 && bytes_total < device->bytes_total) {
+        uint64_t own_bytes = device->bytes_allocated;
+        device->cap_bytes = bytes_total;
+        device->others_bytes = bytes_used > own_bytes ? bytes_used - own_bytes : 0;
     }
     lock_release(LOCK_DEVICES);
 }

@@ -20,6 +20,7 @@ struct device {
     uint64_t bytes_allocated, bytes_fixed;
     bool memory_unreported;
     uint64_t cap_bytes, others_bytes; /* as the scheduler said */
+    bool limit_known;                 /* it was told, or asked for */
     int failed_result;                /* a sticky error that was not reported yet, or 0 */
 };
 
@@ -32,6 +33,11 @@ void devices_context_failed(int ordinal, int cu_result);
 /* True when the agent is to be woken: nothing was waiting to be reported before. */
 bool devices_memory_changed(int ordinal, uint64_t bytes_allocated, uint64_t bytes_fixed);
 uint64_t devices_bytes_allocated(int ordinal);
+
+/* True once for each device of which no limit was heard yet, with its UUID: somebody has to ask. */
+bool devices_limit_unknown(int ordinal, uint8_t uuid[16]);
+/* The answer: what the tenant may see of the device. Changes nothing that was heard meanwhile. */
+void devices_limit_answered(int ordinal, uint64_t bytes_total, uint64_t bytes_used);
 
 void devices_set_limit(const uint8_t uuid[16], uint64_t cap_bytes, uint64_t others_bytes);
 void devices_limit(int ordinal, uint64_t *cap_bytes, uint64_t *others_bytes);

@@ -44,6 +44,11 @@ void lifecycle_memory_changed(int device_ordinal, uint64_t bytes_allocated, uint
 /* The tenant's cap on a device (0: none) and what its other processes have allocated there. */
 void lifecycle_memory_limit(int device_ordinal, uint64_t *cap_bytes, uint64_t *others_bytes);
 
+/* The program wants to know how much memory there is. It may ask before the scheduler has said what
+ * the tenant may have; then this waits for the answer, once for each device and a second at most.
+ */
+void lifecycle_learn_memory_limit(int device_ordinal);
+
 /* For a process that uses NVML and no CUDA: asks the scheduler on a connection of its own, waiting
  * at most a second. False when there is no answer: then NVML's own numbers stand. */
 bool lifecycle_ask_memory(const uint8_t device_uuid[16], uint64_t *bytes_total,

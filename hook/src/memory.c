@@ -160,6 +160,7 @@ uint64_t memory_array_bytes(uint64_t width, uint64_t height, uint64_t depth, uns
 
 void memory_report(int device, uint64_t *bytes_free, uint64_t *bytes_total) {
     if (device < 0) return;
+    lifecycle_learn_memory_limit(device);
     uint64_t cap_bytes = 0;
     const uint64_t used_bytes = memory_used_by_tenant(device, &cap_bytes);
     if (cap_bytes == 0) return;

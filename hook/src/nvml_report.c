@@ -67,6 +67,7 @@ static bool tenant_memory(nvmlDevice_t device, uint64_t *bytes_total, uint64_t *
     if (!uuid_of(device, uuid)) return false;
     const int ordinal = ordinal_of(uuid);
     if (ordinal == NO_ORDINAL) return lifecycle_ask_memory(uuid, bytes_total, bytes_used);
+    lifecycle_learn_memory_limit(ordinal);
     *bytes_used = memory_used_by_tenant(ordinal, bytes_total);
     return true;
 }

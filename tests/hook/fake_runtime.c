@@ -97,6 +97,10 @@ void lifecycle_memory_changed(int device_ordinal, uint64_t bytes_allocated, uint
           (unsigned long long)bytes_fixed);
 }
 
+void lifecycle_learn_memory_limit(int device_ordinal) {
+    (void)device_ordinal;
+}
+
 void lifecycle_memory_limit(int device_ordinal, uint64_t *cap_bytes, uint64_t *others_bytes) {
     (void)device_ordinal;
     *cap_bytes = number("FAKE_CAP");

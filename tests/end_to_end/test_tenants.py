@@ -1,0 +1,113 @@
+"""Tenants of several processes and on several devices, judged by the device's journal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.conftest import SharedGpu
+from tests.support import gpu_cells
+from tests.support.machine import Machine
+from tests.support.scheduler_process import running_scheduler
+from tests.support.sim import SimulatedMachine, load_journal_reader
+
+LAUNCHER = """
+import subprocess, sys
+workers = [subprocess.Popen([sys.executable, "-c", sys.argv[1]]) for _ in range(2)]
+sys.exit(max(worker.wait() for worker in workers))
+"""
+"""A parent of two workers, as torchrun is; it does not use the device itself."""
+
+
+def work_of(shared: SharedGpu) -> list[tuple[int, int, int, int]]:
+    """Process, device, start and end of all work on the devices."""
+    assert shared.machine.sim is not None
+    kinds = load_journal_reader().DEVICE_WORK
+    records = [record for record in shared.machine.sim.journal() if record.kind in kinds]
+    return [(r.pid, r.device, r.started_ns, r.ended_ns) for r in records]
+
+
+def overlap(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> bool:
+    return one[1] == other[1] and one[2] < other[3] and other[2] < one[3]
+
+
+def test_workers_of_a_launcher_share_a_turn(shared: SharedGpu) -> None:
+    """`run -- LAUNCHER`: its workers are on the device at the same time, since they are one tenant,
+    and never together with the kernel, which computes meanwhile."""
+    shared.scheduler.client.change_settings({"quantum_s": 0.1})
+    kernel = shared.kernel("kernel.ipynb")
+    code = gpu_cells.setup() + gpu_cells.spin(10, 40)
+    command = [sys.executable, "-m", "jupyter_gpushare.cli.main", "run", "--"]
+    command += [sys.executable, "-c", LAUNCHER, code]
+    with subprocess.Popen(command, env=shared.kernel_env) as run:
+        while run.poll() is None:
+            kernel.run(gpu_cells.spin(10, 2)).ok()
+    assert run.returncode == 0
+    work = work_of(shared)
+    ours = [w for w in work if w[0] == kernel.pid]
+    theirs = [w for w in work if w[0] != kernel.pid]
+    assert len({w[0] for w in theirs}) == 2
+    assert not any(overlap(one, other) for one in ours for other in theirs)
+    assert any(overlap(a, b) for a in theirs for b in theirs if a[0] != b[0])
+    between = [w for w in ours if min(t[2] for t in theirs) < w[2] < max(t[3] for t in theirs)]
+    assert between, "the kernel had its turns in between"
+
+
+@pytest.fixture
+def two_devices(tmp_path: Path) -> Iterator[SharedGpu]:
+    sim = SimulatedMachine(tmp_path / "machine", devices=2)
+    machine = Machine(device="two simulated GPUs", env=sim.env(), sim=sim)
+    env = {**machine.env, "CUDA_VISIBLE_DEVICES": "0,1"}
+    with running_scheduler(tmp_path / "run", env=env) as scheduler:
+        gpu = SharedGpu(machine, scheduler)
+        yield gpu
+        for kernel in gpu.started:
+            kernel.stop()
+
+
+BOTH = """
+second = Gpu(open({ptx!r}, 'rb').read(), 1)
+def on_both(milliseconds, count):
+    for _ in range(count):
+        for one in (gpu, second):
+            checked(cu.cuCtxSetCurrent(one.context))
+            one.launch_timed(int(milliseconds * 1e6))
+    for one in (gpu, second):
+        checked(cu.cuCtxSetCurrent(one.context))
+        one.synchronize()
+"""
+
+
+def test_a_tenant_on_two_devices_has_both_or_none(two_devices: SharedGpu) -> None:
+    """A kernel on both devices waits while another one has either of them, a kernel on the one
+    device never keeps the other one's user waiting, and no two are on a device at once."""
+    shared = two_devices
+    shared.scheduler.client.change_settings({"quantum_s": 0.1})
+    kernels = [shared.kernel(name, set_up=False) for name in ("zero", "one", "both")]
+    for kernel, ordinal in zip(kernels, (0, 1, 0), strict=True):
+        kernel.run(gpu_cells.setup(ordinal)).ok()
+    from tests.support.paths import BUILTINS_PTX
+
+    zero, one, both = kernels
+    both.run(BOTH.format(ptx=str(BUILTINS_PTX))).ok()
+    cells = [
+        (kernel, kernel.submit(code))
+        for _ in range(3)
+        for kernel, code in (
+            (zero, gpu_cells.spin(10, 20)),
+            (one, gpu_cells.spin(10, 20)),
+            (both, "on_both(10, 10)"),
+        )
+    ]
+    for kernel, cell in cells:
+        kernel.wait(cell).ok()
+    work = work_of(shared)
+    assert not any(overlap(a, b) for a in work for b in work if a[0] != b[0])
+    devices = {kernel.name: {w[1] for w in work if w[0] == kernel.pid} for kernel in kernels}
+    assert devices == {"zero": {0}, "one": {1}, "both": {0, 1}}
+    pairs = ((a, b) for a in work for b in work if a[0] == zero.pid and b[0] == one.pid)
+    assert any(a[2] < b[3] and b[2] < a[3] for a, b in pairs), "different devices, same time"
