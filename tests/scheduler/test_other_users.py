@@ -1,0 +1,105 @@
+"""What other users may see and do, decided by uid: needs no other user. The same over real sockets,
+where a test may become another user, is in test_http_api.py and test_bad_peers.py."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.core.events import Event
+from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.protocol.messages import Hello, RefusalCode
+from jupyter_gpushare.scheduler.admission import Admission, Refusal
+from jupyter_gpushare.scheduler.errors import RequestError
+from jupyter_gpushare.scheduler.peer import Peer
+from jupyter_gpushare.scheduler.recovery import Recovery
+from jupyter_gpushare.scheduler.service import Service
+from jupyter_gpushare.scheduler.tenants import TenantBook
+from jupyter_gpushare.scheduler.tokens import TokenSigner
+
+ALICE, BOB = os.getuid() + 1001, os.getuid() + 1002
+
+
+class Office:
+    """The service over a core, for all users, without sockets."""
+
+    def __init__(self) -> None:
+        self.core = Scheduler(SchedulerSettings())
+        self.signer, self.tenants = TokenSigner(b"k" * 32), TenantBook()
+        self.service = Service(
+            submit=self.submit,
+            snapshot=lambda: self.core.snapshot(0.0),
+            settings=SchedulerSettings(),
+            signer=self.signer,
+            tenants=self.tenants,
+            recovery=Recovery(set()),
+            hook_socket=Path("/nowhere/hook.sock"),
+        )
+
+    def submit(self, event: Event) -> None:
+        self.core.handle(event, now_s=0.0)
+
+    def tenant(self, uid: int, name: str) -> dict[str, str]:
+        return self.service.register_tenant(uid, {"name": name, "kind": "kernel"})
+
+    def admitted(self, token: str, uid: int, *, serves_all: bool = True) -> str:
+        admission = Admission(signer=self.signer, tenants=self.tenants, serves_all=serves_all)
+        hello = Hello(
+            token=token, pid=1, process_name="p", hook_version="0", held_turn_id=0, waiting=0
+        )
+        return admission.check(hello, Peer(pid=1, uid=uid)).name
+
+
+@pytest.fixture
+def office() -> Office:
+    return Office()
+
+
+def test_a_status_hides_others_names(office: Office) -> None:
+    """Each user sees the names of their own tenants; root and the scheduler's user see all."""
+    office.tenant(ALICE, "alices secret")
+    office.tenant(BOB, "bobs secret")
+    seen = json.dumps(office.service.status(ALICE))
+    assert "alices secret" in seen and "bobs secret" not in seen
+    assert str(BOB) not in seen
+    for admin in (0, os.getuid()):
+        assert "bobs secret" in json.dumps(office.service.status(admin))
+
+
+@pytest.mark.parametrize("deed", ["remove_tenant", "interrupt_tenant"])
+def test_others_tenants_are_left_alone(office: Office, deed: str) -> None:
+    """Only its owner, the scheduler's user and root act on a tenant."""
+    tenant_id = office.tenant(ALICE, "notebook")["tenant_id"]
+    with pytest.raises(RequestError, match=r"another user's\. Act on your own"):
+        getattr(office.service, deed)(BOB, tenant_id)
+    assert len(office.tenants) == 1
+    for uid in (ALICE, os.getuid(), 0):
+        getattr(office.service, deed)(uid, tenant_id)
+
+
+def test_settings_are_for_admins(office: Office) -> None:
+    """Another user may change no setting, and is told who may."""
+    with pytest.raises(RequestError, match="changed by root"):
+        office.service.change_settings(ALICE, {"quantum_s": 1})
+    assert office.service.change_settings(os.getuid(), {"quantum_s": 1})["quantum_s"] == 1
+
+
+def test_a_stolen_token_is_refused(office: Office) -> None:
+    """A token opens the door to its owner and to root, and to nobody else."""
+    token = office.tenant(ALICE, "notebook")["token"]
+    assert office.admitted(token, ALICE) == office.admitted(token, 0) == "notebook"
+    with pytest.raises(Refusal, match="belongs to") as refused:
+        office.admitted(token, BOB)
+    assert refused.value.code is RefusalCode.WRONG_USER
+
+
+def test_a_private_scheduler_serves_one_user(office: Office) -> None:
+    """Without --serve-all-users nobody but its own user and root is let in, whatever they show."""
+    token = office.tenant(ALICE, "notebook")["token"]
+    with pytest.raises(Refusal, match="Start a scheduler of your own") as refused:
+        office.admitted(token, ALICE, serves_all=False)
+    assert refused.value.code is RefusalCode.WRONG_USER
