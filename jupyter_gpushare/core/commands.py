@@ -46,7 +46,9 @@ class ReopenGate(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellContention(Command):
-    """How many tenants wait for, and are registered on, the client's most crowded device."""
+    """How many tenants wait for, and are registered on, the client's most crowded device.
+
+    A client without the turn is told of the tenants only: how many wait, its grant will say."""
 
     client: ClientId
     waiters: int

@@ -3,7 +3,9 @@ each event. They are written apart from the code that makes them true."""
 
 from __future__ import annotations
 
-from .ids import Seconds
+from collections import Counter
+
+from .ids import DeviceId, Seconds
 from .policy import next_deadline_s, quantum_ends_s
 from .state import State, Tenant
 from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
@@ -11,6 +13,7 @@ from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
 
 def check_invariants(state: State, *, now_s: Seconds, wake_at_s: Seconds | None) -> None:
     """Raises AssertionError with the rule that does not hold, and the story of who broke it."""
+    what_is_remembered_is_so(state)
     turn_and_state_agree(state)
     clients_agree_with_their_tenant(state)
     the_queue_has_those_who_wait(state)
@@ -19,6 +22,27 @@ def check_invariants(state: State, *, now_s: Seconds, wake_at_s: Seconds | None)
     nobody_is_forgotten(state)
     no_quantum_is_overrun(state, now_s)
     the_alarm_is_set(state, now_s, wake_at_s)
+
+
+def what_is_remembered_is_so(state: State) -> None:
+    """What is kept beside devices and clients is what they say."""
+    for client in state.clients.values():
+        live = {
+            device
+            for device, opened in client.devices.items()
+            if not opened.failed and not state.devices[device].lost
+        }
+        _rule(client.live_devices == live, "live devices", state.tenants[client.tenant])
+    wanted_by = Counter[DeviceId]()
+    for tenant in state.tenants.values():
+        wanted = {d for client in tenant.clients.values() for d in client.live_devices}
+        wanted_by.update(wanted)
+        _rule(tenant.wanted_devices == wanted, "wanted devices", tenant)
+        opened_none = not any(client.devices for client in tenant.clients.values())
+        _rule((tenant.id in state.undecided) == opened_none, "undecided tenants", tenant)
+    _rule(state.undecided <= state.tenants.keys(), "undecided tenants are here")
+    _rule(+state.tenants_on == wanted_by, "tenants on each device are counted")
+    _rule(not state.touched, "what was touched is settled")
 
 
 def turn_and_state_agree(state: State) -> None:
@@ -39,13 +63,16 @@ def clients_agree_with_their_tenant(state: State) -> None:
         _rule(with_turn == (client.turn is not None), "a client with a turn knows it", tenant)
         if client.state in WITH_TURN:
             _rule(tenant.turn is not None, "granted clients belong to a holder", tenant)
-            _rule(bool(state.live_devices(client)), "a granted client has a device", tenant)
+            _rule(bool(client.live_devices), "a granted client has a device", tenant)
             recalled = tenant.state is TenantState.RECALLED
             _rule(recalled == (client.state in ASKED_BACK), "all are recalled or none", tenant)
         if client.state is ClientState.PASSING:
-            _rule(not state.live_devices(client), "a passing client has no device", tenant)
+            _rule(not client.live_devices, "a passing client has no device", tenant)
         if client.state not in ASKED_BACK:
-            _rule(not client.overdue and not client.drain_stalled, "no recall, no delay", tenant)
+            _rule(not client.drain_stalled, "no recall, no stall", tenant)
+        if tenant.state not in (TenantState.RECALLED, TenantState.STALLED):
+            asked = client.overdue or client.recalled_at_s is not None
+            _rule(not asked, "no recall, no delay", tenant)
     for tenant in state.turn_holders:
         _rule(bool(state.turn_clients(tenant)), "a turn without clients has ended", tenant)
 
@@ -68,7 +95,7 @@ def the_queue_has_those_who_wait(state: State) -> None:
         if tenant.state is TenantState.STALLED and ready:
             _rule(queued, "a stalled tenant queues for what it lacks", tenant)
         for client in tenant.clients.values():
-            if client.state is ClientState.WAITING and not state.live_devices(client):
+            if client.state is ClientState.WAITING and not client.live_devices:
                 _rule(client.unnamed_devices, "without a device nobody waits", tenant)
 
 
@@ -77,7 +104,7 @@ def all_or_nothing(state: State) -> None:
     for tenant in state.turn_holders:
         if tenant.turn is None:
             continue
-        wanted = state.wanted_devices(tenant)
+        wanted = tenant.wanted_devices
         _rule(tenant.turn.devices <= wanted, "no turn on a device that is not open", tenant)
         if tenant.state is TenantState.HOLDING:
             _rule(tenant.turn.devices == wanted, "all devices or none", tenant)
@@ -115,7 +142,7 @@ def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
     for tenant in state.turn_holders:
         if tenant.turn is None:
             continue
-        contended = bool(state.waiters(tenant.turn.devices, besides=tenant))
+        contended = any(state.waiters(tenant.turn.devices, besides=tenant))
         running = tenant.turn.contended_since_s is not None
         _rule(contended == running, "the quantum counts while others wait", tenant)
         ends_s = quantum_ends_s(state, tenant.turn)

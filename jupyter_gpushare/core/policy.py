@@ -12,7 +12,7 @@ The rules, in short:
 
 from __future__ import annotations
 
-from .ids import DeviceId, Seconds
+from .ids import Seconds
 from .state import State, Tenant, Turn
 from .transitions import ASKED_BACK, TenantState
 
@@ -24,12 +24,14 @@ def grantable(state: State) -> list[Tenant]:
     if state.recovering_until_s is not None:
         return []
     served: list[Tenant] = []
-    wanted_earlier: set[DeviceId] = set()
+    free = state.devices.keys() - state.held_devices()
     for tenant in state.queue:
+        if not free:
+            break
         missing = state.missing_devices(tenant)
-        if not missing & wanted_earlier and not missing & state.held_by_others(tenant):
+        if missing <= free:
             served.append(tenant)
-        wanted_earlier |= missing
+        free -= missing
     return served
 
 
@@ -41,31 +43,31 @@ def quantum_ends_s(state: State, turn: Turn) -> Seconds | None:
 
 
 def recall_reason(state: State, tenant: Tenant, now_s: Seconds) -> str | None:
-    """Why the tenant's turn must be given back now, in words for its user; None if it need not."""
+    """Why the tenant's turn must be given back now, in words for its user; None if it need not.
+
+    The words name no other tenant: it may be another user's."""
     turn = tenant.turn
     if turn is None or not state.turns_are_on:
         return None
     if tenant.state is TenantState.HOLDING:
         for device in sorted(state.missing_devices(tenant)):
-            for holder in state.holders(device):
-                return f"{state.devices[device].name} was opened and is in use by {holder.name}"
-    earlier = _earlier_overlapping(state, tenant, turn)
-    if earlier is not None:
-        return f"turns are on, and {earlier.name} was first"
+            if any(state.holders(device)):
+                return f"{state.devices[device].name} was opened, and somebody else has it"
+    if _overlaps_an_earlier_one(state, tenant, turn):
+        return "turns are on, and somebody else was first"
     ends_s = quantum_ends_s(state, turn)
     if ends_s is not None and now_s >= ends_s:
-        waiting = ", ".join(w.name for w in state.waiters(turn.devices, besides=tenant)[:3])
-        return f"the quantum of {state.settings.quantum_s:g} s is over; waiting: {waiting}"
+        return f"others wait, and the quantum of {state.settings.quantum_s:g} s is over"
     return None
 
 
-def _earlier_overlapping(state: State, tenant: Tenant, turn: Turn) -> Tenant | None:
+def _overlaps_an_earlier_one(state: State, tenant: Tenant, turn: Turn) -> bool:
     for other in state.turn_holders:
         if other is tenant:
-            return None
+            return False
         if other.turn is not None and other.turn.devices & turn.devices:
-            return other
-    return None
+            return True
+    return False
 
 
 def next_deadline_s(state: State) -> Seconds | None:
@@ -84,6 +86,8 @@ def next_deadline_s(state: State) -> Seconds | None:
             deadlines += [
                 client.recalled_at_s + state.settings.overdue_s
                 for client in tenant.clients.values()
-                if client.state in ASKED_BACK and not client.overdue
+                if client.recalled_at_s is not None
+                and client.state in ASKED_BACK
+                and not client.overdue
             ]
     return min(deadlines, default=None)

@@ -66,6 +66,7 @@ class Scheduler:
             self._handle_other_event(event)
         self._turns.settle(self._now_s)
         self._teller.tell_changes()
+        self._state.touched.clear()
         self._ask_to_be_woken()
         return self._outbox.take_all()
 
@@ -94,6 +95,7 @@ class Scheduler:
             raise UnknownClient(f"Client {event.client} is not here. Drop it: {event!r}")
         tenant = self._state.tenants[client.tenant]
         self._note(tenant, event)
+        self._state.touched[tenant.id] = tenant
         match event:
             case ev.ClientLost():
                 self._client_lost(client)
@@ -127,6 +129,7 @@ class Scheduler:
                 f"Shut down idle kernels, or have clients_max raised."
             )
         self._note(tenant, event)
+        self._state.touched[tenant.id] = tenant
         client = Client(
             id=event.client,
             tenant=event.tenant,
@@ -156,6 +159,7 @@ class Scheduler:
             self._device(event.device)
             client.devices.setdefault(event.device, OpenedDevice())
             client.unnamed_devices = False
+            self._state.note_devices(client)
             return
         opened = client.devices.get(event.device)
         if opened is None:
@@ -163,6 +167,7 @@ class Scheduler:
         match event:
             case ev.DeviceClosed():
                 del client.devices[event.device]
+                self._state.note_devices(client)
             case ev.MemoryReported():
                 opened.bytes_allocated = event.bytes_allocated
                 opened.bytes_fixed = event.bytes_fixed
@@ -170,6 +175,7 @@ class Scheduler:
                 # Nothing of it runs there any more. For other devices its word is awaited: a grant
                 # may be on its way to it.
                 opened.failed = True
+                self._state.note_devices(client)
 
     # ---- events of everybody -----------------------------------------------------------------
 
@@ -180,11 +186,11 @@ class Scheduler:
                     event.device, Device(event.device, event.name, event.bytes_total)
                 )
                 device.name, device.bytes_total = event.name, event.bytes_total
-                device.lost = False
+                self._device_is_lost(device, False)
             case ev.DeviceMemoryMeasured():
                 self._device(event.device).bytes_used = event.bytes_used
             case ev.DeviceLost():
-                self._device(event.device).lost = True
+                self._device_is_lost(self._device(event.device), True)
             case ev.TenantRegistered():
                 self._tenant_registered(event)
             case ev.TenantRemoved():
@@ -200,11 +206,19 @@ class Scheduler:
             case ev.ClockTicked():
                 pass  # the time itself is what it brings
 
+    def _device_is_lost(self, device: Device, lost: bool) -> None:
+        device.lost = lost
+        for client in self._state.clients.values():
+            if device.id in client.devices:
+                self._state.note_devices(client)
+                self._state.touched[client.tenant] = self._state.tenants[client.tenant]
+
     def _tenant_registered(self, event: ev.TenantRegistered) -> None:
         known = self._state.tenants.get(event.tenant)
         if known is None:
             known = Tenant(event.tenant, event.name, event.owner, event.kind, event.cap_bytes)
             self._state.tenants[event.tenant] = known
+            self._state.note_clients(known)
         elif known.owner != event.owner:
             raise WrongOwner(f"{event.tenant} belongs to somebody else. Use another id.")
         self._note(known, event)
@@ -221,12 +235,14 @@ class Scheduler:
                 CloseClient(client=client.id, message=message, cause=self._outbox.cause)
             )
         del self._state.tenants[tenant.id]
+        self._state.undecided.discard(tenant.id)
 
     def _settings_changed(self, settings: SchedulerSettings) -> None:
         if settings == self.settings:
             return
         switched_off = self._state.turns_are_on and settings.anti_thrash is AntiThrash.OFF
         self._state.settings = settings
+        self._state.touched.update(self._state.tenants)
         if switched_off:
             self._turns.turns_switched_off()
         for client in self._state.clients.values():

@@ -1,13 +1,16 @@
 """Everything that the scheduler knows: devices, tenants, their clients and turns, the queue.
 
 The state answers questions about itself and moves by the transition tables; it decides nothing.
+What is asked for at each event (what a client can use, what a tenant wants, who is on a device) is
+remembered, and brought up to date where it changes (`note_devices`, `note_clients`); so an event
+costs what it changes, not what there is.
 `invariants.check_invariants` says what always holds between two events.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from .errors import InvalidTransition
@@ -58,11 +61,14 @@ class Client:
     turn: TurnId | None = None
     """The turn that the process believes it has; what it says about another one is stale."""
     devices: dict[DeviceId, OpenedDevice] = field(default_factory=dict)
+    live_devices: frozenset[DeviceId] = frozenset()
+    """What it can use: opened, not failed there, not lost. Kept by `State.note_devices`."""
     in_cell: bool = False
     asked_at_s: Seconds = 0.0
-    recalled_at_s: Seconds = 0.0
+    recalled_at_s: Seconds | None = None
+    """When it was asked for its turn: the first time, if drains have stalled since."""
     overdue: bool = False
-    """Reported for this recall."""
+    """Reported, since it was asked."""
     drain_stalled: bool = False
     """It said so since it was recalled."""
     calls_wait_in_drain: bool = False
@@ -111,6 +117,8 @@ class Tenant:
     cap_bytes: int
     state: TenantState = TenantState.IDLE
     clients: dict[ClientId, Client] = field(default_factory=dict)
+    wanted_devices: frozenset[DeviceId] = frozenset()
+    """Its device set: what its clients together can use. Kept by `State.note_clients`."""
     turn: Turn | None = None
     queued_at_s: Seconds = 0.0
     """When it took its place in the queue."""
@@ -134,6 +142,13 @@ class State:
     """Who waits for a turn, first come first."""
     turn_holders: list[Tenant] = field(default_factory=list)
     """Tenants that have a turn, in the order in which they got it."""
+    tenants_on: Counter[DeviceId] = field(default_factory=Counter)
+    """How many tenants want each device."""
+    undecided: set[TenantId] = field(default_factory=set)
+    """Tenants that have opened no device. They may open any next, and their first call must find a
+    short queue of work there: so they count as registered on all of them."""
+    touched: dict[TenantId, Tenant] = field(default_factory=dict)
+    """Tenants whose own affairs the event under way has changed."""
     recovering_until_s: Seconds | None = None
     """Until then, or until told, only clients that still hold a turn from before have one."""
 
@@ -142,24 +157,30 @@ class State:
         """Whether tenants take turns at all."""
         return self.settings.anti_thrash is AntiThrash.ON
 
-    def live_devices(self, client: Client) -> set[DeviceId]:
-        """What the client can use: opened, not failed there, not lost."""
-        return {
+    def note_devices(self, client: Client) -> None:
+        """The client's devices have changed, or what can be used of them."""
+        client.live_devices = frozenset(
             device
             for device, opened in client.devices.items()
             if not opened.failed and not self.devices[device].lost
-        }
+        )
+        self.note_clients(self.tenants[client.tenant])
 
-    def wanted_devices(self, tenant: Tenant) -> set[DeviceId]:
-        """The device set of the tenant: what its clients together can use."""
-        wanted: set[DeviceId] = set()
-        for client in tenant.clients.values():
-            wanted |= self.live_devices(client)
-        return wanted
+    def note_clients(self, tenant: Tenant) -> None:
+        """The tenant is new, or its clients or their devices have changed."""
+        clients = tenant.clients.values()
+        before = tenant.wanted_devices
+        tenant.wanted_devices = frozenset().union(*(client.live_devices for client in clients))
+        self.tenants_on.update(tenant.wanted_devices - before)
+        self.tenants_on.subtract(before - tenant.wanted_devices)
+        if any(client.devices for client in clients):
+            self.undecided.discard(tenant.id)
+        else:
+            self.undecided.add(tenant.id)
 
-    def missing_devices(self, tenant: Tenant) -> set[DeviceId]:
+    def missing_devices(self, tenant: Tenant) -> frozenset[DeviceId]:
         """What the tenant still lacks to run; all its devices while it has no turn."""
-        wanted = self.wanted_devices(tenant)
+        wanted = tenant.wanted_devices
         return wanted if tenant.turn is None else wanted - tenant.turn.devices
 
     def ready_clients(self, tenant: Tenant) -> list[Client]:
@@ -167,18 +188,18 @@ class State:
         return [
             client
             for client in tenant.clients.values()
-            if client.state is ClientState.WAITING and self.live_devices(client)
+            if client.state is ClientState.WAITING and client.live_devices
         ]
 
     def turn_clients(self, tenant: Tenant) -> list[Client]:
         """Clients that have been granted the tenant's turn and have not dropped it."""
         return [client for client in tenant.clients.values() if client.state in WITH_TURN]
 
-    def held_by_others(self, tenant: Tenant) -> set[DeviceId]:
-        """Devices of all turns but the tenant's own."""
+    def held_devices(self, *, besides: Tenant | None = None) -> set[DeviceId]:
+        """Devices of all turns, or of all but this tenant's own."""
         held: set[DeviceId] = set()
         for holder in self.turn_holders:
-            if holder is not tenant and holder.turn is not None:
+            if holder is not besides and holder.turn is not None:
                 held |= holder.turn.devices
         return held
 
@@ -186,13 +207,13 @@ class State:
         """Tenants with a turn on the device, the earliest first."""
         return (t for t in self.turn_holders if t.turn is not None and device in t.turn.devices)
 
-    def waiters(self, devices: set[DeviceId], *, besides: Tenant) -> list[Tenant]:
+    def waiters(self, devices: Set[DeviceId], *, besides: Tenant) -> Iterator[Tenant]:
         """Other tenants in the queue that lack one of these devices."""
-        return [
+        return (
             tenant
             for tenant in self.queue
-            if tenant is not besides and devices & self.missing_devices(tenant)
-        ]
+            if tenant is not besides and not self.missing_devices(tenant).isdisjoint(devices)
+        )
 
     def move_client(self, client: Client, trigger: ClientTrigger) -> None:
         """Take the client along the table."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from .commands import TellContention, TellMemoryLimit, TellQueuePosition
 from .ids import ClientId, DeviceId
 from .outbox import Outbox
 from .state import Client, State, Tenant
+from .transitions import WITH_TURN
 
 
 @dataclass(slots=True)
@@ -27,6 +29,10 @@ class Teller:
         self._state = state
         self._outbox = outbox
         self._told: dict[ClientId, _Told] = {}
+        self._placed: set[ClientId] = set()
+        """Who was told a place in the queue, in the wait that goes on."""
+        self._crowd: dict[DeviceId, int] = {}
+        """How many tenants there were on each device when everybody was told last."""
 
     def forget(self, client: ClientId) -> None:
         self._told.pop(client, None)
@@ -64,32 +70,38 @@ class Teller:
                 )
 
     def _tell_contention(self) -> None:
-        wanted = {tenant.id: self._state.wanted_devices(tenant) for tenant in self._tenants()}
-        registered = Counter(device for devices in wanted.values() for device in devices)
-        undecided = sum(map(_has_opened_none, self._state.tenants.values()))
-        missing = {tenant.id: self._state.missing_devices(tenant) for tenant in self._state.queue}
-        waiting = Counter(device for devices in missing.values() for device in devices)
-        for tenant in self._tenants():
-            own = missing.get(tenant.id, set())
+        """To clients with the turn. How many wait, the others hear with their grant; that somebody
+        came to their device or left it, they hear at once."""
+        state = self._state
+        crowd = {device: count + len(state.undecided) for device, count in state.tenants_on.items()}
+        if crowd != self._crowd:
+            self._crowd = crowd
+            concerned = state.tenants
+        else:
+            concerned = {**state.touched, **{holder.id: holder for holder in state.turn_holders}}
+        waiting: Counter[DeviceId] = Counter()
+        for tenant in state.queue:
+            waiting.update(state.missing_devices(tenant))
+        for tenant in concerned.values():
+            own = state.missing_devices(tenant) if tenant in state.queue else frozenset()
             for client in tenant.clients.values():
-                live = self._state.live_devices(client)
-                if not live:
-                    continue
-                contention = (
-                    max(waiting[device] - (device in own) for device in live),
-                    max(registered[device] for device in live) + undecided,
-                )
-                told = self._of(client)
-                if told.contention != contention:
-                    told.contention = contention
-                    self._outbox.put(
-                        TellContention(
-                            client=client.id,
-                            waiters=contention[0],
-                            tenants=contention[1],
-                            cause=self._outbox.cause,
-                        )
-                    )
+                if client.live_devices:
+                    waiters = max(waiting[each] - (each in own) for each in client.live_devices)
+                    tenants = max(crowd[each] for each in client.live_devices)
+                    self._tell_contention_to(client, waiters, tenants)
+
+    def _tell_contention_to(self, client: Client, waiters: int, tenants: int) -> None:
+        told = self._of(client)
+        if told.contention == (waiters, tenants):
+            return
+        if told.contention and told.contention[1] == tenants and client.state not in WITH_TURN:
+            return
+        told.contention = (waiters, tenants)
+        self._outbox.put(
+            TellContention(
+                client=client.id, waiters=waiters, tenants=tenants, cause=self._outbox.cause
+            )
+        )
 
     def _tell_positions(self) -> None:
         before: dict[DeviceId, list[Tenant]] = {}
@@ -103,11 +115,12 @@ class Teller:
             for client in self._state.ready_clients(tenant):
                 waiting.add(client.id)
                 self._tell_position(client, position)
-        for client_id, told in self._told.items():
-            if client_id not in waiting:
-                told.position = None
+        for client_id in self._placed - waiting:
+            if client_id in self._told:
+                self._told[client_id].position = None
+        self._placed = waiting
 
-    def _name_ahead(self, tenant: Tenant, missing: set[DeviceId], before: list[Tenant]) -> str:
+    def _name_ahead(self, tenant: Tenant, missing: Set[DeviceId], before: list[Tenant]) -> str:
         """Who has a device that the tenant lacks; else who is before it; nobody in a recovery."""
         for holder in self._state.turn_holders:
             if holder is not tenant and holder.turn is not None and holder.turn.devices & missing:
@@ -128,14 +141,5 @@ class Teller:
             )
         )
 
-    def _tenants(self) -> list[Tenant]:
-        return [tenant for tenant in self._state.tenants.values() if tenant.clients]
-
     def _of(self, client: Client) -> _Told:
         return self._told.setdefault(client.id, _Told())
-
-
-def _has_opened_none(tenant: Tenant) -> bool:
-    """It may open any device next, and its first call must find a short queue of work there: so it
-    counts as registered on all of them."""
-    return not any(client.devices for client in tenant.clients.values())

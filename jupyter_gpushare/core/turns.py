@@ -67,12 +67,14 @@ class Turns:
                 self._state.move_tenant(tenant, TenantTrigger.RESUME)
             if tenant.turn is not None:
                 tenant.turn.exclusive = False
+            _forget_recalls(tenant)
 
     def forget(self, client: Client, now_s: Seconds) -> None:
         """The client is gone: what it had is free at once."""
         tenant = self._state.tenants[client.tenant]
         del tenant.clients[client.id]
         del self._state.clients[client.id]
+        self._state.note_clients(tenant)
         self._end_turn_without_clients(tenant, now_s)
         if tenant in self._state.queue and not self._state.ready_clients(tenant):
             self._leave_queue(tenant, now_s)
@@ -80,16 +82,19 @@ class Turns:
     # ---- what follows from the state ---------------------------------------------------------
 
     def settle(self, now_s: Seconds) -> None:
-        """Do everything that the state asks for at this moment."""
+        """Do everything that the state asks for at this moment.
+
+        What a tenant's own affairs lead to is looked at where they have changed; who holds or
+        queues is looked at always, since that follows from the others too."""
         state = self._state
         if state.recovering_until_s is not None and now_s >= state.recovering_until_s:
             state.recovering_until_s = None
-        for tenant in state.tenants.values():
+        for tenant in state.touched.values():
             self._settle_gates(tenant, now_s)
             self._end_turn_without_clients(tenant, now_s)
-        for tenant in state.tenants.values():
+        for tenant in state.turn_holders:
             self._settle_turn(tenant, now_s)
-        self._settle_queue(now_s)
+        arrived = self._settle_queue(now_s)
         for tenant in grantable(state):
             self._grant(tenant, now_s)
         for tenant in state.turn_holders:
@@ -97,13 +102,16 @@ class Turns:
         for tenant in state.turn_holders:
             self._recall_when_due(tenant, now_s)
             self._report_overdue(tenant, now_s)
-        for tenant in state.queue:
-            tenant.has_waited = True
+        for tenant in state.turn_holders:
+            # A recalled tenant leaves the queue, so that another holder's clock may stop.
+            self._count_contention(tenant, now_s)
+        for tenant in arrived:
+            tenant.has_waited = tenant in state.queue
 
     def _settle_gates(self, tenant: Tenant, now_s: Seconds) -> None:
         """Clients without a live device pass; a passing one with a live device has the turn."""
         for client in tenant.clients.values():
-            live = bool(self._state.live_devices(client))
+            live = bool(client.live_devices)
             if client.state is ClientState.PASSING and live:
                 self._claim(tenant, client, now_s)
             elif not live and client.state in ASKED_BACK:
@@ -135,14 +143,14 @@ class Turns:
         if turn is None:
             return
         state = self._state
-        turn.devices &= state.wanted_devices(tenant)
-        others = state.held_by_others(tenant) if state.turns_are_on else set()
+        turn.devices &= tenant.wanted_devices
+        others = state.held_devices(besides=tenant) if state.turns_are_on else set()
         for client in state.turn_clients(tenant):
-            turn.devices |= state.live_devices(client) - others
+            turn.devices |= client.live_devices - others
         missing = state.missing_devices(tenant)
         if tenant.state is TenantState.HOLDING and not missing & others:
             turn.devices |= missing
-            missing = set()
+            missing = frozenset()
         if tenant.state is TenantState.RECALLED:
             self._recall_clients(tenant, self._outbox.cause, now_s)
             self._stall_when_due(tenant, now_s)
@@ -150,14 +158,15 @@ class Turns:
             tenant.state is TenantState.HOLDING and not missing
         ):
             for client in state.ready_clients(tenant):
-                if state.live_devices(client) <= turn.devices:
+                if client.live_devices <= turn.devices:
                     self._grant_client(client, turn)
 
-    def _settle_queue(self, now_s: Seconds) -> None:
-        """Tenants whose calls wait are in the queue; those whose calls no longer do are not."""
+    def _settle_queue(self, now_s: Seconds) -> list[Tenant]:
+        """Tenants whose calls wait are in the queue; those whose calls no longer do are not.
+        Answers with those that came."""
         state = self._state
         arriving = []
-        for tenant in state.tenants.values():
+        for tenant in state.touched.values():
             may_queue = tenant.state in (TenantState.IDLE, TenantState.STALLED)
             waits = tenant.state is not TenantState.RECALLED and state.ready_clients(tenant)
             if tenant in state.queue:
@@ -172,6 +181,7 @@ class Turns:
             tenant.waited_since_s = waited_since_s
             tenant.has_waited = False
             state.queue.append(tenant)
+        return [tenant for _, tenant in arriving]
 
     def _grant(self, tenant: Tenant, now_s: Seconds) -> None:
         state = self._state
@@ -183,7 +193,7 @@ class Turns:
         else:
             self._leave_queue(tenant, now_s)
         assert tenant.turn is not None
-        tenant.turn.devices |= state.wanted_devices(tenant)
+        tenant.turn.devices |= tenant.wanted_devices
         for client in state.ready_clients(tenant):
             self._grant_client(client, tenant.turn)
 
@@ -191,7 +201,7 @@ class Turns:
         """Starts or stops the clock of the quantum."""
         turn = tenant.turn
         assert turn is not None
-        contended = bool(self._state.waiters(turn.devices, besides=tenant))
+        contended = any(self._state.waiters(turn.devices, besides=tenant))
         if contended and turn.contended_since_s is None:
             turn.contended_since_s = now_s
         elif not contended and turn.contended_since_s is not None:
@@ -218,6 +228,7 @@ class Turns:
         elif tenant.state is TenantState.STALLED:
             self._state.move_tenant(tenant, TenantTrigger.RESUME)
             turn.contended_s = 0.0
+            _forget_recalls(tenant)
 
     def _stall_when_due(self, tenant: Tenant, now_s: Seconds) -> None:
         """A drain that stalls while a call of the tenant waits takes the recall back."""
@@ -234,7 +245,7 @@ class Turns:
     def _report_overdue(self, tenant: Tenant, now_s: Seconds) -> None:
         settings = self._state.settings
         for client in tenant.clients.values():
-            if client.state not in ASKED_BACK or client.overdue:
+            if client.state not in ASKED_BACK or client.overdue or client.recalled_at_s is None:
                 continue
             if now_s < client.recalled_at_s + settings.overdue_s:
                 continue
@@ -303,7 +314,7 @@ class Turns:
                 client=client.id,
                 turn=client.turn,
                 quantum_s=state.settings.quantum_s,
-                waiters=len(state.waiters(devices, besides=tenant)),
+                waiters=sum(1 for _ in state.waiters(devices, besides=tenant)),
                 cause=self._outbox.cause,
             )
         )
@@ -312,20 +323,33 @@ class Turns:
         for client in tenant.clients.values():
             if client.state is ClientState.HOLDING and client.turn is not None:
                 self._state.move_client(client, ClientTrigger.RECALL)
-                client.recalled_at_s = now_s
+                if client.recalled_at_s is None:
+                    client.recalled_at_s = now_s
                 self._outbox.put(RecallTurn(client=client.id, turn=client.turn, cause=cause))
 
     def _reopen(self, tenant: Tenant) -> None:
         for client in tenant.clients.values():
             if client.state in ASKED_BACK and client.turn is not None:
                 self._state.move_client(client, ClientTrigger.REOPEN)
-                _forget_recall(client)
+                _forget_stall(client)
                 self._outbox.put(
                     ReopenGate(client=client.id, turn=client.turn, cause=self._outbox.cause)
                 )
 
 
+def _forget_recalls(tenant: Tenant) -> None:
+    """Nobody wants the turn any more; what the clients owed is forgiven."""
+    for client in tenant.clients.values():
+        _forget_recall(client)
+
+
 def _forget_recall(client: Client) -> None:
+    client.recalled_at_s = None
     client.overdue = False
+    _forget_stall(client)
+
+
+def _forget_stall(client: Client) -> None:
+    """The recall goes on: one that stalls again and again is overdue in the end."""
     client.drain_stalled = False
     client.calls_wait_in_drain = False

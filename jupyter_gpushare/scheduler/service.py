@@ -196,7 +196,7 @@ class Service:
         """May be repeated, and works for tenants that a predecessor registered."""
         self._authorise(caller_uid, tenant_id)
         if self._tenants.remove(tenant_id):
-            self._gone(tenant_id, cause=f"removed by {user_name(caller_uid)}")
+            self._gone(tenant_id, cause="it was removed")
 
     def interrupt_tenant(self, caller_uid: int, tenant_id: str) -> None:
         self._authorise(caller_uid, tenant_id)

@@ -37,7 +37,7 @@ def test_the_quantum_counts_from_the_first_waiter(desk: Desk) -> None:
     desk.sleep_until_woken()
     (recall,) = desk.all(RecallTurn)
     assert (recall.client, recall.turn) == (a, desk.turns[a])
-    assert recall.cause == "the quantum of 10 s is over; waiting: notebook b"
+    assert recall.cause == "others wait, and the quantum of 10 s is over"
     desk.drop(a, ev.DropReason.RECALL)
     assert desk.granted() == [b]
 
@@ -259,6 +259,43 @@ class TestOverdue:
         assert [kill.client for kill in desk.all(KillClient)] == [a]
         desk.lose(a)
         assert desk.holders() == ["b"]
+
+    def test_who_stalls_again_and_again_is_overdue_once(self, desk: Desk) -> None:
+        """Taking recalls back does not put the time off; it is reported, and shown meanwhile."""
+        a, a2, b = desk.client("a"), desk.client("a"), desk.client("b")
+        for client in (a, a2, b):
+            desk.ask(client)
+        desk.drop(a2)
+        desk.sleep_until_woken()
+        first_s, reported_at_s = desk.now_s, []
+        while desk.now_s < first_s + 60:
+            desk.stall(a, calls_waiting=1)
+            assert desk.reopened() == [a]
+            desk.sleep_until_woken()
+            reported_at_s += [desk.now_s for _ in desk.all(ReportOverdue)]
+        assert len(reported_at_s) == 1
+        assert 30 <= reported_at_s[0] - first_s <= 31
+        desk.stall(a, calls_waiting=1)
+        assert desk.device().holders[0].overdue
+        desk.lose(b)
+        desk.sleep_until_woken()
+        assert desk.status("a").state == "holding"
+        assert not desk.device().holders[0].overdue
+
+    def test_two_that_stall_for_each_others_device_are_overdue(self, desk: Desk) -> None:
+        """Neither can drain before the other has: both are shown, so that a person can end one."""
+        a, b = desk.client("a", "A"), desk.client("b", "B")
+        for client in (a, b):
+            desk.ask(client)
+        for tenant, device in (("a", "B"), ("b", "A")):
+            desk.ask(desk.client(tenant, device))
+        overdue: set[int] = set()
+        for _ in range(200):
+            for client in (a, b):
+                desk.stall(client)
+            desk.sleep_until_woken()
+            overdue |= {command.client for command in desk.all(ReportOverdue)}
+        assert overdue == {a, b}
 
     def test_only_who_has_not_answered_is_overdue(self, desk: Desk) -> None:
         """A process that gave its part back is not blamed for its sibling."""

@@ -61,6 +61,22 @@ def test_a_tenant_without_a_device_counts_on_each() -> None:
     assert contention(desk)[a] == (0, 1)
 
 
+def test_only_who_has_the_turn_hears_of_each_waiter() -> None:
+    """Idle and waiting processes are left alone: a queue that moves wakes nobody whom it does not
+    concern, and a new holder knows the number from its grant or right after it."""
+    desk = Desk()
+    a, b, c, idle = (desk.client(name) for name in "abcd")
+    for client in (a, b):
+        desk.ask(client)
+    assert contention(desk) == {a: (1, 4)}
+    desk.ask(c)
+    assert contention(desk) == {a: (2, 4)}
+    desk.drop(a)
+    assert contention(desk) == {b: (1, 4)}
+    desk.do(ev.TenantRemoved(tenant=TenantId("a")))
+    assert contention(desk) == {b: (1, 3), c: (0, 3), idle: (1, 3)}
+
+
 def test_contention_is_that_of_the_most_crowded_device() -> None:
     """A client on two devices hears of the larger number of each kind."""
     desk = Desk()
