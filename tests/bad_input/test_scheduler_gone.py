@@ -46,10 +46,11 @@ def test_a_scheduler_that_dies_and_comes_back(shared: SharedGpu, tmp_path: Path)
 def test_an_interrupt_without_a_scheduler(shared: SharedGpu) -> None:
     """A cell that waits for a scheduler which is gone can be interrupted, and the kernel lives."""
     kernel, other = shared.kernel("kernel.ipynb"), shared.kernel("other.ipynb")
+    shared.scheduler.client.change_settings({"reconnect_s": 1})
     kernel.run(gpu_cells.spin(1)).ok()
     shared.scheduler.kill()
     waiting = kernel.submit(gpu_cells.spin(1))
-    await_that(lambda: kernel.text_of(waiting) == "" and not kernel.done(waiting), "it waits")
+    await_that(lambda: "interrupt it to stop" in kernel.stderr_of(waiting), "it waits")
     kernel.interrupt()
     assert kernel.wait(waiting, timeout_s=20).ename == "KeyboardInterrupt"
     assert kernel.run("6 * 7").ok().text == "42"

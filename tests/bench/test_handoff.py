@@ -1,5 +1,5 @@
-"""The hand-over benchmark measures and reports. Whether its bars are met is for the benchmark itself
-to show, on a machine that does nothing else."""
+"""The hand-over benchmark measures and reports. Whether its bars are met is for the benchmark to
+show, on a machine that does nothing else."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import pytest
 from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.machine import Machine
+from tests.support.paths import BUILTINS_PTX
 from tests.support.scheduler_process import running_scheduler
 from tests.support.sim import SimulatedMachine, load_journal_reader
 
@@ -90,8 +91,6 @@ def test_a_tenant_on_two_devices_has_both_or_none(two_devices: SharedGpu) -> Non
     kernels = [shared.kernel(name, set_up=False) for name in ("zero", "one", "both")]
     for kernel, ordinal in zip(kernels, (0, 1, 0), strict=True):
         kernel.run(gpu_cells.setup(ordinal)).ok()
-    from tests.support.paths import BUILTINS_PTX
-
     zero, one, both = kernels
     both.run(BOTH.format(ptx=str(BUILTINS_PTX))).ok()
     cells = [
