@@ -31,35 +31,42 @@ KINDS = {
 }
 BATCHES = 1500
 LAUNCHES_PER_BATCH = 48
-CALLGRIND_LAUNCHES = 40
+COUNTED_LAUNCHES = 40
+BATCHES_IN_ALL = 6
+"""launch_loop makes five batches to warm up besides the one that it is asked for."""
 LOOP = BUILD / "bench" / "launch_loop"
+STEPPER = BUILD / "bench" / "count_steps"
 
 
-def build_loop() -> None:
-    """Compile launch_loop.c; the CUDA headers are those that the hook is built with, or CUDA's."""
+def build_programs() -> None:
+    """Compile launch_loop.c and count_steps.c, with the headers that the hook is built with or
+    CUDA's own."""
     LOOP.parent.mkdir(parents=True, exist_ok=True)
-    source = ROOT / "tests" / "bench" / "launch_loop.c"
-    if LOOP.exists() and LOOP.stat().st_mtime > source.stat().st_mtime:
-        return
     folders = [*ROOT.glob(".venv/lib/python3*/site-packages/nvidia/cu13/include")]
     folders.append(Path("/usr/local/cuda/include"))
     includes = [f"-I{folder}" for folder in folders if (folder / "cuda.h").exists()]
-    subprocess.run(["cc", "-O2", "-g", *includes, source, "-o", LOOP, "-ldl"], check=True)
+    for program in (LOOP, STEPPER):
+        source = ROOT / "tests" / "bench" / f"{program.name}.c"
+        if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+            command = ["cc", "-O2", "-g", *includes, source, "-o", program, "-ldl"]
+            subprocess.run(command, check=True)
 
 
-def launches(
-    env: Mapping[str, str], *, batches: int, prefix: tuple[str, ...] = ()
-) -> dict[str, float]:
-    """Median nanoseconds per launch of each kind, from a process of its own."""
+def run_loop(
+    env: Mapping[str, str], *, batches: int, launches: int, prefix: tuple[str, ...] = ()
+) -> str:
+    """What launch_loop prints, run in a process of its own."""
+    command = [*prefix, str(LOOP), str(BUILTINS_PTX), str(batches), str(launches)]
     result = subprocess.run(
-        [*prefix, LOOP, BUILTINS_PTX, str(batches), str(LAUNCHES_PER_BATCH)],
-        env=env,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=300,
+        command, env=dict(env), check=True, capture_output=True, text=True, timeout=300
     )
-    rows = (line.split() for line in result.stdout.splitlines())
+    return result.stdout
+
+
+def launches(env: Mapping[str, str]) -> dict[str, float]:
+    """Median nanoseconds per launch of each kind."""
+    output = run_loop(env, batches=BATCHES, launches=LAUNCHES_PER_BATCH)
+    rows = (line.split() for line in output.splitlines())
     return {kind: float(ns) for kind, ns in rows}
 
 
@@ -86,15 +93,16 @@ def second_tenant(scheduler: Tenants, machine_env: Mapping[str, str]) -> Iterato
             process.communicate()
 
 
-def measure_launches(machine: Machine, scheduler: Tenants, rounds: int) -> dict[str, float]:
+def measure_launches(
+    machine: Machine, scheduler: Tenants, hooked_env: Mapping[str, str], rounds: int
+) -> dict[str, float]:
     """Interleaved rounds, so that a change of the machine's mood meets all three alike."""
-    hooked_env = scheduler.env("benchmark", machine.env)
     samples: dict[str, dict[str, list[float]]] = {
         mode: {kind: [] for kind in KINDS} for mode in ("bare", "hooked", "shared")
     }
 
     def sample(mode: str, env: Mapping[str, str]) -> None:
-        for kind, ns in launches(env, batches=BATCHES).items():
+        for kind, ns in launches(env).items():
             samples[mode][kind].append(ns)
 
     for _ in range(rounds):
@@ -118,38 +126,42 @@ def median_difference(ours: list[float], bare: list[float]) -> float:
     return statistics.median(a - b for a, b in zip(ours, bare, strict=True))
 
 
-def callgrind_instructions(env: Mapping[str, str], function: str, folder: Path) -> float:
-    """Instructions per launch inside `function`, callees included, counted by callgrind."""
-    output = folder / "callgrind.out"
-    subprocess.run(
-        [
-            "valgrind", "--tool=callgrind", "--collect-atstart=no", "--quiet",
-            f"--toggle-collect={function}", f"--callgrind-out-file={output}",
-            LOOP, BUILTINS_PTX, "1", str(CALLGRIND_LAUNCHES),
-        ],
-        env=env, check=True, capture_output=True, timeout=300,
-    )  # fmt: skip
-    total = re.search(r"^(?:summary|totals): (\d+)", output.read_text(), re.M)
-    assert total, "callgrind wrote no total"
-    batches_counted = 6  # five to warm up and one
-    return int(total[1]) / (batches_counted * CALLGRIND_LAUNCHES)
+def callgrind_instructions(env: Mapping[str, str], folder: Path) -> dict[str, float]:
+    """Instructions per launch inside `measured_*`, callees included, counted by callgrind."""
+    counts = {}
+    for kind, key in KINDS.items():
+        output = folder / "callgrind.out"
+        tool = ("valgrind", "--tool=callgrind", "--collect-atstart=no", "--quiet")
+        options = (f"--toggle-collect=measured_{key}", f"--callgrind-out-file={output}")
+        run_loop(env, batches=1, launches=COUNTED_LAUNCHES, prefix=(*tool, *options))
+        total = re.search(r"^(?:summary|totals): (\d+)", output.read_text(), re.M)
+        assert total, "callgrind wrote no total"
+        counts[kind] = int(total[1]) / (BATCHES_IN_ALL * COUNTED_LAUNCHES)
+    return counts
+
+
+def stepped_instructions(env: Mapping[str, str]) -> dict[str, float]:
+    """The same, counted by single-stepping the launching thread; the last batch of each kind."""
+    marked = {**env, "LAUNCH_LOOP_MARKS": "1"}
+    output = run_loop(marked, batches=1, launches=COUNTED_LAUNCHES, prefix=(str(STEPPER),))
+    steps = [int(field) for field in output.splitlines()[-1].split()[1:]]
+    return {kind: count / COUNTED_LAUNCHES for kind, count in zip(KINDS, steps, strict=True)}
 
 
 def measure_instructions(
-    machine: Machine, scheduler: Tenants, folder: Path
-) -> dict[str, float | None]:
-    """Instructions that the hook adds to a launch while the turn is held; None without valgrind
-    or on a real driver, which valgrind cannot run."""
-    if shutil.which("valgrind") is None or not machine.simulated:
-        return {f"{key}_instructions_added": None for key in KINDS.values()}
-    hooked_env = scheduler.env("benchmark", machine.env)
-    report: dict[str, float | None] = {}
-    for key in KINDS.values():
-        function = f"measured_{key}"
-        bare = callgrind_instructions(machine.env, function, folder)
-        hooked = callgrind_instructions(hooked_env, function, folder)
-        report[f"{key}_instructions_added"] = round(hooked - bare, 1)
-    return report
+    machine: Machine, hooked_env: Mapping[str, str], folder: Path
+) -> dict[str, float]:
+    """Instructions that the hook adds to a launch while the turn is held. callgrind counts them
+    where it is installed; it cannot run a real driver, which is stepped instead."""
+    if machine.simulated and shutil.which("valgrind"):
+        bare = callgrind_instructions(machine.env, folder)
+        hooked = callgrind_instructions(hooked_env, folder)
+    else:
+        bare, hooked = stepped_instructions(machine.env), stepped_instructions(hooked_env)
+    return {
+        f"{key}_instructions_added": round(hooked[kind] - bare[kind], 1)
+        for kind, key in KINDS.items()
+    }
 
 
 def start_ms(env: Mapping[str, str]) -> float:
@@ -173,13 +185,25 @@ def print_table(report: Mapping[str, object]) -> None:
     print(f"device: {report['device']}")
     print(f"{'call':18}{'bare ns':>10}{'hooked ns':>11}{'shared +ns':>12}{'instructions +':>16}")
     for kind, key in KINDS.items():
-        instructions = report[f"{key}_instructions_added"]
-        shown = "-" if instructions is None else str(instructions)
         print(
             f"{kind:18}{report[f'{key}_ns_bare']:>10}{report[f'{key}_ns_hooked']:>11}"
-            f"{report[f'{key}_ns_added_shared']:>12}{shown:>16}"
+            f"{report[f'{key}_ns_added_shared']:>12}{report[f'{key}_instructions_added']:>16}"
         )
     print(f"start of a process that never uses CUDA: +{report['preload_ms_added']} ms")
+
+
+def run(rounds: int, starts: int) -> dict[str, object]:
+    """All figures of the report."""
+    build_programs()
+    with tempfile.TemporaryDirectory() as folder:
+        machine = choose_machine(Path(folder))
+        with tenants(Path(folder) / "run", machine.env) as scheduler:
+            hooked_env = scheduler.env("benchmark", machine.env)  # one tenant: it is alone
+            report: dict[str, object] = {"device": machine.device}
+            report |= measure_launches(machine, scheduler, hooked_env, rounds)
+            report |= measure_instructions(machine, hooked_env, Path(folder))
+    report["preload_ms_added"] = round(preload_ms_added(starts), 3)
+    return report
 
 
 def main() -> None:
@@ -187,14 +211,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds of launches")
     parser.add_argument("--starts", type=int, default=400, help="interleaved pairs of starts")
     options = parser.parse_args()
-    build_loop()
-    with tempfile.TemporaryDirectory() as folder:
-        machine = choose_machine(Path(folder))
-        with tenants(Path(folder) / "run", machine.env) as scheduler:
-            report: dict[str, object] = {"device": machine.device}
-            report |= measure_launches(machine, scheduler, options.rounds)
-            report |= measure_instructions(machine, scheduler, Path(folder))
-        report["preload_ms_added"] = round(preload_ms_added(options.starts), 3)
+    report = run(options.rounds, options.starts)
     print_table(report)
     print(json.dumps(report))
 

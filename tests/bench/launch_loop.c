@@ -6,6 +6,8 @@
  * `measured_*` are functions of their own, so that callgrind can count inside them alone. */
 #include <cuda.h>
 #include <dlfcn.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,13 +53,15 @@ __attribute__((noinline)) CUresult measured_launch(int count) {
 
 __attribute__((noinline)) CUresult measured_launch_ex(int count) {
     CUresult result = CUDA_SUCCESS;
-    for (int i = 0; i < count; i++) result |= launch_ex(&config, function, parameters, NULL);
+    for (int i = 0; i < count; i++)
+        result |= launch_ex(&config, function, parameters, NULL);
     return result;
 }
 
 __attribute__((noinline)) CUresult measured_graph_launch(int count) {
     CUresult result = CUDA_SUCCESS;
-    for (int i = 0; i < count; i++) result |= graph_launch(graph, stream);
+    for (int i = 0; i < count; i++)
+        result |= graph_launch(graph, stream);
     return result;
 }
 
@@ -72,11 +76,20 @@ static double now_ns(void) {
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
+/* For count_steps.c, where it is asked for: brackets the last batch, which is to be counted. */
+static void mark(bool last_batch) {
+    static int wanted = -1;
+    if (wanted < 0) wanted = getenv("LAUNCH_LOOP_MARKS") != NULL;
+    if (wanted && last_batch) raise(SIGUSR1);
+}
+
 static void run(const char *kind, CUresult (*measured)(int), int batches, int launches) {
     double *samples = malloc(sizeof(double) * (size_t)batches);
     for (int i = -5; i < batches; i++) { /* the first five warm up */
         double start_ns = now_ns();
+        mark(i == batches - 1);
         CUresult result = measured(launches);
+        mark(i == batches - 1);
         double end_ns = now_ns();
         check(result, kind);
         check(synchronise(stream), "cuStreamSynchronize");
@@ -106,41 +119,45 @@ static void open_device(const char *module_path) {
     CUdevice device;
     CUcontext context;
     CUmodule module;
-    check(((CUresult(*)(unsigned))proc("cuInit", 2000))(0), "cuInit");
-    check(((CUresult(*)(CUdevice *, int))proc("cuDeviceGet", 2000))(&device, 0), "cuDeviceGet");
-    check(((CUresult(*)(CUcontext *, CUdevice))proc("cuDevicePrimaryCtxRetain", 7000))(&context,
-                                                                                      device),
+    check(((CUresult (*)(unsigned))proc("cuInit", 2000))(0), "cuInit");
+    check(((CUresult (*)(CUdevice *, int))proc("cuDeviceGet", 2000))(&device, 0), "cuDeviceGet");
+    check(((CUresult (*)(CUcontext *, CUdevice))proc("cuDevicePrimaryCtxRetain", 7000))(&context,
+                                                                                        device),
           "cuDevicePrimaryCtxRetain");
-    check(((CUresult(*)(CUcontext))proc("cuCtxSetCurrent", 4000))(context), "cuCtxSetCurrent");
-    check(((CUresult(*)(CUmodule *, const void *))proc("cuModuleLoadData", 2010))(
+    check(((CUresult (*)(CUcontext))proc("cuCtxSetCurrent", 4000))(context), "cuCtxSetCurrent");
+    check(((CUresult (*)(CUmodule *, const void *))proc("cuModuleLoadData", 2010))(
               &module, read_text(module_path)),
           "cuModuleLoadData");
-    check(((CUresult(*)(CUfunction *, CUmodule, const char *))proc("cuModuleGetFunction", 2000))(
+    check(((CUresult (*)(CUfunction *, CUmodule, const char *))proc("cuModuleGetFunction", 2000))(
               &function, module, "spin"),
           "cuModuleGetFunction");
-    check(((CUresult(*)(CUstream *, unsigned))proc("cuStreamCreate", 2000))(
+    check(((CUresult (*)(CUstream *, unsigned))proc("cuStreamCreate", 2000))(
               &stream, CU_STREAM_NON_BLOCKING),
           "cuStreamCreate");
-    synchronise = (CUresult(*)(CUstream))proc("cuStreamSynchronize", 2000);
+    synchronise = (CUresult (*)(CUstream))proc("cuStreamSynchronize", 2000);
 }
 
 static void prepare_launches(void) {
     static unsigned long long nanoseconds = 0;
     parameters[0] = &nanoseconds;
-    config = (CUlaunchConfig){.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
-                              .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1,
+    config = (CUlaunchConfig){.gridDimX = 1,
+                              .gridDimY = 1,
+                              .gridDimZ = 1,
+                              .blockDimX = 1,
+                              .blockDimY = 1,
+                              .blockDimZ = 1,
                               .hStream = stream};
     *(void **)&launch = proc("cuLaunchKernel", 4000);
     *(void **)&launch_ex = proc("cuLaunchKernelEx", 11060);
     *(void **)&graph_launch = proc("cuGraphLaunch", 10000);
     CUgraph captured;
-    check(((CUresult(*)(CUstream, CUstreamCaptureMode))proc("cuStreamBeginCapture", 10010))(
+    check(((CUresult (*)(CUstream, CUstreamCaptureMode))proc("cuStreamBeginCapture", 10010))(
               stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
           "cuStreamBeginCapture");
     check(launch(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL), "captured launch");
-    check(((CUresult(*)(CUstream, CUgraph *))proc("cuStreamEndCapture", 10000))(stream, &captured),
+    check(((CUresult (*)(CUstream, CUgraph *))proc("cuStreamEndCapture", 10000))(stream, &captured),
           "cuStreamEndCapture");
-    check(((CUresult(*)(CUgraphExec *, CUgraph, unsigned long long))proc(
+    check(((CUresult (*)(CUgraphExec *, CUgraph, unsigned long long))proc(
               "cuGraphInstantiateWithFlags", 11040))(&graph, captured, 0),
           "cuGraphInstantiateWithFlags");
 }
