@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import enum
+import itertools
 import re
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def documented_settings() -> dict[str, str]:
     (body,) = [node.body for node in classes if node.name == "SchedulerSettings"]
     return {
         field.target.id: " ".join(text.value.value.split())
-        for field, text in zip(body, body[1:], strict=False)
+        for field, text in itertools.pairwise(body)
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)
         and isinstance(text, ast.Expr)
