@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import http.client
 import os
 import pwd
@@ -53,9 +54,16 @@ class UnixHTTPConnection(http.client.HTTPConnection):
 def user_name(uid: int) -> str:
     """The user's name, or `uid N` where there is none."""
     try:
-        return pwd.getpwuid(uid).pw_name
+        return _known_name(uid)
     except KeyError:
         return f"uid {uid}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_name(uid: int) -> str:
+    """Looked up once: where users live in a directory service, each look-up may take a while, and
+    the scheduler's loop would stand still for it."""
+    return pwd.getpwuid(uid).pw_name
 
 
 def _reason(path: Path, error: OSError) -> str:
@@ -72,7 +80,7 @@ def _reason(path: Path, error: OSError) -> str:
             f"You may not use the scheduler's socket {path}. Ask its owner for access, or start "
             f"your own with `jupyter gpushare scheduler` and another {RUNTIME_DIR}."
         )
-    if isinstance(error, TimeoutError):
+    if isinstance(error, TimeoutError | BlockingIOError):  # the latter: its queue is full
         return (
             f"The scheduler at {path} does not answer. Look into its log, and start it again if "
             f"it hangs."

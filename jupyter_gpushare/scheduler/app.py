@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jupyter_core.paths import jupyter_config_path
+from jupyter_core.paths import ENV_CONFIG_PATH, SYSTEM_CONFIG_PATH, jupyter_config_path
 from traitlets import Bool, Float, Integer, TraitError, Unicode, default
 from traitlets.config import Application
 
@@ -102,7 +102,7 @@ class SchedulerApp(Application):
                 f"The scheduler takes no argument {self.extra_args[0]!r}. See `scheduler --help`."
             )
         flags = self.cli_config
-        for folder in reversed(jupyter_config_path()):
+        for folder in reversed(_config_folders()):
             self._read_config(Path(folder) / CONFIG_NAME)
         if self.config_file:
             path = Path(self.config_file).absolute()
@@ -164,9 +164,15 @@ class SchedulerApp(Application):
     def _start_logging(self, directory: Path) -> None:
         handler: logging.Handler = logging.StreamHandler()
         if self.log_to_file:
-            handler = logging.handlers.RotatingFileHandler(
-                directory / LOG_FILE, maxBytes=_LOG_BYTES_MAX, backupCount=1, encoding="utf-8"
-            )
+            try:
+                handler = logging.handlers.RotatingFileHandler(
+                    directory / LOG_FILE, maxBytes=_LOG_BYTES_MAX, backupCount=1, encoding="utf-8"
+                )
+            except OSError as error:
+                raise StartError(
+                    f"The log {directory / LOG_FILE} cannot be written: {error.strerror}. Remove "
+                    f"it, or start without --log-to-file."
+                ) from error
         handler.setFormatter(logging.Formatter(_LOG_FORMAT, datefmt="%Y-%m-%d %H:%M:%S"))
         logging.basicConfig(level=int(str(self.log_level)), handlers=[handler])
 
@@ -188,6 +194,15 @@ class Chooser:
             return f"<--devices {self._devices}>"
         everything = self._environment is None
         return "<all>" if everything else f"<CUDA_VISIBLE_DEVICES {self._environment!r}>"
+
+
+def _config_folders() -> list[str]:
+    """Jupyter's, the weightiest first. A user without a home (a container's bare number) has no
+    folder of its own."""
+    try:
+        return jupyter_config_path()
+    except RuntimeError:
+        return [*ENV_CONFIG_PATH, *SYSTEM_CONFIG_PATH]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

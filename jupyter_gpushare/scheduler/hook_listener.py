@@ -21,7 +21,7 @@ from .tokens import TenantRecord
 log = logging.getLogger(__name__)
 
 STRANGERS_MAX = 128
-"""Connections that have not said Hello yet; they do not count as clients."""
+"""Connections of one user that have not said Hello yet; they do not count as clients."""
 
 
 class Inbound(Protocol):
@@ -97,7 +97,8 @@ class HookListener:
         self._strangers.add(connection)
         if self._shutting_down:
             raise Refusal(RefusalCode.SHUTTING_DOWN, "The scheduler ends. Start it again.")
-        if len(self._strangers) > STRANGERS_MAX:
+        uid = connection.peer.uid
+        if sum(stranger.peer.uid == uid for stranger in self._strangers) > STRANGERS_MAX:
             raise Refusal(RefusalCode.TOO_MANY, _too_many(STRANGERS_MAX, "unnamed connections"))
 
     def greeted(self, connection: HookConnection, hello: Hello) -> None:

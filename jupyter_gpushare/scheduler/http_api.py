@@ -16,7 +16,7 @@ from jupyter_gpushare.client.connection import user_name
 
 from .admission import Admission
 from .errors import RequestError
-from .peer import Peer, peer_of
+from .peer import Peer, has_hung_up, peer_of
 from .registrants import RegistrantWatch
 from .service import Service
 
@@ -59,7 +59,7 @@ class Handler(tornado.web.RequestHandler):
         """The request's JSON object."""
         try:
             value = json.loads(self.request.body or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
             raise RequestError(
@@ -86,6 +86,8 @@ class StatusHandler(Handler):
 
 class TenantsHandler(Handler):
     def post(self) -> None:
+        if has_hung_up(self.peer_socket()):
+            return  # A tenant that nobody has heard of, nobody would remove.
         answer = self.service.register_tenant(self.peer.uid, self.body())
         self.registrants.watch(self.peer_socket(), self.peer, answer["tenant_id"])
         self.set_status(HTTPStatus.CREATED)

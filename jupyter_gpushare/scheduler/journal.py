@@ -6,9 +6,11 @@ fresh core gives the same commands, so any report can be looked into afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,8 @@ from jupyter_gpushare.core.settings import SchedulerSettings
 from .config import changed_settings, settings_as_json
 from .errors import StartError
 
+log = logging.getLogger(__name__)
+
 FORMAT = 1
 
 
@@ -33,33 +37,42 @@ class Journal:
         self, path: Path, *, settings: SchedulerSettings, recovering_until_s: Seconds | None
     ) -> None:
         try:
-            self._file: TextIO = path.open("w", encoding="utf-8", buffering=1)
+            self._file: TextIO | None = path.open("w", encoding="utf-8", buffering=1)
+            self._put(
+                {
+                    "journal": FORMAT,
+                    "settings": settings_as_json(settings),
+                    "recovering_until_s": recovering_until_s,
+                }
+            )
         except OSError as error:
             raise StartError(
                 f"The journal {path} cannot be written: {error.strerror}. Correct --journal."
             ) from error
-        self._put(
-            {
-                "journal": FORMAT,
-                "settings": settings_as_json(settings),
-                "recovering_until_s": recovering_until_s,
-            }
-        )
 
     def write(self, event: Event, commands: list[Command], *, now_s: Seconds) -> None:
-        self._put(
-            {
-                "at_s": now_s,
-                "event": as_json(event),
-                "commands": [as_json(command) for command in commands],
-            }
-        )
+        """A disk that is full ends the journal, and nothing else."""
+        try:
+            self._put(
+                {
+                    "at_s": now_s,
+                    "event": as_json(event),
+                    "commands": [as_json(command) for command in commands],
+                }
+            )
+        except OSError as error:
+            log.error("the journal ends here: it cannot be written (%s)", error.strerror)
+            self.close()
 
     def close(self) -> None:
-        self._file.close()
+        if self._file:
+            with contextlib.suppress(OSError):
+                self._file.close()
+            self._file = None
 
     def _put(self, entry: dict[str, Any]) -> None:
-        self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+        if self._file:
+            self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
 
 
 @dataclass(frozen=True, slots=True)

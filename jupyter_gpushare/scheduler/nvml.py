@@ -42,17 +42,21 @@ class Nvml:
             pynvml.nvmlInit()
         except (pynvml.NVMLError, OSError, AttributeError) as error:
             raise NvmlMissing(str(error)) from error
+        self._last: dict[int, list[DeviceReading]] = {}
+        """By GPU, what it answered last."""
 
     def read(self) -> list[DeviceReading]:
-        """All devices that answer: MIG instances instead of a GPU that is divided into them."""
-        readings: list[DeviceReading] = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
+        """All devices that are there: MIG instances instead of a GPU that is divided into them. A
+        failure that does not say that the device is lost leaves what it answered last."""
+        for index in range(count := pynvml.nvmlDeviceGetCount()):
             try:
-                readings += self._read_gpu(index)
+                self._last[index] = list(self._read_gpu(index))
             except pynvml.NVMLError as error:
-                if error.value not in _LOST:
+                if error.value in _LOST:
+                    self._last.pop(index, None)
+                else:
                     log.warning("NVML fails for device %s: %s", index, error)
-        return readings
+        return [reading for index in range(count) for reading in self._last.get(index, [])]
 
     def close(self) -> None:
         try:

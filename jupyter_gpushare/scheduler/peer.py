@@ -26,6 +26,16 @@ def peer_of(sock: socket.socket) -> Peer:
     return Peer(pid=pid, uid=uid)
 
 
+def has_hung_up(sock: socket.socket) -> bool:
+    """Whether the peer has closed its end and said nothing more before."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def open_pidfd(sock: socket.socket, peer: Peer) -> int | None:
     """A descriptor that becomes readable when the peer's process ends; None where there is none.
 

@@ -46,6 +46,8 @@ class RuntimeDir:
         self._open_to_all = open_to_all
         self._sockets: list[tuple[str, tuple[int, int]]] = []
         self.fd = _open_directory(path, open_to_all=open_to_all)
+        # Tells systemd-tmpfiles, which tidies /tmp up, to leave everything in here alone.
+        fcntl.flock(self.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         try:
             self._lock_fd = os.open(
                 LOCK_FILE,
@@ -174,7 +176,17 @@ def _problem_with(path: Path, found: os.stat_result, *, open_to_all: bool) -> st
         return f"Others may enter {path} (mode {mode:04o}). Run `chmod 700 {path}`."
     if open_to_all and not mode & stat.S_IXOTH:
         return f"Other users cannot enter {path} (mode {mode:04o}). Run `chmod 711 {path}`."
+    if open_to_all and (closed := _closed_parent(path)):
+        return (
+            f"Other users cannot come to {path}, because {closed} is closed to them. Name a "
+            f"directory that they can reach in {RUNTIME_DIR}, such as /run/jupyter-gpushare."
+        )
     return None
+
+
+def _closed_parent(path: Path) -> Path | None:
+    """The directory on the way to `path` that not everybody may pass through."""
+    return next((p for p in path.parents if not p.stat().st_mode & stat.S_IXOTH), None)
 
 
 def _cannot_open(path: Path, error: OSError) -> str:

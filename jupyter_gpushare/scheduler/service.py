@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 KINDS = ("kernel", "run")
 TENANTS_MAX = 4096
+TENANTS_PER_USER_MAX = 512
+"""Where all users are served, none of them can take every place."""
 DEVICES_MAX = 256
 KERNEL_ID_CHARACTERS_MAX = 128
 
@@ -180,6 +182,12 @@ class Service:
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"The scheduler has {TENANTS_MAX} tenants already, which is its limit. Shut "
                 f"kernels down that are not needed.",
+            )
+        if not self._is_admin(caller_uid) and self._tenants.of(caller_uid) >= TENANTS_PER_USER_MAX:
+            raise RequestError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"You have {TENANTS_PER_USER_MAX} tenants already, which is the limit. Shut down "
+                f"kernels that are not needed.",
             )
         record = TenantRecord(
             new_tenant_id(caller_uid), caller_uid, clean_name(name), kind, self._cap_bytes

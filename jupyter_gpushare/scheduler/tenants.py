@@ -48,6 +48,10 @@ class TenantBook:
         entry = self._entries.get(tenant_id)
         return entry.record if entry else None
 
+    def of(self, uid: int) -> int:
+        """How many tenants the user has."""
+        return sum(entry.record.uid == uid for entry in self._entries.values())
+
     def named(self, name: str) -> Iterator[TenantRecord]:
         """The tenants that are called so; names need not be unique."""
         return (e.record for e in self._entries.values() if e.record.name == name)

@@ -101,7 +101,21 @@ def load_or_make_key(dir_fd: int) -> bytes:
     with contextlib.suppress(FileNotFoundError):
         return _read_key(dir_fd)
     key = secrets.token_bytes(KEY_BYTES)
-    temporary = f"{KEY_FILE}.{secrets.token_hex(4)}"
+    try:
+        _write_key(dir_fd, key)
+    except OSError as error:
+        raise StartError(
+            f"{KEY_FILE} in the runtime directory cannot be written: {error.strerror}. Make room "
+            f"there, or name another directory."
+        ) from error
+    return key
+
+
+def _write_key(dir_fd: int, key: bytes) -> None:
+    """Under its name it is complete, whenever somebody looks."""
+    temporary = f"{KEY_FILE}.new"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=dir_fd)
     fd = os.open(
         temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=dir_fd
     )
@@ -111,7 +125,6 @@ def load_or_make_key(dir_fd: int) -> bytes:
     finally:
         os.close(fd)
     os.rename(temporary, KEY_FILE, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
-    return key
 
 
 def _read_key(dir_fd: int) -> bytes:

@@ -25,6 +25,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnGranted,
     TurnRequested,
 )
+from jupyter_gpushare.scheduler.journal import read_journal
 from tests.support.hook_client import DEVICE, ScriptedClient
 from tests.support.other_user import as_other_user, as_root_only, let_others_in
 from tests.support.paths import ROOT
@@ -368,3 +369,20 @@ def test_a_stopped_scheduler_says_goodbye(scheduler: SchedulerUnderTest) -> None
         assert client.expect_refused().code is RefusalCode.SHUTTING_DOWN
     assert not (scheduler.directory / "hook.sock").exists()
     assert not (scheduler.directory / "http.sock").exists()
+
+
+def test_a_client_that_floods_us_delays_nobody(runtime: Path, tmp_path: Path) -> None:
+    """Its messages are taken a few at a time: others' come in between, however many there are."""
+    path = tmp_path / "journal"
+    with (
+        running_scheduler(runtime, f"--journal={path}", check=False) as scheduler,
+        scheduler.joined("flood") as flood,
+        scheduler.joined("other") as other,
+    ):
+        scheduler.process.send_signal(signal.SIGSTOP)
+        flood.send_raw(encode(CellBegan()) * 12_000)
+        other.ask()
+        scheduler.process.send_signal(signal.SIGCONT)
+        other.expect(TurnGranted)
+    events = [type(entry.event).__name__ for entry in read_journal(path).entries]
+    assert events[: events.index("TurnRequested")].count("CellBegan") <= 1024

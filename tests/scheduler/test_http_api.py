@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.client import ClientError, RequestRefused, SchedulerClient
+from jupyter_gpushare.client import (
+    ClientError,
+    RequestRefused,
+    SchedulerClient,
+    SchedulerUnavailable,
+)
 from jupyter_gpushare.protocol.messages import QueuePosition
 from tests.support.hook_client import ScriptedClient
 from tests.support.other_user import OTHER_UID, as_other_user, as_root_only, let_others_in
@@ -250,3 +256,21 @@ def test_a_private_scheduler_serves_its_owner_alone(
 
 def _in_child(action: Any) -> str:
     return as_other_user(action, uid=0)
+
+
+def test_who_has_given_up_registers_nothing(scheduler: SchedulerUnderTest) -> None:
+    """A request that was left behind while the scheduler hung makes no tenant: nobody would remove
+    it."""
+    scheduler.process.send_signal(signal.SIGSTOP)
+    impatient = SchedulerClient(scheduler.directory / "http.sock", timeout_s=0.2)
+    with pytest.raises(SchedulerUnavailable):
+        impatient.register_tenant("given up", "kernel")
+    scheduler.process.send_signal(signal.SIGCONT)
+    scheduler.tenant("patient")
+    assert [tenant["name"] for tenant in scheduler.status()["tenants"]] == ["patient"]
+
+
+def test_a_body_that_is_nested_too_deep(scheduler: SchedulerUnderTest) -> None:
+    """It is the request's fault, not ours."""
+    status, answer = request(scheduler, "POST", "/api/v1/tenants", b"[" * 60_000)
+    assert (status, "no JSON object" in answer["message"]) == (400, True)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from pathlib import Path
 
+from pytest import LogCaptureFixture
+
+from jupyter_gpushare.core.events import ClockTicked
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.scheduler.journal import as_json, read_journal
+from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.scheduler.journal import Journal, as_json, read_journal
 from tests.support.scheduler_process import running_scheduler
 
 
@@ -39,3 +45,21 @@ def test_a_journal_cut_off_by_a_crash_is_read(runtime: Path, tmp_path: Path) -> 
     whole = len(read_journal(path).entries)
     path.write_text(path.read_text()[:-3])
     assert len(read_journal(path).entries) == whole - 1
+
+
+def test_a_full_disk_ends_the_journal_alone(tmp_path: Path, caplog: LogCaptureFixture) -> None:
+    """What cannot be written is left out, and said once; nobody's turn depends on it."""
+    path = tmp_path / "journal"
+    journal = Journal(path, settings=SchedulerSettings(), recovering_until_s=None)
+    held = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, held[1]))
+    try:
+        for _ in range(2):
+            journal.write(ClockTicked(), [], now_s=1.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, held)
+        signal.signal(signal.SIGXFSZ, ignored)
+    journal.close()
+    assert caplog.text.count("the journal ends here") == 1
+    assert read_journal(path).entries == []

@@ -13,6 +13,7 @@ from jupyter_gpushare.core.events import Event
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode
+from jupyter_gpushare.scheduler import service
 from jupyter_gpushare.scheduler.admission import Admission, Refusal
 from jupyter_gpushare.scheduler.errors import RequestError
 from jupyter_gpushare.scheduler.peer import Peer
@@ -103,3 +104,13 @@ def test_a_private_scheduler_serves_one_user(office: Office) -> None:
     with pytest.raises(Refusal, match="Start a scheduler of your own") as refused:
         office.admitted(token, ALICE, serves_all=False)
     assert refused.value.code is RefusalCode.WRONG_USER
+
+
+def test_no_user_takes_every_place(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One who has reached the limit is refused; the next user is not."""
+    monkeypatch.setattr(service, "TENANTS_PER_USER_MAX", 2)
+    for number in range(2):
+        office.tenant(ALICE, f"notebook {number}")
+    with pytest.raises(RequestError, match="You have 2 tenants already"):
+        office.tenant(ALICE, "one more")
+    office.tenant(BOB, "his first")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import stat
@@ -10,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.client import SchedulerClient, SchedulerUnavailable, SchedulerUntrusted
+from jupyter_gpushare.scheduler.app import _config_folders
 from jupyter_gpushare.scheduler.errors import AlreadyServed, StartError
 from jupyter_gpushare.scheduler.runtime_dir import RuntimeDir
-from tests.support.other_user import OTHER_UID, as_root_only
+from tests.support.other_user import OTHER_UID, as_other_user, as_root_only, let_others_in
 from tests.support.scheduler_process import (
     SchedulerDidNotStart,
     SchedulerUnderTest,
@@ -179,3 +181,46 @@ def test_configuration_comes_from_files_and_flags(runtime: Path, tmp_path: Path)
     with running_scheduler(runtime, f"--config={config}", "--quantum=4") as configured:
         settings = configured.status()["settings"]
         assert (settings["quantum_s"], settings["idle_ms"]) == (4.0, 99)
+
+
+@as_root_only
+def test_a_user_without_a_home() -> None:
+    """A container's bare number has no home and no name; configuration is the machine's then."""
+
+    def action() -> str:
+        os.environ.pop("HOME", None)
+        return " ".join(_config_folders())
+
+    assert "jupyter" in as_other_user(action, uid=54321)
+
+
+def test_a_log_that_cannot_be_written(runtime: Path) -> None:
+    """Said in a sentence, before anybody is served."""
+    runtime.mkdir(mode=0o700)
+    (runtime / "scheduler.log").mkdir()
+    with pytest.raises(SchedulerDidNotStart) as failed:
+        SchedulerUnderTest(runtime, "--log-to-file")
+    assert "scheduler.log cannot be written: Is a directory. Remove it" in failed.value.output
+    assert "Traceback" not in failed.value.output
+
+
+def test_a_directory_for_all_that_others_cannot_reach(tmp_path: Path) -> None:
+    """With --serve-all-users a closed folder on the way is named, rather than leaving users with
+    sockets that they may not use."""
+    let_others_in(tmp_path)
+    (tmp_path / "closed").mkdir(mode=0o700)
+    with pytest.raises(StartError, match=r"because .*/closed is closed to them\. Name a directory"):
+        opened(tmp_path / "closed" / "run", open_to_all=True)
+    opened(tmp_path / "closed" / "mine").release(clients_left=False)
+
+
+def test_the_directory_is_locked_against_tidying_up(runtime: Path) -> None:
+    """systemd-tmpfiles leaves out what it cannot lock: a lock or a socket that it removed would
+    let a second scheduler serve the same devices."""
+    directory = opened(runtime)
+    fd = os.open(runtime, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    directory.release(clients_left=False)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(fd)

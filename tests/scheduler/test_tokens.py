@@ -116,3 +116,21 @@ def test_a_tenant_id_names_its_owner() -> None:
     assert owner_uid(new_tenant_id(1000)) == 1000
     for text in ("", "1000", "-1-0123456789abcdef", "root-0123456789abcdef", "1-0123"):
         assert owner_uid(text) is None
+
+
+def test_a_key_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
+    """A directory in which nothing can be made is named in a sentence; so is a full disk."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    fd = os.open(gone, os.O_RDONLY)
+    gone.rmdir()
+    with pytest.raises(StartError, match="cannot be written: No such file"):
+        load_or_make_key(fd)
+    os.close(fd)
+
+
+def test_what_a_crash_left_of_a_key_is_replaced(folder: int, tmp_path: Path) -> None:
+    """Half a key under its temporary name is in nobody's way."""
+    (tmp_path / "token.key.new").write_bytes(b"half")
+    assert len(load_or_make_key(folder)) == 32
+    assert [path.name for path in tmp_path.iterdir()] == ["token.key"]
