@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import uuid
 from typing import Any
 
 from .options import add_runtime_dir, client_of
@@ -25,9 +26,13 @@ def rendered(status: dict[str, Any]) -> str:
     if not status["devices"]:
         return "No device is known yet."
     return "\n\n".join(
-        "\n".join([f"{device['name']} ({device['id']})", *queue_lines(device)])
-        for device in status["devices"]
+        "\n".join([device_title(device), *queue_lines(device)]) for device in status["devices"]
     )
+
+
+def device_title(device: dict[str, Any]) -> str:
+    """Name and UUID, the latter as nvidia-smi and CUDA_VISIBLE_DEVICES write it."""
+    return f"{device['name']} ({uuid.UUID(device['id'])})"
 
 
 def queue_lines(device: dict[str, Any]) -> list[str]:

@@ -46,7 +46,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument(
         "--if-available",
         action="store_true",
-        help="without a scheduler, run the command all the same, unshared",
+        help="without a scheduler that serves you, run the command all the same, unshared",
     )
     add_runtime_dir(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -59,6 +59,8 @@ def perform(arguments: argparse.Namespace) -> int:
         command = command[1:]
     if not command:
         raise UsageError("There is no command to run. Write `jupyter gpushare run -- CMD`.")
+    if os.environ.get("GPUSHARE_DISABLE") == "1":
+        return _run(command, without_gpushare(os.environ))
     if os.environ.get(TOKEN) and os.environ.get(SOCKET):
         return _run(command, os.environ)
     try:
@@ -68,10 +70,12 @@ def perform(arguments: argparse.Namespace) -> int:
     client = client_of(arguments)
     try:
         tenant = client.register_tenant(arguments.name or name_of(command), "run")
-    except SchedulerUnavailable as problem:
-        if not arguments.if_available:
+    except ClientError as problem:
+        if arguments.if_available:
+            return _run_unshared(command, str(problem))
+        if isinstance(problem, SchedulerUnavailable):
             raise SchedulerUnavailable(f"{problem} {_IF_AVAILABLE}") from problem
-        return _run_unshared(command, str(problem))
+        raise
     env = tenant_environment(os.environ, socket=tenant.socket, token=tenant.token, library=library)
     try:
         return _run(command, env)

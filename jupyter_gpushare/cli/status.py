@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from .options import add_runtime_dir, client_of
-from .queue import queue_lines
-from .text import duration, size, table
+from .queue import device_title, queue_lines
+from .text import duration, short, size, table
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -30,8 +30,10 @@ def rendered(status: dict[str, Any]) -> str:
     parts += ["\n".join(_device_lines(device)) for device in status["devices"]]
     if not status["devices"]:
         parts.append("No device is known yet.")
-    parts.append(_tenant_table(status["tenants"]) if status["tenants"] else "No tenants.")
-    return "\n\n".join(parts)
+    tenants = status["tenants"]
+    parts.append(_tenant_table(tenants) if tenants else "No tenants.")
+    failed = [line for tenant in tenants for line in _failure_lines(tenant)]
+    return "\n\n".join(parts + (["\n".join(failed)] if failed else []))
 
 
 def _scheduler_lines(status: dict[str, Any]) -> str:
@@ -49,17 +51,16 @@ def _scheduler_lines(status: dict[str, Any]) -> str:
 def _device_lines(device: dict[str, Any]) -> list[str]:
     used = max(device["bytes_used"], device["bytes_allocated"])
     memory = f"{size(used)} of {size(device['bytes_total'])} used"
-    head = f"{device['name']} ({device['id']}): {'LOST' if device['lost'] else memory}"
-    return [head, *queue_lines(device)]
+    return [f"{device_title(device)}: {'LOST' if device['lost'] else memory}", *queue_lines(device)]
 
 
 def _tenant_table(tenants: list[dict[str, Any]]) -> str:
     rows = [
         [
-            tenant["name"],
+            short(tenant["name"]),
             tenant["owner"],
             tenant["kind"],
-            tenant["state"],
+            _state(tenant),
             str(len(tenant["clients"])),
             size(_bytes_allocated(tenant)),
             str(tenant["counters"]["turns"]),
@@ -69,6 +70,29 @@ def _tenant_table(tenants: list[dict[str, Any]]) -> str:
     ]
     head = ["TENANT", "OWNER", "KIND", "STATE", "PROCESSES", "MEMORY", "TURNS", "WAITED"]
     return table(head, rows)
+
+
+def _state(tenant: dict[str, Any]) -> str:
+    """The scheduler's word; one that has no process cannot do anything on a device yet."""
+    if not tenant["clients"]:
+        return "no GPU used"
+    return "failed" if _failed_bytes(tenant) and tenant["state"] == "idle" else tenant["state"]
+
+
+def _failed_bytes(tenant: dict[str, Any]) -> list[int]:
+    """What each failed context keeps."""
+    opened = (device for client in tenant["clients"] for device in client["devices"])
+    return [device["bytes_allocated"] for device in opened if device["failed"]]
+
+
+def _failure_lines(tenant: dict[str, Any]) -> list[str]:
+    kept = _failed_bytes(tenant)
+    if not kept:
+        return []
+    return [
+        f"{tenant['name']} met an error from which CUDA cannot recover. Restart it; that frees "
+        f"{size(sum(kept))}."
+    ]
 
 
 def _bytes_allocated(tenant: dict[str, Any]) -> int:

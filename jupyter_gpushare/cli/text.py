@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from .errors import UsageError
 
 _DURATION = re.compile(r"(?P<number>\d+(\.\d*)?|\.\d+)\s*(?P<unit>[a-z]*)")
+_NAME_MAX = 40
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -24,7 +25,7 @@ def duration(seconds: float) -> str:
     """Short, with the unit that suits the size."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
@@ -35,6 +36,11 @@ def size(count: int) -> str:
     if count < 1 << 30:
         return f"{count / (1 << 20):.0f} MiB"
     return f"{count / (1 << 30):.1f} GiB"
+
+
+def short(name: str) -> str:
+    """A name that leaves room for the other columns."""
+    return name if len(name) <= _NAME_MAX else name[: _NAME_MAX - 1] + "…"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

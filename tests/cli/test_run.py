@@ -186,6 +186,12 @@ def test_without_a_scheduler_it_runs_only_if_asked(gpushare: Command, fake_libra
     assert "runs without sharing" in done.stderr
 
 
+def test_the_kill_switch_needs_no_scheduler(gpushare: Command) -> None:
+    """With GPUSHARE_DISABLE=1 the command runs as if this package were not there."""
+    done = gpushare("run", "--", "echo", "started", env={"GPUSHARE_DISABLE": "1"})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
+
+
 def test_a_command_is_needed(gpushare: Command) -> None:
     """`run` alone says what is missing."""
     done = gpushare("run", "--")

@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.protocol.messages import QueuePosition, Settings
+from jupyter_gpushare.protocol.messages import (
+    ContextFailed,
+    MemoryReported,
+    QueuePosition,
+    Settings,
+)
 from tests.cli.conftest import Command
+from tests.support.hook_client import DEVICE, GIB
 from tests.support.other_user import OTHER_UID, as_root_only
 from tests.support.scheduler_process import SchedulerUnderTest
 
@@ -173,3 +179,30 @@ def test_help_names_all_verbs(gpushare: Command) -> None:
     for verb in ("scheduler", "status", "queue", "set", "run"):
         assert verb in text
     assert "--runtime-dir" in gpushare("scheduler", "--help").stdout
+
+
+def test_a_failed_context_is_explained(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
+    """After a sticky error the text says whose it is, what helps, and what that frees."""
+    with scheduler.joined("broken") as broken:
+        broken.send(
+            MemoryReported(device=DEVICE, bytes_allocated=3 * GIB, bytes_fixed=0),
+            ContextFailed(device=DEVICE, cu_result=710),
+        )
+        scheduler.eventually(lambda s: s["tenants"][0]["clients"][0]["devices"][0]["failed"])
+        text = gpushare("status").stdout
+    assert "broken met an error" in text
+    assert "Restart it; that frees 3.0 GiB." in text
+    assert [text.splitlines()[-3].split()[i] for i in (0, 3)] == ["broken", "failed"]
+
+
+def test_a_long_name_leaves_room_for_the_rest(
+    scheduler: SchedulerUnderTest, gpushare: Command
+) -> None:
+    """Names are cut in the table, and whole in the queue; a UUID is written as everywhere."""
+    name = "a notebook with a rather long name " * 2
+    with scheduler.joined(name) as client:
+        client.take_turn()
+        lines = gpushare("status").stdout.splitlines()
+    assert max(map(len, lines[5:])) <= 100
+    assert any(name.strip() in line for line in lines)
+    assert "(00010203-0405-0607-0809-0a0b0c0d0e0f)" in lines[3]
