@@ -135,8 +135,8 @@ class GPUShareMixin(_Provisioner):
             return
         try:
             await self._ask(functools.partial(call, scheduler))
-        except ClientError as problem:
-            self.log.debug("Kernel %s: %s not told: %s", self.kernel_id, what, problem)
+        except Exception as problem:  # noqa: BLE001 - the kernel ends, whatever we did wrong
+            self.log.debug("Kernel %s: %s not told: %r", self.kernel_id, what, problem)
 
     async def _ask(self, request: Callable[[], Answer]) -> Answer:
         """A blocking request off the event loop.

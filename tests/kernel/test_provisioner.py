@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -85,6 +86,26 @@ def test_cleaning_up_twice_is_fine(stub: StubScheduler, stub_env: dict[str, str]
 
     asyncio.run(scenario())
     assert stub.asked() == ["POST /tenants", "DELETE /tenants/tenant-1"]
+
+
+def test_a_failure_of_ours_does_not_keep_a_kernel_from_ending(
+    stub_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever fails while the scheduler is told of the end (here: no thread to tell it), the
+    kernel is cleaned up."""
+
+    def no_threads(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario() -> None:
+        provisioner = GPUShareProvisioner(
+            kernel_id="k-1", kernel_spec=KernelSpec(argv=["true"], display_name="Test")
+        )
+        await provisioner.pre_launch(env=stub_env)
+        monkeypatch.setattr(threading.Thread, "start", no_threads)
+        await provisioner.cleanup()
+
+    asyncio.run(scenario())
 
 
 def test_another_server_process_can_go_on_with_the_kernel(
