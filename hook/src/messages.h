@@ -166,7 +166,8 @@ struct message_turn_recalled {
 };
 
 /* How many tenants wait for a device of this client, and how many are registered there (this one
- * included). */
+ * included). Without the turn, a client is told when tenants changes; how many wait, its grant
+ * says. */
 struct message_contention {
     uint32_t waiters;
     uint32_t tenants;

@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 
 from .errors import SchedulerUnavailable, SchedulerUntrusted
-from .paths import RUNTIME_DIR
+from .paths import RUNTIME_DIR, SCHEDULER_UID
 
 _CREDENTIALS = struct.Struct("3i")
 _START = "Start one with `jupyter gpushare scheduler`"
@@ -46,8 +46,8 @@ class UnixHTTPConnection(http.client.HTTPConnection):
         if uid not in self._uids:
             raise SchedulerUntrusted(
                 f"Whoever listens on {self._path} runs as {user_name(uid)}, who is neither you nor "
-                f"root. Do not use that socket; name another directory in {RUNTIME_DIR}, or tell "
-                f"your administrator."
+                f"root. Do not use that socket; name another directory in {RUNTIME_DIR}, or ask "
+                f"your administrator whether {SCHEDULER_UID} should name that account."
             )
 
 

@@ -124,6 +124,7 @@ class Turns:
                 self._tell_grant(client)
             elif client.state is ClientState.HOLDING:
                 self._state.move_client(client, ClientTrigger.PASS)
+                _forget_recall(client)
 
     def _claim(self, tenant: Tenant, client: Client, now_s: Seconds) -> None:
         """The client's gate is open and it has a device now: it is part of the tenant's turn.

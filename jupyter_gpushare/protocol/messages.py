@@ -292,7 +292,8 @@ class TurnRecalled(Message):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention(Message):
     """How many tenants wait for a device of this client, and how many are registered there (this
-    one included).
+    one included). Without the turn, a client is told when tenants changes; how many wait, its grant
+    says.
     """
 
     TYPE: ClassVar[int] = 68

@@ -282,6 +282,17 @@ class TestOverdue:
         assert desk.status("a").state == "holding"
         assert not desk.device().holders[0].overdue
 
+    def test_a_stalled_process_that_loses_its_device_owes_nothing(self, desk: Desk) -> None:
+        """Its gate stays open for the driver's own errors; a later turn begins anew."""
+        a, b = desk.client("a"), desk.client("b")
+        for client in (a, b):
+            desk.ask(client)
+        desk.sleep_until_woken()
+        desk.stall(a, calls_waiting=1)
+        desk.do(ev.DeviceLost(device=DeviceId("A")))
+        assert not desk.status("a").clients[0].overdue
+        assert desk.status("a").state == "idle"
+
     def test_two_that_stall_for_each_others_device_are_overdue(self, desk: Desk) -> None:
         """Neither can drain before the other has: both are shown, so that a person can end one."""
         a, b = desk.client("a", "A"), desk.client("b", "B")
