@@ -28,6 +28,6 @@ def test_the_hand_over_is_measured() -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["device"] == "simulated GPU"
-    assert report["rounds"] == ROUNDS
+    assert report["rounds"] >= ROUNDS
     assert 0 < report["handoff_ms_p50"] <= report["handoff_ms_p99"] < 1000
     assert 0 <= report["scheduler_idle_cpu_percent"] <= 100
