@@ -89,6 +89,15 @@ bool stream_is_done(const struct stream *stream, uint64_t sequence) {
     return atomic_load_explicit(&stream->completed, memory_order_acquire) >= sequence;
 }
 
+bool stream_others_are_busy(const struct stream *legacy) {
+    bool busy = false;
+    pthread_mutex_lock(&contexts_lock);
+    for (const struct stream *s = legacy->context->streams; s != NULL; s = s->next_in_context)
+        busy |= s->blocking && !stream_is_done(s, atomic_load(&s->submitted));
+    pthread_mutex_unlock(&contexts_lock);
+    return busy;
+}
+
 /* A wait that is over in a microsecond or two is not worth two system calls. */
 static void wait_for_sequence(struct stream *stream, uint64_t sequence) {
     for (int i = 0; i < WAIT_SPINS && !stream_is_done(stream, sequence); i++)

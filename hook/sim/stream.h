@@ -71,6 +71,10 @@ CUresult stream_run(struct stream *stream, struct op *op);
 
 bool stream_is_done(const struct stream *stream, uint64_t sequence);
 
+/* Work that the legacy stream would wait for is under way: in blocking streams, in threads' own
+ * default streams, and in such as were destroyed meanwhile. */
+bool stream_others_are_busy(const struct stream *legacy);
+
 struct stream *stream_open(struct context *context, unsigned flags, int priority, bool legacy);
 /* Ends the user's handle; the work goes on. Again is no error. */
 void stream_close(struct stream *stream);

@@ -194,6 +194,28 @@ def test_destroying_a_stream_lets_its_work_end(gpu: Gpu) -> None:
 
 
 @alone
+def test_the_legacy_stream_answers_for_those_it_waits_for(gpu: Gpu) -> None:
+    """A query of the legacy stream is not ready while work runs in a blocking stream, in a thread's
+    own default stream, or in a blocking one that was destroyed meanwhile, though nothing was
+    queued in it; non-blocking streams are not its business."""
+    for stream, destroyed, counts in (
+        (ok(cuda.cuStreamCreate(BLOCKING)), False, True),
+        (ok(cuda.cuStreamCreate(BLOCKING)), True, True),
+        (PER_THREAD, False, True),
+        (ok(cuda.cuStreamCreate(NON_BLOCKING)), False, False),
+    ):
+        flag = PinnedWord()
+        gpu.launch("poll_flag", flag.device, stream=stream)
+        if destroyed:
+            ok(cuda.cuStreamDestroy(stream))
+        answer = code(cuda.cuStreamQuery(LEGACY))
+        flag.value = 1
+        ok(cuda.cuCtxSynchronize())
+        assert (answer is R.CUDA_ERROR_NOT_READY) == counts
+        ok(cuda.cuStreamQuery(LEGACY))
+
+
+@alone
 def test_asynchronous_copies_wait_their_turn(gpu: Gpu) -> None:
     """A copy to pinned memory is not there before the work in front of it is done."""
     stream, flag, target = ok(cuda.cuStreamCreate(NON_BLOCKING)), PinnedWord(), PinnedWord()
