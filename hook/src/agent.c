@@ -28,6 +28,7 @@
 
 #define STACK_BYTES (512 * 1024) /* room for the driver's own calls */
 #define ACT_PATIENCE_NS 100000000
+#define DEAF_PAUSE_NS 10000000
 
 static struct agent agent;     /* the agent thread's */
 static _Atomic bool ready;     /* agent_start is through */
@@ -140,6 +141,8 @@ static uint64_t pause_ns(void) {
         uint64_t drain_ns = agent_drain_pause_ns(&agent);
         if (drain_ns < pause) pause = drain_ns;
     }
+    /* Nobody can wake the agent while there is no descriptor to be had: it has to look. */
+    if (wakeup_fd() < 0 && pause > DEAF_PAUSE_NS) pause = DEAF_PAUSE_NS;
     return pause;
 }
 
@@ -169,7 +172,7 @@ static void *run(void *nothing) {
     for (;;) {
         if (!wakeup_clear()) {
             wakeup_close();
-            if (!wakeup_open()) clock_sleep_ns(10000000);
+            wakeup_open();
         }
         agent_look_at_news(&agent);
         agent_converse(&agent);

@@ -30,10 +30,16 @@ static struct allocation record_of(enum registry_space space, uint64_t key, void
     };
 }
 
-static void gone(void *context, int device) {
-    lifecycle_context_closing(context, device);
+/* The device, for contexts_closed. */
+static int going(void *context, int device) {
+    const bool was_known = lifecycle_context_closing(context, device);
     registry_drop_context(context);
     memory_tell(device);
+    return was_known ? device : CONTEXTS_NONE;
+}
+
+void contexts_closed(int device) {
+    if (device != CONTEXTS_NONE) lifecycle_context_closed(device);
 }
 
 void contexts_opened(void *context, int device) {
@@ -47,16 +53,18 @@ void contexts_attached(void *context) {
     registry_retain(REGISTRY_CONTEXT, (uintptr_t)context, NULL);
 }
 
-void contexts_detaching(void *context) {
+int contexts_detaching(void *context) {
     struct allocation removed;
     if (registry_release(REGISTRY_CONTEXT, (uintptr_t)context, &removed) == 0)
-        gone(context, removed.device);
+        return going(context, removed.device);
+    return CONTEXTS_NONE;
 }
 
-void contexts_closing(void *context) {
+int contexts_closing(void *context) {
     struct allocation removed;
     if (registry_take(REGISTRY_CONTEXT, (uintptr_t)context, &removed))
-        gone(context, removed.device);
+        return going(context, removed.device);
+    return CONTEXTS_NONE;
 }
 
 void contexts_primary_retained(void *context, int device) {
@@ -65,16 +73,18 @@ void contexts_primary_retained(void *context, int device) {
         lifecycle_context_opened(context, device);
 }
 
-void contexts_primary_releasing(int device) {
+int contexts_primary_releasing(int device) {
     struct allocation removed;
     if (registry_release(REGISTRY_PRIMARY, (uint64_t)device, &removed) == 0)
-        gone((void *)(uintptr_t)removed.link, device);
+        return going((void *)(uintptr_t)removed.link, device);
+    return CONTEXTS_NONE;
 }
 
-void contexts_primary_resetting(int device) {
+int contexts_primary_resetting(int device) {
     struct allocation removed;
     if (registry_take(REGISTRY_PRIMARY, (uint64_t)device, &removed))
-        gone((void *)(uintptr_t)removed.link, device);
+        return going((void *)(uintptr_t)removed.link, device);
+    return CONTEXTS_NONE;
 }
 
 /* A green context is a share of a primary context. It may be all that a process ever opens. */
@@ -91,8 +101,10 @@ void contexts_green_opened(void *green_context, int device) {
 }
 
 /* Its memory belongs to the primary context and stays. */
-void contexts_green_closing(void *green_context) {
+int contexts_green_closing(void *green_context) {
     struct allocation removed;
-    if (registry_take(REGISTRY_GREEN, (uintptr_t)green_context, &removed))
-        lifecycle_context_closing((void *)(uintptr_t)removed.link, removed.device);
+    if (registry_take(REGISTRY_GREEN, (uintptr_t)green_context, &removed) &&
+        lifecycle_context_closing((void *)(uintptr_t)removed.link, removed.device))
+        return removed.device;
+    return CONTEXTS_NONE;
 }

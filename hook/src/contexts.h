@@ -4,6 +4,8 @@
 #ifndef GPUSHARE_CONTEXTS_H
 #define GPUSHARE_CONTEXTS_H
 
+#define CONTEXTS_NONE (-1) /* no context that is known goes */
+
 #pragma GCC visibility push(hidden)
 
 /* cuInit answered success. */
@@ -11,15 +13,19 @@ void contexts_cuda_opened(void);
 
 void contexts_opened(void *context, int device);
 void contexts_attached(void *context);
-void contexts_detaching(void *context);
-void contexts_closing(void *context);
+int contexts_detaching(void *context);
+int contexts_closing(void *context);
 
 void contexts_primary_retained(void *context, int device);
-void contexts_primary_releasing(int device);
-void contexts_primary_resetting(int device);
+int contexts_primary_releasing(int device);
+int contexts_primary_resetting(int device);
 
 void contexts_green_opened(void *green_context, int device);
-void contexts_green_closing(void *green_context);
+int contexts_green_closing(void *green_context);
+
+/* The driver has taken down what `_closing`, `_releasing` and the like gave the device of. Until
+ * then it waits for the context's work, and so does a drain. */
+void contexts_closed(int device);
 
 #pragma GCC visibility pop
 #endif

@@ -83,7 +83,10 @@ static void on_message(struct agent *agent, const struct message *message) {
             on_contention(agent, &message->contention);
             break;
         case MESSAGE_WAIT_CANCELLED:
-            log_debug("cancel: %u calls, %s", wait_cancel_all(), message->wait_cancelled.cause);
+            if (wait_interrupt_was_seen())
+                log_debug("cancel: by SIGINT before, %s", message->wait_cancelled.cause);
+            else
+                log_debug("cancel: %u calls, %s", wait_cancel_all(), message->wait_cancelled.cause);
             break;
         case MESSAGE_MEMORY_LIMIT:
             devices_set_limit(message->memory_limit.device, message->memory_limit.cap_bytes,

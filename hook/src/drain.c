@@ -165,7 +165,8 @@ static void look_at_defaults(struct look *look, struct streams *tables) {
 }
 
 static uint32_t look_once(enum drain_phase phase, const struct driver *cuda) {
-    struct look look = {.cuda = cuda};
+    /* What is being taken down is in no table any more; the driver waits for its work. */
+    struct look look = {.cuda = cuda, .left = atomic_load(&streams_contexts_closing)};
     lock_take(LOCK_THREADS);
     struct streams *tables = streams_lock();
     if (phase == DRAIN_STREAMS) {

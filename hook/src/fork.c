@@ -28,6 +28,10 @@ bool fork_driver_use_begin(void) {
     return false;
 }
 
+bool fork_process_ends(void) {
+    return atomic_load_explicit(&ending, memory_order_relaxed);
+}
+
 void fork_driver_use_end(void) {
     atomic_store(&driver_in_use, false);
 }
@@ -36,6 +40,7 @@ void fork_driver_use_end(void) {
  * the process must end all the same. */
 static void on_exit_of_process(void) {
     atomic_store(&ending, true);
+    wait_look_again();
     uint64_t until_ns = clock_now_ns() + EXIT_PATIENCE_NS;
     while (atomic_load(&driver_in_use) && clock_now_ns() < until_ns)
         clock_sleep_ns(100000);

@@ -14,5 +14,8 @@ void fork_watch(void);
 bool fork_driver_use_begin(void);
 void fork_driver_use_end(void);
 
+/* The handlers of exit run: the agent has left the driver alone since. */
+bool fork_process_ends(void);
+
 #pragma GCC visibility pop
 #endif

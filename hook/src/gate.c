@@ -8,6 +8,7 @@
 #include "agent.h"
 #include "driver.h"
 #include "failure.h"
+#include "fork.h"
 #include "gate_control.h"
 #include "gate_mark.h"
 #include "runtime.h"
@@ -31,7 +32,8 @@ static bool barrier_register(void) {
 }
 #else
 static bool barrier_register(void) {
-    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+           syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
 #endif
 
@@ -90,17 +92,22 @@ uint64_t gate_activity(bool *busy) {
 }
 
 /* Calls that never wait, though the process has no turn: captured ones do nothing on the device,
- * and those that cannot work (no context, or one with a sticky error) only answer with their
- * error. */
+ * those that cannot work (no context, or one with a sticky error) only answer with their error, and
+ * those of libraries that clean up while the process ends would wait for an agent that no longer
+ * drains. */
 static bool passes_shut_gate(const struct gate_call *call) {
     const struct driver *cuda = driver_get();
-    if (cuda == NULL) return true;
+    if (cuda == NULL || fork_process_ends()) return true;
     if (call->kind != GATE_SYNC) {
         bool per_thread = call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD;
         if (streams_is_capturing(per_thread ? DRIVER_STREAM_PER_THREAD : call->stream)) return true;
     }
     if (!runtime_know_current_context()) return true;
     return failure_in_current_context();
+}
+
+static uint64_t sequence_of(const struct thread_record *self) {
+    return atomic_load_explicit(&self->gate.sequence, memory_order_relaxed);
 }
 
 enum gate_answer gate_enter_slow(const struct gate_call *call) {
@@ -112,8 +119,9 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
         uint32_t word = atomic_load(&gate_word);
         if (word == GATE_OPEN) return GATE_PASS;
         if (word == GATE_WINDOWED) {
-            if (window_admit(self, call)) return GATE_PASS;
-            continue;
+            if (!window_admit(self, call)) continue;
+            self->counting_sequence = sequence_of(self);
+            return GATE_PASS;
         }
         if (passes_shut_gate(call)) return GATE_PASS;
         gate_mark_outside(self);
@@ -129,10 +137,12 @@ void gate_leave_slow(const struct gate_call *call, int cu_result) {
     (void)call;
     struct thread_record *self = (struct thread_record *)(void *)gate_self;
     if (self == NULL) return;
-    struct window_ring *ring = self->counting;
+    /* A call that left while the window was off did not come here and has left its ring behind. */
+    bool counts = self->counting_sequence == sequence_of(self);
+    struct window_ring *ring = counts ? self->counting : NULL;
     self->counting = NULL;
     if (cu_result != 0) failure_look(cu_result);
-    if (ring && cu_result == 0) window_launched(ring);
+    if (ring && cu_result == 0) window_launched(self, ring);
     gate_mark_outside(self);
 }
 

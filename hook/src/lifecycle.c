@@ -31,11 +31,19 @@ void lifecycle_context_opened(void *context, int device_ordinal) {
     agent_notify_and_wait(AGENT_DEVICE_OPENED);
 }
 
-void lifecycle_context_closing(void *context, int device_ordinal) {
-    if (!lifecycle_enabled()) return;
-    if (!streams_context_closing(context, device_ordinal)) return;
-    devices_closed(device_ordinal);
+bool lifecycle_context_closing(void *context, int device_ordinal) {
+    (void)device_ordinal;
+    return lifecycle_enabled() && streams_context_closing(context);
+}
+
+void lifecycle_context_closed(int device_ordinal) {
+    if (streams_context_closed(device_ordinal)) devices_closed(device_ordinal);
     agent_notify(AGENT_DEVICE_CLOSED);
+}
+
+void lifecycle_context_switches(void) {
+    struct thread_record *self = (struct thread_record *)(void *)gate_self;
+    if (self) self->current_context = NULL;
 }
 
 bool runtime_know_current_context(void) {
@@ -50,12 +58,25 @@ bool runtime_know_current_context(void) {
     return true;
 }
 
+/* The context of a stream need not be the current one: streams of green contexts are made without
+ * any. */
+static bool know_context(const struct driver *cuda, CUcontext context) {
+    if (streams_context_number(context) != 0) return true;
+    CUdevice ordinal;
+    CUcontext popped;
+    if (cuda->context_push(context) != CUDA_SUCCESS) return false;
+    bool found = cuda->context_get_device(&ordinal) == CUDA_SUCCESS;
+    cuda->context_pop(&popped);
+    if (found) lifecycle_context_opened(context, ordinal);
+    return found;
+}
+
 void lifecycle_stream_opened(void *stream, unsigned int flags) {
     (void)flags;
     const struct driver *cuda = driver_get();
     CUcontext context = NULL;
     if (!lifecycle_enabled() || cuda == NULL) return;
-    if (cuda->context_get_current(&context) == CUDA_SUCCESS && context)
+    if (cuda->stream_get_context(stream, &context) == CUDA_SUCCESS && know_context(cuda, context))
         streams_opened(stream, context);
 }
 

@@ -20,7 +20,12 @@ void lifecycle_cuda_opened(void);
 /* A context exists (created, or a primary context retained for the first time). */
 void lifecycle_context_opened(void *context, int device_ordinal);
 /* A context is about to be destroyed, or a primary context released for the last time or reset. */
-void lifecycle_context_closing(void *context, int device_ordinal);
+bool lifecycle_context_closing(void *context, int device_ordinal);
+/* The driver has taken down a context for which `_closing` said true: it was known. */
+void lifecycle_context_closed(int device_ordinal);
+
+/* The calling thread's current context is about to be another one. */
+void lifecycle_context_switches(void);
 
 /* A stream exists in the calling thread's current context. */
 void lifecycle_stream_opened(void *stream, unsigned int flags);

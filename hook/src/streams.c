@@ -16,6 +16,7 @@ _Atomic uint32_t streams_epoch = 1;
 _Atomic uint32_t streams_captures;
 _Atomic uint32_t streams_contexts_open;
 _Atomic uint32_t streams_contexts_failed;
+_Atomic uint32_t streams_contexts_closing;
 
 #define SPARES_MAX 256
 
@@ -99,27 +100,48 @@ static void forget_events(struct orphan_entry *entries, uint32_t *used, const vo
     *used = kept;
 }
 
+/* A capture ends by its own call, or with its stream. Called with LOCK_STREAMS held. */
+static void forget_capture(const void *stream) {
+    for (uint32_t i = 0; i < streams.captures_used; i++) {
+        if (streams.captures[i] != stream) continue;
+        streams.captures[i] = streams.captures[--streams.captures_used];
+        break;
+    }
+    atomic_store(&streams_captures, streams.captures_used);
+}
+
 static void forget_streams(const void *context) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < streams.streams_used; i++) {
-        if (streams.streams[i].context != context) streams.streams[kept++] = streams.streams[i];
+        if (streams.streams[i].context == context)
+            forget_capture(streams.streams[i].stream);
+        else
+            streams.streams[kept++] = streams.streams[i];
     }
     streams.streams_used = kept;
 }
 
-bool streams_context_closing(void *context, int ordinal) {
-    bool last = false;
+bool streams_context_closing(void *context) {
     streams_lock();
     struct context_entry *entry = find_context(context);
-    if (entry) {
+    bool known = entry != NULL;
+    if (known) {
+        atomic_fetch_add(&streams_contexts_closing, 1);
         *entry = streams.contexts[--streams.contexts_used];
         forget_streams(context);
         forget_events(streams.orphans, &streams.orphans_used, context);
         forget_events(streams.spares, &streams.spares_used, context);
-        last = contexts_on(ordinal) == 0;
         count_contexts();
         atomic_fetch_add(&streams_epoch, 1);
     }
+    streams_unlock();
+    return known;
+}
+
+bool streams_context_closed(int ordinal) {
+    streams_lock();
+    atomic_fetch_sub(&streams_contexts_closing, 1);
+    bool last = contexts_on(ordinal) == 0;
     streams_unlock();
     return last;
 }
@@ -256,6 +278,7 @@ void streams_closing(void *stream) {
             retire_orphans(cuda);
             driver_relaxed_end(cuda, mode);
         }
+        forget_capture(stream);
         *entry = streams.streams[--streams.streams_used];
         atomic_fetch_add(&streams_epoch, 1);
     }
@@ -297,12 +320,7 @@ void streams_capture_ended(void *stream) {
     /* An end that the driver refused (a wrong thread, say) leaves the capture going. */
     if (is_created(stream) && streams_is_capturing(stream)) return;
     streams_lock();
-    for (uint32_t i = 0; i < streams.captures_used; i++) {
-        if (streams.captures[i] != stream) continue;
-        streams.captures[i] = streams.captures[--streams.captures_used];
-        break;
-    }
-    atomic_store(&streams_captures, streams.captures_used);
+    forget_capture(stream);
     struct stream_entry *entry = find_stream(stream);
     if (entry && entry->mark) {
         keep_spare(driver_get(), entry->context, entry->mark);
@@ -346,6 +364,7 @@ void streams_after_fork(void) {
     streams.spares_used = 0;
     streams.captures_used = 0;
     atomic_store(&streams_captures, 0);
+    atomic_store(&streams_contexts_closing, 0);
     count_contexts();
     atomic_fetch_add(&streams_epoch, 1);
 }

@@ -53,6 +53,8 @@ extern _Atomic uint32_t streams_captures;
 /* How many contexts are open, and how many of them have a sticky error. */
 extern _Atomic uint32_t streams_contexts_open;
 extern _Atomic uint32_t streams_contexts_failed;
+/* How many contexts the driver is taking down just now. */
+extern _Atomic uint32_t streams_contexts_closing;
 
 /* Takes LOCK_STREAMS and gives the tables; streams_unlock gives it back. */
 struct streams *streams_lock(void);
@@ -60,8 +62,11 @@ void streams_unlock(void);
 
 /* Context known from now on. True when it was not before and is the first on its device. */
 bool streams_context_opened(void *context, int ordinal);
-/* True when it was the last on its device. Forgets its streams and events. */
-bool streams_context_closing(void *context, int ordinal);
+/* Forgets it, its streams and events; false when it was not known. Until streams_context_closed it
+ * counts as one that still has work. */
+bool streams_context_closing(void *context);
+/* The driver has taken it down. True when no context is left on its device. */
+bool streams_context_closed(int ordinal);
 /* Notes a sticky error; true the first time for this context. Gives the device. */
 bool streams_context_fails(void *context, int cu_result, int *ordinal);
 bool streams_context_has_failed(void *context);

@@ -13,10 +13,21 @@ static _Atomic(struct thread_record *) first;
 static pthread_key_t end_key;
 static bool end_key_made; /* guarded by LOCK_THREADS */
 
+/* A thread that is cancelled ends inside its call, and one that a fork left behind never leaves. */
+static void leave_all(struct thread_record *self) {
+    uint64_t sequence = atomic_load(&self->gate.sequence);
+    atomic_store(&self->gate.sequence, sequence + (sequence & 1));
+    uint64_t synchronises = atomic_load(&self->synchronises);
+    atomic_store(&self->synchronises, synchronises + (synchronises & 1));
+    self->counting = NULL;
+    self->current_context = NULL;
+}
+
 /* Gives a record back. Its sequence stays, so that sums over all records only grow. */
 static void thread_ends(void *pointer) {
     struct thread_record *self = pointer;
     gate_self = NULL;
+    leave_all(self);
     lock_take(LOCK_THREADS); /* the agent reads rings under it */
     window_thread_ends(self);
     self->taken = false;
@@ -28,8 +39,10 @@ static struct thread_record *take_free_record(void) {
     for (struct thread_record *record = threads_first(); record; record = record->next) {
         if (!record->taken) return record;
     }
-    struct thread_record *record = calloc(1, sizeof(*record));
+    /* Lines of its own: every launch writes to the first of them. */
+    struct thread_record *record = aligned_alloc(_Alignof(struct thread_record), sizeof(*record));
     if (record == NULL) return NULL;
+    memset(record, 0, sizeof(*record));
     record->next = atomic_load_explicit(&first, memory_order_relaxed);
     atomic_store_explicit(&first, record, memory_order_release);
     return record;
@@ -59,11 +72,7 @@ struct thread_record *threads_first(void) {
 void threads_after_fork(void) {
     struct thread_record *self = (struct thread_record *)(void *)gate_self;
     for (struct thread_record *record = threads_first(); record; record = record->next) {
-        uint64_t sequence = atomic_load(&record->gate.sequence);
-        atomic_store(&record->gate.sequence, sequence + (sequence & 1));
-        uint64_t synchronises = atomic_load(&record->synchronises);
-        atomic_store(&record->synchronises, synchronises + (synchronises & 1));
-        record->counting = NULL;
+        leave_all(record);
         memset(record->rings, 0, sizeof(record->rings));
         record->taken = record == self;
     }

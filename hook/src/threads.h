@@ -13,11 +13,14 @@
 #pragma GCC visibility push(hidden)
 
 struct thread_record {
-    struct gate_thread gate;       /* must be first: gate_self points here */
-    _Atomic uint64_t synchronises; /* odd while the thread waits in a synchronise; its own */
-    uint64_t sequence_at_close;    /* the agent's: what it saw when it shut the gate */
-    bool left_since_close;         /* the agent's */
-    struct window_ring *counting;  /* the thread's: ring of the call under way, or NULL */
+    _Alignas(64) struct gate_thread gate; /* must be first: gate_self points here */
+    _Atomic uint64_t synchronises;        /* odd while the thread waits in a synchronise; its own */
+    uint64_t sequence_at_close;           /* the agent's: what it saw when it shut the gate */
+    bool left_since_close;                /* the agent's */
+    struct window_ring *counting; /* the thread's: ring of the call that the window admitted, */
+    uint64_t counting_sequence;   /* and the sequence inside that call */
+    void *current_context; /* the thread's: what the driver said within this group of launches into
+                              a default stream; NULL: ask */
     struct window_ring rings[WINDOW_RINGS];
     struct thread_record *next; /* never changes once the record is in the list */
     bool taken;                 /* guarded by LOCK_THREADS */

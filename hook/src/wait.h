@@ -2,6 +2,7 @@
 #ifndef GPUSHARE_WAIT_H
 #define GPUSHARE_WAIT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gate.h"
@@ -16,6 +17,12 @@ void wait_wake_all(void);
 
 /* Fails all calls that wait now; says how many. Safe in a signal handler. */
 uint32_t wait_cancel_all(void);
+
+/* The same for SIGINT. The kernel's provisioner, which sent it, tells the scheduler as well: that
+ * this cancellation is still to come is what wait_interrupt_was_seen answers, once. By then the
+ * next cell may wait already, which nobody interrupted. */
+void wait_interrupted(void);
+bool wait_interrupt_was_seen(void);
 
 /* Calls that wait are to find out whether they have to: a context has failed, say. */
 void wait_look_again(void);

@@ -114,15 +114,23 @@ static void begin_turn(struct window_ring *ring, uint32_t turn) {
     window_pace_start(&ring->pace);
 }
 
+/* Which context a default stream belongs to now. The driver is asked once for a group of launches;
+ * the thread's calls that switch contexts clear what is remembered, and so does every event, in
+ * case it was switched by a way that no wrapper sees. */
+static CUcontext current_context(struct thread_record *self, const struct driver *cuda) {
+    CUcontext context = self->current_context;
+    if (context) return context;
+    if (cuda->context_get_current(&context) != CUDA_SUCCESS) return NULL;
+    self->current_context = context;
+    return context;
+}
+
 /* The thread's ring for the call's stream; NULL when the stream cannot be told. */
 static struct window_ring *find_ring(struct thread_record *self, const struct driver *cuda,
                                      const struct gate_call *call) {
     void *stream;
     enum window_stream_kind kind = kind_of(call, &stream);
-    CUcontext context = NULL;
-    if (kind != WINDOW_STREAM_CREATED && cuda->context_get_current(&context) != CUDA_SUCCESS)
-        return NULL;
-
+    CUcontext context = kind == WINDOW_STREAM_CREATED ? NULL : current_context(self, cuda);
     uintptr_t hash = (uintptr_t)stream ^ ((uintptr_t)stream >> 4) ^ ((uintptr_t)context >> 4);
     struct window_ring *ring = &self->rings[(hash ^ (hash >> 8)) % WINDOW_RINGS];
     uint32_t epoch = atomic_load_explicit(&streams_epoch, memory_order_acquire);
@@ -130,7 +138,10 @@ static struct window_ring *find_ring(struct thread_record *self, const struct dr
                 (kind == WINDOW_STREAM_CREATED || ring->context == (void *)context);
     if (!ours || !still_valid(ring, epoch)) {
         if (ring->stream) release_events(ring);
-        if (!fill(ring, kind, stream, context, epoch)) return NULL;
+        if (!fill(ring, kind, stream, context, epoch)) {
+            self->current_context = NULL;
+            return NULL;
+        }
     }
     uint32_t turn = atomic_load_explicit(&turn_epoch, memory_order_acquire);
     if (ring->turn_epoch != turn) begin_turn(ring, turn);
@@ -253,7 +264,7 @@ static void record(struct window_ring *ring, const struct driver *cuda) {
     ring->waived = false;
 }
 
-void window_launched(struct window_ring *ring) {
+void window_launched(struct thread_record *self, struct window_ring *ring) {
     ring->uncovered++;
     bool capture = atomic_load_explicit(&streams_captures, memory_order_relaxed) > 0;
     /* Only this thread can record in its default stream, and after the gate is shut nobody could:
@@ -265,6 +276,7 @@ void window_launched(struct window_ring *ring) {
         return;
     const struct driver *cuda = driver_get();
     if (cuda) record(ring, cuda);
+    self->current_context = NULL;
 }
 
 bool window_last_event(const struct window_ring *ring, void **event, bool *uncovered) {

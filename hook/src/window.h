@@ -59,7 +59,7 @@ void window_turn_drained(void);
 bool window_admit(struct thread_record *self, const struct gate_call *call);
 
 /* The launch that window_admit counted was accepted by the driver. */
-void window_launched(struct window_ring *ring);
+void window_launched(struct thread_record *self, struct window_ring *ring);
 
 /* Events of rings that the agent may need: the ring's work of this turn is done when `*event` is.
  * False when there is no such work, or (`*uncovered` set) when its last launches have no event. */

@@ -64,8 +64,17 @@ void lifecycle_context_opened(void *context, int device_ordinal) {
     trace("context_opened %d %d\n", context != NULL, device_ordinal);
 }
 
-void lifecycle_context_closing(void *context, int device_ordinal) {
+bool lifecycle_context_closing(void *context, int device_ordinal) {
     trace("context_closing %d %d\n", context != NULL, device_ordinal);
+    return true;
+}
+
+void lifecycle_context_closed(int device_ordinal) {
+    trace("context_closed %d\n", device_ordinal);
+}
+
+void lifecycle_context_switches(void) {
+    trace("context_switches\n");
 }
 
 void lifecycle_stream_opened(void *stream, unsigned int flags) {

@@ -103,3 +103,16 @@ def test_recalls_without_end_do_not_break_captures(opened: Opened) -> None:
     shell.say("0 stop")
     shell.expect("2 loop 0")
     assert client.count(TurnDropped) == 60
+
+
+def test_a_capture_ends_with_its_stream(opened: Opened) -> None:
+    """A stream destroyed in the middle of a capture takes the capture along: the next drain is not
+    held up by it, though nothing was recorded in the default streams."""
+    shell, client = opened(tenants=1)
+    for command in ("create 1", "capture 1", "destroy 1"):
+        shell.say(f"0 {command}")
+        shell.expect(f"0 {command.split()[0]} 0")
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    client.recall_and_drop()

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
-from jupyter_gpushare.protocol.messages import ContextFailed, DropReason, TurnDropped, TurnRequested
+from jupyter_gpushare.protocol.messages import (
+    ContextFailed,
+    DeviceOpened,
+    DropReason,
+    TurnDropped,
+    TurnRequested,
+)
 from tests.hook.runtime.process import GpuProcess
-from tests.support.fake_scheduler import HookedClient
+from tests.support.fake_scheduler import FakeScheduler, HookedClient
+from tests.support.sim import SimulatedMachine
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
+Start = Callable[..., GpuProcess]
 
 ASSERT = 710
 MIB = 1 << 20
@@ -81,3 +90,34 @@ def test_calls_that_wait_are_let_through_to_their_error(opened: Opened) -> None:
     shell.say("1 spin 1 1000")
     shell.expect(f"1 spin {ASSERT}")
     assert client.expect(TurnDropped).reason is DropReason.CONTEXT_FAILED
+
+
+def test_a_failed_context_leaves_another_device_usable(
+    start: Start, scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    """Of two contexts one fails: the turn goes back, calls of the failed one return its error, and
+    those of the other take turns as before."""
+    shell = start("shell", machine=SimulatedMachine(tmp_path / "two", devices=2))
+    shell.say("0 open 0")
+    client = scheduler.accept()
+    client.welcome()
+    shell.say("0 open 1")
+    client.expect(DeviceOpened)
+    second = client.expect(DeviceOpened)
+    shell.say("0 assert d")
+    client.grant_request()
+    shell.expect("0 assert 0")
+    shell.say("0 sync")
+    shell.expect(f"0 sync {ASSERT}")
+    assert client.expect(ContextFailed).device == second.device
+    assert client.expect(TurnDropped).reason is DropReason.CONTEXT_FAILED
+    shell.say("0 spin d 1000")
+    shell.expect(f"0 spin {ASSERT}")
+    for turn in range(2):
+        shell.say("0 open 0")
+        shell.expect("0 open 0")
+        shell.say("0 spin d 1000")
+        client.grant_request()
+        shell.expect("0 spin 0")
+        assert client.recall_and_drop().reason is DropReason.RECALL, turn
+    assert client.count(ContextFailed) == 1

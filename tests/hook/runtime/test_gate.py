@@ -168,7 +168,7 @@ def test_a_withdrawn_wait_gives_a_late_grant_back(opened: Opened) -> None:
 
 def test_the_last_context_takes_the_turn_with_it(start: Start, scheduler: FakeScheduler) -> None:
     """A process that gives up its device gives the turn back, and says both."""
-    program = start("closes_context")
+    program = start("closes_context", 1000)
     client = scheduler.accept()
     client.welcome()
     client.grant_request()
@@ -179,6 +179,72 @@ def test_the_last_context_takes_the_turn_with_it(start: Start, scheduler: FakeSc
     while not (client.count(TurnDropped) and client.count(DeviceClosed)):
         client.read_more(until_s)
     assert program.finish() == 0
+
+
+def test_a_context_that_is_taken_down_keeps_the_turn_until_its_work_is_done(
+    start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """The driver waits for the work of a context that is given up; until then nobody else is told
+    that the device is free."""
+    program = start("closes_context", 300 * MS)
+    client = scheduler.accept()
+    client.welcome(tenants=1)
+    client.grant_request()
+    program.expect("launched")
+    program.say("go")
+    dropped = client.expect(TurnDropped)
+    (spin,) = [record for record in sim.journal() if record.name == "spin"]
+    assert dropped.drained_at_ns >= spin.ended_ns
+    program.expect("released")
+    assert program.finish() == 0
+
+
+def test_a_program_that_ends_during_a_drain_ends(start: Start, scheduler: FakeScheduler) -> None:
+    """Launches of libraries that clean up at exit go through, though the turn is on its way back:
+    nobody drains any more."""
+    program = start("at_exit", 500 * MS)
+    client = scheduler.accept()
+    client.welcome()
+    client.grant_request()
+    program.expect("launched")
+    client.recall()
+    while not program.log_lines("shut"):
+        pass
+    assert program.finish() == 0
+
+
+def test_a_thread_that_is_cancelled_inside_a_call_holds_nothing_up(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """Its call counts as over, the turn goes back, and the thread that gets its place waits."""
+    program = start("cancelled_thread")
+    client = scheduler.accept()
+    client.welcome(tenants=1)
+    client.grant_request()
+    program.expect("cancelled")
+    client.recall_and_drop()
+    program.say("")
+    client.expect(TurnRequested)
+    assert program.is_silent(for_s=0.1)
+    client.grant()
+    program.expect("launch 0")
+    assert program.finish() == 0
+
+
+def test_gaps_that_were_robbed_are_left_alone(opened: Opened) -> None:
+    """A loop that asks again right after it lost its turn for idleness is given twice the time, and
+    twice again."""
+    shell, client = opened(idle_ms=40)
+    held_ms = []
+    for _ in range(3):
+        shell.say("0 spin d 1000")
+        client.expect(TurnRequested)
+        granted_s = time.monotonic()
+        client.grant(waiters=1)
+        shell.expect("0 spin 0")
+        assert client.expect(TurnDropped).reason is DropReason.IDLE
+        held_ms.append((time.monotonic() - granted_s) * 1000)
+    assert held_ms[0] >= 40 and held_ms[1] >= 80 and held_ms[2] >= 160, held_ms
 
 
 def test_a_further_device_ends_the_turn_before_it_is_used(

@@ -1,9 +1,10 @@
-/* Opens a device, launches once, and gives the device up when told to. */
+/* Opens a device, launches once for so many nanoseconds, and gives the device up when told to. */
 #include "gpu.h"
 
-int main(void) {
+int main(int count, char **arguments) {
+    if (count != 2) return 2;
     struct gpu gpu = gpu_open(0);
-    check(gpu_spin(&gpu, NULL, 1000), "launch");
+    check(gpu_spin(&gpu, NULL, strtoull(arguments[1], NULL, 10)), "launch");
     printf("launched\n");
     fflush(stdout);
     getchar();

@@ -8,6 +8,7 @@
 #include "agent.h"
 #include "driver.h"
 #include "failure.h"
+#include "fork.h"
 #include "gate.h"
 #include "gate_control.h"
 #include "runtime.h"
@@ -59,7 +60,12 @@ bool window_admit(struct thread_record *self, const struct gate_call *call) {
     self->counting = NULL;
     return true;
 }
-void window_launched(struct window_ring *ring) {
+bool fork_process_ends(void) {
+    return false;
+}
+
+void window_launched(struct thread_record *self, struct window_ring *ring) {
+    (void)self;
     (void)ring;
 }
 void window_thread_ends(struct thread_record *self) {

@@ -51,6 +51,7 @@ int main(int count, char **arguments) {
     fflush(stdout);
     char line[64];
     while (fgets(line, sizeof(line), stdin)) {
+        if (strcmp(line, "again\n") == 0) launch(NULL);
         if (strcmp(line, "replace\n") != 0) continue;
         signal(SIGINT, replaced);
         printf("replaced\n");
