@@ -5,7 +5,8 @@ PY := $(VENV)/bin/python
 BUILD := $(CURDIR)/build
 READY := $(VENV)/.ready
 C_FILES = $(shell git ls-files 'hook/*.c' 'hook/*.h' 'tests/*.c' 'tests/*.h')
-PYTEST := $(PY) -m pytest
+# Two workers, a file to each at a time: the tests wait for processes more than they compute.
+PYTEST := $(PY) -m pytest -n 2 --dist loadfile
 
 .PHONY: build test test-full lint format demo generate clean help bench-handoff bench-overhead
 
