@@ -120,6 +120,18 @@ static uint32_t look_at_rings(struct look *look, const struct streams *tables,
     return busy;
 }
 
+/* The event is kept for the next drain, which records it anew: this one may end before it is done,
+ * when the gate opens again. */
+static CUresult mark_legacy_stream(struct look *look, struct context_entry *entry) {
+    CUevent event = entry->mark;
+    CUresult result = CUDA_SUCCESS;
+    if (event == NULL) result = look->cuda->event_create(&event, CU_EVENT_DISABLE_TIMING);
+    entry->mark = event;
+    if (result == CUDA_SUCCESS) result = look->cuda->event_record(event, DRIVER_STREAM_LEGACY);
+    entry->marked = result == CUDA_SUCCESS;
+    return result;
+}
+
 /* The default streams of a context, once all other work is done. While a capture is active the
  * legacy stream cannot be touched, so that only recorded events tell. */
 static bool defaults_are_done(struct look *look, const struct streams *tables,
@@ -131,28 +143,17 @@ static bool defaults_are_done(struct look *look, const struct streams *tables,
             look_at_rings(look, tables, WINDOW_STREAM_LEGACY, entry->context, &uncovered);
         return busy + uncovered == 0 && !gate_was_unbounded();
     }
-    if (entry->mark == NULL) {
+    if (!entry->marked) {
         CUresult queried = look->cuda->stream_query(DRIVER_STREAM_LEGACY);
         if (!is_done(look, entry->context, queried)) return false;
         if (!gate_was_unbounded() || queried != CUDA_SUCCESS) return true;
+        /* Without a window nothing was recorded in the threads' own default streams. The query has
+         * answered for them too as far as drivers were seen to do; an event in the legacy stream is
+         * documented to wait for them. */
+        CUresult result = mark_legacy_stream(look, entry);
+        if (result != CUDA_SUCCESS) return is_done(look, entry->context, result);
     }
-    /* Without a window nothing was recorded in the threads' own default streams. The query has
-     * answered for them too as far as drivers were seen to do; an event in the legacy stream is
-     * documented to wait for them. */
-    if (entry->mark == NULL) {
-        CUevent event = NULL;
-        CUresult result = look->cuda->event_create(&event, CU_EVENT_DISABLE_TIMING);
-        if (result == CUDA_SUCCESS) result = look->cuda->event_record(event, DRIVER_STREAM_LEGACY);
-        if (result != CUDA_SUCCESS) {
-            if (event) look->cuda->event_destroy(event);
-            return is_done(look, entry->context, result);
-        }
-        entry->mark = event;
-    }
-    if (!is_done(look, entry->context, look->cuda->event_query(entry->mark))) return false;
-    look->cuda->event_destroy(entry->mark);
-    entry->mark = NULL;
-    return true;
+    return is_done(look, entry->context, look->cuda->event_query(entry->mark));
 }
 
 static void look_at_defaults(struct look *look, struct streams *tables) {
@@ -187,8 +188,10 @@ static void mark_all_draining(void) {
     struct streams *tables = streams_lock();
     for (uint32_t i = 0; i < tables->streams_used; i++)
         tables->streams[i].draining = true;
-    for (uint32_t i = 0; i < tables->contexts_used; i++)
+    for (uint32_t i = 0; i < tables->contexts_used; i++) {
         tables->contexts[i].draining = true;
+        tables->contexts[i].marked = false;
+    }
     streams_unlock();
 }
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -43,8 +44,12 @@ static void write_line(int fd, const char *line, size_t bytes) {
         continue;
 }
 
+/* A full pipe is passed over: whoever reads it may wait for the very thread that would wait here,
+ * as the reader of a kernel's output does for the interpreter's lock. */
 static void write_to_stderr(const char *line, size_t bytes) {
-    if (stderr_takes_messages()) write_line(STDERR_FILENO, line, bytes);
+    struct pollfd room = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (!stderr_takes_messages() || poll(&room, 1, 0) != 1 || !(room.revents & POLLOUT)) return;
+    write_line(STDERR_FILENO, line, bytes);
 }
 
 static void write_to_file(const char *path, const char *line, size_t bytes) {

@@ -23,7 +23,8 @@ struct context_entry {
     uint64_t number; /* never used twice */
     int ordinal;
     int failed_result; /* the sticky error, or 0 */
-    void *mark;        /* drain.c: event in the legacy stream, or NULL */
+    void *mark;        /* drain.c: event for the legacy stream, or NULL */
+    bool marked;       /* drain.c: it was recorded since the gate was shut */
     bool draining;     /* drain.c: the default streams are not seen done */
 };
 

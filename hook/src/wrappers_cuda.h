@@ -14,7 +14,10 @@
 #define CANCELLED ((CUresult)GATE_CANCELLED_RESULT)
 
 /* A launch in several streams: the gate is passed once for each of the others, so that the window
- * and the drain know of them; the first stream is passed with the launch itself. */
+ * and the drain know of them; the first stream is passed with the launch itself. The mark is ahead
+ * of the launch, because a wait must be: its event covers what the stream had before, and the
+ * window is a launch longer there. The drain asks the streams themselves, none of which may be a
+ * default stream. */
 #define LAUNCH_MARK_OTHER_STREAMS(list, count)                                                     \
     for (unsigned int i = 1; (list) != NULL && i < (count); i++) {                                 \
         const struct gate_call mark = {GATE_LAUNCH, WRAPPER_VARIANT, (list)[i].hStream, __func__}; \

@@ -373,6 +373,19 @@ def test_debug_lines_tell_the_story_with_times(opened: Opened) -> None:
     assert shell.errors() == ""
 
 
+def test_an_unread_pipe_of_messages_stops_nobody(opened: Opened) -> None:
+    """Debug lines go to a stderr that nobody reads: when it is full, lines are lost, and turns go
+    on."""
+    shell, client = opened(env={"GPUSHARE_LOG_FILE": ""})
+    for waiters in range(1500):
+        client.contention(waiters=waiters % 2)
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    client.recall_and_drop()
+    assert len(shell.errors()) >= 60_000
+
+
 def test_nothing_stalls_where_nothing_waits(opened: Opened) -> None:
     """A drain that is merely long is reported with no call waiting."""
     shell, client = opened(window_ms=1000, drain_stall_ms=50)
