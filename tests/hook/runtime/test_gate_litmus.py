@@ -39,3 +39,11 @@ def test_no_call_is_inside_a_gate_that_counts_as_shut(headers: Path, name: str) 
     passed, escaped = (int(word) for word in done.stdout.split()[1::2])
     assert passed > 1_000_000
     assert escaped == 0
+
+
+def test_a_launch_is_counted_in_its_own_call_or_not_at_all(headers: Path) -> None:
+    """A launch admitted by the window that leaves while the window is off is forgotten: the next
+    call of the thread, in another stream, does not count for its ring."""
+    command = [build(headers, "membarrier"), "changes"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "counted 0\n"
