@@ -25,7 +25,7 @@ $(READY): pyproject.toml
 build: $(READY)
 	@$(MAKE) --no-print-directory -C hook/sim PYTHON=$(PY) BUILD=$(BUILD)
 	@$(MAKE) --no-print-directory -C hook PYTHON=$(PY) BUILD=$(BUILD)
-	@mkdir -p jupyter_gpushare/lib && cp -u $(BUILD)/hook/libgpushare.so jupyter_gpushare/lib/
+	@mkdir -p jupyter_gpushare/lib && cp -u --remove-destination $(BUILD)/hook/libgpushare.so jupyter_gpushare/lib/
 
 # Under ten minutes on two cores.
 test: build

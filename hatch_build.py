@@ -1,0 +1,126 @@
+"""Builds the C library with the package: hatchling's hook for wheels and for editable installs.
+
+A wheel gets a library that was built for it, from nothing, outside the tree. An editable install
+shares `build/` and `jupyter_gpushare/lib/` with `make build`, so that neither builds it again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+LIBRARY_NAME = "libgpushare.so"
+LIBRARY_IN_PACKAGE = f"jupyter_gpushare/lib/{LIBRARY_NAME}"
+TOOLS = {
+    "make": "apt-get install make",
+    "cc": "apt-get install gcc libc6-dev",
+}
+"""What the build needs besides Python, and how Debian and Ubuntu get it."""
+
+
+class CannotBuild(Exception):
+    """One sentence on what is wrong and one on what to do."""
+
+
+class LibraryBuildHook(BuildHookInterface[Any]):
+    """Called by hatchling around each wheel, real or editable (pyproject.toml names it)."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        # The library uses no CPython ABI: one wheel a platform serves every Python.
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{platform_tag()}"
+        if version == "editable":
+            built = build_library(root, root / "build")
+            install(built, root / LIBRARY_IN_PACKAGE)
+        else:
+            self._scratch = tempfile.TemporaryDirectory(prefix="gpushare-wheel-")
+            built = build_library(root, Path(self._scratch.name), for_release=True)
+            build_data["force_include"][str(built)] = LIBRARY_IN_PACKAGE
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if version != "editable":
+            self._scratch.cleanup()
+
+
+def platform_tag() -> str:
+    """The platform in a wheel's name: plain Linux. A release renames it to the manylinux that the
+    library was checked against."""
+    if sys.platform != "linux":
+        raise CannotBuild(
+            f"jupyter-gpushare shares GPUs on Linux alone, and this is {sys.platform}. "
+            "Install it where the kernels run."
+        )
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
+
+
+def build_library(root: Path, build: Path, *, for_release: bool = False) -> Path:
+    """Make the library below `build`; where it lies then."""
+    check_tools()
+    include = find_headers(root)
+    command = [
+        "make",
+        "--no-print-directory",
+        f"--jobs={len(os.sched_getaffinity(0))}",
+        f"--directory={root / 'hook'}",
+        f"PYTHON={sys.executable}",
+        f"BUILD={build}",
+        f"INCLUDE={include}",
+    ]
+    if for_release:
+        command.append(f"EXTRA_CFLAGS={' '.join(release_flags(root, build, include))}")
+    # An outer make's flags name descriptors that are not open here.
+    env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    made = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if made.returncode != 0:
+        sys.stderr.buffer.write(made.stdout)
+        raise CannotBuild(
+            f"The C library could not be built (make ended with {made.returncode}). "
+            "The compiler's lines above say where; report them with the compiler's version."
+        )
+    return build / "hook" / LIBRARY_NAME
+
+
+def release_flags(root: Path, build: Path, include: Path) -> list[str]:
+    """No path of the machine it was built on stays in the library, debug information included; and
+    a warning that only a later compiler knows keeps nobody from installing."""
+    # The compiler takes the last prefix that fits.
+    prefixes = {root: ".", build: "build", include: "include"}
+    return ["-Wno-error", *(f"-ffile-prefix-map={old}={new}" for old, new in prefixes.items())]
+
+
+def check_tools() -> None:
+    """Say in a sentence what a missing program would say in many."""
+    compiler = os.environ.get("CC", "cc").split()[0]
+    for program, remedy in ((compiler, TOOLS["cc"]), ("make", TOOLS["make"])):
+        if shutil.which(program) is None:
+            raise CannotBuild(
+                f"Building the C library needs {program}, which is not there. "
+                f"Install it ({remedy}), or install a wheel that was built for this platform."
+            )
+
+
+def find_headers(root: Path) -> Path:
+    """The folder of cuda.h and nvml.h, which the build requirements bring."""
+    finder = root / "hook" / "spec" / "find_headers.py"
+    found = subprocess.run([sys.executable, str(finder)], capture_output=True, text=True)
+    if found.returncode != 0:
+        raise CannotBuild(found.stderr.strip())
+    return Path(found.stdout.strip())
+
+
+def install(built: Path, target: Path) -> None:
+    """Put the library where the package looks for it. Processes that have the old one mapped keep
+    it: the file is replaced, never written into."""
+    target.parent.mkdir(exist_ok=True)
+    fresh = target.with_name(f"{target.name}.new")
+    shutil.copy2(built, fresh)
+    fresh.replace(target)
