@@ -62,13 +62,17 @@ static bool resolve(void) {
     return true;
 }
 
-const struct driver *driver_get(void) {
-    const struct driver *ready = atomic_load_explicit(&driver_ready, memory_order_acquire);
-    if (ready) return ready;
+/* Apart from driver_get, which every launch in a window calls. */
+__attribute__((noinline, cold)) static const struct driver *make_ready(void) {
     lock_take(LOCK_DRIVER);
     if (resolve()) atomic_store_explicit(&driver_ready, &driver, memory_order_release);
     lock_release(LOCK_DRIVER);
     return atomic_load_explicit(&driver_ready, memory_order_acquire);
+}
+
+const struct driver *driver_get(void) {
+    const struct driver *ready = atomic_load_explicit(&driver_ready, memory_order_acquire);
+    return ready ? ready : make_ready();
 }
 
 CUstreamCaptureMode driver_relaxed_begin(const struct driver *cuda) {

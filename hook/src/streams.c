@@ -330,10 +330,10 @@ void streams_capture_ended(void *stream) {
 }
 
 bool streams_is_capturing(void *stream) {
+    if (atomic_load_explicit(&streams_captures, memory_order_relaxed) == 0) return false;
     const struct driver *cuda = driver_get();
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return atomic_load_explicit(&streams_captures, memory_order_relaxed) > 0 && cuda &&
-           stream != NULL && stream != DRIVER_STREAM_LEGACY &&
+    return cuda && stream != NULL && stream != DRIVER_STREAM_LEGACY &&
            cuda->stream_is_capturing(stream, &status) == CUDA_SUCCESS &&
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
