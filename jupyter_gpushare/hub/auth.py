@@ -1,0 +1,234 @@
+"""Whose a hub token is: asked of the hub, never of whoever shows the token.
+
+An answer is used for `FRESH_S` without asking again, so that a revoked token is refused soon; while
+the hub does not answer (it is being restarted) for `KEPT_S` at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+from tornado.httputil import HTTPHeaders
+
+from .scopes import may_administer, may_use
+
+log = logging.getLogger(__name__)
+
+FRESH_S = 30.0
+KEPT_S = 300.0
+REFUSED_S = 5.0
+"""So long a refusal is remembered: somebody who tries again and again does not trouble the hub."""
+ANSWER_S_MAX = 10.0
+TOKENS_KEPT_MAX = 4096
+TOKEN_CHARACTERS_MAX = 512
+NAME_CHARACTERS_MAX = 255
+
+Answer = tuple[int, bytes]
+"""The hub's HTTP status and body."""
+Ask = Callable[[str], Awaitable[Answer]]
+"""Asks the hub about a token; raises OSError where no hub answers."""
+
+
+class HubError(Exception):
+    """Base of the two below; the message is fit for a person."""
+
+    status: HTTPStatus
+
+
+class HubTokenRefused(HubError):
+    """The hub does not know the token, or it was not made for the GPU."""
+
+    status = HTTPStatus.FORBIDDEN
+
+
+class HubUnavailable(HubError):
+    """The hub does not say whose the token is."""
+
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+
+
+@dataclass(frozen=True, slots=True)
+class HubUser:
+    """Who the hub says the bearer of a token is. `admin`: may act on everybody's tenants."""
+
+    name: str
+    groups: frozenset[str]
+    admin: bool
+    scopes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    asked_s: float
+    found: HubUser | HubTokenRefused
+
+
+class HubTokens:
+    """The hub's answers about tokens. Tokens themselves are not kept, only their digests."""
+
+    def __init__(self, ask: Ask, *, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._ask = ask
+        self._clock_s = clock_s
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[HubUser | HubTokenRefused]] = {}
+
+    async def owner_of(self, token: str) -> HubUser:
+        """The token's owner; raises HubTokenRefused or HubUnavailable."""
+        if not (token.isascii() and token.isprintable() and len(token) <= TOKEN_CHARACTERS_MAX):
+            raise _not_known()
+        key = hashlib.sha256(token.encode()).digest()
+        known = self._known.get(key)
+        if known is not None and self._age_s(known) < _fresh_for_s(known):
+            return _user_or_raise(known.found)
+        task = self._asking.get(key)
+        if task is None:
+            # Whoever hangs up meanwhile does not take the answer away from the others.
+            task = self._asking[key] = asyncio.ensure_future(self._ask_hub(key, token))
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        return _user_or_raise(await asyncio.shield(task))
+
+    async def _ask_hub(self, key: bytes, token: str) -> HubUser | HubTokenRefused:
+        try:
+            status, body = await self._ask(token)
+            found = _read(status, body)
+        except (OSError, HubUnavailable) as error:
+            return self._kept(key, error)
+        self._known[key] = _Known(self._clock_s(), found)
+        self._known.move_to_end(key)
+        if len(self._known) > TOKENS_KEPT_MAX:
+            self._known.popitem(last=False)
+        return found
+
+    def _kept(self, key: bytes, error: Exception) -> HubUser | HubTokenRefused:
+        """What the hub said when it last answered, unless that is too long ago."""
+        known = self._known.get(key)
+        if known is not None and self._age_s(known) < KEPT_S:
+            return known.found
+        log.warning("the hub does not answer: %r", error)
+        raise HubUnavailable(
+            "JupyterHub does not answer, so nobody can say whose this token is. Try again when "
+            "the hub is back."
+        ) from error
+
+    def _age_s(self, known: _Known) -> float:
+        return self._clock_s() - known.asked_s
+
+
+class HubApi:
+    """Asks the hub over HTTP, as the environment of a managed service says."""
+
+    def __init__(self, api_url: str, *, tls: Mapping[str, Any] | None = None) -> None:
+        self._url = api_url.rstrip("/") + "/user"
+        self._tls = dict(tls or {})
+        self._client: AsyncHTTPClient | None = None
+
+    async def __call__(self, token: str) -> Answer:
+        if self._client is None:  # it belongs to the event loop, which is not there earlier
+            self._client = AsyncHTTPClient(force_instance=True, max_body_size=1 << 20)
+        request = HTTPRequest(
+            self._url,
+            headers=HTTPHeaders({"Authorization": f"token {token}"}),
+            connect_timeout=ANSWER_S_MAX,
+            request_timeout=ANSWER_S_MAX,
+            follow_redirects=False,
+            **self._tls,
+        )
+        try:
+            response = await self._client.fetch(request, raise_error=False)
+        except ValueError as error:
+            raise HubUnavailable(f"The hub cannot be asked at {self._url}.") from error
+        if response.code == _NO_ANSWER:
+            raise OSError(str(response.error))
+        return response.code, response.body or b""
+
+
+_NO_ANSWER = 599
+"""What Tornado calls a request that no HTTP answer came to."""
+_TLS_VARIABLES = {
+    "client_key": "JUPYTERHUB_SSL_KEYFILE",
+    "client_cert": "JUPYTERHUB_SSL_CERTFILE",
+    "ca_certs": "JUPYTERHUB_SSL_CLIENT_CA",
+}
+
+
+def hub_tokens(environ: Mapping[str, str] | None = None) -> HubTokens:
+    """For a process that the hub started; raises HubUnavailable for another one."""
+    env = os.environ if environ is None else environ
+    api_url = env.get("JUPYTERHUB_API_URL")
+    if not api_url:
+        raise HubUnavailable(
+            "JUPYTERHUB_API_URL is not set, so there is no hub to ask. Let JupyterHub start this "
+            "process as a service, or leave --hub out."
+        )
+    tls = {name: env[variable] for name, variable in _TLS_VARIABLES.items() if env.get(variable)}
+    return HubTokens(HubApi(api_url, tls=tls))
+
+
+def token_of(header: str | None) -> str | None:
+    """The token in an Authorization header; None where there is none."""
+    kind, _, token = (header or "").strip().partition(" ")
+    return token.strip() or None if kind.lower() in ("token", "bearer") else None
+
+
+def _fresh_for_s(known: _Known) -> float:
+    return FRESH_S if isinstance(known.found, HubUser) else REFUSED_S
+
+
+def _user_or_raise(found: HubUser | HubTokenRefused) -> HubUser:
+    if isinstance(found, HubUser):
+        return found
+    # A fresh one each time: an exception that is raised twice grows a traceback of both.
+    raise HubTokenRefused(str(found))
+
+
+def _read(status: int, body: bytes) -> HubUser | HubTokenRefused:
+    """The hub's answer to "whose token is this?"; raises HubUnavailable for no answer to that."""
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return _not_known()
+    model = _object(body)
+    if status != HTTPStatus.OK or model is None:
+        raise HubUnavailable(f"The hub answered with HTTP status {status}. Look into its log.")
+    name, scopes = model.get("name"), frozenset(_texts(model.get("scopes")))
+    if model.get("kind") != "user" or not isinstance(name, str):
+        return HubTokenRefused(
+            "This token belongs to a service of the hub, not to a user. Show a user's token."
+        )
+    if not 0 < len(name) <= NAME_CHARACTERS_MAX:
+        return HubTokenRefused("The hub gives this token's user no usable name. Ask its admin.")
+    if not may_use(name, scopes):
+        return HubTokenRefused(
+            "This token was made for something else than the GPU. Use the token of a notebook "
+            "server, and restart a server that was started before the hub knew of "
+            "jupyter-gpushare."
+        )
+    return HubUser(name, frozenset(_texts(model.get("groups"))), may_administer(scopes), scopes)
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _texts(value: object) -> list[str]:
+    return [v for v in value if isinstance(v, str)] if isinstance(value, list) else []
+
+
+def _not_known() -> HubTokenRefused:
+    return HubTokenRefused(
+        "The hub does not know this token, or not any more. Restart your server from the hub's "
+        "control panel, so that it gets a fresh one."
+    )

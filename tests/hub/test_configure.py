@@ -1,0 +1,233 @@
+"""setup(c): what it adds to a hub's configuration, and what it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from traitlets.config import Config
+
+from jupyter_gpushare.hub import setup
+from jupyter_gpushare.hub.options import ROOTS_RUNTIME_DIR, HubOptions, OptionError
+from jupyter_gpushare.hub.roles import OWN_USE
+
+pytest.importorskip("jupyterhub", reason="JupyterHub is not installed")
+from jupyterhub.app import JupyterHub
+from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
+
+
+@pytest.fixture
+def c() -> Config:
+    return Config()
+
+
+def role(c: Config, name: str) -> dict[str, Any]:
+    (found,) = [r for r in c.JupyterHub.load_roles if r["name"] == name]
+    return dict(found)
+
+
+def hubs_services(c: Config) -> list[dict[str, Any]]:
+    """As the hub itself reads them."""
+    return list(JupyterHub(config=c).services)
+
+
+def environment_of(c: Config, spawner: type[LocalProcessSpawner] = LocalProcessSpawner) -> Any:
+    return spawner(config=c).environment
+
+
+def test_two_lines_are_enough(c: Config) -> None:
+    """With nothing else configured, the hub starts the scheduler and its servers find it."""
+    setup(c)
+    (service,) = hubs_services(c)
+    assert service["name"] == "gpushare"
+    assert {"scheduler", "--serve-all-users", "--hub"} <= set(service["command"])
+    directory = str(HubOptions().directory)
+    assert f"--runtime-dir={directory}" in service["command"]
+    environment = environment_of(c)
+    assert environment["GPUSHARE_RUNTIME_DIR"] == directory
+    assert environment["GPUSHARE_SCHEDULER_UID"] == str(os.getuid())
+    if os.getuid() == 0:
+        assert directory == str(ROOTS_RUNTIME_DIR)
+
+
+def test_called_twice(c: Config) -> None:
+    """The second call changes nothing."""
+    c.JupyterHub.services = [{"name": "theirs"}]
+    setup(c)
+    once = repr(c)
+    setup(c)
+    assert repr(c) == once
+
+
+def test_called_again_with_another_directory(c: Config) -> None:
+    """The last word about the directory counts, for the scheduler and for the servers."""
+    setup(c)
+    c.GPUShare.runtime_dir = "/somewhere/else"
+    setup(c)
+    (service,) = hubs_services(c)
+    assert "--runtime-dir=/somewhere/else" in service["command"]
+    assert environment_of(c)["GPUSHARE_RUNTIME_DIR"] == "/somewhere/else"
+
+
+def test_what_is_there_stays(c: Config) -> None:
+    """Services, roles, scopes and variables of the administrator are all still there."""
+    c.JupyterHub.services.append({"name": "theirs"})
+    c.JupyterHub.load_roles = [{"name": "theirs", "scopes": ["list:users"]}]
+    c.JupyterHub.custom_scopes = {"custom:theirs": {"description": "theirs"}}
+    c.Spawner.environment = {"THEIRS": "1"}
+    setup(c)
+    assert [s["name"] for s in hubs_services(c)] == ["theirs", "gpushare"]
+    assert role(c, "theirs") == {"name": "theirs", "scopes": ["list:users"]}
+    assert {"custom:theirs", "custom:gpushare:use"} <= set(c.JupyterHub.custom_scopes)
+    assert environment_of(c)["THEIRS"] == "1"
+
+
+def test_a_scheduler_of_their_own(c: Config) -> None:
+    """A service of our name that somebody else has defined is left as it is."""
+    theirs = {"name": "gpushare", "url": "http://127.0.0.1:1"}
+    c.JupyterHub.services = [theirs]
+    setup(c)
+    assert hubs_services(c) == [theirs]
+
+
+def test_a_variable_of_their_own(c: Config) -> None:
+    """A variable that the administrator has set for a spawner wins, in every way of setting it."""
+    c.Spawner.environment.update({"GPUSHARE_SCHEDULER_UID": "77"})
+    c.SimpleLocalProcessSpawner.environment = {"GPUSHARE_RUNTIME_DIR": "/theirs"}
+    setup(c)
+    setup(c)
+    assert environment_of(c)["GPUSHARE_SCHEDULER_UID"] == "77"
+    simple = environment_of(c, SimpleLocalProcessSpawner)
+    assert simple["GPUSHARE_RUNTIME_DIR"] == "/theirs"
+
+
+def test_a_spawner_class_with_its_own_environment(c: Config) -> None:
+    """`c.SimpleLocalProcessSpawner.environment` hides that of `c.Spawner`, and has ours too."""
+    c.SimpleLocalProcessSpawner.environment = {"THEIRS": "1"}
+    setup(c)
+    simple = environment_of(c, SimpleLocalProcessSpawner)
+    assert {"THEIRS", "GPUSHARE_RUNTIME_DIR"} <= set(simple)
+
+
+def test_hooks_of_the_administrator_stay(c: Config) -> None:
+    """pre_spawn_hook is not touched; a server_token_scopes hook is asked, and ours added once."""
+
+    def hook(spawner: object) -> None: ...
+
+    async def scopes(spawner: object) -> list[str]:
+        return ["theirs"]
+
+    c.Spawner.pre_spawn_hook = hook
+    c.Spawner.server_token_scopes = scopes
+    setup(c)
+    setup(c)
+    assert c.Spawner.pre_spawn_hook is hook
+    assert asyncio.run(c.Spawner.server_token_scopes(None)) == ["theirs", OWN_USE]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [(["theirs"], ["theirs", OWN_USE]), ([], []), (lambda spawner: ["x"], ["x", OWN_USE])],
+    ids=["list", "nothing", "function"],
+)
+def test_scopes_of_the_servers_token(c: Config, given: Any, expected: list[str]) -> None:
+    """Ours are added to the administrator's; none of theirs means the role `server`."""
+    c.Spawner.server_token_scopes = given
+    setup(c)
+    found = c.Spawner.server_token_scopes
+    assert (asyncio.run(found(None)) if callable(found) else found) == expected
+
+
+def test_least_privilege(c: Config) -> None:
+    """Users and servers get the use of the GPU for themselves; the service gets no right at all;
+    only named administrators may administer."""
+    c.Authenticator.admin_users = {"root"}
+    c.PAMAuthenticator.admin_users = {"also"}
+    setup(c)
+    assert c.JupyterHub.extra_user_scopes == {OWN_USE}
+    assert role(c, "server")["scopes"] == [
+        "users:activity!user",
+        "access:servers!server",
+        OWN_USE,
+    ]
+    assert role(c, "gpushare-admin") == {
+        "name": "gpushare-admin",
+        "scopes": ["custom:gpushare:admin"],
+        "users": ["also", "root"],
+    }
+    assert not any("services" in r for r in c.JupyterHub.load_roles)
+    assert "admin" not in {r["name"] for r in c.JupyterHub.load_roles}
+
+
+def test_roles_that_somebody_has_changed(c: Config) -> None:
+    """Their scopes stay, ours are added; a role `user` that is defined anew has ours in it,
+    because the hub then reads no extra_user_scopes."""
+    c.JupyterHub.load_roles = [
+        {"name": "user", "scopes": ["self", "theirs"]},
+        {"name": "server", "scopes": ["inherit"]},
+    ]
+    setup(c)
+    assert role(c, "user")["scopes"] == ["self", "theirs", OWN_USE]
+    assert role(c, "server")["scopes"] == ["inherit", OWN_USE]
+    assert "extra_user_scopes" not in c.JupyterHub
+
+
+def test_an_older_hub(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before JupyterHub 6 the role `user` is defined with what it had and ours."""
+    monkeypatch.setattr("jupyter_gpushare.hub.configure.version", lambda name: "5.3.0")
+    setup(c)
+    assert role(c, "user")["scopes"] == ["self", OWN_USE]
+    assert "extra_user_scopes" not in c.JupyterHub
+
+
+def test_an_authenticator_that_manages_roles(c: Config) -> None:
+    """Such a hub refuses roles that name members, so ours names none."""
+    c.Authenticator.manage_roles = True
+    c.Authenticator.admin_users = {"root"}
+    setup(c)
+    assert "users" not in role(c, "gpushare-admin")
+
+
+def test_chosen_administrators(c: Config) -> None:
+    """c.GPUShare names users and groups instead of the hub's administrators."""
+    c.Authenticator.admin_users = {"root"}
+    c.GPUShare.admin_users = ["gpu-desk"]
+    c.GPUShare.admin_groups = {"staff"}
+    setup(c)
+    assert role(c, "gpushare-admin")["users"] == ["gpu-desk"]
+    assert role(c, "gpushare-admin")["groups"] == ["staff"]
+
+
+def test_options_of_the_scheduler(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags and variables go to the scheduler; it sees the devices that the hub sees."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    c.GPUShare.runtime_dir = Path("/somewhere")
+    c.GPUShare.scheduler_args = ["--quantum=5"]
+    c.GPUShare.scheduler_environment = {"NUMBER": 1}
+    setup(c)
+    (service,) = hubs_services(c)
+    assert service["command"][-2:] == ["--runtime-dir=/somewhere", "--quantum=5"]
+    assert service["environment"]["CUDA_VISIBLE_DEVICES"] == "3"
+    assert service["environment"]["NUMBER"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("runtime_dri", "/x", "c.GPUShare has no 'runtime_dri'. Use one of"),
+        ("runtime_dir", "relative", "no absolute path. Give"),
+        ("runtime_dir", 7, "cannot be 7. See"),
+        ("scheduler_args", "--quantum=5", "cannot be '--quantum=5'. See"),
+        ("admin_users", "root", "cannot be 'root'. See"),
+    ],
+)
+def test_what_cannot_be_used(c: Config, name: str, value: object, sentence: str) -> None:
+    """A wrong entry says what is wrong and what to do; the configuration is as it was."""
+    c.GPUShare[name] = value
+    before = repr(c)
+    with pytest.raises(OptionError, match=sentence):
+        setup(c)
+    assert repr(c) == before
