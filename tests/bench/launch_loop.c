@@ -51,6 +51,13 @@ __attribute__((noinline)) CUresult measured_launch(int count) {
     return result;
 }
 
+__attribute__((noinline)) CUresult measured_launch_default(int count) {
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < count; i++)
+        result |= launch(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+    return result;
+}
+
 __attribute__((noinline)) CUresult measured_launch_ex(int count) {
     CUresult result = CUDA_SUCCESS;
     for (int i = 0; i < count; i++)
@@ -93,6 +100,7 @@ static void run(const char *kind, CUresult (*measured)(int), int batches, int la
         double end_ns = now_ns();
         check(result, kind);
         check(synchronise(stream), "cuStreamSynchronize");
+        check(synchronise(NULL), "cuStreamSynchronize");
         if (i >= 0) samples[i] = (end_ns - start_ns) / launches;
     }
     qsort(samples, (size_t)batches, sizeof(double), by_value);
@@ -177,6 +185,7 @@ int main(int argc, char **argv) {
     open_device(argv[1]);
     prepare_launches();
     run("cuLaunchKernel", measured_launch, batches, launches);
+    run("cuLaunchKernel/default", measured_launch_default, batches, launches);
     run("cuLaunchKernelEx", measured_launch_ex, batches, launches);
     run("cuGraphLaunch", measured_graph_launch, batches, launches);
     return 0;
