@@ -15,12 +15,13 @@ from jupyter_gpushare.client import (
     SchedulerUntrusted,
 )
 
-from . import queue, run, scheduler, status
+from . import doctor, queue, run, scheduler, status
 from . import set as set_verb
 from .errors import UsageError
 
-_EPILOG = """exit statuses: 0 done; 2 wrong use; 69 no scheduler answers; 76 the scheduler refused;
-77 not permitted, or the scheduler is not to be trusted. `run` exits as its command does."""
+_EPILOG = """exit statuses: 0 done; 1 the doctor found a problem; 2 wrong use; 69 no scheduler
+answers; 76 the scheduler refused; 77 not permitted, or the scheduler is not to be trusted. `run`
+exits as its command does."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    for verb in (scheduler, status, queue, set_verb, run):
+    for verb in (scheduler, status, queue, set_verb, run, doctor):
         verb.add_parser(verbs)
     return parser
 

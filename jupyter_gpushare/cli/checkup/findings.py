@@ -1,0 +1,470 @@
+"""What the facts mean: each finding is one sentence on what is so and one on what to do. Pure."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .elf_versions import numbers
+from .facts import DeviceFacts, Facts, FileFacts
+
+PROVISIONER = "gpushare-provisioner"
+_DISTRIBUTION_DEFAULT = "local-provisioner"
+_API_VERSION = 1
+_CUDA_MIN = 12000
+"""Older drivers lack functions that the hook's drain rests on being told of by name."""
+_GIB = 1 << 30
+_CONTEXT_BYTES = _GIB
+"""What a context may keep on a device besides allocations, at most."""
+_SCHEDULER = "`jupyter gpushare scheduler`"
+
+
+class Level(enum.Enum):
+    """OK; works, but not for all or not as well as it could; does not work."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing looked at. `remedy` is empty where there is nothing to do."""
+
+    check: str
+    level: Level
+    what: str
+    remedy: str = ""
+
+
+Check = Callable[[Facts], Iterator[Finding]]
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """All checks, in the order in which their causes depend on each other."""
+    return [finding for check in CHECKS for finding in check(facts)]
+
+
+def exit_status(found: list[Finding]) -> int:
+    """1 when something does not work."""
+    return int(any(finding.level is Level.PROBLEM for finding in found))
+
+
+# ---- the hook --------------------------------------------------------------------------------
+
+
+def check_switch(facts: Facts) -> Iterator[Finding]:
+    if facts.jupyter.disabled:
+        yield _warning(
+            "switch",
+            "GPUSHARE_DISABLE=1 is set, so kernels that inherit it do not share the GPU.",
+            "Unset it and restart them to share again.",
+        )
+
+
+def check_library(facts: Facts) -> Iterator[Finding]:
+    library = facts.library
+    if library.missing:
+        what, _, remedy = library.missing.partition(". ")
+        yield _problem("library", f"{what}.", remedy)
+        return
+    if library.loader_says:
+        yield _problem(
+            "library",
+            f"The dynamic loader refuses {library.path}: {library.loader_says}",
+            "Reinstall jupyter-gpushare from a wheel for this platform.",
+        )
+    elif library.api_version is None:
+        yield _problem(
+            "library",
+            f"A program that was started with {library.path} does not have its functions.",
+            "Name the right library in GPUSHARE_LIBRARY, or unset it and reinstall "
+            "jupyter-gpushare.",
+        )
+    elif library.api_version != _API_VERSION:
+        yield _problem(
+            "library",
+            f"{library.path} has interface {library.api_version}, and this package needs "
+            f"{_API_VERSION}.",
+            "Unset GPUSHARE_LIBRARY, or install the library of this version.",
+        )
+    else:
+        yield _ok("library", f"{library.path} can be preloaded.")
+
+
+def check_symbol_versions(facts: Facts) -> Iterator[Finding]:
+    library = facts.library
+    if library.missing:
+        return
+    if library.unreadable:
+        yield _problem(
+            "symbol-versions",
+            f"The symbol versions of {library.path} cannot be read, because {library.unreadable}.",
+            "Reinstall jupyter-gpushare.",
+        )
+    elif not library.has_glibc:
+        yield _problem(
+            "symbol-versions",
+            "The C library here is not glibc, without which the hook cannot be loaded.",
+            "Use a distribution or an image with glibc.",
+        )
+    elif numbers(library.needs_glibc) > numbers(library.has_glibc):
+        yield _problem(
+            "symbol-versions",
+            f"The library needs glibc {library.needs_glibc}, and here is {library.has_glibc}.",
+            "Install the wheel for this platform, or build from source here.",
+        )
+    else:
+        needs = library.needs_glibc or "no particular version"
+        yield _ok("symbol-versions", f"It needs glibc {needs}; here is {library.has_glibc}.")
+
+
+# ---- the scheduler ---------------------------------------------------------------------------
+
+
+def check_runtime_directory(facts: Facts) -> Iterator[Finding]:
+    runtime = facts.runtime
+    directory = runtime.directory
+    other = "Name another directory in GPUSHARE_RUNTIME_DIR, or ask your administrator."
+    if not directory.exists:
+        yield _warning(
+            "runtime-directory",
+            f"The runtime directory {directory.path} does not exist, so no scheduler has served "
+            f"it yet.",
+            f"Start a notebook server, or {_SCHEDULER}.",
+        )
+    elif directory.is_link or not directory.is_directory:
+        kind = "a symbolic link" if directory.is_link else "no directory"
+        yield _problem(
+            "runtime-directory",
+            f"The runtime directory {directory.path} is {kind}, which another user may have put "
+            f"there.",
+            other,
+        )
+    elif directory.uid not in runtime.trusted_uids:
+        yield _problem(
+            "runtime-directory",
+            f"The runtime directory {directory.path} belongs to {directory.owner}, who is neither "
+            f"you nor root nor the account in GPUSHARE_SCHEDULER_UID.",
+            other,
+        )
+    elif directory.mode & 0o022:
+        yield _problem(
+            "runtime-directory",
+            f"Others may write to {directory.path} (mode {directory.mode:04o}).",
+            f"Run `chmod go-w {directory.path}`.",
+        )
+    else:
+        yield _ok(
+            "runtime-directory",
+            f"{directory.path} belongs to {directory.owner}, mode {directory.mode:04o}.",
+        )
+
+
+def check_sockets(facts: Facts) -> Iterator[Finding]:
+    runtime = facts.runtime
+    present = [socket for socket in runtime.sockets if socket.exists]
+    bad = [s for s in present if not s.is_socket or s.uid not in runtime.trusted_uids]
+    for socket in bad:
+        yield _problem("sockets", _squatted(socket), f"Remove it, then start {_SCHEDULER}.")
+    missing = [socket.path for socket in runtime.sockets if not socket.exists]
+    if present and missing:
+        yield _problem(
+            "sockets",
+            f"{' and '.join(missing)} is missing beside the scheduler's other socket.",
+            "Restart the scheduler.",
+        )
+    elif present and not bad:
+        yield _ok("sockets", "Both sockets are there and belong to whom they should.")
+
+
+def _squatted(socket: FileFacts) -> str:
+    if not socket.is_socket:
+        return f"{socket.path} is no socket, so nobody can be reached there."
+    return f"{socket.path} belongs to {socket.owner}, who has taken the scheduler's place."
+
+
+def check_scheduler(facts: Facts) -> Iterator[Finding]:
+    scheduler = facts.scheduler
+    if scheduler.status is None:
+        what, _, remedy = scheduler.problem.partition(". ")
+        starts_by_itself = facts.jupyter.extension_enabled and not facts.runtime.directory.exists
+        if starts_by_itself:
+            yield _warning("scheduler", f"{what}.", "The next notebook server starts one.")
+        else:
+            yield _problem("scheduler", f"{what}.", remedy or f"Start {_SCHEDULER}.")
+        return
+    process = scheduler.status["scheduler"]
+    yield _ok(
+        "scheduler",
+        f"Process {process['pid']} of {process['user']} answers on {process['runtime_dir']}.",
+    )
+    if process["version"] != scheduler.own_version:
+        yield _warning(
+            "version",
+            f"The scheduler is jupyter-gpushare {process['version']}, and this package is "
+            f"{scheduler.own_version}.",
+            "Restart the scheduler when no cell runs; kernels connect to the new one by "
+            "themselves.",
+        )
+    else:
+        yield _ok("version", f"Scheduler and package are both {scheduler.own_version}.")
+    if scheduler.status["settings"]["anti_thrash"] == "off":
+        yield _warning(
+            "turns",
+            "anti-thrash is off, so all notebooks use the GPU at once.",
+            "Run `jupyter gpushare set anti-thrash on` to take turns.",
+        )
+
+
+def check_other_schedulers(facts: Facts) -> Iterator[Finding]:
+    for other in facts.runtime.others:
+        yield _warning(
+            "other-schedulers",
+            f"Another scheduler of {other.owner or 'somebody'} listens on {other.path}, and the "
+            f"two do not know of each other's turns.",
+            "Let one scheduler serve everybody (`--serve-all-users`), or give each its own "
+            "devices (`--devices`).",
+        )
+
+
+# ---- Jupyter ---------------------------------------------------------------------------------
+
+
+def check_provisioner(facts: Facts) -> Iterator[Finding]:
+    jupyter = facts.jupyter
+    if jupyter.unreadable:
+        yield _warning(
+            "configuration",
+            f"A configuration file of the server cannot be read: {jupyter.unreadable}.",
+            "Correct it; what it says about kernels is not known here.",
+        )
+    if PROVISIONER not in jupyter.provisioners:
+        yield _problem(
+            "provisioner",
+            f"Jupyter does not find {PROVISIONER} among the kernel provisioners.",
+            "Reinstall jupyter-gpushare into the environment of the Jupyter server.",
+        )
+        return
+    named = jupyter.default_by_environment or jupyter.default_provisioner
+    if named and named not in (PROVISIONER, _DISTRIBUTION_DEFAULT):
+        yield _warning(
+            "provisioner",
+            f"The default provisioner here is {named}, so kernels are started by that.",
+            "Put GPUShareMixin before it, or remove that default.",
+        )
+    elif named != PROVISIONER and not jupyter.has_server:
+        yield _warning(
+            "provisioner",
+            "There is no Jupyter server in this environment, so nothing makes our provisioner "
+            "the default.",
+            "Run `jupyter gpushare doctor` where the server is installed.",
+        )
+    elif named != PROVISIONER and not jupyter.extension_enabled:
+        yield _problem(
+            "provisioner",
+            "The server extension is not enabled, so kernels start without sharing the GPU.",
+            "Run `jupyter server extension enable jupyter_gpushare` and restart the server.",
+        )
+    else:
+        how = "the configuration" if named == PROVISIONER else "the server extension"
+        yield _ok("provisioner", f"New kernels share the GPU, by {how}.")
+    if jupyter.default_by_environment == PROVISIONER:
+        yield _warning(
+            "provisioner",
+            "JUPYTER_DEFAULT_PROVISIONER_NAME is set, which hides every kernel from programs in "
+            "environments without jupyter-gpushare.",
+            "Unset it; the server extension sets the default for servers.",
+        )
+
+
+def check_kernelspecs(facts: Facts) -> Iterator[Finding]:
+    for kernel, provisioner in facts.jupyter.own_provisioner_kernels:
+        yield _warning(
+            "kernelspecs",
+            f"The kernel {kernel} names {provisioner} as its provisioner and does not share the "
+            f"GPU.",
+            f"Name {PROVISIONER} in its kernel.json, or put GPUShareMixin before {provisioner}.",
+        )
+
+
+def check_gateway(facts: Facts) -> Iterator[Finding]:
+    if url := facts.jupyter.gateway_url:
+        yield _warning(
+            "gateway",
+            f"Kernels of this server run behind the gateway {url}, where nothing here reaches "
+            f"them.",
+            "Install jupyter-gpushare on the gateway's machine.",
+        )
+
+
+def check_shared_uid(facts: Facts) -> Iterator[Finding]:
+    hub = facts.hub
+    if not hub.user:
+        return
+    if hub.other_users:
+        names = ", ".join(sorted(hub.other_users))
+        yield _warning(
+            "shared-uid",
+            f"The hub's users {hub.user} and {names} share uid {hub.uid}, so this machine cannot "
+            f"protect one's kernels from another's.",
+            "Let the hub start servers under accounts of their own, or in containers.",
+        )
+    else:
+        yield _ok("shared-uid", f"No other user of the hub is seen under uid {hub.uid}.")
+
+
+# ---- the machine -----------------------------------------------------------------------------
+
+
+def check_driver(facts: Facts) -> Iterator[Finding]:
+    machine = facts.machine
+    if machine.nvml_problem:
+        mismatch = "mismatch" in machine.nvml_problem.lower()
+        yield _problem(
+            "driver",
+            f"The NVIDIA driver does not answer: {machine.nvml_problem}.",
+            "It was updated while in use: reboot, or reload its kernel module."
+            if mismatch
+            else "Install the driver, or give this container access to the GPU.",
+        )
+        return
+    cuda = f"{machine.cuda_version // 1000}.{machine.cuda_version % 1000 // 10}"
+    if machine.cuda_version < _CUDA_MIN:
+        yield _warning(
+            "driver",
+            f"The driver {machine.driver_version} is for CUDA {cuda}, with which jupyter-gpushare "
+            f"has not been tried.",
+            f"Install a driver for CUDA {_CUDA_MIN // 1000} or later.",
+        )
+    else:
+        yield _ok("driver", f"NVIDIA driver {machine.driver_version} (CUDA {cuda}).")
+    if not machine.devices:
+        yield _problem(
+            "driver", "NVML lists no device.", "Give this machine or container access to a GPU."
+        )
+
+
+def check_sharing_modes(facts: Facts) -> Iterator[Finding]:
+    if facts.machine.mps:
+        yield _warning(
+            "mps",
+            f"NVIDIA MPS is on ({facts.machine.mps}): an error of one process may end all others, "
+            f"and work of one may hold up another's turn.",
+            "Stop it with `echo quit | nvidia-cuda-mps-control`; turns do not need it.",
+        )
+    for device in facts.machine.devices:
+        if device.compute_mode != "default":
+            yield _problem(
+                "compute-mode",
+                f"{device.name} is in {device.compute_mode} compute mode, so a second process "
+                f"cannot open it.",
+                f"Run `nvidia-smi -i {device.uuid} -c DEFAULT` as root.",
+            )
+
+
+def check_foreign_memory(facts: Facts) -> Iterator[Finding]:
+    """By process where all are seen and numbered as here; else by what is left over in bytes."""
+    status = facts.scheduler.status
+    if status is None:
+        return
+    for device in facts.machine.devices:
+        known = _known_device(status, device)
+        if known is None:
+            continue  # not served here, or divided into MIG instances that are
+        own = _clients_on(status, known["id"])
+        foreign = _foreign_pids(facts, device, own)
+        if foreign:
+            who = ", ".join(f"{pid} ({facts.machine.names_of_pids[pid]})" for pid in foreign)
+            yield _warning(
+                "foreign-memory",
+                f"Processes that do not take turns use {device.name}: {who}.",
+                "Start them with `jupyter gpushare run -- COMMAND`, or end them.",
+            )
+            continue
+        left_over = device.bytes_used - known["bytes_allocated"]
+        left_over -= _CONTEXT_BYTES * (1 + len(own))
+        if left_over > 0:
+            yield _warning(
+                "foreign-memory",
+                f"About {left_over / _GIB:.1f} GiB on {device.name} belong to processes that do "
+                f"not take turns.",
+                "Find them with `nvidia-smi` on the host, and start them with "
+                "`jupyter gpushare run -- COMMAND`.",
+            )
+        else:
+            yield _ok("foreign-memory", f"All memory in use on {device.name} is accounted for.")
+
+
+def _known_device(status: dict[str, Any], device: DeviceFacts) -> dict[str, Any] | None:
+    digits = device.uuid.removeprefix("GPU-").replace("-", "").lower()
+    return next((known for known in status["devices"] if known["id"] == digits), None)
+
+
+def _clients_on(status: dict[str, Any], device_id: str) -> list[dict[str, Any]]:
+    return [
+        client
+        for tenant in status["tenants"]
+        for client in tenant["clients"]
+        if any(opened["device"] == device_id for opened in client["devices"])
+    ]
+
+
+def _foreign_pids(facts: Facts, device: DeviceFacts, own: list[dict[str, Any]]) -> list[int]:
+    """Empty where our own processes are hidden, or are not among NVML's: then it counts in another
+    pid namespace, and its numbers say nothing."""
+    pids = {client["pid"] for client in own}
+    if None in pids or (pids and not pids & set(device.pids)):
+        return []
+    return [pid for pid in device.pids if pid not in pids and facts.machine.names_of_pids[pid]]
+
+
+def check_cgroup(facts: Facts) -> Iterator[Finding]:
+    group = facts.cgroup
+    if group.bytes_max is None:
+        yield _ok("host-memory", "No control group limits the host memory of kernels.")
+        return
+    room = group.bytes_max - group.bytes_used
+    limit = f"{group.bytes_max / _GIB:.1f} GiB (control groups version {group.version})"
+    if room < _GIB:
+        yield _warning(
+            "host-memory",
+            f"{group.path} limits host memory to {limit} and has {max(room, 0) / _GIB:.1f} GiB "
+            f"left, so kernels may be killed.",
+            "Raise the limit, or shut down kernels that are not needed.",
+        )
+    else:
+        yield _ok("host-memory", f"{group.path} limits it to {limit}, {room / _GIB:.1f} GiB left.")
+
+
+CHECKS: tuple[Check, ...] = (
+    check_switch,
+    check_library,
+    check_symbol_versions,
+    check_runtime_directory,
+    check_sockets,
+    check_scheduler,
+    check_other_schedulers,
+    check_provisioner,
+    check_kernelspecs,
+    check_gateway,
+    check_shared_uid,
+    check_driver,
+    check_sharing_modes,
+    check_foreign_memory,
+    check_cgroup,
+)
+
+
+def _ok(check: str, what: str) -> Finding:
+    return Finding(check=check, level=Level.OK, what=what)
+
+
+def _warning(check: str, what: str, remedy: str) -> Finding:
+    return Finding(check=check, level=Level.WARNING, what=what, remedy=remedy)
+
+
+def _problem(check: str, what: str, remedy: str) -> Finding:
+    return Finding(check=check, level=Level.PROBLEM, what=what, remedy=remedy)

@@ -1,0 +1,81 @@
+"""Looks at the runtime directory, its sockets, and whoever listens behind them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from jupyter_gpushare import __version__
+from jupyter_gpushare.client import (
+    HOOK_SOCKET,
+    HTTP_SOCKET,
+    ClientError,
+    SchedulerClient,
+    SchedulerUntrusted,
+    runtime_dir,
+)
+from jupyter_gpushare.client.connection import user_name
+from jupyter_gpushare.client.paths import trusted_uids
+
+from .facts import FileFacts, RuntimeFacts, SchedulerFacts
+
+_LISTENS = 0x10000
+"""The flag of a listening socket in /proc/net/unix."""
+
+
+def runtime_facts(
+    environ: Mapping[str, str], directory: Path | None, *, root: Path = Path("/")
+) -> RuntimeFacts:
+    """`directory` stands for the one that the environment leads to, if it is given."""
+    path = (directory or runtime_dir(environ)).absolute()
+    return RuntimeFacts(
+        directory=file_facts(path),
+        sockets=tuple(file_facts(path / name) for name in (HOOK_SOCKET, HTTP_SOCKET)),
+        own_uid=os.getuid(),
+        trusted_uids=trusted_uids(environ),
+        others=tuple(file_facts(other) for other in _listening(root) if other.parent != path),
+    )
+
+
+def scheduler_facts(environ: Mapping[str, str], directory: Path | None) -> SchedulerFacts:
+    path = (directory or runtime_dir(environ)) / HTTP_SOCKET
+    try:
+        status = SchedulerClient(path, uids=trusted_uids(environ)).status()
+    except ClientError as problem:
+        untrusted = isinstance(problem, SchedulerUntrusted)
+        return SchedulerFacts(problem=str(problem), untrusted=untrusted, own_version=__version__)
+    return SchedulerFacts(status=status, own_version=__version__)
+
+
+def file_facts(path: Path) -> FileFacts:
+    try:
+        found = path.lstat()
+    except OSError:
+        return FileFacts(path=str(path))
+    return FileFacts(
+        path=str(path),
+        exists=True,
+        uid=found.st_uid,
+        owner=user_name(found.st_uid),
+        mode=stat.S_IMODE(found.st_mode),
+        is_directory=stat.S_ISDIR(found.st_mode),
+        is_socket=stat.S_ISSOCK(found.st_mode),
+        is_link=stat.S_ISLNK(found.st_mode),
+    )
+
+
+def _listening(root: Path) -> list[Path]:
+    """The hook sockets of all schedulers in this network namespace."""
+    try:
+        lines = (root / "proc/net/unix").read_text().splitlines()[1:]
+    except OSError:
+        return []
+    found = set()
+    for line in lines:
+        parts = line.split(None, 7)
+        named = len(parts) == 8 and parts[7].endswith(f"/{HOOK_SOCKET}")
+        if named and int(parts[3], 16) & _LISTENS:
+            found.add(Path(parts[7]))
+    return sorted(found)

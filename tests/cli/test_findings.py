@@ -1,0 +1,215 @@
+"""What the doctor makes of facts: each thing that can be wrong, alone, on a healthy machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.cli.checkup.facts import DeviceFacts, FileFacts
+from jupyter_gpushare.cli.checkup.findings import Finding, Level, exit_status, findings
+from tests.cli.machines import (
+    BOB,
+    DEVICE_ID,
+    GIB,
+    HEALTHY,
+    bad,
+    device,
+    directory,
+    machine_with,
+    socket,
+    status,
+)
+
+OUTDATED = {**status()["scheduler"], "version": "0.9"}
+OPENED = {"device": DEVICE_ID, "bytes_allocated": 2 * GIB}
+OTHERS = [{"clients": [{"pid": None, "devices": [OPENED]}]}]
+PROBLEM, WARNING = Level.PROBLEM, Level.WARNING
+
+
+def test_a_healthy_machine_has_no_findings_but_ok() -> None:
+    """Nothing is reported where nothing is wrong, and there is nothing to do."""
+    assert bad(HEALTHY) == []
+    assert all(not finding.remedy for finding in findings(HEALTHY))
+    assert exit_status(findings(HEALTHY)) == 0
+
+
+WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
+    ("library", "library", {"missing": "It is not there. Reinstall."}, PROBLEM, "not there"),
+    (
+        "library",
+        "library",
+        {"loader_says": "ld.so: version `GLIBC_2.38' not found", "api_version": None},
+        PROBLEM,
+        "GLIBC_2.38",
+    ),
+    ("library", "library", {"api_version": None}, PROBLEM, "does not have its functions"),
+    ("library", "library", {"api_version": 2}, PROBLEM, "interface 2"),
+    ("symbol-versions", "library", {"needs_glibc": "2.38"}, PROBLEM, "needs glibc 2.38"),
+    ("symbol-versions", "library", {"has_glibc": ""}, PROBLEM, "not glibc"),
+    ("symbol-versions", "library", {"unreadable": "it is no ELF file"}, PROBLEM, "no ELF file"),
+    ("runtime-directory", "runtime", {"directory": directory(is_link=True)}, PROBLEM, "link"),
+    (
+        "runtime-directory",
+        "runtime",
+        {"directory": directory(uid=BOB, owner="bob")},
+        PROBLEM,
+        "belongs to bob",
+    ),
+    ("runtime-directory", "runtime", {"directory": directory(mode=0o777)}, PROBLEM, "0777"),
+    (
+        "sockets",
+        "runtime",
+        {"sockets": (socket("hook.sock", uid=BOB, owner="bob"), socket("http.sock"))},
+        PROBLEM,
+        "bob, who has taken",
+    ),
+    (
+        "sockets",
+        "runtime",
+        {"sockets": (socket("hook.sock", is_socket=False), socket("http.sock"))},
+        PROBLEM,
+        "no socket",
+    ),
+    (
+        "sockets",
+        "runtime",
+        {"sockets": (socket("hook.sock"), FileFacts(path="/run/x/http.sock"))},
+        PROBLEM,
+        "http.sock is missing",
+    ),
+    (
+        "other-schedulers",
+        "runtime",
+        {"others": (FileFacts(path="/tmp/y/hook.sock", owner="bob"),)},
+        WARNING,
+        "scheduler of bob",
+    ),
+    (
+        "scheduler",
+        "scheduler",
+        {"status": None, "problem": "It has ended. Start it."},
+        PROBLEM,
+        "has ended",
+    ),
+    ("version", "scheduler", {"status": status(scheduler=OUTDATED)}, WARNING, "0.9"),
+    (
+        "turns",
+        "scheduler",
+        {"status": status(settings={"anti_thrash": "off"})},
+        WARNING,
+        "all notebooks use the GPU at once",
+    ),
+    ("switch", "jupyter", {"disabled": True}, WARNING, "GPUSHARE_DISABLE"),
+    ("provisioner", "jupyter", {"provisioners": frozenset()}, PROBLEM, "does not find"),
+    ("provisioner", "jupyter", {"extension_enabled": None}, PROBLEM, "not enabled"),
+    ("provisioner", "jupyter", {"extension_enabled": False}, PROBLEM, "not enabled"),
+    ("provisioner", "jupyter", {"default_provisioner": "theirs"}, WARNING, "theirs"),
+    (
+        "provisioner",
+        "jupyter",
+        {"default_by_environment": "gpushare-provisioner"},
+        WARNING,
+        "hides every kernel",
+    ),
+    ("configuration", "jupyter", {"unreadable": "SyntaxError()"}, WARNING, "cannot be read"),
+    (
+        "kernelspecs",
+        "jupyter",
+        {"own_provisioner_kernels": (("spark", "yarn-provisioner"),)},
+        WARNING,
+        "spark",
+    ),
+    ("gateway", "jupyter", {"gateway_url": "http://far:8888"}, WARNING, "http://far:8888"),
+    ("shared-uid", "hub", {"user": "alice", "other_users": frozenset({"bob"})}, WARNING, "bob"),
+    ("driver", "machine", {"nvml_problem": "not found"}, PROBLEM, "does not answer"),
+    ("driver", "machine", {"cuda_version": 11040}, WARNING, "CUDA 11.4"),
+    ("driver", "machine", {"devices": ()}, PROBLEM, "no device"),
+    ("mps", "machine", {"mps": "process 5"}, WARNING, "MPS is on"),
+    (
+        "compute-mode",
+        "machine",
+        {"devices": (device(compute_mode="exclusive"),)},
+        PROBLEM,
+        "exclusive compute mode",
+    ),
+    ("foreign-memory", "machine", {"devices": (device(pids=(42, 99)),)}, WARNING, "99 (train)"),
+    (
+        "foreign-memory",
+        "machine",
+        {"devices": (device(pids=(5, 6), bytes_used=20 * GIB),)},
+        WARNING,
+        "16.0 GiB",
+    ),
+    (
+        "host-memory",
+        "cgroup",
+        {"path": "/a", "version": 2, "bytes_max": 4 * GIB, "bytes_used": 4 * GIB - 1},
+        WARNING,
+        "may be killed",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "part", "changes", "level", "words"),
+    WRONG,
+    ids=[f"{check}-{words.replace(' ', '-')}" for check, _, _, _, words in WRONG],
+)
+def test_each_fault_is_found_alone(
+    check: str, part: str, changes: dict[str, Any], level: Level, words: str
+) -> None:
+    """One fault gives one finding of its check, with a sentence on it and one on what to do."""
+    (finding,) = [each for each in bad(machine_with(part, **changes)) if each.check == check]
+    assert finding.level is level
+    assert words in finding.what
+    assert finding.remedy.endswith(".")
+    assert finding.what != finding.remedy
+
+
+def test_problems_decide_the_exit_status() -> None:
+    """Warnings alone leave it 0; one problem makes it 1."""
+    warned = findings(machine_with("machine", mps="process 5"))
+    assert exit_status(warned) == 0
+    assert exit_status([*warned, Finding(check="x", level=PROBLEM, what="y", remedy="z")]) == 1
+
+
+def test_no_scheduler_yet_is_no_problem_where_servers_start_it() -> None:
+    """Before the first server has run, a missing scheduler is a warning."""
+    facts = machine_with("runtime", directory=FileFacts(path="/run/x"), sockets=())
+    facts = dataclasses.replace(
+        facts,
+        scheduler=dataclasses.replace(facts.scheduler, status=None, problem="None. Start one."),
+    )
+    assert {finding.level for finding in bad(facts)} == {WARNING}
+
+
+def test_the_environment_beats_the_extension() -> None:
+    """With our provisioner in the configuration, the extension need not be enabled."""
+    facts = machine_with(
+        "jupyter", default_provisioner="gpushare-provisioner", extension_enabled=None
+    )
+    assert bad(facts) == []
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        pytest.param((device(pids=(5, 6)),), id="another pid namespace"),
+        pytest.param((device(uuid="GPU-other", bytes_used=70 * GIB),), id="not served here"),
+    ],
+)
+def test_numbers_that_say_nothing_accuse_nobody(devices: tuple[DeviceFacts, ...]) -> None:
+    """Process ids of another namespace, and devices that the scheduler does not serve, are no
+    ground for a finding."""
+    assert bad(machine_with("machine", devices=devices)) == []
+
+
+def test_hidden_processes_of_others_are_not_foreign() -> None:
+    """Where other users' processes are hidden, only bytes can tell."""
+    facts = machine_with("scheduler", status=status(tenants=OTHERS))
+    facts = dataclasses.replace(
+        facts, machine=dataclasses.replace(facts.machine, devices=(device(pids=(99,)),))
+    )
+    assert bad(facts) == []
