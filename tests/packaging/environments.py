@@ -1,0 +1,97 @@
+"""Distributions of this checkout, and new virtual environments to install them into."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+LIBRARY_IN_WHEEL = "jupyter_gpushare/lib/libgpushare.so"
+PYTHON_OLDEST = "3.10"
+INHERITED_BY_ACCIDENT = ("PYTHON", "VIRTUAL_ENV", "GPUSHARE_", "JUPYTER", "LD_PRELOAD", "MAKE")
+
+
+def clean_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The machine's environment without what would lead to this checkout or its interpreter."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(INHERITED_BY_ACCIDENT)}
+    own = str(Path(sys.executable).parent)
+    env["PATH"] = os.pathsep.join(p for p in env["PATH"].split(os.pathsep) if p != own)
+    return {**env, **(extra or {})}
+
+
+def run(command: list[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path) -> str:
+    """What a command that has to succeed prints."""
+    done = subprocess.run(
+        command, cwd=cwd, env=dict(env or clean_env()), capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """An sdist, and the wheel that was built from it."""
+
+    sdist: Path
+    wheel: Path
+
+
+def build_both(into: Path) -> Distributions:
+    """As a release does it: an sdist, and the wheel from that, each in an isolated environment."""
+    run([sys.executable, "-m", "build", "--outdir", into, ROOT], cwd=into)
+    return Distributions(sdist=only(into, "*.tar.gz"), wheel=only(into, "*.whl"))
+
+
+def build_wheel_from_checkout(into: Path, env: Mapping[str, str] | None = None) -> Path:
+    """With the build requirements of this environment, so that nothing is downloaded."""
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
+    run([*build, "--outdir", into, ROOT], cwd=into, env=env)
+    return only(into, "*.whl")
+
+
+def only(folder: Path, pattern: str) -> Path:
+    """The one file that fits."""
+    (found,) = folder.glob(pattern)
+    return found
+
+
+def paths_of_the_machine(*scratch: Path) -> list[bytes]:
+    """What no file that leaves this machine may name."""
+    folders = {ROOT, Path.home(), Path(sys.prefix), *scratch}
+    temporary = Path(tempfile.gettempdir())
+    begun = [temporary / name for name in ("gpushare-wheel-", "build-env-", "pip-")]
+    named = [f"{folder}/" for folder in folders if len(folder.parts) > 1]
+    return sorted(text.encode() for text in [*named, *map(str, begun)])
+
+
+class Environment:
+    """A new virtual environment with one distribution of ours in it, and what a test adds."""
+
+    def __init__(self, folder: Path, interpreter: str, *requirements: str | Path) -> None:
+        self.folder = folder
+        run([interpreter, "-m", "venv", folder], cwd=folder.parent)
+        install = [self.python, "-m", "pip", "install", "--quiet"]
+        run([*install, *requirements], cwd=folder)
+
+    @property
+    def bin(self) -> Path:
+        return self.folder / "bin"
+
+    @property
+    def python(self) -> Path:
+        return self.bin / "python"
+
+    def env(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """As after `source bin/activate`."""
+        env = clean_env({"VIRTUAL_ENV": str(self.folder), **(extra or {})})
+        return {**env, "PATH": f"{self.bin}{os.pathsep}{env['PATH']}"}
+
+    def run(self, *command: str | Path, env: Mapping[str, str] | None = None) -> str:
+        """Run a program of this environment, with nothing of the checkout in reach."""
+        return run([self.bin / command[0], *command[1:]], env=self.env(env), cwd=self.folder)

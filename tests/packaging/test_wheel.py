@@ -1,0 +1,103 @@
+"""What is in a wheel, and what is said where none can be built. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.environments import (
+    LIBRARY_IN_WHEEL,
+    PYTHON_OLDEST,
+    build_wheel_from_checkout,
+    paths_of_the_machine,
+)
+from tests.support.paths import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel_from_checkout(tmp_path_factory.mktemp("wheel"))
+
+
+def tracked(*patterns: str) -> set[str]:
+    """What git has of these: a file that somebody just began is no part of the promise."""
+    listed = subprocess.run(
+        ["git", "ls-files", *patterns], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return {line for line in listed.stdout.splitlines() if (ROOT / line).exists()}
+
+
+def test_wheel_holds_the_package_and_the_library(wheel: Path) -> None:
+    """The whole package and one library are in the wheel; no sources of C, tests or left-overs."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
+    files = {name for name in names if not name.startswith(f"{info}/")}
+    assert tracked("jupyter_gpushare") | {LIBRARY_IN_WHEEL} <= files
+    assert {f"{info}/entry_points.txt", f"{info}/licenses/LICENSE"} <= names
+    places = ("jupyter_gpushare/", f"{info.removesuffix('.dist-info')}.data/data/")
+    assert not {name for name in files if not name.startswith(places)}
+    assert not {name for name in files if name.endswith((".c", ".h", ".o", ".pyc", ".new"))}
+
+
+def test_one_wheel_serves_every_python(wheel: Path) -> None:
+    """The tag names the platform and no CPython: the library uses nothing of it."""
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name.endswith(f"-py3-none-{platform}.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/WHEEL"))
+        text = archive.read(name).decode()
+    assert f"Tag: py3-none-{platform}\n" in text
+    assert "Root-Is-Purelib: false\n" in text
+
+
+def test_wheel_names_no_path_of_this_machine(wheel: Path) -> None:
+    """Neither the checkout nor a folder of the build is named in any file, debug information
+    included."""
+    forbidden = paths_of_the_machine(wheel.parent)
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            content = archive.read(name)
+            assert not [path for path in forbidden if path in content], name
+
+
+def test_build_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
+    """Where the C compiler is missing, the build ends with one sentence on that and one on what to
+    do."""
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT]
+    env = {**os.environ, "CC": "no-such-compiler"}
+    done = subprocess.run(build, env=env, capture_output=True, text=True)
+    assert done.returncode != 0
+    said = done.stdout + done.stderr
+    assert "Building the C library needs no-such-compiler, which is not there." in said
+    assert "or install a wheel" in said
+
+
+def test_the_headers_are_named_alike() -> None:
+    """A checkout and an isolated build compile against the same headers."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    isolated = {r for r in project["build-system"]["requires"] if not r.startswith("hatchling")}
+    assert isolated == set(project["project"]["optional-dependencies"]["build"])
+
+
+@pytest.mark.parametrize("folder", ["jupyter_gpushare", "hook", "tests", "docs"])
+def test_the_oldest_python_can_read_the_code(folder: str) -> None:
+    """No file uses syntax that is newer than the oldest Python that the package allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == f">={PYTHON_OLDEST}"
+    version = tuple(int(part) for part in re.findall(r"\d+", PYTHON_OLDEST))
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        ast.parse(path.read_text(), str(path), feature_version=(version[0], version[1]))
