@@ -4,9 +4,10 @@ scheduler that was started again in between needs no special care."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from .connection import UnixHTTPConnection
-from .errors import RequestRefused, SchedulerUnavailable
+from .errors import ClientError, RequestRefused, SchedulerUnavailable
 from .paths import http_socket_path, trusted_uids
+from .stream import STREAM_TIMEOUT_S, StatusStream
 
 _API = "/api/v1"
 _ANSWER_BYTES_MAX = 64 << 20
@@ -67,6 +69,26 @@ class SchedulerClient:
         """Fail the calls that wait at the tenant's gates."""
         self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/interrupt", {})
 
+    def release_tenant(self, tenant_id: str) -> None:
+        """Ask for the tenant's turn back now. RequestRefused (409) when it has none."""
+        self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/release", {})
+
+    def tell_busy(self, tenant_id: str, busy: bool) -> None:
+        """A cell of the kernel began or ended: for kernels that cannot say so themselves."""
+        self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/busy", {"busy": busy})
+
+    def follow(self) -> StatusStream:
+        """The status now, and again whenever it has changed."""
+        connection = UnixHTTPConnection(
+            self.socket_path, uids=self._uids, timeout_s=STREAM_TIMEOUT_S
+        )
+        with self._explained(connection):
+            connection.request("GET", _API + "/events")
+            response = connection.getresponse()
+            if response.status >= http.client.BAD_REQUEST:
+                _read(response.status, response.read(_ANSWER_BYTES_MAX))
+            return StatusStream(connection, response)
+
     def change_settings(self, changes: Mapping[str, object]) -> dict[str, Any]:
         """Change some settings; answers with all that are in force now."""
         return self._ask("PATCH", "/settings", changes)
@@ -79,17 +101,25 @@ class SchedulerClient:
         )
         data = None if body is None else json.dumps(body).encode()
         headers = {} if data is None else {"Content-Type": "application/json"}
-        try:
+        with contextlib.closing(connection), self._explained(connection):
             connection.request(method, _API + route, body=data, headers=headers)
             response = connection.getresponse()
             return _read(response.status, response.read(_ANSWER_BYTES_MAX))
+
+    @contextlib.contextmanager
+    def _explained(self, connection: UnixHTTPConnection) -> Iterator[None]:
+        """What goes wrong with a connection, in words; a failed one is closed."""
+        try:
+            yield
         except (OSError, http.client.HTTPException) as error:
+            connection.close()
             raise SchedulerUnavailable(
                 f"The scheduler at {self.socket_path} ended the conversation ({error!r}). "
                 f"Try again, and look into its log if that does not help."
             ) from error
-        finally:
+        except ClientError:
             connection.close()
+            raise
 
 
 class AsyncSchedulerClient:
@@ -114,6 +144,12 @@ class AsyncSchedulerClient:
 
     async def interrupt_tenant(self, tenant_id: str) -> None:
         await self._run(lambda: self._client.interrupt_tenant(tenant_id))
+
+    async def release_tenant(self, tenant_id: str) -> None:
+        await self._run(lambda: self._client.release_tenant(tenant_id))
+
+    async def tell_busy(self, tenant_id: str, busy: bool) -> None:
+        await self._run(lambda: self._client.tell_busy(tenant_id, busy))
 
     async def change_settings(self, changes: Mapping[str, object]) -> dict[str, Any]:
         return await self._run(lambda: self._client.change_settings(changes))

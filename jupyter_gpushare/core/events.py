@@ -174,6 +174,22 @@ class InterruptRequested(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRequested(Event):
+    """Its user wants the tenant to give its turn back now, although the quantum is not over."""
+
+    tenant: TenantId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantBusy(Event):
+    """Whether a cell of the kernel runs, as its server sees it: for kernels whose processes cannot
+    say so themselves."""
+
+    tenant: TenantId
+    busy: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsChanged(Event):
     """An admin changed settings while the scheduler runs."""
 

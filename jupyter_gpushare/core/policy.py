@@ -56,6 +56,8 @@ def recall_reason(state: State, tenant: Tenant, now_s: Seconds) -> str | None:
     if _overlaps_an_earlier_one(state, tenant, turn):
         return "turns are on, and somebody else was first"
     ends_s = quantum_ends_s(state, turn)
+    if ends_s is not None and turn.cell_ended:
+        return "others wait, and the cell has ended"
     if ends_s is not None and now_s >= ends_s:
         return f"others wait, and the quantum of {state.settings.quantum_s:g} s is over"
     return None

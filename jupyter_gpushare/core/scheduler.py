@@ -199,6 +199,14 @@ class Scheduler:
                 tenant = self._tenant(event.tenant)
                 self._note(tenant, event)
                 self._turns.cancel_waits(tenant)
+            case ev.ReleaseRequested():
+                tenant = self._tenant(event.tenant)
+                self._note(tenant, event)
+                self._turns.release(tenant, self._now_s)
+            case ev.TenantBusy():
+                tenant = self._tenant(event.tenant)
+                self._note(tenant, event)
+                self._turns.tenant_busy(tenant, event.busy)
             case ev.SettingsChanged():
                 self._settings_changed(event.settings)
             case ev.RecoveryComplete():

@@ -34,6 +34,13 @@ class OverduePolicy(enum.Enum):
     KILL = "kill"
 
 
+class Visibility(enum.Enum):
+    """What a user may know of the others who share the devices."""
+
+    ANONYMOUS = "anonymous"
+    EVERYONE = "everyone"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
     """All times in the unit that the name says; ranges are in `_RANGES`."""
@@ -62,6 +69,8 @@ class SchedulerSettings:
     """How long a scheduler that replaces a lost one waits for clients before it grants."""
     clients_max: int = 1024
     """How many processes may be connected at once."""
+    visibility: Visibility = Visibility.ANONYMOUS
+    """Who holds and waits, to other users: `anonymous` hides names, `everyone` shows them."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():

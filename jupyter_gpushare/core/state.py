@@ -90,6 +90,8 @@ class Turn:
     """How much of the quantum is used: time while others waited, up to `contended_since_s`."""
     contended_since_s: Seconds | None = None
     """Since when others wait without a break; None while nobody waits."""
+    cell_ended: bool = False
+    """The kernel's server has seen the cell end for which it was granted."""
     retry_at_s: Seconds = 0.0
     """While the tenant is stalled: when the recall is tried again."""
 

@@ -58,6 +58,17 @@ class Turns:
             if client.state in WANTING or client.state in ASKED_BACK:
                 self._outbox.put(CancelWait(client=client.id, cause=self._outbox.cause))
 
+    def release(self, tenant: Tenant, now_s: Seconds) -> None:
+        """The tenant's user gives its turn away. One that is asked already need not be again."""
+        if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
+            self._recall(tenant, self._outbox.cause, now_s)
+
+    def tenant_busy(self, tenant: Tenant, busy: bool) -> None:
+        """A cell began or ended. What runs on after its end without a cell (a thread) gets turns
+        as everybody does: the mark is on the turn, and no later one has it."""
+        if tenant.turn is not None:
+            tenant.turn.cell_ended = not busy
+
     def turns_switched_off(self) -> None:
         """Recalls under way are taken back; from now on turns may overlap."""
         for tenant in self._state.turn_holders:
@@ -218,11 +229,7 @@ class Turns:
             return
         reason = recall_reason(self._state, tenant, now_s)
         if reason is not None:
-            self._state.move_tenant(tenant, TenantTrigger.RECALL)
-            tenant.counters.recalls += 1
-            if tenant in self._state.queue:
-                self._leave_queue(tenant, now_s)
-            self._recall_clients(tenant, reason, now_s)
+            self._recall(tenant, reason, now_s)
         elif self._state.missing_devices(tenant):
             # Its work in flight cannot end before it has this device too, for which it queues.
             turn.retry_at_s = now_s + self._state.settings.recall_retry_s
@@ -319,6 +326,13 @@ class Turns:
                 cause=self._outbox.cause,
             )
         )
+
+    def _recall(self, tenant: Tenant, reason: str, now_s: Seconds) -> None:
+        self._state.move_tenant(tenant, TenantTrigger.RECALL)
+        tenant.counters.recalls += 1
+        if tenant in self._state.queue:
+            self._leave_queue(tenant, now_s)
+        self._recall_clients(tenant, reason, now_s)
 
     def _recall_clients(self, tenant: Tenant, cause: str, now_s: Seconds) -> None:
         for client in tenant.clients.values():

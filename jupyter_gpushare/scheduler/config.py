@@ -16,13 +16,15 @@ from jupyter_gpushare.core.settings import (
     OverduePolicy,
     SchedulerSettings,
     SettingsError,
+    Visibility,
 )
 
 _DEFAULTS = SchedulerSettings()
-_ENUMS: dict[str, type[AntiThrash] | type[Fallback] | type[OverduePolicy]] = {
+_ENUMS: dict[str, type[AntiThrash] | type[Fallback] | type[OverduePolicy] | type[Visibility]] = {
     "anti_thrash": AntiThrash,
     "fallback": Fallback,
     "overdue_policy": OverduePolicy,
+    "visibility": Visibility,
 }
 NAMES = tuple(SchedulerSettings.__dataclass_fields__)
 
@@ -80,6 +82,11 @@ class SettingsConfig(Configurable):
     ).tag(config=True)
     clients_max = Integer(
         _DEFAULTS.clients_max, help="How many processes may be connected at once."
+    ).tag(config=True)
+    visibility = Enum(
+        [v.value for v in Visibility],
+        default_value=_DEFAULTS.visibility.value,
+        help="What users see of who holds and who waits: anonymous, or everyone's names.",
     ).tag(config=True)
     memory_cap_bytes = Integer(
         0,

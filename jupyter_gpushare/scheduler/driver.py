@@ -67,7 +67,8 @@ class Record(Protocol):
 
 
 class Driver:
-    """`check` raises when the core's state is not sound; it is called after each event."""
+    """`check` raises when the core's state is not sound; it is called after each event, and so is
+    `changed`."""
 
     def __init__(
         self,
@@ -77,12 +78,14 @@ class Driver:
         links: Links,
         journal: Record | None = None,
         check: Callable[[], None] | None = None,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.scheduler = scheduler
         self.clock = clock
         self.links = links
         self._journal = journal
         self._check = check
+        self._changed = changed
         self._inbox: deque[Event] = deque()
         self._running = False
         self._timer: Timer | None = None
@@ -116,6 +119,7 @@ class Driver:
             self._journal.write(event, commands, now_s=now_s)
         if self._check:
             self._check()
+        self._changed()
 
     def _perform(self, command: Command) -> None:
         match command:

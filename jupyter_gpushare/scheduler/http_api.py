@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import re
 import socket
 from http import HTTPStatus
 from typing import Any
@@ -11,11 +13,13 @@ from typing import Any
 import tornado.web
 from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
+from tornado.iostream import StreamClosedError
 
 from jupyter_gpushare.client.connection import user_name
 
 from .admission import Admission
 from .errors import RequestError
+from .event_stream import Follower, Followers
 from .peer import Peer, has_hung_up, peer_of
 from .registrants import RegistrantWatch
 from .service import Service
@@ -24,8 +28,7 @@ log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 64 << 10
 REQUEST_DEADLINE_S = 10.0
-_API = r"/api/v1"
-_TENANT = _API + r"/tenants/([^/]{1,128})"
+API = "/api/v1"
 
 
 class Handler(tornado.web.RequestHandler):
@@ -34,11 +37,16 @@ class Handler(tornado.web.RequestHandler):
     peer: Peer
 
     def initialize(
-        self, service: Service, admission: Admission, registrants: RegistrantWatch
+        self,
+        service: Service,
+        admission: Admission,
+        registrants: RegistrantWatch,
+        followers: Followers,
     ) -> None:
         self.service = service
         self.admission = admission
         self.registrants = registrants
+        self.followers = followers
 
     def prepare(self) -> None:
         self.peer = peer_of(self.peer_socket())
@@ -84,6 +92,25 @@ class StatusHandler(Handler):
         self.write(self.service.status(self.peer.uid))
 
 
+class EventsHandler(Handler):
+    follower: Follower | None = None
+
+    async def get(self) -> None:
+        self.set_header("Content-Type", "text/event-stream")
+        self.set_header("Cache-Control", "no-store")
+        self.follower = Follower(lambda: self.service.status(self.peer.uid), self.send)
+        with contextlib.suppress(StreamClosedError):
+            await self.followers.serve(self.follower, self.peer.uid)
+
+    async def send(self, text: str) -> None:
+        self.write(text)
+        await self.flush()
+
+    def on_connection_close(self) -> None:
+        if self.follower:
+            self.follower.end()
+
+
 class TenantsHandler(Handler):
     def post(self) -> None:
         if has_hung_up(self.peer_socket()):
@@ -103,6 +130,18 @@ class TenantHandler(Handler):
 class InterruptHandler(Handler):
     def post(self, tenant_id: str) -> None:
         self.service.interrupt_tenant(self.peer.uid, tenant_id)
+        self.set_status(HTTPStatus.NO_CONTENT)
+
+
+class ReleaseHandler(Handler):
+    def post(self, tenant_id: str) -> None:
+        self.service.release_tenant(self.peer.uid, tenant_id)
+        self.set_status(HTTPStatus.NO_CONTENT)
+
+
+class BusyHandler(Handler):
+    def post(self, tenant_id: str) -> None:
+        self.service.tenant_busy(self.peer.uid, tenant_id, self.body())
         self.set_status(HTTPStatus.NO_CONTENT)
 
 
@@ -131,21 +170,39 @@ def message_of_error(status: int, error: BaseException | None) -> tuple[int, str
     )
 
 
+ROUTES: dict[str, type[Handler]] = {
+    "/status": StatusHandler,
+    "/events": EventsHandler,
+    "/tenants": TenantsHandler,
+    "/tenants/{tenant_id}": TenantHandler,
+    "/tenants/{tenant_id}/interrupt": InterruptHandler,
+    "/tenants/{tenant_id}/release": ReleaseHandler,
+    "/tenants/{tenant_id}/busy": BusyHandler,
+    "/settings": SettingsHandler,
+}
+"""Below `API`, as openapi.yaml has them too."""
+
+
 class HTTPApi:
     """The server; `start` takes a socket that listens already."""
 
     def __init__(
-        self, *, service: Service, admission: Admission, registrants: RegistrantWatch
+        self,
+        *,
+        service: Service,
+        admission: Admission,
+        registrants: RegistrantWatch,
+        followers: Followers,
     ) -> None:
-        parts = {"service": service, "admission": admission, "registrants": registrants}
+        self._followers = followers
+        parts = {
+            "service": service,
+            "admission": admission,
+            "registrants": registrants,
+            "followers": followers,
+        }
         application = tornado.web.Application(
-            [
-                (_API + r"/status", StatusHandler, parts),
-                (_API + r"/tenants", TenantsHandler, parts),
-                (_TENANT, TenantHandler, parts),
-                (_TENANT + r"/interrupt", InterruptHandler, parts),
-                (_API + r"/settings", SettingsHandler, parts),
-            ],
+            [(_pattern(route), handler, parts) for route, handler in ROUTES.items()],
             default_handler_class=UnknownHandler,
             default_handler_args=parts,
             log_function=_log_request,
@@ -163,7 +220,12 @@ class HTTPApi:
 
     async def stop(self) -> None:
         self._server.stop()
+        self._followers.end()
         await self._server.close_all_connections()
+
+
+def _pattern(route: str) -> str:
+    return API + re.sub(r"\{\w+\}", "([^/]{1,128})", route)
 
 
 def _log_request(handler: tornado.web.RequestHandler) -> None:

@@ -20,6 +20,7 @@ from jupyter_gpushare.core.settings import SchedulerSettings
 from .admission import Admission
 from .device_probe import Choose, DeviceProbe
 from .driver import Driver
+from .event_stream import Followers
 from .hook_listener import HookListener
 from .http_api import HTTPApi
 from .journal import Journal
@@ -96,6 +97,7 @@ class SchedulerProcess:
         tenants = TenantBook()
         admission = Admission(signer=signer, tenants=tenants, serves_all=options.serves_all)
         translator = Translator()
+        self._followers = Followers()
         core = Scheduler(options.settings, recovering_until_s=recovering_until_s)
         self._driver = Driver(
             scheduler=core,
@@ -103,6 +105,7 @@ class SchedulerProcess:
             links=translator,
             journal=self._journal,
             check=(lambda: self._check(core)) if options.check else None,
+            changed=self._followers.changed,
         )
         self._service = Service(
             submit=self._driver.submit,
@@ -129,7 +132,10 @@ class SchedulerProcess:
             period_s=options.probe_period_s,
         )
         self._http = HTTPApi(
-            service=self._service, admission=admission, registrants=self._registrants
+            service=self._service,
+            admission=admission,
+            registrants=self._registrants,
+            followers=self._followers,
         )
         self._service.on_client_joined = self._probe.wake
         self._service.on_recovered = self._recovered

@@ -20,12 +20,14 @@ from jupyter_gpushare.core.events import (
     DeviceLost,
     Event,
     InterruptRequested,
+    ReleaseRequested,
     SettingsChanged,
+    TenantBusy,
     TenantRegistered,
     TenantRemoved,
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.settings import SchedulerSettings, SettingsError
+from jupyter_gpushare.core.settings import AntiThrash, SchedulerSettings, SettingsError, Visibility
 from jupyter_gpushare.core.snapshot import Snapshot
 
 from .config import changed_settings, settings_as_json
@@ -122,7 +124,9 @@ class Service:
         return OTHER
 
     def _may_see(self, uid: int, name: str) -> bool:
-        return self._is_admin(uid) or any(r.uid == uid for r in self._tenants.named(name))
+        if self._names_are_shown or self._is_admin(uid):
+            return True
+        return any(r.uid == uid for r in self._tenants.named(name))
 
     def memory_seen_by(self, client: ClientId, device: DeviceId) -> tuple[int, int] | None:
         """Bytes in all and in use: the tenant's cap and its own use where it has a cap, else the
@@ -160,6 +164,7 @@ class Service:
             self._tenants,
             process=process,
             may_see=lambda uid: self._is_admin(caller_uid) or uid == caller_uid,
+            names_are_shown=self._names_are_shown,
         )
 
     def register_tenant(self, caller_uid: int, request: dict[str, Any]) -> dict[str, str]:
@@ -211,6 +216,39 @@ class Service:
         if self._tenants.get(tenant_id):
             self.submit(InterruptRequested(tenant=TenantId(tenant_id), cause="kernel interrupted"))
 
+    def release_tenant(self, caller_uid: int, tenant_id: str) -> None:
+        """Ask for the tenant's turn, as its user wants it given to somebody else."""
+        self._authorise(caller_uid, tenant_id)
+        if self.settings.anti_thrash is AntiThrash.OFF:
+            raise RequestError(
+                HTTPStatus.CONFLICT,
+                "Turns are switched off, so there is none to release. Switch them on with "
+                "`jupyter gpushare set anti-thrash on`.",
+            )
+        if not any(
+            holder.tenant == tenant_id
+            for device in self._snapshot().devices
+            for holder in device.holders
+        ):
+            raise RequestError(
+                HTTPStatus.CONFLICT,
+                "This kernel does not hold the GPU. There is nothing to release.",
+            )
+        cause = f"released by {user_name(caller_uid)}"
+        self.submit(ReleaseRequested(tenant=TenantId(tenant_id), cause=cause))
+
+    def tenant_busy(self, caller_uid: int, tenant_id: str, request: dict[str, Any]) -> None:
+        """A cell began or ended, as the kernel's server sees it."""
+        self._authorise(caller_uid, tenant_id)
+        busy = request.get("busy")
+        if not isinstance(busy, bool):
+            raise RequestError(
+                HTTPStatus.BAD_REQUEST, "`busy` is neither true nor false. Send one of them."
+            )
+        if self._tenants.get(tenant_id):
+            cause = "cell began" if busy else "cell ended"
+            self.submit(TenantBusy(tenant=TenantId(tenant_id), busy=busy, cause=cause))
+
     def change_settings(self, caller_uid: int, changes: dict[str, Any]) -> dict[str, object]:
         """All settings as they are now."""
         if not self._is_admin(caller_uid):
@@ -234,6 +272,10 @@ class Service:
             self._gone(tenant_id, cause="the process that registered it has ended")
 
     # ---- the inside ----
+
+    @property
+    def _names_are_shown(self) -> bool:
+        return self.settings.visibility is Visibility.EVERYONE
 
     def _is_admin(self, uid: int) -> bool:
         return uid in (0, self._own_uid)

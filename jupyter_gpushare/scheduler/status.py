@@ -21,8 +21,10 @@ def status_of(
     *,
     process: dict[str, Any],
     may_see: Callable[[int], bool],
+    names_are_shown: bool = False,
 ) -> dict[str, Any]:
-    """Everything, with the tenants of uids that `may_see` denies made anonymous."""
+    """Everything, with the tenants of uids that `may_see` denies made anonymous, or nameless
+    in all but name and owner where `names_are_shown`."""
     devices = [asdict(device) for device in snapshot.devices]
     shown_tenants = [asdict(tenant) for tenant in snapshot.tenants]
     hidden: dict[str, str] = {}
@@ -31,11 +33,15 @@ def status_of(
         tenant["kernel_id"] = tenants.kernel_id(tenant["id"])
         if record is None or not may_see(record.uid):
             hidden[tenant["id"]] = f"other-{len(hidden) + 1}"
-            _make_anonymous(tenant, hidden[tenant["id"]])
+            _hide_ids(tenant, hidden[tenant["id"]])
+            if not names_are_shown:
+                _make_anonymous(tenant)
     for device in devices:
         for place in (*device["holders"], *device["queue"]):
             if place["tenant"] in hidden:
-                place.update(tenant=hidden[place["tenant"]], name=OTHER)
+                place.update(tenant=hidden[place["tenant"]])
+                if not names_are_shown:
+                    place.update(name=OTHER)
     return {
         "scheduler": {**process, "recovering": snapshot.recovering},
         "settings": settings_as_json(snapshot.settings),
@@ -44,8 +50,13 @@ def status_of(
     }
 
 
-def _make_anonymous(tenant: dict[str, Any], alias: str) -> None:
-    """Keep what concerns the caller (who is before me, for how long), hide who it is."""
-    tenant.update(id=alias, name=OTHER, owner=OTHER, kernel_id=None)
+def _hide_ids(tenant: dict[str, Any], alias: str) -> None:
+    """What one could act on, or find in other places, is nobody else's affair."""
+    tenant.update(id=alias, kernel_id=None)
     for client in tenant["clients"]:
         client.update(pid=None, process_name=OTHER)
+
+
+def _make_anonymous(tenant: dict[str, Any]) -> None:
+    """Keep what concerns the caller (who is before me, for how long), hide who it is."""
+    tenant.update(name=OTHER, owner=OTHER)

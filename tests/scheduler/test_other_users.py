@@ -71,6 +71,28 @@ def test_a_status_hides_others_names(office: Office) -> None:
         assert "bobs secret" in json.dumps(office.service.status(admin))
 
 
+def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
+    """With `visibility` everyone, names and owners are seen; ids, pids and programs are not."""
+    tenant_id = office.tenant(BOB, "bobs notebook")["tenant_id"]
+    office.service.change_settings(0, {"visibility": "everyone"})
+    seen = office.service.status(ALICE)
+    (bobs,) = seen["tenants"]
+    assert (bobs["name"], bobs["owner"]) == ("bobs notebook", f"uid {BOB}")
+    assert tenant_id not in json.dumps(seen)
+    assert bobs["kernel_id"] is None
+
+
+def test_only_its_own_user_releases_a_turn(office: Office) -> None:
+    """Another user is refused before anything is said about the turn."""
+    tenant_id = office.tenant(ALICE, "notebook")["tenant_id"]
+    with pytest.raises(RequestError, match=r"another user's\. Act on your own"):
+        office.service.release_tenant(BOB, tenant_id)
+    with pytest.raises(RequestError, match=r"another user's\. Act on your own"):
+        office.service.tenant_busy(BOB, tenant_id, {"busy": False})
+    with pytest.raises(RequestError, match="does not hold the GPU"):
+        office.service.release_tenant(ALICE, tenant_id)
+
+
 @pytest.mark.parametrize("deed", ["remove_tenant", "interrupt_tenant"])
 def test_others_tenants_are_left_alone(office: Office, deed: str) -> None:
     """Only its owner, the scheduler's user and root act on a tenant."""

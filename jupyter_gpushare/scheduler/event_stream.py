@@ -1,0 +1,106 @@
+"""The status as a stream: each follower is sent its own cut of it, whenever that cut has changed.
+
+A follower is slowed down by its own connection alone: it looks again when it has sent what it saw
+last, so what it misses meanwhile costs nothing, and the last state always arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any
+
+from .errors import RequestError
+
+PERIOD_S_MIN = 0.1
+"""A follower looks at most so often, however much happens."""
+COMMENT_PERIOD_S = 15.0
+"""A line that says nothing, so that both ends learn of a connection that is dead."""
+FOLLOWERS_MAX = 512
+FOLLOWERS_PER_USER_MAX = 64
+_TIMES = frozenset({"held_for_s", "waited_s", "waited_s_total", "held_s_total", "uptime_s"})
+
+Status = dict[str, Any]
+
+
+class Follower:
+    """One who reads the stream. `look` is its cut of the status; `send` returns when its connection
+    has taken what it was given."""
+
+    def __init__(self, look: Callable[[], Status], send: Callable[[str], Awaitable[None]]) -> None:
+        self._look = look
+        self._send = send
+        self._news = asyncio.Event()
+        self._over = False
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def end(self) -> None:
+        """From the connection's end; `run` returns soon after."""
+        self._over = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Send the status now, and after each change, until `end`."""
+        sent: object = None
+        while not self._over:
+            self._news.clear()
+            status = self._look()
+            lasting = without_times(status)
+            if lasting != sent:
+                sent = lasting
+                await self._send(f"data: {json.dumps(status)}\n\n")
+            await asyncio.sleep(PERIOD_S_MIN)
+            await self._await_news()
+
+    async def _await_news(self) -> None:
+        while not self._over:
+            try:
+                await asyncio.wait_for(self._news.wait(), COMMENT_PERIOD_S)
+            except asyncio.TimeoutError:  # another class than the builtin on Python 3.10
+                await self._send(": nothing has changed\n\n")
+            else:
+                return
+
+
+class Followers:
+    """All of them; `changed` costs nothing while there are none."""
+
+    def __init__(self) -> None:
+        self._followers: dict[Follower, int] = {}
+
+    def changed(self) -> None:
+        for follower in self._followers:
+            follower.wake()
+
+    async def serve(self, follower: Follower, uid: int) -> None:
+        """Run it, unless its user or everybody together has too many; raises RequestError."""
+        users = Counter(self._followers.values())
+        if users.total() >= FOLLOWERS_MAX or users[uid] >= FOLLOWERS_PER_USER_MAX:
+            raise RequestError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "Too many programs follow the scheduler's events already. Close some, or ask for "
+                "the status instead.",
+            )
+        self._followers[follower] = uid
+        try:
+            await follower.run()
+        finally:
+            del self._followers[follower]
+
+    def end(self) -> None:
+        for follower in self._followers:
+            follower.end()
+
+
+def without_times(value: object) -> object:
+    """The status without what changes by itself as time passes. Pure."""
+    if isinstance(value, dict):
+        return {key: without_times(each) for key, each in value.items() if key not in _TIMES}
+    if isinstance(value, list | tuple):
+        return [without_times(each) for each in value]
+    return value

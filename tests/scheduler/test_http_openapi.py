@@ -1,0 +1,74 @@
+"""openapi.yaml says what the scheduler's HTTP does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from jupyter_gpushare.scheduler import http_api
+from tests.scheduler.test_http_api import request
+from tests.support.scheduler_process import SchedulerUnderTest
+
+VERBS = {"get", "post", "put", "patch", "delete"}
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    text = Path(http_api.__file__).with_name("openapi.yaml").read_text()
+    document = yaml.safe_load(text)
+    assert isinstance(document, dict)
+    return document
+
+
+def valid(document: dict[str, Any], name: str, answer: object) -> None:
+    """Raises where the answer is not as the schema of this name says."""
+    schema = {**document, "$ref": f"#/components/schemas/{name}"}
+    jsonschema.Draft202012Validator(schema).validate(answer)
+
+
+def test_routes_and_file_agree(document: dict[str, Any]) -> None:
+    """Each verb of each route is described, and nothing else is."""
+    described = {
+        (route, verb) for route, item in document["paths"].items() for verb in item if verb in VERBS
+    }
+    served = {
+        (route, verb)
+        for route, handler in http_api.ROUTES.items()
+        for verb in VERBS & handler.__dict__.keys()
+    }
+    assert described == served
+    assert [server["url"] for server in document["servers"]] == [http_api.API]
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    """Each $ref names a part of the file."""
+
+    def follow(value: object) -> None:
+        if isinstance(value, dict):
+            if target := value.get("$ref"):
+                found: Any = document
+                for step in target.removeprefix("#/").split("/"):
+                    found = found[step]
+            for each in value.values():
+                follow(each)
+        elif isinstance(value, list):
+            for each in value:
+                follow(each)
+
+    follow(document)
+
+
+def test_answers_are_as_described(document: dict[str, Any], scheduler: SchedulerUnderTest) -> None:
+    """A status with a holder and a waiter, a registration, settings and an error fit the file."""
+    with scheduler.joined("first") as first, scheduler.joined("second") as second:
+        first.take_turn()
+        second.ask()
+        valid(document, "Status", scheduler.eventually(lambda s: s["devices"][0]["queue"]))
+        valid(document, "Settings", request(scheduler, "PATCH", "/api/v1/settings", b"{}")[1])
+        body = b'{"name": "a", "kind": "run"}'
+        valid(document, "Registration", request(scheduler, "POST", "/api/v1/tenants", body)[1])
+        valid(document, "Error", request(scheduler, "GET", "/api/v1/nothing")[1])
