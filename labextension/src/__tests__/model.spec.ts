@@ -1,0 +1,110 @@
+import { NotInstalled, Refused, Unreachable } from '../client';
+import { StateFeed } from '../feed';
+import { PanelModel } from '../model';
+import { FakeClient, FakeStream, settled } from './support/fakes';
+import { kernel, state } from './support/states';
+
+describe('PanelModel', () => {
+  let client: FakeClient;
+  let stream: FakeStream;
+  let model: PanelModel;
+  let changes: number;
+
+  beforeEach(() => {
+    client = new FakeClient();
+    stream = new FakeStream();
+    const feed = new StateFeed({ client, openStream: stream.open });
+    model = new PanelModel({ client, feed, clockMs: () => 1000 });
+    changes = 0;
+    model.changed.connect(() => {
+      changes += 1;
+    });
+    stream.listener?.opened();
+  });
+
+  afterEach(() => {
+    model.dispose();
+  });
+
+  it('has the state of the last event, and when it came', () => {
+    stream.send(state({ user: 'alice' }));
+    stream.send(state({ user: 'bob' }));
+    expect(model.snapshot?.state.user).toBe('bob');
+    expect(model.snapshot?.receivedAtMs).toBe(1000);
+    expect(changes).toBe(2);
+  });
+
+  it('shows nothing but the mismatch while the versions differ', () => {
+    stream.send(state());
+    stream.send({ ...state(), version: 2 });
+    expect(model.snapshot).toBeNull();
+    expect(model.problem).toEqual({ kind: 'version', theirs: '2' });
+    stream.send(state());
+    expect(model.problem).toBeNull();
+  });
+
+  it('knows an event without a state as one of another version', () => {
+    stream.listener?.received({
+      schema_id: 'https://events.jupyter.org/jupyter_gpushare/state/v1',
+      version: 3
+    });
+    expect(model.problem).toEqual({ kind: 'version', theirs: '3' });
+  });
+
+  it('shows nothing of a state that it cannot read', () => {
+    stream.send(state({ devices: 7 }));
+    expect(model.snapshot).toBeNull();
+    expect(model.problem).toEqual({ kind: 'malformed' });
+  });
+
+  it('keeps the last state while the server does not answer, and says so', async () => {
+    await client.answer(0, state());
+    stream.listener?.closed();
+    const last = client.questions.length - 1;
+    await client.fail(last, new Unreachable('gone'));
+    void model.refresh();
+    await client.fail(client.questions.length - 1, new Unreachable('gone'));
+    expect(model.problem).toEqual({ kind: 'unreachable' });
+  });
+
+  it('shows no state of a server without the extension', async () => {
+    stream.send(state());
+    void model.refresh();
+    await client.fail(client.questions.length - 1, new NotInstalled(''));
+    expect(model.snapshot).toBeNull();
+    expect(model.problem).toEqual({ kind: 'not-installed' });
+  });
+
+  it('asks once for a release, however often the button is pressed', async () => {
+    const first = model.releaseTurn('k1');
+    const second = model.releaseTurn('k1');
+    expect(model.isReleasing('k1')).toBe(true);
+    await Promise.all([first, second]);
+    expect(client.released).toEqual(['k1']);
+    expect(model.isReleasing('k1')).toBe(false);
+    expect(model.releaseProblem('k1')).toBeNull();
+  });
+
+  it('tells why a release failed until the turn is over', async () => {
+    stream.send(state({ kernels: [kernel({ state: 'holds' })] }));
+    client.releaseAnswer = Promise.reject(new Refused('It does not hold. Wait.'));
+    await model.releaseTurn('k1');
+    expect(model.releaseProblem('k1')).toEqual({
+      kind: 'refused',
+      message: 'It does not hold. Wait.'
+    });
+    stream.send(state({ kernels: [kernel({ state: 'idle' })] }));
+    expect(model.releaseProblem('k1')).toBeNull();
+  });
+
+  it('can be disposed twice, and is silent afterwards', async () => {
+    model.dispose();
+    model.dispose();
+    expect(stream.isDisposed).toBe(true);
+    stream.send(state());
+    await model.releaseTurn('k1');
+    await settled();
+    expect(changes).toBe(0);
+    expect(client.released).toEqual([]);
+  });
+});

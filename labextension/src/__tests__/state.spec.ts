@@ -1,0 +1,54 @@
+import { MalformedState, parseState, VersionMismatch } from '../state';
+import { device, holder, kernel, state, waiter } from './support/states';
+
+describe('parseState', () => {
+  it('reads what the server sends', () => {
+    const parsed = parseState(
+      state({
+        devices: [device({ holder: holder(), queue: [waiter()] })],
+        kernels: [kernel({ state: 'waits', position: 2 })]
+      })
+    );
+    expect(parsed.devices[0]?.holder).toEqual({
+      tenantId: 't1',
+      name: 'train.ipynb',
+      owner: 'alice',
+      mine: true,
+      heldS: 5
+    });
+    expect(parsed.devices[0]?.queue[0]?.position).toBe(1);
+    expect(parsed.kernels[0]?.position).toBe(2);
+  });
+
+  it.each([[2], ['1'], [undefined]])('refuses version %p', version => {
+    expect(() => parseState(state({ version }))).toThrow(VersionMismatch);
+  });
+
+  it('judges the version before anything else', () => {
+    expect(() => parseState({ version: 2, devices: 'of another form' })).toThrow(VersionMismatch);
+  });
+
+  it.each<[string, unknown]>([
+    ['no object', null],
+    ['a list', []],
+    ['an unknown state of the scheduler', state({ scheduler: 'odd' })],
+    ['devices that are no list', state({ devices: {} })],
+    ['a size that is no number', state({ devices: [device({ bytes_total: 'many' })] })],
+    ['a name that is no text', state({ devices: [device({ name: 7 })] })],
+    ['an unknown state of a kernel', state({ kernels: [kernel({ state: 'odd' })] })]
+  ])('refuses %s', (_, value) => {
+    expect(() => parseState(value)).toThrow(MalformedState);
+  });
+
+  it('reads what the caller may not see as empty, and never below nothing', () => {
+    const hidden = holder({ name: null, tenant_id: null, held_s: -3, mine: undefined });
+    const parsed = parseState(state({ devices: [device({ holder: hidden })] }));
+    expect(parsed.devices[0]?.holder).toEqual({
+      tenantId: '',
+      name: '',
+      owner: 'alice',
+      mine: false,
+      heldS: 0
+    });
+  });
+});

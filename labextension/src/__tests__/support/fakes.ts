@@ -1,0 +1,62 @@
+import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
+import { PromiseDelegate } from '@lumino/coreutils';
+
+import type { IStateClient } from '../../client';
+import type { IStreamListener } from '../../eventStream';
+import { STATE_SCHEMA_ID } from '../../tokens';
+
+/** A server whose answers the test gives, one at a time. */
+export class FakeClient implements IStateClient {
+  readonly questions: PromiseDelegate<unknown>[] = [];
+  readonly released: string[] = [];
+  releaseAnswer: Promise<void> = Promise.resolve();
+
+  fetchState(): Promise<unknown> {
+    const answer = new PromiseDelegate<unknown>();
+    this.questions.push(answer);
+    return answer.promise;
+  }
+
+  releaseTurn(kernelId: string): Promise<void> {
+    this.released.push(kernelId);
+    return this.releaseAnswer;
+  }
+
+  async answer(question: number, value: unknown): Promise<void> {
+    this.questions[question]?.resolve(value);
+    await settled();
+  }
+
+  async fail(question: number, error: Error): Promise<void> {
+    this.questions[question]?.reject(error);
+    await settled();
+  }
+}
+
+/** An event stream that opens, closes and speaks when the test says so. */
+export class FakeStream {
+  listener: IStreamListener | null = null;
+  isDisposed = false;
+
+  readonly open = (listener: IStreamListener): IDisposable => {
+    this.listener = listener;
+    return new DisposableDelegate(() => {
+      this.isDisposed = true;
+    });
+  };
+
+  send(state: object): void {
+    this.listener?.received({
+      schema_id: STATE_SCHEMA_ID,
+      version: 1,
+      state_json: JSON.stringify(state)
+    });
+  }
+}
+
+/** Lets every promise that is already decided take its effect. */
+export async function settled(): Promise<void> {
+  for (let round = 0; round < 20; round += 1) {
+    await Promise.resolve();
+  }
+}

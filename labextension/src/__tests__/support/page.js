@@ -1,0 +1,11 @@
+// What JupyterLab's packages ask of a browser at load, and jsdom does not have.
+const { TextDecoder, TextEncoder } = require('util');
+
+Object.assign(globalThis, { TextDecoder, TextEncoder });
+globalThis.DragEvent ??= class DragEvent extends Event {};
+globalThis.fetch ??= () => Promise.reject(new TypeError('no network in these tests'));
+globalThis.Headers ??= class Headers {};
+globalThis.Request ??= class Request {};
+globalThis.Response ??= class Response {};
+// Tells React that each change is awaited by the test that makes it.
+globalThis.IS_REACT_ACT_ENVIRONMENT = true;

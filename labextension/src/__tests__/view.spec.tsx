@@ -1,0 +1,171 @@
+import { nullTranslator } from '@jupyterlab/translation';
+import { act } from 'react';
+import { createRoot, type Root } from 'react-dom/client';
+
+import type { Problem } from '../model';
+import { parseState } from '../state';
+import { PanelView, type IPanelProps } from '../view';
+import { device, holder, kernel, state, waiter } from './support/states';
+
+describe('PanelView', () => {
+  let page: HTMLElement;
+  let root: Root;
+  let released: string[];
+  let opened: string[];
+
+  beforeEach(() => {
+    jest.useFakeTimers({ now: 0 });
+    page = document.body.appendChild(document.createElement('div'));
+    root = createRoot(page);
+    released = [];
+    opened = [];
+  });
+
+  afterEach(() => {
+    act(() => {
+      root.unmount();
+    });
+    page.remove();
+    jest.useRealTimers();
+  });
+
+  function show(value: object | null, props: Partial<IPanelProps> = {}): void {
+    act(() => {
+      root.render(
+        <PanelView
+          isReleasing={() => false}
+          onOpen={path => opened.push(path)}
+          onRelease={kernelId => released.push(kernelId)}
+          problem={null}
+          releaseProblem={() => null}
+          snapshot={value && { state: parseState(value), receivedAtMs: Date.now() }}
+          trans={nullTranslator.load('jupyter_gpushare')}
+          {...props}
+        />
+      );
+    });
+  }
+
+  function find(selector: string): HTMLElement {
+    const found = page.querySelector<HTMLElement>(selector);
+    if (!found) {
+      throw new Error(`there is no ${selector} in ${page.innerHTML}`);
+    }
+    return found;
+  }
+
+  function texts(selector: string): string[] {
+    return [...page.querySelectorAll(selector)].map(element => element.textContent);
+  }
+
+  it('shows each device with its memory, its holder and its queue in order', () => {
+    const queue = [waiter(), waiter({ position: 2, name: 'b.ipynb', tenant_id: 't3', mine: true })];
+    show(state({ devices: [device({ holder: holder(), queue })] }));
+    expect(find('h3').textContent).toBe('Test GPU');
+    expect(find('[role=meter]').getAttribute('aria-valuetext')).toBe('2.0 GiB of 8.0 GiB');
+    expect(find('[role=meter]').getAttribute('aria-valuenow')).toBe('25');
+    expect(find('.jp-gpushare-Holder').textContent).toBe('In use by train.ipynbyou5 s');
+    expect(texts('ol > li')).toEqual(['1plot.ipynbbob3 s', '2b.ipynbyou3 s']);
+  });
+
+  it('lets times go on by themselves', () => {
+    show(state({ devices: [device({ holder: holder({ held_s: 58 }) })] }));
+    act(() => {
+      jest.advanceTimersByTime(3000);
+    });
+    expect(find('.jp-gpushare-Elapsed').textContent).toBe('1 min');
+  });
+
+  it('shows a free device, and one that changes hands', () => {
+    show(state());
+    expect(find('.jp-gpushare-Holder').textContent).toBe('Free');
+    show(state({ devices: [device({ queue: [waiter()] })] }));
+    expect(find('.jp-gpushare-Holder').textContent).toBe('Changing hands…');
+  });
+
+  it('shows names as text, whatever is in them', () => {
+    const name = '<img src=x onerror=alert(1)> <b>Zoë</b>';
+    show(state({ devices: [device({ holder: holder({ name, owner: name, mine: false }) })] }));
+    expect(page.querySelector('img, b')).toBeNull();
+    expect(find('.jp-gpushare-TenantName').textContent).toBe(name);
+  });
+
+  it('offers the release to kernels that hold, and to no others', () => {
+    const kernels = ['holds', 'waits', 'idle', 'unshared', 'failed'].map(name =>
+      kernel({ kernel_id: name, state: name })
+    );
+    show(state({ kernels }));
+    expect(texts('.jp-gpushare-Release')).toEqual(['Release']);
+    act(() => {
+      find('.jp-gpushare-Release').click();
+    });
+    expect(released).toEqual(['holds']);
+  });
+
+  it('names the kernel in the label of its button', () => {
+    show(state({ kernels: [kernel({ state: 'holds' })] }));
+    const label = find('.jp-gpushare-Release').getAttribute('aria-label');
+    expect(label).toBe('Release the turn of train.ipynb');
+  });
+
+  it('does not release twice while the first is under way', () => {
+    show(state({ kernels: [kernel({ state: 'holds' })] }), { isReleasing: () => true });
+    act(() => {
+      find('.jp-gpushare-Release').click();
+    });
+    expect(released).toEqual([]);
+    expect(find('.jp-gpushare-Release').getAttribute('aria-disabled')).toBe('true');
+  });
+
+  it('keeps the keyboard in the row when the button goes', () => {
+    show(state({ kernels: [kernel({ state: 'holds' })] }));
+    find('.jp-gpushare-Release').focus();
+    show(state({ kernels: [kernel({ state: 'idle' })] }));
+    expect(document.activeElement).toBe(find('.jp-gpushare-Kernel'));
+  });
+
+  it('leads to the notebook of a kernel', () => {
+    show(state({ kernels: [kernel()] }));
+    act(() => {
+      find('.jp-gpushare-Link').click();
+    });
+    expect(opened).toEqual(['work/train.ipynb']);
+  });
+
+  it('tells why a release failed', () => {
+    const problem: Problem = { kind: 'refused', message: 'It does not hold. Wait.' };
+    show(state({ kernels: [kernel()] }), { releaseProblem: () => problem });
+    expect(find('[role=alert]').textContent).toBe('It does not hold. Wait.');
+  });
+
+  it('shows one sentence and no data where the versions differ', () => {
+    show(null, { problem: { kind: 'version', theirs: '2' } });
+    expect(texts('.jp-gpushare-Notice')).toHaveLength(1);
+    expect(page.querySelector('section')).toBeNull();
+  });
+
+  it.each([
+    ['down', '', 'The scheduler is down'],
+    ['starting', '', 'The scheduler is starting'],
+    ['down', 'No disk. Free some.', 'No disk. Free some.']
+  ])('says that the scheduler is %s (%p)', (scheduler, message, text) => {
+    show(state({ scheduler, message, devices: [] }));
+    expect(find('.jp-gpushare-Notice').textContent).toContain(text);
+    expect(find('.jp-gpushare-Empty').textContent).toContain('without the scheduler');
+  });
+
+  it('tells screen readers what changes for my kernels, and not what stands there at first', () => {
+    show(state({ kernels: [kernel({ state: 'waits', position: 1 })] }));
+    expect(find('[role=status]').textContent).toBe('');
+    show(state({ kernels: [kernel({ state: 'holds' })] }));
+    expect(find('[role=status]').textContent).toBe('train.ipynb: Has the GPU');
+  });
+
+  it('says so when a device is lost', () => {
+    show(state({ devices: [device({ lost: true })] }));
+    expect(find('.jp-gpushare-Device .jp-gpushare-Notice').textContent).toContain(
+      'no longer answers'
+    );
+    expect(page.querySelector('[role=meter]')).toBeNull();
+  });
+});

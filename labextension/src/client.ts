@@ -1,0 +1,81 @@
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+
+/** The server extension's HTTP interface. */
+export interface IStateClient {
+  /** The state, not parsed yet. @throws Unreachable, Refused, NotInstalled */
+  fetchState(): Promise<unknown>;
+
+  /** Asks the kernel's turn back, for whoever waits. @throws Unreachable, Refused, NotInstalled */
+  releaseTurn(kernelId: string): Promise<void>;
+}
+
+/** The Jupyter server did not answer. */
+export class Unreachable extends Error {}
+
+/** The Jupyter server answers, but has no such extension. */
+export class NotInstalled extends Error {}
+
+/** The server extension refused; the message is its own sentence. */
+export class Refused extends Error {}
+
+export class StateClient implements IStateClient {
+  constructor(options: StateClient.IOptions) {
+    this._settings = options.serverSettings;
+  }
+
+  async fetchState(): Promise<unknown> {
+    const response = await this._request('state', 'GET');
+    try {
+      return (await response.json()) as unknown;
+    } catch {
+      // Some proxies answer for a server that is away, with a page and a success.
+      throw new Unreachable('the answer is not JSON');
+    }
+  }
+
+  async releaseTurn(kernelId: string): Promise<void> {
+    await this._request(`kernels/${encodeURIComponent(kernelId)}/release`, 'POST');
+  }
+
+  private async _request(path: string, method: 'GET' | 'POST'): Promise<Response> {
+    const url = URLExt.join(this._settings.baseUrl, 'gpushare/api', path);
+    let response: Response;
+    try {
+      response = await ServerConnection.makeRequest(url, { method }, this._settings);
+    } catch (error) {
+      throw new Unreachable(String(error));
+    }
+    if (response.ok) {
+      return response;
+    }
+    const sentence = await messageOf(response);
+    if (response.status === 404 && sentence === '') {
+      throw new NotInstalled(url);
+    }
+    if (response.status >= 502 && response.status <= 504 && sentence === '') {
+      throw new Unreachable(response.statusText);
+    }
+    throw new Refused(sentence || `${response.status} ${response.statusText}`);
+  }
+
+  private readonly _settings: ServerConnection.ISettings;
+}
+
+export namespace StateClient {
+  export interface IOptions {
+    readonly serverSettings: ServerConnection.ISettings;
+  }
+}
+
+/** Our sentence in an error's body; empty when the answer is not from our extension. */
+async function messageOf(response: Response): Promise<string> {
+  try {
+    const body = (await response.json()) as { message?: unknown } | null;
+    const message = body?.message;
+    // Jupyter's own "404: Not Found" has a message as well, which is the bare phrase.
+    return typeof message === 'string' && message !== response.statusText ? message : '';
+  } catch {
+    return '';
+  }
+}

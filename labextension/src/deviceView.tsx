@@ -1,0 +1,140 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { useId, type ReactElement } from 'react';
+
+import { Elapsed } from './elapsed';
+import { formatMemory, formatOwner, formatTenant, memoryPercent } from './format';
+import type { IDevice, IHolder, ITenant, IWaiter } from './state';
+
+/** One device: its memory, who has it, and who waits, in order. */
+export function DeviceView(props: DeviceView.IProps): ReactElement {
+  const { device, receivedAtMs, trans } = props;
+  const nameId = useId();
+  return (
+    <article aria-labelledby={nameId} className="jp-gpushare-Device">
+      <h3 className="jp-gpushare-DeviceName" id={nameId} title={device.id}>
+        {device.name}
+      </h3>
+      {device.lost ? (
+        <p className="jp-gpushare-Notice jp-mod-problem">
+          {trans.__(
+            'The driver no longer answers for this GPU: restart the kernels that used it, and tell whoever looks after the machine.'
+          )}
+        </p>
+      ) : (
+        <MemoryBar device={device} trans={trans} />
+      )}
+      <HolderView
+        anyoneWaits={device.queue.length > 0}
+        holder={device.holder}
+        receivedAtMs={receivedAtMs}
+        trans={trans}
+      />
+      {device.queue.length > 0 && (
+        <ol aria-label={trans.__('Queue, in order')} className="jp-gpushare-Queue">
+          {device.queue.map(waiter => (
+            <WaiterView
+              key={waiter.tenantId || waiter.position}
+              receivedAtMs={receivedAtMs}
+              trans={trans}
+              waiter={waiter}
+            />
+          ))}
+        </ol>
+      )}
+    </article>
+  );
+}
+
+export namespace DeviceView {
+  export interface IProps {
+    readonly device: IDevice;
+    readonly receivedAtMs: number;
+    readonly trans: TranslationBundle;
+  }
+}
+
+function MemoryBar(props: {
+  readonly device: IDevice;
+  readonly trans: TranslationBundle;
+}): ReactElement {
+  const { device, trans } = props;
+  const percent = memoryPercent(device);
+  const text = formatMemory(device, trans);
+  return (
+    <div className="jp-gpushare-Memory">
+      <div
+        aria-label={trans.__('Memory in use')}
+        aria-valuemax={100}
+        aria-valuemin={0}
+        aria-valuenow={Math.round(percent)}
+        aria-valuetext={text}
+        className="jp-gpushare-MemoryBar"
+        role="meter"
+      >
+        <div className="jp-gpushare-MemoryUsed" style={{ width: `${percent}%` }} />
+      </div>
+      <span aria-hidden="true" className="jp-gpushare-MemoryText">
+        {text}
+      </span>
+    </div>
+  );
+}
+
+function HolderView(props: {
+  readonly holder: IHolder | null;
+  readonly anyoneWaits: boolean;
+  readonly receivedAtMs: number;
+  readonly trans: TranslationBundle;
+}): ReactElement {
+  const { anyoneWaits, holder, receivedAtMs, trans } = props;
+  if (!holder) {
+    return (
+      <p className="jp-gpushare-Holder jp-mod-free">
+        {anyoneWaits ? trans.__('Changing hands…') : trans.__('Free')}
+      </p>
+    );
+  }
+  return (
+    <p className={holder.mine ? 'jp-gpushare-Holder jp-mod-mine' : 'jp-gpushare-Holder'}>
+      <span className="jp-gpushare-Dot" />
+      <span className="jp-gpushare-VisuallyHidden">{trans.__('In use by')} </span>
+      <TenantName tenant={holder} trans={trans} />
+      <Elapsed atMs={receivedAtMs} seconds={holder.heldS} trans={trans} />
+    </p>
+  );
+}
+
+function WaiterView(props: {
+  readonly waiter: IWaiter;
+  readonly receivedAtMs: number;
+  readonly trans: TranslationBundle;
+}): ReactElement {
+  const { receivedAtMs, trans, waiter } = props;
+  return (
+    <li
+      className={waiter.mine ? 'jp-gpushare-Waiter jp-mod-mine' : 'jp-gpushare-Waiter'}
+      value={waiter.position}
+    >
+      <span aria-hidden="true" className="jp-gpushare-Position">
+        {waiter.position}
+      </span>
+      <TenantName tenant={waiter} trans={trans} />
+      <Elapsed atMs={receivedAtMs} seconds={waiter.waitedS} trans={trans} />
+    </li>
+  );
+}
+
+function TenantName(props: {
+  readonly tenant: ITenant;
+  readonly trans: TranslationBundle;
+}): ReactElement {
+  const { tenant, trans } = props;
+  const name = formatTenant(tenant, trans);
+  const owner = formatOwner(tenant, trans);
+  return (
+    <span className="jp-gpushare-Tenant" title={owner ? `${name} · ${owner}` : name}>
+      <bdi className="jp-gpushare-TenantName">{name}</bdi>
+      {owner && <bdi className="jp-gpushare-Owner">{owner}</bdi>}
+    </span>
+  );
+}

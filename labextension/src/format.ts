@@ -1,0 +1,126 @@
+/** How the panel words what it shows: pure functions from values to texts. */
+
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { Problem } from './model';
+import { STATE_VERSION, type IDevice, type IKernel, type ITenant } from './state';
+
+const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
+
+/** Three digits are enough to compare by: `812 MiB`, `3.2 GiB`, `40 GiB`. */
+export function formatBytes(bytes: number): string {
+  let amount = bytes;
+  let unit = 0;
+  // 1023.5 would be rounded to 1024 of its unit, which is one of the next.
+  while (amount >= 1023.5 && unit < BYTE_UNITS.length - 1) {
+    amount /= 1024;
+    unit += 1;
+  }
+  const digits = unit > 0 && amount < 9.95 ? 1 : 0;
+  return `${amount.toFixed(digits)} ${BYTE_UNITS[unit] ?? ''}`;
+}
+
+/** Whole seconds up to a minute, whole minutes up to an hour, then hours and minutes. */
+export function formatDuration(seconds: number, trans: TranslationBundle): string {
+  const whole = Math.max(0, Math.floor(seconds));
+  if (whole < 60) {
+    return trans.__('%1 s', whole);
+  }
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) {
+    return trans.__('%1 min', minutes);
+  }
+  return trans.__('%1 h %2 min', Math.floor(minutes / 60), minutes % 60);
+}
+
+export function formatMemory(device: IDevice, trans: TranslationBundle): string {
+  return trans.__('%1 of %2', formatBytes(device.bytesUsed), formatBytes(device.bytesTotal));
+}
+
+/** Of the device's memory in use, for the bar; never beyond the bar's ends. */
+export function memoryPercent(device: IDevice): number {
+  if (device.bytesTotal <= 0) {
+    return 0;
+  }
+  return Math.min(100, Math.max(0, (100 * device.bytesUsed) / device.bytesTotal));
+}
+
+/** What a tenant is called: its name where the caller may see it, else whose it is. */
+export function formatTenant(tenant: ITenant, trans: TranslationBundle): string {
+  return tenant.name || tenant.owner || trans.__('another user');
+}
+
+/** Whose a tenant is, beside its name; empty where the name is already all that is known. */
+export function formatOwner(tenant: ITenant, trans: TranslationBundle): string {
+  if (tenant.mine) {
+    return trans.__('you');
+  }
+  return tenant.name && tenant.owner !== tenant.name ? tenant.owner : '';
+}
+
+/** A kernel is called as its notebook is; without one, by its own name. */
+export function formatKernel(kernel: IKernel): string {
+  return kernel.path.split('/').pop() || kernel.name || kernel.kernelId.slice(0, 8);
+}
+
+export function formatKernelState(kernel: IKernel, trans: TranslationBundle): string {
+  switch (kernel.state) {
+    case 'holds':
+      return trans.__('Has the GPU');
+    case 'waits':
+      return kernel.position
+        ? trans.__('Waits, number %1 in the queue', kernel.position)
+        : trans.__('Waits');
+    case 'idle':
+      return trans.__('Idle');
+    case 'unshared':
+      return trans.__('Not shared');
+    case 'failed':
+      return trans.__('Failed');
+  }
+}
+
+/** Why: the server's sentence, or what the state itself means. */
+export function formatReason(kernel: IKernel, trans: TranslationBundle): string {
+  if (kernel.reason) {
+    return kernel.reason;
+  }
+  switch (kernel.state) {
+    case 'holds':
+      return trans.__('Its cell uses the GPU.');
+    case 'waits':
+      return trans.__('Another cell has the GPU. This one goes on by itself when its turn comes.');
+    case 'idle':
+      return trans.__('It asks for the GPU when a cell needs it.');
+    case 'unshared':
+      return trans.__('This kernel takes no turns. Restart it to share the GPU.');
+    case 'failed':
+      return trans.__('Its CUDA context is broken. Restart the kernel to use the GPU again.');
+  }
+}
+
+/** One sentence on what is wrong and what to do. */
+export function formatProblem(problem: Problem, trans: TranslationBundle): string {
+  switch (problem.kind) {
+    case 'version':
+      return trans.__(
+        'This panel and jupyter-gpushare on the server do not fit together (version %1 here, %2 there): reload the page, and if that does not help, restart the Jupyter server after an upgrade.',
+        STATE_VERSION,
+        problem.theirs
+      );
+    case 'not-installed':
+      return trans.__(
+        'The server extension of jupyter-gpushare is not running: enable it with “jupyter server extension enable jupyter_gpushare” and restart the Jupyter server.'
+      );
+    case 'unreachable':
+      return trans.__(
+        'The Jupyter server does not answer: what is shown here may be out of date until it does.'
+      );
+    case 'malformed':
+      return trans.__(
+        'The server sent a state that this panel cannot read: reload the page, and if that does not help, upgrade jupyter-gpushare.'
+      );
+    case 'refused':
+      return problem.message;
+  }
+}

@@ -1,0 +1,7 @@
+import { modelPlugin, panelPlugin } from './plugin';
+
+export { PanelModel } from './model';
+export * from './state';
+export * from './tokens';
+
+export default [modelPlugin, panelPlugin];

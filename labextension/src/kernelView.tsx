@@ -1,0 +1,113 @@
+import type { TranslationBundle } from '@jupyterlab/translation';
+import { useLayoutEffect, useRef, type ReactElement } from 'react';
+
+import {
+  formatBytes,
+  formatKernel,
+  formatKernelState,
+  formatProblem,
+  formatReason
+} from './format';
+import type { Problem } from './model';
+import type { IKernel } from './state';
+
+/** One kernel of mine: its state, why, and a way to give its turn back. */
+export function KernelView(props: KernelView.IProps): ReactElement {
+  const { kernel, problem, trans } = props;
+  const row = useRef<HTMLLIElement>(null);
+  return (
+    <li className={`jp-gpushare-Kernel jp-mod-${kernel.state}`} ref={row} tabIndex={-1}>
+      <div className="jp-gpushare-KernelHead">
+        <KernelName {...props} />
+        {kernel.state === 'holds' && (
+          <ReleaseButton
+            {...props}
+            onGone={() => {
+              row.current?.focus();
+            }}
+          />
+        )}
+      </div>
+      <p className="jp-gpushare-KernelState">
+        <span className="jp-gpushare-Badge">{formatKernelState(kernel, trans)}</span>
+        {kernel.bytesAllocated > 0 && (
+          <span className="jp-gpushare-KernelMemory">{formatBytes(kernel.bytesAllocated)}</span>
+        )}
+      </p>
+      <p className="jp-gpushare-Reason">{formatReason(kernel, trans)}</p>
+      {problem && (
+        <p className="jp-gpushare-Notice jp-mod-problem" role="alert">
+          {formatProblem(problem, trans)}
+        </p>
+      )}
+    </li>
+  );
+}
+
+export namespace KernelView {
+  export interface IProps {
+    readonly kernel: IKernel;
+    readonly isReleasing: boolean;
+    /** Why the last release failed. */
+    readonly problem: Problem | null;
+    readonly onRelease: (kernelId: string) => void;
+    readonly onOpen: (path: string) => void;
+    readonly trans: TranslationBundle;
+  }
+}
+
+function KernelName(props: KernelView.IProps): ReactElement {
+  const { kernel, onOpen, trans } = props;
+  const name = formatKernel(kernel);
+  if (!kernel.path) {
+    return <bdi className="jp-gpushare-KernelName">{name}</bdi>;
+  }
+  return (
+    <button
+      className="jp-gpushare-KernelName jp-gpushare-Link"
+      onClick={() => {
+        onOpen(kernel.path);
+      }}
+      title={trans.__('Show %1', kernel.path)}
+      type="button"
+    >
+      <bdi>{name}</bdi>
+    </button>
+  );
+}
+
+function ReleaseButton(props: KernelView.IProps & { readonly onGone: () => void }): ReactElement {
+  const { isReleasing, kernel, onGone, onRelease, trans } = props;
+  const button = useRef<HTMLButtonElement>(null);
+  const gone = useRef(onGone);
+  gone.current = onGone;
+  // A layout effect ends while the button is still in the page; a plain one would be too late.
+  useLayoutEffect(() => {
+    const element = button.current;
+    // The button goes with the turn. Who stands on it with the keyboard then stays in the row.
+    return () => {
+      if (element && element === document.activeElement) {
+        gone.current();
+      }
+    };
+  }, []);
+  return (
+    <button
+      aria-disabled={isReleasing}
+      aria-label={trans.__('Release the turn of %1', formatKernel(kernel))}
+      className="jp-gpushare-Release jp-Button jp-mod-styled jp-mod-minimal"
+      onClick={() => {
+        if (!isReleasing) {
+          onRelease(kernel.kernelId);
+        }
+      }}
+      ref={button}
+      title={trans.__(
+        'Let the next in the queue have the GPU now. Nothing is lost: the cell goes on at its next turn.'
+      )}
+      type="button"
+    >
+      {isReleasing ? trans.__('Releasing…') : trans.__('Release')}
+    </button>
+  );
+}

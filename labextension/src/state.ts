@@ -1,0 +1,187 @@
+/**
+ * What the server extension tells: the answer of `GET gpushare/api/state`, which is also the text
+ * inside each event. It is parsed here, once, so that nothing else meets a value it does not know.
+ */
+
+/** The version of the state that this panel understands. */
+export const STATE_VERSION = 1;
+
+/** A tenant that holds a device's turn, or waits for it. */
+export interface ITenant {
+  readonly tenantId: string;
+  /** Empty where the caller may not see it. */
+  readonly name: string;
+  readonly owner: string;
+  /** Whether it is a kernel of this Jupyter server. */
+  readonly mine: boolean;
+}
+
+export interface IHolder extends ITenant {
+  readonly heldS: number;
+}
+
+export interface IWaiter extends ITenant {
+  readonly position: number;
+  readonly waitedS: number;
+}
+
+export interface IDevice {
+  readonly id: string;
+  readonly name: string;
+  readonly bytesTotal: number;
+  readonly bytesUsed: number;
+  /** The driver no longer answers for it. */
+  readonly lost: boolean;
+  readonly holder: IHolder | null;
+  readonly queue: readonly IWaiter[];
+}
+
+export const KERNEL_STATES = ['idle', 'waits', 'holds', 'unshared', 'failed'] as const;
+export type KernelState = (typeof KERNEL_STATES)[number];
+
+export interface IKernel {
+  readonly kernelId: string;
+  readonly name: string;
+  /** Of its notebook, below the server's root; empty for a kernel without one. */
+  readonly path: string;
+  readonly state: KernelState;
+  readonly bytesAllocated: number;
+  /** In the queue, from 1; null while it does not wait. */
+  readonly position: number | null;
+  readonly reason: string;
+}
+
+export const SCHEDULER_STATES = ['up', 'down', 'starting'] as const;
+export type SchedulerState = (typeof SCHEDULER_STATES)[number];
+
+export interface IState {
+  readonly scheduler: SchedulerState;
+  readonly message: string;
+  readonly user: string;
+  readonly devices: readonly IDevice[];
+  readonly kernels: readonly IKernel[];
+}
+
+/** The other side is of another version: nothing in its answer may be trusted to mean the same. */
+export class VersionMismatch extends Error {
+  constructor(readonly theirs: string) {
+    super(`state of version ${theirs}, not ${STATE_VERSION}`);
+  }
+}
+
+/** The answer is of our version and yet not what was agreed. */
+export class MalformedState extends Error {}
+
+/** @throws VersionMismatch, MalformedState */
+export function parseState(value: unknown): IState {
+  const state = asRecord(value, 'state');
+  if (state.version !== STATE_VERSION) {
+    throw new VersionMismatch(
+      typeof state.version === 'number' ? String(state.version) : 'unknown'
+    );
+  }
+  return {
+    scheduler: asOneOf(SCHEDULER_STATES, state.scheduler, 'scheduler'),
+    message: asText(state.message, 'message'),
+    user: asText(state.user, 'user'),
+    devices: asList(state.devices, 'devices').map(parseDevice),
+    kernels: asList(state.kernels, 'kernels').map(parseKernel)
+  };
+}
+
+function parseDevice(value: unknown): IDevice {
+  const device = asRecord(value, 'device');
+  return {
+    id: asText(device.id, 'device.id'),
+    name: asText(device.name, 'device.name'),
+    bytesTotal: asAmount(device.bytes_total, 'device.bytes_total'),
+    bytesUsed: asAmount(device.bytes_used, 'device.bytes_used'),
+    lost: device.lost === true,
+    holder: absent(device.holder) ? null : parseHolder(device.holder),
+    queue: asList(device.queue, 'device.queue').map(parseWaiter)
+  };
+}
+
+function parseTenant(tenant: Record<string, unknown>): ITenant {
+  return {
+    tenantId: asText(tenant.tenant_id, 'tenant_id'),
+    name: asText(tenant.name, 'name'),
+    owner: asText(tenant.owner, 'owner'),
+    mine: tenant.mine === true
+  };
+}
+
+function parseHolder(value: unknown): IHolder {
+  const holder = asRecord(value, 'holder');
+  return { ...parseTenant(holder), heldS: asAmount(holder.held_s, 'held_s') };
+}
+
+function parseWaiter(value: unknown): IWaiter {
+  const waiter = asRecord(value, 'waiter');
+  return {
+    ...parseTenant(waiter),
+    position: asAmount(waiter.position, 'position'),
+    waitedS: asAmount(waiter.waited_s, 'waited_s')
+  };
+}
+
+function parseKernel(value: unknown): IKernel {
+  const kernel = asRecord(value, 'kernel');
+  return {
+    kernelId: asText(kernel.kernel_id, 'kernel_id'),
+    name: asText(kernel.name, 'kernel.name'),
+    path: asText(kernel.path, 'kernel.path'),
+    state: asOneOf(KERNEL_STATES, kernel.state, 'kernel.state'),
+    bytesAllocated: asAmount(kernel.bytes_allocated, 'bytes_allocated'),
+    position: absent(kernel.position) ? null : asAmount(kernel.position, 'kernel.position'),
+    reason: asText(kernel.reason, 'kernel.reason')
+  };
+}
+
+function absent(value: unknown): boolean {
+  return value === null || value === undefined;
+}
+
+function asRecord(value: unknown, what: string): Record<string, unknown> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new MalformedState(`${what} is not an object`);
+  }
+  return value as Record<string, unknown>;
+}
+
+function asList(value: unknown, what: string): readonly unknown[] {
+  if (!Array.isArray(value)) {
+    throw new MalformedState(`${what} is not a list`);
+  }
+  return value;
+}
+
+/** What the caller may not see is absent: it reads as an empty text. */
+function asText(value: unknown, what: string): string {
+  if (absent(value)) {
+    return '';
+  }
+  if (typeof value !== 'string') {
+    throw new MalformedState(`${what} is not a text`);
+  }
+  return value;
+}
+
+/** Bytes, seconds and positions: finite and never negative; absent reads as none. */
+function asAmount(value: unknown, what: string): number {
+  if (absent(value)) {
+    return 0;
+  }
+  if (typeof value !== 'number' || !Number.isFinite(value)) {
+    throw new MalformedState(`${what} is not a number`);
+  }
+  return Math.max(0, value);
+}
+
+function asOneOf<T extends string>(known: readonly T[], value: unknown, what: string): T {
+  const found = known.find(name => name === value);
+  if (found === undefined) {
+    throw new MalformedState(`${what} is none of ${known.join(', ')}`);
+  }
+  return found;
+}

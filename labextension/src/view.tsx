@@ -1,0 +1,123 @@
+/** The panel as functions of plain values, which fetch nothing. */
+
+import type { TranslationBundle } from '@jupyterlab/translation';
+import type { ReactElement } from 'react';
+
+import { Announcer } from './announcer';
+import { DeviceView } from './deviceView';
+import { formatProblem } from './format';
+import { KernelView } from './kernelView';
+import type { ISnapshot, Problem } from './model';
+import type { IState } from './state';
+
+export interface IPanelProps {
+  readonly snapshot: ISnapshot | null;
+  readonly problem: Problem | null;
+  readonly isReleasing: (kernelId: string) => boolean;
+  readonly releaseProblem: (kernelId: string) => Problem | null;
+  readonly onRelease: (kernelId: string) => void;
+  readonly onOpen: (path: string) => void;
+  readonly trans: TranslationBundle;
+}
+
+export function PanelView(props: IPanelProps): ReactElement {
+  const { problem, snapshot, trans } = props;
+  return (
+    <>
+      {problem && (
+        <p className="jp-gpushare-Notice jp-mod-problem">{formatProblem(problem, trans)}</p>
+      )}
+      {snapshot && (
+        <>
+          <SchedulerNotice state={snapshot.state} trans={trans} />
+          <DevicesSection snapshot={snapshot} trans={trans} />
+          <KernelsSection {...props} snapshot={snapshot} />
+        </>
+      )}
+      {!snapshot && !problem && (
+        <p className="jp-gpushare-Empty">{trans.__('Asking the server…')}</p>
+      )}
+      <Announcer kernels={snapshot?.state.kernels ?? []} problem={problem} trans={trans} />
+    </>
+  );
+}
+
+/** Nothing, while the scheduler does its work. */
+function SchedulerNotice(props: {
+  readonly state: IState;
+  readonly trans: TranslationBundle;
+}): ReactElement | null {
+  const { state, trans } = props;
+  if (state.scheduler === 'up') {
+    return state.message ? <p className="jp-gpushare-Notice">{state.message}</p> : null;
+  }
+  if (state.scheduler === 'starting') {
+    const message = state.message || trans.__('The scheduler is starting: GPU cells wait for it.');
+    return <p className="jp-gpushare-Notice">{message}</p>;
+  }
+  const message =
+    state.message ||
+    trans.__('The scheduler is down: “jupyter gpushare doctor” in a terminal tells why.');
+  return <p className="jp-gpushare-Notice jp-mod-problem">{message}</p>;
+}
+
+function DevicesSection(props: {
+  readonly snapshot: ISnapshot;
+  readonly trans: TranslationBundle;
+}): ReactElement {
+  const { snapshot, trans } = props;
+  const { devices, scheduler } = snapshot.state;
+  return (
+    <section aria-labelledby="jp-gpushare-devices">
+      <h2 className="jp-gpushare-Heading" id="jp-gpushare-devices">
+        {trans.__('GPUs')}
+      </h2>
+      {devices.map(device => (
+        <DeviceView
+          device={device}
+          key={device.id}
+          receivedAtMs={snapshot.receivedAtMs}
+          trans={trans}
+        />
+      ))}
+      {devices.length === 0 && (
+        <p className="jp-gpushare-Empty">
+          {scheduler === 'up'
+            ? trans.__('No GPU is shared here: “jupyter gpushare doctor” in a terminal tells why.')
+            : trans.__('Nothing is known of the GPUs without the scheduler.')}
+        </p>
+      )}
+    </section>
+  );
+}
+
+function KernelsSection(props: IPanelProps & { readonly snapshot: ISnapshot }): ReactElement {
+  const { snapshot, trans } = props;
+  const { kernels } = snapshot.state;
+  return (
+    <section aria-labelledby="jp-gpushare-kernels">
+      <h2 className="jp-gpushare-Heading" id="jp-gpushare-kernels">
+        {trans.__('My kernels')}
+      </h2>
+      {kernels.length > 0 ? (
+        <ul className="jp-gpushare-Kernels">
+          {kernels.map(kernel => (
+            <KernelView
+              isReleasing={props.isReleasing(kernel.kernelId)}
+              kernel={kernel}
+              key={kernel.kernelId}
+              onOpen={props.onOpen}
+              onRelease={props.onRelease}
+              problem={props.releaseProblem(kernel.kernelId)}
+              trans={trans}
+            />
+          ))}
+        </ul>
+      ) : (
+        <p className="jp-gpushare-Empty">
+          {trans.__('No kernel runs on this server. Each one that you start appears here.')}
+        </p>
+      )}
+    </section>
+  );
+}
