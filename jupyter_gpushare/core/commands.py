@@ -65,6 +65,14 @@ class TellQueuePosition(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TellHold(Command):
+    """For how long from now the tenant's turn is kept by hand; 0: no longer."""
+
+    client: ClientId
+    left_s: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TellSettings(Command):
     """The settings that concern the hook, after ClientJoined and after each change."""
 

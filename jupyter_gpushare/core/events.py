@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from .ids import ClientId, DeviceId, TenantId, TurnId
+from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .settings import SchedulerSettings
 
 
@@ -147,6 +147,18 @@ class CellBegan(ClientEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellEnded(ClientEvent):
     """No notebook cell runs in the client's process any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldRequested(ClientEvent):
+    """The user keeps the turn of the client's tenant by hand for `hold_s`; 0 ends that."""
+
+    hold_s: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnGivenAway(ClientEvent):
+    """The user gives the turn of the client's tenant away, and a hold with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ def check_invariants(state: State, *, now_s: Seconds, wake_at_s: Seconds | None)
     one_holder_for_each_device(state)
     nobody_is_forgotten(state)
     no_quantum_is_overrun(state, now_s)
+    no_hold_is_overrun(state, now_s)
     the_alarm_is_set(state, now_s, wake_at_s)
 
 
@@ -146,8 +147,19 @@ def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
         running = tenant.turn.contended_since_s is not None
         _rule(contended == running, "the quantum counts while others wait", tenant)
         ends_s = quantum_ends_s(state, tenant.turn)
-        if ends_s is not None and tenant.state is TenantState.HOLDING:
+        held_by_hand = tenant.id in state.holds
+        if ends_s is not None and tenant.state is TenantState.HOLDING and not held_by_hand:
             _rule(now_s < ends_s, "a used quantum is recalled", tenant)
+
+
+def no_hold_is_overrun(state: State, now_s: Seconds) -> None:
+    """A turn is kept by hand for as long as the settings allow, and for tenants that are here."""
+    for tenant_id, hold in state.holds.items():
+        tenant = state.tenants.get(tenant_id)
+        _rule(tenant is not None, "holds are of tenants that are here")
+        _rule(now_s < hold.until_s, "a hold that is over is taken out", tenant)
+        longest_s = state.settings.hold_max_s + 1e-6  # sums of floats
+        _rule(hold.until_s - hold.began_s <= longest_s, "no hold beyond the longest", tenant)
 
 
 def the_alarm_is_set(state: State, now_s: Seconds, wake_at_s: Seconds | None) -> None:

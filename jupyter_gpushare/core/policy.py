@@ -8,6 +8,8 @@ The rules, in short:
 - The quantum is used up by time during which others wait for a device of the turn, and by that
   alone. A holder that was alone for an hour still has a whole quantum when the first other one
   comes; and one whose waiters come and go (interrupted cells) does not begin anew each time.
+- A turn that its user keeps by hand outlasts its quantum until the hold is over, and not longer:
+  the quantum is used up meanwhile as ever.
 """
 
 from __future__ import annotations
@@ -55,6 +57,8 @@ def recall_reason(state: State, tenant: Tenant, now_s: Seconds) -> str | None:
                 return f"{state.devices[device].name} was opened, and somebody else has it"
     if _overlaps_an_earlier_one(state, tenant, turn):
         return "turns are on, and somebody else was first"
+    if tenant.id in state.holds:
+        return None
     ends_s = quantum_ends_s(state, turn)
     if ends_s is not None and turn.cell_ended:
         return "others wait, and the cell has ended"
@@ -75,6 +79,7 @@ def _overlaps_an_earlier_one(state: State, tenant: Tenant, turn: Turn) -> bool:
 def next_deadline_s(state: State) -> Seconds | None:
     """When something happens by itself, if nothing else does before."""
     deadlines = [] if state.recovering_until_s is None else [state.recovering_until_s]
+    deadlines += [hold.until_s for hold in state.holds.values()]
     for tenant in state.turn_holders:
         if tenant.turn is None:
             continue
@@ -82,7 +87,7 @@ def next_deadline_s(state: State) -> Seconds | None:
             deadlines.append(tenant.turn.retry_at_s)
         elif tenant.state is TenantState.HOLDING:
             ends_s = quantum_ends_s(state, tenant.turn)
-            if ends_s is not None:
+            if ends_s is not None and tenant.id not in state.holds:
                 deadlines.append(ends_s)
         else:
             deadlines += [

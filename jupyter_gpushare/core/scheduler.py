@@ -113,6 +113,10 @@ class Scheduler:
                 client.in_cell = True
             case ev.CellEnded():
                 client.in_cell = False
+            case ev.HoldRequested():
+                self._turns.hold(tenant, event.hold_s, self._now_s)
+            case ev.TurnGivenAway():
+                self._turns.release(tenant, self._now_s)
             case ev.DeviceOpened() | ev.DeviceClosed() | ev.MemoryReported() | ev.ContextFailed():
                 self._device_of_client(client, event)
                 self._teller.tell_memory_limits(tenant)
@@ -139,6 +143,8 @@ class Scheduler:
         )
         self._state.clients[client.id] = tenant.clients[client.id] = client
         self._tell_settings(client)
+        if tenant.id in self._state.holds:
+            self._turns.tell_hold_to(client, self._now_s)
         if event.held_turn is not None:
             self._turns.rejoin(client, event.held_turn)
         elif event.waiting:
@@ -244,6 +250,7 @@ class Scheduler:
             )
         del self._state.tenants[tenant.id]
         self._state.undecided.discard(tenant.id)
+        self._state.holds.pop(tenant.id, None)
 
     def _settings_changed(self, settings: SchedulerSettings) -> None:
         if settings == self.settings:
@@ -253,6 +260,7 @@ class Scheduler:
         self._state.touched.update(self._state.tenants)
         if switched_off:
             self._turns.turns_switched_off()
+        self._turns.shorten_holds(self._now_s)
         for client in self._state.clients.values():
             self._tell_settings(client)
 

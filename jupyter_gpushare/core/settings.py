@@ -69,6 +69,8 @@ class SchedulerSettings:
     """How long a scheduler that replaces a lost one waits for clients before it grants."""
     clients_max: int = 1024
     """How many processes may be connected at once."""
+    hold_max_s: Seconds = 600.0
+    """How long a user may keep a turn by hand (`%gpushare hold`) at most; 0: not at all."""
     visibility: Visibility = Visibility.ANONYMOUS
     """Who holds and waits, to other users: `anonymous` hides names, `everyone` shows them."""
 
@@ -96,4 +98,5 @@ _RANGES: dict[str, tuple[float, float]] = {
     "reconnect_s": (0, 86_400),
     "reconnect_grace_s": (0, 3_600),
     "clients_max": (1, 100_000),
+    "hold_max_s": (0, 86_400),
 }

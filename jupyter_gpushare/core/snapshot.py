@@ -24,6 +24,8 @@ class HolderSnapshot:
     """It has been asked to give the turn back."""
     overdue: bool
     """It was asked, and has not answered for `overdue_s`."""
+    hold_left_s: Seconds = 0.0
+    """Its user keeps it by hand for so much longer; 0: not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,8 @@ class TenantSnapshot:
     clients: tuple[ClientSnapshot, ...]
     counters: TenantCounters
     """Turns and waits that are under way are counted up to this moment."""
+    hold_left_s: Seconds = 0.0
+    """Its user keeps its turn, the present one or the next, by hand for so much longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

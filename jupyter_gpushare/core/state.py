@@ -78,6 +78,15 @@ class Client:
 
 
 @dataclass(slots=True, eq=False)
+class Hold:
+    """A user keeps the turn of a tenant by hand, the one it has or the next one."""
+
+    began_s: Seconds
+    """When the user asked; asking again while others wait does not count as a beginning."""
+    until_s: Seconds
+
+
+@dataclass(slots=True, eq=False)
 class Turn:
     """A tenant's permission to use `devices` alone."""
 
@@ -144,6 +153,8 @@ class State:
     """Who waits for a turn, first come first."""
     turn_holders: list[Tenant] = field(default_factory=list)
     """Tenants that have a turn, in the order in which they got it."""
+    holds: dict[TenantId, Hold] = field(default_factory=dict)
+    """Tenants whose turns are kept by hand; one whose time is over is taken out by `settle`."""
     tenants_on: Counter[DeviceId] = field(default_factory=Counter)
     """How many tenants want each device."""
     undecided: set[TenantId] = field(default_factory=set)

@@ -23,7 +23,7 @@ def take_snapshot(state: State, now_s: Seconds) -> Snapshot:
         at_s=now_s,
         recovering=state.recovering_until_s is not None,
         devices=tuple(_device(state, device, now_s) for device in state.devices.values()),
-        tenants=tuple(_tenant(tenant, now_s) for tenant in state.tenants.values()),
+        tenants=tuple(_tenant(state, tenant, now_s) for tenant in state.tenants.values()),
         settings=state.settings,
     )
 
@@ -44,6 +44,7 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
                 held_for_s=now_s - holder.turn.granted_at_s,
                 recalled=holder.state is not TenantState.HOLDING,
                 overdue=any(client.overdue for client in holder.clients.values()),
+                hold_left_s=_hold_left_s(state, holder, now_s),
             )
             for holder in state.holders(device.id)
             if holder.turn is not None
@@ -63,7 +64,12 @@ def _bytes_allocated(state: State, device: DeviceId) -> int:
     return sum(each.bytes_allocated for each in opened if each is not None)
 
 
-def _tenant(tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
+def _hold_left_s(state: State, tenant: Tenant, now_s: Seconds) -> Seconds:
+    hold = state.holds.get(tenant.id)
+    return 0.0 if hold is None else max(0.0, hold.until_s - now_s)
+
+
+def _tenant(state: State, tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
     counted = tenant.counters
     waits_for_s = now_s - tenant.waited_since_s if tenant.state is TenantState.WAITING else 0.0
     held_for_s = 0.0 if tenant.turn is None else now_s - tenant.turn.granted_at_s
@@ -83,6 +89,7 @@ def _tenant(tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
             drain_stalls=counted.drain_stalls,
             recalls=counted.recalls,
         ),
+        hold_left_s=_hold_left_s(state, tenant, now_s),
     )
 
 

@@ -6,12 +6,20 @@ so that no rule depends on which event came last. What it says to clients goes t
 
 from __future__ import annotations
 
-from .commands import CancelWait, GrantTurn, KillClient, RecallTurn, ReopenGate, ReportOverdue
+from .commands import (
+    CancelWait,
+    GrantTurn,
+    KillClient,
+    RecallTurn,
+    ReopenGate,
+    ReportOverdue,
+    TellHold,
+)
 from .ids import Seconds, TurnId
 from .outbox import Outbox
 from .policy import grantable, recall_reason
 from .settings import OverduePolicy
-from .state import Client, State, Tenant, Turn
+from .state import Client, Hold, State, Tenant, Turn
 from .transitions import (
     ASKED_BACK,
     WANTING,
@@ -60,6 +68,7 @@ class Turns:
 
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
         """The tenant's user gives its turn away. One that is asked already need not be again."""
+        self._end_hold(tenant, now_s)
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
             self._recall(tenant, self._outbox.cause, now_s)
 
@@ -68,6 +77,34 @@ class Turns:
         as everybody does: the mark is on the turn, and no later one has it."""
         if tenant.turn is not None:
             tenant.turn.cell_ended = not busy
+
+    def hold(self, tenant: Tenant, hold_s: Seconds, now_s: Seconds) -> None:
+        """The tenant's user keeps its turn by hand; every client is told how long that lasts.
+
+        While others wait, asking again prolongs nothing beyond the longest hold from the first."""
+        state = self._state
+        before = state.holds.pop(tenant.id, None)
+        if hold_s > 0:
+            contended = tenant.turn is not None and tenant.turn.contended_since_s is not None
+            began_s = before.began_s if before is not None and contended else now_s
+            until_s = min(now_s + hold_s, began_s + state.settings.hold_max_s)
+            if until_s > now_s:
+                state.holds[tenant.id] = Hold(began_s, until_s)
+        self._tell_hold(tenant, now_s)
+
+    def shorten_holds(self, now_s: Seconds) -> None:
+        """`hold_max_s` has changed: nobody keeps a turn for longer."""
+        for tenant_id, hold in self._state.holds.items():
+            until_s = min(hold.until_s, hold.began_s + self._state.settings.hold_max_s)
+            if until_s < hold.until_s:
+                hold.until_s = max(until_s, now_s)
+                self._tell_hold(self._state.tenants[tenant_id], now_s)
+
+    def tell_hold_to(self, client: Client, now_s: Seconds) -> None:
+        """For how long from now the turn of the client's tenant is kept by hand."""
+        hold = self._state.holds.get(client.tenant)
+        left_s = 0.0 if hold is None else hold.until_s - now_s
+        self._outbox.put(TellHold(client=client.id, left_s=left_s, cause=self._outbox.cause))
 
     def turns_switched_off(self) -> None:
         """Recalls under way are taken back; from now on turns may overlap."""
@@ -100,6 +137,8 @@ class Turns:
         state = self._state
         if state.recovering_until_s is not None and now_s >= state.recovering_until_s:
             state.recovering_until_s = None
+        for tenant_id in [id for id, hold in state.holds.items() if now_s >= hold.until_s]:
+            self._end_hold(state.tenants[tenant_id], now_s)
         for tenant in state.touched.values():
             self._settle_gates(tenant, now_s)
             self._end_turn_without_clients(tenant, now_s)
@@ -178,7 +217,11 @@ class Turns:
         Answers with those that came."""
         state = self._state
         arriving = []
-        for tenant in state.touched.values():
+        # A holder that queues for more may just have got it, without an event of its own.
+        queued_holders = {
+            holder.id: holder for holder in state.turn_holders if holder in state.queue
+        }
+        for tenant in {**state.touched, **queued_holders}.values():
             may_queue = tenant.state in (TenantState.IDLE, TenantState.STALLED)
             waits = tenant.state is not TenantState.RECALLED and state.ready_clients(tenant)
             if tenant in state.queue:
@@ -270,6 +313,14 @@ class Turns:
                 self._outbox.put(KillClient(client=client.id, cause=message))
 
     # ---- single steps ------------------------------------------------------------------------
+
+    def _end_hold(self, tenant: Tenant, now_s: Seconds) -> None:
+        if self._state.holds.pop(tenant.id, None) is not None:
+            self._tell_hold(tenant, now_s)
+
+    def _tell_hold(self, tenant: Tenant, now_s: Seconds) -> None:
+        for client in tenant.clients.values():
+            self.tell_hold_to(client, now_s)
 
     def _new_turn_id(self) -> TurnId:
         self._last_turn += 1
