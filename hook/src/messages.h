@@ -48,6 +48,8 @@ enum message_type {
     MESSAGE_MEMORY_REPORTED = 10,
     MESSAGE_CONTEXT_FAILED = 11,
     MESSAGE_MEMORY_QUERIED = 12,
+    MESSAGE_HOLD_REQUESTED = 13,
+    MESSAGE_TURN_GIVEN_AWAY = 14,
     MESSAGE_WELCOME = 64,
     MESSAGE_SETTINGS = 65,
     MESSAGE_TURN_GRANTED = 66,
@@ -58,6 +60,7 @@ enum message_type {
     MESSAGE_MEMORY_LIMIT = 71,
     MESSAGE_MEMORY_ANSWERED = 72,
     MESSAGE_QUEUE_POSITION = 73,
+    MESSAGE_HOLD_CHANGED = 75,
     MESSAGE_REFUSED = 74,
 };
 
@@ -135,6 +138,12 @@ struct message_memory_queried {
     uint8_t device[16];
 };
 
+/* The user wants the tenant to keep its turn for so long, although cells end; 0 ends that. Answered
+ * by HoldChanged. */
+struct message_hold_requested {
+    uint32_t hold_ms;
+};
+
 /* Answer to a Hello that was accepted. */
 struct message_welcome {
     char scheduler_version[32 + 1];
@@ -205,6 +214,12 @@ struct message_queue_position {
     char holder[128 + 1];
 };
 
+/* For how long from now the turn is kept by hand: until told otherwise, the end of a cell or an
+ * idle device gives no turn back. 0: no longer. */
+struct message_hold_changed {
+    uint32_t hold_ms;
+};
+
 /* The scheduler closes this connection; message says in one sentence what is wrong and in one what
  * to do. */
 struct message_refused {
@@ -226,6 +241,7 @@ struct message {
         struct message_memory_reported memory_reported;
         struct message_context_failed context_failed;
         struct message_memory_queried memory_queried;
+        struct message_hold_requested hold_requested;
         struct message_welcome welcome;
         struct message_settings settings;
         struct message_turn_granted turn_granted;
@@ -236,6 +252,7 @@ struct message {
         struct message_memory_limit memory_limit;
         struct message_memory_answered memory_answered;
         struct message_queue_position queue_position;
+        struct message_hold_changed hold_changed;
         struct message_refused refused;
     };
 };
@@ -270,6 +287,7 @@ struct message {
     FIELD(context_failed, device, UUID, 0) \
     FIELD(context_failed, cu_result, U32, 0) \
     FIELD(memory_queried, device, UUID, 0) \
+    FIELD(hold_requested, hold_ms, U32, 0) \
     FIELD(welcome, scheduler_version, STR, 32) \
     FIELD(welcome, tenant_id, STR, 64) \
     FIELD(settings, anti_thrash, U8, 0) \
@@ -297,6 +315,7 @@ struct message {
     FIELD(memory_answered, bytes_used, U64, 0) \
     FIELD(queue_position, position, U32, 0) \
     FIELD(queue_position, holder, STR, 128) \
+    FIELD(hold_changed, hold_ms, U32, 0) \
     FIELD(refused, code, ENUM, 0x7e) \
     FIELD(refused, message, STR, 512)
 
@@ -314,17 +333,20 @@ struct message {
     MESSAGE(MEMORY_REPORTED, SCHEDULER, 19, 3) \
     MESSAGE(CONTEXT_FAILED, SCHEDULER, 22, 2) \
     MESSAGE(MEMORY_QUERIED, SCHEDULER, 24, 1) \
-    MESSAGE(WELCOME, HOOK, 25, 2) \
-    MESSAGE(SETTINGS, HOOK, 27, 6) \
-    MESSAGE(TURN_GRANTED, HOOK, 33, 4) \
-    MESSAGE(TURN_RECALLED, HOOK, 37, 2) \
-    MESSAGE(CONTENTION, HOOK, 39, 2) \
-    MESSAGE(GATE_REOPENED, HOOK, 41, 2) \
-    MESSAGE(WAIT_CANCELLED, HOOK, 43, 1) \
-    MESSAGE(MEMORY_LIMIT, HOOK, 44, 3) \
-    MESSAGE(MEMORY_ANSWERED, HOOK, 47, 3) \
-    MESSAGE(QUEUE_POSITION, HOOK, 50, 2) \
-    MESSAGE(REFUSED, HOOK, 52, 2)
+    MESSAGE(HOLD_REQUESTED, SCHEDULER, 25, 1) \
+    MESSAGE(TURN_GIVEN_AWAY, SCHEDULER, 26, 0) \
+    MESSAGE(WELCOME, HOOK, 26, 2) \
+    MESSAGE(SETTINGS, HOOK, 28, 6) \
+    MESSAGE(TURN_GRANTED, HOOK, 34, 4) \
+    MESSAGE(TURN_RECALLED, HOOK, 38, 2) \
+    MESSAGE(CONTENTION, HOOK, 40, 2) \
+    MESSAGE(GATE_REOPENED, HOOK, 42, 2) \
+    MESSAGE(WAIT_CANCELLED, HOOK, 44, 1) \
+    MESSAGE(MEMORY_LIMIT, HOOK, 45, 3) \
+    MESSAGE(MEMORY_ANSWERED, HOOK, 48, 3) \
+    MESSAGE(QUEUE_POSITION, HOOK, 51, 2) \
+    MESSAGE(HOLD_CHANGED, HOOK, 53, 1) \
+    MESSAGE(REFUSED, HOOK, 54, 2)
 
 /* clang-format on */
 

@@ -218,6 +218,30 @@ class MemoryQueried(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HoldRequested(Message):
+    """The user wants the tenant to keep its turn for so long, although cells end; 0 ends that.
+    Answered by HoldChanged.
+    """
+
+    TYPE: ClassVar[int] = 13
+    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = (Field("hold_ms", Kind.U32),)
+
+    hold_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnGivenAway(Message):
+    """The user gives the tenant's turn away, and a hold with it. If the tenant holds, TurnRecalled
+    follows.
+    """
+
+    TYPE: ClassVar[int] = 14
+    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome(Message):
     """Answer to a Hello that was accepted."""
 
@@ -385,6 +409,19 @@ class QueuePosition(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HoldChanged(Message):
+    """For how long from now the turn is kept by hand: until told otherwise, the end of a cell or an
+    idle device gives no turn back. 0: no longer.
+    """
+
+    TYPE: ClassVar[int] = 75
+    TO: ClassVar[Receiver] = Receiver.HOOK
+    FIELDS: ClassVar[tuple[Field, ...]] = (Field("hold_ms", Kind.U32),)
+
+    hold_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Message):
     """The scheduler closes this connection; message says in one sentence what is wrong and in one
     what to do.
@@ -414,6 +451,8 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     10: MemoryReported,
     11: ContextFailed,
     12: MemoryQueried,
+    13: HoldRequested,
+    14: TurnGivenAway,
     64: Welcome,
     65: Settings,
     66: TurnGranted,
@@ -424,5 +463,6 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     71: MemoryLimit,
     72: MemoryAnswered,
     73: QueuePosition,
+    75: HoldChanged,
     74: Refused,
 }

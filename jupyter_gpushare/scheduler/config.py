@@ -83,6 +83,10 @@ class SettingsConfig(Configurable):
     clients_max = Integer(
         _DEFAULTS.clients_max, help="How many processes may be connected at once."
     ).tag(config=True)
+    hold_max_s = Float(
+        _DEFAULTS.hold_max_s,
+        help="For how many seconds a user may keep a turn by hand at most; 0: not at all.",
+    ).tag(config=True)
     visibility = Enum(
         [v.value for v in Visibility],
         default_value=_DEFAULTS.visibility.value,

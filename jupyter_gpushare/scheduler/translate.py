@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from typing import Protocol
 
 from jupyter_gpushare.core import commands, events
@@ -92,6 +93,12 @@ def event_of(client: ClientId, message: Message) -> Event | None:
             return events.CellBegan(client=client, cause="cell began")
         case messages.CellEnded():
             return events.CellEnded(client=client, cause="cell ended")
+        case messages.HoldRequested(hold_ms=hold_ms):
+            return events.HoldRequested(
+                client=client, hold_s=hold_ms / 1000, cause=f"hold of {hold_ms / 1000:g} s"
+            )
+        case messages.TurnGivenAway():
+            return events.TurnGivenAway(client=client, cause="released in the notebook")
         case messages.TurnDropped() | messages.DrainStalled():
             return _event_of_turn(client, message)
         case messages.MemoryReported() | messages.ContextFailed():
@@ -159,6 +166,8 @@ def message_of(command: commands.Command) -> Message:
             return messages.Contention(waiters=waiters, tenants=tenants)
         case commands.TellQueuePosition(position=position, holder=holder):
             return messages.QueuePosition(position=position, holder=holder)
+        case commands.TellHold(left_s=left_s):
+            return messages.HoldChanged(hold_ms=min(math.ceil(left_s * 1000), _U32_MAX))
         case commands.TellSettings(settings=settings):
             return settings_message(settings)
         case commands.TellMemoryLimit(device=device, cap_bytes=cap, others_bytes=others):

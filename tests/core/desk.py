@@ -14,6 +14,7 @@ from jupyter_gpushare.core.commands import (
     GrantTurn,
     RecallTurn,
     ReopenGate,
+    TellHold,
     TellQueuePosition,
     WakeAt,
 )
@@ -127,6 +128,12 @@ class Desk:
         given = self.turns[client] if turn is None else TurnId(turn)
         return self.do(ev.TurnDropped(client=client, turn=given, reason=reason), after_s=after_s)
 
+    def hold(self, client: ClientId, hold_s: float, *, after_s: float = 0.0) -> list[Command]:
+        return self.do(ev.HoldRequested(client=client, hold_s=hold_s), after_s=after_s)
+
+    def give_away(self, client: ClientId) -> list[Command]:
+        return self.do(ev.TurnGivenAway(client=client, cause="released in the notebook"))
+
     def stall(self, client: ClientId, *, calls_waiting: int = 0) -> list[Command]:
         return self.do(
             ev.DrainStalled(client=client, turn=self.turns[client], calls_waiting=calls_waiting)
@@ -156,6 +163,10 @@ class Desk:
 
     def reopened(self) -> list[int]:
         return [command.client for command in self.all(ReopenGate)]
+
+    def holds_told(self) -> dict[int, float]:
+        """How long each client was told that its turn is kept by hand."""
+        return {command.client: command.left_s for command in self.all(TellHold)}
 
     def positions(self) -> dict[int, tuple[int, str]]:
         return {c.client: (c.position, c.holder) for c in self.all(TellQueuePosition)}

@@ -17,6 +17,7 @@ from jupyter_gpushare.core.commands import (
     GrantTurn,
     RecallTurn,
     ReopenGate,
+    TellHold,
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 
@@ -41,6 +42,7 @@ class ModelClient:
     turn: TurnId | None = None
     calls_wait: bool = False
     asked: bool = False
+    held_by_hand: bool = False
     closed: bool = False
     settled: bool = True
     """Its gate was opened with the scheduler's knowledge of all its devices, and with turns on."""
@@ -87,9 +89,17 @@ class ModelClient:
             self._drop(ev.DropReason.CONTEXT_FAILED)
 
     def end_cell(self) -> None:
-        """The cell ended and the device is drained."""
-        if self.gate is Gate.OPEN:
+        """The cell ended and the device is drained. A turn that is kept by hand stays."""
+        if self.gate is Gate.OPEN and not self.held_by_hand:
             self._drop(ev.DropReason.CELL_END)
+
+    def hold(self, hold_s: float) -> None:
+        """`%gpushare hold`"""
+        self.outbox.append(ev.HoldRequested(client=self.id, hold_s=hold_s))
+
+    def give_away(self) -> None:
+        """`%gpushare release`"""
+        self.outbox.append(ev.TurnGivenAway(client=self.id))
 
     def finish_drain(self) -> None:
         if self.gate is Gate.DRAINING:
@@ -130,5 +140,7 @@ class ModelClient:
                 self.calls_wait = self.asked = False
             case CancelWait():
                 self.give_up()
+            case TellHold(left_s=left_s):
+                self.held_by_hand = left_s > 0
             case _:
                 pass

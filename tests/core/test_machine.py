@@ -23,6 +23,7 @@ from jupyter_gpushare.core.commands import (
     GrantTurn,
     KillClient,
     TellContention,
+    TellHold,
     TellMemoryLimit,
     WakeAt,
 )
@@ -62,12 +63,14 @@ class World(stateful.RuleBasedStateMachine):
         super().__init__()
         self.now_s = 1000.0
         self.recovering = False
-        self.scheduler = Scheduler(SchedulerSettings(quantum_s=5, overdue_s=20))
+        self.scheduler = Scheduler(SchedulerSettings(quantum_s=5, overdue_s=20, hold_max_s=30))
         self.clients: dict[ClientId, ModelClient] = {}
         self.last_client = 0
         self.wake_at_s: float | None = None
         self.owner_of_turn: dict[TurnId, TenantId] = {}
         self.told: dict[tuple[object, ...], Command] = {}
+        self.told_hold: dict[ClientId, float] = {}
+        """Until when each process was told that its turn is kept by hand."""
         self.lost_devices: set[DeviceId] = set()
         self.overlapping_turns: set[TurnId] = set()
         """From before turns were switched on; what stalls in one may be helped by its siblings."""
@@ -100,6 +103,7 @@ class World(stateful.RuleBasedStateMachine):
             assert command.cause
             self.perform(command)
         self.everybody_knows_the_contention()
+        self.everybody_knows_the_holds()
 
     def perform(self, command: Command) -> None:
         match command:
@@ -117,6 +121,8 @@ class World(stateful.RuleBasedStateMachine):
                 assert self.owner_of_turn.setdefault(turn, tenant) == tenant
             case TellContention(client=client_id):
                 self.told_something_new((TellContention, client_id), command)
+            case TellHold(client=client_id, left_s=left_s):
+                self.told_hold[client_id] = self.now_s + left_s
             case TellMemoryLimit(client=client_id, device=device):
                 self.told_something_new((TellMemoryLimit, client_id, device), command)
             case _:
@@ -151,6 +157,15 @@ class World(stateful.RuleBasedStateMachine):
                 if client.state in ("holding", "recalled", "recalled, waiting"):
                     waiting = [set(queues[device]) - {tenant.id} for device in live[client.id]]
                     assert told.waiters == max(map(len, waiting))
+
+    def everybody_knows_the_holds(self) -> None:
+        """What a process was told last about its tenant's hold is so, to the moment of its end."""
+        for tenant in self.scheduler.snapshot(self.now_s).tenants:
+            until_s = self.now_s + tenant.hold_left_s
+            assert tenant.hold_left_s <= self.scheduler.settings.hold_max_s + 1e-6
+            for client in tenant.clients:
+                told_s = self.told_hold.get(client.id, 0.0)
+                assert max(told_s, self.now_s) == pytest.approx(until_s)
 
     def disconnect(self, client_id: ClientId) -> None:
         """The connection is gone; the process, if it lives, has nothing on the device (its kernel
@@ -295,6 +310,14 @@ class World(stateful.RuleBasedStateMachine):
     def give_up(self, index: int, lines: Lines) -> None:
         self.work(index, ModelClient.give_up, lines)
 
+    @rule(index=some_index, hold_s=st.sampled_from([0.0, 1.0, 20.0, 9999.0]), lines=lines)
+    def hold(self, index: int, hold_s: float, lines: Lines) -> None:
+        self.work(index, lambda client: client.hold(hold_s), lines)
+
+    @rule(index=some_index, lines=lines)
+    def give_away(self, index: int, lines: Lines) -> None:
+        self.work(index, ModelClient.give_away, lines)
+
     def work(
         self,
         index: int,
@@ -371,6 +394,7 @@ class World(stateful.RuleBasedStateMachine):
                 0.5 if flag else 5.0, OverduePolicy.KILL if flag else OverduePolicy.WARN
             ),
             self.recovery_is_complete,
+            lambda: self.change_settings(hold_max_s=2 if flag else 30),
             lambda: self.device_falls_off(device),
             lambda: self.device_is_back(device),
             lambda: self.register(tenant, 4000 if flag else 0),
