@@ -103,6 +103,7 @@ void agent_look_at_news(struct agent *self) {
     }
     look_at_cells(self);
     look_at_calls(self);
+    agent_tell_wishes(self);
     if (atomic_load(&acted) != asked_before) {
         atomic_store(&acted, asked_before);
         syscall(SYS_futex, &acted, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);

@@ -16,6 +16,7 @@ enum agent_news {
     AGENT_DEVICE_CLOSED = 1 << 3,
     AGENT_CONTEXT_FAILED = 1 << 4,
     AGENT_MEMORY_CHANGED = 1 << 5,
+    AGENT_WISHED = 1 << 6,
 };
 
 /* Starts the agent unless it runs. Where the hook takes no part, or cannot, opens the gate for

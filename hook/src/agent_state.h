@@ -13,7 +13,7 @@
 #pragma GCC visibility push(hidden)
 
 struct agent_counters {
-    uint64_t requests, grants, recalls, drops, stalls, reopenings;
+    uint64_t requests, grants, recalls, drops, stalls, reopenings, hold_answers;
 };
 
 struct agent {
@@ -33,6 +33,7 @@ struct agent {
     uint64_t memory_report_at_ms; /* not before; 0: at once */
     uint32_t queue_position;
     char holder[129];
+    uint64_t hold_ends_ms; /* the turn is kept by hand until then; 0: not */
     struct agent_counters counters;
 };
 
@@ -53,6 +54,8 @@ uint64_t agent_drain_pause_ns(const struct agent *agent);
 /* Everything that has come from the scheduler, and what the devices have news of. */
 void agent_converse(struct agent *agent);
 void agent_report_devices(struct agent *agent);
+/* What the user wants by hand, as soon as there is a scheduler to hear it. */
+void agent_tell_wishes(struct agent *agent);
 
 /* Makes the state visible to agent_describe. */
 void agent_publish(const struct agent *agent);

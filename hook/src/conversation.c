@@ -8,6 +8,7 @@
 #include "log.h"
 #include "wait.h"
 #include "window.h"
+#include "wishes.h"
 
 #define MEMORY_REPORT_PERIOD_MS 100
 
@@ -65,6 +66,13 @@ static void on_contention(struct agent *agent, const struct message_contention *
     agent_feed(agent, &event);
 }
 
+static void on_hold_changed(struct agent *agent, const struct message_hold_changed *changed) {
+    log_debug("hold: for %u ms", changed->hold_ms);
+    agent->counters.hold_answers++;
+    agent->hold_ends_ms = changed->hold_ms > 0 ? agent_now_ms() + changed->hold_ms : 0;
+    agent_feed_kind(agent, changed->hold_ms > 0 ? TURN_EVENT_HOLD_BEGAN : TURN_EVENT_HOLD_ENDED);
+}
+
 static void on_message(struct agent *agent, const struct message *message) {
     switch (message->type) {
         case MESSAGE_SETTINGS:
@@ -81,6 +89,9 @@ static void on_message(struct agent *agent, const struct message *message) {
             break;
         case MESSAGE_CONTENTION:
             on_contention(agent, &message->contention);
+            break;
+        case MESSAGE_HOLD_CHANGED:
+            on_hold_changed(agent, &message->hold_changed);
             break;
         case MESSAGE_WAIT_CANCELLED:
             if (wait_interrupt_was_seen())
@@ -111,6 +122,15 @@ static void on_welcomed(struct agent *agent) {
     if (agent->cell_runs_seen)
         session_send(&agent->session, &(struct message){.type = MESSAGE_CELL_BEGAN});
     agent_feed_kind(agent, TURN_EVENT_CONNECTED);
+    agent_tell_wishes(agent);
+}
+
+void agent_tell_wishes(struct agent *agent) {
+    if (agent->session.stage != SESSION_UP) return;
+    struct message hold = {.type = MESSAGE_HOLD_REQUESTED};
+    if (wishes_take_hold(&hold.hold_requested.hold_ms)) session_send(&agent->session, &hold);
+    if (wishes_take_release())
+        session_send(&agent->session, &(struct message){.type = MESSAGE_TURN_GIVEN_AWAY});
 }
 
 void agent_converse(struct agent *agent) {
@@ -132,6 +152,7 @@ void agent_converse(struct agent *agent) {
             case SESSION_CLOSED:
                 away.turn_lost = true; /* fall through */
             case SESSION_ENDED:
+                agent->hold_ends_ms = 0;
                 agent_feed(agent, &away);
                 break;
         }

@@ -15,6 +15,7 @@ struct description {
     bool connected, windowed, cell_runs;
     uint32_t waiters, tenants, queue_position;
     char holder[129], tenant_id[65], problem[640];
+    uint64_t hold_ends_ms;
     struct agent_counters counters;
 };
 
@@ -33,6 +34,7 @@ void agent_publish(const struct agent *agent) {
     memcpy(published.holder, agent->holder, sizeof(published.holder));
     memcpy(published.tenant_id, agent->session.tenant_id, sizeof(published.tenant_id));
     memcpy(published.problem, agent->session.problem, sizeof(published.problem));
+    published.hold_ends_ms = agent->hold_ends_ms;
     published.counters = agent->counters;
     lock_release(LOCK_DESCRIBE);
 }
@@ -65,6 +67,8 @@ size_t agent_describe(char *json, size_t bytes) {
     lock_take(LOCK_DESCRIBE);
     struct description now = published;
     lock_release(LOCK_DESCRIBE);
+    uint64_t now_ms = agent_now_ms();
+    uint64_t hold_left_ms = now.hold_ends_ms > now_ms ? now.hold_ends_ms - now_ms : 0;
     char holder[800], tenant[400], problem[4000];
     const struct agent_counters *counters = &now.counters;
     int needed = snprintf(
@@ -74,7 +78,8 @@ size_t agent_describe(char *json, size_t bytes) {
         "\"waiters\": %u, \"tenants\": %u, \"queue_position\": %u, \"holder\": %s, "
         "\"calls_waiting\": %u, \"calls_cancelled\": %llu, \"contexts_open\": %u, "
         "\"contexts_failed\": %u, \"requests\": %llu, \"grants\": %llu, \"recalls\": %llu, "
-        "\"drops\": %llu, \"drain_stalls\": %llu, \"reopenings\": %llu}",
+        "\"drops\": %llu, \"drain_stalls\": %llu, \"reopenings\": %llu, "
+        "\"hold_left_ms\": %llu, \"hold_answers\": %llu}",
         boolean(agent_is_ready()), turn_phase_name(now.phase), (unsigned long long)now.turn_id,
         boolean(now.windowed), boolean(now.connected),
         quoted(now.tenant_id, tenant, sizeof(tenant)),
@@ -84,6 +89,7 @@ size_t agent_describe(char *json, size_t bytes) {
         atomic_load(&streams_contexts_open), atomic_load(&streams_contexts_failed),
         (unsigned long long)counters->requests, (unsigned long long)counters->grants,
         (unsigned long long)counters->recalls, (unsigned long long)counters->drops,
-        (unsigned long long)counters->stalls, (unsigned long long)counters->reopenings);
+        (unsigned long long)counters->stalls, (unsigned long long)counters->reopenings,
+        (unsigned long long)hold_left_ms, (unsigned long long)counters->hold_answers);
     return needed < 0 ? 0 : (size_t)needed + 1;
 }

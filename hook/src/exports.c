@@ -8,6 +8,7 @@
 #include "cells.h"
 #include "log.h"
 #include "wait.h"
+#include "wishes.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -18,10 +19,14 @@ EXPORT void gpushare_cell_began(void);
 EXPORT void gpushare_cell_ended(void);
 EXPORT int gpushare_cancel_waits(void);
 EXPORT uint64_t gpushare_waits_cancelled(void);
+EXPORT void gpushare_hold(uint32_t hold_ms);
+EXPORT void gpushare_release(void);
 EXPORT int gpushare_describe(char *json, size_t size);
 
 static _Atomic uint32_t running;
 static _Atomic uint64_t ended;
+static _Atomic uint64_t hold_wish; /* milliseconds plus one; 0: none */
+static _Atomic bool release_wish;
 
 bool cells_running(void) {
     return atomic_load(&running) > 0;
@@ -33,6 +38,21 @@ uint64_t cells_ended(void) {
 
 void cells_after_fork(void) {
     atomic_store(&running, 0);
+}
+
+bool wishes_take_hold(uint32_t *hold_ms) {
+    uint64_t wish = atomic_exchange(&hold_wish, 0);
+    if (wish > 0) *hold_ms = (uint32_t)(wish - 1);
+    return wish > 0;
+}
+
+bool wishes_take_release(void) {
+    return atomic_exchange(&release_wish, false);
+}
+
+void wishes_after_fork(void) {
+    atomic_store(&hold_wish, 0);
+    atomic_store(&release_wish, false);
 }
 
 int gpushare_api_version(void) {
@@ -61,6 +81,16 @@ int gpushare_cancel_waits(void) {
 
 uint64_t gpushare_waits_cancelled(void) {
     return wait_calls_cancelled();
+}
+
+void gpushare_hold(uint32_t hold_ms) {
+    atomic_store(&hold_wish, (uint64_t)hold_ms + 1);
+    agent_notify(AGENT_WISHED);
+}
+
+void gpushare_release(void) {
+    atomic_store(&release_wish, true);
+    agent_notify(AGENT_WISHED);
 }
 
 int gpushare_describe(char *json, size_t size) {

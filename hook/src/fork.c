@@ -14,6 +14,7 @@
 #include "streams.h"
 #include "threads.h"
 #include "wait.h"
+#include "wishes.h"
 
 #define EXIT_PATIENCE_NS 20000000u
 
@@ -59,6 +60,7 @@ static void on_fork_in_child(void) {
     streams_after_fork();
     devices_after_fork();
     cells_after_fork();
+    wishes_after_fork();
 }
 
 void fork_watch(void) {

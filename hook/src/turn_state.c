@@ -18,6 +18,16 @@ static bool can_give_back(const struct turn_state *state, const struct turn_even
     return state->connected;
 }
 
+static bool ends_with_the_cell(const struct turn_state *state, const struct turn_event *event) {
+    (void)event;
+    return state->connected && !state->held_by_hand;
+}
+
+static bool has_outlived_its_cell(const struct turn_state *state, const struct turn_event *event) {
+    (void)event;
+    return state->connected && state->cell_ended_held;
+}
+
 static bool cell_ended_away(const struct turn_state *state, const struct turn_event *event) {
     (void)event;
     return state->cell_ended_away && !state->cell_runs;
@@ -29,7 +39,7 @@ static bool was_lost(const struct turn_state *state, const struct turn_event *ev
 }
 
 static bool is_idle(const struct turn_state *state, const struct turn_event *event) {
-    return !event->busy && state->waiters > 0 && state->connected;
+    return !event->busy && state->waiters > 0 && state->connected && !state->held_by_hand;
 }
 
 static bool calls_wait(const struct turn_state *state, const struct turn_event *event) {
@@ -90,7 +100,9 @@ static const struct turn_row ROWS[] = {
     {TURN_HELD, TURN_EVENT_CONTENTION, NULL, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_HELD, TURN_EVENT_SETTINGS, NULL, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_HELD, TURN_EVENT_RECALLED, is_our_turn, TURN_CLOSING, TURN_ACT_SHUT, DROP_REASON_RECALL},
-    {TURN_HELD, TURN_EVENT_CELL_ENDED, can_give_back, TURN_CLOSING, TURN_ACT_SHUT,
+    {TURN_HELD, TURN_EVENT_CELL_ENDED, ends_with_the_cell, TURN_CLOSING, TURN_ACT_SHUT,
+     DROP_REASON_CELL_END},
+    {TURN_HELD, TURN_EVENT_HOLD_ENDED, has_outlived_its_cell, TURN_CLOSING, TURN_ACT_SHUT,
      DROP_REASON_CELL_END},
     {TURN_HELD, TURN_EVENT_CONNECTED, cell_ended_away, TURN_CLOSING, TURN_ACT_SHUT,
      DROP_REASON_CELL_END},
@@ -148,6 +160,10 @@ static void note_facts(struct turn_state *state, const struct turn_event *event,
             if (state->connected) state->away_since_ms = now_ms;
             state->connected = false;
             state->waiters = 0;
+            /* A hold is the scheduler's promise: whoever welcomes us next says whether it stands.
+             */
+            if (state->cell_ended_held) state->cell_ended_away = true;
+            state->held_by_hand = false;
             if (event->turn_lost) state->turn_id = 0;
             break;
         case TURN_EVENT_CONTENTION:
@@ -163,10 +179,19 @@ static void note_facts(struct turn_state *state, const struct turn_event *event,
         case TURN_EVENT_CELL_BEGAN:
             state->cell_runs = true;
             state->cell_ended_away = false;
+            state->cell_ended_held = false;
             break;
         case TURN_EVENT_CELL_ENDED:
             state->cell_runs = false;
             state->cell_ended_away = !state->connected;
+            state->cell_ended_held = state->held_by_hand;
+            break;
+        case TURN_EVENT_HOLD_BEGAN:
+            state->held_by_hand = true;
+            break;
+        case TURN_EVENT_HOLD_ENDED:
+            state->held_by_hand = false;
+            idle_rule_busy(&state->idle, now_ms);
             break;
         case TURN_EVENT_DEVICE_OPENED:
             state->is_too_small = state->turn_id != 0 && state->connected;
@@ -235,7 +260,8 @@ unsigned turn_state_handle(struct turn_state *state, const struct turn_event *ev
 }
 
 bool turn_state_wants_samples(const struct turn_state *state) {
-    return state->phase == TURN_HELD && state->connected && state->waiters > 0 && !state->probing;
+    return state->phase == TURN_HELD && state->connected && state->waiters > 0 && !state->probing &&
+           !state->held_by_hand;
 }
 
 uint64_t turn_state_wake_ms(struct turn_state *state, uint64_t now_ms) {

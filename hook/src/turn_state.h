@@ -49,6 +49,8 @@ enum turn_event_kind {
     TURN_EVENT_DRAINED,            /* nothing is in flight, nobody inside */
     TURN_EVENT_STALLED,            /* the drain makes no progress */
     TURN_EVENT_TICK,               /* time has passed */
+    TURN_EVENT_HOLD_BEGAN,         /* the user keeps the turn by hand */
+    TURN_EVENT_HOLD_ENDED,         /* no longer */
     TURN_EVENTS,
 };
 
@@ -90,6 +92,8 @@ struct turn_state {
     bool calls_wait;
     bool cell_runs;
     bool cell_ended_away; /* a cell ended while there was no scheduler to give the turn to */
+    bool held_by_hand;    /* neither a cell's end nor idleness gives the turn back */
+    bool cell_ended_held; /* a cell ended meanwhile, and none has begun since */
     bool said_waiting;
     bool probing;
     uint32_t waiters;

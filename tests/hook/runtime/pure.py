@@ -40,6 +40,8 @@ class Happens(enum.IntEnum):
     DRAINED = 16
     STALLED = 17
     TICK = 18
+    HOLD_BEGAN = 19
+    HOLD_ENDED = 20
 
 
 class Act(enum.IntFlag):

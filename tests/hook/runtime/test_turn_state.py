@@ -305,3 +305,57 @@ def test_any_order_of_events_keeps_the_gate_true(
         if not connected:
             assert not act & (Act.ASK | Act.DROP | Act.STALL | Act.WITHDRAW)
         assert state.wake_ms > 0
+
+
+def test_a_turn_that_is_kept_by_hand_outlasts_its_cell(state: TurnState) -> None:
+    """The end of a cell changes nothing during a hold; the end of the hold gives the turn back."""
+    state.happens(Happens.CELL_BEGAN)
+    hold(state)
+    state.happens(Happens.HOLD_BEGAN)
+    assert state.happens(Happens.CELL_ENDED) == Act.NONE
+    assert state.phase is Phase.HELD
+    assert state.happens(Happens.HOLD_ENDED) == Act.SHUT
+    state.happens(Happens.DRAINED)
+    assert state.dropped == (7, DropReason.CELL_END)
+
+
+def test_a_hold_that_ends_inside_a_cell_leaves_the_turn_to_the_cell(state: TurnState) -> None:
+    """While a cell runs, the end of a hold takes nothing away."""
+    hold(state)
+    state.happens(Happens.HOLD_BEGAN)
+    state.happens(Happens.CELL_ENDED)
+    state.happens(Happens.CELL_BEGAN)
+    assert state.happens(Happens.HOLD_ENDED) == Act.NONE
+    assert state.happens(Happens.CELL_ENDED) == Act.SHUT
+
+
+def test_a_held_turn_is_not_idle(state: TurnState) -> None:
+    """During a hold nobody looks whether the device idles; afterwards idleness counts anew."""
+    hold(state)
+    state.happens(Happens.CONTENTION, waiters=1)
+    state.happens(Happens.HOLD_BEGAN)
+    assert not state.wants_samples
+    state.now_ms += 10_000
+    assert state.happens(Happens.SAMPLED) == Act.NONE
+    assert state.happens(Happens.HOLD_ENDED) == Act.NONE
+    assert state.wants_samples
+    assert state.happens(Happens.SAMPLED) == Act.NONE
+    state.now_ms += 10_000
+    assert state.happens(Happens.SAMPLED) == Act.PROBE
+
+
+def test_a_held_turn_is_given_back_when_it_is_recalled(state: TurnState) -> None:
+    """The scheduler alone bounds a hold."""
+    hold(state)
+    state.happens(Happens.HOLD_BEGAN)
+    assert state.happens(Happens.RECALLED, turn=7) == Act.SHUT
+    assert state.happens(Happens.DRAINED) == Act.DROP
+
+
+def test_a_hold_does_not_outlast_its_scheduler(state: TurnState) -> None:
+    """A turn whose cell ended during a hold goes back to the next scheduler."""
+    hold(state)
+    state.happens(Happens.HOLD_BEGAN)
+    state.happens(Happens.CELL_ENDED)
+    state.happens(Happens.DISCONNECTED)
+    assert state.happens(Happens.CONNECTED) == Act.SHUT

@@ -100,6 +100,13 @@ static long hook(const char *name) {
     return function ? function() : -1;
 }
 
+static long keep_by_hand(const char *hold_ms) {
+    void (*function)(uint32_t) = (void (*)(uint32_t))dlsym(RTLD_DEFAULT, "gpushare_hold");
+    if (function == NULL) return -1;
+    function((uint32_t)strtoul(hold_ms, NULL, 10));
+    return 0;
+}
+
 static long describe(void) {
     int (*function)(char *, size_t) =
         (int (*)(char *, size_t))dlsym(RTLD_DEFAULT, "gpushare_describe");
@@ -127,6 +134,7 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "free") == 0) return cuMemFree(words);
     if (strcmp(command, "sync") == 0) return cuCtxSynchronize();
     if (strcmp(command, "hook") == 0) return hook(a);
+    if (strcmp(command, "hold") == 0) return keep_by_hand(a);
     if (strcmp(command, "describe") == 0) return describe();
     if (strcmp(command, "echo") == 0) return 0;
     return -1;
