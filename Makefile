@@ -8,24 +8,33 @@ C_FILES = $(shell git ls-files 'hook/*.c' 'hook/*.h' 'tests/*.c' 'tests/*.h')
 # Two workers, a file to each at a time: the tests wait for processes more than they compute.
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile
 
-.PHONY: build test test-full lint format demo generate clean help bench-handoff bench-overhead
+.PHONY: build panel test test-full lint format demo generate clean help bench-handoff bench-overhead
 
 help:
-	@echo "make build | test | test-full | lint | format | demo | generate | bench-handoff | bench-overhead | clean"
+	@echo "make build | panel | test | test-full | lint | format | demo | generate | bench-handoff | bench-overhead | clean"
 
-# pip needs a new run only when the dependencies changed.
+# pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
+# needs neither it nor Node.
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 	  { echo "This Python is older than 3.10. Name a newer one: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "Python cannot make a virtual environment. Install it first: apt-get install python3-venv" >&2; exit 1; }
-	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[build,test,lint]'
+	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --disable-pip-version-check -e '.[build,test,lint]'
 	@touch $@
 
 build: $(READY)
 	@$(MAKE) --no-print-directory -C hook/sim PYTHON=$(PY) BUILD=$(BUILD)
 	@$(MAKE) --no-print-directory -C hook PYTHON=$(PY) BUILD=$(BUILD)
 	@mkdir -p jupyter_gpushare/lib && cp -u --remove-destination $(BUILD)/hook/libgpushare.so jupyter_gpushare/lib/
+
+# The JupyterLab panel, built where it is out of date. Node comes from PyPI.
+panel: $(READY)
+	@mkdir -p $(BUILD)
+	@$(PY) labextension/build.py --requirements > $(BUILD)/panel-requirements.txt
+	@test ! -s $(BUILD)/panel-requirements.txt || \
+	  $(PY) -m pip install --quiet --disable-pip-version-check -r $(BUILD)/panel-requirements.txt
+	@$(PY) labextension/build.py
 
 # Under ten minutes on two cores.
 test: build

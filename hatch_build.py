@@ -1,7 +1,10 @@
-"""Builds the C library with the package: hatchling's hook for wheels and for editable installs.
+"""Builds the C library and the panel with the package: hatchling's hook.
 
-A wheel gets a library that was built for it, from nothing, outside the tree. An editable install
-shares `build/` and `jupyter_gpushare/lib/` with `make build`, so that neither builds it again.
+- A wheel gets a library that was built for it, from nothing, outside the tree. An editable install
+  shares `build/` and `jupyter_gpushare/lib/` with `make build`, so that neither builds it again.
+- The panel is built in the tree, where it is out of date (labextension/build.py). An sdist carries
+  it, so that a wheel from an sdist needs a C compiler and no Node.
+- `GPUSHARE_BUILD_PANEL=no` leaves the panel out, and what it needs.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 LIBRARY_NAME = "libgpushare.so"
 LIBRARY_IN_PACKAGE = f"jupyter_gpushare/lib/{LIBRARY_NAME}"
+PANEL = "jupyter_gpushare/labextension"
+PANEL_BUILDER = "labextension/build.py"
+PANEL_INSTALLED = "share/jupyter/labextensions/@jupyter-gpushare/labextension"
+PANEL_OPTION = "GPUSHARE_BUILD_PANEL"
 TOOLS = {
     "make": "apt-get install make",
     "cc": "apt-get install gcc libc6-dev",
@@ -30,11 +37,29 @@ class CannotBuild(Exception):
     """One sentence on what is wrong and one on what to do."""
 
 
-class LibraryBuildHook(BuildHookInterface[Any]):
-    """Called by hatchling around each wheel, real or editable (pyproject.toml names it)."""
+class BuildHook(BuildHookInterface[Any]):
+    """Called by hatchling around each sdist and each wheel, real or editable (pyproject.toml)."""
+
+    def dependencies(self) -> list[str]:
+        """Node is asked for only where there is something to build with it."""
+        return panel_requirements(Path(self.root)) if panel_is_wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
+        if panel_is_wanted():
+            build_panel(root)
+            if self.target_name == "wheel":
+                build_data["shared_data"].update(panel_data_files(root))
+            else:
+                build_data["artifacts"].append(f"/{PANEL}")
+        if self.target_name == "wheel":
+            self._add_library(root, version, build_data)
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if self.target_name == "wheel" and version != "editable":
+            self._scratch.cleanup()
+
+    def _add_library(self, root: Path, version: str, build_data: dict[str, Any]) -> None:
         # The library uses no CPython ABI: one wheel a platform serves every Python.
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag()}"
@@ -46,9 +71,32 @@ class LibraryBuildHook(BuildHookInterface[Any]):
             built = build_library(root, Path(self._scratch.name), for_release=True)
             build_data["force_include"][str(built)] = LIBRARY_IN_PACKAGE
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        if version != "editable":
-            self._scratch.cleanup()
+
+def panel_is_wanted() -> bool:
+    return os.environ.get(PANEL_OPTION, "yes") != "no"
+
+
+def panel_requirements(root: Path) -> list[str]:
+    asked = [sys.executable, str(root / PANEL_BUILDER), "--requirements"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def build_panel(root: Path) -> None:
+    if subprocess.run([sys.executable, str(root / PANEL_BUILDER)]).returncode != 0:
+        raise CannotBuild(
+            "The panel for JupyterLab is missing; the lines above say why. "
+            f"Mend that, or set {PANEL_OPTION}=no to go without it."
+        )
+
+
+def panel_data_files(root: Path) -> dict[str, str]:
+    """Where the panel's files go below the environment's prefix."""
+    sources = {
+        "install.json": root / "labextension" / "install.json",
+        "package.json": root / PANEL / "package.json",
+        "static": root / PANEL / "static",
+    }
+    return {str(source): f"{PANEL_INSTALLED}/{name}" for name, source in sources.items()}
 
 
 def platform_tag() -> str:
