@@ -1,3 +1,14 @@
 """Many Jupyter notebooks share a GPU as if each had it alone."""
 
+from __future__ import annotations
+
+from typing import Any
+
 __version__ = "0.1.0"
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    """Asked by Jupyter servers; nobody else has to have one installed."""
+    from .server.app import GPUShareExtension
+
+    return [{"module": "jupyter_gpushare", "app": GPUShareExtension}]

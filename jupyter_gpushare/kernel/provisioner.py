@@ -16,9 +16,9 @@ import asyncio
 import functools
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
@@ -59,8 +59,19 @@ class GPUShareMixin(_Provisioner):
         3.0, min=0.05, help="How long a kernel's start, interrupt or end waits for the scheduler."
     ).tag(config=True)
 
+    scheduler_decided: ClassVar[Callable[[], Awaitable[None]] | None] = None
+    """Awaited before a kernel registers. A server that may be starting a scheduler at this moment
+    sets it, so that its first kernel need not do without one."""
+    tells_cells: bool = False
+    """The kernel itself tells where its cells begin and end."""
+
     _scheduler: SchedulerClient | None = None
     _tenant_id: str | None = None
+
+    @property
+    def tenant_id(self) -> str | None:
+        """What the kernel is to the scheduler; None while it does not share the GPU."""
+        return self._tenant_id
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
         """Add the tenant's environment and, for ipykernel, the bootstrap to the launch."""
@@ -70,6 +81,8 @@ class GPUShareMixin(_Provisioner):
             return {**launch, "env": base_env}
         try:
             library = library_path(base_env)
+            if decided := type(self).scheduler_decided:
+                await decided()
             tenant = await self._register(base_env)
         except (ClientError, LibraryMissing) as problem:
             return self._without_sharing(launch, base_env, str(problem))
@@ -194,6 +207,7 @@ class GPUShareMixin(_Provisioner):
         cmd = list(launch.get("cmd") or [])
         if not any(Path(argument).name in _IPYKERNEL_NAMES for argument in cmd):
             return {**launch, "env": dict(env)}
+        self.tells_cells = True
         flag = f"--ext={SHIM_MODULE}"
         cmd = [*cmd, *([] if flag in cmd else [flag])]
         return {**launch, "env": python_environment(env, notice=notice), "cmd": cmd}

@@ -1,0 +1,122 @@
+"""The extension: its settings, and how its parts are put together."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import Bool, Float, Unicode, default
+
+from jupyter_gpushare.client import AsyncSchedulerClient, SchedulerClient, http_socket_path
+from jupyter_gpushare.client.connection import user_name
+from jupyter_gpushare.client.paths import RUNTIME_DIR
+from jupyter_gpushare.kernel.provisioner import GPUShareMixin
+
+from .handlers import HANDLERS, RELAY
+from .kernel_activity import KernelActivity
+from .kernels import ServerKernels
+from .relay import STATE_SCHEMA, Relay
+from .scheduler_client import LinkState, SchedulerLink
+from .starter import IDLE_EXIT_S, start_scheduler
+
+PROVISIONER = "gpushare-provisioner"
+JUPYTERS_OWN = "local-provisioner"
+KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
+_SCHEMA = Path(__file__).parent / "events" / "state-v1.yaml"
+
+
+class GPUShareExtension(ExtensionApp):
+    """Kernels of this server share the GPU; the browser sees who has it and who waits."""
+
+    name = "jupyter_gpushare"
+    load_other_extensions = True
+
+    start_scheduler = Bool(
+        help="Start a scheduler where none answers. Under a hub that names a runtime directory, "
+        "the hub sees to it."
+    ).tag(config=True)
+    idle_exit_s = Float(
+        IDLE_EXIT_S, min=0.0, help="When a started scheduler ends that nobody uses, in seconds."
+    ).tag(config=True)
+    start_timeout_s = Float(
+        10.0, min=0.0, help="How long a kernel's start waits for a scheduler that is being started."
+    ).tag(config=True)
+    user = Unicode(help="The name of this server's user, as the panel shows it.").tag(config=True)
+
+    @default("start_scheduler")
+    def _start_scheduler_default(self) -> bool:
+        return not ("JUPYTERHUB_API_TOKEN" in os.environ and RUNTIME_DIR in os.environ)
+
+    @default("user")
+    def _user_default(self) -> str:
+        return os.environ.get("JUPYTERHUB_USER") or user_name(os.getuid())
+
+    def _config_file_name_default(self) -> str:
+        """The scheduler's settings are in the same file."""
+        return "jupyter_gpushare_config"
+
+    def initialize_settings(self) -> None:
+        server: Any = self.serverapp
+        make_default(KernelProvisionerFactory.instance(parent=server), self.log)
+        client = SchedulerClient(http_socket_path())
+        kernels = ServerKernels(server.kernel_manager, server.session_manager)
+        server.event_logger.register_event_schema(_SCHEMA)
+        self.link = SchedulerLink(client, start=self._starter(), on_change=self._link_changed)
+        requests = AsyncSchedulerClient(client)
+        self.relay = Relay(
+            link=self.link,
+            client=requests,
+            kernels=kernels,
+            user=self.user,
+            emit=lambda data: server.event_logger.emit(schema_id=STATE_SCHEMA, data=data),
+        )
+        self.activity = KernelActivity(server.kernel_manager, kernels, requests.tell_busy)
+        server.event_logger.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_action)
+        self.settings[RELAY] = self.relay
+        GPUShareMixin.scheduler_decided = functools.partial(self.link.decided, self.start_timeout_s)
+        server.io_loop.add_callback(self.link.begin)
+
+    def initialize_handlers(self) -> None:
+        self.handlers.extend(HANDLERS)
+
+    async def stop_extension(self) -> None:
+        """The scheduler goes on, for it may serve others."""
+        GPUShareMixin.scheduler_decided = None
+        self.link.end()
+        self.activity.end()
+        self.relay.end()
+
+    def _starter(self) -> Any:
+        if not self.start_scheduler:
+            return None
+        directory = http_socket_path().parent
+        return functools.partial(start_scheduler, directory, idle_exit_s=self.idle_exit_s)
+
+    def _link_changed(self, state: LinkState) -> None:
+        self.relay.changed()
+
+    async def _kernel_action(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+        """A kernel of this server was started, restarted, interrupted or shut down."""
+        kernel_id = data.get("kernel_id")
+        if kernel_id and data.get("status") == "success":
+            if data["action"] in ("start", "restart"):
+                self.activity.kernel_started(kernel_id)
+            elif data["action"] == "shutdown":
+                self.activity.kernel_ended(kernel_id)
+        self.relay.changed()
+
+
+def make_default(factory: KernelProvisionerFactory, log: Any) -> None:
+    """Kernels whose kernelspec names no provisioner get ours, unless somebody has chosen one."""
+    if factory.default_provisioner_name == JUPYTERS_OWN:
+        factory.default_provisioner_name = PROVISIONER
+    elif factory.default_provisioner_name != PROVISIONER:
+        log.warning(
+            "Kernels are started by %s, as this server is configured, and do not share the GPU. "
+            "Remove that setting, or derive that provisioner from GPUShareMixin.",
+            factory.default_provisioner_name,
+        )

@@ -1,0 +1,68 @@
+"""REST of the extension: authenticate, authorise, delegate."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado.web import authenticated
+
+from jupyter_gpushare.client import ClientError, RequestRefused
+
+from .relay import NotHere, NothingToRelease, Relay
+
+RELAY = "gpushare_relay"
+"""Among the web application's settings."""
+
+
+class GPUShareHandler(APIHandler):
+    """What both have in common."""
+
+    auth_resource = "gpushare"
+
+    @property
+    def relay(self) -> Relay:
+        relay = self.settings[RELAY]
+        assert isinstance(relay, Relay)
+        return relay
+
+
+class StateHandler(GPUShareHandler):
+    @authenticated
+    @authorized
+    async def get(self) -> None:
+        self.finish(await self.relay.state())
+
+
+class ReleaseHandler(GPUShareHandler):
+    @authenticated
+    @authorized
+    async def post(self, kernel_id: str) -> None:
+        try:
+            await self.relay.release(kernel_id)
+        except (NotHere, NothingToRelease, ClientError) as error:
+            self.set_status(status_of(error))
+            self.finish({"message": str(error)})
+        else:
+            self.set_status(HTTPStatus.NO_CONTENT)
+            self.finish()
+
+
+def status_of(error: Exception) -> int:
+    """The one place where errors become HTTP."""
+    match error:
+        case NotHere():
+            return HTTPStatus.NOT_FOUND
+        case NothingToRelease():
+            return HTTPStatus.CONFLICT
+        case RequestRefused(status=status) if status == HTTPStatus.CONFLICT:
+            return status
+        case _:
+            return HTTPStatus.SERVICE_UNAVAILABLE
+
+
+HANDLERS = [
+    (r"/gpushare/api/state", StateHandler),
+    (r"/gpushare/api/kernels/([\w-]{1,128})/release", ReleaseHandler),
+]

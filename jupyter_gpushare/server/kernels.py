@@ -1,0 +1,70 @@
+"""The kernels of this server, as its managers know them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_gpushare.kernel.provisioner import GPUShareMixin
+
+from .state import ServerKernel
+
+_ANOTHER_PROVISIONER = (
+    "This kernel is started by {}, which does not share the GPU. Ask your administrator to put "
+    "GPUShareMixin before it."
+)
+_NO_TENANT = (
+    "This kernel was started while no scheduler answered, or with sharing switched off. Restart it "
+    "to share the GPU."
+)
+
+
+class ServerKernels:
+    """Questions only. Both managers are the Jupyter server's."""
+
+    def __init__(self, kernel_manager: Any, session_manager: Any) -> None:
+        self._kernel_manager = kernel_manager
+        self._session_manager = session_manager
+
+    def __contains__(self, kernel_id: str) -> bool:
+        return kernel_id in self._kernel_manager
+
+    def provisioner(self, kernel_id: str) -> object:
+        """None while the kernel is about to start, or where it is a remote one."""
+        if kernel_id not in self._kernel_manager:
+            return None
+        manager = self._kernel_manager.get_kernel(kernel_id)
+        return getattr(manager, "provisioner", None)
+
+    def tenant_id(self, kernel_id: str) -> str | None:
+        provisioner = self.provisioner(kernel_id)
+        return provisioner.tenant_id if isinstance(provisioner, GPUShareMixin) else None
+
+    async def listed(self) -> list[ServerKernel]:
+        """All of them, by the notebook that they belong to."""
+        sessions = {
+            session["kernel"]["id"]: session
+            for session in await self._session_manager.list_sessions()
+            if session.get("kernel")
+        }
+        return [
+            self._listed(kernel_id, sessions.get(kernel_id, {}))
+            for kernel_id in self._kernel_manager.list_kernel_ids()
+        ]
+
+    def _listed(self, kernel_id: str, session: dict[str, Any]) -> ServerKernel:
+        manager = self._kernel_manager.get_kernel(kernel_id)
+        path = str(session.get("path") or "")
+        own_name = f"{getattr(manager, 'kernel_name', 'kernel')} {kernel_id[:8]}"
+        return ServerKernel(
+            kernel_id=kernel_id,
+            name=str(session.get("name") or path.rpartition("/")[2] or own_name),
+            path=path,
+            tenant_id=self.tenant_id(kernel_id),
+            why_unshared=self._why_unshared(kernel_id),
+        )
+
+    def _why_unshared(self, kernel_id: str) -> str:
+        provisioner = self.provisioner(kernel_id)
+        if provisioner is None or isinstance(provisioner, GPUShareMixin):
+            return _NO_TENANT
+        return _ANOTHER_PROVISIONER.format(type(provisioner).__name__)

@@ -1,0 +1,105 @@
+"""What the scheduler says on its way to the browser, and what the browser asks on its way back."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from jupyter_gpushare.client import AsyncSchedulerClient
+
+from .kernels import ServerKernels
+from .scheduler_client import LinkState
+from .state import STATE_VERSION, State, panel_state, without_times
+
+log = logging.getLogger(__name__)
+
+STATE_SCHEMA = "https://events.jupyter.org/jupyter_gpushare/state/v1"
+
+
+class NotHere(Exception):
+    """This server has no such kernel."""
+
+
+class NothingToRelease(Exception):
+    """The kernel has no turn that it could give back."""
+
+
+class Link(Protocol):
+    """scheduler_client.py has the real one."""
+
+    @property
+    def state(self) -> LinkState: ...
+
+
+class Relay:
+    """`emit` sends an event to the browsers that are connected to this server."""
+
+    def __init__(
+        self,
+        *,
+        link: Link,
+        client: AsyncSchedulerClient,
+        kernels: ServerKernels,
+        user: str,
+        emit: Callable[[dict[str, object]], None],
+    ) -> None:
+        self._link = link
+        self._client = client
+        self._kernels = kernels
+        self._user = user
+        self._emit = emit
+        self._told: object = None
+        self._dirty = False
+        self._telling: asyncio.Task[None] | None = None
+
+    async def state(self) -> State:
+        """As it is now."""
+        link = self._link.state
+        return panel_state(
+            scheduler=link.scheduler,
+            message=link.message,
+            user=self._user,
+            status=link.status,
+            age_s=max(0.0, time.monotonic() - link.at_s) if link.status else 0.0,
+            kernels=await self._kernels.listed(),
+        )
+
+    async def release(self, kernel_id: str) -> None:
+        """Raises NotHere, NothingToRelease, or a ClientError of the scheduler's."""
+        if kernel_id not in self._kernels:
+            raise NotHere(f"This server has no kernel {kernel_id}. Reload the page.")
+        tenant_id = self._kernels.tenant_id(kernel_id)
+        if tenant_id is None:
+            raise NothingToRelease("This kernel does not share the GPU. Restart it to share it.")
+        await self._client.release_tenant(tenant_id)
+
+    def changed(self) -> None:
+        """Something may have: tell the browsers, if there is news for them."""
+        self._dirty = True
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.ensure_future(self._tell())
+            self._telling.add_done_callback(functools.partial(_log_failure, "telling browsers"))
+
+    def end(self) -> None:
+        if self._telling:
+            self._telling.cancel()
+
+    async def _tell(self) -> None:
+        """One at a time, so that the last event is the last state."""
+        while self._dirty:
+            self._dirty = False
+            state = await self.state()
+            lasting = without_times(state)
+            if lasting != self._told:
+                self._told = lasting
+                self._emit({"version": STATE_VERSION, "state_json": json.dumps(state)})
+
+
+def _log_failure(what: str, task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        log.error("%s failed", what, exc_info=error)

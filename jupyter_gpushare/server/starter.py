@@ -1,0 +1,82 @@
+"""Starts a scheduler that serves this user alone and outlives this server.
+
+Whoever starts one need not look whether somebody else does the same: the lock in the runtime
+directory lets one of them serve, and the others end at once.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from jupyter_gpushare.kernel.environment import without_gpushare
+
+IDLE_EXIT_S = 600
+START_S_MAX = 30.0
+_EXIT_ALREADY_SERVED = 3
+_MESSAGE_BYTES_MAX = 2000
+_PREFIX = "jupyter-gpushare: "
+
+
+def start_scheduler(runtime_dir: Path, *, idle_exit_s: float = IDLE_EXIT_S) -> str | None:
+    """Returns when a scheduler serves the directory, or another one is about to: None; else what is
+    wrong and what to do. Blocks for a second or so."""
+    ready, tell = os.pipe()
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    *("-m", "jupyter_gpushare.cli.main", "scheduler"),
+                    f"--runtime-dir={runtime_dir}",
+                    f"--idle-exit-s={idle_exit_s:g}",
+                    f"--ready-fd={tell}",
+                    "--log-to-file",
+                ],
+                pass_fds=[tell],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env=without_gpushare(os.environ),
+                cwd="/",
+                start_new_session=True,  # a Ctrl-C at this server's terminal is not for it
+            )
+        except OSError as error:
+            os.close(ready)
+            return f"The scheduler cannot be started: {error}. Start one yourself."
+        finally:
+            os.close(tell)
+        if _is_ready(ready):
+            _reap(process)
+            return None
+        return _why_not(process, errors.fileno())
+
+
+def _is_ready(ready: int) -> bool:
+    """The pipe has a line once it serves, and only an end when it has failed."""
+    with os.fdopen(ready, "rb") as pipe:
+        readable, _, _ = select.select([pipe], [], [], START_S_MAX)
+        return bool(readable and pipe.read(1))
+
+
+def _why_not(process: subprocess.Popen[bytes], errors: int) -> str | None:
+    try:
+        status = process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        _reap(process)
+        return "The scheduler takes very long to start. Look into its log."
+    if status == _EXIT_ALREADY_SERVED:
+        return None
+    text = os.pread(errors, _MESSAGE_BYTES_MAX, 0).decode(errors="replace").strip()
+    said = text.splitlines()[-1].removeprefix(_PREFIX) if text else ""
+    return said or f"The scheduler ended with status {status} as it was started. Look into its log."
+
+
+def _reap(process: subprocess.Popen[bytes]) -> None:
+    """It is our child for as long as we live: when it ends, somebody has to take note."""
+    threading.Thread(target=process.wait, name="gpushare-reaper", daemon=True).start()

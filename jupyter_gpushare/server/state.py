@@ -1,0 +1,162 @@
+"""What the panel shows, made from what the scheduler tells and from this server's kernels. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+STATE_VERSION = 1
+"""Of the form below; a panel of another version says so instead of showing wrong data."""
+_TIMES = frozenset({"held_s", "waited_s"})
+_KERNEL_STATES = {
+    "idle": "idle",
+    "waiting": "waits",
+    "holding": "holds",
+    "recalled": "holds",
+    "stalled": "holds",
+}
+
+State = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerKernel:
+    """A kernel of this server. `why_unshared` is set when it is no tenant, and says why."""
+
+    kernel_id: str
+    name: str
+    path: str
+    tenant_id: str | None
+    why_unshared: str = ""
+
+
+def panel_state(
+    *,
+    scheduler: str,
+    message: str,
+    user: str,
+    status: Mapping[str, Any] | None,
+    age_s: float,
+    kernels: Iterable[ServerKernel],
+) -> State:
+    """`scheduler` is up, down or starting; `status` is the last word of one that is up, and is
+    `age_s` old."""
+    ours = list(kernels)
+    told = status or {"devices": [], "tenants": []}
+    tenants = {tenant["id"]: tenant for tenant in told["tenants"]}
+    mine = {kernel.tenant_id for kernel in ours if kernel.tenant_id}
+    devices = [_device(device, tenants, mine, age_s) for device in told["devices"]]
+    return {
+        "version": STATE_VERSION,
+        "scheduler": scheduler,
+        "message": message,
+        "user": user,
+        "devices": devices,
+        "kernels": [_kernel(kernel, tenants, devices) for kernel in ours],
+    }
+
+
+def without_times(value: object) -> object:
+    """The state without what changes by itself as time passes."""
+    if isinstance(value, dict):
+        return {key: without_times(each) for key, each in value.items() if key not in _TIMES}
+    if isinstance(value, list):
+        return [without_times(each) for each in value]
+    return value
+
+
+def _device(
+    device: Mapping[str, Any],
+    tenants: Mapping[str, Mapping[str, Any]],
+    mine: set[str],
+    age_s: float,
+) -> dict[str, Any]:
+    def place(entry: Mapping[str, Any]) -> dict[str, Any]:
+        tenant = tenants.get(entry["tenant"], {})
+        return {
+            "name": entry["name"],
+            "owner": tenant.get("owner", ""),
+            "mine": entry["tenant"] in mine,
+            "tenant_id": entry["tenant"],
+        }
+
+    holders = [
+        {**place(entry), "held_s": round(entry["held_for_s"] + age_s, 1)}
+        for entry in device["holders"]
+    ]
+    queue = [
+        {"position": position, **place(entry), "waited_s": round(entry["waited_s"] + age_s, 1)}
+        for position, entry in enumerate(device["queue"], 1)
+    ]
+    return {
+        "id": device["id"],
+        "name": device["name"],
+        "bytes_total": device["bytes_total"],
+        "bytes_used": device["bytes_used"],
+        "lost": device["lost"],
+        "holder": holders[0] if holders else None,
+        "queue": queue,
+    }
+
+
+def _kernel(
+    kernel: ServerKernel,
+    tenants: Mapping[str, Mapping[str, Any]],
+    devices: list[dict[str, Any]],
+) -> dict[str, Any]:
+    tenant = tenants.get(kernel.tenant_id or "")
+    places = [
+        waiter["position"]
+        for device in devices
+        for waiter in device["queue"]
+        if waiter["tenant_id"] == kernel.tenant_id
+    ]
+    state, reason = _state_of(kernel, tenant, devices)
+    opened = _opened(tenant)
+    return {
+        "kernel_id": kernel.kernel_id,
+        "name": kernel.name,
+        "path": kernel.path,
+        "tenant_id": kernel.tenant_id,
+        "state": state,
+        "bytes_allocated": sum(each["bytes_allocated"] for each in opened),
+        "position": max(places) if places and state == "waits" else None,
+        "reason": reason,
+    }
+
+
+def _state_of(
+    kernel: ServerKernel, tenant: Mapping[str, Any] | None, devices: list[dict[str, Any]]
+) -> tuple[str, str]:
+    """One of the panel's words for it, and a sentence where there is something to say."""
+    if kernel.tenant_id is None:
+        return "unshared", kernel.why_unshared
+    if tenant is None:
+        return "idle", ""
+    if any(each["failed"] for each in _opened(tenant)):
+        return (
+            "failed",
+            "A GPU error has ended this kernel's work on the GPU. Restart the kernel, which also "
+            "frees its GPU memory.",
+        )
+    state = _KERNEL_STATES.get(tenant["state"], "idle")
+    if state == "waits":
+        return state, _why_it_waits(kernel.tenant_id, devices)
+    if tenant["state"] == "recalled":
+        return state, "It has been asked to give the GPU back."
+    return state, ""
+
+
+def _why_it_waits(tenant_id: str, devices: list[dict[str, Any]]) -> str:
+    for device in devices:
+        if any(waiter["tenant_id"] == tenant_id for waiter in device["queue"]):
+            if device["holder"]:
+                return f"{device['holder']['name']} has {device['name']}."
+            return f"{device['name']} is about to be given to the next in the queue."
+    return ""
+
+
+def _opened(tenant: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    clients = tenant["clients"] if tenant else []
+    return [opened for client in clients for opened in client["devices"]]

@@ -1,0 +1,35 @@
+"""What a browser hears: the events of a Jupyter server, in the place of its websocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from jupyter_gpushare.server.relay import STATE_SCHEMA
+
+NEWS_S_MAX = 20.0
+
+State = dict[str, Any]
+
+
+class Browser:
+    """Keeps the states that the extension has sent, in their order."""
+
+    def __init__(self, server: Any) -> None:
+        self.states: list[State] = []
+        self._news = asyncio.Event()
+        server.event_logger.add_listener(schema_id=STATE_SCHEMA, listener=self._heard)
+
+    async def _heard(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+        assert data["version"] == 1
+        self.states.append(json.loads(data["state_json"]))
+        self._news.set()
+
+    async def until(self, holds: Callable[[State], object]) -> State:
+        """The last state, once it is as it should be."""
+        while not (self.states and holds(self.states[-1])):
+            self._news.clear()
+            await asyncio.wait_for(self._news.wait(), NEWS_S_MAX)
+        return self.states[-1]

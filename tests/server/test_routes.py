@@ -1,0 +1,95 @@
+"""REST of the extension: who is let in, and what is answered."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from jupyter_server.auth import Authorizer
+from tornado.httpclient import HTTPClientError
+
+from jupyter_gpushare.server.handlers import HANDLERS
+from jupyter_gpushare.server.state import without_times
+from tests.server.browser import Browser
+from tests.support.scheduler_process import SchedulerUnderTest
+
+KERNEL_ID = "12345678-1234-1234-1234-123456789abc"
+PATHS = {
+    "/gpushare/api/state": ("GET", "gpushare/api/state"),
+    "/gpushare/api/kernels/([\\w-]{1,128})/release": (
+        "POST",
+        f"gpushare/api/kernels/{KERNEL_ID}/release",
+    ),
+}
+
+
+class Nobody(Authorizer):
+    """Lets a user log in and do nothing."""
+
+    def is_authorized(self, handler: Any, user: Any, action: str, resource: str) -> bool:
+        return resource != "gpushare"
+
+
+def test_every_route_is_tried_here() -> None:
+    """A route that is added is one of those that the tests below walk."""
+    assert {pattern for pattern, _ in HANDLERS} == PATHS.keys()
+    for pattern, handler in HANDLERS:
+        verbs = {"get", "post", "put", "patch", "delete"} & handler.__dict__.keys()
+        assert verbs == {PATHS[pattern][0].lower()}
+
+
+async def refused(jp_fetch: Any, verb: str, path: str, **options: Any) -> HTTPClientError:
+    body = {"body": b""} if verb == "POST" else {}
+    with pytest.raises(HTTPClientError) as error:
+        await jp_fetch(*path.split("/"), method=verb, **body, **options)
+    return error.value
+
+
+@pytest.mark.parametrize(("verb", "path"), PATHS.values())
+async def test_strangers_are_kept_out(extension: Any, jp_fetch: Any, verb: str, path: str) -> None:
+    """Without a token, each verb of each route is forbidden."""
+    error = await refused(jp_fetch, verb, path, headers={"Authorization": "token wrong"})
+    assert error.code == 403
+
+
+@pytest.mark.parametrize(("verb", "path"), PATHS.values())
+async def test_users_need_to_be_authorised(
+    extension: Any, jp_serverapp: Any, jp_fetch: Any, verb: str, path: str
+) -> None:
+    """Who is logged in and may not use the resource `gpushare` is refused, too."""
+    jp_serverapp.web_app.settings["authorizer"] = Nobody(parent=jp_serverapp)
+    assert (await refused(jp_fetch, verb, path)).code == 403
+
+
+async def test_releasing_a_kernel_that_is_not_here(extension: Any, jp_fetch: Any) -> None:
+    """It is not found, in one sentence and what to do."""
+    error = await refused(jp_fetch, "POST", f"gpushare/api/kernels/{KERNEL_ID}/release")
+    assert error.code == 404
+    assert error.response is not None
+    assert "has no kernel" in json.loads(error.response.body)["message"]
+
+
+async def test_a_state_without_a_scheduler(extension: Any, jp_fetch: Any) -> None:
+    """The state is answered all the same, and says what is wrong and what to do."""
+    await extension.link.decided(30)
+    answer = json.loads((await jp_fetch("gpushare", "api", "state")).body)
+    assert (answer["version"], answer["scheduler"], answer["user"]) == (1, "down", "alice")
+    assert "Start one with" in answer["message"]
+    assert (answer["devices"], answer["kernels"]) == ([], [])
+
+
+async def test_the_state_has_holder_and_queue(
+    scheduler: SchedulerUnderTest, browser: Browser, jp_fetch: Any
+) -> None:
+    """Devices, who holds them and who waits, as the scheduler tells it."""
+    with scheduler.joined("first") as first, scheduler.joined("second") as second:
+        first.take_turn()
+        second.ask()
+        told = await browser.until(lambda s: s["devices"] and s["devices"][0]["queue"])
+        answer = json.loads((await jp_fetch("gpushare", "api", "state")).body)
+        assert without_times(answer) == without_times(told)
+        (device,) = answer["devices"]
+        assert (device["holder"]["name"], device["holder"]["mine"]) == ("first", False)
+        assert device["holder"]["held_s"] >= 0
+        assert [(w["position"], w["name"]) for w in device["queue"]] == [(1, "second")]
