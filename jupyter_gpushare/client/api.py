@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from .connection import UnixHTTPConnection
 from .errors import ClientError, RequestRefused, SchedulerUnavailable
-from .paths import http_socket_path, trusted_uids
+from .paths import http_socket_path, own_hub_token, trusted_uids
 from .stream import STREAM_TIMEOUT_S, StatusStream
 
 _API = "/api/v1"
@@ -42,10 +42,14 @@ class SchedulerClient:
         *,
         uids: frozenset[int] | None = None,
         timeout_s: float = 5.0,
+        hub_token: str | None = None,
     ) -> None:
+        """`hub_token` proves who we are to the scheduler of a hub; the environment's by default."""
         self.socket_path = http_socket_path() if socket_path is None else socket_path
         self._uids = trusted_uids() if uids is None else uids
         self._timeout_s = timeout_s
+        token = own_hub_token() if hub_token is None else hub_token
+        self._headers = {"Authorization": f"token {token}"} if token else {}
 
     def status(self) -> dict[str, Any]:
         """Devices, tenants, queues and settings, as far as the caller may see them."""
@@ -83,7 +87,7 @@ class SchedulerClient:
             self.socket_path, uids=self._uids, timeout_s=STREAM_TIMEOUT_S
         )
         with self._explained(connection):
-            connection.request("GET", _API + "/events")
+            connection.request("GET", _API + "/events", headers=self._headers)
             response = connection.getresponse()
             if response.status >= http.client.BAD_REQUEST:
                 _read(response.status, response.read(_ANSWER_BYTES_MAX))
@@ -100,7 +104,9 @@ class SchedulerClient:
             self.socket_path, uids=self._uids, timeout_s=self._timeout_s
         )
         data = None if body is None else json.dumps(body).encode()
-        headers = {} if data is None else {"Content-Type": "application/json"}
+        headers = dict(self._headers)
+        if data is not None:
+            headers["Content-Type"] = "application/json"
         with contextlib.closing(connection), self._explained(connection):
             connection.request(method, _API + route, body=data, headers=headers)
             response = connection.getresponse()

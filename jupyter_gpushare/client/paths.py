@@ -1,4 +1,5 @@
-"""Where the scheduler's sockets lie. The scheduler itself asks here too, so that both agree."""
+"""Where the scheduler's sockets lie, and as whom to speak to it. The scheduler itself asks here
+too, so that both agree."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ HOOK_SOCKET = "hook.sock"
 HTTP_SOCKET = "http.sock"
 RUNTIME_DIR = "GPUSHARE_RUNTIME_DIR"
 SCHEDULER_UID = "GPUSHARE_SCHEDULER_UID"
+HUB_TOKEN = "JUPYTERHUB_API_TOKEN"
 
 
 def runtime_dir(environ: Mapping[str, str] | None = None) -> Path:
@@ -30,6 +32,12 @@ def hook_socket_path(environ: Mapping[str, str] | None = None) -> Path:
 def http_socket_path(environ: Mapping[str, str] | None = None) -> Path:
     """The socket that answers HTTP."""
     return runtime_dir(environ) / HTTP_SOCKET
+
+
+def own_hub_token(environ: Mapping[str, str] | None = None) -> str:
+    """The token that a JupyterHub has given this server, and all that runs in it; empty elsewhere.
+    Only a scheduler whose account is trusted ever sees it."""
+    return (os.environ if environ is None else environ).get(HUB_TOKEN, "")
 
 
 def trusted_uids(environ: Mapping[str, str] | None = None) -> frozenset[int]:

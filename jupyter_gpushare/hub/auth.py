@@ -29,7 +29,9 @@ FRESH_S = 30.0
 KEPT_S = 300.0
 REFUSED_S = 5.0
 """So long a refusal is remembered: somebody who tries again and again does not trouble the hub."""
-ANSWER_S_MAX = 10.0
+ANSWER_S_MAX = 2.0
+"""Less than a kernel waits for the scheduler when it starts: a hub that hangs is as one that is not
+there, and what it last said counts."""
 TOKENS_KEPT_MAX = 4096
 TOKEN_CHARACTERS_MAX = 512
 NAME_CHARACTERS_MAX = 255
@@ -204,7 +206,7 @@ def _read(status: int, body: bytes) -> HubUser | HubTokenRefused:
         return HubTokenRefused(
             "This token belongs to a service of the hub, not to a user. Show a user's token."
         )
-    if not 0 < len(name) <= NAME_CHARACTERS_MAX:
+    if not (0 < len(name) <= NAME_CHARACTERS_MAX and name.isprintable()):
         return HubTokenRefused("The hub gives this token's user no usable name. Ask its admin.")
     if not may_use(name, scopes):
         return HubTokenRefused(

@@ -60,6 +60,10 @@ class SchedulerApp(Application):
             {"SchedulerApp": {"log_level": "DEBUG"}},
             "Log each event and what follows from it.",
         ),
+        "hub": (
+            {"SchedulerApp": {"hub": True}},
+            "Ask the JupyterHub that started this process whose a kernel is.",
+        ),
         "log-to-file": (
             {"SchedulerApp": {"log_to_file": True}},
             f"Log to {LOG_FILE} in the runtime directory instead of the terminal.",
@@ -77,6 +81,7 @@ class SchedulerApp(Application):
         "", help="Where the sockets are; as the environment says where this is empty."
     ).tag(config=True)
     serves_all = Bool(False, help="Serve every user of the machine.").tag(config=True)
+    hub = Bool(False, help="Owners are who a JupyterHub says.").tag(config=True)
     idle_exit_s = Float(
         0.0, min=0.0, help="End after so many seconds without any tenant; 0: never."
     ).tag(config=True)
@@ -134,6 +139,7 @@ class SchedulerApp(Application):
             settings=settings,
             choose_devices=Chooser(table.devices, os.environ.get("CUDA_VISIBLE_DEVICES")),
             serves_all=self.serves_all,
+            hub=self.hub,
             idle_exit_s=self.idle_exit_s or None,
             journal=Path(self.journal_file) if self.journal_file else None,
             check=self.check,

@@ -71,22 +71,22 @@ class Followers:
     """All of them; `changed` costs nothing while there are none."""
 
     def __init__(self) -> None:
-        self._followers: dict[Follower, int] = {}
+        self._followers: dict[Follower, str] = {}
 
     def changed(self) -> None:
         for follower in self._followers:
             follower.wake()
 
-    async def serve(self, follower: Follower, uid: int) -> None:
+    async def serve(self, follower: Follower, owner_key: str) -> None:
         """Run it, unless its user or everybody together has too many; raises RequestError."""
         users = Counter(self._followers.values())
-        if users.total() >= FOLLOWERS_MAX or users[uid] >= FOLLOWERS_PER_USER_MAX:
+        if users.total() >= FOLLOWERS_MAX or users[owner_key] >= FOLLOWERS_PER_USER_MAX:
             raise RequestError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 "Too many programs follow the scheduler's events already. Close some, or ask for "
                 "the status instead.",
             )
-        self._followers[follower] = uid
+        self._followers[follower] = owner_key
         try:
             await follower.run()
         finally:

@@ -1,4 +1,4 @@
-"""HTTP on http.sock. Handlers authenticate (the caller is the peer's uid) and delegate."""
+"""HTTP on http.sock. Handlers authenticate (callers.py says who calls) and delegate."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any
 import tornado.web
 from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
 from tornado.iostream import StreamClosedError
 
 from jupyter_gpushare.client.connection import user_name
 
 from .admission import Admission
+from .callers import STREAM_S_MAX, Caller, Callers
 from .errors import RequestError
 from .event_stream import Follower, Followers
 from .peer import Peer, has_hung_up, peer_of
@@ -35,6 +37,7 @@ class Handler(tornado.web.RequestHandler):
     """What all routes share: who calls, JSON in and out, errors in one shape."""
 
     peer: Peer
+    caller: Caller
 
     def initialize(
         self,
@@ -42,19 +45,23 @@ class Handler(tornado.web.RequestHandler):
         admission: Admission,
         registrants: RegistrantWatch,
         followers: Followers,
+        callers: Callers,
     ) -> None:
+        self.callers = callers
         self.service = service
         self.admission = admission
         self.registrants = registrants
         self.followers = followers
 
-    def prepare(self) -> None:
+    async def prepare(self) -> None:
         self.peer = peer_of(self.peer_socket())
         if not self.admission.serves(self.peer):
             raise RequestError(
                 HTTPStatus.FORBIDDEN,
                 f"This scheduler does not serve {user_name(self.peer.uid)}. Start one of your own.",
             )
+        authorization = self.request.headers.get("Authorization")
+        self.caller = await self.callers.caller(self.peer, authorization)
 
     def peer_socket(self) -> socket.socket:
         connection = self.request.connection
@@ -89,7 +96,7 @@ class Handler(tornado.web.RequestHandler):
 
 class StatusHandler(Handler):
     def get(self) -> None:
-        self.write(self.service.status(self.peer.uid))
+        self.write(self.service.status(self.caller))
 
 
 class EventsHandler(Handler):
@@ -98,9 +105,11 @@ class EventsHandler(Handler):
     async def get(self) -> None:
         self.set_header("Content-Type", "text/event-stream")
         self.set_header("Cache-Control", "no-store")
-        self.follower = Follower(lambda: self.service.status(self.peer.uid), self.send)
+        self.follower = Follower(lambda: self.service.status(self.caller), self.send)
+        if self.caller.hub_user:
+            IOLoop.current().call_later(STREAM_S_MAX, self.follower.end)
         with contextlib.suppress(StreamClosedError):
-            await self.followers.serve(self.follower, self.peer.uid)
+            await self.followers.serve(self.follower, self.caller.key)
 
     async def send(self, text: str) -> None:
         self.write(text)
@@ -115,7 +124,7 @@ class TenantsHandler(Handler):
     def post(self) -> None:
         if has_hung_up(self.peer_socket()):
             return  # A tenant that nobody has heard of, nobody would remove.
-        answer = self.service.register_tenant(self.peer.uid, self.body())
+        answer = self.service.register_tenant(self.caller, self.body())
         self.registrants.watch(self.peer_socket(), self.peer, answer["tenant_id"])
         self.set_status(HTTPStatus.CREATED)
         self.write(answer)
@@ -123,36 +132,36 @@ class TenantsHandler(Handler):
 
 class TenantHandler(Handler):
     def delete(self, tenant_id: str) -> None:
-        self.service.remove_tenant(self.peer.uid, tenant_id)
+        self.service.remove_tenant(self.caller, tenant_id)
         self.set_status(HTTPStatus.NO_CONTENT)
 
 
 class InterruptHandler(Handler):
     def post(self, tenant_id: str) -> None:
-        self.service.interrupt_tenant(self.peer.uid, tenant_id)
+        self.service.interrupt_tenant(self.caller, tenant_id)
         self.set_status(HTTPStatus.NO_CONTENT)
 
 
 class ReleaseHandler(Handler):
     def post(self, tenant_id: str) -> None:
-        self.service.release_tenant(self.peer.uid, tenant_id)
+        self.service.release_tenant(self.caller, tenant_id)
         self.set_status(HTTPStatus.NO_CONTENT)
 
 
 class BusyHandler(Handler):
     def post(self, tenant_id: str) -> None:
-        self.service.tenant_busy(self.peer.uid, tenant_id, self.body())
+        self.service.tenant_busy(self.caller, tenant_id, self.body())
         self.set_status(HTTPStatus.NO_CONTENT)
 
 
 class SettingsHandler(Handler):
     def patch(self) -> None:
-        self.write(self.service.change_settings(self.peer.uid, self.body()))
+        self.write(self.service.change_settings(self.caller, self.body()))
 
 
 class UnknownHandler(Handler):
-    def prepare(self) -> None:
-        super().prepare()
+    async def prepare(self) -> None:
+        await super().prepare()
         raise RequestError(
             HTTPStatus.NOT_FOUND, f"There is no {self.request.path} here. See ARCHITECTURE.md."
         )
@@ -193,6 +202,7 @@ class HTTPApi:
         admission: Admission,
         registrants: RegistrantWatch,
         followers: Followers,
+        callers: Callers,
     ) -> None:
         self._followers = followers
         parts = {
@@ -200,6 +210,7 @@ class HTTPApi:
             "admission": admission,
             "registrants": registrants,
             "followers": followers,
+            "callers": callers,
         }
         application = tornado.web.Application(
             [(_pattern(route), handler, parts) for route, handler in ROUTES.items()],

@@ -16,10 +16,13 @@ from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET
 from jupyter_gpushare.core.events import RecoveryComplete
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
 
 from .admission import Admission
+from .callers import AccountCallers, Callers, HubCallers
 from .device_probe import Choose, DeviceProbe
 from .driver import Driver
+from .errors import StartError
 from .event_stream import Followers
 from .hook_listener import HookListener
 from .http_api import HTTPApi
@@ -45,12 +48,23 @@ class ProcessOptions:
     settings: SchedulerSettings
     choose_devices: Choose
     serves_all: bool = False
+    hub: bool = False
     idle_exit_s: float | None = None
     journal: Path | None = None
     check: bool = False
     cap_bytes: int = 0
     probe_period_s: float = 5.0
     message_deadline_s: float = 5.0
+
+
+def callers_for(*, hub: bool) -> Callers:
+    """Raises StartError where there is no hub to ask."""
+    if not hub:
+        return AccountCallers()
+    try:
+        return HubCallers(hub_tokens())
+    except HubUnavailable as error:
+        raise StartError(str(error)) from error
 
 
 class SchedulerProcess:
@@ -136,6 +150,7 @@ class SchedulerProcess:
             admission=admission,
             registrants=self._registrants,
             followers=self._followers,
+            callers=callers_for(hub=options.hub),
         )
         self._service.on_client_joined = self._probe.wake
         self._service.on_recovered = self._recovered

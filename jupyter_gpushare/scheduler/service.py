@@ -30,13 +30,21 @@ from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.settings import AntiThrash, SchedulerSettings, SettingsError, Visibility
 from jupyter_gpushare.core.snapshot import Snapshot
 
+from .callers import Caller
 from .config import changed_settings, settings_as_json
 from .errors import RequestError
 from .names import cut, printable_line
 from .recovery import Recovery
 from .status import OTHER, status_of
 from .tenants import TenantBook
-from .tokens import NAME_BYTES_MAX, TenantRecord, TokenSigner, new_tenant_id, owner_uid
+from .tokens import (
+    NAME_BYTES_MAX,
+    TOKEN_BYTES_MAX,
+    TenantRecord,
+    TokenSigner,
+    key_of,
+    new_tenant_id,
+)
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +54,7 @@ TENANTS_PER_USER_MAX = 512
 """Where all users are served, none of them can take every place."""
 DEVICES_MAX = 256
 KERNEL_ID_CHARACTERS_MAX = 128
+_NAME_BYTES_MIN = 8
 
 
 class Service:
@@ -119,14 +128,14 @@ class Service:
     def shown_name(self, client: ClientId, name: str) -> str:
         """A tenant's name as this client's user may read it."""
         record = self._tenant_of.get(client)
-        if record is None or not name or self._may_see(record.uid, name):
+        if record is None or not name or self._may_see(record, name):
             return name
         return OTHER
 
-    def _may_see(self, uid: int, name: str) -> bool:
-        if self._names_are_shown or self._is_admin(uid):
+    def _may_see(self, viewer: TenantRecord, name: str) -> bool:
+        if self._names_are_shown or (not viewer.hub_user and self._is_admin(viewer.uid)):
             return True
-        return any(r.uid == uid for r in self._tenants.named(name))
+        return any(r.owner_key == viewer.owner_key for r in self._tenants.named(name))
 
     def memory_seen_by(self, client: ClientId, device: DeviceId) -> tuple[int, int] | None:
         """Bytes in all and in use: the tenant's cap and its own use where it has a cap, else the
@@ -148,9 +157,9 @@ class Service:
         )
         return min(record.cap_bytes, found.bytes_total), used
 
-    # ---- from HTTP: the caller is named by uid ----
+    # ---- from HTTP ----
 
-    def status(self, caller_uid: int) -> dict[str, Any]:
+    def status(self, caller: Caller) -> dict[str, Any]:
         snapshot = self._snapshot()
         process = {
             "version": __version__,
@@ -163,14 +172,20 @@ class Service:
             snapshot,
             self._tenants,
             process=process,
-            may_see=lambda uid: self._is_admin(caller_uid) or uid == caller_uid,
+            may_see=lambda owner_key: caller.is_admin or owner_key == caller.key,
             names_are_shown=self._names_are_shown,
         )
 
-    def register_tenant(self, caller_uid: int, request: dict[str, Any]) -> dict[str, str]:
+    def register_tenant(self, caller: Caller, request: dict[str, Any]) -> dict[str, str]:
         """A new tenant of the caller's, and its token."""
         name, kind = request.get("name"), request.get("kind")
         kernel_id = request.get("kernel_id")
+        if request.get("user", caller.name) != caller.name:
+            raise RequestError(
+                HTTPStatus.FORBIDDEN,
+                "You cannot register a tenant for another user. Leave `user` out: who you are is "
+                "known.",
+            )
         if not isinstance(name, str) or not name.strip():
             raise RequestError(HTTPStatus.BAD_REQUEST, "The tenant has no name. Send `name`.")
         if kind not in KINDS:
@@ -188,37 +203,35 @@ class Service:
                 f"The scheduler has {TENANTS_MAX} tenants already, which is its limit. Shut "
                 f"kernels down that are not needed.",
             )
-        if not self._is_admin(caller_uid) and self._tenants.of(caller_uid) >= TENANTS_PER_USER_MAX:
+        if not caller.is_admin and self._tenants.of(caller.key) >= TENANTS_PER_USER_MAX:
             raise RequestError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"You have {TENANTS_PER_USER_MAX} tenants already, which is the limit. Shut down "
                 f"kernels that are not needed.",
             )
-        record = TenantRecord(
-            new_tenant_id(caller_uid), caller_uid, clean_name(name), kind, self._cap_bytes
-        )
+        record = self._fitting(caller, clean_name(name), kind)
         self._tenants.add(record, kernel_id=kernel_id, registrant_lives=True)
-        self._register(record, cause=f"registered by {user_name(caller_uid)}")
+        self._register(record, cause=f"registered by {caller.name}")
         return {
             "tenant_id": record.tenant_id,
             "token": self._signer.issue(record),
             "socket": str(self._hook_socket),
         }
 
-    def remove_tenant(self, caller_uid: int, tenant_id: str) -> None:
+    def remove_tenant(self, caller: Caller, tenant_id: str) -> None:
         """May be repeated, and works for tenants that a predecessor registered."""
-        self._authorise(caller_uid, tenant_id)
+        self._authorise(caller, tenant_id)
         if self._tenants.remove(tenant_id):
             self._gone(tenant_id, cause="it was removed")
 
-    def interrupt_tenant(self, caller_uid: int, tenant_id: str) -> None:
-        self._authorise(caller_uid, tenant_id)
+    def interrupt_tenant(self, caller: Caller, tenant_id: str) -> None:
+        self._authorise(caller, tenant_id)
         if self._tenants.get(tenant_id):
             self.submit(InterruptRequested(tenant=TenantId(tenant_id), cause="kernel interrupted"))
 
-    def release_tenant(self, caller_uid: int, tenant_id: str) -> None:
+    def release_tenant(self, caller: Caller, tenant_id: str) -> None:
         """Ask for the tenant's turn, as its user wants it given to somebody else."""
-        self._authorise(caller_uid, tenant_id)
+        self._authorise(caller, tenant_id)
         if self.settings.anti_thrash is AntiThrash.OFF:
             raise RequestError(
                 HTTPStatus.CONFLICT,
@@ -234,12 +247,12 @@ class Service:
                 HTTPStatus.CONFLICT,
                 "This kernel does not hold the GPU. There is nothing to release.",
             )
-        cause = f"released by {user_name(caller_uid)}"
+        cause = f"released by {caller.name}"
         self.submit(ReleaseRequested(tenant=TenantId(tenant_id), cause=cause))
 
-    def tenant_busy(self, caller_uid: int, tenant_id: str, request: dict[str, Any]) -> None:
+    def tenant_busy(self, caller: Caller, tenant_id: str, request: dict[str, Any]) -> None:
         """A cell began or ended, as the kernel's server sees it."""
-        self._authorise(caller_uid, tenant_id)
+        self._authorise(caller, tenant_id)
         busy = request.get("busy")
         if not isinstance(busy, bool):
             raise RequestError(
@@ -249,9 +262,9 @@ class Service:
             cause = "cell began" if busy else "cell ended"
             self.submit(TenantBusy(tenant=TenantId(tenant_id), busy=busy, cause=cause))
 
-    def change_settings(self, caller_uid: int, changes: dict[str, Any]) -> dict[str, object]:
+    def change_settings(self, caller: Caller, changes: dict[str, Any]) -> dict[str, object]:
         """All settings as they are now."""
-        if not self._is_admin(caller_uid):
+        if not caller.is_admin:
             raise RequestError(
                 HTTPStatus.FORBIDDEN,
                 f"Settings are changed by root and {user_name(self._own_uid)} alone. Ask them.",
@@ -261,8 +274,8 @@ class Service:
         except SettingsError as error:
             raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
         self.settings = settings
-        log.info("settings changed by %s: %s", user_name(caller_uid), changes)
-        self.submit(SettingsChanged(settings=settings, cause=f"set by {user_name(caller_uid)}"))
+        log.info("settings changed by %s: %s", caller.name, changes)
+        self.submit(SettingsChanged(settings=settings, cause=f"set by {caller.name}"))
         return settings_as_json(settings)
 
     # ---- from the watch over registrants ----
@@ -277,17 +290,40 @@ class Service:
     def _names_are_shown(self) -> bool:
         return self.settings.visibility is Visibility.EVERYONE
 
+    def _fitting(self, caller: Caller, name: str, kind: str) -> TenantRecord:
+        """A new tenant whose token the protocol can carry: the name gives way, the owner does
+        not."""
+        tenant_id = new_tenant_id(caller.key)
+        name_bytes = NAME_BYTES_MAX
+        while name_bytes >= _NAME_BYTES_MIN:
+            record = TenantRecord(
+                tenant_id,
+                caller.uid,
+                cut(name, name_bytes) or "unnamed",
+                kind,
+                self._cap_bytes,
+                caller.hub_user,
+            )
+            if len(self._signer.issue(record)) <= TOKEN_BYTES_MAX:
+                return record
+            name_bytes -= _NAME_BYTES_MIN
+        raise RequestError(
+            HTTPStatus.FORBIDDEN,
+            "Your name at the hub is too long for a tenant's token. Ask its administrator for a "
+            "shorter one.",
+        )
+
     def _is_admin(self, uid: int) -> bool:
         return uid in (0, self._own_uid)
 
-    def _authorise(self, caller_uid: int, tenant_id: str) -> None:
+    def _authorise(self, caller: Caller, tenant_id: str) -> None:
         """The id names the owner, so that this works for tenants from before a restart too."""
-        owner = owner_uid(tenant_id)
+        owner = key_of(tenant_id)
         if owner is None:
             raise RequestError(
                 HTTPStatus.NOT_FOUND, f"There is no tenant {tenant_id!r}. Look at the status."
             )
-        if caller_uid != owner and not self._is_admin(caller_uid):
+        if caller.key != owner and not caller.is_admin:
             raise RequestError(
                 HTTPStatus.FORBIDDEN, "This tenant is another user's. Act on your own tenants."
             )
@@ -297,7 +333,7 @@ class Service:
             TenantRegistered(
                 tenant=TenantId(record.tenant_id),
                 name=record.name,
-                owner=user_name(record.uid),
+                owner=record.hub_user or user_name(record.uid),
                 kind=record.kind,
                 cap_bytes=record.cap_bytes,
                 cause=cause,

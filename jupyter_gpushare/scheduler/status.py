@@ -20,10 +20,10 @@ def status_of(
     tenants: TenantBook,
     *,
     process: dict[str, Any],
-    may_see: Callable[[int], bool],
+    may_see: Callable[[str], bool],
     names_are_shown: bool = False,
 ) -> dict[str, Any]:
-    """Everything, with the tenants of uids that `may_see` denies made anonymous, or nameless
+    """Everything, with the tenants of owners that `may_see` denies made anonymous, or nameless
     in all but name and owner where `names_are_shown`."""
     devices = [asdict(device) for device in snapshot.devices]
     shown_tenants = [asdict(tenant) for tenant in snapshot.tenants]
@@ -31,7 +31,7 @@ def status_of(
     for tenant in shown_tenants:
         record = tenants.get(tenant["id"])
         tenant["kernel_id"] = tenants.kernel_id(tenant["id"])
-        if record is None or not may_see(record.uid):
+        if record is None or not may_see(record.owner_key):
             hidden[tenant["id"]] = f"other-{len(hidden) + 1}"
             _hide_ids(tenant, hidden[tenant["id"]])
             if not names_are_shown:

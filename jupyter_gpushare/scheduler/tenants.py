@@ -48,9 +48,9 @@ class TenantBook:
         entry = self._entries.get(tenant_id)
         return entry.record if entry else None
 
-    def of(self, uid: int) -> int:
-        """How many tenants the user has."""
-        return sum(entry.record.uid == uid for entry in self._entries.values())
+    def of(self, owner_key: str) -> int:
+        """How many tenants the owner has."""
+        return sum(entry.record.owner_key == owner_key for entry in self._entries.values())
 
     def named(self, name: str) -> Iterator[TenantRecord]:
         """The tenants that are called so; names need not be unique."""

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
 import stat
 from dataclasses import dataclass
@@ -22,10 +23,15 @@ from .errors import StartError
 KEY_FILE = "token.key"
 KEY_BYTES = 32
 NAME_BYTES_MAX = 96
-"""Keeps the longest token below the 512 bytes that the protocol allows, quotes and all."""
-_FORMAT = 1
+"""Keeps the longest token below what the protocol allows, quotes and all; a hub's user is in the
+token too, so that a tenant's name may have to be cut further there."""
+TOKEN_BYTES_MAX = 512
+"""What the protocol allows."""
+_FORMAT = 2
 _ID_BYTES = 8
 _NONCE_BYTES = 12
+_HUB_KEY_DIGITS = 24
+_KEY = re.compile(rf"\d{{1,10}}|h[0-9a-f]{{{_HUB_KEY_DIGITS}}}", re.ASCII)
 
 
 class BadToken(Exception):
@@ -41,19 +47,33 @@ class TenantRecord:
     name: str
     kind: str
     cap_bytes: int = 0
+    hub_user: str = ""
+    """Whose it is, where a hub says that; empty where the account counts."""
+
+    @property
+    def owner_key(self) -> str:
+        return owner_key(self.uid, self.hub_user)
 
 
-def new_tenant_id(uid: int) -> str:
+def owner_key(uid: int, hub_user: str = "") -> str:
+    """Equal for tenants of the same owner; no hub user can take a name that makes it an account's,
+    or another's."""
+    if not hub_user:
+        return str(uid)
+    return "h" + hashlib.sha256(hub_user.encode()).hexdigest()[:_HUB_KEY_DIGITS]
+
+
+def new_tenant_id(key: str) -> str:
     """Names its owner, so that a tenant can be removed after a restart that forgot it."""
-    return f"{uid}-{secrets.token_hex(_ID_BYTES)}"
+    return f"{key}-{secrets.token_hex(_ID_BYTES)}"
 
 
-def owner_uid(tenant_id: str) -> int | None:
-    """The uid in a tenant id; None when it is no tenant id."""
-    uid, _, rest = tenant_id.partition("-")
-    if not (uid.isascii() and uid.isdigit() and len(rest) == 2 * _ID_BYTES):
+def key_of(tenant_id: str) -> str | None:
+    """The owner's key in a tenant id; None when it is no tenant id."""
+    key, _, rest = tenant_id.partition("-")
+    if len(rest) != 2 * _ID_BYTES or not _KEY.fullmatch(key):
         return None
-    return int(uid)
+    return key
 
 
 class TokenSigner:
@@ -71,6 +91,7 @@ class TokenSigner:
             record.name,
             record.kind,
             record.cap_bytes,
+            record.hub_user,
             secrets.token_hex(_NONCE_BYTES),
         ]
         payload = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
@@ -89,8 +110,8 @@ class TokenSigner:
         fields = json.loads(payload)
         if fields[0] != _FORMAT:
             raise BadToken("a token of another version")
-        _, tenant_id, uid, name, kind, cap_bytes, _ = fields
-        return TenantRecord(tenant_id, uid, name, kind, cap_bytes)
+        _, tenant_id, uid, name, kind, cap_bytes, hub_user, _ = fields
+        return TenantRecord(tenant_id, uid, name, kind, cap_bytes, hub_user)
 
     def _sign(self, payload: bytes) -> bytes:
         return hmac.digest(self._key, payload, hashlib.sha256)

@@ -87,6 +87,8 @@ def test_only_the_scope_makes_an_administrator(hub: Hub) -> None:
         model("culler", "custom:gpushare:use", kind="service"),
         model("", "custom:gpushare:use"),
         model("x" * 300, "custom:gpushare:use"),
+        model("two\nlines", "custom:gpushare:use"),
+        model("half a \ud800 character", "custom:gpushare:use"),
         {"kind": "user", "name": 7, "scopes": ["custom:gpushare:use"]},
         {"kind": "user", "name": "alice", "scopes": "custom:gpushare:use"},
     ],

@@ -15,6 +15,7 @@ from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode
 from jupyter_gpushare.scheduler import service
 from jupyter_gpushare.scheduler.admission import Admission, Refusal
+from jupyter_gpushare.scheduler.callers import Caller
 from jupyter_gpushare.scheduler.errors import RequestError
 from jupyter_gpushare.scheduler.peer import Peer
 from jupyter_gpushare.scheduler.recovery import Recovery
@@ -45,7 +46,7 @@ class Office:
         self.core.handle(event, now_s=0.0)
 
     def tenant(self, uid: int, name: str) -> dict[str, str]:
-        return self.service.register_tenant(uid, {"name": name, "kind": "kernel"})
+        return self.service.register_tenant(Caller(uid), {"name": name, "kind": "kernel"})
 
     def admitted(self, token: str, uid: int, *, serves_all: bool = True) -> str:
         admission = Admission(signer=self.signer, tenants=self.tenants, serves_all=serves_all)
@@ -64,18 +65,18 @@ def test_a_status_hides_others_names(office: Office) -> None:
     """Each user sees the names of their own tenants; root and the scheduler's user see all."""
     office.tenant(ALICE, "alices secret")
     office.tenant(BOB, "bobs secret")
-    seen = json.dumps(office.service.status(ALICE))
+    seen = json.dumps(office.service.status(Caller(ALICE)))
     assert "alices secret" in seen and "bobs secret" not in seen
     assert str(BOB) not in seen
     for admin in (0, os.getuid()):
-        assert "bobs secret" in json.dumps(office.service.status(admin))
+        assert "bobs secret" in json.dumps(office.service.status(Caller(admin)))
 
 
 def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
     """With `visibility` everyone, names and owners are seen; ids, pids and programs are not."""
     tenant_id = office.tenant(BOB, "bobs notebook")["tenant_id"]
     office.service.change_settings(0, {"visibility": "everyone"})
-    seen = office.service.status(ALICE)
+    seen = office.service.status(Caller(ALICE))
     (bobs,) = seen["tenants"]
     assert (bobs["name"], bobs["owner"]) == ("bobs notebook", f"uid {BOB}")
     assert tenant_id not in json.dumps(seen)
@@ -86,11 +87,11 @@ def test_only_its_own_user_releases_a_turn(office: Office) -> None:
     """Another user is refused before anything is said about the turn."""
     tenant_id = office.tenant(ALICE, "notebook")["tenant_id"]
     with pytest.raises(RequestError, match=r"another user's\. Act on your own"):
-        office.service.release_tenant(BOB, tenant_id)
+        office.service.release_tenant(Caller(BOB), tenant_id)
     with pytest.raises(RequestError, match=r"another user's\. Act on your own"):
-        office.service.tenant_busy(BOB, tenant_id, {"busy": False})
+        office.service.tenant_busy(Caller(BOB), tenant_id, {"busy": False})
     with pytest.raises(RequestError, match="does not hold the GPU"):
-        office.service.release_tenant(ALICE, tenant_id)
+        office.service.release_tenant(Caller(ALICE), tenant_id)
 
 
 @pytest.mark.parametrize("deed", ["remove_tenant", "interrupt_tenant"])
@@ -98,17 +99,17 @@ def test_others_tenants_are_left_alone(office: Office, deed: str) -> None:
     """Only its owner, the scheduler's user and root act on a tenant."""
     tenant_id = office.tenant(ALICE, "notebook")["tenant_id"]
     with pytest.raises(RequestError, match=r"another user's\. Act on your own"):
-        getattr(office.service, deed)(BOB, tenant_id)
+        getattr(office.service, deed)(Caller(BOB), tenant_id)
     assert len(office.tenants) == 1
     for uid in (ALICE, os.getuid(), 0):
-        getattr(office.service, deed)(uid, tenant_id)
+        getattr(office.service, deed)(Caller(uid), tenant_id)
 
 
 def test_settings_are_for_admins(office: Office) -> None:
     """Another user may change no setting, and is told who may."""
     with pytest.raises(RequestError, match="changed by root"):
-        office.service.change_settings(ALICE, {"quantum_s": 1})
-    assert office.service.change_settings(os.getuid(), {"quantum_s": 1})["quantum_s"] == 1
+        office.service.change_settings(Caller(ALICE), {"quantum_s": 1})
+    assert office.service.change_settings(Caller(os.getuid()), {"quantum_s": 1})["quantum_s"] == 1
 
 
 def test_a_stolen_token_is_refused(office: Office) -> None:

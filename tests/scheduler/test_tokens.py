@@ -18,12 +18,13 @@ from jupyter_gpushare.scheduler.tokens import (
     BadToken,
     TenantRecord,
     TokenSigner,
+    key_of,
     load_or_make_key,
     new_tenant_id,
-    owner_uid,
+    owner_key,
 )
 
-RECORD = TenantRecord(new_tenant_id(1000), 1000, "notebook", "kernel", 1 << 40)
+RECORD = TenantRecord(new_tenant_id("1000"), 1000, "notebook", "kernel", 1 << 40)
 TOKEN_BYTES_MAX = next(f.bytes_max for f in Hello.FIELDS if f.name == "token")
 
 
@@ -80,7 +81,7 @@ def test_any_text_is_refused(text: str) -> None:
 @given(st.text(min_size=1), st.sampled_from(["kernel", "run"]))
 def test_every_name_fits_into_a_token(name: str, kind: str) -> None:
     """The longest and oddest name makes a token that the protocol can carry."""
-    record = TenantRecord(new_tenant_id(2**32 - 2), 2**32 - 2, clean_name(name), kind, 2**63)
+    record = TenantRecord(new_tenant_id(str(2**32 - 2)), 2**32 - 2, clean_name(name), kind, 2**63)
     token = TokenSigner(b"k" * 32).issue(record)
     assert len(token) <= TOKEN_BYTES_MAX
     assert TokenSigner(b"k" * 32).verify(token) == record
@@ -112,10 +113,14 @@ def test_a_damaged_key_is_refused(folder: int, tmp_path: Path) -> None:
 
 
 def test_a_tenant_id_names_its_owner() -> None:
-    """The owner can be read from an id, and only from one."""
-    assert owner_uid(new_tenant_id(1000)) == 1000
+    """The owner can be read from an id, and only from one; a hub's user is nobody else's owner,
+    whatever the name."""
+    for key in (owner_key(1000), owner_key(1000, "alice"), owner_key(0, "0")):
+        assert key_of(new_tenant_id(key)) == key
+    assert owner_key(1, "alice") == owner_key(2, "alice") != owner_key(1, "bob")
+    assert owner_key(1, "1") != owner_key(1) != owner_key(2)
     for text in ("", "1000", "-1-0123456789abcdef", "root-0123456789abcdef", "1-0123"):
-        assert owner_uid(text) is None
+        assert key_of(text) is None
 
 
 def test_a_key_that_cannot_be_written_is_explained(tmp_path: Path) -> None:

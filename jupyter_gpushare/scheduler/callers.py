@@ -1,0 +1,80 @@
+"""Who asks over HTTP: the account at the socket's other end, or the user whom the hub names."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Protocol
+
+from jupyter_gpushare.client.connection import user_name
+from jupyter_gpushare.hub.auth import HubError, HubTokens, token_of
+
+from .errors import RequestError
+from .peer import Peer
+from .tokens import owner_key
+
+STREAM_S_MAX = 300.0
+"""A stream is asked for anew after this long where a token opened it, which may be revoked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """`hub_user` is empty where the account counts; then root and our own account are admins."""
+
+    uid: int
+    hub_user: str = ""
+    hub_admin: bool = False
+
+    @property
+    def key(self) -> str:
+        """Equal for two callers that are the same owner, and for a tenant's record of theirs."""
+        return owner_key(self.uid, self.hub_user)
+
+    @property
+    def name(self) -> str:
+        return self.hub_user or user_name(self.uid)
+
+    @property
+    def is_admin(self) -> bool:
+        return self.hub_admin if self.hub_user else self.uid in (0, os.getuid())
+
+
+class Callers(Protocol):
+    """Says who the caller is; raises RequestError."""
+
+    async def caller(self, peer: Peer, authorization: str | None) -> Caller: ...
+
+
+class AccountCallers:
+    """Without a hub: whose process it is. Nothing that is sent changes that."""
+
+    async def caller(self, peer: Peer, authorization: str | None) -> Caller:
+        return Caller(peer.uid)
+
+
+class HubCallers:
+    """Under a hub: whose token it is. The accounts say little there: users may share one.
+
+    Without a token only those who could read the scheduler's key anyway are somebody: root and the
+    scheduler's own account, that is the administrator at a terminal."""
+
+    def __init__(self, tokens: HubTokens) -> None:
+        self._tokens = tokens
+
+    async def caller(self, peer: Peer, authorization: str | None) -> Caller:
+        account = Caller(peer.uid)
+        if authorization is None and account.is_admin:
+            return account
+        token = token_of(authorization)
+        if token is None:
+            raise RequestError(
+                HTTPStatus.UNAUTHORIZED,
+                "This scheduler belongs to a JupyterHub, and the request has no hub token. Send "
+                "the one of your notebook server, which is in JUPYTERHUB_API_TOKEN there.",
+            )
+        try:
+            user = await self._tokens.owner_of(token)
+        except HubError as error:
+            raise RequestError(error.status, str(error)) from error
+        return Caller(peer.uid, user.name, user.admin)

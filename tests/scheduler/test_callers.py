@@ -1,0 +1,143 @@
+"""Who asks over HTTP: what the hub says about a token, and what an account alone may do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.core.events import Event
+from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.hub.auth import Answer, HubTokens
+from jupyter_gpushare.scheduler.callers import AccountCallers, Caller, HubCallers
+from jupyter_gpushare.scheduler.errors import RequestError
+from jupyter_gpushare.scheduler.peer import Peer
+from jupyter_gpushare.scheduler.recovery import Recovery
+from jupyter_gpushare.scheduler.service import Service
+from jupyter_gpushare.scheduler.tenants import TenantBook
+from jupyter_gpushare.scheduler.tokens import TokenSigner
+
+SHARED_UID = os.getuid() + 1000
+ALICE, BOB = Caller(SHARED_UID, "alice"), Caller(SHARED_UID, "bob")
+DESK = Caller(SHARED_UID, "gpu-desk", hub_admin=True)
+
+
+async def hub(token: str) -> Answer:
+    """A hub whose tokens are called as their owners are."""
+    if token == "unknown":
+        return 403, b""
+    scopes = ["custom:gpushare:admin"] if token == "gpu-desk" else ["custom:gpushare:use"]
+    return 200, json.dumps({"kind": "user", "name": token, "scopes": scopes}).encode()
+
+
+def caller(authorization: str | None, uid: int = SHARED_UID) -> Caller:
+    callers = HubCallers(HubTokens(hub))
+    return asyncio.run(callers.caller(Peer(pid=1, uid=uid), authorization))
+
+
+@pytest.fixture
+def service() -> Service:
+    core = Scheduler(SchedulerSettings())
+
+    def submit(event: Event) -> None:
+        core.handle(event, now_s=0.0)
+
+    return Service(
+        submit=submit,
+        snapshot=lambda: core.snapshot(0.0),
+        settings=SchedulerSettings(),
+        signer=TokenSigner(b"k" * 32),
+        tenants=TenantBook(),
+        recovery=Recovery(set()),
+        hook_socket=Path("/nowhere/hook.sock"),
+    )
+
+
+def registered(service: Service, caller: Caller, name: str) -> str:
+    return service.register_tenant(caller, {"name": name, "kind": "kernel"})["tenant_id"]
+
+
+def test_the_token_counts_and_not_the_account() -> None:
+    """Two users of one account are two callers; root with a user's token is that user."""
+    assert caller("token alice") == ALICE
+    assert caller("Bearer bob") == BOB
+    assert caller("token alice", uid=0).name == "alice"
+    assert not caller("token alice", uid=0).is_admin
+    assert caller("token gpu-desk").is_admin
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"), [(None, 401), ("Basic alice", 401), ("token unknown", 403)]
+)
+def test_who_is_nobody(authorization: str | None, status: int) -> None:
+    """Without a token that the hub knows, a user's account is nobody here."""
+    with pytest.raises(RequestError, match=r"\. \w+") as refused:
+        caller(authorization)
+    assert refused.value.status == status
+
+
+def test_the_administrator_at_a_terminal() -> None:
+    """Root and the scheduler's own account need no token; with a wrong one they are refused too."""
+    for uid in (0, os.getuid()):
+        assert caller(None, uid).is_admin
+        with pytest.raises(RequestError):
+            caller("token unknown", uid)
+
+
+def test_without_a_hub_a_token_says_nothing() -> None:
+    """A server that happens to have a hub's token is still its account."""
+    found = asyncio.run(AccountCallers().caller(Peer(pid=1, uid=7), "token alice"))
+    assert found == Caller(7)
+
+
+@pytest.mark.parametrize("deed", ["remove_tenant", "interrupt_tenant", "release_tenant"])
+def test_users_of_one_account_are_apart(service: Service, deed: str) -> None:
+    """Bob may not act on a tenant of alice's, before and after it is forgotten; the desk may."""
+    tenant_id = registered(service, ALICE, "hers")
+    with pytest.raises(RequestError, match="another user's"):
+        getattr(service, deed)(BOB, tenant_id)
+    if deed == "remove_tenant":
+        service.remove_tenant(DESK, tenant_id)
+        with pytest.raises(RequestError, match="another user's"):
+            service.remove_tenant(BOB, tenant_id)
+
+
+def test_nobody_registers_for_another(service: Service) -> None:
+    """A name that is sent is compared with the hub's word and never believed."""
+    with pytest.raises(RequestError, match="for another user") as refused:
+        service.register_tenant(ALICE, {"name": "x", "kind": "kernel", "user": "bob"})
+    assert refused.value.status == 403
+    service.register_tenant(ALICE, {"name": "x", "kind": "kernel", "user": "alice"})
+    assert {t["owner"] for t in service.status(DESK)["tenants"]} == {"alice"}
+
+
+def test_each_sees_their_own(service: Service) -> None:
+    """Names and owners of others on the same account are cut out of the status."""
+    registered(service, ALICE, "her secret")
+    registered(service, BOB, "his secret")
+    seen = json.dumps(service.status(ALICE))
+    assert "her secret" in seen and "his secret" not in seen and "bob" not in seen
+    assert "his secret" in json.dumps(service.status(DESK))
+
+
+@pytest.mark.parametrize(
+    "name", ["zoë <img src=x onerror=alert(1)> o'neil", '"' * 64, "ü" * 64, "a" * 128]
+)
+def test_any_name_of_a_user_survives_a_restart(service: Service, name: str) -> None:
+    """The owner is in the token as the hub wrote it, however odd; the notebook's name gives way."""
+    answer = service.register_tenant(
+        Caller(SHARED_UID, name), {"name": "n" * 200, "kind": "kernel"}
+    )
+    assert len(answer["token"]) <= 512
+    record = TokenSigner(b"k" * 32).verify(answer["token"])
+    assert record.hub_user == name and record.name.startswith("nnnnnnnn")
+
+
+def test_a_name_that_no_token_can_carry(service: Service) -> None:
+    """It is refused with what to do, rather than cut: two users must not become one."""
+    with pytest.raises(RequestError, match="too long for a tenant's token"):
+        registered(service, Caller(SHARED_UID, "x" * 255), "notebook")
