@@ -51,7 +51,8 @@ int recording_wait(void) {
     char path[4096];
     snprintf(path, sizeof path, "%s.cancel", getenv("RECORDING"));
     record("waiting");
-    while (access(path, F_OK) != 0) usleep(1000);
+    while (access(path, F_OK) != 0)
+        usleep(1000);
     unlink(path);
     cancelled++;
     return 800;
