@@ -2,17 +2,18 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { useId, type ReactElement } from 'react';
 
 import { Elapsed } from './elapsed';
-import { formatMemory, formatOwner, formatTenant, memoryPercent } from './format';
+import { formatDeviceId, formatMemory, formatOwner, formatTenant, memoryPercent } from './format';
 import type { IDevice, IHolder, ITenant, IWaiter } from './state';
 
 /** One device: its memory, who has it, and who waits, in order. */
 export function DeviceView(props: DeviceView.IProps): ReactElement {
-  const { device, receivedAtMs, trans } = props;
+  const { device, hasTwin, receivedAtMs, trans } = props;
   const nameId = useId();
   return (
     <article aria-labelledby={nameId} className="jp-gpushare-Device">
       <h3 className="jp-gpushare-DeviceName" id={nameId} title={device.id}>
         {device.name}
+        {hasTwin && <span className="jp-gpushare-DeviceId">{formatDeviceId(device)}</span>}
       </h3>
       {device.lost ? (
         <p className="jp-gpushare-Notice jp-mod-problem">
@@ -48,6 +49,8 @@ export function DeviceView(props: DeviceView.IProps): ReactElement {
 export namespace DeviceView {
   export interface IProps {
     readonly device: IDevice;
+    /** Another device has the same name. */
+    readonly hasTwin: boolean;
     readonly receivedAtMs: number;
     readonly trans: TranslationBundle;
   }
@@ -96,8 +99,7 @@ function HolderView(props: {
   }
   return (
     <p className={holder.mine ? 'jp-gpushare-Holder jp-mod-mine' : 'jp-gpushare-Holder'}>
-      <span className="jp-gpushare-Dot" />
-      <span className="jp-gpushare-VisuallyHidden">{trans.__('In use by')} </span>
+      <span className="jp-gpushare-Position">{trans.__('Now')}</span>
       <TenantName tenant={holder} trans={trans} />
       <Elapsed atMs={receivedAtMs} seconds={holder.heldS} trans={trans} />
     </p>

@@ -37,6 +37,11 @@ export function formatMemory(device: IDevice, trans: TranslationBundle): string 
   return trans.__('%1 of %2', formatBytes(device.bytesUsed), formatBytes(device.bytesTotal));
 }
 
+/** Enough of the UUID to tell twins apart, as `nvidia-smi -L` begins it: `GPU-0123abcd`. */
+export function formatDeviceId(device: IDevice): string {
+  return `GPU-${device.id.slice(0, 8)}`;
+}
+
 /** Of the device's memory in use, for the bar; never beyond the bar's ends. */
 export function memoryPercent(device: IDevice): number {
   if (device.bytesTotal <= 0) {
@@ -69,7 +74,7 @@ export function formatKernelState(kernel: IKernel, trans: TranslationBundle): st
       return trans.__('Has the GPU');
     case 'waits':
       return kernel.position
-        ? trans.__('Waits, number %1 in the queue', kernel.position)
+        ? trans.__('Number %1 in the queue', kernel.position)
         : trans.__('Waits');
     case 'idle':
       return trans.__('Idle');

@@ -75,6 +75,7 @@ function DevicesSection(props: {
       {devices.map(device => (
         <DeviceView
           device={device}
+          hasTwin={devices.some(other => other !== device && other.name === device.name)}
           key={device.id}
           receivedAtMs={snapshot.receivedAtMs}
           trans={trans}

@@ -2,6 +2,7 @@ import { nullTranslator } from '@jupyterlab/translation';
 
 import {
   formatBytes,
+  formatDeviceId,
   formatDuration,
   formatKernel,
   formatKernelState,
@@ -65,6 +66,10 @@ describe('format', () => {
     expect(formatMemory(aDevice({}), trans)).toBe('2.0 GiB of 8.0 GiB');
   });
 
+  it('begins the name of a device as nvidia-smi does', () => {
+    expect(formatDeviceId(aDevice({}))).toBe('GPU-01234567');
+  });
+
   it('calls a tenant as far as the caller may know it', () => {
     const known = { tenantId: 't', name: 'a.ipynb', owner: 'bob', mine: false };
     expect(formatTenant(known, trans)).toBe('a.ipynb');
@@ -92,7 +97,7 @@ describe('format', () => {
 
   it('tells the place in the queue and prefers the reason of the server', () => {
     const waiting = aKernel({ state: 'waits', position: 3, reason: 'Because.' });
-    expect(formatKernelState(waiting, trans)).toBe('Waits, number 3 in the queue');
+    expect(formatKernelState(waiting, trans)).toBe('Number 3 in the queue');
     expect(formatReason(waiting, trans)).toBe('Because.');
   });
 

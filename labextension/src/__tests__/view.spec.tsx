@@ -64,8 +64,13 @@ describe('PanelView', () => {
     expect(find('h3').textContent).toBe('Test GPU');
     expect(find('[role=meter]').getAttribute('aria-valuetext')).toBe('2.0 GiB of 8.0 GiB');
     expect(find('[role=meter]').getAttribute('aria-valuenow')).toBe('25');
-    expect(find('.jp-gpushare-Holder').textContent).toBe('In use by train.ipynbyou5 s');
+    expect(find('.jp-gpushare-Holder').textContent).toBe('Nowtrain.ipynbyou5 s');
     expect(texts('ol > li')).toEqual(['1plot.ipynbbob3 s', '2b.ipynbyou3 s']);
+  });
+
+  it('tells devices of one name apart', () => {
+    show(state({ devices: [device(), device({ id: 'ff'.repeat(16) })] }));
+    expect(texts('h3')).toEqual(['Test GPUGPU-01234567', 'Test GPUGPU-ffffffff']);
   });
 
   it('lets times go on by themselves', () => {

@@ -1,0 +1,75 @@
+"""A real browser, where there is one; elsewhere these tests are skipped and say what is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.jupyter import PANEL, PANEL_NAME, JupyterProcess
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+FLAGS = [
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-sandbox",
+]
+VIEW = {"width": 1280, "height": 720}
+
+
+def what_is_missing() -> str | None:
+    """What the tests need and this machine lacks, and how to get it; None when all is there."""
+    if shutil.which("chromium") is None:
+        return "Chromium is not installed. To run this: apt-get install chromium"
+    for package in ("playwright", "jupyterlab", "notebook"):
+        if importlib.util.find_spec(package) is None:
+            return f"{package} is not installed. To run this: pip install {package}"
+    if not (PANEL / "package.json").exists():
+        return "The panel is not built. To run this: follow labextension/BUILD.md"
+    return None
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    missing = what_is_missing()
+    if missing is not None:
+        pytest.skip(missing)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page of a fresh profile, in which every error of the panel's scripts fails the test.
+    Jupyter Notebook has one of its own at each start, with and without the panel."""
+    context = browser.new_context(viewport=VIEW)
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(error.stack or str(error)))
+    yield page
+    context.close()
+    assert [error for error in errors if PANEL_NAME in error] == []
+
+
+@pytest.fixture(scope="session")
+def jupyter_with_stub(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[JupyterProcess]:
+    """JupyterLab with the stub of the server extension."""
+    directory: Path = tmp_path_factory.mktemp("jupyter")
+    with JupyterProcess(directory, "tests.browser.stub_extension") as jupyter:
+        yield jupyter

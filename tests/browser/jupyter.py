@@ -1,0 +1,141 @@
+"""A Jupyter server of a test's own: JupyterLab and Jupyter Notebook with the built panel."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.support.paths import ROOT
+
+TOKEN = "token-of-the-browser-tests"
+PANEL = ROOT / "jupyter_gpushare" / "labextension"
+PANEL_NAME = "@jupyter-gpushare/labextension"
+START_TIMEOUT_S = 60.0
+
+
+def _settings(directory: Path, name: str, values: Mapping[str, object]) -> None:
+    file = directory / "@jupyterlab" / "apputils-extension" / f"{name}.jupyterlab-settings"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(values))
+
+
+def write_notebook(file: Path, *cells: str) -> None:
+    """A notebook with these cells of code, none of them run, for this environment's kernel."""
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    blank = {"cell_type": "code", "execution_count": None, "metadata": {}, "outputs": []}
+    notebook = {
+        "cells": [{**blank, "id": f"cell-{i}", "source": text} for i, text in enumerate(cells)],
+        "metadata": {"kernelspec": kernel},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    file.write_text(json.dumps(notebook))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class JupyterProcess:
+    """`jupyter lab` with one server extension; what it reads and writes is below `directory`."""
+
+    def __init__(
+        self, directory: Path, extension: str, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.files = directory / "files"
+        self.files.mkdir(parents=True)
+        self.settings = directory / "settings"
+        _settings(self.settings, "notification", {"fetchNews": "false", "checkForUpdates": False})
+        panel = directory / "share" / "labextensions" / PANEL_NAME
+        panel.parent.mkdir(parents=True)
+        shutil.copytree(PANEL, panel)
+        places = {
+            "HOME": "home",
+            "JUPYTER_CONFIG_DIR": "config",
+            "JUPYTER_DATA_DIR": "data",
+            "JUPYTER_PATH": "share",
+            "JUPYTER_RUNTIME_DIR": "runtime",
+            "JUPYTERLAB_SETTINGS_DIR": "settings",
+            "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+        }
+        environment = {
+            **environment,
+            **{name: str(directory / place) for name, place in places.items()},
+            "PYTHONPATH": str(ROOT),
+        }
+        command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+        command += [f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"]
+        command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={self.files}"]
+        extensions = {extension: True, "jupyterlab": True, "notebook": True}
+        command.append(f"--ServerApp.jpserver_extensions={extensions!r}")
+        self._log = directory / "server.log"
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command, cwd=directory, env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+        self._wait_until_it_answers()
+
+    def _wait_until_it_answers(self) -> None:
+        end_s = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < end_s and self.process.poll() is None:
+            try:
+                self.request("GET", "api/status")
+            except (urllib.error.URLError, ConnectionError):
+                time.sleep(0.05)
+            else:
+                return
+        self.stop()
+        raise RuntimeError(f"The Jupyter server did not start:\n{self._log.read_text()}")
+
+    def request(self, method: str, path: str, body: object = None) -> Any:
+        """The server's answer as JSON; None where it is empty."""
+        request = urllib.request.Request(
+            f"{self.url}/{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"token {TOKEN}"},
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=10) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    def page_url(self, path: str = "lab") -> str:
+        return f"{self.url}/{path}{'&' if '?' in path else '?'}token={TOKEN}"
+
+    def use_theme(self, theme: str) -> None:
+        """Takes effect with the next page that is opened."""
+        _settings(self.settings, "themes", {"theme": theme})
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> JupyterProcess:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()

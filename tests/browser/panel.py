@@ -1,0 +1,59 @@
+"""The panel as a person at the browser sees it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.browser.jupyter import JupyterProcess
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+PANEL_ID = "jp-gpushare-panel"
+ARTEFACTS = ROOT / "tests" / "artefacts"
+
+
+def open_lab(page: Page, jupyter: JupyterProcess, path: str = "lab?reset") -> Panel:
+    """JupyterLab, with no layout of an earlier test, and the panel open in its left sidebar."""
+    page.goto(jupyter.page_url(path))
+    page.locator("#jupyterlab-splash").wait_for(state="detached", timeout=60_000)
+    page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
+    return Panel(page)
+
+
+class Panel:
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.root: Locator = page.locator(f"#{PANEL_ID}")
+        self.root.wait_for(state="visible")
+
+    @property
+    def devices(self) -> Locator:
+        return self.root.get_by_role("article")
+
+    @property
+    def holder(self) -> Locator:
+        return self.root.locator(".jp-gpushare-Holder")
+
+    @property
+    def queue(self) -> Locator:
+        return self.root.get_by_role("list", name="Queue, in order").get_by_role("listitem")
+
+    @property
+    def notices(self) -> Locator:
+        return self.root.locator(".jp-gpushare-Notice")
+
+    def kernel(self, name: str) -> Locator:
+        return self.root.locator(".jp-gpushare-Kernel").filter(has_text=name)
+
+    def release_button(self, name: str) -> Locator:
+        return self.root.get_by_role("button", name=f"Release the turn of {name}")
+
+    def keep_picture(self, name: str) -> Path:
+        """A screenshot of the whole page, kept beside the reports of the tests."""
+        ARTEFACTS.mkdir(exist_ok=True)
+        file = ARTEFACTS / f"{name}.png"
+        self.page.screenshot(path=file, animations="disabled")
+        return file

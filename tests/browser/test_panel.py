@@ -1,0 +1,218 @@
+"""The panel in a real browser, fed by the stub: every state that a user can meet."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.jupyter import JupyterProcess, write_notebook
+from tests.browser.panel import PANEL_ID, Panel, open_lab
+from tests.browser.stub import StubControl, busy_state, device, kernel, queue, state, tenant
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, WebSocketRoute
+
+ANSWERS_PUSHED = 30
+
+
+@pytest.fixture
+def stub(jupyter_with_stub: JupyterProcess) -> StubControl:
+    control = StubControl(jupyter_with_stub)
+    control.set(busy_state())
+    return control
+
+
+@pytest.fixture
+def panel(page: Page, stub: StubControl) -> Panel:
+    """The panel, with its event stream up: what is emitted from now on arrives."""
+    panel = open_lab(page, stub.jupyter)
+    panel.devices.first.wait_for()
+    _wait_until_pushed(panel, stub)
+    return panel
+
+
+def _wait_until_pushed(panel: Panel, stub: StubControl) -> None:
+    """Emits until a state has arrived without having been asked for."""
+    from playwright.sync_api import TimeoutError as NotShown
+
+    for attempt in range(ANSWERS_PUSHED):
+        asked = stub.asked
+        stub.set({**busy_state(), "message": f"Round {attempt}"})
+        try:
+            panel.notices.filter(has_text=f"Round {attempt}").wait_for(timeout=1000)
+        except NotShown:
+            continue
+        if stub.asked == asked:
+            break
+    else:
+        pytest.fail("The browser went on asking: its event stream never came up.")
+    stub.set(busy_state())
+    panel.notices.wait_for(state="detached")
+
+
+def _texts(panel: Panel) -> list[str]:
+    return panel.queue.all_inner_texts()
+
+
+def test_devices_holders_and_queues_are_shown_in_order(panel: Panel) -> None:
+    """Each device shows its memory, its holder and who waits, first comer first."""
+    assert panel.devices.count() == 2
+    assert "train-resnet.ipynb" in panel.holder.first.inner_text()
+    names = [text.split("\n")[1] for text in _texts(panel)]
+    assert names == ["protein folding, second try.ipynb", "explore.ipynb", "another user"]
+    memory = panel.root.get_by_role("meter", name="Memory in use").first
+    assert memory.get_attribute("aria-valuetext") == "92 GiB of 140 GiB"
+    assert "Number 2 in the queue" in panel.kernel("explore.ipynb").inner_text()
+
+
+def test_a_change_is_pushed_within_half_a_second(panel: Panel, stub: StubControl) -> None:
+    """What the server emits stands in the page 500 ms later, and the browser never asks for it."""
+    asked = stub.asked
+    for round_ in range(ANSWERS_PUSHED):
+        name = f"round-{round_}.ipynb"
+        began_s = time.monotonic()
+        stub.set(state(device(holder=tenant(name, "bob", held_s=0))))
+        panel.holder.filter(has_text=name).wait_for(timeout=500)
+        assert time.monotonic() - began_s < 0.5
+    assert stub.asked == asked
+
+
+def test_the_queue_moves(panel: Panel, stub: StubControl) -> None:
+    """When a turn goes on to the next, the queue gets shorter and the holder is another."""
+    first, second = tenant("a.ipynb", "bob", waited_s=1), tenant("b.ipynb", "carol", waited_s=1)
+    stub.set(state(device(queue=queue(first, second))))
+    panel.queue.nth(1).wait_for()
+    stub.set(state(device(holder={**first, "held_s": 0}, queue=queue(second))))
+    panel.holder.filter(has_text="a.ipynb").wait_for()
+    assert [text.split("\n")[1] for text in _texts(panel)] == ["b.ipynb"]
+
+
+def test_a_turn_is_released_with_the_keyboard(panel: Panel, stub: StubControl) -> None:
+    """Tab leads to the button, Enter releases, and the keyboard stays in the kernel's row."""
+    before = len(stub.released)
+    panel.page.get_by_role("button", name="train-resnet.ipynb", exact=True).focus()
+    panel.page.keyboard.press("Tab")
+    with panel.page.expect_response(re.compile("/release")) as response:
+        panel.page.keyboard.press("Enter")
+    assert response.value.status == 204
+    assert stub.released[before:] == ["train-resnet"]
+    stub.set(state(device(), kernels=[kernel("train-resnet.ipynb", "idle")]))
+    panel.release_button("train-resnet.ipynb").wait_for(state="detached")
+    assert panel.page.locator(":focus").inner_text().startswith("train-resnet.ipynb")
+
+
+def test_a_refused_release_tells_why(panel: Panel, stub: StubControl) -> None:
+    """The server's sentence stands beside the kernel that it is about."""
+    refusal = "This kernel does not have the GPU. Nothing needs to be released."
+    stub.set(busy_state(), refusal=refusal)
+    panel.release_button("train-resnet.ipynb").click()
+    panel.kernel("train-resnet.ipynb").get_by_role("alert").filter(has_text=refusal).wait_for()
+
+
+def test_it_polls_only_while_the_stream_is_down(page: Page, stub: StubControl) -> None:
+    """With the event stream cut, changes still arrive, because the browser asks for them."""
+
+    def cut(stream: WebSocketRoute) -> None:
+        stream.close()
+
+    page.route_web_socket(re.compile("api/events/subscribe"), cut)
+    panel = open_lab(page, stub.jupyter)
+    panel.devices.first.wait_for()
+    asked = stub.asked
+    stub.set(state(device(name="Asked for")), emit=False)
+    panel.devices.filter(has_text="Asked for").wait_for()
+    assert stub.asked > asked
+
+
+def test_another_version_is_one_sentence(panel: Panel, stub: StubControl) -> None:
+    """A state of another version is not shown; one sentence says so, until a right one comes."""
+    stub.set({**busy_state(), "version": 2})
+    panel.notices.filter(has_text="version 1 here, 2 there").wait_for()
+    assert panel.notices.count() == 1
+    assert panel.devices.count() == 0
+    stub.set(busy_state())
+    panel.devices.first.wait_for()
+
+
+def test_names_are_text(panel: Panel, stub: StubControl) -> None:
+    """A name with HTML, spaces and other scripts is shown as it is, and nothing of it is run."""
+    name = '<img src=x onerror="document.title=1"> Zoë 山田 O\'Brien'
+    stub.set(state(device(holder=tenant(name, name, held_s=0))))
+    panel.holder.get_by_text(name).first.wait_for()
+    assert panel.root.locator("img").count() == 0
+
+
+def test_a_narrow_sidebar_overflows_nowhere(panel: Panel, stub: StubControl) -> None:
+    """Whatever is long gives way: nothing is wider than the sidebar."""
+    long = "a-very-long-name-without-a-space-" * 4
+    holder = tenant(f"{long}.ipynb", long, held_s=100_000)
+    waiting = queue(tenant(f"{long}.ipynb", long, mine=True, waited_s=100_000))
+    kernels = [kernel(f"{long}.ipynb", "holds", reason=long)]
+    stub.set(state(device(name=long, holder=holder, queue=waiting), kernels=kernels, message=long))
+    panel.devices.filter(has_text=long).wait_for()
+    assert panel.root.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
+
+
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
+def test_both_themes_can_be_read(page: Page, stub: StubControl, theme: str) -> None:
+    """Every text has a contrast of 4.5 to 1 against what is behind it, in both themes."""
+    stub.jupyter.use_theme(f"JupyterLab {theme}")
+    panel = open_lab(page, stub.jupyter)
+    panel.devices.first.wait_for()
+    page.locator(".jp-Launcher").wait_for()
+    panel.keep_picture(f"panel-stub-{theme.lower()}")
+    assert panel.root.evaluate(LOW_CONTRASTS) == []
+
+
+def test_it_works_in_jupyter_notebook(page: Page, stub: StubControl) -> None:
+    """Jupyter Notebook 7 has the panel in its left sidebar too."""
+    write_notebook(stub.jupyter.files / "a notebook.ipynb", "")
+    page.goto(stub.jupyter.page_url("notebooks/a%20notebook.ipynb"))
+    page.locator(".jp-Notebook").wait_for()
+    page.get_by_role("menuitem", name="View", exact=True).click()
+    page.locator(".lm-Menu-item", has_text="Left Sidebar").hover()
+    page.locator(".lm-Menu-item", has_text="GPU").click()
+    panel = Panel(page)
+    panel.devices.first.wait_for()
+    panel.keep_picture("panel-stub-notebook")
+    assert page.locator(f"#{PANEL_ID}").count() == 1
+
+
+LOW_CONTRASTS = """panel => {
+  const channels = color => color.match(/[\\d.]+/g).map(Number);
+  const light = color => {
+    const [r, g, b] = channels(color).slice(0, 3).map(value => {
+      const part = value / 255;
+      return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const over = (front, back) => {
+    const [r, g, b, alpha = 1] = channels(front);
+    const behind = channels(back);
+    const mixed = [r, g, b].map((value, i) => value * alpha + behind[i] * (1 - alpha));
+    return `rgb(${mixed.join(', ')})`;
+  };
+  const background = element => {
+    const color = getComputedStyle(element).backgroundColor;
+    const [, , , alpha = 1] = channels(color);
+    if (alpha === 1) return color;
+    const back = element.parentElement ? background(element.parentElement) : 'rgb(255, 255, 255)';
+    return over(color, back);
+  };
+  const found = [];
+  const walker = document.createTreeWalker(panel, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const back = background(element);
+    const [high, low] = [light(over(getComputedStyle(element).color, back)), light(back)].sort(
+      (a, b) => b - a
+    );
+    const contrast = (high + 0.05) / (low + 0.05);
+    if (contrast < 4.5) found.push(`${walker.currentNode.data}: ${contrast.toFixed(2)}`);
+  }
+  return found;
+}"""
