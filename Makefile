@@ -1,10 +1,14 @@
 # Everything a newcomer needs: `make test`, `make lint`, `make demo`. Each does its own set-up in .venv and build/.
 PYTHON ?= python3
+COMMA := ,
 VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 BUILD := $(CURDIR)/build
 READY := $(VENV)/.ready
 C_FILES = $(shell git ls-files 'hook/*.c' 'hook/*.h' 'tests/*.c' 'tests/*.h')
+# The tests in a browser, and all that they need, only where there is one.
+BROWSER := $(shell command -v chromium)
+EXTRAS := build,test,lint$(if $(BROWSER),$(COMMA)browser)
 # Two workers, a file to each at a time: the tests wait for processes more than they compute.
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile
 
@@ -20,7 +24,7 @@ $(READY): pyproject.toml
 	  { echo "This Python is older than 3.10. Name a newer one: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "Python cannot make a virtual environment. Install it first: apt-get install python3-venv" >&2; exit 1; }
-	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --disable-pip-version-check -e '.[build,test,lint]'
+	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
 	@touch $@
 
 build: $(READY)
@@ -37,11 +41,11 @@ panel: $(READY)
 	@$(PY) labextension/build.py
 
 # Under ten minutes on two cores.
-test: build
+test: build $(if $(BROWSER),panel)
 	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
 
 # What a newcomer should not have to wait for.
-test-full: build
+test-full: build $(if $(BROWSER),panel)
 	$(PYTEST) -m "full and not gpu" $(PYTEST_ARGS)
 
 lint: $(READY)
