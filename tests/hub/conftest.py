@@ -1,0 +1,71 @@
+"""Hubs for tests: one for those who only visit it, fresh ones for those who treat it badly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tests.hub.proxy import NoProxy, proxy_command
+from tests.hub.running_hub import RunningHub, running_hub, server_env
+from tests.support.machine import Machine
+from tests.support.sim import SimulatedMachine
+
+
+@pytest.fixture(scope="session")
+def with_proxy() -> None:
+    """Whoever needs a hub needs its proxy."""
+    try:
+        proxy_command()
+    except NoProxy as reason:
+        pytest.skip(str(reason))
+
+
+class HubOnAMachine:
+    """A hub whose users' kernels see one simulated device."""
+
+    def __init__(self, hub: RunningHub, machine: Machine) -> None:
+        self.hub = hub
+        self.machine = machine
+
+    def tenant_of(self, kernel_id: str) -> dict[str, Any] | None:
+        """As the scheduler's own account sees it."""
+        tenants = self.hub.scheduler.status()["tenants"]
+        return next((t for t in tenants if t["kernel_id"] == kernel_id), None)
+
+    def tenants_of(self, owner: str) -> list[dict[str, Any]]:
+        return [t for t in self.hub.scheduler.status()["tenants"] if t["owner"] == owner]
+
+
+@pytest.fixture(scope="module")
+def start_hub(with_proxy: None) -> Iterator[Callable[..., HubOnAMachine]]:
+    """Starts hubs, and stops them with all that they started."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> HubOnAMachine:
+            # Not below pytest's own folder: each run of pytest closes that to other users again.
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="gpushare-hub-")))
+            sim = SimulatedMachine(folder / "machine")
+            machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
+            env = server_env(machine.env, folder)
+            hub = stack.enter_context(
+                running_hub(
+                    folder,
+                    server_env=env,
+                    scheduler_env={**env, "CUDA_VISIBLE_DEVICES": "0"},
+                    **options,
+                )
+            )
+            return HubOnAMachine(hub, machine)
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def home(start_hub: Callable[..., HubOnAMachine]) -> HubOnAMachine:
+    """A hub for tests that leave it as they found it."""
+    return start_hub()

@@ -1,0 +1,54 @@
+"""Hubs of other kinds, and hubs that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.hub.conftest import HubOnAMachine
+from tests.hub.running_hub import EMPTY_ENVIRONMENT
+from tests.support import gpu_cells
+
+
+def test_a_spawner_with_an_empty_environment(start_hub: Callable[..., HubOnAMachine]) -> None:
+    """A server that gets nothing of the hub's environment finds the scheduler all the same."""
+    home = start_hub(spawner=EMPTY_ENVIRONMENT)
+    kernel = home.hub.visitor("alice").open_notebook("a.ipynb")
+    tenant = home.tenant_of(kernel.kernel_id)
+    assert tenant is not None and tenant["owner"] == "alice", home.hub.log[-4000:]
+    kernel.run(gpu_cells.setup()).ok()
+    kernel.run(gpu_cells.fill_and_check(7, 10.0)).ok()
+    home.hub.stop()
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_a_hub_that_restarts(start_hub: Callable[..., HubOnAMachine], killed: bool) -> None:
+    """The server and its kernel live on, and are the same user's at the next hub's scheduler; the
+    kernel works, and its server can start and end others."""
+    home = start_hub(servers_outlive_it=True)
+    alice = home.hub.visitor("alice")
+    kernel = alice.open_notebook("a.ipynb")
+    kernel.run(gpu_cells.setup()).ok()
+    before = home.tenant_of(kernel.kernel_id)
+    scheduler_before = home.hub.scheduler.status()["scheduler"]["pid"]
+    if killed:
+        home.hub.kill()
+    else:
+        home.hub.stop()
+    home.hub.start()
+    home.hub.await_that(
+        lambda: home.hub.scheduler.status()["scheduler"]["pid"] != scheduler_before,
+        "the new hub has a scheduler of its own",
+    )
+    home.hub.await_that(lambda: bool(home.tenants_of("alice")), "the kernel is back")
+    (tenant,) = home.tenants_of("alice")
+    assert before is not None and tenant["id"] == before["id"]
+    again = home.hub.visitor("alice")
+    other = again.open_notebook("b.ipynb")
+    other.run(gpu_cells.setup()).ok()
+    other.run(gpu_cells.fill_and_check(7, 10.0)).ok()
+    assert len(home.tenants_of("alice")) == 2
+    other.stop()
+    assert len(home.tenants_of("alice")) == 1
+    home.hub.stop()

@@ -1,0 +1,182 @@
+"""A real JupyterHub: proxy, hub, the scheduler as its service, and users who log in over HTTP."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jupyter_gpushare.client import RequestRefused, SchedulerClient
+from jupyter_gpushare.client.paths import HTTP_SOCKET
+from tests.hub.conftest import HubOnAMachine
+from tests.hub.visitor import HubKernel, Visitor
+from tests.support import gpu_cells
+from tests.support.observed import ObservedKernels
+from tests.support.other_user import as_other_user, as_root_only
+from tests.support.timeline import hand_overs, overlaps, waits_served
+
+ODD = "zoë <img src=x onerror=alert(1)> o'neil"
+"""A user name with a space, an accent, HTML and a quote."""
+
+
+@pytest.fixture(scope="module")
+def alice(home: HubOnAMachine) -> Visitor:
+    return home.hub.visitor("alice")
+
+
+@pytest.fixture(scope="module")
+def zoe(home: HubOnAMachine) -> Visitor:
+    return home.hub.visitor(ODD)
+
+
+@pytest.fixture(scope="module")
+def hers(alice: Visitor) -> HubKernel:
+    """Alice's notebook."""
+    return alice.open_notebook("alices secret.ipynb")
+
+
+@pytest.fixture(scope="module")
+def zoes(zoe: Visitor) -> HubKernel:
+    """Zoë's notebook."""
+    return zoe.open_notebook("zoes secret.ipynb")
+
+
+@pytest.fixture(scope="module")
+def alices_token(hers: HubKernel) -> str:
+    """The token of alice's server, as any code in her notebook may read it."""
+    return hers.run("import os; print(os.environ['JUPYTERHUB_API_TOKEN'])").ok().text.strip()
+
+
+def test_owners_are_what_the_hub_says(
+    home: HubOnAMachine, hers: HubKernel, zoes: HubKernel
+) -> None:
+    """Both run under one account, and yet each kernel is a tenant of the user who logged in."""
+    uids = {kernel.run("import os; print(os.getuid())").text for kernel in (hers, zoes)}
+    assert len(uids) == 1
+    for kernel, owner in ((hers, "alice"), (zoes, ODD)):
+        tenant = home.tenant_of(kernel.kernel_id)
+        assert tenant is not None, home.hub.log[-4000:]
+        assert (tenant["owner"], tenant["name"]) == (owner, kernel.name)
+
+
+def test_users_take_turns(home: HubOnAMachine, hers: HubKernel, zoes: HubKernel) -> None:
+    """Overlapping cells of two users never have the device at once, and both are served."""
+    observed = ObservedKernels(home.machine, [hers, zoes])
+    observed.set_up()
+    cells = [
+        (number, observed.submit(number, gpu_cells.fill_and_check(turn + 1, 10.0, 6)))
+        for turn in range(4)
+        for number in (0, 1)
+    ]
+    for number, cell in cells:
+        observed.collect(number, cell)
+    assert observed.failed == []
+    assert overlaps(observed.works()) == 0
+    served = waits_served(hand_overs(observed.works(), observed.cells), 2)
+    assert min(served) >= 1
+
+
+def test_alices_token_does_not_register_for_another(home: HubOnAMachine, alices_token: str) -> None:
+    """Whom she names makes no difference: 403 for another user, and hers is hers."""
+    body = {"name": "x", "kind": "kernel"}
+    status, answer = home.hub.ask("POST", "/tenants", {**body, "user": "bob"}, token=alices_token)
+    assert (status, "another user" in answer["message"]) == (403, True)
+    status, answer = home.hub.ask("POST", "/tenants", body, token=alices_token)
+    assert status == 201
+    tenants = home.hub.scheduler.status()["tenants"]
+    (owner,) = [t["owner"] for t in tenants if t["id"] == answer["tenant_id"]]
+    assert owner == "alice"
+    home.hub.ask("DELETE", f"/tenants/{answer['tenant_id']}", token=alices_token)
+
+
+def test_alices_token_does_not_act_on_others(
+    home: HubOnAMachine, alices_token: str, zoes: HubKernel
+) -> None:
+    """Neither the end, nor an interrupt, nor a release of somebody else's kernel is hers to ask."""
+    tenant = home.tenant_of(zoes.kernel_id)
+    assert tenant is not None
+    for method, what in (("DELETE", ""), ("POST", "/interrupt"), ("POST", "/release")):
+        status, _ = home.hub.ask(method, f"/tenants/{tenant['id']}{what}", token=alices_token)
+        assert status == 403
+    status, _ = home.hub.ask("PATCH", "/settings", {"quantum_s": 1}, token=alices_token)
+    assert status == 403
+    assert home.tenant_of(zoes.kernel_id) is not None
+
+
+def test_others_are_anonymous(
+    home: HubOnAMachine, alices_token: str, hers: HubKernel, zoes: HubKernel
+) -> None:
+    """The raw status that alice's token fetches has no name, pid or id of another user in it."""
+    status, answer = home.hub.ask("GET", "/status", token=alices_token)
+    raw = json.dumps(answer, ensure_ascii=False)
+    assert status == 200
+    assert "alices secret" in raw
+    zoes_tenant = home.tenant_of(zoes.kernel_id)
+    assert zoes_tenant is not None
+    for secret in (ODD, "zoë", "zoes secret", zoes.kernel_id, zoes_tenant["id"], str(zoes.pid)):
+        assert secret not in raw
+    assert sum(t["owner"] == "another user" for t in answer["tenants"]) == 1
+
+
+def test_a_foreign_token(home: HubOnAMachine, alice: Visitor) -> None:
+    """A token of alice's that was made for something else is refused, with what to do."""
+    token = alice.new_token("read:users:name!user")
+    status, answer = home.hub.ask("GET", "/status", token=token)
+    assert (status, "made for something else" in answer["message"]) == (403, True)
+
+
+def test_a_revoked_token(home: HubOnAMachine, alice: Visitor) -> None:
+    """A token that alice has taken back is worth nothing."""
+    token = alice.new_token()
+    alice.revoke_last_token()
+    status, answer = home.hub.ask("GET", "/status", token=token)
+    assert (status, "does not know this token" in answer["message"]) == (403, True)
+
+
+def test_a_token_of_her_own_making(home: HubOnAMachine, alice: Visitor) -> None:
+    """One that has her rights speaks for her, as at a terminal outside the hub's machines."""
+    token = alice.new_token()
+    status, answer = home.hub.ask("GET", "/status", token=token)
+    assert status == 200 and "alice" in {t["owner"] for t in answer["tenants"]}
+
+
+@as_root_only
+def test_another_account_without_a_token(home: HubOnAMachine) -> None:
+    """A stranger on the machine is nobody, and is told what to send."""
+
+    def look() -> str:
+        path = home.hub.runtime_dir / HTTP_SOCKET
+        try:
+            return str(SchedulerClient(path, uids=frozenset({0}), hub_token="").status())
+        except RequestRefused as refused:
+            return f"{refused.status}: {refused}"
+
+    assert as_other_user(look).startswith("401: This scheduler belongs to a JupyterHub")
+
+
+def test_a_kernel_that_is_restarted(home: HubOnAMachine, alice: Visitor) -> None:
+    """It is a new tenant of the same user; the old one is gone; so is the new one at its end."""
+    kernel = alice.open_notebook("restarted.ipynb")
+    before = home.tenant_of(kernel.kernel_id)
+    kernel.restart()
+    after = home.tenant_of(kernel.kernel_id)
+    assert before and after and before["id"] != after["id"]
+    assert after["owner"] == "alice"
+    kernel.stop()
+    assert home.tenant_of(kernel.kernel_id) is None
+
+
+def test_the_panel_knows_its_user(home: HubOnAMachine, alice: Visitor, hers: HubKernel) -> None:
+    """The server's own API tells alice's browser about her kernel, under her name."""
+    home.hub.await_that(
+        lambda: any(k["tenant_id"] for k in _state(alice)["kernels"]), "the kernel is known"
+    )
+    state = _state(alice)
+    assert (state["user"], state["scheduler"]) == ("alice", "up")
+
+
+def _state(visitor: Visitor) -> dict[str, list[dict[str, str]]]:
+    answer = visitor.request("GET", "gpushare/api/state")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, list[dict[str, str]]] = answer.json()
+    return found
