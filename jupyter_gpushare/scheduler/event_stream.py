@@ -68,9 +68,11 @@ class Follower:
 
 
 class Followers:
-    """All of them; `changed` costs nothing while there are none."""
+    """All of them; `changed` costs nothing while there are none. `on_count` is told how many there
+    are whenever one comes or goes."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_count: Callable[[int], None] = lambda count: None) -> None:
+        self._on_count = on_count
         self._followers: dict[Follower, str] = {}
 
     def changed(self) -> None:
@@ -87,10 +89,12 @@ class Followers:
                 "the status instead.",
             )
         self._followers[follower] = owner_key
+        self._on_count(len(self._followers))
         try:
             await follower.run()
         finally:
             del self._followers[follower]
+            self._on_count(len(self._followers))
 
     def end(self) -> None:
         for follower in self._followers:

@@ -77,6 +77,8 @@ class SchedulerProcess:
         self._ending = asyncio.Event()
         self.exit_status = os.EX_OK
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._tenants_count = 0
+        self._followers_count = 0
         signer = TokenSigner(load_or_make_key(directory.fd))
         expected, recovering_until_s = self._look_for_clients(signer)
         self._journal = (
@@ -111,7 +113,7 @@ class SchedulerProcess:
         tenants = TenantBook()
         admission = Admission(signer=signer, tenants=tenants, serves_all=options.serves_all)
         translator = Translator()
-        self._followers = Followers()
+        self._followers = Followers(self._followers_changed)
         core = Scheduler(options.settings, recovering_until_s=recovering_until_s)
         self._driver = Driver(
             scheduler=core,
@@ -162,7 +164,7 @@ class SchedulerProcess:
         _raise_descriptor_limit()
         try:
             await self._probe.start()
-            self._tenants_changed(0)
+            self._count_idle_time()
             await self._listener.start(self._directory.listen(HOOK_SOCKET))
             self._http.start(self._directory.listen(HTTP_SOCKET))
             # What is there now stays: leaving it out keeps collections too short to delay a turn.
@@ -208,12 +210,21 @@ class SchedulerProcess:
         self._loop.call_later(RECOVERY_SETTLE_S, self._service.submit, event)
 
     def _tenants_changed(self, count: int) -> None:
-        """Start or stop counting towards the idle end."""
+        self._tenants_count = count
+        self._count_idle_time()
+
+    def _followers_changed(self, count: int) -> None:
+        self._followers_count = count
+        self._count_idle_time()
+
+    def _count_idle_time(self) -> None:
+        """Start or stop counting towards the idle end. Who follows the events (a Jupyter server)
+        may have a tenant at any moment."""
         if self._idle_timer:
             self._idle_timer.cancel()
             self._idle_timer = None
         idle_exit_s = self._options.idle_exit_s
-        if count == 0 and idle_exit_s:
+        if idle_exit_s and not (self._tenants_count or self._followers_count):
             why = f"no tenants for {idle_exit_s:g} s"
             self._idle_timer = self._loop.call_later(idle_exit_s, self.end, why)
 

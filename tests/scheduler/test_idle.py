@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import select
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from jupyter_gpushare.protocol.fields import Message
 from jupyter_gpushare.protocol.messages import TurnGranted
@@ -47,6 +50,16 @@ def test_it_ends_after_idle_time(runtime: Path) -> None:
         assert scheduler.process.wait(10) == 0
     assert "no tenants for 0.2 s" in scheduler.log
     assert not (runtime / "http.sock").exists()
+
+
+def test_who_follows_its_events_keeps_it_from_ending(runtime: Path) -> None:
+    """A Jupyter server without kernels still uses it; when the last one has gone, it ends."""
+    with running_scheduler(runtime, "--idle-exit-s=0.3") as scheduler:
+        with scheduler.client.follow() as stream:
+            next(iter(stream))
+            with pytest.raises(subprocess.TimeoutExpired):
+                scheduler.process.wait(1.0)
+        assert scheduler.process.wait(10) == 0
 
 
 def test_a_tenant_keeps_it_from_ending(runtime: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_start_that_fails_does_not_forget_who_was_left(runtime: Path) -> None:
     """Between a crash and the next good start there may be bad ones; clients still may hold."""
     with running_scheduler(runtime) as first:
         first.kill()
-    for flag in ("--devices=GPU-none", "--journal=/nonexistent/journal"):
+    for flag in ("--devices=GPU-none", f"--journal={runtime}/missing/journal"):
         with pytest.raises(SchedulerDidNotStart):
             SchedulerUnderTest(runtime, flag)
     with running_scheduler(runtime) as second:

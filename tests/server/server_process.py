@@ -1,0 +1,127 @@
+"""A real Jupyter server in a process of its own, spoken to over a unix socket."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.scheduler_process import environment
+
+TOKEN = "the-tests-own"
+START_S_MAX = 90.0
+END_S_MAX = 30.0
+_CONFIG = {"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}}
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=60)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(str(self._path))
+
+
+class JupyterServer:
+    """Started by the constructor; `await_ready` waits until it answers."""
+
+    def __init__(self, folder: Path, env: Mapping[str, str], *options: str) -> None:
+        folder.mkdir(parents=True)
+        (folder / "config").mkdir()
+        (folder / "config" / "jupyter_server_config.json").write_text(json.dumps(_CONFIG))
+        self.log_path = folder / "server.log"
+        self._socket = folder / "s"
+        folders = {"CONFIG": "config", "RUNTIME": "runtime", "DATA": "data"}
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    *("-m", "jupyter_server", "--no-browser", "--allow-root"),
+                    f"--ServerApp.sock={self._socket}",
+                    f"--ServerApp.root_dir={folder}",
+                    f"--IdentityProvider.token={TOKEN}",
+                    *options,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(
+                    {**{f"JUPYTER_{k}_DIR": str(folder / v) for k, v in folders.items()}, **env}
+                ),
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    def ask(self, method: str, route: str, body: object = None) -> tuple[int, Any]:
+        connection = _Connection(self._socket)
+        try:
+            data = None if body is None else json.dumps(body)
+            headers = {"Authorization": f"token {TOKEN}"}
+            connection.request(method, route, body=data, headers=headers)
+            response = connection.getresponse()
+            raw = response.read()
+            return response.status, json.loads(raw) if raw else None
+        finally:
+            connection.close()
+
+    def state(self) -> dict[str, Any]:
+        status, state = self.ask("GET", "/gpushare/api/state")
+        assert status == 200, state
+        assert isinstance(state, dict)
+        return state
+
+    def await_scheduler(self) -> dict[str, Any]:
+        """The state once the server answers and has found or started a scheduler."""
+        until_s = time.monotonic() + START_S_MAX
+        while True:
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < until_s, self.log
+            try:
+                state = self.state()
+            except OSError:
+                time.sleep(0.1)  # it is not there yet, and cannot tell us when it is
+                continue
+            if state["scheduler"] == "up":
+                return state
+
+    def interrupt(self) -> None:
+        """As Ctrl-C at its terminal does: the whole process group hears it, twice."""
+        for _ in range(2):
+            os.killpg(self.process.pid, signal.SIGINT)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(END_S_MAX)
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(END_S_MAX)
+
+
+def schedulers_of(directory: Path) -> list[int]:
+    """The processes that were started to serve the runtime directory and have not ended."""
+    wanted = f"--runtime-dir={directory}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            arguments = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if wanted in arguments and b"scheduler" in arguments:
+            found.append(int(path.parent.name))
+    return found

@@ -1,0 +1,108 @@
+"""The scheduler that a server starts: exactly one, which outlives the server and ends when idle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.client import HTTP_SOCKET, SchedulerClient
+from jupyter_gpushare.server.starter import start_scheduler
+from tests.server.server_process import JupyterServer, schedulers_of
+from tests.support.scheduler_process import SchedulerUnderTest
+
+SERVERS = 10
+END_S_MAX = 20.0
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A runtime directory whose scheduler, whoever started it, ends with the test."""
+    directory = tmp_path / "run"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    yield directory
+    for pid in schedulers_of(directory):
+        os.kill(pid, signal.SIGTERM)
+
+
+@pytest.fixture
+def servers(runtime: Path, tmp_path: Path) -> Iterator[list[JupyterServer]]:
+    """Where a test puts the servers that it starts."""
+    started: list[JupyterServer] = []
+    yield started
+    for server in started:
+        server.kill()
+
+
+def await_no_scheduler(directory: Path) -> None:
+    until_s = time.monotonic() + END_S_MAX
+    while schedulers_of(directory):
+        assert time.monotonic() < until_s, "the scheduler has not ended"
+        time.sleep(0.05)
+
+
+def test_ten_servers_at_once_start_one_scheduler(
+    runtime: Path, tmp_path: Path, servers: list[JupyterServer]
+) -> None:
+    """All ten find the same one, whichever of them was the first."""
+    env = {"GPUSHARE_RUNTIME_DIR": str(runtime)}
+    for number in range(SERVERS):
+        servers.append(JupyterServer(tmp_path / f"server{number}", env))
+    for server in servers:
+        server.await_scheduler()
+        assert "Traceback" not in server.log
+    assert len(schedulers_of(runtime)) == 1
+
+
+def test_a_scheduler_outlives_its_server(
+    runtime: Path, tmp_path: Path, servers: list[JupyterServer]
+) -> None:
+    """A Ctrl-C at the server's terminal ends the server alone; the next one finds the scheduler."""
+    env = {"GPUSHARE_RUNTIME_DIR": str(runtime)}
+    first = JupyterServer(tmp_path / "first", env)
+    servers.append(first)
+    first.await_scheduler()
+    (pid,) = schedulers_of(runtime)
+    assert os.getsid(pid) == pid
+    first.interrupt()
+    first.process.wait(END_S_MAX)
+    second = JupyterServer(tmp_path / "second", env)
+    servers.append(second)
+    second.await_scheduler()
+    assert schedulers_of(runtime) == [pid]
+
+
+def test_many_starters_at_once_start_one(runtime: Path) -> None:
+    """Each is told that there is one, or is about to be; no start is an error."""
+    with ThreadPoolExecutor(4) as pool:
+        problems = list(pool.map(lambda _: start_scheduler(runtime), range(4)))
+    assert problems == [None] * 4
+    assert len(schedulers_of(runtime)) == 1
+
+
+def test_a_started_scheduler_ends_when_nobody_uses_it(runtime: Path) -> None:
+    """After its idle time, with a word in its log."""
+    assert start_scheduler(runtime, idle_exit_s=0.3) is None
+    await_no_scheduler(runtime)
+    assert "ending: " in (runtime / "scheduler.log").read_text()
+
+
+def test_a_stale_socket_is_no_obstacle(runtime: Path) -> None:
+    """What a killed scheduler left behind is replaced."""
+    SchedulerUnderTest(runtime).kill()
+    assert (runtime / HTTP_SOCKET).exists()
+    assert start_scheduler(runtime) is None
+    assert SchedulerClient(runtime / HTTP_SOCKET).status()["tenants"] == []
+
+
+def test_what_keeps_a_scheduler_from_starting_is_told(runtime: Path) -> None:
+    """One sentence on what is wrong and one on what to do, as the scheduler itself says it."""
+    runtime.mkdir(mode=0o755)
+    runtime.chmod(0o755)
+    problem = start_scheduler(runtime)
+    assert problem == f"Others may enter {runtime} (mode 0755). Run `chmod 700 {runtime}`."

@@ -1,0 +1,148 @@
+"""From the scheduler's status to the panel's state: pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.server.state import ServerKernel, State, panel_state, without_times
+
+HOLDER = {"turn": 1, "held_for_s": 4.0, "recalled": False, "overdue": False}
+
+
+def kernel(name: str, tenant_id: str | None, why_unshared: str = "") -> ServerKernel:
+    return ServerKernel(
+        kernel_id=f"kernel-{name}",
+        name=name,
+        path=f"work/{name}",
+        tenant_id=tenant_id,
+        why_unshared=why_unshared,
+    )
+
+
+def tenant(tenant_id: str, state: str, *, failed: bool = False) -> dict[str, Any]:
+    opened = {"device": "0", "bytes_allocated": 5, "bytes_fixed": 0, "failed": failed}
+    return {
+        "id": tenant_id,
+        "name": f"name of {tenant_id}",
+        "owner": "bob",
+        "state": state,
+        "clients": [{"devices": [opened]}, {"devices": [opened]}],
+    }
+
+
+def device(holders: list[str], queue: list[str]) -> dict[str, Any]:
+    return {
+        "id": "0",
+        "name": "GPU",
+        "bytes_total": 100,
+        "bytes_used": 50,
+        "lost": False,
+        "holders": [{**HOLDER, "tenant": t, "name": f"name of {t}"} for t in holders],
+        "queue": [{"tenant": t, "name": f"name of {t}", "waited_s": 1.0} for t in queue],
+    }
+
+
+def state_of(
+    kernels: list[ServerKernel], tenants: list[dict[str, Any]], *devices: dict[str, Any]
+) -> State:
+    return panel_state(
+        scheduler="up",
+        message="",
+        user="bob",
+        status={"devices": list(devices), "tenants": tenants},
+        age_s=0.5,
+        kernels=kernels,
+    )
+
+
+def test_holder_and_queue() -> None:
+    """Whose they are, since when, and who is next."""
+    tenants = [tenant("a", "holding"), tenant("b", "waiting"), tenant("c", "waiting")]
+    state = state_of([kernel("b.ipynb", "b")], tenants, device(["a"], ["c", "b"]))
+    (shown,) = state["devices"]
+    assert shown["holder"] == {
+        "name": "name of a",
+        "owner": "bob",
+        "mine": False,
+        "tenant_id": "a",
+        "held_s": 4.5,
+    }
+    assert [(w["position"], w["tenant_id"], w["mine"]) for w in shown["queue"]] == [
+        (1, "c", False),
+        (2, "b", True),
+    ]
+    assert shown["queue"][0]["waited_s"] == 1.5
+
+
+def test_a_free_device_has_no_holder() -> None:
+    """It is null, and not an empty name."""
+    assert state_of([], [], device([], []))["devices"][0]["holder"] is None
+
+
+@pytest.mark.parametrize(
+    ("told", "shown", "reason"),
+    [
+        ("idle", "idle", ""),
+        ("holding", "holds", ""),
+        ("recalled", "holds", "It has been asked to give the GPU back."),
+        ("stalled", "holds", ""),
+        ("something newer", "idle", ""),
+    ],
+)
+def test_states_of_my_kernels(told: str, shown: str, reason: str) -> None:
+    """The scheduler's words become the panel's; of words that it does not know, it says nothing."""
+    (mine,) = state_of([kernel("a", "t")], [tenant("t", told)])["kernels"]
+    assert (mine["state"], mine["reason"]) == (shown, reason)
+    assert (mine["bytes_allocated"], mine["position"]) == (10, None)
+
+
+def test_a_kernel_that_waits_knows_its_place_and_why() -> None:
+    """Its position, and the name of who has the device."""
+    tenants = [tenant("a", "holding"), tenant("b", "waiting")]
+    (mine,) = state_of([kernel("b", "b")], tenants, device(["a"], ["b"]))["kernels"]
+    assert (mine["state"], mine["position"]) == ("waits", 1)
+    assert mine["reason"] == "name of a has GPU."
+
+
+def test_a_failed_context_is_told_before_everything() -> None:
+    """The user is told to restart the kernel, and what that brings."""
+    (mine,) = state_of([kernel("a", "t")], [tenant("t", "idle", failed=True)])["kernels"]
+    assert mine["state"] == "failed"
+    assert "Restart the kernel" in mine["reason"]
+
+
+def test_an_unshared_kernel_says_why() -> None:
+    """It has no tenant, and the reason is shown."""
+    (mine,) = state_of([kernel("a", None, "Because.")], [])["kernels"]
+    assert (mine["state"], mine["reason"], mine["tenant_id"]) == ("unshared", "Because.", None)
+
+
+def test_kernels_are_shown_while_the_scheduler_is_away() -> None:
+    """Without a status there are no devices; kernels are listed all the same."""
+    state = panel_state(
+        scheduler="down",
+        message="It is away. Wait.",
+        user="bob",
+        status=None,
+        age_s=0.0,
+        kernels=[kernel("a", "t")],
+    )
+    assert (state["scheduler"], state["message"], state["devices"]) == (
+        "down",
+        "It is away. Wait.",
+        [],
+    )
+    assert [k["state"] for k in state["kernels"]] == ["idle"]
+
+
+def test_time_alone_is_no_news() -> None:
+    """States that differ in times alone are the same to who sends them."""
+    tenants = [tenant("a", "holding"), tenant("b", "waiting")]
+    before = state_of([], tenants, device(["a"], ["b"]))
+    after = state_of([], tenants, device(["a"], ["b"]))
+    after["devices"][0]["holder"]["held_s"] += 9
+    after["devices"][0]["queue"][0]["waited_s"] += 9
+    assert before != after
+    assert without_times(before) == without_times(after)
