@@ -12,3 +12,17 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     from .server.app import GPUShareExtension
 
     return [{"module": "jupyter_gpushare", "app": GPUShareExtension}]
+
+
+def load_ipython_extension(shell: object) -> None:
+    """`%load_ext jupyter_gpushare`. Imported here, so that the package itself stays light."""
+    from .kernel.extension import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: object) -> None:
+    """`%unload_ext jupyter_gpushare`."""
+    from .kernel.extension import unload
+
+    unload(shell)

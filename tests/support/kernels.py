@@ -41,6 +41,7 @@ class Printed:
     """What a cell put into the notebook."""
 
     text: str = ""
+    html: str = ""
     stderr: str = ""
     errors: list[str] = field(default_factory=list)
 
@@ -58,6 +59,10 @@ class Reply:
     @property
     def text(self) -> str:
         return self.printed.text
+
+    @property
+    def html(self) -> str:
+        return self.printed.html
 
     @property
     def stderr(self) -> str:
@@ -200,8 +205,9 @@ class Kernel:
             printed.stderr += content["text"]
         elif kind == "stream":
             printed.text += content["text"]
-        elif kind == "execute_result":
+        elif kind in ("execute_result", "display_data"):
             printed.text += content["data"].get("text/plain", "")
+            printed.html += content["data"].get("text/html", "")
         elif kind == "error":
             printed.errors = content["traceback"]
         elif kind == "status" and content["execution_state"] == "idle":

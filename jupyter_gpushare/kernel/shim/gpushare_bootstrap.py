@@ -1,4 +1,5 @@
-"""Tells the hook where notebook cells begin and end. Runs in the kernel's own Python.
+"""Tells the hook where notebook cells begin and end, and offers `%gpushare`. Runs in the kernel's
+own Python.
 
 That Python may be of any environment: old, and without the package that this file comes from. So
 it is one file, standard library only, written for Python 3.6 and later; it never raises; and where
@@ -8,6 +9,7 @@ as an IPython extension from a folder on PYTHONPATH that the kernel's children s
 
 import contextlib
 import ctypes
+import importlib.util
 import os
 import signal
 import sys
@@ -17,6 +19,8 @@ from typing import Any
 
 NOTICE = "GPUSHARE_NOTICE"
 API_VERSION = 1
+MAGIC = "gpushare"
+MAGICS_FILE = Path(__file__).absolute().parent.parent / "magics.py"
 
 
 def _leave_no_trace() -> str:
@@ -37,14 +41,17 @@ def _leave_no_trace() -> str:
 
 _notice = _leave_no_trace()
 _reporter: Any = None
+_is_loaded = False
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Called by IPython. The notice, if there is one, comes with the first cell."""
-    global _reporter
+    global _reporter, _is_loaded
     try:
-        if _notice:
+        if _notice and not _is_loaded:
             _show_once(shell, _notice)
+        _is_loaded = True
+        shell.register_magic_function(gpushare, magic_kind="line", magic_name=MAGIC)
         hook = _find_hook()
         if hook is not None and _reporter is None:
             _reporter = CellReporter(hook)
@@ -57,11 +64,34 @@ def load_ipython_extension(shell: Any) -> None:
 def unload_ipython_extension(shell: Any) -> None:
     """Called by IPython for %unload_ext."""
     global _reporter
+    shell.magics_manager.magics["line"].pop(MAGIC, None)
     reporter, _reporter = _reporter, None
     if reporter is not None:
         shell.events.unregister("pre_run_cell", reporter.pre_run_cell)
         shell.events.unregister("post_run_cell", reporter.post_run_cell)
         reporter.end_all()
+
+
+def gpushare(line: str) -> None:
+    """Who has the GPU and who waits; `release` gives it away; `hold 10m` keeps it between cells."""
+    try:
+        module = sys.modules.get("gpushare_magics") or _load_magics()
+        view = module.gpushare(line, notice=_notice)
+        if view is not None:
+            from IPython.display import display
+
+            display(view)
+    except Exception as error:  # noqa: BLE001 - a notebook sees a sentence, not our traceback
+        print(f"%gpushare failed: {error!r}. Please report it.")
+
+
+def _load_magics() -> Any:
+    """The rest of it lies beside our folder and is read when it is first wanted."""
+    spec: Any = importlib.util.spec_from_file_location("gpushare_magics", str(MAGICS_FILE))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules["gpushare_magics"] = module
+    return module
 
 
 def _find_hook() -> Any:

@@ -1,0 +1,327 @@
+"""`%gpushare`: this kernel and the queue; giving a turn away; keeping one by hand.
+
+The bootstrap loads this file by its path when the magic is first used, in kernels of any
+environment: so it stands alone, like the bootstrap, standard library only and for Python 3.6 and
+later. It asks the hook in this process about this kernel, and the scheduler about everybody.
+"""
+
+import ctypes
+import html
+import http.client
+import json
+import os
+import re
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+USAGE = """usage:
+  %gpushare             show this kernel and the queue
+  %gpushare release     give the GPU to whoever waits, now
+  %gpushare hold 10m    keep it between cells, for so long at most (30s, 10m, 1h)
+  %gpushare hold 0      no longer keep it"""
+
+_ANSWER_S = 2.0
+_LOOK_AGAIN_S = 0.005
+_HOLD_MS_MAX = 2**32 - 1
+_UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)")
+_CREDENTIALS = struct.Struct("3i")
+_NOT_SHARED = "This kernel does not share the GPU."
+_HOW_TO_SHARE = "Restart it from a Jupyter server that has jupyter-gpushare."
+
+
+class UsageError(Exception):
+    """The arguments make no sense; the message says which, in one line."""
+
+
+class Unable(Exception):
+    """It cannot be done here; the message says why, and what to do."""
+
+
+def gpushare(line: str, *, notice: str = "") -> Any:
+    """What the magic does. Answers with something to display, or prints a sentence.
+
+    `notice` is why this kernel does not share the GPU, where it does not."""
+    try:
+        return _perform(line.split(), notice)
+    except UsageError as error:
+        print(f"%gpushare: {error}\n{USAGE}")
+    except Unable as error:
+        print(error)
+    return None
+
+
+def _perform(words: "list[str]", notice: str) -> Any:
+    verb = words[0] if words else "show"
+    wanted = {"show": 0, "release": 0, "hold": 1}.get(verb)
+    if wanted is None or (words and verb == "show"):
+        raise UsageError(f"there is no {words[0]!r}.")
+    if len(words) - 1 > wanted:
+        raise UsageError(f"{words[wanted + 1]!r} is one word too many.")
+    if verb == "hold":
+        if len(words) == 1:
+            raise UsageError("hold needs a time.")
+        hold_s = seconds_of(words[1])
+        print(hold(_hook(notice), hold_s))
+    elif verb == "release":
+        print(release(_hook(notice)))
+    else:
+        return show(notice)
+    return None
+
+
+# ---- what can be asked for -------------------------------------------------------------------
+
+
+def show(notice: str) -> "View":
+    """This kernel and the queue, as far as they can be learned."""
+    try:
+        kernel = _hook(notice).describe()
+        story = story_of(kernel)
+    except Unable as problem:
+        kernel, story = {}, str(problem)
+    return View(story, scheduler_status(), str(kernel.get("tenant", "")))
+
+
+def release(hook: "Hook") -> str:
+    """Ask for the turn to be taken from this kernel, all its processes included."""
+    before = hook.describe()
+    if not before["connected"]:
+        return "No scheduler is connected, so there is no turn to release."
+    if before["phase"] not in ("held", "closing") and not _tenant_holds(before):
+        return "This kernel does not hold the GPU, so there is nothing to release."
+    hook.release()
+    if _await(lambda: hook.describe()["phase"] not in ("held", "closing")):
+        return "The GPU was given back. The next GPU call of this kernel asks for it again."
+    return "The GPU is given back as soon as the work that runs on it has ended."
+
+
+def hold(hook: "Hook", hold_s: float) -> str:
+    """Ask for the turn to be kept; the scheduler says for how long it is."""
+    before = hook.describe()
+    hook.hold(min(int(hold_s * 1000), _HOLD_MS_MAX))
+    if not _await(lambda: hook.describe()["hold_answers"] != before["hold_answers"]):
+        if not before["running"] or not before["contexts_open"]:
+            return "This kernel has not used the GPU yet; the request is made when it does."
+        return "The scheduler has not answered; the request is made again when it is back."
+    now = hook.describe()
+    left_s = now["hold_left_ms"] / 1000
+    if hold_s <= 0:
+        return "The GPU is no longer kept by hand."
+    if left_s <= 0:
+        return (
+            "This scheduler does not let you keep the GPU by hand now. Its setting hold_max says "
+            "for how long anybody may."
+        )
+    until = clock(left_s)
+    cut = " That is as long as this scheduler allows." if left_s < hold_s - 1 else ""
+    if now["phase"] == "held":
+        return f"This kernel keeps the GPU until {until}, between cells too.{cut}"
+    return f"Once it has the GPU, this kernel keeps it until {until}.{cut}"
+
+
+def _tenant_holds(kernel: Any) -> bool:
+    """A child process may hold the turn while the kernel's own does not."""
+    status = scheduler_status() or {"tenants": []}
+    return any(
+        tenant["id"] == kernel["tenant"] and tenant["state"] not in ("idle", "waiting")
+        for tenant in status["tenants"]
+    )
+
+
+def _await(holds: Any) -> bool:
+    until_s = time.monotonic() + _ANSWER_S
+    while not holds():
+        if time.monotonic() >= until_s:
+            return False
+        time.sleep(_LOOK_AGAIN_S)
+    return True
+
+
+# ---- the hook --------------------------------------------------------------------------------
+
+
+class Hook:
+    """The hook's functions in this process. None of them blocks."""
+
+    def __init__(self) -> None:
+        library = ctypes.PyDLL(None)
+        self._describe = library.gpushare_describe
+        self._describe.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+        self._hold = library.gpushare_hold
+        self._hold.argtypes, self._hold.restype = [ctypes.c_uint32], None
+        self._release = library.gpushare_release
+        self._release.argtypes, self._release.restype = [], None
+
+    def describe(self) -> Any:
+        """What the hook knows of this process."""
+        needed = size = 4096
+        while needed >= size:
+            size = needed + 1024
+            room = ctypes.create_string_buffer(size)
+            needed = self._describe(room, size)
+        return json.loads(room.value.decode(errors="replace"))
+
+    def hold(self, hold_ms: int) -> None:
+        self._hold(hold_ms)
+
+    def release(self) -> None:
+        self._release()
+
+
+def _hook(notice: str) -> Hook:
+    if notice:
+        raise Unable(notice)
+    if not os.environ.get("GPUSHARE_TOKEN") or os.environ.get("GPUSHARE_DISABLE") == "1":
+        raise Unable(f"{_NOT_SHARED} {_HOW_TO_SHARE}")
+    try:
+        return Hook()
+    except AttributeError:
+        raise Unable(f"{_NOT_SHARED} {_HOW_TO_SHARE}") from None
+
+
+def story_of(kernel: Any) -> str:
+    """How this kernel stands, in a sentence or two. Pure."""
+    if kernel["contexts_failed"]:
+        return (
+            "This kernel met an error from which CUDA cannot recover. Restart it to use the GPU "
+            "again."
+        )
+    if not kernel["running"] or not kernel["tenant"]:
+        return str(kernel["problem"] or "This kernel has not used the GPU yet.")
+    if not kernel["connected"]:
+        return f"This kernel has lost the scheduler and looks for it. {kernel['problem']}"
+    if kernel["phase"] == "held":
+        return "This kernel has the GPU."
+    if kernel["phase"] == "closing":
+        return "This kernel gives the GPU back."
+    if kernel["phase"] == "asked":
+        holder = kernel["holder"]
+        ahead = f", after {holder}" if holder else ""
+        return "This kernel waits for the GPU, place {}{}.".format(kernel["queue_position"], ahead)
+    return "This kernel does not use the GPU now."
+
+
+# ---- the scheduler ---------------------------------------------------------------------------
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP to the scheduler beside the hook's socket, if it runs as whom it should."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=_ANSWER_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_ANSWER_S)
+        self.sock.connect(str(self._path))
+        raw = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        uid = _CREDENTIALS.unpack(raw)[1]
+        service = os.environ.get("GPUSHARE_SCHEDULER_UID", "")
+        if uid not in (0, os.getuid()) and str(uid) != service:
+            raise ConnectionError(f"the socket {self._path} is served by uid {uid}")
+
+
+def scheduler_status() -> Any:
+    """Devices, holders and queues as this user may see them; None when nobody answers."""
+    hook_socket = os.environ.get("GPUSHARE_SOCKET")
+    if not hook_socket:
+        return None
+    connection = _UnixConnection(Path(hook_socket).with_name("http.sock"))
+    try:
+        connection.request("GET", "/api/v1/status")
+        answer = connection.getresponse()
+        status = json.loads(answer.read().decode())
+        return status if answer.status == 200 else None
+    except (OSError, ValueError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+# ---- how it looks ----------------------------------------------------------------------------
+
+HEAD = ("", "who", "for", "")
+
+
+class View:
+    """What a notebook shows: text, and a small table where there is HTML."""
+
+    def __init__(self, story: str, status: Any, tenant: str) -> None:
+        self._story = story
+        self._devices = [] if status is None else status["devices"]
+        self._tenant = tenant
+        self._silent = status is None
+
+    def __repr__(self) -> str:
+        lines = [self._story]
+        for device in self._devices:
+            lines += ["", device["name"]]
+            rows = rows_of(device, self._tenant)
+            widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+            for row in rows:
+                cells = (cell.ljust(width) for cell, width in zip(row, widths))  # noqa: B905
+                lines.append(("  " + "  ".join(cells)).rstrip())
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{html.escape(self._story)}</p>"]
+        for device in self._devices:
+            rows = "".join(_html_row(row) for row in rows_of(device, self._tenant))
+            name = html.escape(device["name"])
+            parts.append(f"<table><caption>{name}</caption>{rows}</table>")
+        return "".join(parts)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        bundle = {"text/plain": repr(self)}
+        if not self._silent:
+            bundle["text/html"] = self._repr_html_()
+        return bundle
+
+
+def rows_of(device: Any, tenant: str) -> "list[tuple[str, str, str, str]]":
+    """Holders, then who waits, in order: what, who, for how long, and what else. Pure."""
+    rows = []
+    for holder in device["holders"]:
+        held = "by hand until " + clock(holder["hold_left_s"]) if holder["hold_left_s"] else ""
+        note = held or ("asked to give it back" if holder["recalled"] else "")
+        rows.append(("has it", _who(holder, tenant), duration(holder["held_for_s"]), note))
+    for place, waiter in enumerate(device["queue"], start=1):
+        rows.append((str(place), _who(waiter, tenant), duration(waiter["waited_s"]), ""))
+    return rows or [("lost" if device["lost"] else "free", "", "", "")]
+
+
+def _who(place: Any, tenant: str) -> str:
+    mine = " (this kernel)" if place["tenant"] == tenant else ""
+    return f"{place['name']}{mine}"
+
+
+def _html_row(row: "tuple[str, ...]") -> str:
+    return "<tr>{}</tr>".format("".join(f"<td>{html.escape(c)}</td>" for c in row))
+
+
+def clock(left_s: float) -> str:
+    """The time of day in so many seconds."""
+    return time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
+
+
+def duration(seconds: float) -> str:
+    """Short, with the unit that suits the size."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def seconds_of(text: str) -> float:
+    """`30s`, `10m`, `1h`, or `0`."""
+    if text == "0":
+        return 0.0
+    found = _DURATION.fullmatch(text.lower())
+    if found is None:
+        raise UsageError(f"{text!r} is no time.")
+    return float(found.group(1)) * _UNITS_S[found.group(2)]

@@ -1,0 +1,189 @@
+"""`%gpushare` in real kernels that share a simulated GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+from jupyter_gpushare.kernel.environment import without_gpushare
+from tests.kernel.conftest import Recording, SharedGpu, await_that
+from tests.support import gpu_cells
+from tests.support.kernels import Kernel
+
+Start = Callable[..., Kernel]
+Env = dict[str, str]
+
+
+def test_it_shows_this_kernel_and_the_queue(shared: SharedGpu) -> None:
+    """Text and an HTML table name the device, who has it, and this kernel as such."""
+    alice = shared.kernel("alice.ipynb")
+    reply = alice.run(f"{gpu_cells.spin(1)}\n%gpushare\n").ok()
+    assert "This kernel has the GPU." in reply.text
+    assert "has it  alice.ipynb (this kernel)" in reply.text
+    assert "<table>" in reply.html
+    assert "alice.ipynb (this kernel)" in reply.html
+
+
+def test_it_shows_who_waits(shared: SharedGpu) -> None:
+    """A kernel that does not use the GPU sees who has it and who is next."""
+    shared.scheduler.client.change_settings({"quantum_s": 60})
+    alice, bob, carol = (shared.kernel(f"{name}.ipynb") for name in ("alice", "bob", "carol"))
+    alice.run(f"%gpushare hold 5m\n{gpu_cells.spin(1)}").ok()
+    waits = bob.submit(gpu_cells.spin(1))
+    shared.await_waiter("bob.ipynb")
+    reply = carol.run("%gpushare").ok()
+    assert "This kernel does not use the GPU now." in reply.text
+    assert "has it  alice.ipynb" in reply.text
+    assert "by hand until" in reply.text
+    assert "1       bob.ipynb" in reply.text
+    alice.run("%gpushare release").ok()
+    bob.wait(waits).ok()
+
+
+def test_names_are_shown_as_text(shared: SharedGpu) -> None:
+    """A notebook's name with HTML in it does nothing in another's notebook."""
+    evil = shared.kernel("<img src=x onerror=alert(1)>.ipynb")
+    reply = evil.run(f"{gpu_cells.spin(1)}\n%gpushare\n").ok()
+    assert "<img" not in reply.html
+    assert "&lt;img" in reply.html
+
+
+def test_a_held_gpu_stays_between_cells(shared: SharedGpu) -> None:
+    """After `hold`, the end of the cell leaves the turn where it is; `hold 0` gives it back."""
+    alice = shared.kernel("alice.ipynb")
+    reply = alice.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n").ok()
+    assert "This kernel keeps the GPU until" in reply.text
+    alice.run("1 + 1").ok()
+    assert shared.holders() == ["alice.ipynb"]
+    assert "no longer kept by hand" in alice.run("%gpushare hold 0").ok().text
+    await_that(lambda: shared.holders() == [], "the turn is given back")
+
+
+def test_a_hold_may_come_before_the_first_use(shared: SharedGpu) -> None:
+    """Asked for before CUDA is opened, it counts from when it is."""
+    alice = shared.kernel("alice.ipynb", set_up=False)
+    assert "has not used the GPU yet" in alice.run("%gpushare hold 5m").ok().text
+    alice.run(gpu_cells.setup() + gpu_cells.spin(1)).ok()
+    alice.run("1 + 1").ok()
+    await_that(lambda: shared.holders() == ["alice.ipynb"], "the turn is kept")
+
+
+def test_a_hold_is_cut_to_what_the_scheduler_allows(shared: SharedGpu) -> None:
+    """A longer time is cut to hold_max, with a word about it; with hold_max 0 there is none."""
+    alice = shared.kernel("alice.ipynb")
+    shared.scheduler.client.change_settings({"hold_max_s": 60})
+    assert "as long as this scheduler allows" in alice.run("%gpushare hold 2h").ok().text
+    shared.scheduler.client.change_settings({"hold_max_s": 0})
+    assert "does not let you keep the GPU" in alice.run("%gpushare hold 2h").ok().text
+
+
+def test_a_hold_that_is_over_lets_the_next_one_in(shared: SharedGpu) -> None:
+    """When the time is over, the turn goes to who waits, without anybody's doing."""
+    alice, bob = shared.kernel("alice.ipynb"), shared.kernel("bob.ipynb")
+    alice.run(f"{gpu_cells.spin(1)}\n%gpushare hold 1s\n").ok()
+    cell = bob.submit(gpu_cells.spin(1))
+    shared.await_waiter("bob.ipynb")
+    assert shared.holders() == ["alice.ipynb"]
+    bob.wait(cell).ok()
+
+
+def test_a_release_inside_a_cell(shared: SharedGpu, tmp_path: Path) -> None:
+    """The cell goes on without the GPU, and its next call gets it again."""
+    shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 60})
+    alice, bob = shared.kernel("alice.ipynb"), shared.kernel("bob.ipynb")
+    go = tmp_path / "go"
+    alice.run("import os, time").ok()
+    cell = alice.submit(
+        f"{gpu_cells.spin(1)}\n"
+        f"%gpushare release\n"
+        f"while not os.path.exists({str(go)!r}):\n"
+        f"    time.sleep(0.01)\n"
+        f"{gpu_cells.spin(1)}\n"
+    )
+    bob.run(gpu_cells.spin(1)).ok()
+    assert not alice.done(cell)
+    go.touch()
+    assert "The GPU was given back." in alice.wait(cell).ok().text
+
+
+def test_nothing_to_release(shared: SharedGpu) -> None:
+    """Without a turn there is a sentence, and nothing happens."""
+    alice = shared.kernel("alice.ipynb")
+    assert "nothing to release" in alice.run("%gpushare release").ok().text
+
+
+def test_bad_arguments_get_a_line_and_the_usage(start_kernel: Start, stub_env: Env) -> None:
+    """One line on what is wrong, then how it is used; the cell does not fail."""
+    kernel = start_kernel(stub_env)
+    for arguments, wrong in {
+        "status": "there is no 'status'.",
+        "show": "there is no 'show'.",
+        "release now": "'now' is one word too many.",
+        "hold": "hold needs a time.",
+        "hold 10": "'10' is no time.",
+        "hold ten minutes": "'minutes' is one word too many.",
+        "hold -5m": "'-5m' is no time.",
+    }.items():
+        lines = kernel.run(f"%gpushare {arguments}").ok().text.splitlines()
+        assert lines[0] == f"%gpushare: {wrong}"
+        assert lines[1] == "usage:"
+
+
+def test_without_sharing_it_says_why(start_kernel: Start, tmp_path: Path) -> None:
+    """A kernel that was started without a scheduler has the magic, and the reason."""
+    env = {**without_gpushare(os.environ), "GPUSHARE_RUNTIME_DIR": str(tmp_path / "none")}
+    kernel = start_kernel(env)
+    for line in ("%gpushare", "%gpushare hold 5m", "%gpushare release"):
+        text = kernel.run(line).ok().text
+        assert text.startswith("This kernel does not share the GPU.")
+        assert "No scheduler serves" in text
+
+
+def test_it_works_in_an_environment_without_our_package(shared: SharedGpu, tmp_path: Path) -> None:
+    """The bootstrap brings the magics along: the kernel's Python cannot import jupyter_gpushare."""
+    argv = [sys.executable, "-S", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    env = {**shared.kernel_env, "PYTHONPATH": sysconfig.get_path("purelib")}
+    with Kernel(env, name="foreign.ipynb", argv=argv).start(cwd=str(tmp_path)) as kernel:
+        assert kernel.run("import jupyter_gpushare").ename == "ModuleNotFoundError"
+        kernel.run(gpu_cells.setup()).ok()
+        reply = kernel.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n%gpushare\n").ok()
+        assert "This kernel keeps the GPU until" in reply.text
+        assert "foreign.ipynb (this kernel)" in reply.text
+
+
+def test_load_ext_by_hand(tmp_path: Path) -> None:
+    """In a shell that nobody prepared, `%load_ext jupyter_gpushare` brings the magic, and
+    `%unload_ext` takes it away; nothing heavy is imported."""
+    script = (
+        "import sys\n"
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance()\n"
+        "heavy = {'tornado', 'traitlets', 'jupyter_client', 'pynvml'} - set(sys.modules)\n"
+        "shell.run_line_magic('load_ext', 'jupyter_gpushare')\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "shell.run_line_magic('load_ext', 'jupyter_gpushare')\n"
+        "shell.run_line_magic('gpushare', 'release')\n"
+        "shell.run_line_magic('unload_ext', 'jupyter_gpushare')\n"
+        "assert shell.find_line_magic('gpushare') is None\n"
+    )
+    env = {**without_gpushare(os.environ), "IPYTHONDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "This kernel does not share the GPU." in done.stdout
+
+
+def test_load_ext_in_a_kernel_that_has_it_reports_cells_once(
+    start_kernel: Start, stub_env: Env, recording: Recording
+) -> None:
+    """Loading it again by hand does not report each cell twice."""
+    kernel = start_kernel(stub_env)
+    kernel.run("%load_ext jupyter_gpushare").ok()
+    before = len(recording.of(kernel.pid))
+    kernel.run("1 + 1").ok()
+    assert recording.of(kernel.pid)[before:] == ["began", "ended"]
