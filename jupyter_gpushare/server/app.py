@@ -26,6 +26,10 @@ from .starter import IDLE_EXIT_S, start_scheduler
 PROVISIONER = "gpushare-provisioner"
 JUPYTERS_OWN = "local-provisioner"
 KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
+RENAMES = "https://events.jupyter.org/jupyter_server/contents_service/v1"
+_SESSION_NOTED_S = (0.3, 2.0)
+"""A server tells of a kernel before it notes whose notebook it is, and of a file's new name before
+it notes the notebook's; of these notes it does not tell. So we look again after so long."""
 _SCHEMA = Path(__file__).parent / "events" / "state-v1.yaml"
 
 
@@ -76,6 +80,7 @@ class GPUShareExtension(ExtensionApp):
         )
         self.activity = KernelActivity(server.kernel_manager, kernels, requests.tell_busy)
         server.event_logger.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_action)
+        server.event_logger.add_listener(schema_id=RENAMES, listener=self._file_renamed)
         self.settings[RELAY] = self.relay
         GPUShareMixin.scheduler_decided = functools.partial(self.link.decided, self.start_timeout_s)
         server.io_loop.add_callback(self.link.begin)
@@ -107,7 +112,17 @@ class GPUShareExtension(ExtensionApp):
                 self.activity.kernel_started(kernel_id)
             elif data["action"] == "shutdown":
                 self.activity.kernel_ended(kernel_id)
+        self._names_may_change()
+
+    async def _file_renamed(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+        if data.get("action") == "rename":
+            self._names_may_change()
+
+    def _names_may_change(self) -> None:
+        server: Any = self.serverapp
         self.relay.changed()
+        for delay_s in _SESSION_NOTED_S:
+            server.io_loop.call_later(delay_s, self.relay.changed)
 
 
 def make_default(factory: KernelProvisionerFactory, log: Any) -> None:

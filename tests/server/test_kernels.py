@@ -1,0 +1,204 @@
+"""Kernels of a server: tenants by default, shown in the panel, released from it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from tornado.httpclient import HTTPClientError
+
+from jupyter_gpushare.protocol.messages import DropReason, TurnGranted, TurnRecalled
+from jupyter_gpushare.server.app import make_default
+from tests.server.browser import Browser
+from tests.support.hook_client import ScriptedClient
+from tests.support.scheduler_process import SchedulerUnderTest
+
+OTHER_LANGUAGE = Path(__file__).with_name("other_language_kernel.py")
+START_S_MAX = 60.0
+
+Start = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+def start(
+    fake_library: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scheduler: SchedulerUnderTest,
+    extension: Any,
+    jp_serverapp: Any,
+    jp_asyncio_loop: Any,
+    jp_fetch: Any,
+) -> Iterator[Start]:
+    """Starts kernels as a notebook does; they are shut down at the end."""
+    monkeypatch.setenv("GPUSHARE_LIBRARY", str(fake_library))
+
+    async def start_kernel(path: str = "work.ipynb", kernel_name: str = "python3") -> str:
+        request = {
+            "path": path,
+            "name": Path(path).name,
+            "type": "notebook",
+            "kernel": {"name": kernel_name},
+        }
+        answer = await jp_fetch("api", "sessions", method="POST", body=json.dumps(request))
+        return str(json.loads(answer.body)["kernel"]["id"])
+
+    yield start_kernel
+    jp_asyncio_loop.run_until_complete(jp_serverapp.kernel_manager.shutdown_all())
+
+
+def process_of(server: Any, kernel_id: str, scheduler: SchedulerUnderTest) -> ScriptedClient:
+    """In the place of the hook in the kernel's process: it shows the kernel's own token."""
+    pid = server.kernel_manager.get_kernel(kernel_id).provisioner.pid
+    environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    (token,) = [e.partition(b"=")[2] for e in environment if e.startswith(b"GPUSHARE_TOKEN=")]
+    client = scheduler.connect()
+    client.join(token.decode())
+    return client
+
+
+async def release(jp_fetch: Any, kernel_id: str) -> tuple[int, str]:
+    """The answer's status and sentence."""
+    path = ("gpushare", "api", "kernels", kernel_id, "release")
+    try:
+        return (await jp_fetch(*path, method="POST", body=b"")).code, ""
+    except HTTPClientError as error:
+        assert error.response is not None
+        return error.code, json.loads(error.response.body)["message"]
+
+
+async def test_a_kernel_is_a_tenant(
+    start: Start, browser: Browser, scheduler: SchedulerUnderTest
+) -> None:
+    """Without any configuration a kernel that a notebook starts is registered, and listed."""
+    kernel_id = await start("folder <b>&/übung 1.ipynb")
+    state = await browser.until(lambda s: s["kernels"] and s["kernels"][0]["path"])
+    (kernel,) = state["kernels"]
+    assert (kernel["kernel_id"], kernel["state"]) == (kernel_id, "idle")
+    assert (kernel["name"], kernel["path"]) == ("übung 1.ipynb", "folder <b>&/übung 1.ipynb")
+    (tenant,) = scheduler.status()["tenants"]
+    assert (tenant["id"], tenant["kernel_id"]) == (kernel["tenant_id"], kernel_id)
+
+
+async def test_a_turn_is_released_from_the_panel(
+    start: Start, browser: Browser, jp_serverapp: Any, jp_fetch: Any, scheduler: SchedulerUnderTest
+) -> None:
+    """Who waits gets the device, and the browser sees it change hands."""
+    kernel_id = await start()
+    with process_of(jp_serverapp, kernel_id, scheduler) as mine, scheduler.joined("other") as other:
+        turn = mine.take_turn()
+        other.ask()
+        shown = await browser.until(lambda s: s["devices"] and s["devices"][0]["queue"])
+        assert shown["devices"][0]["holder"]["mine"] is True
+        assert shown["kernels"][0]["state"] == "holds"
+        assert await release(jp_fetch, kernel_id) == (204, "")
+        assert mine.expect(TurnRecalled).cause.startswith("released by ")
+        mine.drop(turn.turn_id, DropReason.RECALL)
+        other.expect(TurnGranted)
+        await browser.until(lambda s: s["devices"][0]["holder"]["name"] == "other")
+        assert await release(jp_fetch, kernel_id) == (
+            409,
+            "This kernel does not hold the GPU. There is nothing to release.",
+        )
+
+
+async def test_a_kernel_that_waits_is_shown_with_its_place(
+    start: Start, browser: Browser, jp_serverapp: Any, scheduler: SchedulerUnderTest
+) -> None:
+    """Position and reason; the queue's entry is marked as mine."""
+    kernel_id = await start()
+    with scheduler.joined("other") as other:
+        other.take_turn()
+        with process_of(jp_serverapp, kernel_id, scheduler) as mine:
+            mine.ask()
+            state = await browser.until(lambda s: s["kernels"][0]["state"] == "waits")
+            assert state["kernels"][0]["position"] == 1
+            assert state["kernels"][0]["reason"] == "other has Scripted GPU."
+            assert [waiter["mine"] for waiter in state["devices"][0]["queue"]] == [True]
+
+
+async def test_a_kernel_of_another_provisioner_says_why_it_is_not_shared(
+    start: Start, browser: Browser, jp_fetch: Any
+) -> None:
+    """A kernelspec that names a provisioner keeps it, and the panel tells the user."""
+    KernelProvisionerFactory.instance().default_provisioner_name = "local-provisioner"
+    kernel_id = await start()
+    state = await browser.until(lambda s: s["kernels"])
+    assert state["kernels"][0]["state"] == "unshared"
+    assert "started by LocalProvisioner" in state["kernels"][0]["reason"]
+    assert (await release(jp_fetch, kernel_id))[0] == 409
+
+
+async def test_cells_of_other_languages_give_their_turn_back(
+    start: Start,
+    jp_serverapp: Any,
+    jp_data_dir: Path,
+    tmp_path: Path,
+    scheduler: SchedulerUnderTest,
+) -> None:
+    """The server sees the cell end, and who waits need not wait for the quantum."""
+    scheduler.client.change_settings({"quantum_s": 3600})
+    spec = {
+        "argv": [sys.executable, str(OTHER_LANGUAGE), "{connection_file}"],
+        "display_name": "Other",
+        "language": "other",
+    }
+    folder = jp_data_dir / "kernels" / "other"
+    folder.mkdir(parents=True)
+    (folder / "kernel.json").write_text(json.dumps(spec))
+    kernel_id = await start("other.ipynb", "other")
+    client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
+    client.start_channels()
+    await client.wait_for_ready(timeout=START_S_MAX)
+    with process_of(jp_serverapp, kernel_id, scheduler) as mine, scheduler.joined("other") as other:
+        done = tmp_path / "done"
+        cell = client.execute(str(done))
+        while (message := await client.get_iopub_msg(timeout=START_S_MAX))["parent_header"].get(
+            "msg_id"
+        ) != cell or message["msg_type"] != "execute_input":
+            pass
+        mine.take_turn()
+        other.ask()
+        scheduler.eventually(lambda s: s["devices"][0]["queue"])
+        assert not mine.heard(TurnRecalled)
+        done.touch()
+        await client.get_shell_msg(timeout=START_S_MAX)
+        recall = await within(lambda: mine.heard(TurnRecalled, within_s=0.01) and mine.received)
+        (cause,) = [m.cause for m in recall if isinstance(m, TurnRecalled)]
+        assert cause == "others wait, and the cell has ended"
+    client.stop_channels()
+
+
+async def within(holds: Callable[[], Any]) -> Any:
+    """Ask again and again, and let the server work meanwhile."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + START_S_MAX
+    while not (found := holds()):
+        assert loop.time() < until_s, "it never came true"
+        await asyncio.sleep(0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("configured", "in_the_end", "warned"),
+    [
+        ("local-provisioner", "gpushare-provisioner", False),
+        ("gpushare-provisioner", "gpushare-provisioner", False),
+        ("slurm-provisioner", "slurm-provisioner", True),
+    ],
+)
+def test_the_default_provisioner(
+    configured: str, in_the_end: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ours takes the place of Jupyter's own; another choice is left alone, with a warning."""
+    factory = KernelProvisionerFactory.instance()
+    factory.default_provisioner_name = configured
+    make_default(factory, logging.getLogger("test"))
+    assert factory.default_provisioner_name == in_the_end
+    assert ("do not share the GPU" in caplog.text) == warned
