@@ -21,6 +21,7 @@ from jupyter_gpushare.core.settings import SettingsError
 
 from .config import SettingsConfig
 from .errors import StartError
+from .parent import watch_parent
 from .process import ProcessOptions, SchedulerProcess
 from .runtime_dir import LOG_FILE, RuntimeDir
 from .visible_devices import DeviceName, Served, asked_for, visible
@@ -159,6 +160,8 @@ class SchedulerApp(Application):
         loop = asyncio.get_running_loop()
         for number in _ENDING_SIGNALS:
             loop.add_signal_handler(number, process.end, f"signal {number.name}")
+        if self.hub:
+            watch_parent(lambda: process.end("the hub that started us is gone"))
         await process.run(self._tell_ready)
         return process.exit_status
 

@@ -128,7 +128,7 @@ class RunningHub:
     def _is_ready(self) -> bool:
         if self.process is None or self.process.poll() is not None:
             raise HubDidNotStart(self.log[-8000:])
-        if "Service gpushare exited" in self.log[self._log_began :]:
+        if "Service gpushare exited" in self.log[self._log_began :]:  # it would try for ever
             raise HubDidNotStart(self.log[-8000:])
         try:
             answers = requests.get(f"{self.url}/hub/health", timeout=5).ok
