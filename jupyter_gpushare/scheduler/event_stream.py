@@ -22,6 +22,7 @@ COMMENT_PERIOD_S = 15.0
 FOLLOWERS_MAX = 512
 FOLLOWERS_PER_USER_MAX = 64
 _TIMES = frozenset({"held_for_s", "waited_s", "waited_s_total", "held_s_total", "uptime_s"})
+_HOLD_LEFT = "hold_left_s"
 
 Status = dict[str, Any]
 
@@ -102,9 +103,14 @@ class Followers:
 
 
 def without_times(value: object) -> object:
-    """The status without what changes by itself as time passes. Pure."""
+    """The status without what changes by itself as time passes: of a hold, only whether there is
+    one. Pure."""
     if isinstance(value, dict):
-        return {key: without_times(each) for key, each in value.items() if key not in _TIMES}
+        return {
+            key: bool(each) if key == _HOLD_LEFT else without_times(each)
+            for key, each in value.items()
+            if key not in _TIMES
+        }
     if isinstance(value, list | tuple):
         return [without_times(each) for each in value]
     return value

@@ -56,7 +56,7 @@ def status_of(error: Exception) -> int:
             return HTTPStatus.NOT_FOUND
         case NothingToRelease():
             return HTTPStatus.CONFLICT
-        case RequestRefused(status=status) if status == HTTPStatus.CONFLICT:
+        case RequestRefused(status=status):
             return status
         case _:
             return HTTPStatus.SERVICE_UNAVAILABLE

@@ -128,3 +128,9 @@ def test_time_alone_is_no_change() -> None:
     after = {"devices": [{"holders": [{"name": "a", "held_for_s": 2.0}]}], "uptime_s": 2}
     other = {"devices": [{"holders": [{"name": "b", "held_for_s": 2.0}]}], "uptime_s": 2}
     assert without_times(before) == without_times(after) != without_times(other)
+
+
+def test_a_hold_is_news_when_it_begins_and_ends() -> None:
+    """What is left of it in between is none."""
+    none, whole, half = ({"hold_left_s": left} for left in (0.0, 600.0, 300.0))
+    assert without_times(none) != without_times(whole) == without_times(half)

@@ -77,6 +77,21 @@ def test_a_scheduler_outlives_its_server(
     assert schedulers_of(runtime) == [pid]
 
 
+def test_a_server_replaces_a_scheduler_that_was_killed(
+    runtime: Path, tmp_path: Path, servers: list[JupyterServer]
+) -> None:
+    """It starts another one, without being asked by anybody."""
+    server = JupyterServer(tmp_path / "server", {"GPUSHARE_RUNTIME_DIR": str(runtime)})
+    servers.append(server)
+    server.await_scheduler()
+    (pid,) = schedulers_of(runtime)
+    os.kill(pid, signal.SIGKILL)
+    until_s = time.monotonic() + END_S_MAX
+    while schedulers_of(runtime) in ([], [pid]) or server.state()["scheduler"] != "up":
+        assert time.monotonic() < until_s, server.log
+        time.sleep(0.05)
+
+
 def test_many_starters_at_once_start_one(runtime: Path) -> None:
     """Each is told that there is one, or is about to be; no start is an error."""
     with ThreadPoolExecutor(4) as pool:
