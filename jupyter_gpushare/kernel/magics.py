@@ -89,8 +89,8 @@ def show(notice: str) -> "View":
 def release(hook: "Hook") -> str:
     """Ask for the turn to be taken from this kernel, all its processes included."""
     before = hook.describe()
-    if not before["connected"]:
-        return "No scheduler is connected, so there is no turn to release."
+    if before["running"] and not before["connected"]:
+        return "No scheduler is connected. The turn goes back at the end of the cell."
     if before["phase"] not in ("held", "closing") and not _tenant_holds(before):
         return "This kernel does not hold the GPU, so there is nothing to release."
     hook.release()
@@ -106,7 +106,9 @@ def hold(hook: "Hook", hold_s: float) -> str:
     if not _await(lambda: hook.describe()["hold_answers"] != before["hold_answers"]):
         if not before["running"] or not before["contexts_open"]:
             return "This kernel has not used the GPU yet; the request is made when it does."
-        return "The scheduler has not answered; the request is made again when it is back."
+        if not before["connected"]:
+            return "No scheduler is connected; the request is made when one is."
+        return "The scheduler does not answer. `jupyter gpushare doctor` tells more."
     now = hook.describe()
     left_s = now["hold_left_ms"] / 1000
     if hold_s <= 0:

@@ -13,9 +13,13 @@ import pytest
 
 from jupyter_gpushare.protocol.messages import (
     ContextFailed,
+    HoldChanged,
+    HoldRequested,
     MemoryReported,
     QueuePosition,
     Settings,
+    TurnGivenAway,
+    TurnRecalled,
 )
 from tests.cli.conftest import Command
 from tests.support.hook_client import DEVICE, GIB
@@ -64,6 +68,20 @@ def test_queue_tells_the_order(scheduler: SchedulerUnderTest, gpushare: Command)
     ]
     for client in clients:
         client.close()
+
+
+def test_queue_tells_of_a_turn_kept_by_hand(
+    scheduler: SchedulerUnderTest, gpushare: Command
+) -> None:
+    """Others see that a turn is held by hand, and for how much longer."""
+    with scheduler.joined("a") as client:
+        client.take_turn()
+        client.send(HoldRequested(hold_ms=300_000))
+        assert client.expect(HoldChanged).hold_ms == 300_000
+        assert ", by hand for another 5 min" in gpushare("queue").stdout
+        client.send(TurnGivenAway())
+        assert client.expect(HoldChanged).hold_ms == 0
+        assert client.expect(TurnRecalled).cause == "released in the notebook"
 
 
 def test_queue_of_a_free_device(scheduler: SchedulerUnderTest, gpushare: Command) -> None:

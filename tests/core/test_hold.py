@@ -132,6 +132,18 @@ def test_a_release_by_the_server_ends_a_hold(desk: Desk) -> None:
     assert desk.recalled() == [a]
 
 
+def test_the_end_of_a_cell_that_the_server_sees_ends_no_hold(desk: Desk) -> None:
+    """For kernels of other languages, too, a held turn outlasts the cell."""
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.hold(a, 5)
+    desk.ask(b)
+    desk.do(ev.TenantBusy(tenant=TenantId("a"), busy=False))
+    assert desk.recalled() == []
+    desk.sleep_until_woken()
+    assert desk.recalled() == [a]
+
+
 def test_giving_away_what_one_does_not_have(desk: Desk) -> None:
     """Without a turn nothing happens."""
     a = desk.client("a")

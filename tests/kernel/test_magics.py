@@ -116,6 +116,25 @@ def test_nothing_to_release(shared: SharedGpu) -> None:
     assert "nothing to release" in alice.run("%gpushare release").ok().text
 
 
+def test_nothing_to_release_before_the_first_use(shared: SharedGpu) -> None:
+    """Nor is there any before the kernel has opened CUDA."""
+    alice = shared.kernel("alice.ipynb", set_up=False)
+    assert "nothing to release" in alice.run("%gpushare release").ok().text
+    assert "has not used the GPU yet" in alice.run("%gpushare").ok().text
+
+
+def test_without_the_scheduler_it_says_so(shared: SharedGpu) -> None:
+    """When the scheduler is gone, each form has a sentence about it, and none fails."""
+    alice = shared.kernel("alice.ipynb")
+    alice.run(gpu_cells.spin(1)).ok()
+    shared.scheduler.kill()
+    await_that(
+        lambda: "lost the scheduler" in alice.run("%gpushare").ok().text, "the loss is noticed"
+    )
+    assert "No scheduler is connected" in alice.run("%gpushare hold 5m").ok().text
+    assert "No scheduler is connected" in alice.run("%gpushare release").ok().text
+
+
 def test_bad_arguments_get_a_line_and_the_usage(start_kernel: Start, stub_env: Env) -> None:
     """One line on what is wrong, then how it is used; the cell does not fail."""
     kernel = start_kernel(stub_env)
