@@ -1,0 +1,100 @@
+"""Two notebooks, one simulated GPU, the real server extension and scheduler, and a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.jupyter import JupyterProcess, write_notebook
+from tests.browser.panel import Panel, open_lab
+from tests.support import gpu_cells
+from tests.support.kernels import kernel_env
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.sim import SimulatedMachine
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+TRAINS = [
+    "from simulated import gpu",
+    "step = 0\nwhile True:  # until it is interrupted\n    gpu.spin(20)\n    step += 1",
+]
+EXPLORES = ["from simulated import gpu\n\ngpu.spin(20, 100)\nprint('explored', 'it')"]
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path, sim: SimulatedMachine) -> Iterator[SchedulerUnderTest]:
+    """Turns last until they are given back: whatever moves the queue here was asked for."""
+    env = sim.env({"CUDA_VISIBLE_DEVICES": "0"})
+    with running_scheduler(tmp_path / "run", env=env) as scheduler:
+        scheduler.client.change_settings({"quantum_s": 600, "idle_ms": 600_000})
+        yield scheduler
+
+
+@pytest.fixture
+def jupyter(
+    page: Page, tmp_path: Path, sim: SimulatedMachine, scheduler: SchedulerUnderTest
+) -> Iterator[JupyterProcess]:
+    """JupyterLab with the real extension, and two notebooks that have not been run."""
+    env = kernel_env(sim.env(), scheduler.directory)
+    with JupyterProcess(tmp_path / "jupyter", "jupyter_gpushare", env) as jupyter:
+        (jupyter.files / "simulated.py").write_text(gpu_cells.setup())
+        write_notebook(jupyter.files / "train.ipynb", *TRAINS)
+        write_notebook(jupyter.files / "explore.ipynb", *EXPLORES)
+        yield jupyter
+
+
+def _run_all_cells(page: Page, jupyter: JupyterProcess, notebook: str, cells: int) -> None:
+    """As a person does: Shift and Enter, once a cell, when the kernel is there."""
+    page.locator(".jp-Notebook .jp-CodeCell").first.click()
+    jupyter.await_idle_kernel(notebook)
+    for _ in range(cells):
+        page.keyboard.press("Shift+Enter")
+
+
+def _open_training(page: Page, jupyter: JupyterProcess) -> Panel:
+    """train.ipynb in JupyterLab, running its endless cell, with the panel beside it."""
+    panel = open_lab(page, jupyter, "lab/tree/train.ipynb")
+    _run_all_cells(page, jupyter, "train.ipynb", len(TRAINS))
+    panel.holder.filter(has_text="train.ipynb").wait_for()
+    return panel
+
+
+def _open_exploring(page: Page, jupyter: JupyterProcess) -> Page:
+    """explore.ipynb in Jupyter Notebook, in a window of its own, where its cell wants the GPU."""
+    window = page.context.new_page()
+    window.goto(jupyter.page_url("notebooks/explore.ipynb"))
+    _run_all_cells(window, jupyter, "explore.ipynb", len(EXPLORES))
+    return window
+
+
+def test_the_queue_changes_and_a_turn_is_released(page: Page, jupyter: JupyterProcess) -> None:
+    """The panel shows who has the GPU and who waits; its button lets the next one have it, whose
+    cell then ends; and the cell that gave its turn back goes on afterwards."""
+    panel = _open_training(page, jupyter)
+    assert panel.queue.count() == 0
+    window = _open_exploring(page, jupyter)
+    panel.queue.filter(has_text="explore.ipynb").wait_for()
+    assert "Number 1 in the queue" in panel.kernel("explore.ipynb").inner_text()
+    assert window.get_by_text("explored it", exact=True).count() == 0
+
+    panel.release_button("train.ipynb").click()
+    panel.holder.filter(has_text="explore.ipynb").wait_for()
+    panel.queue.filter(has_text="train.ipynb").wait_for()
+    window.get_by_text("explored it", exact=True).wait_for()
+    panel.holder.filter(has_text="train.ipynb").wait_for()
+    assert panel.queue.count() == 0
+
+
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
+def test_pictures(page: Page, jupyter: JupyterProcess, theme: str) -> None:
+    """The panel stands beside a notebook that waits for nobody, while another one queues."""
+    jupyter.use_theme(f"JupyterLab {theme}")
+    panel = _open_training(page, jupyter)
+    _open_exploring(page, jupyter)
+    panel.queue.filter(has_text="explore.ipynb").wait_for()
+    picture = panel.keep_picture(f"panel-{theme.lower()}")
+    assert picture.stat().st_size < 150_000
