@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
@@ -31,15 +32,24 @@ def nbconvert(path: Path) -> list[str]:
     return [sys.executable, "-m", "nbconvert", *options, str(path)]
 
 
+def papermill(path: Path) -> list[str]:
+    options = ["--no-progress-bar", "--kernel", "python3"]
+    executed = path.with_name("executed.ipynb")
+    return [sys.executable, "-m", "papermill", *options, str(path), str(executed)]
+
+
 @pytest.mark.parametrize("way", ["run", "provisioner"])
-def test_nbconvert_takes_turns(shared: SharedGpu, tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("tool", [nbconvert, papermill])
+def test_batch_tools_take_turns(
+    shared: SharedGpu, tmp_path: Path, tool: Callable[[Path], list[str]], way: str
+) -> None:
     """A notebook executed under `jupyter gpushare run`, or with the provisioner as the default,
     waits for the device while a kernel holds it, and gets it afterwards."""
     holder = shared.kernel("holder.ipynb")
     shared.scheduler.client.change_settings({"quantum_s": 600})
     held = holder.submit(gpu_cells.spin_until_interrupted(20))
     shared.await_holder("holder.ipynb")
-    command = nbconvert(notebook(tmp_path / "batch.ipynb"))
+    command = tool(notebook(tmp_path / "batch.ipynb"))
     env = dict(shared.kernel_env)
     if way == "run":
         command = [sys.executable, "-m", "jupyter_gpushare.cli.main", "run", "--", *command]
