@@ -75,7 +75,7 @@ def test_a_status_hides_others_names(office: Office) -> None:
 def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
     """With `visibility` everyone, names and owners are seen; ids, pids and programs are not."""
     tenant_id = office.tenant(BOB, "bobs notebook")["tenant_id"]
-    office.service.change_settings(0, {"visibility": "everyone"})
+    office.service.change_settings(Caller(0), {"visibility": "everyone"})
     seen = office.service.status(Caller(ALICE))
     (bobs,) = seen["tenants"]
     assert (bobs["name"], bobs["owner"]) == ("bobs notebook", f"uid {BOB}")
