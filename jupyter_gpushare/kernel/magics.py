@@ -289,7 +289,8 @@ def rows_of(device: Any, tenant: str) -> "list[tuple[str, str, str, str]]":
     """Holders, then who waits, in order: what, who, for how long, and what else. Pure."""
     rows = []
     for holder in device["holders"]:
-        held = "by hand until " + clock(holder["hold_left_s"]) if holder["hold_left_s"] else ""
+        hold_left_s = holder.get("hold_left_s")  # an older scheduler does not tell
+        held = "by hand until " + clock(hold_left_s) if hold_left_s else ""
         note = held or ("asked to give it back" if holder["recalled"] else "")
         rows.append(("has it", _who(holder, tenant), duration(holder["held_for_s"]), note))
     for place, waiter in enumerate(device["queue"], start=1):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jupyter_gpushare.cli.checkup import findings as findings_module
 from jupyter_gpushare.cli.checkup.facts import DeviceFacts, FileFacts
 from jupyter_gpushare.cli.checkup.findings import Finding, Level, exit_status, findings
 from tests.cli.machines import (
@@ -166,6 +169,16 @@ def test_each_fault_is_found_alone(
     assert words in finding.what
     assert finding.remedy.endswith(".")
     assert finding.what != finding.remedy
+
+
+def test_the_checks_are_pure() -> None:
+    """What is judged was gathered before: findings.py imports nothing that looks for itself."""
+    tree = ast.parse(Path(findings_module.__file__).read_text())
+    imported = {
+        node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
+    } | {name.name for n in ast.walk(tree) if isinstance(n, ast.Import) for name in n.names}
+    pure = {"__future__", "enum", "collections.abc", "dataclasses", "typing"}
+    assert imported - pure == {"elf_versions", "facts"}
 
 
 def test_problems_decide_the_exit_status() -> None:

@@ -1,0 +1,120 @@
+"""Kernels of three environments share one device: ours, one without our package, and one with the
+oldest ipykernel and IPython that we promise to work with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.conftest import SharedGpu
+from tests.support import gpu_cells
+from tests.support.kernels import Kernel
+from tests.support.paths import ROOT
+from tests.support.timeline import hand_overs, overlaps, waits_served
+
+OLDEST = ["ipykernel==6.15.0", "ipython==7.34.0", "cuda-bindings>=13.0"]
+LAUNCH = ["-m", "ipykernel_launcher", "-f", "{connection_file}"]
+CELLS_EACH = 4
+
+
+@pytest.fixture(scope="session")
+def oldest_python() -> Path:
+    """A Python with the oldest versions; made once, and kept among the build outputs."""
+    folder = ROOT / "build" / "environments" / "oldest-ipykernel"
+    ready = folder / ".ready"
+    if not ready.exists() or ready.read_text() != " ".join(OLDEST):
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        subprocess.run([*pip, "--disable-pip-version-check", *OLDEST], check=True)
+        ready.write_text(" ".join(OLDEST))
+    return folder / "bin" / "python"
+
+
+def ours(shared: SharedGpu, name: str) -> Kernel:
+    return shared.kernel(name)
+
+
+def without_our_package(shared: SharedGpu, name: str, folder: Path) -> Kernel:
+    """Its Python sees the installed packages as PYTHONPATH has them, and no editable install."""
+    env = {**shared.kernel_env, "PYTHONPATH": sysconfig.get_path("purelib")}
+    return started(shared, Kernel(env, name=name, argv=[sys.executable, "-S", *LAUNCH]), folder)
+
+
+def of_the_oldest(shared: SharedGpu, name: str, folder: Path, python: Path) -> Kernel:
+    return started(
+        shared, Kernel(shared.kernel_env, name=name, argv=[str(python), *LAUNCH]), folder
+    )
+
+
+def started(shared: SharedGpu, kernel: Kernel, folder: Path) -> Kernel:
+    """In a folder of its own, where our checkout is not importable."""
+    shared.started.append(kernel)
+    kernel.start(cwd=str(folder))
+    assert kernel.run("import jupyter_gpushare").ename == "ModuleNotFoundError"
+    kernel.run(gpu_cells.setup()).ok()
+    return kernel
+
+
+@pytest.fixture
+def kernels(shared: SharedGpu, tmp_path: Path, oldest_python: Path) -> list[Kernel]:
+    return [
+        ours(shared, "ours.ipynb"),
+        without_our_package(shared, "without.ipynb", tmp_path),
+        of_the_oldest(shared, "oldest.ipynb", tmp_path, oldest_python),
+    ]
+
+
+def test_cells_of_three_environments_take_turns(shared: SharedGpu, kernels: list[Kernel]) -> None:
+    """Cells sent to all three at once are never two on the device, and each kernel is served."""
+    assert kernels[2].run("import IPython; IPython.__version__").ok().text == "'7.34.0'"
+    observed = shared.observed(*kernels)
+    sent = [
+        (number, observed.submit(number, gpu_cells.fill_and_check(7, milliseconds=15, count=4)))
+        for _ in range(CELLS_EACH)
+        for number in range(len(kernels))
+    ]
+    for number, cell in sent:
+        observed.collect(number, cell).ok()
+    works = observed.works()
+    assert overlaps(works) == 0
+    assert min(waits_served(hand_overs(works, observed.cells), len(kernels))) >= 2
+
+
+def test_the_end_of_a_cell_gives_the_turn_back_in_each(
+    shared: SharedGpu, kernels: list[Kernel]
+) -> None:
+    """The bootstrap of each reports its cells: turns go on although nobody becomes idle."""
+    shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 600})
+    for _ in range(2):
+        for kernel in kernels:
+            kernel.run(gpu_cells.spin(2), timeout_s=20).ok()
+
+
+def test_the_magics_are_there_in_each(kernels: list[Kernel]) -> None:
+    """Each keeps the device by hand, shows itself with it, and gives it away."""
+    for kernel in kernels:
+        reply = kernel.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n%gpushare\n").ok()
+        assert "This kernel keeps the GPU until" in reply.text
+        assert f"{kernel.name} (this kernel)" in reply.text
+        assert "by hand until" in reply.html
+        assert "The GPU was given back." in kernel.run("%gpushare release").ok().text
+
+
+def test_an_interrupt_while_waiting_in_each(shared: SharedGpu, kernels: list[Kernel]) -> None:
+    """A cell that waits for the device ends with KeyboardInterrupt, and the kernel stays usable."""
+    shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 600})
+    for waiting in kernels:
+        holder = kernels[0] if waiting is not kernels[0] else kernels[1]
+        busy = holder.submit(gpu_cells.spin_until_interrupted(5))
+        shared.await_holder(holder.name)
+        cell = waiting.submit(gpu_cells.spin(1))
+        shared.await_waiter(waiting.name)
+        waiting.interrupt()
+        assert waiting.wait(cell).ename == "KeyboardInterrupt"
+        holder.interrupt()
+        assert holder.wait(busy).ename == "KeyboardInterrupt"
+        waiting.run(gpu_cells.spin(1)).ok()
