@@ -24,7 +24,8 @@ FLAGS = [
     "--no-first-run",
     "--no-sandbox",
 ]
-VIEW = {"width": 1280, "height": 720}
+VIEW = {"width": 1000, "height": 560}
+PIXELS_PER_POINT = 2
 
 
 def what_is_missing() -> str | None:
@@ -56,7 +57,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """A page of a fresh profile, in which every error of the panel's scripts fails the test.
     Jupyter Notebook has one of its own at each start, with and without the panel."""
-    context = browser.new_context(viewport=VIEW)
+    context = browser.new_context(viewport=VIEW, device_scale_factor=PIXELS_PER_POINT)
     page = context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(error.stack or str(error)))

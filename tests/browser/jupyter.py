@@ -127,6 +127,11 @@ class JupyterProcess:
                 raise RuntimeError(f"No kernel of {notebook} is idle:\n{self._log.read_text()}")
             time.sleep(0.05)
 
+    def shut_kernel(self, notebook: str) -> None:
+        for session in self.request("GET", "api/sessions"):
+            if session["path"] == notebook:
+                self.request("DELETE", f"api/sessions/{session['id']}")
+
     def page_url(self, path: str = "lab") -> str:
         return f"{self.url}/{path}{'&' if '?' in path else '?'}token={TOKEN}"
 
