@@ -229,9 +229,18 @@ def test_configuration_is_read_as_a_server_does(config: Path) -> None:
     assert "gpushare-provisioner" in facts.provisioners
 
 
-def test_a_broken_configuration_is_told(config: Path) -> None:
-    """A file that raises is reported, and nothing else is lost."""
-    put(config / "jupyter_server_config.py", "1/0\n")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("1/0\n", "ZeroDivisionError"), ("c.a. = 1\n", "SyntaxError"), ("exit(3)\n", "SystemExit")],
+)
+def test_a_broken_configuration_is_told(
+    config: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    """A file that raises, does not parse or ends itself is reported, what it prints does not spoil
+    the JSON, and nothing else is lost."""
+    put(config / "jupyter_server_config.py", text)
+    put(config / "jupyter_config.py", "print('hello')\n")
     facts = servers.jupyter_facts({"JUPYTER_GATEWAY_URL": "http://far"})
-    assert "ZeroDivisionError" in facts.unreadable
+    assert told in facts.unreadable
+    assert capsys.readouterr().out == ""
     assert facts.gateway_url == "http://far"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -32,8 +34,10 @@ def jupyter_facts(environ: Mapping[str, str]) -> JupyterFacts:
     unreadable = ""
     config: Mapping[str, Any] = {}
     try:
-        config = _server_config()
-    except Exception as error:  # noqa: BLE001 - a configuration file is a program
+        # A configuration file is a program: it may print, raise, or end itself.
+        with contextlib.redirect_stdout(sys.stderr):
+            config = _server_config()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - reported as it is
         unreadable = f"{error!r}"
     factory = config.get("KernelProvisionerFactory", {})
     gateway = environ.get("JUPYTER_GATEWAY_URL") or config.get("GatewayClient", {}).get("url")
