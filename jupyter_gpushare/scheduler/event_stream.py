@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -17,6 +18,8 @@ from .errors import RequestError
 
 PERIOD_S_MIN = 0.1
 """A follower looks at most so often, however much happens."""
+TIME_SHARE_MAX = 0.1
+"""Of the scheduler's time, for all followers together."""
 COMMENT_PERIOD_S = 15.0
 """A line that says nothing, so that both ends learn of a connection that is dead."""
 FOLLOWERS_MAX = 512
@@ -29,11 +32,18 @@ Status = dict[str, Any]
 
 class Follower:
     """One who reads the stream. `look` is its cut of the status; `send` returns when its connection
-    has taken what it was given."""
+    has taken what it was given. It looks so seldom that looking takes no more than `share` of the
+    loop's time."""
 
-    def __init__(self, look: Callable[[], Status], send: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        look: Callable[[], Status],
+        send: Callable[[str], Awaitable[None]],
+        share: Callable[[], float] = lambda: TIME_SHARE_MAX,
+    ) -> None:
         self._look = look
         self._send = send
+        self._share = share
         self._news = asyncio.Event()
         self._over = False
 
@@ -50,12 +60,15 @@ class Follower:
         sent: object = None
         while not self._over:
             self._news.clear()
+            began_s = time.thread_time()
             status = self._look()
             lasting = without_times(status)
-            if lasting != sent:
+            text = f"data: {json.dumps(status)}\n\n" if lasting != sent else ""
+            spent_s = time.thread_time() - began_s
+            if text:
                 sent = lasting
-                await self._send(f"data: {json.dumps(status)}\n\n")
-            await asyncio.sleep(PERIOD_S_MIN)
+                await self._send(text)
+            await asyncio.sleep(max(PERIOD_S_MIN, spent_s / self._share()))
             await self._await_news()
 
     async def _await_news(self) -> None:
@@ -75,6 +88,10 @@ class Followers:
     def __init__(self, on_count: Callable[[int], None] = lambda count: None) -> None:
         self._on_count = on_count
         self._followers: dict[Follower, str] = {}
+
+    def share(self) -> float:
+        """Of the scheduler's time, for each of them: turns come first, however many look on."""
+        return TIME_SHARE_MAX / max(1, len(self._followers))
 
     def changed(self) -> None:
         for follower in self._followers:

@@ -105,7 +105,10 @@ class EventsHandler(Handler):
     async def get(self) -> None:
         self.set_header("Content-Type", "text/event-stream")
         self.set_header("Cache-Control", "no-store")
-        self.follower = Follower(lambda: self.service.status(self.caller), self.send)
+        self.service.state_changed()  # so that its first status is one of this moment
+        self.follower = Follower(
+            lambda: self.service.status_since_change(self.caller), self.send, self.followers.share
+        )
         if self.caller.hub_user:
             IOLoop.current().call_later(STREAM_S_MAX, self.follower.end)
         with contextlib.suppress(StreamClosedError):

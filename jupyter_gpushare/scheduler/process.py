@@ -121,7 +121,7 @@ class SchedulerProcess:
             links=translator,
             journal=self._journal,
             check=(lambda: self._check(core)) if options.check else None,
-            changed=self._followers.changed,
+            changed=self._state_changed,
         )
         self._service = Service(
             submit=self._driver.submit,
@@ -204,6 +204,10 @@ class SchedulerProcess:
             log.exception("the core's state is not sound")
             self.exit_status = os.EX_SOFTWARE
             self.end("an invariant is broken")
+
+    def _state_changed(self) -> None:
+        self._service.state_changed()
+        self._followers.changed()
 
     def _recovered(self) -> None:
         event = RecoveryComplete(cause="all expected clients are back")

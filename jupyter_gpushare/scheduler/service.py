@@ -35,7 +35,7 @@ from .config import changed_settings, settings_as_json
 from .errors import RequestError
 from .names import cut, printable_line
 from .recovery import Recovery
-from .status import OTHER, status_of
+from .status import OTHER, Plain, status_of
 from .tenants import TenantBook
 from .tokens import (
     NAME_BYTES_MAX,
@@ -84,6 +84,7 @@ class Service:
         self._started_s = snapshot().at_s
         self._tenant_of: dict[ClientId, TenantRecord] = {}
         self._devices: set[DeviceId] = set()
+        self._since_change: Plain | None = None
         self.on_recovered: Callable[[], None] = lambda: None
         self.on_client_joined: Callable[[], None] = lambda: None
         self.on_tenants_changed: Callable[[int], None] = lambda count: None
@@ -160,19 +161,32 @@ class Service:
     # ---- from HTTP ----
 
     def status(self, caller: Caller) -> dict[str, Any]:
-        snapshot = self._snapshot()
+        """As it is now."""
+        return self._cut(Plain.of(self._snapshot()), caller)
+
+    def status_since_change(self, caller: Caller) -> dict[str, Any]:
+        """As it was when somebody first asked after the last change: for those who are told of
+        each change, and are many."""
+        if self._since_change is None:
+            self._since_change = Plain.of(self._snapshot())
+        return self._cut(self._since_change, caller)
+
+    def state_changed(self) -> None:
+        self._since_change = None
+
+    def _cut(self, plain: Plain, caller: Caller) -> dict[str, Any]:
         process = {
             "version": __version__,
             "pid": os.getpid(),
             "user": user_name(self._own_uid),
             "runtime_dir": str(self._hook_socket.parent),
-            "uptime_s": round(snapshot.at_s - self._started_s, 1),
+            "uptime_s": round(plain.at_s - self._started_s, 1),
         }
         return status_of(
-            snapshot,
+            plain,
             self._tenants,
             process=process,
-            may_see=lambda owner_key: caller.is_admin or owner_key == caller.key,
+            may_see=lambda key: caller.is_admin or key == caller.key,
             names_are_shown=self._names_are_shown,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from jupyter_gpushare.core.snapshot import Snapshot
@@ -15,8 +15,30 @@ OTHER = "another user"
 """What stands in the place of a name that the caller may not see."""
 
 
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A snapshot as plain data, which many callers' cuts are made from: it is costly, and none of
+    them changes it."""
+
+    at_s: float
+    recovering: bool
+    settings: dict[str, object]
+    devices: list[dict[str, Any]]
+    tenants: list[dict[str, Any]]
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> Plain:
+        return Plain(
+            at_s=snapshot.at_s,
+            recovering=snapshot.recovering,
+            settings=settings_as_json(snapshot.settings),
+            devices=[asdict(device) for device in snapshot.devices],
+            tenants=[asdict(tenant) for tenant in snapshot.tenants],
+        )
+
+
 def status_of(
-    snapshot: Snapshot,
+    plain: Plain,
     tenants: TenantBook,
     *,
     process: dict[str, Any],
@@ -25,38 +47,40 @@ def status_of(
 ) -> dict[str, Any]:
     """Everything, with the tenants of owners that `may_see` denies made anonymous, or nameless
     in all but name and owner where `names_are_shown`."""
-    devices = [asdict(device) for device in snapshot.devices]
-    shown_tenants = [asdict(tenant) for tenant in snapshot.tenants]
+    shown_tenants = []
     hidden: dict[str, str] = {}
-    for tenant in shown_tenants:
+    for tenant in plain.tenants:
         record = tenants.get(tenant["id"])
-        tenant["kernel_id"] = tenants.kernel_id(tenant["id"])
-        if record is None or not may_see(record.owner_key):
-            hidden[tenant["id"]] = f"other-{len(hidden) + 1}"
-            _hide_ids(tenant, hidden[tenant["id"]])
-            if not names_are_shown:
-                _make_anonymous(tenant)
-    for device in devices:
-        for place in (*device["holders"], *device["queue"]):
-            if place["tenant"] in hidden:
-                place.update(tenant=hidden[place["tenant"]])
-                if not names_are_shown:
-                    place.update(name=OTHER)
+        if record is not None and may_see(record.owner_key):
+            shown_tenants.append({**tenant, "kernel_id": tenants.kernel_id(tenant["id"])})
+            continue
+        alias = hidden[tenant["id"]] = f"other-{len(hidden) + 1}"
+        nameless = {} if names_are_shown else {"name": OTHER, "owner": OTHER}
+        shown_tenants.append({**_without_ids(tenant, alias), **nameless})
+
+    def shown_place(place: dict[str, Any]) -> dict[str, Any]:
+        if place["tenant"] not in hidden:
+            return place
+        nameless = {} if names_are_shown else {"name": OTHER}
+        return {**place, "tenant": hidden[place["tenant"]], **nameless}
+
     return {
-        "scheduler": {**process, "recovering": snapshot.recovering},
-        "settings": settings_as_json(snapshot.settings),
-        "devices": devices,
+        "scheduler": {**process, "recovering": plain.recovering},
+        "settings": plain.settings,
+        "devices": [
+            {
+                **device,
+                "holders": [shown_place(place) for place in device["holders"]],
+                "queue": [shown_place(place) for place in device["queue"]],
+            }
+            for device in plain.devices
+        ],
         "tenants": shown_tenants,
     }
 
 
-def _hide_ids(tenant: dict[str, Any], alias: str) -> None:
-    """What one could act on, or find in other places, is nobody else's affair."""
-    tenant.update(id=alias, kernel_id=None)
-    for client in tenant["clients"]:
-        client.update(pid=None, process_name=OTHER)
-
-
-def _make_anonymous(tenant: dict[str, Any]) -> None:
-    """Keep what concerns the caller (who is before me, for how long), hide who it is."""
-    tenant.update(name=OTHER, owner=OTHER)
+def _without_ids(tenant: dict[str, Any], alias: str) -> dict[str, Any]:
+    """Keep what concerns the caller (who is before me, for how long). What one could act on, or
+    find in other places, is nobody else's affair."""
+    clients = [{**client, "pid": None, "process_name": OTHER} for client in tenant["clients"]]
+    return {**tenant, "id": alias, "kernel_id": None, "clients": clients}

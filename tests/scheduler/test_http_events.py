@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -103,6 +104,48 @@ def test_changes_are_gathered_and_the_last_one_arrives() -> None:
     asyncio.run(story(scene))
     assert [status and status["number"] for _, status in scene.sent] == [0, 100]
     assert scene.sent[1][0] - scene.sent[0][0] >= event_stream.PERIOD_S_MIN
+
+
+def test_looking_takes_a_share_of_the_time() -> None:
+    """Where a look is costly, or many look, each looks less often; turns come first."""
+    look_s, share = 0.01, 0.05
+
+    async def story(scene: Scene) -> None:
+        def costly_look() -> dict[str, Any]:
+            until_s = time.thread_time() + look_s
+            while time.thread_time() < until_s:
+                pass
+            return scene.status
+
+        scene.follower = Follower(costly_look, scene.send, lambda: share)
+        task = asyncio.ensure_future(scene.followers.serve(scene.follower, "me"))
+        await scene.until(0)
+        scene.status = {"number": 1}
+        scene.followers.changed()
+        await scene.until(1)
+        scene.followers.end()
+        await task
+
+    scene = Scene()
+    asyncio.run(story(scene))
+    assert scene.sent[1][0] - scene.sent[0][0] >= look_s / share
+
+
+def test_many_share_what_one_has() -> None:
+    """All followers together have one share of the scheduler's time."""
+
+    async def shares() -> list[float]:
+        scene = Scene()
+        alone = scene.followers.share()
+        others = [Follower(lambda: scene.status, scene.send) for _ in range(4)]
+        tasks = [asyncio.ensure_future(scene.followers.serve(o, "me")) for o in others]
+        await scene.until(0)
+        together = scene.followers.share()
+        scene.followers.end()
+        await asyncio.gather(*tasks)
+        return [alone, together]
+
+    assert asyncio.run(shares()) == [event_stream.TIME_SHARE_MAX, event_stream.TIME_SHARE_MAX / 4]
 
 
 def test_a_quiet_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:

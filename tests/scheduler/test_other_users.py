@@ -72,6 +72,16 @@ def test_a_status_hides_others_names(office: Office) -> None:
         assert "bobs secret" in json.dumps(office.service.status(Caller(admin)))
 
 
+def test_cuts_of_one_snapshot_do_not_mix(office: Office) -> None:
+    """What is hidden from one follower is still told to the one whose it is, and the reverse."""
+    office.tenant(ALICE, "alices secret")
+    office.tenant(BOB, "bobs secret")
+    for _ in range(2):
+        for seer, own, other in ((ALICE, "alices", "bobs"), (BOB, "bobs", "alices")):
+            seen = json.dumps(office.service.status_since_change(Caller(seer)))
+            assert f"{own} secret" in seen and f"{other} secret" not in seen
+
+
 def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
     """With `visibility` everyone, names and owners are seen; ids, pids and programs are not."""
     tenant_id = office.tenant(BOB, "bobs notebook")["tenant_id"]
