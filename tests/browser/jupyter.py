@@ -50,10 +50,10 @@ def _free_port() -> int:
 
 
 class JupyterProcess:
-    """`jupyter lab` with one server extension; what it reads and writes is below `directory`."""
+    """`jupyter lab` with one extension or none; what it reads and writes is below `directory`."""
 
     def __init__(
-        self, directory: Path, extension: str, environment: Mapping[str, str] = os.environ
+        self, directory: Path, extension: str | None, environment: Mapping[str, str] = os.environ
     ) -> None:
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -81,7 +81,9 @@ class JupyterProcess:
         command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
         command += [f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"]
         command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={self.files}"]
-        extensions = {extension: True, "jupyterlab": True, "notebook": True}
+        # The environment may have switched ours on for every server.
+        extensions = {"jupyter_gpushare": False, "jupyterlab": True, "notebook": True}
+        extensions |= {extension: True} if extension else {}
         command.append(f"--ServerApp.jpserver_extensions={extensions!r}")
         self._log = directory / "server.log"
         with self._log.open("wb") as log:

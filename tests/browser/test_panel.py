@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -127,14 +128,24 @@ def test_it_polls_only_while_the_stream_is_down(page: Page, stub: StubControl) -
     assert stub.asked > asked
 
 
-def test_another_version_is_one_sentence(panel: Panel, stub: StubControl) -> None:
-    """A state of another version is not shown; one sentence says so, until a right one comes."""
-    stub.set({**busy_state(), "version": 2})
-    panel.notices.filter(has_text="version 1 here, 2 there").wait_for()
+@pytest.mark.parametrize("version", [0, 2])
+def test_another_version_is_one_sentence(panel: Panel, stub: StubControl, version: int) -> None:
+    """A state of an older or a newer version is not shown; one sentence says so, until a right
+    one comes."""
+    stub.set({**busy_state(), "version": version})
+    panel.notices.filter(has_text=f"version 1 here, {version} there").wait_for()
     assert panel.notices.count() == 1
     assert panel.devices.count() == 0
     stub.set(busy_state())
     panel.devices.first.wait_for()
+
+
+def test_a_server_without_the_extension_is_one_sentence(page: Page, tmp_path: Path) -> None:
+    """Where the panel is installed and the server extension is off, it says how to enable it."""
+    with JupyterProcess(tmp_path / "jupyter", None) as jupyter:
+        panel = open_lab(page, jupyter)
+        panel.notices.filter(has_text="jupyter server extension enable jupyter_gpushare").wait_for()
+        assert panel.devices.count() == 0
 
 
 def test_names_are_text(panel: Panel, stub: StubControl) -> None:
