@@ -53,6 +53,13 @@ def start(
     jp_asyncio_loop.run_until_complete(jp_serverapp.kernel_manager.shutdown_all())
 
 
+def write_kernelspec(jp_data_dir: Path, name: str, **spec: Any) -> None:
+    folder = jp_data_dir / "kernels" / name
+    folder.mkdir(parents=True)
+    spec = {"display_name": name, "language": name, **spec}
+    (folder / "kernel.json").write_text(json.dumps(spec))
+
+
 def process_of(server: Any, kernel_id: str, scheduler: SchedulerUnderTest) -> ScriptedClient:
     """In the place of the hook in the kernel's process: it shows the kernel's own token."""
     pid = server.kernel_manager.get_kernel(kernel_id).provisioner.pid
@@ -143,11 +150,13 @@ async def test_a_kernel_that_waits_is_shown_with_its_place(
 
 
 async def test_a_kernel_of_another_provisioner_says_why_it_is_not_shared(
-    start: Start, browser: Browser, jp_fetch: Any
+    start: Start, browser: Browser, jp_fetch: Any, jp_data_dir: Path
 ) -> None:
     """A kernelspec that names a provisioner keeps it, and the panel tells the user."""
-    KernelProvisionerFactory.instance().default_provisioner_name = "local-provisioner"
-    kernel_id = await start()
+    named = {"kernel_provisioner": {"provisioner_name": "local-provisioner"}}
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    write_kernelspec(jp_data_dir, "own", argv=argv, metadata=named)
+    kernel_id = await start("work.ipynb", "own")
     state = await browser.until(lambda s: s["kernels"])
     assert state["kernels"][0]["state"] == "unshared"
     assert "started by LocalProvisioner" in state["kernels"][0]["reason"]
@@ -163,14 +172,8 @@ async def test_cells_of_other_languages_give_their_turn_back(
 ) -> None:
     """The server sees the cell end, and who waits need not wait for the quantum."""
     scheduler.client.change_settings({"quantum_s": 3600})
-    spec = {
-        "argv": [sys.executable, str(OTHER_LANGUAGE), "{connection_file}"],
-        "display_name": "Other",
-        "language": "other",
-    }
-    folder = jp_data_dir / "kernels" / "other"
-    folder.mkdir(parents=True)
-    (folder / "kernel.json").write_text(json.dumps(spec))
+    argv = [sys.executable, str(OTHER_LANGUAGE), "{connection_file}"]
+    write_kernelspec(jp_data_dir, "other", argv=argv)
     kernel_id = await start("other.ipynb", "other")
     client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
     client.start_channels()
