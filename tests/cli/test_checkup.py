@@ -216,6 +216,15 @@ def test_the_extension_is_enabled_where_a_file_says_so(config: Path) -> None:
     assert servers.jupyter_facts({}).extension_enabled is False
 
 
+def test_the_extension_may_be_named_in_a_program(config: Path) -> None:
+    """A Python file has the word over what the package's own file says."""
+    enabled = {"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}}
+    put(config / "jupyter_server_config.d/jupyter_gpushare.json", json.dumps(enabled))
+    line = "c.ServerApp.jpserver_extensions = {'jupyter_gpushare': False}\n"
+    put(config / "jupyter_server_config.py", line)
+    assert servers.jupyter_facts({}).extension_enabled is False
+
+
 def test_configuration_is_read_as_a_server_does(config: Path) -> None:
     """The default provisioner and the gateway may stand in a Python file."""
     put(

@@ -40,13 +40,15 @@ def jupyter_facts(environ: Mapping[str, str]) -> JupyterFacts:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - reported as it is
         unreadable = f"{error!r}"
     factory = config.get("KernelProvisionerFactory", {})
+    extensions = config.get("ServerApp", {}).get("jpserver_extensions")
+    named = extensions.get(EXTENSION) if isinstance(extensions, dict) else None
     gateway = environ.get("JUPYTER_GATEWAY_URL") or config.get("GatewayClient", {}).get("url")
     return JupyterFacts(
         has_server=find_spec("jupyter_server") is not None,
         provisioners=frozenset(
             each.name for each in entry_points(group="jupyter_client.kernel_provisioners")
         ),
-        extension_enabled=_extension_enabled(jupyter_config_path()),
+        extension_enabled=_extension_enabled(jupyter_config_path()) if named is None else named,
         default_provisioner=str(factory.get("default_provisioner_name") or ""),
         default_by_environment=environ.get(DEFAULT_PROVISIONER, ""),
         own_provisioner_kernels=tuple(sorted(_foreign_provisioners())),
