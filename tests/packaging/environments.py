@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
+PANEL_IN_PREFIX = "share/jupyter/labextensions/@jupyter-gpushare/labextension"
+SERVER_CONFIG_IN_PREFIX = "etc/jupyter/jupyter_server_config.d/jupyter_gpushare.json"
 LIBRARY_IN_WHEEL = "jupyter_gpushare/lib/libgpushare.so"
 PYTHON_OLDEST = "3.10"
 INHERITED_BY_ACCIDENT = ("PYTHON", "VIRTUAL_ENV", "GPUSHARE_", "JUPYTER", "LD_PRELOAD", "MAKE")
@@ -27,11 +30,18 @@ def clean_env(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def run(command: list[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path) -> str:
     """What a command that has to succeed prints."""
+    return completed(command, env=env, cwd=cwd).stdout
+
+
+def completed(
+    command: list[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path
+) -> subprocess.CompletedProcess[str]:
+    """A command that has to succeed, and did."""
     done = subprocess.run(
         command, cwd=cwd, env=dict(env or clean_env()), capture_output=True, text=True
     )
     assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
-    return done.stdout
+    return done
 
 
 @dataclass(frozen=True)
@@ -48,11 +58,21 @@ def build_both(into: Path) -> Distributions:
     return Distributions(sdist=only(into, "*.tar.gz"), wheel=only(into, "*.whl"))
 
 
-def build_wheel_from_checkout(into: Path, env: Mapping[str, str] | None = None) -> Path:
+def build_wheel_without_panel(into: Path) -> Path:
     """With the build requirements of this environment, so that nothing is downloaded."""
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
-    run([*build, "--outdir", into, ROOT], cwd=into, env=env)
+    run([*build, "--outdir", into, ROOT], cwd=into, env=clean_env({"GPUSHARE_BUILD_PANEL": "no"}))
     return only(into, "*.whl")
+
+
+def tools_without_node(folder: Path) -> str:
+    """A PATH on which there is what compiles C, and nothing else."""
+    folder.mkdir()
+    for name in ("as", "cc", "gcc", "ld", "make", "mkdir", "mv", "rm", "sh", "touch"):
+        program = shutil.which(name)
+        assert program is not None, name
+        (folder / name).symlink_to(program)
+    return str(folder)
 
 
 def only(folder: Path, pattern: str) -> Path:
@@ -73,11 +93,15 @@ def paths_of_the_machine(*scratch: Path) -> list[bytes]:
 class Environment:
     """A new virtual environment with one distribution of ours in it, and what a test adds."""
 
-    def __init__(self, folder: Path, interpreter: str, *requirements: str | Path) -> None:
+    def __init__(self, folder: Path, interpreter: str) -> None:
         self.folder = folder
         run([interpreter, "-m", "venv", folder], cwd=folder.parent)
-        install = [self.python, "-m", "pip", "install", "--quiet"]
-        run([*install, *requirements], cwd=folder)
+
+    def install(self, *requirements: str | Path, path: str | None = None) -> None:
+        """By pip; with another PATH where the tools that it may use are to be few."""
+        env = clean_env({"PATH": path} if path is not None else {})
+        command = [self.python, "-m", "pip", "install", "--quiet", *requirements]
+        run(command, cwd=self.folder, env=env)
 
     @property
     def bin(self) -> Path:
@@ -93,5 +117,11 @@ class Environment:
         return {**env, "PATH": f"{self.bin}{os.pathsep}{env['PATH']}"}
 
     def run(self, *command: str | Path, env: Mapping[str, str] | None = None) -> str:
-        """Run a program of this environment, with nothing of the checkout in reach."""
-        return run([self.bin / command[0], *command[1:]], env=self.env(env), cwd=self.folder)
+        """What a program of this environment prints, with nothing of the checkout in reach."""
+        return self.completed(*command, env=env).stdout
+
+    def completed(
+        self, *command: str | Path, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        program = self.bin / command[0]
+        return completed([program, *command[1:]], env=self.env(env), cwd=self.folder)

@@ -15,12 +15,14 @@ import pytest
 
 from tests.packaging.environments import (
     LIBRARY_IN_WHEEL,
+    PANEL_IN_PREFIX,
     PYTHON_OLDEST,
     Distributions,
     Environment,
     build_both,
-    build_wheel_from_checkout,
+    build_wheel_without_panel,
     paths_of_the_machine,
+    tools_without_node,
 )
 from tests.support.paths import ROOT
 
@@ -44,11 +46,16 @@ def installed(
     distributions: Distributions,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Environment:
-    """One environment for each way in."""
+    """One environment for each way in. A wheel needs no tools at all, an sdist a C compiler."""
     interpreter = oldest_python() if "oldest" in request.param else sys.executable
-    distribution = distributions.sdist if request.param == "sdist" else distributions.wheel
-    folder = tmp_path_factory.mktemp("environment") / "venv"
-    return Environment(folder, interpreter, distribution, A_KERNEL, WHAT_A_CELL_USES)
+    folder = tmp_path_factory.mktemp("environment")
+    environment = Environment(folder / "venv", interpreter)
+    if request.param == "sdist":
+        environment.install(distributions.sdist, path=tools_without_node(folder / "tools"))
+    else:
+        environment.install(distributions.wheel, path="")
+    environment.install(A_KERNEL, WHAT_A_CELL_USES)
+    return environment
 
 
 def oldest_python() -> str:
@@ -114,6 +121,23 @@ def test_commands_answer(installed: Environment) -> None:
         assert "status" in text
 
 
+def test_jupyter_servers_load_the_extension(installed: Environment) -> None:
+    """The server extension is enabled by the installation alone, and it can be loaded."""
+    done = installed.completed("jupyter", "server", "extension", "list")
+    listed = done.stdout + done.stderr
+    assert re.search(r"jupyter_gpushare \S*enabled", listed)
+    assert re.search(r"jupyter_gpushare [\d.]+ \S*OK", listed)
+
+
+def test_the_panel_is_where_jupyterlab_looks(installed: Environment) -> None:
+    """The panel's bundle lies below the environment's prefix, and tells pip as its origin."""
+    panel = installed.folder / PANEL_IN_PREFIX
+    bundle = json.loads((panel / "package.json").read_text())
+    assert bundle["name"] == "@jupyter-gpushare/labextension"
+    assert (panel / bundle["jupyterlab"]["_build"]["load"]).exists()
+    assert json.loads((panel / "install.json").read_text())["packageName"] == "jupyter_gpushare"
+
+
 def test_requirements_fit_together(installed: Environment) -> None:
     """pip finds nothing missing and nothing in conflict."""
     assert "No broken requirements found" in installed.run("python", "-m", "pip", "check")
@@ -149,9 +173,15 @@ def test_sdist_has_what_a_wheel_is_made_of(distributions: Distributions) -> None
         "hook/src/messages.h",
         "jupyter_gpushare/protocol/messages.py",
         "jupyter_gpushare/protocol/messages.toml",
+        "jupyter_gpushare/labextension/package.json",
+        "labextension/build.py",
+        "labextension/package.json",
+        "labextension/yarn.lock",
     } <= names
     assert not {name for name in names if name.endswith((".so", ".o", ".pyc", ".whl"))}
     assert not {name for name in names if name.startswith((".venv", "build/", ".git/"))}
+    assert not {name for name in names if name.startswith(("labextension/lib", ".whl"))}
+    assert not {name for name in names if "node_modules" in name}
 
 
 def test_sdist_names_no_path_of_this_machine(distributions: Distributions) -> None:
@@ -169,7 +199,7 @@ def test_library_does_not_tell_where_it_was_built(
     distributions: Distributions, tmp_path: Path
 ) -> None:
     """Built from the sdist or from the checkout, in other folders: the same bytes."""
-    from_checkout = build_wheel_from_checkout(tmp_path)
+    from_checkout = build_wheel_without_panel(tmp_path)
     libraries = []
     for wheel in (distributions.wheel, from_checkout):
         with zipfile.ZipFile(wheel) as archive:

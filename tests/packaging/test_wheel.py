@@ -16,7 +16,8 @@ import pytest
 from tests.packaging.environments import (
     LIBRARY_IN_WHEEL,
     PYTHON_OLDEST,
-    build_wheel_from_checkout,
+    SERVER_CONFIG_IN_PREFIX,
+    build_wheel_without_panel,
     paths_of_the_machine,
 )
 from tests.support.paths import ROOT
@@ -29,7 +30,7 @@ else:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel_from_checkout(tmp_path_factory.mktemp("wheel"))
+    return build_wheel_without_panel(tmp_path_factory.mktemp("wheel"))
 
 
 def tracked(*patterns: str) -> set[str]:
@@ -48,9 +49,10 @@ def test_wheel_holds_the_package_and_the_library(wheel: Path) -> None:
     files = {name for name in names if not name.startswith(f"{info}/")}
     assert tracked("jupyter_gpushare") | {LIBRARY_IN_WHEEL} <= files
     assert {f"{info}/entry_points.txt", f"{info}/licenses/LICENSE"} <= names
-    places = ("jupyter_gpushare/", f"{info.removesuffix('.dist-info')}.data/data/")
-    assert not {name for name in files if not name.startswith(places)}
+    config = f"{info.removesuffix('.dist-info')}.data/data/{SERVER_CONFIG_IN_PREFIX}"
+    assert {name for name in files if not name.startswith("jupyter_gpushare/")} == {config}
     assert not {name for name in files if name.endswith((".c", ".h", ".o", ".pyc", ".new"))}
+    assert {name for name in files if name.endswith(".so")} == {LIBRARY_IN_WHEEL}
 
 
 def test_one_wheel_serves_every_python(wheel: Path) -> None:
@@ -78,7 +80,7 @@ def test_build_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
     """Where the C compiler is missing, the build ends with one sentence on that and one on what to
     do."""
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, ROOT]
-    env = {**os.environ, "CC": "no-such-compiler"}
+    env = {**os.environ, "CC": "no-such-compiler", "GPUSHARE_BUILD_PANEL": "no"}
     done = subprocess.run(build, env=env, capture_output=True, text=True)
     assert done.returncode != 0
     said = done.stdout + done.stderr
@@ -91,6 +93,29 @@ def test_the_headers_are_named_alike() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     isolated = {r for r in project["build-system"]["requires"] if not r.startswith("hatchling")}
     assert isolated == set(project["project"]["optional-dependencies"]["build"])
+
+
+def third_party_imports(path: Path) -> set[str]:
+    """The distributions' modules that a file imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            found.add(node.module.split(".")[0])
+    return found - set(sys.stdlib_module_names) - {"jupyter_gpushare"}
+
+
+def test_what_is_imported_is_required() -> None:
+    """Every module of another distribution that the package imports is among its requirements, or
+    is only imported where it is the host: IPython in kernels, JupyterHub in a hub."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {re.split(r"[^\w-]", r)[0].replace("-", "_") for r in project["dependencies"]}
+    modules = required - {"nvidia_ml_py"} | {"pynvml"}
+    hosts = {"kernel": {"IPython", "ipykernel"}, "hub": {"jupyterhub"}}
+    for path in sorted((ROOT / "jupyter_gpushare").rglob("*.py")):
+        room = path.relative_to(ROOT / "jupyter_gpushare").parts[0]
+        assert third_party_imports(path) <= modules | hosts.get(room, set()), path
 
 
 @pytest.mark.parametrize("folder", ["jupyter_gpushare", "hook", "tests", "docs"])
