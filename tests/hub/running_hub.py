@@ -232,7 +232,7 @@ def leftovers(folder: Path) -> list[int]:
 def server_env(machine_env: Mapping[str, str], folder: Path) -> dict[str, str]:
     """What leads the servers' kernels to a machine's device and the hook that was just built."""
     passed_on = {k: machine_env[k] for k in _LEADS_TO_DEVICE if k in machine_env}
-    return {**passed_on, "GPUSHARE_LIBRARY": str(HOOK_LIBRARY), MARK: str(folder)}
+    return {**_marks(), **passed_on, "GPUSHARE_LIBRARY": str(HOOK_LIBRARY), MARK: str(folder)}
 
 
 _LEADS_TO_DEVICE = ("LD_LIBRARY_PATH", "GPUSHARE_SIM_DIR", "CUDA_VISIBLE_DEVICES")
@@ -251,7 +251,12 @@ def _environment(folder: Path) -> dict[str, str]:
     """The hub's own: nothing of the machine's scheduler, GPUs or Jupyter."""
     names = ("GPUSHARE_", "CUDA_", "XDG_RUNTIME_DIR", "JUPYTER", "LD_PRELOAD", "PYTEST_")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(names)}
-    return {**kept, "PYTHONPATH": str(ROOT), MARK: str(folder)}
+    return {**kept, **_marks(), "PYTHONPATH": str(ROOT), MARK: str(folder)}
+
+
+def _marks() -> dict[str, str]:
+    """By which a test finds again what it has started, however deep."""
+    return {k: v for k, v in os.environ.items() if k.startswith("GPUSHARE_TEST_")}
 
 
 def _free_ports(count: int) -> list[int]:
