@@ -23,7 +23,7 @@ from tests.hub.proxy import proxy_command
 from tests.hub.visitor import Visitor
 from tests.support.paths import HOOK_LIBRARY, ROOT
 
-START_S_MAX = 60.0
+START_S_MAX = 120.0
 END_S_MAX = 60.0
 LOOK_EVERY_S = 0.05
 PASSWORD = "a password for the test"

@@ -15,7 +15,7 @@ from jupyter_client.session import Session
 
 from tests.support.kernels import Kernel
 
-START_S_MAX = 60.0
+START_S_MAX = 120.0
 ANSWER_S_MAX = 30.0
 LOOK_EVERY_S = 0.1
 
