@@ -245,6 +245,16 @@ class World(stateful.RuleBasedStateMachine):
         if tenant in self.registered():
             self.handle(ev.InterruptRequested(tenant=tenant))
 
+    def release(self, tenant: TenantId) -> None:
+        """Its user gives the turn away, whether it has one or not."""
+        if tenant in self.registered():
+            self.handle(ev.ReleaseRequested(tenant=tenant))
+
+    def cell_seen(self, tenant: TenantId, busy: bool) -> None:
+        """A server tells of a cell, at any moment."""
+        if tenant in self.registered():
+            self.handle(ev.TenantBusy(tenant=tenant, busy=busy))
+
     def unsettle(self) -> None:
         """Gates that are open, or are about to be, owe nothing to the turns from now on."""
         for client in self.clients.values():
@@ -400,6 +410,8 @@ class World(stateful.RuleBasedStateMachine):
             lambda: self.register(tenant, 4000 if flag else 0),
             lambda: self.shut_down(tenant),
             lambda: self.interrupt(tenant),
+            lambda: self.release(tenant),
+            lambda: self.cell_seen(tenant, flag),
             lambda: self.close_device(index, device),
             lambda: self.fail_context(index, device),
             lambda: self.die(index),
