@@ -11,6 +11,7 @@ from pytest import LogCaptureFixture
 from jupyter_gpushare.core.events import ClockTicked
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.protocol.messages import QueuePosition
 from jupyter_gpushare.scheduler.journal import Journal, as_json, read_journal
 from tests.support.scheduler_process import running_scheduler
 
@@ -23,6 +24,7 @@ def test_a_journal_replays_to_the_same_commands(runtime: Path, tmp_path: Path) -
         with scheduler.joined("first") as first, scheduler.joined("second") as second:
             turn = first.take_turn()
             second.ask()
+            second.expect(QueuePosition)  # else the drop, on another line, may be heard first
             first.drop(turn.turn_id)
             second.take_turn()
     recording = read_journal(path)
