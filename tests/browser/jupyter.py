@@ -112,7 +112,7 @@ class JupyterProcess:
             headers={"Authorization": f"token {TOKEN}"},
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=START_TIMEOUT_S) as response:
             text = response.read()
         return json.loads(text) if text else None
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 PANEL_ID = "jp-gpushare-panel"
+MAIN_AREA = "#jp-main-dock-panel .jp-Launcher, #jp-main-dock-panel .jp-Notebook"
 ARTEFACTS = ROOT / "tests" / "artefacts"
 
 
@@ -19,6 +20,8 @@ def open_lab(page: Page, jupyter: JupyterProcess, path: str = "lab?reset") -> Pa
     """JupyterLab, with no layout of an earlier test, and the panel open in its left sidebar."""
     page.goto(jupyter.page_url(path))
     page.locator("#jupyterlab-splash").wait_for(state="detached", timeout=60_000)
+    # What opens last in the main area takes the keyboard, so a person would wait for it as well.
+    page.locator(MAIN_AREA).first.wait_for()
     page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
     return Panel(page)
 
