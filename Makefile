@@ -41,12 +41,14 @@ panel: $(READY)
 	@$(PY) labextension/build.py
 
 # Under ten minutes on two cores.
-test: build $(if $(BROWSER),panel)
-	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
+test: build
+	$(PYTEST) -m "not full and not gpu" --ignore=tests/browser $(PYTEST_ARGS)
 
-# What a newcomer should not have to wait for.
+# What a newcomer should not have to wait for. The browser has a process of its own: Playwright leaves
+# an event loop running in the one that it was used in, which tests after it could not bear.
 test-full: build $(if $(BROWSER),panel)
-	$(PYTEST) -m "full and not gpu" $(PYTEST_ARGS)
+	$(PYTEST) -m "full and not gpu" --ignore=tests/browser $(PYTEST_ARGS)
+	$(if $(BROWSER),$(PY) -m pytest tests/browser $(PYTEST_ARGS))
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

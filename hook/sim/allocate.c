@@ -103,8 +103,9 @@ CUresult sim_cuMemFree_v2(CUdeviceptr dptr) {
     if (result != CUDA_SUCCESS) return result;
     struct range found;
     if (memory_find(dptr, &found) && found.start == dptr && found.kind == RANGE_POOLED) {
-        stream_wait_context(context);
-        return sim_cuMemFreeAsync(dptr, CU_STREAM_LEGACY);
+        result = sim_cuMemFreeAsync(dptr, CU_STREAM_LEGACY);
+        stream_wait_context(context); /* for the work before it, and for the free itself */
+        return result;
     }
     return free_range_at(dptr, 1u << RANGE_ALLOCATION | 1u << RANGE_MANAGED);
 }

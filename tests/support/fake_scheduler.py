@@ -51,7 +51,11 @@ class HookedClient:
     # ---- what it says ----
 
     def send(self, *messages: Message) -> None:
-        self.socket.sendall(b"".join(encode(message) for message in messages))
+        """Raises ClientGone when the process has ended meanwhile."""
+        try:
+            self.socket.sendall(b"".join(encode(message) for message in messages))
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise ClientGone(str(error)) from error
 
     def send_raw(self, data: bytes) -> None:
         self.socket.sendall(data)
