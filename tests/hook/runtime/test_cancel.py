@@ -117,6 +117,7 @@ def test_the_scheduler_s_word_on_an_interrupt_does_not_hit_the_next_cell(
     program.signal(signal.SIGINT)
     program.expect(f"launch {CANCELLED}")
     program.expect("disposition own")
+    client.expect(RequestWithdrawn)  # else the second wait may go on with the first one's request
     program.say("again")
     client.expect(TurnRequested)
     client.cancel()
