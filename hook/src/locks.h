@@ -12,6 +12,9 @@ enum runtime_lock {
     LOCK_THREADS,   /* giving out and taking back thread records (threads.c) */
     LOCK_STREAMS,   /* tables of contexts, streams and left-over events (streams.c) */
     LOCK_DEVICES,   /* table of devices (devices.c) */
+    LOCK_CHUNKS,    /* the movable memory's table (chunks.c) */
+    LOCK_RESIDENCY, /* budgets (residency.c) */
+    LOCK_ARENA,     /* host memory for parked chunks (host_arena.c) */
     LOCK_DRIVER,    /* resolving the driver's functions (driver.c) */
     LOCK_DESCRIBE,  /* the copy of the agent's state that gpushare_describe reads (agent.c) */
     LOCK_REGISTRY,  /* allocations and their sums (registry.c); nothing is called under it */

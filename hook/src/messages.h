@@ -19,11 +19,17 @@ enum drop_reason {
     DROP_REASON_IDLE = 3,
     DROP_REASON_CONTEXT_FAILED = 4,
     DROP_REASON_CLOSING = 5,
+    DROP_REASON_MEMORY_SHORT = 6,
 };
 
 enum fallback {
     FALLBACK_WAIT = 0,
     FALLBACK_RUN = 1,
+};
+
+enum memory_mode {
+    MEMORY_MODE_SWAP = 1,
+    MEMORY_MODE_OFF = 2,
 };
 
 enum refusal_code {
@@ -50,6 +56,8 @@ enum message_type {
     MESSAGE_MEMORY_QUERIED = 12,
     MESSAGE_HOLD_REQUESTED = 13,
     MESSAGE_TURN_GIVEN_AWAY = 14,
+    MESSAGE_MEMORY_NEEDED = 15,
+    MESSAGE_ROOM_REQUESTED = 16,
     MESSAGE_WELCOME = 64,
     MESSAGE_SETTINGS = 65,
     MESSAGE_TURN_GRANTED = 66,
@@ -61,6 +69,8 @@ enum message_type {
     MESSAGE_MEMORY_ANSWERED = 72,
     MESSAGE_QUEUE_POSITION = 73,
     MESSAGE_HOLD_CHANGED = 75,
+    MESSAGE_MEMORY_BUDGET = 76,
+    MESSAGE_ROOM_ANSWERED = 77,
     MESSAGE_REFUSED = 74,
 };
 
@@ -119,11 +129,18 @@ struct message_drain_stalled {
     uint32_t calls_waiting;
 };
 
-/* Device memory that this client has allocated on a device. */
+/* Device memory of this client on a device. bytes_allocated counts all of it; of that, bytes_parked
+ * are in host memory, the rest is on the device, where bytes_fixed cannot be moved.
+ * bytes_host_room: so much more the client could park now. budget_serial: the latest MemoryBudget
+ * that it has heard; it creates nothing beyond that, and while it is above it without a turn, it
+ * parks. */
 struct message_memory_reported {
     uint8_t device[16];
     uint64_t bytes_allocated;
+    uint64_t bytes_parked;
     uint64_t bytes_fixed;
+    uint64_t bytes_host_room;
+    uint32_t budget_serial;
 };
 
 /* A context of the client has a sticky error; only a restart of the process cures it. */
@@ -144,6 +161,24 @@ struct message_hold_requested {
     uint32_t hold_ms;
 };
 
+/* A call waits for so many bytes of device memory beyond what the client has on the device now; 0:
+ * no longer. Answered by a MemoryBudget that is large enough, or that is refused. cause is the name
+ * of the call. */
+struct message_memory_needed {
+    uint8_t device[16];
+    uint64_t bytes;
+    char cause[64 + 1];
+};
+
+/* The driver is out of device memory although the budget was kept, or in a call that allocates
+ * nothing by itself (a context, a module): others are to make so much room. Answered by
+ * RoomAnswered. The client need not have opened the device. */
+struct message_room_requested {
+    uint8_t device[16];
+    uint64_t bytes;
+    char cause[64 + 1];
+};
+
 /* Answer to a Hello that was accepted. */
 struct message_welcome {
     char scheduler_version[32 + 1];
@@ -158,6 +193,8 @@ struct message_settings {
     uint32_t drain_stall_ms;
     uint32_t reconnect_s;
     enum fallback fallback;
+    enum memory_mode memory_mode;
+    uint32_t reclaim_ms;
 };
 
 /* The gate may open. quantum_ms counts only while waiters is above 0. */
@@ -220,6 +257,27 @@ struct message_hold_changed {
     uint32_t hold_ms;
 };
 
+/* What the client may have on the device now, all kinds of memory together. Sent before the grant
+ * that it goes with. After TurnDropped the budget is what the client has there at that moment,
+ * without a word. usable_bytes: what its tenant could have at most if all others parked all they
+ * can. park_hint_bytes: so much of its memory would have to leave if the others came back: host
+ * memory for that is worth preparing. refused is 1 when the need that was told last cannot be met:
+ * it is out of memory. */
+struct message_memory_budget {
+    uint8_t device[16];
+    uint32_t serial;
+    uint64_t budget_bytes;
+    uint64_t usable_bytes;
+    uint64_t park_hint_bytes;
+    uint8_t refused;
+};
+
+/* Whether room was made for RoomRequested: then the call is worth another try. */
+struct message_room_answered {
+    uint8_t device[16];
+    uint8_t made;
+};
+
 /* The scheduler closes this connection; message says in one sentence what is wrong and in one what
  * to do. */
 struct message_refused {
@@ -242,6 +300,8 @@ struct message {
         struct message_context_failed context_failed;
         struct message_memory_queried memory_queried;
         struct message_hold_requested hold_requested;
+        struct message_memory_needed memory_needed;
+        struct message_room_requested room_requested;
         struct message_welcome welcome;
         struct message_settings settings;
         struct message_turn_granted turn_granted;
@@ -253,6 +313,8 @@ struct message {
         struct message_memory_answered memory_answered;
         struct message_queue_position queue_position;
         struct message_hold_changed hold_changed;
+        struct message_memory_budget memory_budget;
+        struct message_room_answered room_answered;
         struct message_refused refused;
     };
 };
@@ -276,18 +338,27 @@ struct message {
     FIELD(turn_requested, cause, STR, 64) \
     FIELD(request_withdrawn, request_id, U64, 0) \
     FIELD(turn_dropped, turn_id, U64, 0) \
-    FIELD(turn_dropped, reason, ENUM, 0x3e) \
+    FIELD(turn_dropped, reason, ENUM, 0x7e) \
     FIELD(turn_dropped, closed_at_ns, U64, 0) \
     FIELD(turn_dropped, drained_at_ns, U64, 0) \
     FIELD(drain_stalled, turn_id, U64, 0) \
     FIELD(drain_stalled, calls_waiting, U32, 0) \
     FIELD(memory_reported, device, UUID, 0) \
     FIELD(memory_reported, bytes_allocated, U64, 0) \
+    FIELD(memory_reported, bytes_parked, U64, 0) \
     FIELD(memory_reported, bytes_fixed, U64, 0) \
+    FIELD(memory_reported, bytes_host_room, U64, 0) \
+    FIELD(memory_reported, budget_serial, U32, 0) \
     FIELD(context_failed, device, UUID, 0) \
     FIELD(context_failed, cu_result, U32, 0) \
     FIELD(memory_queried, device, UUID, 0) \
     FIELD(hold_requested, hold_ms, U32, 0) \
+    FIELD(memory_needed, device, UUID, 0) \
+    FIELD(memory_needed, bytes, U64, 0) \
+    FIELD(memory_needed, cause, STR, 64) \
+    FIELD(room_requested, device, UUID, 0) \
+    FIELD(room_requested, bytes, U64, 0) \
+    FIELD(room_requested, cause, STR, 64) \
     FIELD(welcome, scheduler_version, STR, 32) \
     FIELD(welcome, tenant_id, STR, 64) \
     FIELD(settings, anti_thrash, U8, 0) \
@@ -296,6 +367,8 @@ struct message {
     FIELD(settings, drain_stall_ms, U32, 0) \
     FIELD(settings, reconnect_s, U32, 0) \
     FIELD(settings, fallback, ENUM, 0x3) \
+    FIELD(settings, memory_mode, ENUM, 0x6) \
+    FIELD(settings, reclaim_ms, U32, 0) \
     FIELD(turn_granted, turn_id, U64, 0) \
     FIELD(turn_granted, quantum_ms, U32, 0) \
     FIELD(turn_granted, waiters, U32, 0) \
@@ -316,6 +389,14 @@ struct message {
     FIELD(queue_position, position, U32, 0) \
     FIELD(queue_position, holder, STR, 128) \
     FIELD(hold_changed, hold_ms, U32, 0) \
+    FIELD(memory_budget, device, UUID, 0) \
+    FIELD(memory_budget, serial, U32, 0) \
+    FIELD(memory_budget, budget_bytes, U64, 0) \
+    FIELD(memory_budget, usable_bytes, U64, 0) \
+    FIELD(memory_budget, park_hint_bytes, U64, 0) \
+    FIELD(memory_budget, refused, U8, 0) \
+    FIELD(room_answered, device, UUID, 0) \
+    FIELD(room_answered, made, U8, 0) \
     FIELD(refused, code, ENUM, 0x7e) \
     FIELD(refused, message, STR, 512)
 
@@ -330,23 +411,27 @@ struct message {
     MESSAGE(DRAIN_STALLED, SCHEDULER, 17, 2) \
     MESSAGE(CELL_BEGAN, SCHEDULER, 19, 0) \
     MESSAGE(CELL_ENDED, SCHEDULER, 19, 0) \
-    MESSAGE(MEMORY_REPORTED, SCHEDULER, 19, 3) \
-    MESSAGE(CONTEXT_FAILED, SCHEDULER, 22, 2) \
-    MESSAGE(MEMORY_QUERIED, SCHEDULER, 24, 1) \
-    MESSAGE(HOLD_REQUESTED, SCHEDULER, 25, 1) \
-    MESSAGE(TURN_GIVEN_AWAY, SCHEDULER, 26, 0) \
-    MESSAGE(WELCOME, HOOK, 26, 2) \
-    MESSAGE(SETTINGS, HOOK, 28, 6) \
-    MESSAGE(TURN_GRANTED, HOOK, 34, 4) \
-    MESSAGE(TURN_RECALLED, HOOK, 38, 2) \
-    MESSAGE(CONTENTION, HOOK, 40, 2) \
-    MESSAGE(GATE_REOPENED, HOOK, 42, 2) \
-    MESSAGE(WAIT_CANCELLED, HOOK, 44, 1) \
-    MESSAGE(MEMORY_LIMIT, HOOK, 45, 3) \
-    MESSAGE(MEMORY_ANSWERED, HOOK, 48, 3) \
-    MESSAGE(QUEUE_POSITION, HOOK, 51, 2) \
-    MESSAGE(HOLD_CHANGED, HOOK, 53, 1) \
-    MESSAGE(REFUSED, HOOK, 54, 2)
+    MESSAGE(MEMORY_REPORTED, SCHEDULER, 19, 6) \
+    MESSAGE(CONTEXT_FAILED, SCHEDULER, 25, 2) \
+    MESSAGE(MEMORY_QUERIED, SCHEDULER, 27, 1) \
+    MESSAGE(HOLD_REQUESTED, SCHEDULER, 28, 1) \
+    MESSAGE(TURN_GIVEN_AWAY, SCHEDULER, 29, 0) \
+    MESSAGE(MEMORY_NEEDED, SCHEDULER, 29, 3) \
+    MESSAGE(ROOM_REQUESTED, SCHEDULER, 32, 3) \
+    MESSAGE(WELCOME, HOOK, 35, 2) \
+    MESSAGE(SETTINGS, HOOK, 37, 8) \
+    MESSAGE(TURN_GRANTED, HOOK, 45, 4) \
+    MESSAGE(TURN_RECALLED, HOOK, 49, 2) \
+    MESSAGE(CONTENTION, HOOK, 51, 2) \
+    MESSAGE(GATE_REOPENED, HOOK, 53, 2) \
+    MESSAGE(WAIT_CANCELLED, HOOK, 55, 1) \
+    MESSAGE(MEMORY_LIMIT, HOOK, 56, 3) \
+    MESSAGE(MEMORY_ANSWERED, HOOK, 59, 3) \
+    MESSAGE(QUEUE_POSITION, HOOK, 62, 2) \
+    MESSAGE(HOLD_CHANGED, HOOK, 64, 1) \
+    MESSAGE(MEMORY_BUDGET, HOOK, 65, 6) \
+    MESSAGE(ROOM_ANSWERED, HOOK, 71, 2) \
+    MESSAGE(REFUSED, HOOK, 73, 2)
 
 /* clang-format on */
 

@@ -20,6 +20,8 @@ static const char *reason_name(enum drop_reason reason) {
             return "context_failed";
         case DROP_REASON_CLOSING:
             return "closing";
+        case DROP_REASON_MEMORY_SHORT:
+            return "memory_short";
     }
     return "?";
 }

@@ -21,11 +21,17 @@ class DropReason(enum.IntEnum):
     IDLE = 3
     CONTEXT_FAILED = 4
     CLOSING = 5
+    MEMORY_SHORT = 6
 
 
 class Fallback(enum.IntEnum):
     WAIT = 0
     RUN = 1
+
+
+class MemoryMode(enum.IntEnum):
+    SWAP = 1
+    OFF = 2
 
 
 class RefusalCode(enum.IntEnum):
@@ -174,19 +180,30 @@ class CellEnded(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReported(Message):
-    """Device memory that this client has allocated on a device."""
+    """Device memory of this client on a device. bytes_allocated counts all of it; of that,
+    bytes_parked are in host memory, the rest is on the device, where bytes_fixed cannot be moved.
+    bytes_host_room: so much more the client could park now. budget_serial: the latest MemoryBudget
+    that it has heard; it creates nothing beyond that, and while it is above it without a turn, it
+    parks.
+    """
 
     TYPE: ClassVar[int] = 10
     TO: ClassVar[Receiver] = Receiver.SCHEDULER
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field("device", Kind.UUID),
         Field("bytes_allocated", Kind.U64),
+        Field("bytes_parked", Kind.U64),
         Field("bytes_fixed", Kind.U64),
+        Field("bytes_host_room", Kind.U64),
+        Field("budget_serial", Kind.U32),
     )
 
     device: bytes
     bytes_allocated: int
+    bytes_parked: int
     bytes_fixed: int
+    bytes_host_room: int
+    budget_serial: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +259,46 @@ class TurnGivenAway(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNeeded(Message):
+    """A call waits for so many bytes of device memory beyond what the client has on the device now;
+    0: no longer. Answered by a MemoryBudget that is large enough, or that is refused. cause is the
+    name of the call.
+    """
+
+    TYPE: ClassVar[int] = 15
+    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("device", Kind.UUID),
+        Field("bytes", Kind.U64),
+        Field("cause", Kind.STR, bytes_max=64),
+    )
+
+    device: bytes
+    bytes: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomRequested(Message):
+    """The driver is out of device memory although the budget was kept, or in a call that allocates
+    nothing by itself (a context, a module): others are to make so much room. Answered by
+    RoomAnswered. The client need not have opened the device.
+    """
+
+    TYPE: ClassVar[int] = 16
+    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("device", Kind.UUID),
+        Field("bytes", Kind.U64),
+        Field("cause", Kind.STR, bytes_max=64),
+    )
+
+    device: bytes
+    bytes: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome(Message):
     """Answer to a Hello that was accepted."""
 
@@ -269,6 +326,8 @@ class Settings(Message):
         Field("drain_stall_ms", Kind.U32),
         Field("reconnect_s", Kind.U32),
         Field("fallback", Kind.ENUM, enum=Fallback),
+        Field("memory_mode", Kind.ENUM, enum=MemoryMode),
+        Field("reclaim_ms", Kind.U32),
     )
 
     anti_thrash: int
@@ -277,6 +336,8 @@ class Settings(Message):
     drain_stall_ms: int
     reconnect_s: int
     fallback: Fallback
+    memory_mode: MemoryMode
+    reclaim_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,6 +483,50 @@ class HoldChanged(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBudget(Message):
+    """What the client may have on the device now, all kinds of memory together. Sent before the
+    grant that it goes with. After TurnDropped the budget is what the client has there at that
+    moment, without a word. usable_bytes: what its tenant could have at most if all others parked
+    all they can. park_hint_bytes: so much of its memory would have to leave if the others came
+    back: host memory for that is worth preparing. refused is 1 when the need that was told last
+    cannot be met: it is out of memory.
+    """
+
+    TYPE: ClassVar[int] = 76
+    TO: ClassVar[Receiver] = Receiver.HOOK
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("device", Kind.UUID),
+        Field("serial", Kind.U32),
+        Field("budget_bytes", Kind.U64),
+        Field("usable_bytes", Kind.U64),
+        Field("park_hint_bytes", Kind.U64),
+        Field("refused", Kind.U8),
+    )
+
+    device: bytes
+    serial: int
+    budget_bytes: int
+    usable_bytes: int
+    park_hint_bytes: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomAnswered(Message):
+    """Whether room was made for RoomRequested: then the call is worth another try."""
+
+    TYPE: ClassVar[int] = 77
+    TO: ClassVar[Receiver] = Receiver.HOOK
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("device", Kind.UUID),
+        Field("made", Kind.U8),
+    )
+
+    device: bytes
+    made: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Message):
     """The scheduler closes this connection; message says in one sentence what is wrong and in one
     what to do.
@@ -453,6 +558,8 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     12: MemoryQueried,
     13: HoldRequested,
     14: TurnGivenAway,
+    15: MemoryNeeded,
+    16: RoomRequested,
     64: Welcome,
     65: Settings,
     66: TurnGranted,
@@ -464,5 +571,7 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     72: MemoryAnswered,
     73: QueuePosition,
     75: HoldChanged,
+    76: MemoryBudget,
+    77: RoomAnswered,
     74: Refused,
 }

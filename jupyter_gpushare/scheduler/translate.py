@@ -190,6 +190,8 @@ def settings_message(settings: SchedulerSettings) -> messages.Settings:
         drain_stall_ms=settings.drain_stall_ms,
         reconnect_s=settings.reconnect_s,
         fallback=_FALLBACKS[settings.fallback],
+        memory_mode=messages.MemoryMode.OFF,
+        reclaim_ms=0,
     )
 
 

@@ -15,14 +15,13 @@ from jupyter_gpushare.protocol.messages import (
     ContextFailed,
     HoldChanged,
     HoldRequested,
-    MemoryReported,
     QueuePosition,
     Settings,
     TurnGivenAway,
     TurnRecalled,
 )
 from tests.cli.conftest import Command
-from tests.support.hook_client import DEVICE, GIB
+from tests.support.hook_client import DEVICE, GIB, memory_reported
 from tests.support.other_user import OTHER_UID, as_root_only
 from tests.support.scheduler_process import SchedulerUnderTest
 
@@ -206,7 +205,7 @@ def test_a_failed_context_is_explained(scheduler: SchedulerUnderTest, gpushare: 
     """After a sticky error the text says whose it is, what helps, and what that frees."""
     with scheduler.joined("broken") as broken:
         broken.send(
-            MemoryReported(device=DEVICE, bytes_allocated=3 * GIB, bytes_fixed=0),
+            memory_reported(DEVICE, 3 * GIB),
             ContextFailed(device=DEVICE, cu_result=710),
         )
         scheduler.eventually(lambda s: s["tenants"][0]["clients"][0]["devices"][0]["failed"])

@@ -202,5 +202,7 @@ def test_settings_carry_every_hook_setting() -> None:
         "drain_stall_ms",
         "reconnect_s",
         "fallback",
+        "memory_mode",
+        "reclaim_ms",
     }
     assert "hook_version" in {field.name for field in Hello.FIELDS}

@@ -18,7 +18,6 @@ from jupyter_gpushare.protocol.messages import (
     DeviceOpened,
     MemoryLimit,
     MemoryQueried,
-    MemoryReported,
     QueuePosition,
     RefusalCode,
     Refused,
@@ -26,7 +25,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnRequested,
 )
 from jupyter_gpushare.scheduler.journal import read_journal
-from tests.support.hook_client import DEVICE, ScriptedClient
+from tests.support.hook_client import DEVICE, ScriptedClient, memory_reported
 from tests.support.other_user import as_other_user, as_root_only, let_others_in
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import (
@@ -355,7 +354,7 @@ def test_claims_beyond_all_bounds(scheduler: SchedulerUnderTest) -> None:
         for client in (first, second, third):
             client.join(tenant.token)
         for liar in (first, second):
-            liar.send(MemoryReported(device=DEVICE, bytes_allocated=2**64 - 1, bytes_fixed=0))
+            liar.send(memory_reported(DEVICE, 2**64 - 1))
             liar.take_turn()
         third.take_turn()
         limits = [m for m in third.received if isinstance(m, MemoryLimit)]

@@ -10,14 +10,13 @@ from jupyter_gpushare.protocol.messages import (
     Contention,
     MemoryAnswered,
     MemoryQueried,
-    MemoryReported,
     QueuePosition,
     Settings,
     TurnGranted,
     TurnRecalled,
     WaitCancelled,
 )
-from tests.support.hook_client import DEVICE, GIB
+from tests.support.hook_client import DEVICE, GIB, memory_reported
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 
 
@@ -126,7 +125,7 @@ def test_a_process_that_uses_nvml_alone_may_ask(scheduler: SchedulerUnderTest) -
     tenant = scheduler.tenant("notebook")
     with scheduler.connect() as worker, scheduler.connect() as nvidia_smi:
         worker.join(tenant.token)
-        worker.send(MemoryReported(device=DEVICE, bytes_allocated=GIB, bytes_fixed=0), CellEnded())
+        worker.send(memory_reported(DEVICE, GIB), CellEnded())
         worker.take_turn()
         nvidia_smi.hello(tenant.token)
         nvidia_smi.send(MemoryQueried(device=DEVICE))
@@ -140,8 +139,8 @@ def test_with_a_cap_a_tenant_sees_its_own(runtime: Path) -> None:
         tenant = capped.tenant("notebook")
         with capped.connect() as worker, capped.joined("other") as other:
             worker.join(tenant.token)
-            worker.send(MemoryReported(device=DEVICE, bytes_allocated=GIB, bytes_fixed=0))
-            other.send(MemoryReported(device=DEVICE, bytes_allocated=GIB, bytes_fixed=0))
+            worker.send(memory_reported(DEVICE, GIB))
+            other.send(memory_reported(DEVICE, GIB))
             worker.send(MemoryQueried(device=DEVICE))
             answer = worker.expect(MemoryAnswered)
             assert (answer.bytes_total, answer.bytes_used) == (2 * GIB, GIB)

@@ -19,6 +19,7 @@ from jupyter_gpushare.protocol.messages import (
     Fallback,
     GateReopened,
     Hello,
+    MemoryMode,
     RefusalCode,
     Refused,
     Settings,
@@ -83,6 +84,8 @@ class HookedClient:
                 drain_stall_ms=drain_stall_ms,
                 reconnect_s=reconnect_s,
                 fallback=fallback,
+                memory_mode=MemoryMode.OFF,
+                reclaim_ms=0,
             ),
             Contention(waiters=waiters, tenants=tenants),
         )

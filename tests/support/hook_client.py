@@ -15,6 +15,7 @@ from jupyter_gpushare.protocol.messages import (
     DeviceOpened,
     DropReason,
     Hello,
+    MemoryReported,
     Refused,
     TurnDropped,
     TurnGranted,
@@ -26,6 +27,26 @@ M = TypeVar("M", bound=Message)
 ANSWER_S_MAX = 10.0
 DEVICE = bytes(range(16))
 GIB = 1 << 30
+
+
+def memory_reported(
+    device: bytes,
+    allocated: int,
+    *,
+    parked: int = 0,
+    fixed: int = 0,
+    room: int = 0,
+    serial: int = 0,
+) -> MemoryReported:
+    """What a client has on a device, in bytes."""
+    return MemoryReported(
+        device=device,
+        bytes_allocated=allocated,
+        bytes_parked=parked,
+        bytes_fixed=fixed,
+        bytes_host_room=room,
+        budget_serial=serial,
+    )
 
 
 class ScriptedClient:

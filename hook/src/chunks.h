@@ -1,0 +1,80 @@
+/* The movable memory of this process: allocations of cuMemAlloc and cuMemAllocPitch, each in an
+ * address range of its own, cut into chunks that are on the device or in host memory.
+ *
+ * LOCK_CHUNKS guards all of it; nothing of the driver is called under it. A chunk that is about to
+ * be moved or freed is claimed first: its state says so, and who else wants it waits with
+ * chunks_wait. Its address and size never change; `handle`, `host` and `fresh` belong to the
+ * claimer while it is claimed. */
+#ifndef GPUSHARE_CHUNKS_H
+#define GPUSHARE_CHUNKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+#define CHUNK_GRANULE ((uint64_t)2 << 20)
+#define CHUNK_BYTES_MAX ((uint64_t)32 << 20)
+
+enum chunk_state {
+    CHUNK_RESIDENT, /* mapped; what it holds is on the device alone */
+    CHUNK_LEAVING,  /* claimed by the mover: being copied out, then unmapped */
+    CHUNK_PARKED,   /* not mapped; what it holds is at `host` */
+    CHUNK_COMING,   /* claimed by the mover: being mapped and copied in */
+    CHUNK_BACK,     /* mapped and copied in; `host` still has the same until all is back */
+    CHUNK_FREEING,  /* claimed by cuMemFree or the end of its context */
+};
+
+struct chunk {
+    uint64_t address;
+    uint64_t bytes;  /* a multiple of CHUNK_GRANULE */
+    uint64_t handle; /* CUmemGenericAllocationHandle while mapped; else 0 */
+    void *host;     /* registered host memory (host_arena.h) while it has a copy there; else NULL */
+    void *context;  /* the context that it was allocated in, and with which it goes */
+    int32_t device; /* ordinal */
+    uint8_t state;  /* enum chunk_state */
+    bool fixed;     /* never moved any more */
+};
+
+/* Bytes on one device, by state; `moving` are LEAVING or COMING ones. */
+struct chunk_sums {
+    uint64_t bytes_resident; /* RESIDENT, LEAVING, COMING, BACK: mapped, or about to be */
+    uint64_t bytes_movable;  /* of those, what could be parked */
+    uint64_t bytes_parked;
+    uint32_t moving;
+};
+
+/* Adds the chunks of a new allocation, all RESIDENT. False: no host memory for the table. */
+bool chunks_add(const struct chunk *chunks, size_t count);
+/* Claims all chunks in [address, address + bytes) for freeing, waiting for those that are being
+ * moved, and copies them out. They stay in the table, FREEING, until chunks_remove. */
+size_t chunks_claim_for_free(uint64_t address, uint64_t bytes, struct chunk *out, size_t max);
+void chunks_remove(uint64_t address, uint64_t bytes);
+/* From now on the chunks there stay where they are; those that are parked are not: false. */
+bool chunks_fix(uint64_t address, uint64_t bytes);
+
+/* Claims the next chunk of the device for parking (RESIDENT, not fixed: becomes LEAVING) or for
+ * restoring (PARKED: becomes COMING). Copies it out. False: there is none. */
+bool chunks_claim_leaving(int device, struct chunk *out);
+bool chunks_claim_coming(int device, struct chunk *out);
+/* Ends a claim: the chunk at that address is now in `state`, with this handle and host memory. */
+void chunks_settle(uint64_t address, enum chunk_state state, uint64_t handle, void *host);
+/* All BACK chunks of the device become RESIDENT: calls `give` with the host memory of each. */
+void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes));
+/* Claims a BACK chunk for being unmapped again (becomes LEAVING, keeps its `host`). */
+bool chunks_claim_back(int device, struct chunk *out);
+
+struct chunk_sums chunks_sums_of(int device);
+/* Whether any chunk of any device is parked or being moved: then the gate must stay shut. */
+bool chunks_all_here(void);
+
+/* Calls `look` for each chunk of a device under the lock; it must not call anything of this file.
+ */
+void chunks_visit(int device, void (*look)(const struct chunk *chunk, void *argument),
+                  void *argument);
+
+void chunks_after_fork(void);
+
+#pragma GCC visibility pop
+#endif

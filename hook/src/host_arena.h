@@ -1,0 +1,35 @@
+/* Host memory for parked chunks: segments of 64 MiB in huge pages, prefaulted in parallel,
+ * registered with the driver once, used again and given back. Never more than the cgroup leaves
+ * (cgroup.h). */
+#ifndef GPUSHARE_HOST_ARENA_H
+#define GPUSHARE_HOST_ARENA_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+#define HOST_ARENA_SEGMENT_BYTES ((uint64_t)64 << 20)
+
+/* Registered memory of `bytes` (a multiple of CHUNK_GRANULE, at most CHUNK_BYTES_MAX), or NULL when
+ * there is none to be had. The calling thread has a current context. */
+void *host_arena_take(uint64_t bytes);
+void host_arena_give(void *host, uint64_t bytes);
+
+/* Makes segments ready until `bytes` are free or the budget is used up; one segment a call: false
+ * when nothing was left to do. */
+bool host_arena_prepare(uint64_t bytes);
+/* Gives free segments back to the system until at most `bytes` are free. */
+void host_arena_trim(uint64_t bytes);
+
+/* So much could be parked now: what is free, and what may still be taken from the system. */
+uint64_t host_arena_room(void);
+
+/* Registrations made in this context end with it; they are renewed when next used. */
+void host_arena_forget_context(void *context);
+
+/* The child has none of it (MADV_DONTFORK). */
+void host_arena_after_fork(void);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,31 @@
+/* The thread that parks and restores (decisions/0007). Started when something first has to move. */
+#ifndef GPUSHARE_MOVER_H
+#define GPUSHARE_MOVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+enum mover_goal {
+    MOVER_REST,    /* move nothing; prepare host memory where that is worth it */
+    MOVER_PARK,    /* no turn, the gate is shut and drained: park what is above the budgets */
+    MOVER_RESTORE, /* a turn was granted: bring all back */
+};
+
+/* The agent's. Takes effect within a chunk. */
+void mover_set_goal(enum mover_goal goal);
+/* Budgets or settings have changed: look again. */
+void mover_look(void);
+/* All is back since the goal is RESTORE (true at once when nothing was parked or on its way). */
+bool mover_all_restored(void);
+/* The restore failed, was rolled back, and waits for another goal. */
+bool mover_gave_up(void);
+
+/* A context is about to end: nothing of the mover is in it any more when this returns. */
+void mover_forget_context(void *context);
+
+void mover_after_fork(void);
+
+#pragma GCC visibility pop
+#endif

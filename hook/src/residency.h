@@ -1,0 +1,56 @@
+/* What this process may have on each device (its budget), and waiting for more.
+ *
+ * What counts against the budget is all that is on the device: what the registry has (registry.h,
+ * with claims) less what is parked (chunks.h). Guarded by LOCK_RESIDENCY. Before the scheduler has
+ * said anything, and where memory does not follow the turn, there is no limit. */
+#ifndef GPUSHARE_RESIDENCY_H
+#define GPUSHARE_RESIDENCY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+#define RESIDENCY_UNLIMITED UINT64_MAX
+
+enum residency_answer {
+    RESIDENCY_FITS,      /* claimed: the caller allocates, then memory_keep or memory_unclaim */
+    RESIDENCY_REFUSED,   /* there will be no room: out of memory */
+    RESIDENCY_CANCELLED, /* the wait was cancelled: GATE_CANCELLED_RESULT */
+};
+
+/* ---- for allocating threads (outside the gate's mark) ---- */
+
+/* Takes `bytes` of the budget for an allocation about to be made; waits for the turn and for budget
+ * where they lack, as a call at the gate does (cancellable). Never waits inside another gated call.
+ */
+enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name);
+/* The driver had no memory although the budget has: asks the scheduler to make room, and waits up
+ * to reclaim_ms. True: worth another try. Not inside the gate's mark. */
+bool residency_make_room(int device, uint64_t bytes, const char *call_name);
+
+/* ---- for the mover ---- */
+
+/* How much may be created now, and how much has to leave, by the budget. */
+uint64_t residency_bytes_free(int device);
+uint64_t residency_bytes_over(int device);
+
+/* ---- for the agent ---- */
+
+void residency_set_mode(bool swap, uint32_t reclaim_ms);
+bool residency_swaps(void);
+void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budget_bytes,
+                          uint64_t usable_bytes, uint64_t park_hint_bytes, bool refused);
+/* TurnDropped is about to be sent: budgets become what is on the devices. */
+void residency_turn_dropped(void);
+void residency_room_answered(const uint8_t uuid[16], bool made);
+/* A new connection: nothing is known; what is there may stay, nothing is created. */
+void residency_connection_lost(void);
+
+/* What the tenant could have at most on the device, RESIDENCY_UNLIMITED when not told. */
+uint64_t residency_usable(int device);
+
+void residency_after_fork(void);
+
+#pragma GCC visibility pop
+#endif
