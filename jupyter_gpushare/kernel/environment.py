@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 LIBRARY_NAME = "libgpushare.so"
 SHIM_DIR = Path(__file__).parent / "shim"
@@ -27,6 +28,18 @@ PYTHONPATH = "PYTHONPATH"
 DEFAULT_PROVISIONER = "JUPYTER_DEFAULT_PROVISIONER_NAME"
 """Jupyter's variable. Inherited by an environment that does not have our entry point, it hides
 every kernelspec there, so no kernel gets it."""
+
+FRAMEWORK_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        # JAX and TensorFlow take most of a device when they start, which others would have to make
+        # room for at every turn.
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        # NCCL hangs where memory that it registered with a graph has been mapped anew.
+        "NCCL_GRAPH_REGISTER": "0",
+    }
+)
+"""Under which frameworks live well with memory that follows the turn. What a user has set stays."""
 
 _PRELOAD_SEPARATORS = re.compile(r"[ :]+")
 
@@ -70,13 +83,14 @@ def tenant_environment(
     """A copy of `base_env` for a process that is to be a tenant. Applying it twice changes nothing.
 
     The hook goes behind what the user preloads, and another copy of it is dropped: two hooks in
-    one process would each wait for the other's turn.
+    one process would each wait for the other's turn. Frameworks are told not to take memory that
+    they do not use (`FRAMEWORK_SETTINGS`), unless the user has told them otherwise.
     """
     env = without_gpushare(base_env)
     env[PRELOAD] = ":".join([*_preloads(env, without=os.fspath(library)), os.fspath(library)])
     env[SOCKET] = os.fspath(socket)
     env[TOKEN] = token
-    return env
+    return {**FRAMEWORK_SETTINGS, **env}
 
 
 def python_environment(base_env: Mapping[str, str], *, notice: str = "") -> dict[str, str]:
@@ -96,7 +110,8 @@ def python_environment(base_env: Mapping[str, str], *, notice: str = "") -> dict
 
 def without_gpushare(env: Mapping[str, str]) -> dict[str, str]:
     """A copy of `env` without what makes a process a tenant, and without Jupyter's default
-    provisioner. What a person sets (GPUSHARE_LOG, GPUSHARE_LIBRARY, …) stays."""
+    provisioner. What a person sets (GPUSHARE_LOG, GPUSHARE_LIBRARY, …) stays, and so does what
+    frameworks were told."""
     cleaned = dict(env)
     for name in (SOCKET, TOKEN, NOTICE, DEFAULT_PROVISIONER):
         cleaned.pop(name, None)

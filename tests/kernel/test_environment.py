@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.kernel.environment import (
+    FRAMEWORK_SETTINGS,
     SHIM_DIR,
     SHIM_MODULE,
     LibraryMissing,
@@ -47,6 +48,21 @@ def test_a_restart_changes_only_the_token() -> None:
     assert tenant(once, token="b") == {**once, "GPUSHARE_TOKEN": "b"}
 
 
+def test_frameworks_take_only_what_they_use() -> None:
+    """JAX, TensorFlow and NCCL are told how to live with memory that follows the turn."""
+    env = tenant({})
+    assert env["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert env["TF_FORCE_GPU_ALLOW_GROWTH"] == "true"
+    assert env["NCCL_GRAPH_REGISTER"] == "0"
+
+
+@pytest.mark.parametrize("name", FRAMEWORK_SETTINGS)
+def test_what_the_user_told_a_framework_stays(name: str) -> None:
+    """A user's own setting of a framework is not changed, be it empty."""
+    assert tenant({name: "mine"})[name] == "mine"
+    assert tenant({name: ""})[name] == ""
+
+
 def test_the_given_environment_is_left_alone() -> None:
     """The functions are pure: what they are given does not change."""
     base = {"LD_PRELOAD": "/lib/a.so", "PYTHONPATH": "/own"}
@@ -67,9 +83,13 @@ def test_the_shim_comes_first_and_the_own_pythonpath_stays(own: str | None) -> N
 
 
 def test_everything_added_can_be_taken_away() -> None:
-    """What is started without gpushare has the user's environment, and no trace of a tenant."""
+    """What is started without gpushare has the user's environment; all that is left of a tenant's is
+    what frameworks were told, which nobody can tell from a user's own word."""
     base = {"LD_PRELOAD": "/lib/a.so", "PYTHONPATH": "/own", "GPUSHARE_LOG": "debug", "X": "1"}
-    assert without_gpushare(python_environment(tenant(base), notice="n")) == base
+    assert without_gpushare(python_environment(tenant(base), notice="n")) == {
+        **FRAMEWORK_SETTINGS,
+        **base,
+    }
 
 
 def test_jupyters_default_provisioner_is_not_inherited() -> None:
