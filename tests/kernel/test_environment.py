@@ -83,8 +83,8 @@ def test_the_shim_comes_first_and_the_own_pythonpath_stays(own: str | None) -> N
 
 
 def test_everything_added_can_be_taken_away() -> None:
-    """What is started without gpushare has the user's environment; all that is left of a tenant's is
-    what frameworks were told, which nobody can tell from a user's own word."""
+    """What is started without gpushare has the user's environment; all that is left of a tenant's
+    is what frameworks were told, which nobody can tell from a user's own word."""
     base = {"LD_PRELOAD": "/lib/a.so", "PYTHONPATH": "/own", "GPUSHARE_LOG": "debug", "X": "1"}
     assert without_gpushare(python_environment(tenant(base), notice="n")) == {
         **FRAMEWORK_SETTINGS,
