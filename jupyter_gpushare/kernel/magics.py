@@ -233,9 +233,12 @@ def scheduler_status() -> Any:
     hook_socket = os.environ.get("GPUSHARE_SOCKET")
     if not hook_socket:
         return None
+    # Under a hub it is the token, and not the account, that says whose eyes these are.
+    token = os.environ.get("JUPYTERHUB_API_TOKEN")
+    headers = {"Authorization": "token " + token} if token else {}
     connection = _UnixConnection(Path(hook_socket).with_name("http.sock"))
     try:
-        connection.request("GET", "/api/v1/status")
+        connection.request("GET", "/api/v1/status", headers=headers)
         answer = connection.getresponse()
         status = json.loads(answer.read().decode())
         return status if answer.status == 200 else None

@@ -118,6 +118,20 @@ def test_others_are_anonymous(
     assert sum(t["owner"] == "another user" for t in answer["tenants"]) == 1
 
 
+def test_the_magic_shows_what_its_user_may_see(hers: HubKernel, zoes: HubKernel) -> None:
+    """`%gpushare` in alice's notebook tells that somebody has the device, and not who: under one
+    account, which is the scheduler's too."""
+    zoes.run(gpu_cells.setup()).ok()
+    zoes.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n").ok()
+    try:
+        shown = hers.run("%gpushare").ok().text
+        own = zoes.run("%gpushare").ok().text
+    finally:
+        zoes.run("%gpushare hold 0")
+    assert "has it  another user" in shown and "zoes secret" not in shown
+    assert "zoes secret.ipynb (this kernel)" in own
+
+
 def test_a_foreign_token(home: HubOnAMachine, alice: Visitor) -> None:
     """A token of alice's that was made for something else is refused, with what to do."""
     token = alice.new_token("read:users:name!user")
