@@ -2,9 +2,9 @@
  * address range of its own, cut into chunks that are on the device or in host memory.
  *
  * LOCK_CHUNKS guards all of it; nothing of the driver is called under it. A chunk that is about to
- * be moved or freed is claimed first: its state says so, and who else wants it waits with
- * chunks_wait. Its address and size never change; `handle`, `host` and `fresh` belong to the
- * claimer while it is claimed. */
+ * be moved or freed is claimed first: its state says so, and the functions here wait for the end of
+ * a claim where they want the chunk too. Its address and size never change; what `handle` and
+ * `host` name belongs to the claimer while it is claimed. */
 #ifndef GPUSHARE_CHUNKS_H
 #define GPUSHARE_CHUNKS_H
 
@@ -24,6 +24,7 @@ enum chunk_state {
     CHUNK_COMING,   /* claimed by the mover: being mapped and copied in */
     CHUNK_BACK,     /* mapped and copied in; `host` still has the same until all is back */
     CHUNK_FREEING,  /* claimed by cuMemFree or the end of its context */
+    CHUNK_HELD,     /* claimed for one call of the driver; mapped all the time */
 };
 
 struct chunk {
@@ -37,27 +38,35 @@ struct chunk {
     bool fixed;     /* never moved any more */
 };
 
-/* Bytes on one device, by state; `moving` are LEAVING or COMING ones. */
+/* Bytes on one device, by state; `moving` are LEAVING or COMING ones. A FREEING chunk counts as
+ * what it was until it is removed, but as movable no more. */
 struct chunk_sums {
-    uint64_t bytes_resident; /* RESIDENT, LEAVING, COMING, BACK: mapped, or about to be */
+    uint64_t bytes_resident; /* RESIDENT, LEAVING, COMING, BACK, HELD: mapped, or about to be */
     uint64_t bytes_movable;  /* of those, what could be parked */
     uint64_t bytes_parked;
     uint32_t moving;
 };
 
-/* Adds the chunks of a new allocation, all RESIDENT. False: no host memory for the table. */
+/* Adds the chunks of a new allocation, one behind the other, all RESIDENT, on a device below
+ * REGISTRY_DEVICES_MAX. False: no host memory for the table. */
 bool chunks_add(const struct chunk *chunks, size_t count);
 /* Claims all chunks in [address, address + bytes) for freeing, waiting for those that are being
- * moved, and copies them out. They stay in the table, FREEING, until chunks_remove. */
+ * moved, and copies them out. They stay in the table, FREEING, until chunks_remove. Those that
+ * somebody else is freeing are left to him. */
 size_t chunks_claim_for_free(uint64_t address, uint64_t bytes, struct chunk *out, size_t max);
 void chunks_remove(uint64_t address, uint64_t bytes);
-/* From now on the chunks there stay where they are; those that are parked are not: false. */
+/* From now on the chunks there stay where they are. False, and nothing changed: some are not on the
+ * device, or are being moved. */
 bool chunks_fix(uint64_t address, uint64_t bytes);
 
 /* Claims the next chunk of the device for parking (RESIDENT, not fixed: becomes LEAVING) or for
  * restoring (PARKED: becomes COMING). Copies it out. False: there is none. */
 bool chunks_claim_leaving(int device, struct chunk *out);
 bool chunks_claim_coming(int device, struct chunk *out);
+/* Claims the next mapped chunk of the device from `*from` on for a call of the driver, waiting for
+ * those that are being moved, and moves `*from` behind it. It is settled back to `*was`. False:
+ * there is no more. */
+bool chunks_hold_next(int device, uint64_t *from, struct chunk *out, enum chunk_state *was);
 /* Ends a claim: the chunk at that address is now in `state`, with this handle and host memory. */
 void chunks_settle(uint64_t address, enum chunk_state state, uint64_t handle, void *host);
 /* All BACK chunks of the device become RESIDENT: calls `give` with the host memory of each. */

@@ -114,7 +114,8 @@ def program() -> Callable[..., Path]:
     def compiled(name: str, *flags: str | Path, suffix: str = "") -> Path:
         source, output = HERE / "programs" / f"{name}.c", OUTPUT / f"{name}{suffix}"
         with one_at_a_time(name + suffix):
-            if not newer(output, source, Path(__file__)):
+            inputs = [flag for flag in flags if isinstance(flag, Path)]
+            if not newer(output, source, *inputs, *SOURCE.glob("*.h"), Path(__file__)):
                 options = [str(flag) for flag in flags]
                 run("cc", "-std=gnu11", "-O1", "-g", "-o", output, source, *options)
         return output

@@ -1,0 +1,172 @@
+"""The table of movable memory, against a plain list, and under threads."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.hook.conftest import SOURCE
+
+GRANULE = 2 << 20
+SPAN = 8  # the most chunks of an allocation
+AWAY = ("parked", "leaving", "coming")
+
+Build = Callable[..., Path]
+
+
+@dataclass
+class Chunk:
+    address: int
+    state: str = "resident"
+    fixed: bool = False
+
+
+class Model:
+    """What chunks.h promises, in words of Python."""
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
+        self.given = 0
+
+    def within(self, address: int, count: int) -> list[Chunk]:
+        return [c for c in self.chunks if address <= c.address < address + count * GRANULE]
+
+    def claim(self, state: str, becomes: str) -> int:
+        found = [c for c in self.chunks if c.state == state and not c.fixed]
+        if not found:
+            return 0
+        found[0].state = becomes
+        return found[0].address
+
+    def perform(self, operation: str, address: int, count: int) -> int:
+        within = self.within(address, count)
+        if operation == "add":
+            self.chunks += [Chunk(address + i * GRANULE) for i in range(count)]
+            self.chunks.sort(key=lambda chunk: chunk.address)
+            return 1
+        if operation == "free":
+            self.chunks = [chunk for chunk in self.chunks if chunk not in within]
+            return len(within)
+        if operation == "fix":
+            if any(chunk.state in AWAY for chunk in within):
+                return 0
+            for chunk in within:
+                chunk.fixed = True
+            return 1
+        if operation == "confirm":
+            back = [chunk for chunk in self.chunks if chunk.state == "back"]
+            self.given += len(back)
+            for chunk in back:
+                chunk.state = "resident"
+            return 0
+        claims = {"leaving": "resident", "coming": "parked", "undo": "back"}
+        if operation in claims:
+            becomes = "coming" if operation == "coming" else "leaving"
+            return self.claim(claims[operation], becomes)
+        within[0].state = operation
+        return 0
+
+    def sums(self) -> list[int]:
+        off = [chunk for chunk in self.chunks if chunk.state == "parked"]
+        on = [chunk for chunk in self.chunks if chunk.state != "parked"]
+        moving = [chunk for chunk in on if chunk.state in AWAY]
+        movable = [chunk for chunk in on if not chunk.fixed]
+        here = int(not off and not moving)
+        return [len(on), len(movable), len(off), len(moving), here, self.given]
+
+
+@pytest.fixture(scope="session")
+def chunks(program: Build) -> Path:
+    sources = [SOURCE / "chunks.c", SOURCE / "locks.c"]
+    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-pthread", "-fsanitize=address,undefined"]
+    return program("chunk_operations", *sources, *flags)
+
+
+@pytest.fixture(scope="session")
+def chunks_tsan(program: Build) -> Path:
+    sources = [SOURCE / "chunks.c", SOURCE / "locks.c"]
+    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-pthread", "-fsanitize=thread"]
+    return program("chunk_operations", *sources, *flags, suffix="-tsan")
+
+
+def run(program: Path, model: Model, operations: list[tuple[str, int, int]]) -> None:
+    """Performs the operations on both, and compares every answer and all sums."""
+    expected, lines = [], []
+    for operation in operations:
+        lines.append(" ".join(map(str, operation)) + "\n")
+        expected.append([model.perform(*operation), *model.sums()])
+    done = subprocess.run(
+        [program], input="".join(lines), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    *answers, sums = done.stdout.splitlines()
+    assert [[int(word) for word in line.split()] for line in answers] == expected
+    assert [int(word) for word in sums.split()] == model.sums()
+
+
+steps = st.tuples(
+    st.sampled_from(("add", "free", "fix", "leaving", "coming", "undo", "confirm", "settle")),
+    st.integers(0, 6),
+    st.integers(1, SPAN),
+    st.sampled_from(("parked", "back", "resident")),
+)
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(steps, max_size=120))
+def test_the_table_behaves_like_a_list(
+    chunks: Path, chosen: list[tuple[str, int, int, str]]
+) -> None:
+    """Every claim, fix and free, and the sums after each, are the model's."""
+    planned, shadow = Model(), []
+    for operation, place, count, state in chosen:
+        address = (place + 1) * SPAN * GRANULE
+        taken = planned.within(address, SPAN)
+        if operation == "settle":
+            moving = [chunk for chunk in planned.chunks if chunk.state in AWAY[1:]]
+            if not moving:
+                continue
+            step = (state, moving[place % len(moving)].address, 1)
+        elif operation == "add" and taken:
+            continue
+        elif operation == "free":
+            if any(chunk.state in AWAY[1:] for chunk in taken):
+                continue  # it would wait
+            step = (operation, address, SPAN)
+        else:
+            step = (operation, address, count)
+        planned.perform(*step)
+        shadow.append(step)
+    run(chunks, Model(), shadow)
+
+
+def test_a_great_allocation_leaves_and_comes_back_in_order(chunks: Path) -> None:
+    """Every chunk is claimed once each way, lowest address first; then none is left to claim."""
+    base = 1 << 40
+    addresses = [base + i * GRANULE for i in range(800)]
+    steps = [("add", base + i * GRANULE, SPAN) for i in range(0, 800, SPAN)]
+    steps += [step for at in addresses for step in (("leaving", 0, 0), ("parked", at, 1))]
+    steps += [("leaving", 0, 0)]
+    steps += [step for at in addresses for step in (("coming", 0, 0), ("back", at, 1))]
+    steps += [("coming", 0, 0), ("confirm", 0, 0), ("leaving", 0, 0)]
+    run(chunks, Model(), steps)
+
+
+def test_threads_that_move_and_free_at_once(chunks_tsan: Path) -> None:
+    """Six threads free what two movers park and restore and a third holds: nobody has a chunk that
+    another has claimed, and nothing is left."""
+    done = subprocess.run(
+        [chunks_tsan, "6"], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert done.stdout == "0 0 0 0 1 0\n"
