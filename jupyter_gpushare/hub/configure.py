@@ -18,7 +18,7 @@ from traitlets.config.loader import LazyConfigValue
 from .options import HubOptions, options_from
 from .roles import OWN_USE, with_our_roles
 from .scopes import CUSTOM_SCOPES
-from .spawners import configure_spawners, server_environment
+from .spawners import SWITCHED_OFF, add_environment, add_scopes, server_environment
 
 SERVICE = "gpushare"
 _COMMAND = [sys.executable, "-m", "jupyter_gpushare.cli.main", "scheduler"]
@@ -33,10 +33,15 @@ def setup(c: Config) -> None:
     """
     options = options_from(c.get("GPUShare", {}))
     hub = c.JupyterHub
+    # A hub fails at each token with a scope that it does not know: backing out keeps the names.
     hub.custom_scopes = {**CUSTOM_SCOPES, **_value(hub, "custom_scopes", {})}
+    if not options.enabled:
+        add_environment(c, SWITCHED_OFF)
+        return
     _configure_roles(c, options)
     hub.services = _with_our_service(_value(hub, "services", []), service_spec(options))
-    configure_spawners(c, server_environment(options.directory))
+    add_environment(c, server_environment(options.directory))
+    add_scopes(c)
 
 
 def service_spec(options: HubOptions, environ: Mapping[str, str] | None = None) -> dict[str, Any]:

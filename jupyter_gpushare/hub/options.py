@@ -19,6 +19,8 @@ class OptionError(ValueError):
 class HubOptions:
     """All of them have defaults that suit a hub of one machine."""
 
+    enabled: bool = True
+    """False: out again at once. The names of our scopes stay, for the tokens that have them."""
     runtime_dir: str = ""
     """Where the scheduler's sockets are; empty: /run/jupyter-gpushare for a hub that is root's."""
     scheduler_args: list[str] = field(default_factory=list)
@@ -39,6 +41,7 @@ class HubOptions:
 
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
+    "enabled": bool,
     "runtime_dir": (str, Path),
     "scheduler_args": (list, tuple),
     "scheduler_environment": dict,
@@ -76,4 +79,4 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, dict):
         return {str(k): str(v) for k, v in value.items()}
-    return value if isinstance(value, str) else [str(entry) for entry in value]
+    return value if isinstance(value, str | bool) else [str(entry) for entry in value]

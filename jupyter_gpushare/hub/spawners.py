@@ -19,6 +19,8 @@ from jupyter_gpushare.client.paths import RUNTIME_DIR, SCHEDULER_UID
 from .roles import with_our_scope
 
 SPAWNER = "Spawner"
+SWITCHED_OFF = {"GPUSHARE_DISABLE": "1"}
+"""For servers of a hub that shares no longer: neither they nor their kernels do so on their own."""
 
 
 def server_environment(directory: Path) -> dict[str, str]:
@@ -26,13 +28,19 @@ def server_environment(directory: Path) -> dict[str, str]:
     return {RUNTIME_DIR: str(directory), SCHEDULER_UID: str(os.getuid())}
 
 
-def configure_spawners(c: Config, environment: Mapping[str, str]) -> None:
+def add_environment(c: Config, environment: Mapping[str, str]) -> None:
     """Add to what every class of spawner is configured with. A variable that the administrator
     has set for a class of its own stays as it is."""
     for name in _spawner_sections(c):
         section = c[name]
         if name == SPAWNER or _is_set(section, "environment"):
             _add_environment(section, environment)
+
+
+def add_scopes(c: Config) -> None:
+    """Ours, where the administrator says which scopes the servers' tokens have."""
+    for name in _spawner_sections(c):
+        section = c[name]
         if "server_token_scopes" in section:
             scopes = section["server_token_scopes"]
             if isinstance(scopes, LazyConfigValue):

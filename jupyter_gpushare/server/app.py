@@ -41,7 +41,7 @@ class GPUShareExtension(ExtensionApp):
 
     start_scheduler = Bool(
         help="Start a scheduler where none answers. Under a hub that names a runtime directory, "
-        "the hub sees to it."
+        "the hub sees to it; with GPUSHARE_DISABLE=1 nobody needs one."
     ).tag(config=True)
     idle_exit_s = Float(
         IDLE_EXIT_S, min=0.0, help="When a started scheduler ends that nobody uses, in seconds."
@@ -53,6 +53,8 @@ class GPUShareExtension(ExtensionApp):
 
     @default("start_scheduler")
     def _start_scheduler_default(self) -> bool:
+        if os.environ.get("GPUSHARE_DISABLE") == "1":
+            return False
         return not ("JUPYTERHUB_API_TOKEN" in os.environ and RUNTIME_DIR in os.environ)
 
     @default("user")

@@ -134,9 +134,15 @@ class RunningHub:
             answers = requests.get(f"{self.url}/hub/health", timeout=5).ok
         except requests.RequestException:
             return False
+        if not self._config["GPUShare"].get("enabled", True):
+            return answers
         with contextlib.suppress(Exception):
             return answers and bool(self.scheduler.status())
         return False
+
+    def back_out(self) -> None:
+        """From the next start on nobody shares, as an administrator has it configured."""
+        self._config["GPUShare"]["enabled"] = False
 
     def await_that(self, holds: Callable[[], bool], what: str) -> None:
         until_s = time.monotonic() + START_S_MAX

@@ -85,6 +85,22 @@ def test_what_is_there_stays(c: Config) -> None:
     assert environment_of(c)["THEIRS"] == "1"
 
 
+def test_switched_off(c: Config) -> None:
+    """With `enabled` off only the scopes' names are there, without which the hub would fail at the
+    tokens of servers that were started before; and new servers share nothing on their own."""
+    c.JupyterHub.custom_scopes = {"custom:theirs": {"description": "theirs"}}
+    c.Spawner.server_token_scopes = ["theirs"]
+    c.GPUShare.enabled = False
+    setup(c)
+    assert set(c.JupyterHub) == {"custom_scopes"}
+    assert {"custom:theirs", "custom:gpushare:use", "custom:gpushare:admin"} == set(
+        c.JupyterHub.custom_scopes
+    )
+    assert c.Spawner.server_token_scopes == ["theirs"]
+    ours = {k: v for k, v in environment_of(c).items() if k.startswith("GPUSHARE_")}
+    assert ours == {"GPUSHARE_DISABLE": "1"}
+
+
 def test_a_scheduler_of_their_own(c: Config) -> None:
     """A service of our name that somebody else has defined is left as it is."""
     theirs = {"name": "gpushare", "url": "http://127.0.0.1:1"}
@@ -220,6 +236,7 @@ def test_options_of_the_scheduler(c: Config, monkeypatch: pytest.MonkeyPatch) ->
         ("runtime_dri", "/x", "c.GPUShare has no 'runtime_dri'. Use one of"),
         ("runtime_dir", "relative", "no absolute path. Give"),
         ("runtime_dir", 7, "cannot be 7. See"),
+        ("enabled", "no", "cannot be 'no'. See"),
         ("scheduler_args", "--quantum=5", "cannot be '--quantum=5'. See"),
         ("admin_users", "root", "cannot be 'root'. See"),
     ],

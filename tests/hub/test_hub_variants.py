@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from jupyter_gpushare.client.paths import HTTP_SOCKET
 from tests.hub.conftest import HubOnAMachine
 from tests.hub.running_hub import EMPTY_ENVIRONMENT
 from tests.support import gpu_cells
@@ -51,4 +52,22 @@ def test_a_hub_that_restarts(start_hub: Callable[..., HubOnAMachine], killed: bo
     assert len(home.tenants_of("alice")) == 2
     other.stop()
     assert len(home.tenants_of("alice")) == 1
+    home.hub.stop()
+
+
+def test_backing_out(start_hub: Callable[..., HubOnAMachine]) -> None:
+    """With `enabled` off, a server that was started before still lets its user in, although its
+    token has scopes of ours; new kernels start without sharing, and there is no scheduler."""
+    home = start_hub(servers_outlive_it=True)
+    home.hub.visitor("alice")
+    home.hub.stop()
+    home.hub.back_out()
+    home.hub.start()
+    kernel = home.hub.visitor("alice").open_notebook("a.ipynb")
+    kernel.run(gpu_cells.setup()).ok()
+    kernel.run(gpu_cells.fill_and_check(7, 10.0)).ok()
+    assert "does not share the GPU" in kernel.run("%gpushare").ok().text
+    later = home.hub.visitor("bob").open_notebook("b.ipynb")
+    assert later.run("import os; print(os.environ['GPUSHARE_DISABLE'])").ok().text == "1\n"
+    assert not (home.hub.runtime_dir / HTTP_SOCKET).exists()
     home.hub.stop()

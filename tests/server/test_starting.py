@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.client import HTTP_SOCKET, SchedulerClient
+from jupyter_gpushare.server.app import GPUShareExtension
 from jupyter_gpushare.server.starter import start_scheduler
 from tests.server.server_process import JupyterServer, schedulers_of
 from tests.support.scheduler_process import SchedulerUnderTest
@@ -105,6 +106,27 @@ def test_a_started_scheduler_ends_when_nobody_uses_it(runtime: Path) -> None:
     assert start_scheduler(runtime, idle_exit_s=0.3) is None
     await_no_scheduler(runtime)
     assert "ending: " in (runtime / "scheduler.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("environment", "starts"),
+    [
+        ({}, True),
+        ({"GPUSHARE_RUNTIME_DIR": "/somewhere"}, True),
+        ({"JUPYTERHUB_API_TOKEN": "x"}, True),
+        ({"GPUSHARE_RUNTIME_DIR": "/somewhere", "JUPYTERHUB_API_TOKEN": "x"}, False),
+        ({"GPUSHARE_DISABLE": "1"}, False),
+    ],
+)
+def test_who_starts_a_scheduler(
+    environment: dict[str, str], starts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server does, but for one whose hub sees to it and one that shares nothing."""
+    for name in ("GPUSHARE_RUNTIME_DIR", "JUPYTERHUB_API_TOKEN", "GPUSHARE_DISABLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert GPUShareExtension().start_scheduler is starts
 
 
 def test_a_stale_socket_is_no_obstacle(runtime: Path) -> None:
