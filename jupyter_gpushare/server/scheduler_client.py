@@ -7,6 +7,7 @@ handed to the event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from jupyter_gpushare.client import (
     SchedulerUnavailable,
     StatusStream,
 )
+
+log = logging.getLogger(__name__)
 
 RETRY_S_MIN = 0.1
 RETRY_S_MAX = 10.0
@@ -84,7 +87,11 @@ class SchedulerLink:
         retry_s = RETRY_S_MIN
         while not self._ending.is_set():
             began_s = time.monotonic()
-            problem = self._follow_once()
+            try:
+                problem = self._follow_once()
+            except Exception as error:
+                log.exception("following the scheduler failed")
+                problem = f"jupyter-gpushare itself failed ({error!r}). Report the server's log."
             if time.monotonic() - began_s > LASTING_S:
                 retry_s = RETRY_S_MIN
             if problem:
@@ -100,7 +107,8 @@ class SchedulerLink:
         except SchedulerUnavailable as absent:
             if self._start is None:
                 return str(absent)
-            self._tell(STARTING)
+            if self.state.scheduler != "down":  # a start that fails again and again is no news
+                self._tell(STARTING)
             return self._start()
         except ClientError as refused:
             return str(refused)

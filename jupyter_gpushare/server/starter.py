@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from typing import IO
 
 from jupyter_gpushare.kernel.environment import without_gpushare
 
@@ -26,42 +27,54 @@ _PREFIX = "jupyter-gpushare: "
 def start_scheduler(runtime_dir: Path, *, idle_exit_s: float = IDLE_EXIT_S) -> str | None:
     """Returns when a scheduler serves the directory, or another one is about to: None; else what is
     wrong and what to do. Blocks for a second or so."""
+    try:
+        with tempfile.TemporaryFile() as errors:
+            process, ready = _spawned(runtime_dir, idle_exit_s, errors)
+            if _is_ready(ready):
+                _reap(process)
+                return None
+            return _why_not(process, errors.fileno())
+    except OSError as error:  # no room for a file or a process
+        return f"The scheduler cannot be started: {error}. Mend that, or start one yourself."
+
+
+def _spawned(
+    runtime_dir: Path, idle_exit_s: float, errors: IO[bytes]
+) -> tuple[subprocess.Popen[bytes], int]:
+    """The process, and the end of a pipe that has a line once it serves."""
     ready, tell = os.pipe()
-    with tempfile.TemporaryFile() as errors:
-        try:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    *("-m", "jupyter_gpushare.cli.main", "scheduler"),
-                    f"--runtime-dir={runtime_dir}",
-                    f"--idle-exit-s={idle_exit_s:g}",
-                    f"--ready-fd={tell}",
-                    "--log-to-file",
-                ],
-                pass_fds=[tell],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                env=without_gpushare(os.environ),
-                cwd="/",
-                start_new_session=True,  # a Ctrl-C at this server's terminal is not for it
-            )
-        except OSError as error:
-            os.close(ready)
-            return f"The scheduler cannot be started: {error}. Start one yourself."
-        finally:
-            os.close(tell)
-        if _is_ready(ready):
-            _reap(process)
-            return None
-        return _why_not(process, errors.fileno())
+    try:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                *("-m", "jupyter_gpushare.cli.main", "scheduler"),
+                f"--runtime-dir={runtime_dir}",
+                f"--idle-exit-s={idle_exit_s:g}",
+                f"--ready-fd={tell}",
+                "--log-to-file",
+            ],
+            pass_fds=[tell],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            env=without_gpushare(os.environ),
+            cwd="/",
+            start_new_session=True,  # a Ctrl-C at this server's terminal is not for it
+        )
+    except OSError:
+        os.close(ready)
+        raise
+    finally:
+        os.close(tell)
+    return process, ready
 
 
 def _is_ready(ready: int) -> bool:
     """The pipe has a line once it serves, and only an end when it has failed."""
     with os.fdopen(ready, "rb") as pipe:
-        readable, _, _ = select.select([pipe], [], [], START_S_MAX)
-        return bool(readable and pipe.read(1))
+        news = select.poll()  # select() knows no descriptors beyond 1023, and servers have many
+        news.register(pipe, select.POLLIN)
+        return bool(news.poll(START_S_MAX * 1000) and pipe.read(1))
 
 
 def _why_not(process: subprocess.Popen[bytes], errors: int) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -135,6 +137,28 @@ def test_a_stale_socket_is_no_obstacle(runtime: Path) -> None:
     assert (runtime / HTTP_SOCKET).exists()
     assert start_scheduler(runtime) is None
     assert SchedulerClient(runtime / HTTP_SOCKET).status()["tenants"] == []
+
+
+def test_a_server_with_many_descriptors_starts_one(runtime: Path) -> None:
+    """With more than 1024 of them open, as in a server with many kernels."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert start_scheduler(runtime) is None
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(schedulers_of(runtime)) == 1
+
+
+def test_a_machine_without_room_for_a_file(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is raised; what is wrong is told, and what to do."""
+    monkeypatch.setattr(tempfile, "tempdir", str(runtime / "none"))
+    problem = start_scheduler(runtime)
+    assert problem is not None
+    assert problem.startswith("The scheduler cannot be started: ") and ". Mend that" in problem
 
 
 def test_what_keeps_a_scheduler_from_starting_is_told(runtime: Path) -> None:
