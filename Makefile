@@ -12,10 +12,10 @@ EXTRAS := build,test,lint$(if $(BROWSER),$(COMMA)browser)
 # Two workers, a file to each at a time: the tests wait for processes more than they compute.
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile
 
-.PHONY: build panel test test-full lint format demo demo-hub generate clean help bench-handoff bench-overhead
+.PHONY: build panel test test-full lint format demo demo-small generate clean help bench-handoff bench-overhead
 
 help:
-	@echo "make build | panel | test | test-full | lint | format | demo | demo-hub | generate | bench-handoff | bench-overhead | clean"
+	@echo "make build | panel | test | test-full | lint | format | demo | demo-small | generate | bench-handoff | bench-overhead | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
 # needs neither it nor Node.
@@ -65,12 +65,14 @@ format: $(READY)
 generate: $(READY)
 	$(PY) -m jupyter_gpushare.protocol.generate
 
-demo: build
-	$(PY) -m tests.demo $(DEMO_ARGS)
+# With a real JupyterHub, whose proxy npm puts into build/node. KEEP=1 leaves the hub up, for a look at
+# it with a browser.
+demo: build $(if $(filter-out 0,$(KEEP)),panel)
+	KEEP=$(KEEP) $(PY) -m tests.demo $(DEMO_ARGS)
 
-# With a real JupyterHub; KEEP=1 leaves it up.
-demo-hub: build
-	KEEP=$(KEEP) $(PY) -m tests.demo.hub $(DEMO_ARGS)
+# The same without a hub: a scheduler and two kernels.
+demo-small: build
+	$(PY) -m tests.demo.small $(DEMO_ARGS)
 
 bench-handoff bench-overhead: bench-%: build
 	$(PY) -m tests.bench.bench_$* $(BENCH_ARGS)

@@ -1,29 +1,19 @@
-"""The timeline picture: what each kernel's cells did, with turns and, below, without."""
+"""The timeline picture: what each notebook's cells did, one act below the other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib
 from matplotlib.axes import Axes
 
-from tests.support.timeline import Cell, Work
+from tests.demo.scenes import Act
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 WAIT_COLOUR, WORK_COLOURS = "#d9d9d9", ("#1f77b4", "#ff7f0e")
-
-
-@dataclass(frozen=True)
-class Act:
-    """One part of the demo."""
-
-    title: str
-    cells: Sequence[Cell]
-    works: Sequence[Work]
 
 
 def draw(acts: Sequence[Act], names: Sequence[str], path: Path, device: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from tests.support.timeline import Cell, Work, hand_overs, median, overlaps, waits_served
+from tests.demo.scenes import Act
+from tests.support.timeline import hand_overs, median, overlaps, waits_served
 
 WAITS_MIN = 3
 
@@ -59,15 +60,14 @@ def make_report(
     simulated: bool,
     judged_by: str,
     names: Sequence[str],
-    cells: Sequence[Cell],
-    works: Sequence[Work],
-    works_without_turns: Sequence[Work],
-    cells_all: int,
-    cells_failed: int,
-    waits_told: dict[str, int],
+    shared: Act,
+    control: Act,
+    others: Sequence[Act] = (),
     seconds: float,
 ) -> Report:
-    found = hand_overs(works, cells)
+    """`shared` was played with turns, `control` without; of all others only failures count."""
+    acts = [shared, control, *others]
+    found = hand_overs(shared.works, shared.cells)
     waits = dict(zip(names, waits_served(found, len(names)), strict=True))
     gaps_ms = [hand_over.gap_ms for hand_over in found]
     waited_ms = [hand_over.waited_ns / 1e6 for hand_over in found]
@@ -75,16 +75,45 @@ def make_report(
         device=device,
         simulated=simulated,
         judged_by=judged_by,
-        cells=cells_all,
-        cells_failed=cells_failed,
-        overlaps=overlaps(works),
-        overlaps_without_turns=overlaps(works_without_turns),
+        cells=sum(act.sent for act in acts),
+        cells_failed=sum(len(act.failures) for act in acts),
+        overlaps=overlaps(shared.works),
+        overlaps_without_turns=overlaps(control.works),
         waits=waits,
         waits_min=min(waits.values()),
-        waits_told_by_scheduler=waits_told,
+        waits_told_by_scheduler=dict(shared.waits_told),
         hand_overs=len(found),
         handoff_ms_p50=round(median(gaps_ms), 3) if gaps_ms else None,
         handoff_ms_max=round(max(gaps_ms), 3) if gaps_ms else None,
         waited_ms_p50=round(median(waited_ms), 1) if waited_ms else None,
         seconds=round(seconds, 1),
     )
+
+
+@dataclass(frozen=True)
+class HubReport:
+    """The report, and what only a hub can show."""
+
+    report: Report
+    owners: Mapping[str, str]
+    """Whom the scheduler takes each notebook for."""
+    users: Mapping[str, str]
+    """Who logged in and opened it."""
+
+    @property
+    def owners_from_hub(self) -> bool:
+        return self.owners == self.users
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            **self.report.as_json(),
+            "users": len(set(self.owners.values())),
+            "owners_from_hub": self.owners_from_hub,
+        }
+
+    def complaints(self) -> list[str]:
+        found = self.report.complaints()
+        if not self.owners_from_hub:
+            told = ", ".join(f"{name} is {owner}'s" for name, owner in self.owners.items())
+            found.append(f"The scheduler takes other users for the notebooks' owners: {told}.")
+        return found

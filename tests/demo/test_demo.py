@@ -1,70 +1,101 @@
-"""The demo from the outside: it tells the truth, and leaves nothing behind."""
+"""The demo, with a real JupyterHub, from the outside."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import select
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import requests
 
+from tests.demo.test_small import MARK, processes_of
+from tests.hub.proxy import NoProxy, proxy_command
 from tests.support.paths import ROOT
 
-MARK = "GPUSHARE_TEST_MARK"
+
+@pytest.fixture(scope="module", autouse=True)
+def with_proxy() -> None:
+    """A hub needs its proxy."""
+    try:
+        proxy_command()
+    except NoProxy as reason:
+        pytest.skip(str(reason))
 
 
-def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
-    """On the simulated GPU, wherever it runs; every process of it carries the folder's name."""
+@contextmanager
+def started_demo(folder: Path, *options: str, **extra_env: str) -> Iterator[subprocess.Popen[str]]:
+    """On the simulated GPU; every process of the demo carries the folder's name."""
     command = [sys.executable, "-u", "-m", "tests.demo", f"--output={folder}", *options]
-    env = {**os.environ, "GPUSHARE_DRIVER": "sim", MARK: str(folder)}
-    return subprocess.Popen(
+    env = {**os.environ, "GPUSHARE_DRIVER": "sim", MARK: str(folder), **extra_env}
+    demo = subprocess.Popen(
         command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    try:
+        yield demo
+    finally:
+        if demo.poll() is None:  # the test has failed
+            demo.terminate()
+            demo.communicate(timeout=120)
 
 
-def processes_of(folder: Path) -> list[int]:
-    """Living processes that inherited the mark."""
-    needle = f"{MARK}={folder}\0".encode()
-    found = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if needle in environ.read_bytes():
-                found.append(int(environ.parent.name))
-        except OSError:  # ended meanwhile, or another user's
-            continue
-    return found
-
-
-def test_the_demo_shows_turns(tmp_path: Path) -> None:
-    """It exits 0, says that the GPU is simulated, and its report holds what the project promises;
-    every process that it started has ended."""
-    demo = start_demo(tmp_path, "--cells=5", "--launch-ms=10")
-    output, errors = demo.communicate(timeout=120)
+def test_two_users_of_a_hub_take_turns(tmp_path: Path) -> None:
+    """It exits 0; its report has two users whose notebooks are theirs by the hub's word, and what
+    the small demo shows; everything that it started has ended."""
+    with started_demo(tmp_path, "--cells=5", "--launch-ms=10") as demo:
+        output, errors = demo.communicate(timeout=240)
     assert demo.returncode == 0, output + errors
-    assert "SIMULATED" in output and "alice.ipynb holds, bob.ipynb waits" in output
+    assert "alice and bob log in at http://127.0.0.1:" in output
     report = json.loads((tmp_path / "demo-report.json").read_text())
-    assert report["simulated"] is True
+    assert (report["users"], report["owners_from_hub"]) == (2, True)
     assert (report["overlaps"], report["cells_failed"], report["cells"]) == (0, 0, 20)
-    assert report["overlaps_without_turns"] > 0
-    assert report["waits_min"] >= 3
+    assert report["overlaps_without_turns"] > 0 and report["waits_min"] >= 3
     assert (tmp_path / "demo-timeline.png").stat().st_size > 10_000
     assert processes_of(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
-    """Stopped in its first act, it ends its kernels and its scheduler, and says so."""
-    demo = start_demo(tmp_path, "--cells=200")
-    assert demo.stdout is not None
-    for line in demo.stdout:
-        if "holds" in line:
-            break
-    assert len(processes_of(tmp_path)) >= 4
-    demo.send_signal(number)
-    _, errors = demo.communicate(timeout=60)
+@pytest.mark.full
+def test_a_hub_that_is_kept(tmp_path: Path) -> None:
+    """With KEEP=1 the hub answers after the demo's end, at the address and by the way of ending it
+    that were printed."""
+    with started_demo(tmp_path, "--cells=4", "--launch-ms=10", KEEP="1") as demo:
+        output, errors = demo.communicate(timeout=240)
+    assert demo.returncode == 0, output + errors
+    address = re.search(r"goes on at (http://\S+)", output)
+    end = re.search(r"Its files are in (\S+)\. End it with: kill (\d+)", output)
+    assert address and end and "log in as alice, password: " in output
+    hub = os.pidfd_open(int(end[2]))
+    assert len(processes_of(tmp_path)) >= 7
+    try:
+        page = requests.get(f"{address[1]}/hub/login", timeout=30)
+        assert page.ok and "Sign in" in page.text
+    finally:
+        signal.pidfd_send_signal(hub, signal.SIGTERM)
+        assert select.select([hub], [], [], 60)[0], "the hub has not ended"
+        os.close(hub)
+        shutil.rmtree(end[1])
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.full
+def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Ctrl-C in its first act ends hub, proxy, scheduler, servers and kernels."""
+    with started_demo(tmp_path, "--cells=200") as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "holds" in line:
+                break
+        assert len(processes_of(tmp_path)) >= 8
+        demo.send_signal(signal.SIGINT)
+        _, errors = demo.communicate(timeout=120)
     assert demo.returncode == 130
     assert "everything that the demo started has ended" in errors
     assert processes_of(tmp_path) == []

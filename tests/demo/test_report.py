@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.demo.picture import Act, draw
-from tests.demo.report import Report, make_report
+from tests.demo.picture import draw
+from tests.demo.report import HubReport, Report, make_report
+from tests.demo.scenes import Act
 from tests.support.timeline import Cell, Work, hand_overs, overlaps, percentile, waits_served
 
 NAMES = ("a", "b")
@@ -19,19 +20,21 @@ def alternating(rounds: int) -> tuple[list[Cell], list[Work]]:
     return cells, works
 
 
-def report(works_without_turns: list[Work], rounds: int = 4) -> Report:
+def act(rounds: int) -> Act:
     cells, works = alternating(rounds)
+    return Act("with", cells, works, sent=len(cells))
+
+
+def report(
+    works_without_turns: list[Work], rounds: int = 4, failures: tuple[str, ...] = ()
+) -> Report:
     return make_report(
         device="d",
         simulated=True,
         judged_by="a test",
         names=NAMES,
-        cells=cells,
-        works=works,
-        works_without_turns=works_without_turns,
-        cells_all=len(cells),
-        cells_failed=0,
-        waits_told={},
+        shared=act(rounds),
+        control=Act("without", [], works_without_turns, sent=2, failures=failures),
         seconds=1.0,
     )
 
@@ -84,11 +87,22 @@ def test_each_thing_that_does_not_hold_is_a_sentence() -> None:
     assert "proves nothing" in report([]).complaints()[0]
     assert "only 1 times" in report(OVERLAPPING, rounds=2).complaints()[0]
     assert "at once, 2 times" in replace(report(OVERLAPPING), overlaps=2).complaints()[0]
-    assert "1 of 8 cells failed" in replace(report(OVERLAPPING), cells_failed=1).complaints()[0]
+    assert "1 of 10 cells failed" in report(OVERLAPPING, failures=("why",)).complaints()[0]
+
+
+def test_owners_must_be_those_who_logged_in() -> None:
+    """Two notebooks of one owner, or of the wrong ones, are a complaint and no success."""
+    users = {"a": "alice", "b": "bob"}
+    good = HubReport(report(OVERLAPPING), owners=users, users=users)
+    assert good.as_json()["users"] == 2 and good.as_json()["owners_from_hub"] is True
+    assert good.complaints() == []
+    shared = HubReport(report(OVERLAPPING), owners={"a": "root", "b": "root"}, users=users)
+    assert shared.as_json()["users"] == 1 and shared.as_json()["owners_from_hub"] is False
+    assert "a is root's, b is root's" in shared.complaints()[0]
 
 
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
     """Both acts end up in one PNG file."""
-    acts = [Act("with", *alternating(4)), Act("without", *alternating(2))]
+    acts = [act(4), act(2)]
     draw(acts, NAMES, tmp_path / "timeline.png", "d")
     assert (tmp_path / "timeline.png").read_bytes().startswith(b"\x89PNG")

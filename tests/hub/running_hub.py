@@ -91,7 +91,11 @@ class RunningHub:
             "Spawner": {
                 "cmd": [sys.executable, "-m", "jupyterhub.singleuser"],
                 "args": ["--allow-root"],
-                "environment": {**server_env, "JUPYTER_CONFIG_PATH": str(_enabled(folder))},
+                "environment": {
+                    **server_env,
+                    "JUPYTER_CONFIG_PATH": str(_enabled(folder)),
+                    "JUPYTER_PATH": str(_with_panel(folder)),
+                },
                 "http_timeout": 60,
                 "start_timeout": 60,
             },
@@ -251,6 +255,15 @@ def _enabled(folder: Path) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}}))
     return file.parent.parent
+
+
+def _with_panel(folder: Path) -> Path:
+    """A folder of Jupyter's data in which the panel is, where this checkout has built it."""
+    panel = folder / "share" / "labextensions" / "@jupyter-gpushare" / "labextension"
+    panel.parent.mkdir(parents=True, exist_ok=True)
+    if not panel.is_symlink():
+        panel.symlink_to(ROOT / "jupyter_gpushare" / "labextension")
+    return folder / "share"
 
 
 def _environment(folder: Path) -> dict[str, str]:

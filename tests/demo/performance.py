@@ -1,0 +1,102 @@
+"""The demo from curtain to curtain, for both of its forms: play, judge, draw, tell."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+from typing import Protocol
+
+import requests
+
+from jupyter_gpushare.client import ClientError
+from tests.demo.options import Options
+from tests.demo.picture import draw
+from tests.demo.report import Report, make_report
+from tests.demo.scenes import Act, with_turns, without_turns
+from tests.demo.stage import NOTEBOOKS, Stage
+
+REPORT, PICTURE = "demo-report.json", "demo-timeline.png"
+
+
+class Verdict(Protocol):
+    """A report of either form."""
+
+    def as_json(self) -> dict[str, object]: ...
+
+    def complaints(self) -> list[str]: ...
+
+
+def perform(stage: Stage, options: Options, *, began_s: float) -> tuple[Report, list[Act]]:
+    """Play all scenes, and judge them; turns are on again afterwards."""
+    shared = stage.play(with_turns(options))
+    control = stage.play(without_turns(options))
+    stage.scheduler.change_settings({"anti_thrash": "on"})
+    for failure in [*shared.failures, *control.failures]:
+        print(f"A cell failed: {failure}", file=sys.stderr)
+    report = make_report(
+        device=stage.machine.device,
+        simulated=stage.machine.simulated,
+        judged_by=stage.observed.judged_by,
+        names=NOTEBOOKS,
+        shared=shared,
+        control=control,
+        seconds=time.monotonic() - began_s,
+    )
+    return report, [shared, control]
+
+
+def write_down(verdict: Verdict, acts: Sequence[Act], device: str, options: Options) -> None:
+    """demo-report.json and demo-timeline.png."""
+    draw(acts, NOTEBOOKS, options.folder / PICTURE, device)
+    text = json.dumps(verdict.as_json(), indent=2)
+    (options.folder / REPORT).write_text(f"{text}\n")
+
+
+def summary(report: Report) -> dict[str, str]:
+    """What is told at the end, by name."""
+    waits = ", ".join(f"{name} {count}" for name, count in report.waits.items())
+    return {
+        "device": report.device,
+        "judged by": report.judged_by,
+        "cells": f"{report.cells}, of which {report.cells_failed} failed",
+        "overlaps with turns": str(report.overlaps),
+        "overlaps without turns": str(report.overlaps_without_turns),
+        "waits served": waits,
+        "hand-overs": f"{report.hand_overs}, {report.handoff_ms_p50} ms in the median",
+        "in all": f"{report.seconds} s",
+    }
+
+
+def tell(rows: Mapping[str, str], verdict: Verdict, options: Options) -> int:
+    """Print the summary and what does not hold; the exit status."""
+    print()
+    for name, value in rows.items():
+        print(f"  {name:<24}{value}")
+    complaints = verdict.complaints()
+    for complaint in complaints:
+        print(f"\nThis does not hold: {complaint}", file=sys.stderr)
+    print(f"\nWritten: {options.folder / REPORT}, {PICTURE}")
+    return 1 if complaints else 0
+
+
+def end_politely(number: int, frame: FrameType | None) -> None:
+    """SIGTERM and a closed terminal stop everything as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def run_to_the_end(demo: Callable[[], int]) -> int:
+    """The exit status of a demo; what keeps it from its end is one sentence."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end_politely)
+    try:
+        return demo()
+    except KeyboardInterrupt:
+        print("\nStopped; everything that the demo started has ended.", file=sys.stderr)
+        return 130
+    except (AssertionError, ClientError, OSError, RuntimeError, requests.HTTPError) as error:
+        print(f"\nThe demo could not run to its end: {error}", file=sys.stderr)
+        return 1

@@ -1,0 +1,60 @@
+"""What the demo plays, and what came of it. A further scene is a function here, a line in
+performance.py that plays it, and a verdict in report.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.demo.options import Options
+from tests.support import gpu_cells
+from tests.support.timeline import Cell, Work
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All its cells are sent to all notebooks at once, with these settings of the scheduler."""
+
+    title: str
+    settings: Mapping[str, object]
+    cells: int
+    """In each notebook."""
+    cell: Callable[[int, int], str]
+    """The code of a notebook's cell: number of the notebook, number of the cell."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """A scene that was played."""
+
+    title: str
+    cells: Sequence[Cell]
+    works: Sequence[Work]
+    sent: int
+    """How many cells should have run."""
+    failures: Sequence[str] = ()
+    """The error of each cell that failed."""
+    waits_told: Mapping[str, int] = field(default_factory=dict)
+    """The scheduler's own count of each notebook's waits, until the end of this act."""
+
+
+def with_turns(options: Options) -> Scene:
+    return _checked_work("With turns", options, anti_thrash="on")
+
+
+def without_turns(options: Options) -> Scene:
+    """The control: the same cells, and nothing that keeps them apart."""
+    return _checked_work("Control run without turns", options, anti_thrash="off")
+
+
+def _checked_work(title: str, options: Options, *, anti_thrash: str) -> Scene:
+    """Launches, and a checksum that is wrong when anybody touched the cell's memory."""
+
+    def cell(notebook: int, number: int) -> str:
+        return gpu_cells.fill_and_check(
+            1000 * notebook + number + 1,
+            milliseconds=options.launch_ms,
+            count=options.launches,
+        )
+
+    return Scene(title, {"anti_thrash": anti_thrash}, options.cells, cell)

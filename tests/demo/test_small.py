@@ -1,0 +1,70 @@
+"""The demo without a hub, from the outside: it tells the truth, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+MARK = "GPUSHARE_TEST_MARK"
+
+
+def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """On the simulated GPU, wherever it runs; every process of it carries the folder's name."""
+    command = [sys.executable, "-u", "-m", "tests.demo.small", f"--output={folder}", *options]
+    env = {**os.environ, "GPUSHARE_DRIVER": "sim", MARK: str(folder)}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Living processes that inherited the mark."""
+    needle = f"{MARK}={folder}\0".encode()
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if needle in environ.read_bytes():
+                found.append(int(environ.parent.name))
+        except OSError:  # ended meanwhile, or another user's
+            continue
+    return found
+
+
+def test_the_demo_shows_turns(tmp_path: Path) -> None:
+    """It exits 0, says that the GPU is simulated, and its report holds what the project promises;
+    every process that it started has ended."""
+    demo = start_demo(tmp_path, "--cells=5", "--launch-ms=10")
+    output, errors = demo.communicate(timeout=120)
+    assert demo.returncode == 0, output + errors
+    assert "SIMULATED" in output and "alice.ipynb holds, bob.ipynb waits" in output
+    report = json.loads((tmp_path / "demo-report.json").read_text())
+    assert report["simulated"] is True
+    assert (report["overlaps"], report["cells_failed"], report["cells"]) == (0, 0, 20)
+    assert report["overlaps_without_turns"] > 0
+    assert report["waits_min"] >= 3
+    assert (tmp_path / "demo-timeline.png").stat().st_size > 10_000
+    assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    """Stopped in its first act, it ends its kernels and its scheduler, and says so."""
+    demo = start_demo(tmp_path, "--cells=200")
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "holds" in line:
+            break
+    assert len(processes_of(tmp_path)) >= 4
+    demo.send_signal(number)
+    _, errors = demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert "everything that the demo started has ended" in errors
+    assert processes_of(tmp_path) == []
