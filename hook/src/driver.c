@@ -38,16 +38,48 @@ static const struct driver_row ROWS[] = {
     ROW(error_name, "cuGetErrorName"),
 };
 
+/* Without one of these the process takes turns all the same, but its memory stays where it is. */
+static const struct driver_row MOVING_ROWS[] = {
+    ROW(address_reserve, "cuMemAddressReserve"),
+    ROW(address_free, "cuMemAddressFree"),
+    ROW(memory_create, "cuMemCreate"),
+    ROW(memory_release, "cuMemRelease"),
+    ROW(memory_map, "cuMemMap"),
+    ROW(memory_unmap, "cuMemUnmap"),
+    ROW(memory_set_access, "cuMemSetAccess"),
+    ROW(copy_to_host, "cuMemcpyDtoHAsync_v2"),
+    ROW(copy_to_device, "cuMemcpyHtoDAsync_v2"),
+    ROW(stream_create, "cuStreamCreate"),
+    ROW(stream_destroy, "cuStreamDestroy_v2"),
+    ROW(host_register, "cuMemHostRegister_v2"),
+    ROW(host_unregister, "cuMemHostUnregister"),
+};
+
 static struct driver driver;
 static _Atomic(const struct driver *) driver_ready;
 static bool driver_complained; /* guarded by LOCK_DRIVER */
+static bool moving;            /* MOVING_ROWS are all there; does not change once it is ready */
+
+static bool resolve_row(const struct driver_row *row) {
+    void *function = symbols_real(row->name);
+    if (function == NULL && row->older_name) function = symbols_real(row->older_name);
+    memcpy((char *)&driver + row->offset, &function, sizeof(function));
+    return function != NULL;
+}
+
+static void resolve_moving(void) {
+    moving = true;
+    for (size_t i = 0; i < sizeof(MOVING_ROWS) / sizeof(MOVING_ROWS[0]); i++) {
+        if (resolve_row(&MOVING_ROWS[i])) continue;
+        moving = false;
+        log_debug("driver: no %s, so memory stays where it is", MOVING_ROWS[i].name);
+    }
+}
 
 /* Fills the table; false where a function is missing. */
 static bool resolve(void) {
     for (size_t i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++) {
-        void *function = symbols_real(ROWS[i].name);
-        if (function == NULL && ROWS[i].older_name) function = symbols_real(ROWS[i].older_name);
-        if (function == NULL) {
+        if (!resolve_row(&ROWS[i])) {
             if (i > 0 && !driver_complained) {
                 driver_complained = true;
                 log_error(
@@ -57,9 +89,13 @@ static bool resolve(void) {
             }
             return false;
         }
-        memcpy((char *)&driver + ROWS[i].offset, &function, sizeof(function));
     }
+    resolve_moving();
     return true;
+}
+
+bool driver_can_move(const struct driver *cuda) {
+    return cuda != NULL && moving;
 }
 
 /* Apart from driver_get, which every launch in a window calls. */

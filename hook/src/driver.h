@@ -4,6 +4,7 @@
 #define GPUSHARE_DRIVER_H
 
 #include <cuda.h>
+#include <stdbool.h>
 
 #pragma GCC visibility push(hidden)
 
@@ -41,10 +42,41 @@ struct driver {
     CUresult (*device_get_name)(char *name, int bytes, CUdevice device);
     CUresult (*device_total_bytes)(size_t *bytes, CUdevice device);
     CUresult (*error_name)(CUresult result, const char **name);
+
+    /* ---- memory that follows the turn; all of these are there where driver_can_move ---- */
+
+    /* Addresses alone: nothing is on the device. */
+    CUresult (*address_reserve)(CUdeviceptr *address, size_t bytes, size_t alignment,
+                                CUdeviceptr wanted, unsigned long long flags);
+    CUresult (*address_free)(CUdeviceptr address, size_t bytes);
+    /* Takes device memory (multiples of 2 MiB); it goes back with the last of handle and maps. */
+    CUresult (*memory_create)(CUmemGenericAllocationHandle *handle, size_t bytes,
+                              const CUmemAllocationProp *properties, unsigned long long flags);
+    CUresult (*memory_release)(CUmemGenericAllocationHandle handle);
+    /* None of these four waits for the device, so its work has to be done before an unmap. */
+    CUresult (*memory_map)(CUdeviceptr address, size_t bytes, size_t offset,
+                           CUmemGenericAllocationHandle handle, unsigned long long flags);
+    CUresult (*memory_unmap)(CUdeviceptr address, size_t bytes);
+    CUresult (*memory_set_access)(CUdeviceptr address, size_t bytes,
+                                  const CUmemAccessDesc *accesses, size_t count);
+
+    /* Of the current context, to host memory that is registered: return before the copy is done. */
+    CUresult (*copy_to_host)(void *host, CUdeviceptr address, size_t bytes, CUstream stream);
+    CUresult (*copy_to_device)(CUdeviceptr address, const void *host, size_t bytes,
+                               CUstream stream);
+    CUresult (*stream_create)(CUstream *stream, unsigned int flags);
+    CUresult (*stream_destroy)(CUstream stream);
+
+    /* Pins memory of the process for copies: about 40 GB/s where it is in huge pages already. */
+    CUresult (*host_register)(void *host, size_t bytes, unsigned int flags);
+    CUresult (*host_unregister)(void *host);
 };
 
 /* NULL until libcuda is loaded, and for good where it lacks a function that we need. */
 const struct driver *driver_get(void);
+
+/* Whether this driver has all that moving memory takes. */
+bool driver_can_move(const struct driver *driver);
 
 /* The streams that have no handle of their own. */
 #define DRIVER_STREAM_LEGACY ((CUstream)0x1)

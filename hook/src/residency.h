@@ -2,7 +2,11 @@
  *
  * What counts against the budget is all that is on the device: what the registry has (registry.h,
  * with claims) less what is parked (chunks.h). Guarded by LOCK_RESIDENCY. Before the scheduler has
- * said anything, and where memory does not follow the turn, there is no limit. */
+ * said anything of a device, and where memory does not follow the turn, there is no limit.
+ *
+ * A claim that was answered FITS is a promise of both sides: its call passes the gate although that
+ * is being shut meanwhile, and a turn is not given back before all such claims have ended. So what
+ * comes between a claim and its end must not wait for anything but the driver. */
 #ifndef GPUSHARE_RESIDENCY_H
 #define GPUSHARE_RESIDENCY_H
 
@@ -21,12 +25,14 @@ enum residency_answer {
 
 /* ---- for allocating threads (outside the gate's mark) ---- */
 
-/* Takes `bytes` of the budget for an allocation about to be made; waits for the turn and for budget
- * where they lack, as a call at the gate does (cancellable). Never waits inside another gated call.
- */
+/* Asks whether `bytes` that were claimed in the registry (registry_claim) just now fit the budget;
+ * the claim ends there as well (registry_unclaim, after an allocation was added or failed). Waits
+ * for the turn and for budget where they lack, as a call at the gate does (cancellable). Inside
+ * another gated call it answers at once. Not for allocations that belong to a capture. */
 enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name);
 /* The driver had no memory although the budget has: asks the scheduler to make room, and waits up
- * to reclaim_ms. True: worth another try. Not inside the gate's mark. */
+ * to reclaim_ms. True: worth another try. Not inside the gate's mark. A claim of the same thread
+ * under the same name is suspended meanwhile, and stands again when this answers true. */
 bool residency_make_room(int device, uint64_t bytes, const char *call_name);
 
 /* ---- for the mover ---- */
