@@ -12,10 +12,17 @@
 struct context;
 
 #define BUILTIN_PARAMETERS_MAX 4
+#define BUILTIN_REACH_MAX 3
 
 struct builtin_parameter {
     uint32_t offset;
     uint32_t bytes;
+};
+
+/* Device memory that a launch touches. */
+struct builtin_reach {
+    uint64_t start;
+    uint64_t bytes;
 };
 
 struct builtin {
@@ -34,6 +41,9 @@ const char *builtin_name(const struct op_launch *launch);
 
 /* Device time beyond the cost of a launch; ENGINE_NEVER for one that waits for memory. */
 uint64_t builtin_work_ns(const struct op_launch *launch);
+
+/* What the launch touches; how many. */
+int builtin_reach(const struct op_launch *launch, struct builtin_reach reach[BUILTIN_REACH_MAX]);
 
 /* What the journal notes as amount. */
 uint64_t builtin_amount(const struct op_launch *launch);

@@ -158,6 +158,34 @@ uint64_t builtin_work_ns(const struct op_launch *launch) {
     return launch->builtin == &builtins[POLL_FLAG] ? ENGINE_NEVER : 0;
 }
 
+int builtin_reach(const struct op_launch *launch, struct builtin_reach reach[BUILTIN_REACH_MAX]) {
+    const unsigned char *p = launch->parameters;
+    switch (launch->builtin - builtins) {
+        case FILL:
+            reach[0] = (struct builtin_reach){word64(p, 0), 4 * word64(p, 16)};
+            return 1;
+        case AXPY:
+            for (int i = 0; i < 2; i++)
+                reach[i] = (struct builtin_reach){word64(p, 8 * (size_t)i), 4 * word64(p, 24)};
+            return 2;
+        case MATMUL: {
+            uint64_t n = word32(p, 24);
+            for (int i = 0; i < 3; i++)
+                reach[i] = (struct builtin_reach){word64(p, 8 * (size_t)i), 4 * n * n};
+            return 3;
+        }
+        case CHECKSUM:
+            reach[0] = (struct builtin_reach){word64(p, 0), 8};
+            reach[1] = (struct builtin_reach){word64(p, 8), 4 * word64(p, 16)};
+            return 2;
+        case POLL_FLAG:
+            reach[0] = (struct builtin_reach){word64(p, 0), 4};
+            return 1;
+        default:
+            return 0;
+    }
+}
+
 uint64_t builtin_amount(const struct op_launch *launch) {
     return launch->builtin == &builtins[SPIN] ? word64(launch->parameters, 0) : 0;
 }

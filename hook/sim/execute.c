@@ -25,8 +25,10 @@ static uint64_t transfer_ns(uint64_t bytes, uint64_t rate_factor) {
     return (uint64_t)((double)bytes * 1e9 / rate);
 }
 
-static void begin_on(struct stream *stream, enum sim_engine_kind engine, uint64_t work_ns) {
+static void begin_on(struct stream *stream, const struct op *op, enum sim_engine_kind engine,
+                     uint64_t work_ns) {
     stream->execution.engine = engine;
+    in_use_begin(&stream->execution.use, stream->context, op);
     engine_begin(process_segment, process_row, stream->context->device, engine, work_ns,
                  &stream->execution.job);
 }
@@ -43,6 +45,7 @@ static bool has_ended(struct stream *stream, uint64_t *look_again_ns) {
 }
 
 static void end_on(struct stream *stream) {
+    in_use_end(&stream->execution.use);
     engine_end(process_segment, process_row, stream->context->device, stream->execution.engine);
 }
 
@@ -82,10 +85,11 @@ static void move_slice(struct stream *stream, const struct op_copy *copy) {
         context_fail(stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-static void begin_copy(struct stream *stream, const struct op_copy *copy) {
+static void begin_copy(struct stream *stream, const struct op *op) {
+    const struct op_copy *copy = &op->copy;
     stream->execution.bytes_done = 0;
     uint64_t bytes = copy_slice_bytes(copy, 0);
-    begin_on(stream, copy_engine(copy), launch_cost_ns() / 2 + copy_slice_ns(copy, bytes));
+    begin_on(stream, op, copy_engine(copy), launch_cost_ns() / 2 + copy_slice_ns(copy, bytes));
     move_slice(stream, copy);
 }
 
@@ -109,17 +113,17 @@ void execute_begin(struct stream *stream, const struct op *op) {
     switch (op->kind) {
         case OP_LAUNCH: {
             uint64_t work = builtin_work_ns(&op->launch);
-            begin_on(stream, SIM_ENGINE_COMPUTE,
+            begin_on(stream, op, SIM_ENGINE_COMPUTE,
                      work == ENGINE_NEVER ? ENGINE_NEVER : work + launch_cost_ns());
             break;
         }
         case OP_COPY:
-            begin_copy(stream, &op->copy);
+            begin_copy(stream, op);
             break;
         case OP_MEMSET: {
             const struct op_memset *fill = &op->memset;
             uint64_t bytes = fill->width * fill->height * fill->element_bytes;
-            begin_on(stream, SIM_ENGINE_COMPUTE,
+            begin_on(stream, op, SIM_ENGINE_COMPUTE,
                      launch_cost_ns() + transfer_ns(bytes, DEVICE_RATE_FACTOR));
             break;
         }

@@ -2,6 +2,7 @@
 #include "executor.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,8 +26,9 @@
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_t thread;
-static bool started;
+static _Atomic bool started;
 static _Atomic bool stopping;
+static _Atomic uint64_t passes;         /* how often all streams were looked at */
 static struct stream *_Atomic incoming; /* streams that join, newest first */
 
 /* The rest belongs to the executor's thread. */
@@ -232,6 +234,7 @@ static void *run(void *unused) {
         } else {
             rest(look_again_ns, submitted_before);
         }
+        atomic_fetch_add(&passes, 1);
     }
     return NULL;
 }
@@ -252,6 +255,16 @@ CUresult executor_start(void) {
     bool running = started;
     pthread_mutex_unlock(&start_lock);
     return running ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+/* The pass that is under way may have missed it; the next one has not. */
+void executor_catch_up(void) {
+    if (!atomic_load(&started)) return;
+    uint64_t until = atomic_load(&passes) + 2;
+    while (atomic_load(&passes) < until && !atomic_load(&stopping)) {
+        executor_wake();
+        sched_yield();
+    }
 }
 
 void executor_stop(void) {

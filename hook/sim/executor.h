@@ -21,5 +21,8 @@ void executor_add(struct stream *stream);
 /* New work was published. */
 void executor_wake(void);
 
+/* Returns when all that was submitted before and can run has begun. */
+void executor_catch_up(void);
+
 #pragma GCC visibility pop
 #endif

@@ -24,6 +24,7 @@ enum journal_kind {
     JOURNAL_CONTEXT_CREATE = 12,
     JOURNAL_CONTEXT_DESTROY = 13,
     JOURNAL_PREFETCH = 14,
+    JOURNAL_FAULT = 15, /* memory was taken from under work that ran; bytes of it */
 };
 
 /* Little-endian, 64 bytes. A record whose kind is 0 was reserved and not finished. */

@@ -29,6 +29,7 @@ class Kind(IntEnum):
     CONTEXT_CREATE = 12
     CONTEXT_DESTROY = 13
     PREFETCH = 14
+    FAULT = 15  # memory was taken from under work that ran
 
 
 # What keeps the device busy. A graph's nodes have records of their own; its own one spans them.

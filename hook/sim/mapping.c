@@ -6,6 +6,8 @@
 
 #include "address.h"
 #include "context.h"
+#include "executor.h"
+#include "in_use.h"
 #include "journal.h"
 #include "memory.h"
 #include "objects.h"
@@ -264,20 +266,34 @@ static bool note_whole(struct range *range, void *argument) {
     return coverage->exact;
 }
 
+/* Without a lock: giving large storage back takes time. */
+static void free_removed(struct range *removed) {
+    while (removed != NULL) {
+        struct range *range = removed;
+        removed = range->next_removed;
+        memory_journal(JOURNAL_UNMAP, range->device, range->bytes, "unmap");
+        memory_free_range(range);
+    }
+}
+
 /* Mappings go whole or not at all; that some addresses have none is no error. */
 CUresult sim_cuMemUnmap(CUdeviceptr ptr, size_t size) {
     if (ptr % MEMORY_GRANULE_BYTES != 0 || !is_multiple(size)) return CUDA_ERROR_INVALID_VALUE;
     struct coverage coverage = {.next = ptr, .end = ptr + size, .exact = true};
+    executor_catch_up(); /* what was queued and can run counts as running */
     pthread_mutex_lock(&reservations_lock);
     memory_for_each(ptr, size, note_whole, &coverage);
     bool covered = coverage.exact && is_reserved(ptr, size);
+    struct range *removed = NULL;
     for (uint64_t at = ptr; covered && at < ptr + size; at += MEMORY_GRANULE_BYTES) {
         struct range *range = memory_remove(at, 1u << RANGE_MAPPING);
         if (range == NULL) continue;
-        memory_journal(JOURNAL_UNMAP, range->device, range->bytes, "unmap");
-        memory_free_range(range);
+        in_use_unmap(range->device, range->start, range->bytes);
+        range->next_removed = removed;
+        removed = range;
     }
     pthread_mutex_unlock(&reservations_lock);
+    free_removed(removed);
     return covered ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -63,22 +63,37 @@ static void poison(unsigned char *storage, size_t bytes) {
     free(resident);
 }
 
+/* Room for so many bytes among what is kept, charged at once. */
+static bool claim_room(size_t bytes) {
+    pthread_mutex_lock(&kept_lock);
+    bool fits = kept_bytes + bytes <= KEPT_BYTES_MAX;
+    if (fits) kept_bytes += bytes;
+    pthread_mutex_unlock(&kept_lock);
+    return fits;
+}
+
+static bool keep(unsigned char *storage, size_t bytes) {
+    bool done = false;
+    pthread_mutex_lock(&kept_lock);
+    for (int i = 0; i < KEPT_ENTRIES && !done; i++) {
+        if (kept[i].storage != NULL) continue;
+        kept[i].storage = storage;
+        kept[i].bytes = bytes;
+        done = true;
+    }
+    if (!done) kept_bytes -= bytes;
+    pthread_mutex_unlock(&kept_lock);
+    return done;
+}
+
+/* Poisoned before anybody can have it again; what is not kept comes back as zeros. */
 void memory_storage_give(unsigned char *storage, size_t bytes) {
     size_t rounded = round_to_page(bytes);
-    bool keep = false;
-    if (rounded <= KEPT_BYTES_MAX / 2) {
+    if (claim_room(rounded)) {
         poison(storage, rounded);
-        pthread_mutex_lock(&kept_lock);
-        for (int i = 0; i < KEPT_ENTRIES && !keep; i++) {
-            if (kept[i].storage != NULL || kept_bytes + rounded > KEPT_BYTES_MAX) continue;
-            kept[i].storage = storage;
-            kept[i].bytes = rounded;
-            kept_bytes += rounded;
-            keep = true;
-        }
-        pthread_mutex_unlock(&kept_lock);
+        if (keep(storage, rounded)) return;
     }
-    if (!keep) munmap(storage, rounded);
+    munmap(storage, rounded);
 }
 
 static uint64_t granules(uint64_t bytes) {

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "engine.h"
+#include "in_use.h"
 #include "objects.h"
 #include "op.h"
 
@@ -48,6 +49,7 @@ struct stream {
         uint64_t bytes_done;
         enum sim_engine_kind engine;
         struct engine_job job;
+        struct in_use use;          /* what the job touches */
         bool recheck;               /* somebody rang: the job may end earlier than planned */
         _Atomic uint32_t host_done; /* written by the host function thread */
     } execution;                    /* owned by the executor */
