@@ -63,13 +63,19 @@ def _tenant_table(tenants: list[dict[str, Any]]) -> str:
             _state(tenant),
             str(len(tenant["clients"])),
             size(_bytes_allocated(tenant)),
-            str(tenant["counters"]["turns"]),
-            duration(tenant["counters"]["waited_s_total"]),
+            *_had(tenant["counters"]),
         ]
         for tenant in tenants
     ]
     head = ["TENANT", "OWNER", "KIND", "STATE", "PROCESSES", "MEMORY", "TURNS", "WAITED"]
     return table(head, rows)
+
+
+def _had(counters: dict[str, Any] | None) -> list[str]:
+    """Turns and time waited; of another user's tenant they may be hidden."""
+    if counters is None:
+        return ["-", "-"]
+    return [str(counters["turns"]), duration(counters["waited_s_total"])]
 
 
 def _state(tenant: dict[str, Any]) -> str:

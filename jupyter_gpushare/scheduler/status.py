@@ -46,7 +46,7 @@ def status_of(
     names_are_shown: bool = False,
 ) -> dict[str, Any]:
     """Everything, with the tenants of owners that `may_see` denies made anonymous, or nameless
-    in all but name and owner where `names_are_shown`."""
+    in all but name, owner and what they have had so far where `names_are_shown`."""
     shown_tenants = []
     hidden: dict[str, str] = {}
     for tenant in plain.tenants:
@@ -55,7 +55,7 @@ def status_of(
             shown_tenants.append({**tenant, "kernel_id": tenants.kernel_id(tenant["id"])})
             continue
         alias = hidden[tenant["id"]] = f"other-{len(hidden) + 1}"
-        nameless = {} if names_are_shown else {"name": OTHER, "owner": OTHER}
+        nameless = {} if names_are_shown else {"name": OTHER, "owner": OTHER, "counters": None}
         shown_tenants.append({**_without_ids(tenant, alias), **nameless})
 
     def shown_place(place: dict[str, Any]) -> dict[str, Any]:

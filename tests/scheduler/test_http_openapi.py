@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 import yaml
 
 from jupyter_gpushare.scheduler import http_api
+from jupyter_gpushare.scheduler.callers import Caller
 from tests.scheduler.test_http_api import request
+from tests.scheduler.test_other_users import ALICE, BOB, Office
 from tests.support.scheduler_process import SchedulerUnderTest
 
 VERBS = {"get", "post", "put", "patch", "delete"}
@@ -72,3 +75,10 @@ def test_answers_are_as_described(document: dict[str, Any], scheduler: Scheduler
         body = b'{"name": "a", "kind": "run"}'
         valid(document, "Registration", request(scheduler, "POST", "/api/v1/tenants", body)[1])
         valid(document, "Error", request(scheduler, "GET", "/api/v1/nothing")[1])
+
+
+def test_what_others_see_is_as_described(document: dict[str, Any]) -> None:
+    """So does a status that has been cut for another user."""
+    office = Office()
+    office.busy_tenants_of(BOB)
+    valid(document, "Status", json.loads(json.dumps(office.service.status(Caller(ALICE)))))

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.core.events import Event
+from jupyter_gpushare.core.events import (
+    ClientJoined,
+    DeviceFound,
+    DeviceOpened,
+    Event,
+    TurnRequested,
+)
+from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode
@@ -23,6 +30,7 @@ from jupyter_gpushare.scheduler.service import Service
 from jupyter_gpushare.scheduler.tenants import TenantBook
 from jupyter_gpushare.scheduler.tokens import TokenSigner
 
+DEVICE = DeviceId("0" * 32)
 ALICE, BOB = os.getuid() + 1001, os.getuid() + 1002
 
 
@@ -47,6 +55,25 @@ class Office:
 
     def tenant(self, uid: int, name: str) -> dict[str, str]:
         return self.service.register_tenant(Caller(uid), {"name": name, "kind": "kernel"})
+
+    def busy_tenants_of(self, uid: int) -> list[str]:
+        """One that holds the device and one that waits; the name of the first, and then all that
+        could tell what they are."""
+        self.service.submit(DeviceFound(device=DEVICE, name="GPU", bytes_total=1 << 30))
+        secrets = ["secret project"]
+        for client, name in enumerate(("secret project", "secret project too"), 1):
+            body = {"name": name, "kind": "kernel", "kernel_id": f"kernel-{client}"}
+            answer = self.service.register_tenant(Caller(uid), body)
+            record = self.signer.verify(answer["token"])
+            pid, program = 90_210 + client, f"program {client}"
+            self.service.client_joined(ClientId(client), record, pid=pid)
+            of_client = {"client": ClientId(client)}
+            tenant = TenantId(record.tenant_id)
+            self.submit(ClientJoined(**of_client, tenant=tenant, pid=pid, process_name=program))
+            self.submit(DeviceOpened(**of_client, device=DEVICE))
+            self.submit(TurnRequested(**of_client))
+            secrets += [record.tenant_id, f"kernel-{client}", str(pid), program]
+        return secrets
 
     def admitted(self, token: str, uid: int, *, serves_all: bool = True) -> str:
         admission = Admission(signer=self.signer, tenants=self.tenants, serves_all=serves_all)
@@ -82,15 +109,32 @@ def test_cuts_of_one_snapshot_do_not_mix(office: Office) -> None:
             assert f"{own} secret" in seen and f"{other} secret" not in seen
 
 
+def test_what_others_do_is_anonymous(office: Office) -> None:
+    """A holder and a waiter are seen as such; no name, id, pid, program or count of theirs is."""
+    secrets = office.busy_tenants_of(BOB)
+    for look in (office.service.status, office.service.status_since_change):
+        seen = look(Caller(ALICE))
+        raw = json.dumps(seen)
+        assert not [secret for secret in (*secrets, f"uid {BOB}") if secret in raw]
+        assert [tenant["counters"] for tenant in seen["tenants"]] == [None, None]
+        (device,) = seen["devices"]
+        assert [place["name"] for place in device["holders"] + device["queue"]] == [
+            "another user"
+        ] * 2
+    everything = json.dumps(office.service.status(Caller(BOB)))
+    assert [secret for secret in secrets if secret not in everything] == []
+
+
 def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
     """With `visibility` everyone, names and owners are seen; ids, pids and programs are not."""
-    tenant_id = office.tenant(BOB, "bobs notebook")["tenant_id"]
+    name, *secrets = office.busy_tenants_of(BOB)
     office.service.change_settings(Caller(0), {"visibility": "everyone"})
     seen = office.service.status(Caller(ALICE))
-    (bobs,) = seen["tenants"]
-    assert (bobs["name"], bobs["owner"]) == ("bobs notebook", f"uid {BOB}")
-    assert tenant_id not in json.dumps(seen)
-    assert bobs["kernel_id"] is None
+    holder, _ = seen["tenants"]
+    assert (holder["name"], holder["owner"]) == (name, f"uid {BOB}")
+    assert holder["counters"]["turns"] == 1
+    assert seen["devices"][0]["holders"][0]["name"] == name
+    assert not [secret for secret in secrets if secret in json.dumps(seen)]
 
 
 def test_only_its_own_user_releases_a_turn(office: Office) -> None:
