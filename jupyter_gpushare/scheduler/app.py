@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import logging.handlers
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ from jupyter_gpushare.core.settings import SettingsError
 from .config import SettingsConfig
 from .errors import StartError
 from .parent import watch_parent
+from .private_file import PrivateLog
 from .process import ProcessOptions, SchedulerProcess
 from .runtime_dir import LOG_FILE, RuntimeDir
 from .visible_devices import DeviceName, Served, asked_for, visible
@@ -174,7 +174,7 @@ class SchedulerApp(Application):
         handler: logging.Handler = logging.StreamHandler()
         if self.log_to_file:
             try:
-                handler = logging.handlers.RotatingFileHandler(
+                handler = PrivateLog(
                     directory / LOG_FILE, maxBytes=_LOG_BYTES_MAX, backupCount=1, encoding="utf-8"
                 )
             except OSError as error:

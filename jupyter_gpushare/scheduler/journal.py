@@ -24,6 +24,7 @@ from jupyter_gpushare.core.settings import SchedulerSettings
 
 from .config import changed_settings, settings_as_json
 from .errors import StartError
+from .private_file import written_anew
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class Journal:
         self, path: Path, *, settings: SchedulerSettings, recovering_until_s: Seconds | None
     ) -> None:
         try:
-            self._file: TextIO | None = path.open("w", encoding="utf-8", buffering=1)
+            self._file: TextIO | None = written_anew(path)
             self._put(
                 {
                     "journal": FORMAT,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import signal
+import stat
 from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.scheduler.private_file import PrivateLog
+from tests.support.other_user import let_others_in
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 
 
@@ -24,6 +28,31 @@ def test_it_can_log_to_its_directory(runtime: Path) -> None:
         assert scheduler.log == ""
     log = (runtime / "scheduler.log").read_text()
     assert "quantum_s=7.0" in log.splitlines()[0]
+
+
+def test_its_log_and_journal_are_private(runtime: Path, tmp_path: Path) -> None:
+    """They name users, notebooks and processes, and with --serve-all-users everybody may pass
+    through the directory. A log that was there before is shut, too."""
+    runtime.mkdir(mode=0o711)
+    runtime.chmod(0o711)
+    (runtime / "scheduler.log").touch(0o644)
+    let_others_in(tmp_path)
+    journal = tmp_path / "journal"
+    options = ("--serve-all-users", "--log-to-file", f"--journal={journal}")
+    with running_scheduler(runtime, *options):
+        for path in (runtime / "scheduler.log", journal):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_logs_that_follow_are_private(tmp_path: Path) -> None:
+    """So is what is written after the first log is full, and that one itself."""
+    log = PrivateLog(tmp_path / "log", maxBytes=10, backupCount=1)
+    for number in range(3):
+        log.emit(logging.makeLogRecord({"msg": f"line number {number}"}))
+    log.close()
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == {"log": 0o600, "log.1": 0o600}
+    assert (tmp_path / "log").read_text() == "line number 2\n"
 
 
 def test_debug_logs_events_with_their_causes(runtime: Path) -> None:
