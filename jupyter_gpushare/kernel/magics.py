@@ -83,7 +83,8 @@ def show(notice: str) -> "View":
         story = story_of(kernel)
     except Unable as problem:
         kernel, story = {}, str(problem)
-    return View(story, scheduler_status(), str(kernel.get("tenant", "")))
+    status, tenant = scheduler_status(), str(kernel.get("tenant", ""))
+    return View(" ".join([story, *notes_on_waiting(status, tenant)]), status, tenant)
 
 
 def release(hook: "Hook") -> str:
@@ -205,6 +206,18 @@ def story_of(kernel: Any) -> str:
         ahead = f", after {holder}" if holder else ""
         return "This kernel waits for the GPU, place {}{}.".format(kernel["queue_position"], ahead)
     return "This kernel does not use the GPU now."
+
+
+def notes_on_waiting(status: Any, tenant: str) -> "list[str]":
+    """What a kernel that waits should know besides its place, a sentence each. Pure, but for the
+    clock."""
+    return [
+        "{} keeps it by hand until {}.".format(holder["name"], clock(holder["hold_left_s"]))
+        for device in (status or {"devices": []})["devices"]
+        if any(waiter["tenant"] == tenant for waiter in device["queue"])
+        for holder in device["holders"]
+        if holder.get("hold_left_s")  # an older scheduler does not tell
+    ]
 
 
 # ---- the scheduler ---------------------------------------------------------------------------

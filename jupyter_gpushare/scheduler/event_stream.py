@@ -62,7 +62,7 @@ class Follower:
             self._news.clear()
             began_s = time.thread_time()
             status = self._look()
-            lasting = without_times(status)
+            lasting = without_times(status, status.get("scheduler", {}).get("uptime_s", 0.0))
             text = f"data: {json.dumps(status)}\n\n" if lasting != sent else ""
             spent_s = time.thread_time() - began_s
             if text:
@@ -119,15 +119,15 @@ class Followers:
             follower.end()
 
 
-def without_times(value: object) -> object:
-    """The status without what changes by itself as time passes: of a hold, only whether there is
-    one. Pure."""
+def without_times(value: object, now_s: float = 0.0) -> object:
+    """The status of `now_s` without what changes by itself as time passes: of a hold, the second in
+    which it ends, for one that is prolonged is news. Pure."""
     if isinstance(value, dict):
         return {
-            key: bool(each) if key == _HOLD_LEFT else without_times(each)
+            key: each and round(now_s + each) if key == _HOLD_LEFT else without_times(each, now_s)
             for key, each in value.items()
             if key not in _TIMES
         }
     if isinstance(value, list | tuple):
-        return [without_times(each) for each in value]
+        return [without_times(each, now_s) for each in value]
     return value

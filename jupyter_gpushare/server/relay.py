@@ -94,7 +94,7 @@ class Relay:
         while self._dirty:
             self._dirty = False
             state = await self.state()
-            lasting = without_times(state)
+            lasting = without_times(state, time.monotonic())
             if lasting != self._told:
                 self._told = lasting
                 self._emit({"version": STATE_VERSION, "state_json": json.dumps(state)})

@@ -9,6 +9,7 @@ from typing import Any
 STATE_VERSION = 1
 """Of the form below; a panel of another version says so instead of showing wrong data."""
 _TIMES = frozenset({"held_s", "waited_s"})
+_HOLD_LEFT = "hold_left_s"
 _KERNEL_STATES = {
     "idle": "idle",
     "waiting": "waits",
@@ -53,16 +54,21 @@ def panel_state(
         "message": message,
         "user": user,
         "devices": devices,
-        "kernels": [_kernel(kernel, tenants, devices) for kernel in ours],
+        "kernels": [_kernel(kernel, tenants, devices, age_s) for kernel in ours],
     }
 
 
-def without_times(value: object) -> object:
-    """The state without what changes by itself as time passes."""
+def without_times(value: object, now_s: float = 0.0) -> object:
+    """The state of `now_s` without what changes by itself as time passes. Of a turn that is kept by
+    hand, the second in which that ends stays: a hold that is prolonged is news."""
     if isinstance(value, dict):
-        return {key: without_times(each) for key, each in value.items() if key not in _TIMES}
+        return {
+            key: each and round(now_s + each) if key == _HOLD_LEFT else without_times(each, now_s)
+            for key, each in value.items()
+            if key not in _TIMES
+        }
     if isinstance(value, list):
-        return [without_times(each) for each in value]
+        return [without_times(each, now_s) for each in value]
     return value
 
 
@@ -82,7 +88,11 @@ def _device(
         }
 
     holders = [
-        {**place(entry), "held_s": round(entry["held_for_s"] + age_s, 1)}
+        {
+            **place(entry),
+            "held_s": round(entry["held_for_s"] + age_s, 1),
+            "hold_left_s": _left_s(entry, age_s),
+        }
         for entry in device["holders"]
     ]
     queue = [
@@ -104,6 +114,7 @@ def _kernel(
     kernel: ServerKernel,
     tenants: Mapping[str, Mapping[str, Any]],
     devices: list[dict[str, Any]],
+    age_s: float,
 ) -> dict[str, Any]:
     tenant = tenants.get(kernel.tenant_id or "")
     places = [
@@ -122,6 +133,7 @@ def _kernel(
         "state": state,
         "bytes_allocated": sum(each["bytes_allocated"] for each in opened),
         "position": max(places) if places and state == "waits" else None,
+        "hold_left_s": _left_s(tenant or {}, age_s),
         "reason": reason,
     }
 
@@ -155,6 +167,12 @@ def _why_it_waits(tenant_id: str, devices: list[dict[str, Any]]) -> str:
                 return f"{device['holder']['name']} has {device['name']}."
             return f"{device['name']} is about to be given to the next in the queue."
     return ""
+
+
+def _left_s(told: Mapping[str, Any], age_s: float) -> float:
+    """For how much longer a turn is kept by hand. An older scheduler does not tell."""
+    told_s: float = told.get("hold_left_s", 0.0)
+    return round(max(0.0, told_s - age_s), 1)
 
 
 def _opened(tenant: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:

@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { useId, type ReactElement } from 'react';
 
-import { Elapsed } from './elapsed';
+import { Elapsed, HoldLeft } from './elapsed';
 import { formatDeviceId, formatMemory, formatOwner, formatTenant, memoryPercent } from './format';
 import type { IDevice, IHolder, ITenant, IWaiter } from './state';
 
@@ -98,11 +98,18 @@ function HolderView(props: {
     );
   }
   return (
-    <p className={holder.mine ? 'jp-gpushare-Holder jp-mod-mine' : 'jp-gpushare-Holder'}>
-      <span className="jp-gpushare-Position">{trans.__('Now')}</span>
-      <TenantName tenant={holder} trans={trans} />
-      <Elapsed atMs={receivedAtMs} seconds={holder.heldS} trans={trans} />
-    </p>
+    <>
+      <p className={holder.mine ? 'jp-gpushare-Holder jp-mod-mine' : 'jp-gpushare-Holder'}>
+        <span className="jp-gpushare-Position">{trans.__('Now')}</span>
+        <TenantName tenant={holder} trans={trans} />
+        <Elapsed atMs={receivedAtMs} seconds={holder.heldS} trans={trans} />
+      </p>
+      {holder.holdLeftS > 0 && (
+        <p className="jp-gpushare-Hold jp-mod-holder">
+          <HoldLeft atMs={receivedAtMs} seconds={holder.holdLeftS} trans={trans} />
+        </p>
+      )}
+    </>
   );
 }
 

@@ -1,11 +1,32 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { useEffect, useState, type ReactElement } from 'react';
 
-import { formatDuration } from './format';
+import { formatDuration, formatHold } from './format';
 
 /** A duration that goes on, without anything being asked for: `seconds` was true at `atMs`. */
 export function Elapsed(props: Elapsed.IProps): ReactElement {
-  const { atMs, seconds, trans } = props;
+  const { seconds, trans } = props;
+  const since = useSecondsSince(props.atMs);
+  return <span className="jp-gpushare-Elapsed">{formatDuration(seconds + since, trans)}</span>;
+}
+
+/** For how much longer a turn is kept by hand, which gets less by itself. */
+export function HoldLeft(props: Elapsed.IProps): ReactElement {
+  const { seconds, trans } = props;
+  const since = useSecondsSince(props.atMs);
+  return <>{formatHold(seconds - since, trans)}</>;
+}
+
+export namespace Elapsed {
+  export interface IProps {
+    readonly seconds: number;
+    readonly atMs: number;
+    readonly trans: TranslationBundle;
+  }
+}
+
+/** Looks at the clock each second. */
+function useSecondsSince(atMs: number): number {
   const [nowMs, setNowMs] = useState(Date.now);
   useEffect(() => {
     const timer = window.setInterval(() => {
@@ -16,14 +37,5 @@ export function Elapsed(props: Elapsed.IProps): ReactElement {
     };
   }, []);
   // A clock that was set back must not make the time run backwards.
-  const since = Math.max(0, (nowMs - atMs) / 1000);
-  return <span className="jp-gpushare-Elapsed">{formatDuration(seconds + since, trans)}</span>;
-}
-
-export namespace Elapsed {
-  export interface IProps {
-    readonly seconds: number;
-    readonly atMs: number;
-    readonly trans: TranslationBundle;
-  }
+  return Math.max(0, (nowMs - atMs) / 1000);
 }

@@ -33,6 +33,17 @@ export function formatDuration(seconds: number, trans: TranslationBundle): strin
   return trans.__('%1 h %2 min', Math.floor(minutes / 60), minutes % 60);
 }
 
+/** A countdown that goes on in the panel. */
+export function formatHold(leftS: number, trans: TranslationBundle): string {
+  return trans.__('kept by hand, %1 left', formatDuration(leftS, trans));
+}
+
+/** The same with a time of day, as the reader's clock shows it, to plan with. */
+export function formatHoldUntil(untilMs: number, trans: TranslationBundle): string {
+  const until = new Date(untilMs).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+  return trans.__('It is kept by hand until %1.', until);
+}
+
 export function formatMemory(device: IDevice, trans: TranslationBundle): string {
   return trans.__('%1 of %2', formatBytes(device.bytesUsed), formatBytes(device.bytesTotal));
 }

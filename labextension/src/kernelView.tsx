@@ -1,8 +1,10 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { useLayoutEffect, useRef, type ReactElement } from 'react';
 
+import { HoldLeft } from './elapsed';
 import {
   formatBytes,
+  formatHoldUntil,
   formatKernel,
   formatKernelState,
   formatProblem,
@@ -13,7 +15,7 @@ import type { IKernel } from './state';
 
 /** One kernel of mine: its state, why, and a way to give its turn back. */
 export function KernelView(props: KernelView.IProps): ReactElement {
-  const { kernel, problem, trans } = props;
+  const { holdInTheWayS, kernel, problem, receivedAtMs, trans } = props;
   const row = useRef<HTMLLIElement>(null);
   return (
     <li className={`jp-gpushare-Kernel jp-mod-${kernel.state}`} ref={row} tabIndex={-1}>
@@ -34,7 +36,15 @@ export function KernelView(props: KernelView.IProps): ReactElement {
           <span className="jp-gpushare-KernelMemory">{formatBytes(kernel.bytesAllocated)}</span>
         )}
       </p>
-      <p className="jp-gpushare-Reason">{formatReason(kernel, trans)}</p>
+      {kernel.holdLeftS > 0 && (
+        <p className="jp-gpushare-Hold">
+          <HoldLeft atMs={receivedAtMs} seconds={kernel.holdLeftS} trans={trans} />
+        </p>
+      )}
+      <p className="jp-gpushare-Reason">
+        {formatReason(kernel, trans)}
+        {holdInTheWayS > 0 && ` ${formatHoldUntil(receivedAtMs + 1000 * holdInTheWayS, trans)}`}
+      </p>
       {problem && (
         <p className="jp-gpushare-Notice jp-mod-problem" role="alert">
           {formatProblem(problem, trans)}
@@ -47,6 +57,9 @@ export function KernelView(props: KernelView.IProps): ReactElement {
 export namespace KernelView {
   export interface IProps {
     readonly kernel: IKernel;
+    /** For how much longer a turn that it waits for is kept by hand. */
+    readonly holdInTheWayS: number;
+    readonly receivedAtMs: number;
     readonly isReleasing: boolean;
     /** Why the last release failed. */
     readonly problem: Problem | null;

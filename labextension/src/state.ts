@@ -18,6 +18,8 @@ export interface ITenant {
 
 export interface IHolder extends ITenant {
   readonly heldS: number;
+  /** For how much longer its user keeps it by hand; 0 when it is not kept. */
+  readonly holdLeftS: number;
 }
 
 export interface IWaiter extends ITenant {
@@ -41,6 +43,8 @@ export type KernelState = (typeof KERNEL_STATES)[number];
 
 export interface IKernel {
   readonly kernelId: string;
+  /** Empty while it does not share the GPU. */
+  readonly tenantId: string;
   readonly name: string;
   /** Of its notebook, below the server's root; empty for a kernel without one. */
   readonly path: string;
@@ -48,6 +52,8 @@ export interface IKernel {
   readonly bytesAllocated: number;
   /** In the queue, from 1; null while it does not wait. */
   readonly position: number | null;
+  /** For how much longer I keep its turn, the present one or the next, by hand. */
+  readonly holdLeftS: number;
   readonly reason: string;
 }
 
@@ -113,7 +119,11 @@ function parseTenant(tenant: Record<string, unknown>): ITenant {
 
 function parseHolder(value: unknown): IHolder {
   const holder = asRecord(value, 'holder');
-  return { ...parseTenant(holder), heldS: asAmount(holder.held_s, 'held_s') };
+  return {
+    ...parseTenant(holder),
+    heldS: asAmount(holder.held_s, 'held_s'),
+    holdLeftS: asAmount(holder.hold_left_s, 'hold_left_s')
+  };
 }
 
 function parseWaiter(value: unknown): IWaiter {
@@ -129,13 +139,23 @@ function parseKernel(value: unknown): IKernel {
   const kernel = asRecord(value, 'kernel');
   return {
     kernelId: asText(kernel.kernel_id, 'kernel_id'),
+    tenantId: asText(kernel.tenant_id, 'tenant_id'),
     name: asText(kernel.name, 'kernel.name'),
     path: asText(kernel.path, 'kernel.path'),
     state: asOneOf(KERNEL_STATES, kernel.state, 'kernel.state'),
     bytesAllocated: asAmount(kernel.bytes_allocated, 'bytes_allocated'),
     position: absent(kernel.position) ? null : asAmount(kernel.position, 'kernel.position'),
+    holdLeftS: asAmount(kernel.hold_left_s, 'hold_left_s'),
     reason: asText(kernel.reason, 'kernel.reason')
   };
+}
+
+/** For how much longer a turn that the kernel waits for is kept by hand; 0 when none is. */
+export function holdInTheWayS(kernel: IKernel, devices: readonly IDevice[]): number {
+  const left = devices
+    .filter(device => device.queue.some(waiter => waiter.tenantId === kernel.tenantId))
+    .map(device => device.holder?.holdLeftS ?? 0);
+  return kernel.tenantId ? Math.max(0, ...left) : 0;
 }
 
 function absent(value: unknown): boolean {

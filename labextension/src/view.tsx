@@ -8,7 +8,7 @@ import { DeviceView } from './deviceView';
 import { formatProblem } from './format';
 import { KernelView } from './kernelView';
 import type { ISnapshot, Problem } from './model';
-import type { IState } from './state';
+import { holdInTheWayS, type IState } from './state';
 
 export interface IPanelProps {
   readonly snapshot: ISnapshot | null;
@@ -94,7 +94,7 @@ function DevicesSection(props: {
 
 function KernelsSection(props: IPanelProps & { readonly snapshot: ISnapshot }): ReactElement {
   const { snapshot, trans } = props;
-  const { kernels } = snapshot.state;
+  const { devices, kernels } = snapshot.state;
   return (
     <section aria-labelledby="jp-gpushare-kernels">
       <h2 className="jp-gpushare-Heading" id="jp-gpushare-kernels">
@@ -104,12 +104,14 @@ function KernelsSection(props: IPanelProps & { readonly snapshot: ISnapshot }): 
         <ul className="jp-gpushare-Kernels">
           {kernels.map(kernel => (
             <KernelView
+              holdInTheWayS={holdInTheWayS(kernel, devices)}
               isReleasing={props.isReleasing(kernel.kernelId)}
               kernel={kernel}
               key={kernel.kernelId}
               onOpen={props.onOpen}
               onRelease={props.onRelease}
               problem={props.releaseProblem(kernel.kernelId)}
+              receivedAtMs={snapshot.receivedAtMs}
               trans={trans}
             />
           ))}

@@ -17,6 +17,7 @@ class StubScheduler:
 
     def __init__(self, directory: Path, mode: str = "serve") -> None:
         self.requests: list[tuple[str, str, dict[str, object]]] = []
+        self.authorizations: list[str] = []
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         stub = self
@@ -31,6 +32,9 @@ class StubScheduler:
                 else:
                     super().handle()
 
+            def do_GET(self) -> None:
+                self._answer()
+
             def do_POST(self) -> None:
                 self._answer()
 
@@ -41,6 +45,7 @@ class StubScheduler:
                 size = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(size) or b"{}")
                 stub.requests.append((self.command, self.path, body))
+                stub.authorizations.append(self.headers.get("Authorization") or "")
                 number = sum(path == "/api/v1/tenants" for _, path, _ in stub.requests)
                 answer = {
                     "tenant_id": f"tenant-{number}",

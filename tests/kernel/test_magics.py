@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from jupyter_gpushare.kernel.environment import without_gpushare
+from jupyter_gpushare.kernel.magics import scheduler_status
 from tests.kernel.conftest import Recording, SharedGpu, await_that
+from tests.kernel.stub_scheduler import StubScheduler
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 
@@ -42,6 +47,44 @@ def test_it_shows_who_waits(shared: SharedGpu) -> None:
     assert "1       bob.ipynb" in reply.text
     alice.run("%gpushare release").ok()
     bob.wait(waits).ok()
+
+
+def test_a_kernel_that_waits_reads_until_when_the_turn_is_kept(
+    shared: SharedGpu, tmp_path: Path
+) -> None:
+    """While another keeps the device by hand, who waits for it is told whose it is until when."""
+    alice, bob = shared.kernel("alice.ipynb"), shared.kernel("bob.ipynb")
+    alice.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n").ok()
+    go = tmp_path / "go"
+    cell = bob.submit(
+        f"import os, threading, time\n"
+        f"def on_a_thread():\n"
+        f"    checked(cu.cuCtxSetCurrent(gpu.context))\n"
+        f"    gpu.spin(1)\n"
+        f"waits = threading.Thread(target=on_a_thread)\n"
+        f"waits.start()\n"
+        f"while not os.path.exists({str(go)!r}):\n"
+        f"    time.sleep(0.01)\n"
+        f"%gpushare\n"
+    )
+    shared.await_waiter("bob.ipynb")
+    go.touch()
+    text = bob.wait(cell).ok().text
+    assert "This kernel waits for the GPU, place 1, after alice.ipynb." in text
+    assert re.search(r"alice\.ipynb keeps it by hand until \d\d:\d\d:\d\d\.", text), text
+    alice.run("%gpushare release").ok()
+    bob.run("waits.join()").ok()
+
+
+def test_a_hubs_scheduler_is_shown_whose_the_request_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token of the user's server goes along, without which such a scheduler says nothing."""
+    monkeypatch.setenv("GPUSHARE_SOCKET", str(tmp_path / "hook.sock"))
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "the-users")
+    with StubScheduler(tmp_path) as stub:
+        assert scheduler_status() is not None
+    assert (stub.asked(), stub.authorizations) == (["GET /status"], ["token the-users"])
 
 
 def test_names_are_shown_as_text(shared: SharedGpu) -> None:

@@ -173,7 +173,9 @@ def test_time_alone_is_no_change() -> None:
     assert without_times(before) == without_times(after) != without_times(other)
 
 
-def test_a_hold_is_news_when_it_begins_and_ends() -> None:
+def test_a_hold_is_news_when_it_begins_and_ends_and_is_prolonged() -> None:
     """What is left of it in between is none."""
     none, whole, half = ({"hold_left_s": left} for left in (0.0, 600.0, 300.0))
-    assert without_times(none) != without_times(whole) == without_times(half)
+    begun, later = without_times(whole, 20.0), without_times(half, 320.0)
+    assert without_times(none, 20.0) == without_times(none, 320.0) != begun == later
+    assert without_times(whole, 320.0) != later

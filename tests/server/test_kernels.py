@@ -14,7 +14,12 @@ import pytest
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from tornado.httpclient import HTTPClientError
 
-from jupyter_gpushare.protocol.messages import DropReason, TurnGranted, TurnRecalled
+from jupyter_gpushare.protocol.messages import (
+    DropReason,
+    HoldRequested,
+    TurnGranted,
+    TurnRecalled,
+)
 from jupyter_gpushare.server.app import make_default
 from tests.server.browser import Browser
 from tests.support.hook_client import ScriptedClient
@@ -147,6 +152,21 @@ async def test_a_kernel_that_waits_is_shown_with_its_place(
             assert state["kernels"][0]["position"] == 1
             assert state["kernels"][0]["reason"] == "other has Scripted GPU."
             assert [waiter["mine"] for waiter in state["devices"][0]["queue"]] == [True]
+
+
+async def test_a_turn_that_is_kept_by_hand_is_told(
+    start: Start, browser: Browser, jp_serverapp: Any, scheduler: SchedulerUnderTest
+) -> None:
+    """Holder and kernel tell for how much longer; once more time is asked for, that is told too."""
+    kernel_id = await start()
+    with process_of(jp_serverapp, kernel_id, scheduler) as mine:
+        mine.take_turn()
+        for hold_s in (60, 300):
+            mine.send(HoldRequested(hold_ms=1000 * hold_s))
+            state = await browser.until(lambda s: s["kernels"][0]["hold_left_s"] > hold_s - 30)  # noqa: B023
+            assert hold_s - 30 < state["devices"][0]["holder"]["hold_left_s"] <= hold_s
+        mine.send(HoldRequested(hold_ms=0))
+        await browser.until(lambda s: s["kernels"][0]["hold_left_s"] == 0)
 
 
 async def test_a_kernel_of_another_provisioner_says_why_it_is_not_shared(

@@ -68,6 +68,7 @@ def test_holder_and_queue() -> None:
         "mine": False,
         "tenant_id": "a",
         "held_s": 4.5,
+        "hold_left_s": 0.0,
     }
     assert [(w["position"], w["tenant_id"], w["mine"]) for w in shown["queue"]] == [
         (1, "c", False),
@@ -135,6 +136,22 @@ def test_kernels_are_shown_while_the_scheduler_is_away() -> None:
         [],
     )
     assert [k["state"] for k in state["kernels"]] == ["idle"]
+
+
+def test_a_turn_that_is_kept_by_hand() -> None:
+    """The holder tells for how much longer, and so does the kernel, also while it waits for it."""
+    kept = device(["a"], ["b"])
+    kept["holders"][0]["hold_left_s"] = 60.0
+    tenants = [{**tenant("a", "holding"), "hold_left_s": 60.0}, tenant("b", "waiting")]
+    state = state_of([kernel("a", "a"), kernel("b", "b")], tenants, kept)
+    assert state["devices"][0]["holder"]["hold_left_s"] == 59.5
+    assert [k["hold_left_s"] for k in state["kernels"]] == [59.5, 0.0]
+
+
+def test_a_hold_is_news_when_it_is_prolonged() -> None:
+    """What is left of it is none as it gets less; that it will end later is."""
+    whole, rest, more = ({"hold_left_s": left} for left in (60.0, 20.0, 50.0))
+    assert without_times(whole, 100.0) == without_times(rest, 140.0) != without_times(more, 140.0)
 
 
 def test_time_alone_is_no_news() -> None:

@@ -1,4 +1,4 @@
-import { MalformedState, parseState, VersionMismatch } from '../state';
+import { holdInTheWayS, MalformedState, parseState, VersionMismatch } from '../state';
 import { device, holder, kernel, state, waiter } from './support/states';
 
 describe('parseState', () => {
@@ -14,7 +14,8 @@ describe('parseState', () => {
       name: 'train.ipynb',
       owner: 'alice',
       mine: true,
-      heldS: 5
+      heldS: 5,
+      holdLeftS: 0
     });
     expect(parsed.devices[0]?.queue[0]?.position).toBe(1);
     expect(parsed.kernels[0]?.position).toBe(2);
@@ -48,7 +49,25 @@ describe('parseState', () => {
       name: '',
       owner: 'alice',
       mine: false,
-      heldS: 0
+      heldS: 0,
+      holdLeftS: 0
     });
+  });
+
+  it('knows whose hold a kernel waits for', () => {
+    const { devices, kernels } = parseState(
+      state({
+        devices: [
+          device({ holder: holder({ hold_left_s: 9 }), queue: [waiter()] }),
+          device({ id: 'ff'.repeat(16), holder: holder({ hold_left_s: 60 }) })
+        ],
+        kernels: [
+          kernel({ tenant_id: 't2', state: 'waits' }),
+          kernel({ tenant_id: 't1', state: 'holds' }),
+          kernel({ tenant_id: null, state: 'unshared' })
+        ]
+      })
+    );
+    expect(kernels.map(each => holdInTheWayS(each, devices))).toEqual([9, 0, 0]);
   });
 });

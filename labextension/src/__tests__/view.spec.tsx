@@ -68,6 +68,37 @@ describe('PanelView', () => {
     expect(texts('ol > li')).toEqual(['1plot.ipynbbob3 s', '2b.ipynbyou3 s']);
   });
 
+  it('counts down how long a turn is kept by hand, for its holder and for its kernel', () => {
+    show(
+      state({
+        devices: [device({ holder: holder({ hold_left_s: 600 }) })],
+        kernels: [kernel({ state: 'holds', hold_left_s: 600 }), kernel({ kernel_id: 'k2' })]
+      })
+    );
+    expect(texts('.jp-gpushare-Hold')).toEqual([
+      'kept by hand, 10 min left',
+      'kept by hand, 10 min left'
+    ]);
+    act(() => {
+      jest.advanceTimersByTime(545_000);
+    });
+    expect(find('.jp-gpushare-Hold').textContent).toBe('kept by hand, 55 s left');
+    act(() => {
+      jest.advanceTimersByTime(60_000);
+    });
+    expect(find('.jp-gpushare-Hold').textContent).toBe('kept by hand, 0 s left');
+  });
+
+  it('tells a kernel that waits until when the turn is kept, by the clock', () => {
+    const kept = device({ holder: holder({ hold_left_s: 600 }), queue: [waiter()] });
+    const waiting = kernel({ tenant_id: 't2', state: 'waits', position: 1, reason: 'It is busy.' });
+    show(state({ devices: [kept], kernels: [waiting] }));
+    const until = new Date(600_000).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
+    expect(find('.jp-gpushare-Reason').textContent).toBe(
+      `It is busy. It is kept by hand until ${until}.`
+    );
+  });
+
   it('tells devices of one name apart', () => {
     show(state({ devices: [device(), device({ id: 'ff'.repeat(16) })] }));
     expect(texts('h3')).toEqual(['Test GPUGPU-01234567', 'Test GPUGPU-ffffffff']);
