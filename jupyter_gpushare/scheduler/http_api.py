@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import socket
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
 
@@ -14,7 +15,7 @@ import tornado.web
 from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
-from tornado.iostream import StreamClosedError
+from tornado.iostream import IOStream, StreamClosedError
 
 from jupyter_gpushare.client.connection import user_name
 
@@ -62,11 +63,17 @@ class Handler(tornado.web.RequestHandler):
             )
         authorization = self.request.headers.get("Authorization")
         self.caller = await self.callers.caller(self.peer, authorization)
+        if self.stream().closed():  # they hung up while a hub was asked who they are
+            self.finish()
 
-    def peer_socket(self) -> socket.socket:
+    def stream(self) -> IOStream:
         connection = self.request.connection
         assert isinstance(connection, HTTP1Connection)
-        found = connection.stream.socket
+        assert isinstance(connection.stream, IOStream)
+        return connection.stream
+
+    def peer_socket(self) -> socket.socket:
+        found = self.stream().socket
         assert isinstance(found, socket.socket)
         return found
 
@@ -109,10 +116,21 @@ class EventsHandler(Handler):
         self.follower = Follower(
             lambda: self.service.status_since_change(self.caller), self.send, self.followers.share
         )
-        if self.caller.hub_user:
-            IOLoop.current().call_later(STREAM_S_MAX, self.follower.end)
-        with contextlib.suppress(StreamClosedError):
+        with contextlib.suppress(StreamClosedError), self.ending_in_time(self.follower):
             await self.followers.serve(self.follower, self.caller.key)
+
+    @contextlib.contextmanager
+    def ending_in_time(self, follower: Follower) -> Iterator[None]:
+        """A hub's token may be revoked: who showed one has to show it again now and then."""
+        if not self.caller.hub_user:
+            yield
+            return
+        loop = IOLoop.current()
+        end = loop.call_later(STREAM_S_MAX, follower.end)
+        try:
+            yield
+        finally:
+            loop.remove_timeout(end)
 
     async def send(self, text: str) -> None:
         self.write(text)
