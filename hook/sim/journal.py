@@ -34,6 +34,8 @@ class Kind(IntEnum):
 
 # What keeps the device busy. A graph's nodes have records of their own; its own one spans them.
 DEVICE_WORK = frozenset({Kind.LAUNCH, Kind.COPY_H2D, Kind.COPY_D2H, Kind.COPY_D2D, Kind.MEMSET})
+# What computes. Where memory follows the turn, one process's copies out may run beside another's in.
+COMPUTING = frozenset({Kind.LAUNCH, Kind.COPY_D2D, Kind.MEMSET})
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,14 @@ def read_journal(sim_dir: str | Path) -> list[Record]:
         return records
 
 
-def overlaps(records: list[Record]) -> list[tuple[Record, Record]]:
+def overlaps(
+    records: list[Record], kinds: frozenset[Kind] = DEVICE_WORK
+) -> list[tuple[Record, Record]]:
     """Pairs of device work of different processes that ran on one device at the same time."""
     found = []
     running: list[Record] = []
     for record in sorted(
-        (r for r in records if r.kind in DEVICE_WORK), key=lambda r: (r.started_ns, r.ended_ns)
+        (r for r in records if r.kind in kinds), key=lambda r: (r.started_ns, r.ended_ns)
     ):
         running = [other for other in running if other.ended_ns > record.started_ns]
         found += [

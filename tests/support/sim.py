@@ -64,6 +64,11 @@ class SimulatedMachine:
         """Pairs of work of different processes that were on one device at the same time."""
         return list(load_journal_reader().overlaps(self.journal()))
 
+    def computing_overlaps(self) -> list[tuple[Any, Any]]:
+        """The same for launches and memsets alone: memory may move beside another's."""
+        reader = load_journal_reader()
+        return list(reader.overlaps(self.journal(), reader.COMPUTING))
+
     def __enter__(self) -> SimulatedMachine:
         return self
 

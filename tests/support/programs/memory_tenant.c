@@ -1,0 +1,295 @@
+/* A program that holds device memory, by commands, one a line; the answer is the command's name,
+ * its CUresult, and what it found out. Commands are done in order by one thread, but for those that
+ * begin with "!": they are done at once, whatever that thread waits for.
+ *
+ * What an allocation holds is known from a seed: each block of 2 MiB has a value of its own, so
+ * that the checksum of it all, taken by a launch on the device, tells any block that is wrong,
+ * stale or elsewhere. tests/support/memory_tenants.py computes the same sum without a device. */
+#define _GNU_SOURCE
+#include <cuda.h>
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SLOTS 16384
+#define BLOCK_BYTES ((uint64_t)2 << 20)
+#define ARGUMENTS_MAX 4
+
+static struct {
+    CUdevice device;
+    CUcontext context;
+    bool primary;
+    CUfunction fill, checksum, spin, assert_fail;
+    uint64_t *sum; /* pinned: a checksum needs no device memory of its own */
+    CUdeviceptr sum_address;
+} gpu;
+
+static struct {
+    CUdeviceptr address;
+    uint64_t bytes;
+} slots[SLOTS];
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static char *read_text(const char *path) {
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) exit(4);
+    fseek(file, 0, SEEK_END);
+    size_t bytes = (size_t)ftell(file);
+    rewind(file);
+    char *text = calloc(1, bytes + 1);
+    if (text == NULL || fread(text, 1, bytes, file) != bytes) exit(4);
+    fclose(file);
+    return text;
+}
+
+static CUresult load(void) {
+    CUmodule module;
+    char *text = read_text(BUILTINS_PTX);
+    CUresult result = cuModuleLoadData(&module, text);
+    free(text);
+    if (!result) result = cuModuleGetFunction(&gpu.fill, module, "fill");
+    if (!result) result = cuModuleGetFunction(&gpu.checksum, module, "checksum");
+    if (!result) result = cuModuleGetFunction(&gpu.spin, module, "spin");
+    if (!result) result = cuModuleGetFunction(&gpu.assert_fail, module, "assert_fail");
+    void *host = NULL;
+    if (!result) result = cuMemHostAlloc(&host, sizeof *gpu.sum, CU_MEMHOSTALLOC_DEVICEMAP);
+    gpu.sum = host;
+    if (!result) result = cuMemHostGetDevicePointer(&gpu.sum_address, host, 0);
+    return result;
+}
+
+/* `own`: a context beside the primary one. */
+static CUresult open_device(int ordinal, bool own) {
+    gpu.primary = !own;
+    CUresult result = cuInit(0);
+    if (!result) result = cuDeviceGet(&gpu.device, ordinal);
+    if (!result && own) result = cuCtxCreate(&gpu.context, NULL, 0, gpu.device);
+    if (!result && !own) result = cuDevicePrimaryCtxRetain(&gpu.context, gpu.device);
+    if (!result) result = cuCtxSetCurrent(gpu.context);
+    return result ? result : load();
+}
+
+/* All that was allocated in the context goes with it. */
+static CUresult close_context(bool reset) {
+    memset(slots, 0, sizeof slots);
+    if (reset) return cuDevicePrimaryCtxReset(gpu.device);
+    return gpu.primary ? cuDevicePrimaryCtxRelease(gpu.device) : cuCtxDestroy(gpu.context);
+}
+
+static uint32_t block_value(uint64_t seed, uint64_t block) {
+    return ((uint32_t)seed * 2654435761u) ^ ((uint32_t)block * 2246822519u);
+}
+
+static CUresult fill(int slot, uint64_t seed) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t at = 0; at < slots[slot].bytes && !result; at += BLOCK_BYTES) {
+        CUdeviceptr address = slots[slot].address + at;
+        uint64_t left = slots[slot].bytes - at;
+        uint32_t value = block_value(seed, at / BLOCK_BYTES);
+        uint64_t words = (left < BLOCK_BYTES ? left : BLOCK_BYTES) / 4;
+        void *arguments[] = {&address, &value, &words};
+        result = cuLaunchKernel(gpu.fill, 64, 1, 1, 256, 1, 1, 0, NULL, arguments, NULL);
+    }
+    return result ? result : cuCtxSynchronize();
+}
+
+static CUresult checksum(int slot, uint64_t *sum) {
+    uint64_t words = slots[slot].bytes / 4;
+    void *arguments[] = {&gpu.sum_address, &slots[slot].address, &words};
+    CUresult result = cuLaunchKernel(gpu.checksum, 1, 1, 1, 1024, 1, 1, 0, NULL, arguments, NULL);
+    if (!result) result = cuCtxSynchronize();
+    *sum = *gpu.sum;
+    return result;
+}
+
+static CUresult spin(uint64_t nanoseconds) {
+    void *arguments[] = {&nanoseconds};
+    return cuLaunchKernel(gpu.spin, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+}
+
+static CUresult allocate(int slot, uint64_t bytes) {
+    CUresult result = cuMemAlloc(&slots[slot].address, bytes);
+    slots[slot].bytes = result ? 0 : bytes;
+    return result;
+}
+
+static CUresult release(int slot) {
+    slots[slot].bytes = 0;
+    return cuMemFree(slots[slot].address); /* the address stays: it can be freed twice */
+}
+
+/* The child of a process that has CUDA has none; it must be able to say so, and to end. */
+static long fork_child(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        int count = 0;
+        _exit(cuDeviceGetCount(&count) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    return status;
+}
+
+static long hook(const char *name) {
+    char symbol[64];
+    snprintf(symbol, sizeof symbol, "gpushare_%s", name);
+    long (*function)(void) = (long (*)(void))dlsym(RTLD_DEFAULT, symbol);
+    return function ? function() : -1;
+}
+
+static CUresult all_sums(char *found, size_t size) {
+    CUresult result = CUDA_SUCCESS;
+    size_t length = 0;
+    for (int slot = 0; slot < SLOTS && !result; slot++) {
+        uint64_t sum;
+        if (slots[slot].bytes == 0) continue;
+        result = checksum(slot, &sum);
+        if (!result && length < size)
+            length += (size_t)snprintf(found + length, size - length, " %d:%" PRIu64, slot, sum);
+    }
+    return result;
+}
+
+/* Many small ones, as a framework has them. */
+static CUresult allocate_many(uint64_t count, uint64_t bytes) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t i = 0; i < count && !result; i++)
+        result = allocate((int)i, bytes);
+    return result;
+}
+
+static CUresult memory_info(char *found, size_t size) {
+    size_t free_bytes = 0;
+    size_t total = 0;
+    CUresult result = cuMemGetInfo(&free_bytes, &total);
+    snprintf(found, size, " %zu %zu", free_bytes, total);
+    return result;
+}
+
+/* When the launch was asked for, when it was let through, and when it was over. */
+static CUresult stamp(char *found, size_t size) {
+    uint64_t asked_ns = now_ns();
+    CUresult result = spin(0);
+    uint64_t through_ns = now_ns();
+    if (!result) result = cuCtxSynchronize();
+    snprintf(found, size, " %" PRIu64 " %" PRIu64 " %" PRIu64, asked_ns, through_ns, now_ns());
+    return result;
+}
+
+/* An allocation, with the times before and after it. */
+static CUresult timed_allocation(int slot, uint64_t bytes, char *found, size_t size) {
+    uint64_t asked_ns = now_ns();
+    CUresult result = allocate(slot, bytes);
+    snprintf(found, size, " %" PRIu64 " %" PRIu64, asked_ns, now_ns());
+    return result;
+}
+
+/* Memory as the device has it, without a launch: the first word. */
+static CUresult first_word(int slot, char *found, size_t size) {
+    uint32_t word = 0;
+    CUresult result = cuMemcpyDtoH(&word, slots[slot].address, sizeof word);
+    snprintf(found, size, " %" PRIu32, word);
+    return result;
+}
+
+static long end_of_cell(char *found, size_t size) {
+    snprintf(found, size, " %" PRIu64, now_ns());
+    return hook("cell_ended");
+}
+
+static CUresult set_up(const char *command, uint64_t a, bool *known) {
+    *known = true;
+    if (strcmp(command, "open") == 0) return open_device((int)a, false);
+    if (strcmp(command, "open_own") == 0) return open_device((int)a, true);
+    if (strcmp(command, "reset") == 0) return close_context(true);
+    if (strcmp(command, "close") == 0) return close_context(false);
+    *known = false;
+    return CUDA_SUCCESS;
+}
+
+static long perform(const char *command, const uint64_t *a, char *found, size_t size) {
+    bool known = false;
+    CUresult result = set_up(command, a[0], &known);
+    int slot = (int)(a[0] % SLOTS);
+    uint64_t sum = 0;
+    if (known) return result;
+    if (strcmp(command, "alloc") == 0) return allocate(slot, a[1]);
+    if (strcmp(command, "alloc_timed") == 0) return timed_allocation(slot, a[1], found, size);
+    if (strcmp(command, "alloc_many") == 0) return allocate_many(a[0], a[1]);
+    if (strcmp(command, "free") == 0) return release(slot);
+    if (strcmp(command, "free_at") == 0) return cuMemFree(a[0]);
+    if (strcmp(command, "fill") == 0) return fill(slot, a[1]);
+    if (strcmp(command, "sums") == 0) return all_sums(found, size);
+    if (strcmp(command, "word") == 0) return first_word(slot, found, size);
+    if (strcmp(command, "spin") == 0) return spin(a[0]);
+    if (strcmp(command, "sync") == 0) return cuCtxSynchronize();
+    if (strcmp(command, "stamp") == 0) return stamp(found, size);
+    if (strcmp(command, "info") == 0) return memory_info(found, size);
+    if (strcmp(command, "fork") == 0) return fork_child();
+    if (strcmp(command, "begin") == 0) return hook("cell_began");
+    if (strcmp(command, "end") == 0) return end_of_cell(found, size);
+    if (strcmp(command, "cancel") == 0) return hook("cancel_waits");
+    if (strcmp(command, "assert") == 0)
+        return cuLaunchKernel(gpu.assert_fail, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    if (strcmp(command, "checksum") == 0) {
+        result = checksum(slot, &sum);
+        snprintf(found, size, " %" PRIu64, sum);
+        return result;
+    }
+    return -1;
+}
+
+static void answer(char *line) {
+    static _Thread_local char found[SLOTS * 4];
+    char *rest = NULL;
+    const char *command = strtok_r(line, " \n", &rest);
+    uint64_t arguments[ARGUMENTS_MAX] = {0};
+    if (command == NULL) return;
+    for (int i = 0; i < ARGUMENTS_MAX; i++) {
+        const char *text = strtok_r(NULL, " \n", &rest);
+        if (text != NULL) arguments[i] = strtoull(text, NULL, 10);
+    }
+    found[0] = '\0';
+    long result = perform(command, arguments, found, sizeof found);
+    printf("%s %ld%s\n", command, result, found);
+    fflush(stdout);
+}
+
+static void *work(void *pipe) {
+    FILE *commands = fdopen(*(int *)pipe, "r");
+    char line[256];
+    while (fgets(line, sizeof line, commands))
+        answer(line);
+    return NULL;
+}
+
+int main(void) {
+    int commands[2];
+    pthread_t worker;
+    char line[256];
+    if (pipe(commands) != 0 || pthread_create(&worker, NULL, work, &commands[0]) != 0) return 5;
+    while (fgets(line, sizeof line, stdin)) {
+        if (line[0] == '!') {
+            answer(line + 1);
+        } else if (write(commands[1], line, strlen(line)) < 0) {
+            return 6;
+        }
+    }
+    close(commands[1]);
+    pthread_join(worker, NULL);
+    return 0;
+}
