@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from jupyter_gpushare import __version__
 from jupyter_gpushare.client import AsyncSchedulerClient
 
 from .kernels import ServerKernels
 from .scheduler_client import LinkState
-from .state import STATE_VERSION, State, panel_state, without_times
+from .state import STATE_VERSION, ServerKernel, State, panel_state, without_times
 
 log = logging.getLogger(__name__)
 
@@ -56,17 +57,28 @@ class Relay:
         self._told: object = None
         self._dirty = False
         self._telling: asyncio.Task[None] | None = None
+        self._warned = ""
 
     async def state(self) -> State:
         """As it is now."""
-        link = self._link.state
+        link, kernels = self._link.state, await self._kernels.listed()
+        try:
+            return self._state(link, kernels)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            message = _unreadable(link.status)
+            if message != self._warned:
+                self._warned = message
+                log.warning("%s", message, exc_info=error)
+            return self._state(LinkState(scheduler="down", message=message), kernels)
+
+    def _state(self, link: LinkState, kernels: list[ServerKernel]) -> State:
         return panel_state(
             scheduler=link.scheduler,
             message=link.message,
             user=self._user,
             status=link.status,
             age_s=max(0.0, time.monotonic() - link.at_s) if link.status else 0.0,
-            kernels=await self._kernels.listed(),
+            kernels=kernels,
         )
 
     async def release(self, kernel_id: str) -> None:
@@ -98,6 +110,17 @@ class Relay:
             if lasting != self._told:
                 self._told = lasting
                 self._emit({"version": STATE_VERSION, "state_json": json.dumps(state)})
+
+
+def _unreadable(status: object) -> str:
+    """For a scheduler whose status has another form than ours."""
+    process = status.get("scheduler") if isinstance(status, dict) else None
+    version = process.get("version") if isinstance(process, dict) else None
+    return (
+        f"The scheduler is jupyter-gpushare {version or 'of an unknown version'}, and this "
+        f"server's {__version__} cannot read its status. Install the same version for both, and restart "
+        f"them when no cell runs."
+    )
 
 
 def _log_failure(what: str, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""The server's connection to the scheduler, when a scheduler cannot be started."""
+"""The server's connection to a scheduler that cannot be started, or is of another version."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jupyter_gpushare import __version__
 from jupyter_gpushare.client import HTTP_SOCKET, SchedulerClient
+from jupyter_gpushare.server.relay import Relay
 from jupyter_gpushare.server.scheduler_client import LinkState, SchedulerLink
+from jupyter_gpushare.server.state import ServerKernel
 
 ATTEMPTS = 3
 END_S_MAX = 20.0
@@ -61,3 +65,41 @@ def test_a_failure_of_ours_does_not_end_the_link(
         states = states_of(tmp_path / "none", fails)
     assert "following the scheduler failed" in caplog.text
     assert "can't start new thread" in states[-1].message
+
+
+class NoKernels:
+    """A server without any."""
+
+    async def listed(self) -> list[ServerKernel]:
+        return []
+
+
+class LinkTo:
+    """A connection to a scheduler that has said this."""
+
+    def __init__(self, status: Any) -> None:
+        self.state = LinkState(scheduler="up", status=status)
+
+
+@pytest.mark.parametrize(
+    ("status", "version"),
+    [
+        ({"scheduler": {"version": "9.9"}, "gpus": []}, "9.9"),
+        ({"scheduler": {"version": "9.9"}, "tenants": [], "devices": [{"uuid": "x"}]}, "9.9"),
+        ({"scheduler": [], "tenants": {"a": 1}, "devices": []}, "of an unknown version"),
+        (["nothing"], "of an unknown version"),
+    ],
+)
+def test_a_scheduler_of_another_version(
+    status: Any, version: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What cannot be read is said with both versions, once in the log, and nothing fails."""
+    link: Any = LinkTo(status)
+    kernels: Any = NoKernels()
+    client: Any = None
+    relay = Relay(link=link, client=client, kernels=kernels, user="alice", emit=lambda data: None)
+    for _ in range(2):
+        state = asyncio.run(relay.state())
+    assert (state["scheduler"], state["devices"]) == ("down", [])
+    assert f"jupyter-gpushare {version}, and this server's {__version__}" in state["message"]
+    assert len(caplog.records) == 1
