@@ -118,8 +118,8 @@ def _unreadable(status: object) -> str:
     version = process.get("version") if isinstance(process, dict) else None
     return (
         f"The scheduler is jupyter-gpushare {version or 'of an unknown version'}, and this "
-        f"server's {__version__} cannot read its status. Install the same version for both, and restart "
-        f"them when no cell runs."
+        f"server's {__version__} cannot read its status. Install the same version for both, and "
+        f"restart them when no cell runs."
     )
 
 
