@@ -47,8 +47,13 @@ async def refused(jp_fetch: Any, verb: str, path: str, **options: Any) -> HTTPCl
 
 
 @pytest.mark.parametrize(("verb", "path"), PATHS.values())
-async def test_strangers_are_kept_out(extension: Any, jp_fetch: Any, verb: str, path: str) -> None:
-    """Without a token, each verb of each route is forbidden."""
+async def test_strangers_are_kept_out(
+    extension: Any, jp_serverapp: Any, jp_fetch: Any, verb: str, path: str
+) -> None:
+    """Without a token, each verb of each route is forbidden: by the route itself, also where the
+    server would let strangers in and where no XSRF check comes before it."""
+    jp_serverapp.web_app.settings["allow_unauthenticated_access"] = True
+    jp_serverapp.web_app.settings["disable_check_xsrf"] = True
     error = await refused(jp_fetch, verb, path, headers={"Authorization": "token wrong"})
     assert error.code == 403
 
