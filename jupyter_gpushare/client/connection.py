@@ -11,10 +11,11 @@ import struct
 from pathlib import Path
 
 from .errors import SchedulerUnavailable, SchedulerUntrusted
-from .paths import RUNTIME_DIR, SCHEDULER_UID
+from .paths import RUNTIME_DIR, SCHEDULER_UID, hub_provides
 
 _CREDENTIALS = struct.Struct("3i")
 _START = "Start one with `jupyter gpushare scheduler`"
+_ASK_THE_HUBS = "Ask the hub's administrator to look at its service `gpushare`"
 
 
 class UnixHTTPConnection(http.client.HTTPConnection):
@@ -68,13 +69,12 @@ def _known_name(uid: int) -> str:
 
 def _reason(path: Path, error: OSError) -> str:
     """Why nobody answers, and what to do, in words for the person at the terminal."""
+    remedy = _ASK_THE_HUBS if hub_provides() else _START
     if isinstance(error, FileNotFoundError):
-        return (
-            f"No scheduler serves {path.parent}. {_START}, or name the directory of a running one "
-            f"in {RUNTIME_DIR}."
-        )
+        other = f", or name the directory of a running one in {RUNTIME_DIR}"
+        return f"No scheduler serves {path.parent}. {remedy}{'' if hub_provides() else other}."
     if isinstance(error, ConnectionRefusedError):
-        return f"The scheduler that served {path.parent} has ended. {_START}."
+        return f"The scheduler that served {path.parent} has ended. {remedy}."
     if isinstance(error, PermissionError):
         return (
             f"You may not use the scheduler's socket {path}. Ask its owner for access, or start "
@@ -85,4 +85,4 @@ def _reason(path: Path, error: OSError) -> str:
             f"The scheduler at {path} does not answer. Look into its log, and start it again if "
             f"it hangs."
         )
-    return f"The scheduler at {path} cannot be reached: {error}. {_START}."
+    return f"The scheduler at {path} cannot be reached: {error}. {remedy}."

@@ -40,6 +40,12 @@ def own_hub_token(environ: Mapping[str, str] | None = None) -> str:
     return (os.environ if environ is None else environ).get(HUB_TOKEN, "")
 
 
+def hub_provides(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a JupyterHub has said where the scheduler is, and so sees to it that there is one."""
+    env = os.environ if environ is None else environ
+    return bool(own_hub_token(env) and env.get(RUNTIME_DIR))
+
+
 def trusted_uids(environ: Mapping[str, str] | None = None) -> frozenset[int]:
     """Whose scheduler may be believed: root's, our own, and that of a named service account."""
     service = (os.environ if environ is None else environ).get(SCHEDULER_UID, "")

@@ -13,7 +13,7 @@ from traitlets import Bool, Float, Unicode, default
 
 from jupyter_gpushare.client import AsyncSchedulerClient, SchedulerClient, http_socket_path
 from jupyter_gpushare.client.connection import user_name
-from jupyter_gpushare.client.paths import RUNTIME_DIR
+from jupyter_gpushare.client.paths import hub_provides
 from jupyter_gpushare.kernel.provisioner import GPUShareMixin
 
 from .handlers import HANDLERS, RELAY
@@ -53,9 +53,7 @@ class GPUShareExtension(ExtensionApp):
 
     @default("start_scheduler")
     def _start_scheduler_default(self) -> bool:
-        if os.environ.get("GPUSHARE_DISABLE") == "1":
-            return False
-        return not ("JUPYTERHUB_API_TOKEN" in os.environ and RUNTIME_DIR in os.environ)
+        return os.environ.get("GPUSHARE_DISABLE") != "1" and not hub_provides()
 
     @default("user")
     def _user_default(self) -> str:

@@ -165,6 +165,14 @@ def test_without_a_scheduler(gpushare: Command, verb: list[str], fake_library: P
     assert "Traceback" not in done.stderr
 
 
+def test_without_the_scheduler_of_a_hub(gpushare: Command) -> None:
+    """Its user cannot start one in the hub's place, and is told whom to ask."""
+    done = gpushare("status", env={"JUPYTERHUB_API_TOKEN": "alices"})
+    assert done.returncode == 69
+    assert "Ask the hub's administrator to look at its service `gpushare`." in done.stderr
+    assert "Start one" not in done.stderr
+
+
 @as_root_only
 def test_a_squatted_socket_is_not_spoken_to(
     scheduler: SchedulerUnderTest, gpushare: Command, tmp_path: Path
