@@ -49,6 +49,15 @@ class ReleaseHandler(GPUShareHandler):
             self.finish()
 
 
+_PASSED_ON = (
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+"""Of the scheduler's answers; any other would be read as the Jupyter server's own word."""
+
+
 def status_of(error: Exception) -> int:
     """The one place where errors become HTTP."""
     match error:
@@ -57,7 +66,7 @@ def status_of(error: Exception) -> int:
         case NothingToRelease():
             return HTTPStatus.CONFLICT
         case RequestRefused(status=status):
-            return status
+            return status if status in _PASSED_ON else HTTPStatus.BAD_GATEWAY
         case _:
             return HTTPStatus.SERVICE_UNAVAILABLE
 

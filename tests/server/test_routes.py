@@ -9,7 +9,9 @@ import pytest
 from jupyter_server.auth import Authorizer
 from tornado.httpclient import HTTPClientError
 
-from jupyter_gpushare.server.handlers import HANDLERS
+from jupyter_gpushare.client import RequestRefused, SchedulerUnavailable
+from jupyter_gpushare.server.handlers import HANDLERS, status_of
+from jupyter_gpushare.server.relay import NotHere, NothingToRelease
 from jupyter_gpushare.server.state import without_times
 from tests.server.browser import Browser
 from tests.support.scheduler_process import SchedulerUnderTest
@@ -73,6 +75,25 @@ async def test_releasing_a_kernel_that_is_not_here(extension: Any, jp_fetch: Any
     assert error.code == 404
     assert error.response is not None
     assert "has no kernel" in json.loads(error.response.body)["message"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RequestRefused(409, "It has no turn."), 409),
+        (RequestRefused(403, "The hub does not know this token."), 403),
+        (RequestRefused(503, "The hub does not answer."), 503),
+        (RequestRefused(401, "The request has no hub token."), 502),
+        (RequestRefused(500, "The scheduler failed."), 502),
+        (SchedulerUnavailable("No scheduler."), 503),
+        (NotHere("No such kernel."), 404),
+        (NothingToRelease("It does not share."), 409),
+    ],
+)
+def test_whose_fault_an_error_is(error: Exception, status: int) -> None:
+    """The browser must not take the scheduler's failures, or its want of a token, for its own
+    server's."""
+    assert status_of(error) == status
 
 
 async def test_a_state_without_a_scheduler(extension: Any, jp_fetch: Any) -> None:
