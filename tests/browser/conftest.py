@@ -1,16 +1,18 @@
-"""A real browser, where there is one; elsewhere these tests are skipped and say what is missing."""
+"""A real browser: the machine's Chromium or npm's; without either, these tests are skipped, and the
+promises that they hold fail the run."""
 
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.browser.chromium import find_chromium
 from tests.browser.jupyter import PANEL, PANEL_NAME, JupyterProcess
+from tests.support.node import NoProgram
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -29,14 +31,12 @@ PIXELS_PER_POINT = 2
 
 
 def what_is_missing() -> str | None:
-    """What the tests need and this machine lacks, and how to get it; None when all is there."""
-    if shutil.which("chromium") is None:
-        return "Chromium is not installed. To run this: apt-get install chromium"
+    """What the tests need and this environment lacks, and how to get it; None when all is there."""
     for package in ("playwright", "jupyterlab", "notebook"):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed. To run this: pip install {package}"
     if not (PANEL / "package.json").exists():
-        return "The panel is not built. To run this: follow labextension/BUILD.md"
+        return "The panel is not built. To run this: make panel"
     return None
 
 
@@ -45,10 +45,16 @@ def browser() -> Iterator[Browser]:
     missing = what_is_missing()
     if missing is not None:
         pytest.skip(missing)
+    try:
+        chromium = find_chromium()
+    except NoProgram as reason:
+        pytest.skip(str(reason))
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        browser = playwright.chromium.launch(
+            executable_path=chromium.program, args=FLAGS, env=dict(chromium.env)
+        )
         yield browser
         browser.close()
 

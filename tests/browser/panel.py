@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.browser.jupyter import JupyterProcess
-from tests.support.paths import ROOT
+from tests.support.paths import BUILD
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 PANEL_ID = "jp-gpushare-panel"
 MAIN_AREA = "#jp-main-dock-panel .jp-Launcher, #jp-main-dock-panel .jp-Notebook"
-ARTEFACTS = ROOT / "tests" / "artefacts"
+ARTEFACTS = BUILD / "artefacts"
 
 
 def open_lab(page: Page, jupyter: JupyterProcess, path: str = "lab?reset") -> Panel:
@@ -55,8 +55,8 @@ class Panel:
         return self.root.get_by_role("button", name=f"Release the turn of {name}")
 
     def keep_picture(self, name: str) -> Path:
-        """A screenshot of the whole page, kept beside the reports of the tests."""
-        ARTEFACTS.mkdir(exist_ok=True)
+        """A screenshot of the whole page, kept in the build folder."""
+        ARTEFACTS.mkdir(parents=True, exist_ok=True)
         file = ARTEFACTS / f"{name}.png"
         self.page.screenshot(path=file, animations="disabled")
         return file

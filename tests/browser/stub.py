@@ -27,18 +27,33 @@ def kernel(name: str, state: str, **fields: object) -> State:
         "tenant_id": name,
         "state": state,
         "bytes_allocated": 0,
+        "memory": [],
         "position": None,
+        "hold_left_s": 0.0,
         "reason": "",
         **fields,
     }
 
 
+def memory(number: int = 0, **fields: object) -> State:
+    """Of the device with this number."""
+    blank = {"bytes_resident": 0, "bytes_parked": 0, "bytes_fixed": 0, "cap_bytes": 0}
+    return {"device": device_id(number), **blank, **fields}
+
+
+def device_id(number: int) -> str:
+    return f"{0x5C1A90F3 + 0x1B20C4A7 * number:08x}" + "0" * 24
+
+
 def device(number: int = 0, **fields: object) -> State:
     return {
-        "id": f"{0x5C1A90F3 + 0x1B20C4A7 * number:08x}" + "0" * 24,
+        "id": device_id(number),
         "name": "NVIDIA H200",
         "bytes_total": 140 * GIB,
         "bytes_used": 35 * GIB,
+        "bytes_tenants": 30 * GIB,
+        "bytes_foreign": 5 * GIB,
+        "bytes_reserved": int(2.8 * GIB),
         "lost": False,
         "holder": None,
         "queue": [],
@@ -59,31 +74,50 @@ def state(*devices: State, kernels: list[State] | None = None, **fields: object)
 
 
 def busy_state() -> State:
-    """Two devices, three users, five kernels: what a shared machine looks like in the afternoon."""
+    """Two devices, three users, four kernels: what a shared machine looks like in the afternoon."""
+    resnet = tenant("train-resnet.ipynb", "alice", mine=True, held_s=41, hold_left_s=560)
     return state(
         device(
             0,
-            bytes_used=92 * GIB,
-            holder=tenant("train-resnet.ipynb", "alice", mine=True, held_s=41),
+            bytes_used=125 * GIB,
+            bytes_tenants=122 * GIB,
+            bytes_foreign=3 * GIB,
+            holder=resnet,
             queue=queue(
                 tenant("protein folding, second try.ipynb", "bob", waited_s=38),
                 tenant("explore.ipynb", "alice", mine=True, waited_s=12),
                 tenant("", "another user", waited_s=4),
             ),
         ),
-        device(1, bytes_used=11 * GIB, holder=tenant("diffusion.ipynb", "carol", held_s=320)),
+        device(
+            1,
+            bytes_used=11 * GIB,
+            bytes_tenants=10 * GIB,
+            bytes_foreign=1 * GIB,
+            holder=tenant("diffusion.ipynb", "carol", held_s=320),
+        ),
         kernels=[
-            kernel("train-resnet.ipynb", "holds", bytes_allocated=61 * GIB),
+            kernel(
+                "train-resnet.ipynb",
+                "holds",
+                hold_left_s=560,
+                memory=[memory(bytes_resident=61 * GIB, bytes_fixed=GIB // 2)],
+            ),
             kernel(
                 "explore.ipynb",
                 "waits",
                 position=2,
-                bytes_allocated=8 * GIB,
-                reason="train-resnet.ipynb has the GPU and bob waits before you.",
+                memory=[memory(bytes_resident=8 * GIB, bytes_parked=12 * GIB, cap_bytes=40 * GIB)],
+                reason="train-resnet.ipynb has NVIDIA H200.",
             ),
-            kernel("thesis plots.ipynb", "idle"),
+            kernel("thesis plots.ipynb", "idle", memory=[memory(bytes_parked=3 * GIB)]),
+            kernel("two devices.ipynb", "idle", memory=_on_both()),
         ],
     )
+
+
+def _on_both() -> list[State]:
+    return [memory(number, bytes_resident=(2 + number) * GIB) for number in range(2)]
 
 
 class StubControl:

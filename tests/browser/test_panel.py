@@ -11,7 +11,17 @@ import pytest
 
 from tests.browser.jupyter import JupyterProcess, write_notebook
 from tests.browser.panel import PANEL_ID, Panel, open_lab
-from tests.browser.stub import StubControl, busy_state, device, kernel, queue, state, tenant
+from tests.browser.stub import (
+    GIB,
+    StubControl,
+    busy_state,
+    device,
+    kernel,
+    memory,
+    queue,
+    state,
+    tenant,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, WebSocketRoute
@@ -58,15 +68,50 @@ def _texts(panel: Panel) -> list[str]:
     return panel.queue.all_inner_texts()
 
 
+def _text_of(panel: Panel, kernel_name: str) -> str:
+    return panel.kernel(kernel_name).inner_text()
+
+
 def test_devices_holders_and_queues_are_shown_in_order(panel: Panel) -> None:
     """Each device shows its memory, its holder and who waits, first comer first."""
     assert panel.devices.count() == 2
     assert "train-resnet.ipynb" in panel.holder.first.inner_text()
     names = [text.split("\n")[1] for text in _texts(panel)]
     assert names == ["protein folding, second try.ipynb", "explore.ipynb", "another user"]
-    memory = panel.root.get_by_role("meter", name="Memory in use").first
-    assert memory.get_attribute("aria-valuetext") == "92 GiB of 140 GiB"
+    meter = panel.root.get_by_role("meter", name="Memory in use").first
+    assert meter.get_attribute("aria-valuetext") == "125 GiB of 140 GiB"
     assert "Number 2 in the queue" in panel.kernel("explore.ipynb").inner_text()
+
+
+def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
+    """The bar and its words tell mine from others'; each kernel tells what it has where."""
+    shares = panel.devices.first.get_by_role("list", name="Whose the memory is")
+    assert shares.get_by_role("listitem").all_inner_texts() == [
+        "mine 71 GiB",
+        "other notebooks 51 GiB",
+        "not shared 3.0 GiB",
+        "kept free 2.8 GiB",
+    ]
+    bar = panel.devices.first.get_by_role("meter", name="Memory in use")
+    whole = bar.bounding_box()
+    parts = [part.bounding_box() for part in bar.locator(".jp-gpushare-Share").all()]
+    assert whole is not None and all(part is not None for part in parts)
+    shown = [round(part["width"] / whole["width"], 2) for part in parts if part]
+    assert shown == [0.51, 0.36, 0.02, 0.02]
+    assert "8.0 GiB on the GPU · parked 12 GiB · limit 40 GiB" in _text_of(panel, "explore.ipynb")
+    assert "GPU-5c1a90f3: 2.0 GiB on the GPU" in _text_of(panel, "two devices.ipynb")
+
+
+def test_a_turn_that_is_kept_by_hand(panel: Panel, stub: StubControl) -> None:
+    """Its holder's row counts down, and who waits reads until when; then it is over."""
+    assert "kept by hand, 9 min left" in panel.devices.first.inner_text()
+    assert "kept by hand, 9 min left" in _text_of(panel, "train-resnet.ipynb")
+    assert re.search(r"It is kept by hand until \d?\d:\d\d", _text_of(panel, "explore.ipynb"))
+    kept = tenant("a.ipynb", "bob", held_s=0, hold_left_s=2)
+    stub.set(state(device(holder=kept)))
+    panel.devices.filter(has_text="kept by hand, 0 s left").wait_for()
+    stub.set(state(device(holder={**kept, "hold_left_s": 0})))
+    panel.root.get_by_text("kept by hand").wait_for(state="detached")
 
 
 def test_a_change_is_pushed_within_half_a_second(panel: Panel, stub: StubControl) -> None:
@@ -161,7 +206,10 @@ def test_a_narrow_sidebar_overflows_nowhere(panel: Panel, stub: StubControl) -> 
     long = "a-very-long-name-without-a-space-" * 4
     holder = tenant(f"{long}.ipynb", long, held_s=100_000)
     waiting = queue(tenant(f"{long}.ipynb", long, mine=True, waited_s=100_000))
-    kernels = [kernel(f"{long}.ipynb", "holds", reason=long)]
+    taken = [
+        memory(number, bytes_resident=GIB, bytes_parked=GIB, cap_bytes=GIB) for number in (0, 1)
+    ]
+    kernels = [kernel(f"{long}.ipynb", "holds", reason=long, memory=taken, hold_left_s=9)]
     stub.set(state(device(name=long, holder=holder, queue=waiting), kernels=kernels, message=long))
     panel.devices.filter(has_text=long).wait_for()
     assert panel.root.evaluate("panel => panel.scrollWidth <= panel.clientWidth")

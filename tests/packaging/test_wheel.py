@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 import sysconfig
@@ -93,6 +94,13 @@ def test_the_headers_are_named_alike() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     isolated = {r for r in project["build-system"]["requires"] if not r.startswith("hatchling")}
     assert isolated == set(project["project"]["optional-dependencies"]["build"])
+
+
+def test_the_panels_tools_are_named_alike() -> None:
+    """A checkout's environment has what building and checking the panel needs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked_for = runpy.run_path(str(ROOT / "labextension" / "build.py"))["REQUIREMENTS"]
+    assert set(asked_for) <= set(project["optional-dependencies"]["test"])
 
 
 def third_party_imports(path: Path) -> set[str]:
