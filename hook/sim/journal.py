@@ -34,7 +34,7 @@ class Kind(IntEnum):
 
 # What keeps the device busy. A graph's nodes have records of their own; its own one spans them.
 DEVICE_WORK = frozenset({Kind.LAUNCH, Kind.COPY_H2D, Kind.COPY_D2H, Kind.COPY_D2D, Kind.MEMSET})
-# What computes. Where memory follows the turn, one process's copies out may run beside another's in.
+# What computes. Where memory follows the turn, copies of one process may run beside another's.
 COMPUTING = frozenset({Kind.LAUNCH, Kind.COPY_D2D, Kind.MEMSET})
 
 

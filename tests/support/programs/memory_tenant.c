@@ -172,6 +172,22 @@ static CUresult allocate_many(uint64_t count, uint64_t bytes) {
     return result;
 }
 
+/* How long an allocation and its free take together, in nanoseconds, so many times. */
+static CUresult timed_pairs(uint64_t count, uint64_t bytes, char *found, size_t size) {
+    CUresult result = CUDA_SUCCESS;
+    size_t length = 0;
+    for (uint64_t i = 0; i < count && !result; i++) {
+        CUdeviceptr address;
+        uint64_t began_ns = now_ns();
+        result = cuMemAlloc(&address, bytes);
+        if (!result) result = cuMemFree(address);
+        uint64_t took_ns = now_ns() - began_ns;
+        if (length < size)
+            length += (size_t)snprintf(found + length, size - length, " %" PRIu64, took_ns);
+    }
+    return result;
+}
+
 static CUresult memory_info(char *found, size_t size) {
     size_t free_bytes = 0;
     size_t total = 0;
@@ -230,6 +246,7 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     if (strcmp(command, "alloc") == 0) return allocate(slot, a[1]);
     if (strcmp(command, "alloc_timed") == 0) return timed_allocation(slot, a[1], found, size);
     if (strcmp(command, "alloc_many") == 0) return allocate_many(a[0], a[1]);
+    if (strcmp(command, "pairs") == 0) return timed_pairs(a[0], a[1], found, size);
     if (strcmp(command, "free") == 0) return release(slot);
     if (strcmp(command, "free_at") == 0) return cuMemFree(a[0]);
     if (strcmp(command, "fill") == 0) return fill(slot, a[1]);

@@ -1,0 +1,146 @@
+"""What an allocation costs under the hook: its time, and the device memory that small ones take.
+
+`alloc_ratio` is a cuMemAlloc of 2 MiB and its cuMemFree, hooked by bare, medians of interleaved
+batches; `small_memory_ratio` is what NVML counts for 10,000 allocations of 4 KiB, likewise. Raw
+samples go to `alloc-samples.json` beside the report. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.bench.device_memory import UsedBytes, watched
+from tests.hook.runtime.process import GpuProcess
+from tests.support.machine import Machine, choose_machine
+from tests.support.memory_tenants import (
+    MemoryTenant,
+    MemoryTenants,
+    built_tenant,
+    swapping_scheduler,
+)
+from tests.support.paths import BUILD
+from tests.support.sim import GIB, MIB
+
+ALLOC_RATIO_BAR = 2.0
+SMALL_MEMORY_RATIO_BAR = 1.10
+PAIRS_PER_BATCH = 100
+SMALL_COUNT, SMALL_BYTES = 10_000, 4096
+SETTLED_S = 0.5
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last line."""
+
+    device: str
+    alloc_us_bare: float
+    alloc_us_hooked: float
+    alloc_ratio: float
+    small_bytes_bare: int
+    small_bytes_hooked: int
+    small_memory_ratio: float
+
+
+@dataclass(frozen=True)
+class Samples:
+    bare_ns: list[int]
+    hooked_ns: list[int]
+
+
+def time_pairs(bare: MemoryTenant, hooked: MemoryTenant, batches: int) -> Samples:
+    """Interleaved, so that a change of the machine's mood meets both alike."""
+    samples = Samples([], [])
+    for _ in range(batches):
+        samples.bare_ns.extend(bare.ok(f"pairs {PAIRS_PER_BATCH} {2 * MIB}"))
+        samples.hooked_ns.extend(hooked.ok(f"pairs {PAIRS_PER_BATCH} {2 * MIB}"))
+    return samples
+
+
+def small_bytes(client: MemoryTenant, used: UsedBytes) -> int:
+    """What so many small allocations take of the device."""
+    before = settled(used)
+    client.ok(f"alloc_many {SMALL_COUNT} {SMALL_BYTES}")
+    taken = settled(used) - before
+    for slot in range(SMALL_COUNT):
+        client.say(f"free {slot}")
+    for _ in range(SMALL_COUNT):
+        assert client.heard("free")[0] == 0
+    return taken
+
+
+def settled(used: UsedBytes) -> int:
+    """The used bytes, once they have not changed for a while."""
+    while time.monotonic_ns() - used.samples()[-1].at_ns < SETTLED_S * 1e9:
+        time.sleep(0.05)
+    return used.samples()[-1].bytes_used
+
+
+def measure(machine: Machine, folder: Path, batches: int) -> tuple[Result, Samples]:
+    """The hooked client holds its turn throughout, and nobody waits."""
+    with (
+        swapping_scheduler(folder / "run", machine.env, check=False) as scheduler,
+        watched(folder / "used.txt", machine.env, period_s=0.01) as used,
+        MemoryTenants(scheduler, machine.env, folder) as tenants,
+    ):
+        bare_process = GpuProcess([str(built_tenant())], machine.env, folder / "bare.log")
+        try:
+            bare, hooked = MemoryTenant("bare", bare_process), tenants.start("hooked")
+            bare.ok("open")
+            hooked.ok("begin")
+            for client in (bare, hooked):
+                client.ok("stamp")
+                client.ok(f"pairs {PAIRS_PER_BATCH} {2 * MIB}")  # warms up
+            samples = time_pairs(bare, hooked, batches)
+            small = [small_bytes(client, used) for client in (bare, hooked)]
+        finally:
+            bare_process.end()
+    bare_us, hooked_us = (
+        statistics.median(ns) / 1e3 for ns in (samples.bare_ns, samples.hooked_ns)
+    )
+    result = Result(
+        device=machine.device,
+        alloc_us_bare=round(bare_us, 2),
+        alloc_us_hooked=round(hooked_us, 2),
+        alloc_ratio=round(hooked_us / bare_us, 3),
+        small_bytes_bare=small[0],
+        small_bytes_hooked=small[1],
+        small_memory_ratio=round(small[1] / small[0], 3),
+    )
+    return result, samples
+
+
+def print_table(result: Result) -> None:
+    print(f"\n{result.device}")
+    for name, value, bar in (
+        ("2 MiB allocated and freed", result.alloc_ratio, ALLOC_RATIO_BAR),
+        ("10,000 x 4 KiB, device bytes", result.small_memory_ratio, SMALL_MEMORY_RATIO_BAR),
+    ):
+        verdict = "ok" if value <= bar else "OVER"
+        print(f"  {name:<30}{value:>8.3f} of the driver's own (at most {bar:g})  {verdict}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_alloc")
+    parser.add_argument("--batches", type=int, default=20, help="interleaved, of each kind")
+    parser.add_argument("--output", type=Path, default=BUILD / "bench", help="for the samples")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as text:
+        machine = choose_machine(Path(text), bytes_per_device=2 * GIB)
+        result, samples = measure(machine, Path(text), options.batches)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "alloc-samples.json").write_text(json.dumps(asdict(samples)) + "\n")
+    print_table(result)
+    print(f"samples: {options.output / 'alloc-samples.json'}")
+    print(json.dumps(asdict(result)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""How fast memory follows the turn: two clients, each of which holds as much as the device has for
+all of them, hand the device over to each other; beside the plain pinned copy of the same run.
+
+Hand-overs are timed from the giver's end of cell (its drop) to the taker's first launch, by the
+clients' clocks; parks and restores alone by NVML's used bytes, as an onlooker sees them. Raw
+samples go to `swap-samples.json` beside the report. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.bench.device_memory import UsedBytes, watched
+from tests.support.machine import Machine, choose_machine
+from tests.support.memory_tenants import (
+    MemoryTenant,
+    MemoryTenants,
+    built_tenant,
+    swapping_scheduler,
+)
+from tests.support.paths import BUILD, ROOT
+from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.sim import GIB, MIB
+
+RATIO_BAR = 0.80
+RATIO_BAR_SIMULATED = 0.75
+ONE_WAY_RATIO_BAR = 0.95
+FIRST_PARK_GBPS_BAR = 12.0
+CHUNK_BYTES = 32 * MIB
+STEP_S = 300.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last line. Rates are medians, in 10^9 bytes per second; `copy_gbps_limit` is the plain
+    copy's, each way of both at once."""
+
+    device: str
+    bytes_each_way: int
+    copy_gbps_limit: float
+    handoff_gbps: float
+    ratio_to_limit: float
+    park_gbps: float
+    restore_gbps: float
+    first_park_gbps: float
+    checksums_ok: bool
+    park_ratio: float
+    restore_ratio: float
+
+
+@dataclass(frozen=True)
+class Moved:
+    """So many bytes in so much time."""
+
+    bytes: int
+    ns: int
+
+    @property
+    def gbps(self) -> float:
+        return self.bytes / self.ns
+
+
+@dataclass
+class Samples:
+    """All that was measured."""
+
+    plain_ns: dict[str, list[int]] = field(default_factory=dict)
+    first_park: list[Moved] = field(default_factory=list)
+    handoffs: list[Moved] = field(default_factory=list)
+    parks: list[Moved] = field(default_factory=list)
+    restores: list[Moved] = field(default_factory=list)
+
+
+def plain_copies(machine: Machine, size: int, rounds: int) -> dict[str, list[int]]:
+    """Nanoseconds for `size` bytes: out, in, and both ways at once."""
+    program = built_tenant(source=ROOT / "tests" / "bench" / "plain_copy.c")
+    command = [str(program), str(size), str(rounds)]
+    output = subprocess.check_output(command, env=machine.env, text=True, timeout=STEP_S)
+    rows = (line.split() for line in output.splitlines())
+    return {kind: [int(ns) for ns in times] for kind, *times in rows}
+
+
+class Contest:
+    """Two clients and what an onlooker sees of the device."""
+
+    def __init__(
+        self, scheduler: SchedulerUnderTest, tenants: MemoryTenants, used: UsedBytes, size: int
+    ) -> None:
+        self._scheduler = scheduler
+        self._used = used
+        self._size = size
+        self.samples = Samples()
+        self.clients = [tenants.start(name) for name in ("alice", "bob")]
+
+    def verify(self) -> bool:
+        """Whether both still have what they wrote."""
+        intact = []
+        for client in self.clients:
+            client.ok("begin")
+            intact.append(client.sums(within_s=STEP_S) == client.expected())
+            client.ok("end")
+        return all(intact)
+
+    def fill_the_device(self) -> None:
+        """Alice takes it all and Bob takes it after her: the first park there is, arena cold."""
+        alice, bob = self.clients
+        self._take_all(alice, seed=1)
+        self.samples.first_park.append(self._park_for(bob))
+        bob.ok(f"fill 0 {2}", within_s=STEP_S)
+        bob.held[0] = (2, self._size)
+        bob.ok("end")
+
+    def hand_over(self, giver: MemoryTenant, taker: MemoryTenant) -> None:
+        """Both ways at once: the giver has the turn and all of the device until its cell ends."""
+        giver.ok("begin")
+        giver.ok("stamp", within_s=STEP_S)
+        moved = self._bytes_parked(taker)
+        taker.ok("begin")
+        taker.say("stamp")
+        self._scheduler.eventually(lambda status: status["devices"][0]["queue"])
+        (dropped_ns,) = giver.ok("end")
+        result, _, through_ns, _ = taker.heard("stamp", within_s=STEP_S)
+        assert result == 0, result
+        taker.ok("end")
+        self.samples.handoffs.append(Moved(moved, through_ns - dropped_ns))
+
+    def one_way(self, resident: MemoryTenant, other: MemoryTenant) -> None:
+        """`resident` has all of the device. The other one frees what it has, parks it by an
+        allocation, frees that, and lets it come back."""
+        other.free(0)
+        self.samples.parks.append(self._park_for(other))
+        other.ok("free 0")
+        other.ok("end")
+        resident.ok("begin")
+        asked_ns, through_ns, _ = resident.ok("stamp", within_s=STEP_S)
+        resident.ok("end")
+        came = self._used.at(through_ns) - self._used.at(asked_ns)
+        self.samples.restores.append(Moved(came, through_ns - asked_ns))
+        self._take_all(other, seed=len(self.samples.parks))
+        resident.cell("stamp")
+
+    def _take_all(self, client: MemoryTenant, seed: int) -> None:
+        client.ok("begin")
+        client.ok(f"alloc 0 {self._size}", within_s=STEP_S)
+        client.ok(f"fill 0 {seed}", within_s=STEP_S)
+        client.held[0] = (seed, self._size)
+        client.ok("end")
+
+    def _park_for(self, newcomer: MemoryTenant) -> Moved:
+        """The newcomer allocates all of the device; it begins a cell and does not end it."""
+        newcomer.ok("begin")
+        asked_ns, had_ns = newcomer.ok(f"alloc_timed 0 {self._size}", within_s=STEP_S)
+        lowest = self._used.lowest(asked_ns, had_ns)
+        return Moved(self._used.at(asked_ns) - lowest.bytes_used, lowest.at_ns - asked_ns)
+
+    def _bytes_parked(self, client: MemoryTenant) -> int:
+        """What the client will have to bring back."""
+        tenants = self._scheduler.status()["tenants"]
+        (tenant,) = [tenant for tenant in tenants if tenant["name"] == client.name]
+        return sum(d["bytes_parked"] for c in tenant["clients"] for d in c["devices"])
+
+
+@contextmanager
+def contest(machine: Machine, folder: Path, size: int, period_s: float) -> Iterator[Contest]:
+    """A scheduler for whom the device is as large as one client's memory and a bit."""
+    limit = f"--SettingsConfig.device_bytes_max={size + overhead_bytes(machine, size)}"
+    slow = ("--SettingsConfig.quantum_s=600", "--SettingsConfig.idle_ms=600000")
+    with (
+        swapping_scheduler(folder / "run", machine.env, limit, *slow, check=False) as scheduler,
+        watched(folder / "used.txt", machine.env, period_s=period_s) as used,
+        MemoryTenants(scheduler, machine.env, folder) as tenants,
+    ):
+        yield Contest(scheduler, tenants, used, size)
+
+
+def overhead_bytes(machine: Machine, size: int) -> int:
+    """What is on the device besides a client's memory: two contexts with a module, and room for two
+    chunks that are on their way."""
+    return 2 * CHUNK_BYTES if machine.simulated else max(2 * GIB, size // 16)
+
+
+def measure(machine: Machine, folder: Path, size: int, rounds: int) -> tuple[Samples, bool]:
+    """All samples, and whether every checksum was right."""
+    plain = plain_copies(machine, size, rounds)
+    with contest(machine, folder, size, 0.002 if machine.simulated else 0.0005) as match:
+        match.samples.plain_ns = plain
+        match.fill_the_device()
+        intact = match.verify()
+        alice, bob = match.clients
+        for _ in range(rounds):
+            match.hand_over(bob, alice)
+            match.hand_over(alice, bob)
+            print(f"hand-over: {match.samples.handoffs[-1].gbps:.2f} GB/s each way", flush=True)
+        intact &= match.verify()
+        for _ in range(rounds):
+            match.one_way(bob, alice)
+        intact &= match.verify()
+        return match.samples, intact
+
+
+def result_of(device: str, size: int, samples: Samples, intact: bool) -> Result:
+    """Medians of what was measured."""
+
+    def gbps(moved: list[Moved]) -> float:
+        return statistics.median(m.gbps for m in moved)
+
+    def plain(kind: str) -> float:
+        return size / statistics.median(samples.plain_ns[kind])
+
+    handoff, park, restore = map(gbps, (samples.handoffs, samples.parks, samples.restores))
+    return Result(
+        device=device,
+        bytes_each_way=min(m.bytes for m in samples.handoffs),
+        copy_gbps_limit=round(plain("both"), 3),
+        handoff_gbps=round(handoff, 3),
+        ratio_to_limit=round(handoff / plain("both"), 3),
+        park_gbps=round(park, 3),
+        restore_gbps=round(restore, 3),
+        first_park_gbps=round(gbps(samples.first_park), 3),
+        checksums_ok=intact,
+        park_ratio=round(park / plain("out"), 3),
+        restore_ratio=round(restore / plain("in"), 3),
+    )
+
+
+def print_table(result: Result, simulated: bool) -> None:
+    rows = [
+        ("hand-over / plain both ways", result.ratio_to_limit,
+         RATIO_BAR_SIMULATED if simulated else RATIO_BAR),
+        ("park / plain copy out", result.park_ratio, ONE_WAY_RATIO_BAR),
+        ("restore / plain copy in", result.restore_ratio, ONE_WAY_RATIO_BAR),
+        ("first park, GB/s", result.first_park_gbps, FIRST_PARK_GBPS_BAR),
+    ]  # fmt: skip
+    print(f"\n{result.device}, {result.bytes_each_way / GIB:.2f} GiB each way")
+    for name, value, bar in rows[: 1 if simulated else None]:
+        print(f"  {name:<30}{value:>8.3f} (at least {bar:g})  {'ok' if value >= bar else 'UNDER'}")
+
+
+def save(folder: Path, result: Result, samples: Samples) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "swap.json").write_text(json.dumps(asdict(result), indent=1) + "\n")
+    raw = {**asdict(samples), "measured_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+    (folder / "swap-samples.json").write_text(json.dumps(raw, indent=1) + "\n")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_swap")
+    parser.add_argument("--mib", type=int, default=0, help="what each client holds")
+    parser.add_argument("--rounds", type=int, default=5, help="hand-overs each way")
+    parser.add_argument("--output", type=Path, default=BUILD / "bench", help="for the samples")
+    options = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as text:
+        folder = Path(text)
+        machine = choose_machine(folder, bytes_per_device=2 * GIB, context_bytes=0)
+        size = options.mib * MIB or (2 * GIB - 2 * CHUNK_BYTES if machine.simulated else 16 * GIB)
+        print(f"{machine.device}: two clients of {size / GIB:.2f} GiB each", flush=True)
+        samples, intact = measure(machine, folder, size, options.rounds)
+    result = result_of(machine.device, size, samples, intact)
+    save(options.output, result, samples)
+    print_table(result, machine.simulated)
+    print(f"samples: {options.output / 'swap-samples.json'}")
+    print(json.dumps(asdict(result)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
