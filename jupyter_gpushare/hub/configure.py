@@ -54,6 +54,7 @@ def service_spec(options: HubOptions, environ: Mapping[str, str] | None = None) 
             *_COMMAND,
             "--serve-all-users",
             "--hub",
+            f"--hub-pid={os.getpid()}",
             f"--runtime-dir={options.directory}",
             *options.scheduler_args,
         ],

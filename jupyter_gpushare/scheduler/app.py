@@ -44,6 +44,7 @@ class SchedulerApp(Application):
     aliases = {  # noqa: RUF012
         "config": "SchedulerApp.config_file",
         "devices": "SettingsConfig.devices",
+        "hub-pid": "SchedulerApp.hub_pid",
         "idle-exit-s": "SchedulerApp.idle_exit_s",
         "journal": "SchedulerApp.journal_file",
         "log-level": "SchedulerApp.log_level",
@@ -83,6 +84,9 @@ class SchedulerApp(Application):
     ).tag(config=True)
     serves_all = Bool(False, help="Serve every user of the machine.").tag(config=True)
     hub = Bool(False, help="Owners are who a JupyterHub says.").tag(config=True)
+    hub_pid = Integer(
+        0, help="The process that started this one, which ends with it; 0: whoever that is."
+    ).tag(config=True)
     idle_exit_s = Float(
         0.0, min=0.0, help="End after so many seconds without any tenant; 0: never."
     ).tag(config=True)
@@ -161,7 +165,8 @@ class SchedulerApp(Application):
         for number in _ENDING_SIGNALS:
             loop.add_signal_handler(number, process.end, f"signal {number.name}")
         if self.hub:
-            watch_parent(lambda: process.end("the hub that started us is gone"))
+            gone = "the hub that started us is gone"
+            watch_parent(lambda: process.end(gone), parent=self.hub_pid)
         await process.run(self._tell_ready)
         return process.exit_status
 

@@ -12,11 +12,16 @@ import os
 from collections.abc import Callable
 
 
-def watch_parent(ended: Callable[[], None]) -> None:
-    """Call `ended` on the running loop when our parent is gone; at once when it is already."""
+def watch_parent(ended: Callable[[], None], *, parent: int = 0) -> None:
+    """Call `ended` on the running loop when our parent is gone; at once when it is already. That
+    is known of a `parent` that has told us its number alone: who adopts us is there."""
     loop = asyncio.get_running_loop()
+    found = os.getppid()
+    if found and parent not in (0, found):  # 0: it is in another pid namespace
+        loop.call_soon(ended)
+        return
     try:
-        pidfd = os.pidfd_open(os.getppid())
+        pidfd = os.pidfd_open(found)
     except ProcessLookupError:
         loop.call_soon(ended)
         return

@@ -43,7 +43,8 @@ def test_two_lines_are_enough(c: Config) -> None:
     setup(c)
     (service,) = hubs_services(c)
     assert service["name"] == "gpushare"
-    assert {"scheduler", "--serve-all-users", "--hub"} <= set(service["command"])
+    flags = {"scheduler", "--serve-all-users", "--hub", f"--hub-pid={os.getpid()}"}
+    assert flags <= set(service["command"])
     directory = str(HubOptions().directory)
     assert f"--runtime-dir={directory}" in service["command"]
     environment = environment_of(c)

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from jupyter_gpushare.scheduler.parent import watch_parent
 
 PROGRAM = """
@@ -34,14 +36,25 @@ def test_it_is_told_when_its_parent_is_killed() -> None:
         assert parent.stdout.readline() == "gone\n"
 
 
-def test_a_living_parent_changes_nothing() -> None:
-    """While the parent lives, nothing is told."""
-
+def is_told_at_once(parent: int) -> bool:
     async def look() -> bool:
         gone = asyncio.Event()
-        watch_parent(gone.set)
-        await asyncio.sleep(0)
+        watch_parent(gone.set, parent=parent)
+        for _ in range(3):
+            await asyncio.sleep(0)
         return gone.is_set()
 
-    assert os.getppid() > 0
-    assert not asyncio.run(look())
+    return asyncio.run(look())
+
+
+@pytest.mark.parametrize("parent", [0, os.getppid()], ids=["whoever", "named"])
+def test_a_living_parent_changes_nothing(parent: int) -> None:
+    """While the parent lives, nothing is told."""
+    assert not is_told_at_once(parent)
+
+
+def test_a_parent_that_was_gone_before_we_looked() -> None:
+    """A process that was adopted meanwhile does not wait for the end of who adopted it."""
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    assert is_told_at_once(ended.pid)
