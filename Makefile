@@ -9,11 +9,11 @@ C_FILES = $(shell git ls-files 'hook/*.c' 'hook/*.h' 'tests/*.c' 'tests/*.h')
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile
 
 .PHONY: build panel test test-without-browser test-in-browser test-full lint format demo demo-small
-.PHONY: generate clean help bench-handoff bench-overhead
+.PHONY: generate clean help bench-handoff bench-overhead bench-swap bench-alloc
 
 help:
 	@echo "make build | panel | test | test-full | lint | format | demo | demo-small | generate"
-	@echo "make bench-handoff | bench-overhead | clean"
+	@echo "make bench-handoff | bench-overhead | bench-swap | bench-alloc | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
 # needs neither it nor Node.
@@ -74,7 +74,7 @@ demo: build $(if $(filter-out 0,$(KEEP)),panel)
 demo-small: build
 	$(PY) -m tests.demo.small $(DEMO_ARGS)
 
-bench-handoff bench-overhead: bench-%: build
+bench-handoff bench-overhead bench-swap bench-alloc: bench-%: build
 	$(PY) -m tests.bench.bench_$* $(BENCH_ARGS)
 
 clean:
