@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import cupy
 
+from tests.gpu.workloads.ballast import cupy_ballast
 from tests.gpu.workloads.report import digest, report, steps_from_argv
 
 
@@ -17,4 +18,6 @@ def run(steps: int) -> str:
 
 if __name__ == "__main__":
     steps = steps_from_argv(5000)
-    report(workload="cupy_work", steps=steps, digest=run(steps))
+    ballast = cupy_ballast()
+    result = run(steps)
+    report(workload="cupy_work", steps=steps, digest=result, ballast_intact=ballast.intact())

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy
 
+from tests.gpu.workloads.ballast import jax_ballast
 from tests.gpu.workloads.report import digest, report, steps_from_argv
 
 
@@ -23,4 +24,6 @@ def run(steps: int) -> str:
 
 if __name__ == "__main__":
     steps = steps_from_argv(5000)
-    report(workload="jax_work", steps=steps, digest=run(steps))
+    ballast = jax_ballast()
+    result = run(steps)
+    report(workload="jax_work", steps=steps, digest=result, ballast_intact=ballast.intact())

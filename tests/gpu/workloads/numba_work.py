@@ -10,6 +10,7 @@ if not hasattr(numpy, "row_stack"):
 
 from numba import cuda
 
+from tests.gpu.workloads.ballast import numba_ballast
 from tests.gpu.workloads.report import digest, report, steps_from_argv
 
 
@@ -31,4 +32,6 @@ def run(steps: int) -> str:
 
 if __name__ == "__main__":
     steps = steps_from_argv(8000)
-    report(workload="numba_work", steps=steps, digest=run(steps))
+    ballast = numba_ballast()
+    result = run(steps)
+    report(workload="numba_work", steps=steps, digest=result, ballast_intact=ballast.intact())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tests.gpu.workloads.ballast import torch_ballast
 from tests.gpu.workloads.report import digest, report, steps_from_argv
 
 
@@ -25,4 +26,6 @@ def train(steps: int) -> str:
 
 if __name__ == "__main__":
     steps = steps_from_argv(1500)
-    report(workload="torch_eager", steps=steps, digest=train(steps))
+    ballast = torch_ballast()
+    result = train(steps)
+    report(workload="torch_eager", steps=steps, digest=result, ballast_intact=ballast.intact())

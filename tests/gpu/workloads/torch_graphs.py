@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tests.gpu.workloads.ballast import torch_ballast
 from tests.gpu.workloads.report import digest, report, steps_from_argv
 
 
@@ -34,4 +35,6 @@ def train(steps: int) -> str:
 
 if __name__ == "__main__":
     steps = steps_from_argv(5000)
-    report(workload="torch_graphs", steps=steps, digest=train(steps))
+    ballast = torch_ballast()
+    result = train(steps)
+    report(workload="torch_graphs", steps=steps, digest=result, ballast_intact=ballast.intact())

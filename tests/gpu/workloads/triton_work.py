@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
+from tests.gpu.workloads.ballast import torch_ballast
 from tests.gpu.workloads.report import digest, report, steps_from_argv
 
 
@@ -28,4 +29,6 @@ def run(steps: int) -> str:
 
 if __name__ == "__main__":
     steps = steps_from_argv(20000)
-    report(workload="triton_work", steps=steps, digest=run(steps))
+    ballast = torch_ballast()
+    result = run(steps)
+    report(workload="triton_work", steps=steps, digest=result, ballast_intact=ballast.intact())
