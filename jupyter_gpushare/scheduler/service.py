@@ -281,7 +281,7 @@ class Service:
         if not caller.is_admin:
             raise RequestError(
                 HTTPStatus.FORBIDDEN,
-                f"Settings are changed by root and {user_name(self._own_uid)} alone. Ask them.",
+                f"Settings are changed by {self._who_administers(caller)} alone. Ask them.",
             )
         try:
             settings = changed_settings(self.settings, changes)
@@ -326,6 +326,11 @@ class Service:
             "Your name at the hub is too long for a tenant's token. Ask its administrator for a "
             "shorter one.",
         )
+
+    def _who_administers(self, caller: Caller) -> str:
+        """In words; a hub may have named more people."""
+        accounts = f"root and {user_name(self._own_uid)}"
+        return f"the hub's GPU administrators, {accounts}" if caller.hub_user else accounts
 
     def _is_admin(self, uid: int) -> bool:
         return uid in (0, self._own_uid)

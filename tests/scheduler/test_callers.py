@@ -115,6 +115,13 @@ def test_nobody_registers_for_another(service: Service) -> None:
     assert {t["owner"] for t in service.status(DESK)["tenants"]} == {"alice"}
 
 
+def test_settings_are_the_hubs_administrators(service: Service) -> None:
+    """Any other user of the hub is told whom to ask."""
+    with pytest.raises(RequestError, match="changed by the hub's GPU administrators, root and"):
+        service.change_settings(ALICE, {"quantum_s": 1})
+    assert service.change_settings(DESK, {"quantum_s": 1})["quantum_s"] == 1
+
+
 def test_each_sees_their_own(service: Service) -> None:
     """Names and owners of others on the same account are cut out of the status."""
     registered(service, ALICE, "her secret")
