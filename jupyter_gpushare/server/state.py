@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .memory import bytes_of_tenants, memory_of
+
 STATE_VERSION = 1
 """Of the form below; a panel of another version says so instead of showing wrong data."""
 _TIMES = frozenset({"held_s", "waited_s"})
@@ -104,6 +106,10 @@ def _device(
         "name": device["name"],
         "bytes_total": device["bytes_total"],
         "bytes_used": device["bytes_used"],
+        "bytes_tenants": bytes_of_tenants(device["id"], tenants.values()),
+        # An older scheduler tells neither of the two.
+        "bytes_foreign": device.get("bytes_foreign"),
+        "bytes_reserved": device.get("bytes_reserved"),
         "lost": device["lost"],
         "holder": holders[0] if holders else None,
         "queue": queue,
@@ -132,6 +138,7 @@ def _kernel(
         "tenant_id": kernel.tenant_id,
         "state": state,
         "bytes_allocated": sum(each["bytes_allocated"] for each in opened),
+        "memory": memory_of(tenant),
         "position": max(places) if places and state == "waits" else None,
         "hold_left_s": _left_s(tenant or {}, age_s),
         "reason": reason,
@@ -154,19 +161,21 @@ def _state_of(
         )
     state = _KERNEL_STATES.get(tenant["state"], "idle")
     if state == "waits":
-        return state, _why_it_waits(kernel.tenant_id, devices)
+        return state, _why_it_waits(tenant, devices)
     if tenant["state"] == "recalled":
         return state, "It has been asked to give the GPU back."
     return state, ""
 
 
-def _why_it_waits(tenant_id: str, devices: list[dict[str, Any]]) -> str:
+def _why_it_waits(tenant: Mapping[str, Any], devices: list[dict[str, Any]]) -> str:
+    """Who is before it, and the scheduler's sentence where memory is in its way."""
+    blocked = str(tenant.get("blocked_reason") or "")
     for device in devices:
-        if any(waiter["tenant_id"] == tenant_id for waiter in device["queue"]):
+        if any(waiter["tenant_id"] == tenant["id"] for waiter in device["queue"]):
             if device["holder"]:
-                return f"{device['holder']['name']} has {device['name']}."
-            return f"{device['name']} is about to be given to the next in the queue."
-    return ""
+                return f"{device['holder']['name']} has {device['name']}. {blocked}".rstrip()
+            return blocked or f"{device['name']} is about to be given to the next in the queue."
+    return blocked
 
 
 def _left_s(told: Mapping[str, Any], age_s: float) -> float:

@@ -2,12 +2,21 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { useId, type ReactElement } from 'react';
 
 import { Elapsed, HoldLeft } from './elapsed';
-import { formatDeviceId, formatMemory, formatOwner, formatTenant, memoryPercent } from './format';
+import {
+  explainShares,
+  formatDeviceId,
+  formatMemory,
+  formatOwner,
+  formatShare,
+  formatTenant,
+  memoryPercent,
+  memoryShares
+} from './format';
 import type { IDevice, IHolder, ITenant, IWaiter } from './state';
 
 /** One device: its memory, who has it, and who waits, in order. */
 export function DeviceView(props: DeviceView.IProps): ReactElement {
-  const { device, hasTwin, receivedAtMs, trans } = props;
+  const { bytesMine, device, hasTwin, receivedAtMs, trans } = props;
   const nameId = useId();
   return (
     <article aria-labelledby={nameId} className="jp-gpushare-Device">
@@ -22,7 +31,7 @@ export function DeviceView(props: DeviceView.IProps): ReactElement {
           )}
         </p>
       ) : (
-        <MemoryBar device={device} trans={trans} />
+        <Memory bytesMine={bytesMine} device={device} trans={trans} />
       )}
       <HolderView
         anyoneWaits={device.queue.length > 0}
@@ -49,6 +58,8 @@ export function DeviceView(props: DeviceView.IProps): ReactElement {
 export namespace DeviceView {
   export interface IProps {
     readonly device: IDevice;
+    /** What my kernels have on it. */
+    readonly bytesMine: number;
     /** Another device has the same name. */
     readonly hasTwin: boolean;
     readonly receivedAtMs: number;
@@ -56,30 +67,53 @@ export namespace DeviceView {
   }
 }
 
-function MemoryBar(props: {
+/** How full the device is, as a bar, and whose it is, in words. */
+function Memory(props: {
+  readonly bytesMine: number;
   readonly device: IDevice;
   readonly trans: TranslationBundle;
 }): ReactElement {
-  const { device, trans } = props;
-  const percent = memoryPercent(device);
+  const { bytesMine, device, trans } = props;
   const text = formatMemory(device, trans);
+  const shares = memoryShares(device, bytesMine);
   return (
-    <div className="jp-gpushare-Memory">
-      <div
-        aria-label={trans.__('Memory in use')}
-        aria-valuemax={100}
-        aria-valuemin={0}
-        aria-valuenow={Math.round(percent)}
-        aria-valuetext={text}
-        className="jp-gpushare-MemoryBar"
-        role="meter"
-      >
-        <div className="jp-gpushare-MemoryUsed" style={{ width: `${percent}%` }} />
+    <>
+      <div className="jp-gpushare-Memory">
+        <div
+          aria-label={trans.__('Memory in use')}
+          aria-valuemax={100}
+          aria-valuemin={0}
+          aria-valuenow={Math.round(memoryPercent(device))}
+          aria-valuetext={text}
+          className="jp-gpushare-MemoryBar"
+          role="meter"
+        >
+          {shares.map(({ kind, percent }) => (
+            <div
+              className={`jp-gpushare-Share jp-mod-${kind}`}
+              key={kind}
+              style={{ width: `${percent}%` }}
+            />
+          ))}
+        </div>
+        <span aria-hidden="true" className="jp-gpushare-MemoryText">
+          {text}
+        </span>
       </div>
-      <span aria-hidden="true" className="jp-gpushare-MemoryText">
-        {text}
-      </span>
-    </div>
+      {shares.length > 0 && (
+        <ul
+          aria-label={trans.__('Whose the memory is')}
+          className="jp-gpushare-Shares"
+          title={explainShares(trans)}
+        >
+          {shares.map(share => (
+            <li className={`jp-gpushare-ShareText jp-mod-${share.kind}`} key={share.kind}>
+              {formatShare(share, trans)}
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
   );
 }
 

@@ -3,7 +3,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Problem } from './model';
-import { STATE_VERSION, type IDevice, type IKernel, type ITenant } from './state';
+import { STATE_VERSION, type IDevice, type IKernel, type IMemory, type ITenant } from './state';
 
 const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
@@ -41,7 +41,7 @@ export function formatHold(leftS: number, trans: TranslationBundle): string {
 /** The same with a time of day, as the reader's clock shows it, to plan with. */
 export function formatHoldUntil(untilMs: number, trans: TranslationBundle): string {
   const until = new Date(untilMs).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
-  return trans.__('It is kept by hand until %1.', until);
+  return trans.__('The turn is kept by hand until %1.', until);
 }
 
 export function formatMemory(device: IDevice, trans: TranslationBundle): string {
@@ -59,6 +59,72 @@ export function memoryPercent(device: IDevice): number {
     return 0;
   }
   return Math.min(100, Math.max(0, (100 * device.bytesUsed) / device.bytesTotal));
+}
+
+/** A part of the memory bar, from its beginning on; the last one, `reserved`, is at its end. */
+export interface IMemoryShare {
+  readonly kind: 'mine' | 'others' | 'foreign' | 'reserved';
+  readonly bytes: number;
+  readonly percent: number;
+}
+
+/** Whose the device's memory is. What NVML counts beyond what tenants tell is nobody's of them. */
+export function memoryShares(device: IDevice, bytesMine: number): readonly IMemoryShare[] {
+  const { bytesForeign, bytesReserved, bytesTenants, bytesTotal, bytesUsed } = device;
+  const amounts = [
+    ['mine', bytesMine],
+    ['others', bytesTenants - bytesMine],
+    ['foreign', bytesForeign ?? bytesUsed - bytesTenants],
+    ['reserved', bytesReserved ?? 0]
+  ] as const;
+  let left = bytesTotal;
+  return amounts.flatMap(([kind, amount]) => {
+    const bytes = Math.min(Math.max(0, amount), left);
+    left -= bytes;
+    return bytes > 0 ? [{ kind, bytes, percent: (100 * bytes) / bytesTotal }] : [];
+  });
+}
+
+export function formatShare(share: IMemoryShare, trans: TranslationBundle): string {
+  const amount = formatBytes(share.bytes);
+  switch (share.kind) {
+    case 'mine':
+      return trans.__('mine %1', amount);
+    case 'others':
+      return trans.__('others %1', amount);
+    case 'foreign':
+      return trans.__('outside %1', amount);
+    case 'reserved':
+      return trans.__('reserve %1', amount);
+  }
+}
+
+/** What is meant by the words of `formatShare` that do not explain themselves. */
+export function explainShares(trans: TranslationBundle): string {
+  return trans.__(
+    'Others are notebooks and programs that share the GPU too. Outside is what programs that do not share it use, and CUDA itself. The reserve is kept free, so that a kernel does not fail for want of a little.'
+  );
+}
+
+/** What one kernel has of one device, shortest first; empty when it has nothing there. */
+export function formatKernelMemory(memory: IMemory, trans: TranslationBundle): string[] {
+  const { bytesFixed, bytesParked, bytesResident, capBytes } = memory;
+  if (bytesResident <= 0 && bytesParked <= 0) {
+    return [];
+  }
+  return [
+    ...(bytesResident > 0 ? [trans.__('%1 on the GPU', formatBytes(bytesResident))] : []),
+    ...(bytesParked > 0 ? [trans.__('parked %1', formatBytes(bytesParked))] : []),
+    ...(bytesFixed > 0 ? [trans.__('fixed %1', formatBytes(bytesFixed))] : []),
+    ...(capBytes > 0 ? [trans.__('limit %1', formatBytes(capBytes))] : [])
+  ];
+}
+
+/** What is meant by the words of `formatKernelMemory` that do not explain themselves. */
+export function explainKernelMemory(trans: TranslationBundle): string {
+  return trans.__(
+    'Parked memory is kept in the machine’s own memory and comes back with the next turn. Fixed memory cannot be parked.'
+  );
 }
 
 /** What a tenant is called: its name where the caller may see it, else whose it is. */
@@ -103,7 +169,11 @@ export function formatReason(kernel: IKernel, trans: TranslationBundle): string 
   }
   switch (kernel.state) {
     case 'holds':
-      return trans.__('Its cell uses the GPU.');
+      return kernel.holdLeftS > 0
+        ? trans.__(
+            'It stays here between cells. Release it, or run “%gpushare hold 0”, to end that.'
+          )
+        : trans.__('Its cell uses the GPU.');
     case 'waits':
       return trans.__('Another cell has the GPU. This one goes on by itself when its turn comes.');
     case 'idle':

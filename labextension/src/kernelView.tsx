@@ -3,15 +3,16 @@ import { useLayoutEffect, useRef, type ReactElement } from 'react';
 
 import { HoldLeft } from './elapsed';
 import {
-  formatBytes,
+  explainKernelMemory,
   formatHoldUntil,
   formatKernel,
+  formatKernelMemory,
   formatKernelState,
   formatProblem,
   formatReason
 } from './format';
 import type { Problem } from './model';
-import type { IKernel } from './state';
+import type { IKernel, IMemory } from './state';
 
 /** One kernel of mine: its state, why, and a way to give its turn back. */
 export function KernelView(props: KernelView.IProps): ReactElement {
@@ -32,10 +33,16 @@ export function KernelView(props: KernelView.IProps): ReactElement {
       </div>
       <p className="jp-gpushare-KernelState">
         <span className="jp-gpushare-Badge">{formatKernelState(kernel, trans)}</span>
-        {kernel.bytesAllocated > 0 && (
-          <span className="jp-gpushare-KernelMemory">{formatBytes(kernel.bytesAllocated)}</span>
-        )}
       </p>
+      {kernel.memory.map(memory => (
+        <MemoryLine
+          key={memory.deviceId}
+          memory={memory}
+          // With one device there is nothing to tell apart.
+          on={kernel.memory.length > 1 ? props.deviceName(memory.deviceId) : ''}
+          trans={trans}
+        />
+      ))}
       {kernel.holdLeftS > 0 && (
         <p className="jp-gpushare-Hold">
           <HoldLeft atMs={receivedAtMs} seconds={kernel.holdLeftS} trans={trans} />
@@ -60,6 +67,8 @@ export namespace KernelView {
     /** For how much longer a turn that it waits for is kept by hand. */
     readonly holdInTheWayS: number;
     readonly receivedAtMs: number;
+    /** What people call the device with this id. */
+    readonly deviceName: (deviceId: string) => string;
     readonly isReleasing: boolean;
     /** Why the last release failed. */
     readonly problem: Problem | null;
@@ -67,6 +76,28 @@ export namespace KernelView {
     readonly onOpen: (path: string) => void;
     readonly trans: TranslationBundle;
   }
+}
+
+/** What the kernel has of one device; nothing where it has nothing. */
+function MemoryLine(props: {
+  readonly memory: IMemory;
+  /** The device's name, where there are several. */
+  readonly on: string;
+  readonly trans: TranslationBundle;
+}): ReactElement | null {
+  const { memory, on, trans } = props;
+  const parts = formatKernelMemory(memory, trans);
+  return parts.length > 0 ? (
+    <p className="jp-gpushare-KernelMemory" title={explainKernelMemory(trans)}>
+      {on && <bdi>{`${on}: `}</bdi>}
+      {parts.map((part, index) => (
+        <span key={part}>
+          {index > 0 && ' · '}
+          <span className="jp-gpushare-Part">{part}</span>
+        </span>
+      ))}
+    </p>
+  ) : null;
 }
 
 function KernelName(props: KernelView.IProps): ReactElement {

@@ -32,10 +32,29 @@ export interface IDevice {
   readonly name: string;
   readonly bytesTotal: number;
   readonly bytesUsed: number;
+  /** Of all tenants together, and on the device. */
+  readonly bytesTenants: number;
+  /** Of programs that share nothing, and of CUDA's own contexts; null where it is not known. */
+  readonly bytesForeign: number | null;
+  /** Kept free, for what no one can ask for in advance; null where it is not known. */
+  readonly bytesReserved: number | null;
   /** The driver no longer answers for it. */
   readonly lost: boolean;
   readonly holder: IHolder | null;
   readonly queue: readonly IWaiter[];
+}
+
+/** What a kernel has of one device. */
+export interface IMemory {
+  readonly deviceId: string;
+  /** On the device. */
+  readonly bytesResident: number;
+  /** In host memory, until the kernel's next turn. */
+  readonly bytesParked: number;
+  /** Of what is resident: it cannot be parked. */
+  readonly bytesFixed: number;
+  /** More than this the kernel does not get; 0 where it may have all. */
+  readonly capBytes: number;
 }
 
 export const KERNEL_STATES = ['idle', 'waits', 'holds', 'unshared', 'failed'] as const;
@@ -49,7 +68,7 @@ export interface IKernel {
   /** Of its notebook, below the server's root; empty for a kernel without one. */
   readonly path: string;
   readonly state: KernelState;
-  readonly bytesAllocated: number;
+  readonly memory: readonly IMemory[];
   /** In the queue, from 1; null while it does not wait. */
   readonly position: number | null;
   /** For how much longer I keep its turn, the present one or the next, by hand. */
@@ -102,6 +121,9 @@ function parseDevice(value: unknown): IDevice {
     name: asText(device.name, 'device.name'),
     bytesTotal: asAmount(device.bytes_total, 'device.bytes_total'),
     bytesUsed: asAmount(device.bytes_used, 'device.bytes_used'),
+    bytesTenants: asAmount(device.bytes_tenants, 'device.bytes_tenants'),
+    bytesForeign: asKnownAmount(device.bytes_foreign, 'device.bytes_foreign'),
+    bytesReserved: asKnownAmount(device.bytes_reserved, 'device.bytes_reserved'),
     lost: device.lost === true,
     holder: absent(device.holder) ? null : parseHolder(device.holder),
     queue: asList(device.queue, 'device.queue').map(parseWaiter)
@@ -143,11 +165,30 @@ function parseKernel(value: unknown): IKernel {
     name: asText(kernel.name, 'kernel.name'),
     path: asText(kernel.path, 'kernel.path'),
     state: asOneOf(KERNEL_STATES, kernel.state, 'kernel.state'),
-    bytesAllocated: asAmount(kernel.bytes_allocated, 'bytes_allocated'),
-    position: absent(kernel.position) ? null : asAmount(kernel.position, 'kernel.position'),
+    memory: absent(kernel.memory) ? [] : asList(kernel.memory, 'kernel.memory').map(parseMemory),
+    position: asKnownAmount(kernel.position, 'kernel.position'),
     holdLeftS: asAmount(kernel.hold_left_s, 'hold_left_s'),
     reason: asText(kernel.reason, 'kernel.reason')
   };
+}
+
+function parseMemory(value: unknown): IMemory {
+  const memory = asRecord(value, 'memory');
+  return {
+    deviceId: asText(memory.device, 'memory.device'),
+    bytesResident: asAmount(memory.bytes_resident, 'bytes_resident'),
+    bytesParked: asAmount(memory.bytes_parked, 'bytes_parked'),
+    bytesFixed: asAmount(memory.bytes_fixed, 'bytes_fixed'),
+    capBytes: asAmount(memory.cap_bytes, 'cap_bytes')
+  };
+}
+
+/** What my kernels together have on the device. */
+export function bytesOfMine(device: IDevice, kernels: readonly IKernel[]): number {
+  return kernels
+    .flatMap(kernel => kernel.memory)
+    .filter(memory => memory.deviceId === device.id)
+    .reduce((sum, memory) => sum + memory.bytesResident, 0);
 }
 
 /** For how much longer a turn that the kernel waits for is kept by hand; 0 when none is. */
@@ -196,6 +237,11 @@ function asAmount(value: unknown, what: string): number {
     throw new MalformedState(`${what} is not a number`);
   }
   return Math.max(0, value);
+}
+
+/** Null where it is not told. */
+function asKnownAmount(value: unknown, what: string): number | null {
+  return absent(value) ? null : asAmount(value, what);
 }
 
 function asOneOf<T extends string>(known: readonly T[], value: unknown, what: string): T {

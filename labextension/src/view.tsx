@@ -5,10 +5,10 @@ import type { ReactElement } from 'react';
 
 import { Announcer } from './announcer';
 import { DeviceView } from './deviceView';
-import { formatProblem } from './format';
+import { formatDeviceId, formatProblem } from './format';
 import { KernelView } from './kernelView';
 import type { ISnapshot, Problem } from './model';
-import { holdInTheWayS, type IState } from './state';
+import { bytesOfMine, holdInTheWayS, type IDevice, type IState } from './state';
 
 export interface IPanelProps {
   readonly snapshot: ISnapshot | null;
@@ -66,7 +66,7 @@ function DevicesSection(props: {
   readonly trans: TranslationBundle;
 }): ReactElement {
   const { snapshot, trans } = props;
-  const { devices, scheduler } = snapshot.state;
+  const { devices, kernels, scheduler } = snapshot.state;
   return (
     <section aria-labelledby="jp-gpushare-devices">
       <h2 className="jp-gpushare-Heading" id="jp-gpushare-devices">
@@ -74,8 +74,9 @@ function DevicesSection(props: {
       </h2>
       {devices.map(device => (
         <DeviceView
+          bytesMine={bytesOfMine(device, kernels)}
           device={device}
-          hasTwin={devices.some(other => other !== device && other.name === device.name)}
+          hasTwin={hasTwin(device, devices)}
           key={device.id}
           receivedAtMs={snapshot.receivedAtMs}
           trans={trans}
@@ -104,6 +105,7 @@ function KernelsSection(props: IPanelProps & { readonly snapshot: ISnapshot }): 
         <ul className="jp-gpushare-Kernels">
           {kernels.map(kernel => (
             <KernelView
+              deviceName={deviceId => nameOf(deviceId, devices)}
               holdInTheWayS={holdInTheWayS(kernel, devices)}
               isReleasing={props.isReleasing(kernel.kernelId)}
               kernel={kernel}
@@ -123,4 +125,17 @@ function KernelsSection(props: IPanelProps & { readonly snapshot: ISnapshot }): 
       )}
     </section>
   );
+}
+
+/** Whether another device has the same name. */
+function hasTwin(device: IDevice, devices: readonly IDevice[]): boolean {
+  return devices.some(other => other !== device && other.name === device.name);
+}
+
+function nameOf(deviceId: string, devices: readonly IDevice[]): string {
+  const device = devices.find(each => each.id === deviceId);
+  if (!device) {
+    return deviceId.slice(0, 8);
+  }
+  return hasTwin(device, devices) ? formatDeviceId(device) : device.name;
 }

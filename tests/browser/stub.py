@@ -75,6 +75,7 @@ def state(*devices: State, kernels: list[State] | None = None, **fields: object)
 
 def busy_state() -> State:
     """Two devices, three users, four kernels: what a shared machine looks like in the afternoon."""
+    explore = tenant("explore.ipynb", "alice", mine=True, waited_s=12)
     resnet = tenant("train-resnet.ipynb", "alice", mine=True, held_s=41, hold_left_s=560)
     return state(
         device(
@@ -85,7 +86,7 @@ def busy_state() -> State:
             holder=resnet,
             queue=queue(
                 tenant("protein folding, second try.ipynb", "bob", waited_s=38),
-                tenant("explore.ipynb", "alice", mine=True, waited_s=12),
+                explore,
                 tenant("", "another user", waited_s=4),
             ),
         ),
@@ -106,6 +107,7 @@ def busy_state() -> State:
             kernel(
                 "explore.ipynb",
                 "waits",
+                tenant_id=explore["tenant_id"],
                 position=2,
                 memory=[memory(bytes_resident=8 * GIB, bytes_parked=12 * GIB, cap_bytes=40 * GIB)],
                 reason="train-resnet.ipynb has NVIDIA H200.",

@@ -88,9 +88,9 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
     shares = panel.devices.first.get_by_role("list", name="Whose the memory is")
     assert shares.get_by_role("listitem").all_inner_texts() == [
         "mine 71 GiB",
-        "other notebooks 51 GiB",
-        "not shared 3.0 GiB",
-        "kept free 2.8 GiB",
+        "others 51 GiB",
+        "outside 3.0 GiB",
+        "reserve 2.8 GiB",
     ]
     bar = panel.devices.first.get_by_role("meter", name="Memory in use")
     whole = bar.bounding_box()
@@ -105,8 +105,9 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
 def test_a_turn_that_is_kept_by_hand(panel: Panel, stub: StubControl) -> None:
     """Its holder's row counts down, and who waits reads until when; then it is over."""
     assert "kept by hand, 9 min left" in panel.devices.first.inner_text()
-    assert "kept by hand, 9 min left" in _text_of(panel, "train-resnet.ipynb")
-    assert re.search(r"It is kept by hand until \d?\d:\d\d", _text_of(panel, "explore.ipynb"))
+    holds = panel.root.locator(".jp-gpushare-Kernel.jp-mod-holds")
+    assert "kept by hand, 9 min left" in holds.inner_text()
+    assert re.search(r"The turn is kept by hand until \d?\d:\d\d", _text_of(panel, "explore.ipynb"))
     kept = tenant("a.ipynb", "bob", held_s=0, hold_left_s=2)
     stub.set(state(device(holder=kept)))
     panel.devices.filter(has_text="kept by hand, 0 s left").wait_for()

@@ -138,6 +138,52 @@ def test_kernels_are_shown_while_the_scheduler_is_away() -> None:
     assert [k["state"] for k in state["kernels"]] == ["idle"]
 
 
+def test_memory_that_is_resident_parked_and_fixed() -> None:
+    """Of each device what my kernels have and may have, and of the device what is not theirs."""
+    amounts = {"bytes_resident": 30, "bytes_parked": 12, "bytes_fixed": 2, "cap_bytes": 60}
+    mine = {**tenant("a", "idle"), "memory": [{"device": "0", **amounts}]}
+    other = {"id": "other-1", "memory": [{"device": "0", "bytes_resident": 5}]}
+    told = {**device([], []), "bytes_foreign": 7, "bytes_reserved": 3}
+    state = state_of([kernel("a", "a")], [mine, other], told)
+    (shown,) = state["devices"]
+    assert [shown[f"bytes_{each}"] for each in ("tenants", "foreign", "reserved")] == [35, 7, 3]
+    assert state["kernels"][0]["memory"] == [{"device": "0", **amounts}]
+
+
+def test_memory_as_an_older_scheduler_tells_it() -> None:
+    """Nothing is parked there, and what is outside of tenants is not known."""
+    state = state_of([kernel("a", "a")], [{**tenant("a", "idle"), "cap_bytes": 50}], device([], []))
+    (shown,) = state["devices"]
+    assert [shown[f"bytes_{each}"] for each in ("tenants", "foreign", "reserved")] == [
+        10,
+        None,
+        None,
+    ]
+    assert state["kernels"][0]["memory"] == [
+        {
+            "device": "0",
+            "bytes_resident": 10,
+            "bytes_parked": 0,
+            "bytes_fixed": 0,
+            "cap_bytes": 50,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("holders", "reason"),
+    [
+        (["a"], "name of a has GPU. Bob's 9 GiB cannot be moved."),
+        ([], "Bob's 9 GiB cannot be moved."),
+    ],
+)
+def test_fixed_memory_in_the_way_is_told(holders: list[str], reason: str) -> None:
+    """The scheduler's sentence stands with the kernel that waits for the room."""
+    blocked = {**tenant("b", "waiting"), "blocked_reason": "Bob's 9 GiB cannot be moved."}
+    state = state_of([kernel("b", "b")], [tenant("a", "holding"), blocked], device(holders, ["b"]))
+    assert state["kernels"][0]["reason"] == reason
+
+
 def test_a_turn_that_is_kept_by_hand() -> None:
     """The holder tells for how much longer, and so does the kernel, also while it waits for it."""
     kept = device(["a"], ["b"])

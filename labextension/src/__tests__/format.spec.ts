@@ -5,16 +5,19 @@ import {
   formatDeviceId,
   formatDuration,
   formatKernel,
+  formatKernelMemory,
   formatKernelState,
   formatMemory,
   formatOwner,
   formatProblem,
   formatReason,
+  formatShare,
   formatTenant,
-  memoryPercent
+  memoryPercent,
+  memoryShares
 } from '../format';
 import { KERNEL_STATES, parseState, type IDevice, type IKernel } from '../state';
-import { device, kernel, state } from './support/states';
+import { device, kernel, memory, state } from './support/states';
 
 const trans = nullTranslator.load('jupyter_gpushare');
 
@@ -66,6 +69,46 @@ describe('format', () => {
     expect(formatMemory(aDevice({}), trans)).toBe('2.0 GiB of 8.0 GiB');
   });
 
+  it('tells whose the memory of a device is', () => {
+    const gib = 1024 ** 3;
+    const told = { bytes_tenants: 3 * gib, bytes_foreign: 2 * gib, bytes_reserved: gib };
+    const texts = (fields: object, mine: number): string[] =>
+      memoryShares(aDevice(fields), mine).map(share => formatShare(share, trans));
+    expect(texts({ ...told, bytes_used: 5 * gib }, gib)).toEqual([
+      'mine 1.0 GiB',
+      'others 2.0 GiB',
+      'outside 2.0 GiB',
+      'reserve 1.0 GiB'
+    ]);
+    // A scheduler that tells of neither: the rest of what NVML counts is not shared.
+    expect(texts({ bytes_tenants: gib, bytes_used: 3 * gib }, gib)).toEqual([
+      'mine 1.0 GiB',
+      'outside 2.0 GiB'
+    ]);
+    expect(texts({ bytes_total: 0, bytes_used: 0 }, 0)).toEqual([]);
+  });
+
+  it('never fills the bar beyond its end', () => {
+    const amounts = { bytes_tenants: 9e12, bytes_foreign: 9e12, bytes_reserved: 9e12 };
+    const shares = memoryShares(aDevice(amounts), 9e12);
+    expect(shares.map(({ kind, percent }) => [kind, percent])).toEqual([['mine', 100]]);
+  });
+
+  it('tells what a kernel has on the device, parked and fixed, and its limit', () => {
+    const texts = (fields: object): string[] =>
+      formatKernelMemory(only(aKernel({ memory: [memory(fields)] }).memory), trans);
+    expect(texts({})).toEqual(['1.0 GiB on the GPU']);
+    expect(texts({ bytes_resident: 0, cap_bytes: 2 ** 30 })).toEqual([]);
+    expect(
+      texts({
+        bytes_resident: 0,
+        bytes_parked: 12 * 2 ** 30,
+        bytes_fixed: 2 ** 20,
+        cap_bytes: 40 * 2 ** 30
+      })
+    ).toEqual(['parked 12 GiB', 'fixed 1.0 MiB', 'limit 40 GiB']);
+  });
+
   it('begins the name of a device as nvidia-smi does', () => {
     expect(formatDeviceId(aDevice({}))).toBe('GPU-01234567');
   });
@@ -93,6 +136,8 @@ describe('format', () => {
     for (const name of KERNEL_STATES) {
       expect(formatReason(aKernel({ state: name }), trans)).not.toBe('');
     }
+    const kept = aKernel({ state: 'holds', hold_left_s: 9 });
+    expect(formatReason(kept, trans)).toContain('“%gpushare hold 0”');
   });
 
   it('tells the place in the queue and prefers the reason of the server', () => {

@@ -1,5 +1,5 @@
-import { holdInTheWayS, MalformedState, parseState, VersionMismatch } from '../state';
-import { device, holder, kernel, state, waiter } from './support/states';
+import { bytesOfMine, holdInTheWayS, MalformedState, parseState, VersionMismatch } from '../state';
+import { device, holder, kernel, memory, state, waiter } from './support/states';
 
 describe('parseState', () => {
   it('reads what the server sends', () => {
@@ -52,6 +52,26 @@ describe('parseState', () => {
       heldS: 0,
       holdLeftS: 0
     });
+  });
+
+  it('adds up what my kernels have on a device', () => {
+    const { devices, kernels } = parseState(
+      state({
+        devices: [device(), device({ id: 'ff'.repeat(16) })],
+        kernels: [
+          kernel({ memory: [memory(), memory({ device: 'ff'.repeat(16), bytes_resident: 7 })] }),
+          kernel({ kernel_id: 'k2', memory: [memory()] }),
+          kernel({ kernel_id: 'k3' })
+        ]
+      })
+    );
+    expect(devices.map(each => bytesOfMine(each, kernels))).toEqual([2 * 1024 ** 3, 7]);
+  });
+
+  it('does without what an older server extension does not tell', () => {
+    const parsed = parseState(state({ kernels: [kernel({ memory: undefined })] }));
+    expect(parsed.kernels[0]?.memory).toEqual([]);
+    expect(parsed.devices[0]?.bytesForeign).toBeNull();
   });
 
   it('knows whose hold a kernel waits for', () => {

@@ -5,7 +5,7 @@ import { createRoot, type Root } from 'react-dom/client';
 import type { Problem } from '../model';
 import { parseState } from '../state';
 import { PanelView, type IPanelProps } from '../view';
-import { device, holder, kernel, state, waiter } from './support/states';
+import { device, holder, kernel, memory, state, waiter } from './support/states';
 
 describe('PanelView', () => {
   let page: HTMLElement;
@@ -95,8 +95,45 @@ describe('PanelView', () => {
     show(state({ devices: [kept], kernels: [waiting] }));
     const until = new Date(600_000).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
     expect(find('.jp-gpushare-Reason').textContent).toBe(
-      `It is busy. It is kept by hand until ${until}.`
+      `It is busy. The turn is kept by hand until ${until}.`
     );
+  });
+
+  it('shows whose the memory is, and what of mine is parked and fixed', () => {
+    const gib = 1024 ** 3;
+    const mine = memory({ bytes_parked: 12 * gib, bytes_fixed: gib / 2, cap_bytes: 40 * gib });
+    show(
+      state({
+        devices: [device({ bytes_tenants: 1.5 * gib, bytes_foreign: gib / 2 })],
+        kernels: [kernel({ memory: [mine] })]
+      })
+    );
+    expect(texts('.jp-gpushare-Shares > li')).toEqual([
+      'mine 1.0 GiB',
+      'others 512 MiB',
+      'outside 512 MiB'
+    ]);
+    const widths = [...page.querySelectorAll<HTMLElement>('.jp-gpushare-Share')];
+    expect(widths.map(share => share.style.width)).toEqual(['12.5%', '6.25%', '6.25%']);
+    expect(find('.jp-gpushare-KernelMemory').textContent).toBe(
+      '1.0 GiB on the GPU · parked 12 GiB · fixed 512 MiB · limit 40 GiB'
+    );
+  });
+
+  it('names the device with the memory of a kernel that uses several', () => {
+    const twin = 'ff'.repeat(16);
+    const of = (...ids: string[]): object[] => ids.map(id => memory({ device: id }));
+    show(
+      state({
+        devices: [device(), device({ id: twin, name: 'Other GPU' })],
+        kernels: [kernel({ memory: of('0123456789abcdef0123456789abcdef', twin, 'ab'.repeat(16)) })]
+      })
+    );
+    expect(texts('.jp-gpushare-KernelMemory > bdi')).toEqual([
+      'Test GPU: ',
+      'Other GPU: ',
+      'abababab: '
+    ]);
   });
 
   it('tells devices of one name apart', () => {

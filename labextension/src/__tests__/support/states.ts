@@ -37,8 +37,20 @@ export function kernel(fields: object = {}): object {
     tenant_id: 't1',
     state: 'idle',
     bytes_allocated: 0,
+    memory: [],
     position: null,
     reason: '',
+    ...fields
+  };
+}
+
+export function memory(fields: object = {}): object {
+  return {
+    device: '0123456789abcdef0123456789abcdef',
+    bytes_resident: 1024 ** 3,
+    bytes_parked: 0,
+    bytes_fixed: 0,
+    cap_bytes: 0,
     ...fields
   };
 }

@@ -1,0 +1,45 @@
+"""Device memory as the panel shows it, made from what the scheduler tells of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_AMOUNTS = ("bytes_resident", "bytes_parked", "bytes_fixed", "cap_bytes")
+
+
+def memory_of(tenant: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """What a tenant has of each device: on it (resident), of that what cannot be moved (fixed), in
+    host memory (parked), and how much it may have (cap; 0: as much as there is)."""
+    if tenant is None:
+        return []
+    told = tenant.get("memory")
+    if told is None:
+        return _as_an_older_scheduler_tells(tenant)
+    return [
+        {"device": each["device"], **{name: each.get(name, 0) for name in _AMOUNTS}}
+        for each in told
+    ]
+
+
+def bytes_of_tenants(device_id: str, tenants: Iterable[Mapping[str, Any]]) -> int:
+    """What all tenants together have on the device."""
+    return sum(
+        each["bytes_resident"]
+        for tenant in tenants
+        for each in memory_of(tenant)
+        if each["device"] == device_id
+    )
+
+
+def _as_an_older_scheduler_tells(tenant: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One that moves no memory: all that is allocated is on the device."""
+    memory: dict[str, dict[str, Any]] = {}
+    for client in tenant["clients"]:
+        for opened in client["devices"]:
+            cap_bytes = tenant.get("cap_bytes", 0)
+            blank = {"device": opened["device"], **dict.fromkeys(_AMOUNTS, 0)}
+            sums = memory.setdefault(opened["device"], {**blank, "cap_bytes": cap_bytes})
+            sums["bytes_resident"] += opened["bytes_allocated"]
+            sums["bytes_fixed"] += opened["bytes_fixed"]
+    return list(memory.values())
