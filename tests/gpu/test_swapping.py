@@ -124,8 +124,9 @@ def test_results_are_bit_identical_with_parks_between_steps(
 def test_two_processes_oversubscribe_the_device(tmp_path: Path) -> None:
     """Two tenants with four fifths of the device each take turns; every byte of each is verified by
     launches in every turn, and nobody is out of memory."""
-    size = DEVICE_BYTES_MAX * 4 // 5 - 2 * GIB  # two contexts are on the device as well
-    limit = f"--SettingsConfig.device_bytes_max={DEVICE_BYTES_MAX - 2 * GIB}"
+    device_bytes = 12 * GIB
+    size = device_bytes * 4 // 5
+    limit = f"--SettingsConfig.device_bytes_max={device_bytes}"
     env = dict(os.environ)
     with (
         swapping_scheduler(tmp_path / "run", env, limit, check=False) as scheduler,

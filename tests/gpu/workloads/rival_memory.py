@@ -1,5 +1,5 @@
-"""A rival that wants memory as well as time: it holds MIB of it, looks at all of it in every turn, and
-never stops asking.
+"""A rival that wants memory as well as time: it holds MIB of it, looks at all of it in every turn,
+and never stops asking.
 
 usage: rival_memory MIB SECONDS. Prints `ready`, and a report when it ends by itself."""
 
@@ -16,11 +16,11 @@ PART_WORDS = 64 << 20
 
 if __name__ == "__main__":
     mib, seconds = int(sys.argv[1]), float(sys.argv[2])
+    firsts = range(0, mib << 18, PART_WORDS)
+    sizes = [min(PART_WORDS, (mib << 18) - first) for first in firsts]
     parts = [
-        torch.full(
-            (min(PART_WORDS, (mib << 18) - first),), number, device="cuda", dtype=torch.int32
-        )
-        for number, first in enumerate(range(0, mib << 18, PART_WORDS))
+        torch.full((size,), number, device="cuda", dtype=torch.int32)
+        for number, size in enumerate(sizes)
     ]
     print("ready", flush=True)
     ends_s = time.monotonic() + seconds

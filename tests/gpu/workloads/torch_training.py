@@ -1,6 +1,6 @@
-"""PyTorch, a training loop with some 5 GiB of weights and optimiser state, timed step by step.
+"""PyTorch, a training loop with some 4 GiB of weights and optimiser state, timed step by step.
 
-usage: torch_training STEPS. The report has the digest of all weights and the seconds of each step."""
+usage: torch_training STEPS. The report has the digest of all weights and each step's seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from tests.gpu.workloads.report import digest, report, steps_from_argv
 
-WIDTH, LAYERS, BATCH = 8192, 4, 512
+WIDTH, LAYERS, BATCH = 8192, 3, 512
 WARM_UP_STEPS = 20
 
 
