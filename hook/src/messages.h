@@ -132,8 +132,8 @@ struct message_drain_stalled {
 /* Device memory of this client on a device. bytes_allocated counts all of it; of that, bytes_parked
  * are in host memory, the rest is on the device, where bytes_fixed cannot be moved.
  * bytes_host_room: so much more the client could park now. budget_serial: the latest MemoryBudget
- * that it has heard; it creates nothing beyond that, and while it is above it without a turn, it
- * parks. */
+ * that it has heard on this connection (0: none; then its budget is what it has on the device); it
+ * creates nothing beyond that, and while it is above it without a turn, it parks. */
 struct message_memory_reported {
     uint8_t device[16];
     uint64_t bytes_allocated;

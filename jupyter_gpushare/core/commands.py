@@ -91,6 +91,46 @@ class TellMemoryLimit(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TellBudget(Command):
+    """What the client may have on a device now; `refused`: what it needs cannot be had.
+
+    `usable_bytes`: what its tenant could have at most. `park_hint_bytes`: what of its memory would
+    have to leave if everybody else came back."""
+
+    client: ClientId
+    device: DeviceId
+    serial: int
+    budget_bytes: int
+    usable_bytes: int
+    park_hint_bytes: int
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellRoom(Command):
+    """Whether others have made the room that the client asked for."""
+
+    client: ClientId
+    device: DeviceId
+    made: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureDevice(Command):
+    """Look at the device's used memory now; DeviceMemoryMeasured is to follow."""
+
+    device: DeviceId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSilent(Command):
+    """A client that was to release memory has not; `message` goes to the log."""
+
+    client: ClientId
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CancelWait(Command):
     """Fail the calls that wait at the client's gate."""
 

@@ -20,6 +20,7 @@ class DropReason(enum.Enum):
     IDLE = "idle"
     CONTEXT_FAILED = "context_failed"
     CLOSING = "closing"
+    MEMORY_SHORT = "memory_short"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +164,31 @@ class TurnGivenAway(ClientEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReported(ClientEvent):
-    """Device memory that the client has allocated."""
+    """Device memory of the client: all of it, what of it is in host memory, what of the rest cannot
+    be moved. It could park `bytes_host_room` more, and has heard the budget of this serial."""
 
     device: DeviceId
     bytes_allocated: int
     bytes_fixed: int
+    bytes_parked: int = 0
+    bytes_host_room: int = 0
+    budget_serial: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryNeeded(ClientEvent):
+    """A call of the client waits for so much more memory; 0: no longer."""
+
+    device: DeviceId
+    bytes_needed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomRequested(ClientEvent):
+    """The driver is out of memory at the client, in something that no budget covers."""
+
+    device: DeviceId
+    bytes_wanted: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections import Counter
 
 from .ids import DeviceId, Seconds
-from .policy import next_deadline_s, quantum_ends_s
+from .policy import next_deadline_s, quantum_ends_s, waits_for_its_memory
+from .room import obstacle, usable_bytes
 from .state import State, Tenant
 from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
 
@@ -19,9 +20,11 @@ def check_invariants(state: State, *, now_s: Seconds, wake_at_s: Seconds | None)
     the_queue_has_those_who_wait(state)
     all_or_nothing(state)
     one_holder_for_each_device(state)
-    nobody_is_forgotten(state)
+    nobody_is_forgotten(state, now_s)
     no_quantum_is_overrun(state, now_s)
     no_hold_is_overrun(state, now_s)
+    shares_are_of_clients(state)
+    no_more_is_given_than_there_is(state)
     the_alarm_is_set(state, now_s, wake_at_s)
 
 
@@ -115,7 +118,8 @@ def one_holder_for_each_device(state: State) -> None:
     """While turns are on, one tenant has a device. Turns from before they were switched on may
     overlap until they are given back: all but the first have been asked."""
     if not state.turns_are_on:
-        _rule(not state.queue, "nobody waits while turns are off")
+        blocked = all(tenant.id in state.obstacles for tenant in state.queue)
+        _rule(blocked, "nobody waits while turns are off, but for memory")
         return
     for device in state.devices:
         holders = list(state.holders(device))
@@ -127,14 +131,20 @@ def one_holder_for_each_device(state: State) -> None:
                 _rule(not exclusive, "an exclusive turn overlaps no other", holder)
 
 
-def nobody_is_forgotten(state: State) -> None:
-    """Each tenant in the queue waits for somebody: a holder, an earlier one, or the recovery."""
+def nobody_is_forgotten(state: State, now_s: Seconds) -> None:
+    """Each tenant in the queue waits for somebody: a holder, an earlier one that will be served,
+    somebody's memory, or the recovery."""
     if state.recovering_until_s is not None:
         return
     for place, tenant in enumerate(state.queue):
         missing = state.missing_devices(tenant)
         held = any(h is not tenant for device in missing for h in state.holders(device))
-        earlier = any(missing & state.missing_devices(other) for other in state.queue[:place])
+        if tenant.id in state.obstacles:
+            blocked = obstacle(state, tenant, now_s) is not None
+            _rule(blocked, "who is passed over for memory lacks it", tenant)
+            continue
+        ahead = [other for other in state.queue[:place] if other.id not in state.obstacles]
+        earlier = any(missing & state.missing_devices(other) for other in ahead)
         _rule(held or earlier, "a tenant whose devices are free is granted", tenant)
 
 
@@ -144,8 +154,9 @@ def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
         if tenant.turn is None:
             continue
         contended = any(state.waiters(tenant.turn.devices, besides=tenant))
+        restoring = waits_for_its_memory(state, tenant, now_s)
         running = tenant.turn.contended_since_s is not None
-        _rule(contended == running, "the quantum counts while others wait", tenant)
+        _rule(running == (contended and not restoring), "the quantum counts", tenant)
         ends_s = quantum_ends_s(state, tenant.turn)
         held_by_hand = tenant.id in state.holds
         if ends_s is not None and tenant.state is TenantState.HOLDING and not held_by_hand:
@@ -160,6 +171,35 @@ def no_hold_is_overrun(state: State, now_s: Seconds) -> None:
         _rule(now_s < hold.until_s, "a hold that is over is taken out", tenant)
         longest_s = state.settings.hold_max_s + 1e-6  # sums of floats
         _rule(hold.until_s - hold.began_s <= longest_s, "no hold beyond the longest", tenant)
+
+
+def shares_are_of_clients(state: State) -> None:
+    """A device knows the same shares as the clients, and a client is charged all that it has and
+    may believe in."""
+    for device in state.devices.values():
+        opened = {
+            c.id: c.devices[device.id] for c in state.clients.values() if device.id in c.devices
+        }
+        _rule(device.memory.shares == opened, "devices and clients know the same shares")
+        for share in opened.values():
+            least = max(share.bytes_resident, share.budget_bytes)
+            _rule(
+                share.bytes_charged >= least, "what it has is charged", state.tenants[share.tenant]
+            )
+
+
+def no_more_is_given_than_there_is(state: State) -> None:
+    """Budgets beyond what clients have fit into what is free. What others have taken since, or
+    clients have that nobody gave them, is being reclaimed."""
+    if not state.memory_moves:
+        return
+    for device in state.devices.values():
+        given = sum(
+            max(0, share.budget_bytes - share.bytes_resident)
+            for share in device.memory.shares.values()
+        )
+        free = usable_bytes(state.settings, device) - device.memory.bytes_resident
+        _rule(device.lost or given <= max(0, free), "no more is given than there is")
 
 
 def the_alarm_is_set(state: State, now_s: Seconds, wake_at_s: Seconds | None) -> None:

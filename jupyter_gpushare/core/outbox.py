@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .commands import Command
+from .commands import Command, GrantTurn
+from .ids import ClientId
 
 
 class Outbox:
@@ -14,6 +15,14 @@ class Outbox:
         self._commands: list[Command] = []
 
     def put(self, command: Command) -> None:
+        self._commands.append(command)
+
+    def put_before_grant(self, client: ClientId, command: Command) -> None:
+        """What the client must know before its gate opens, if it is about to."""
+        for place, other in enumerate(self._commands):
+            if isinstance(other, GrantTurn) and other.client == client:
+                self._commands.insert(place, command)
+                return
         self._commands.append(command)
 
     def take_all(self) -> list[Command]:

@@ -8,33 +8,52 @@ The rules, in short:
 - The quantum is used up by time during which others wait for a device of the turn, and by that
   alone. A holder that was alone for an hour still has a whole quantum when the first other one
   comes; and one whose waiters come and go (interrupted cells) does not begin anew each time.
+- Whose memory cannot be on its devices, because of something that no turn changes, is passed over
+  until it can: those behind it go first.
+- The quantum waits while memory of the turn's holder is still coming back.
 - A turn that its user keeps by hand outlasts its quantum until the hold is over, and not longer:
   the quantum is used up meanwhile as ever.
 """
 
 from __future__ import annotations
 
-from .ids import Seconds
+from .ids import Seconds, TenantId
+from .obstacles import Obstacle, ObstacleKind
+from .room import has_parked_memory, obstacle
 from .state import State, Tenant, Turn
 from .transitions import ASKED_BACK, TenantState
 
 
-def grantable(state: State) -> list[Tenant]:
-    """The tenants of the queue that can be served now, in its order."""
-    if not state.turns_are_on:
-        return list(state.queue)
-    if state.recovering_until_s is not None:
-        return []
+def grantable(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[TenantId, Obstacle]]:
+    """The tenants of the queue that can be served now, in its order; and what is in the way of
+    those that could, but for somebody's memory."""
     served: list[Tenant] = []
-    free = state.devices.keys() - state.held_devices()
+    obstacles: dict[TenantId, Obstacle] = {}
+    if state.turns_are_on and state.recovering_until_s is not None:
+        return served, obstacles
+    free = state.devices.keys() - (state.held_devices() if state.turns_are_on else set())
     for tenant in state.queue:
         if not free:
             break
         missing = state.missing_devices(tenant)
         if missing <= free:
+            in_the_way = obstacle(state, tenant, now_s)
+            if in_the_way is not None:
+                obstacles[tenant.id] = in_the_way
+                continue
             served.append(tenant)
-        free -= missing
-    return served
+        if state.turns_are_on:
+            free -= missing
+    return served, obstacles
+
+
+def waits_for_its_memory(state: State, tenant: Tenant, now_s: Seconds) -> bool:
+    """Whether memory of the tenant is coming back, or is about to. One that has made no progress
+    for long need not be waited for."""
+    turn = tenant.turn
+    if turn is None or not has_parked_memory(tenant):
+        return False
+    return now_s < turn.memory_progress_s + state.settings.park_timeout_s
 
 
 def quantum_ends_s(state: State, turn: Turn) -> Seconds | None:
@@ -57,6 +76,8 @@ def recall_reason(state: State, tenant: Tenant, now_s: Seconds) -> str | None:
                 return f"{state.devices[device].name} was opened, and somebody else has it"
     if _overlaps_an_earlier_one(state, tenant, turn):
         return "turns are on, and somebody else was first"
+    if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
+        return "its memory cannot come back, for there is no room"
     if tenant.id in state.holds:
         return None
     ends_s = quantum_ends_s(state, turn)
@@ -80,9 +101,17 @@ def next_deadline_s(state: State) -> Seconds | None:
     """When something happens by itself, if nothing else does before."""
     deadlines = [] if state.recovering_until_s is None else [state.recovering_until_s]
     deadlines += [hold.until_s for hold in state.holds.values()]
+    deadlines += [
+        device.memory.due_s for device in state.devices.values() if device.memory.due_s is not None
+    ]
+    for tenant_id, in_the_way in state.obstacles.items():
+        if in_the_way.kind is ObstacleKind.RETRY:
+            deadlines.append(state.tenants[tenant_id].short_until_s)
     for tenant in state.turn_holders:
         if tenant.turn is None:
             continue
+        if tenant.turn.restores:
+            deadlines.append(tenant.turn.memory_progress_s + state.settings.park_timeout_s)
         if tenant.state is TenantState.STALLED:
             deadlines.append(tenant.turn.retry_at_s)
         elif tenant.state is TenantState.HOLDING:

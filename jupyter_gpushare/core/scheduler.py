@@ -2,7 +2,8 @@
 
 `Scheduler.handle` is the only way to change it. It reads no clock and does no I/O, so one and the
 same machine runs in production, in tests and in simulation. An event changes what is known of a
-client, a tenant or a device; `turns.Turns.settle` then does what follows from that.
+client, a tenant or a device; `turns.Turns.settle` then does what follows for turns, and
+`residency.Residency.settle` what follows for memory.
 
 What clients say about a turn that is not theirs any more (a drop or a stall that crossed a recall)
 is stale, and ignored. What names somebody unknown raises an error that says whose fault it is.
@@ -25,9 +26,10 @@ from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
 from .outbox import Outbox
 from .policy import next_deadline_s
+from .residency import Residency
 from .settings import AntiThrash, SchedulerSettings
 from .snapshot import Snapshot
-from .state import Client, Device, OpenedDevice, State, Tenant
+from .state import Client, Device, State, Tenant
 from .status import take_snapshot
 from .tell import Teller
 from .transitions import ASKED_BACK, ClientTrigger
@@ -45,6 +47,7 @@ class Scheduler:
         self._state = State(settings=settings, recovering_until_s=recovering_until_s)
         self._outbox = Outbox()
         self._turns = Turns(self._state, self._outbox)
+        self._residency = Residency(self._state, self._outbox)
         self._teller = Teller(self._state, self._outbox)
         self._closed_clients: set[ClientId] = set()
         """Closed by us; what they still say is ignored until ClientLost comes."""
@@ -64,9 +67,14 @@ class Scheduler:
             self._handle_client_event(event)
         else:
             self._handle_other_event(event)
-        self._turns.settle(self._now_s)
-        self._teller.tell_changes()
-        self._state.touched.clear()
+        if isinstance(event, ev.MemoryReported) and self._concerns_no_turn(event):
+            self._residency.settle(self._now_s, only=event.device)
+        else:
+            self._turns.settle(self._now_s)
+            while self._residency.settle(self._now_s):
+                self._turns.settle(self._now_s)
+            self._teller.tell_changes()
+            self._state.touched.clear()
         self._ask_to_be_woken()
         return self._outbox.take_all()
 
@@ -94,6 +102,9 @@ class Scheduler:
                 return  # the process and its connection may both report the end
             raise UnknownClient(f"Client {event.client} is not here. Drop it: {event!r}")
         tenant = self._state.tenants[client.tenant]
+        if isinstance(event, ev.MemoryReported):
+            self._memory_reported(tenant, client, event)
+            return
         self._note(tenant, event)
         self._state.touched[tenant.id] = tenant
         match event:
@@ -104,8 +115,10 @@ class Scheduler:
                 self._turns.ask(client, self._now_s)
             case ev.RequestWithdrawn():
                 self._state.move_client(client, ClientTrigger.WITHDRAW)
-            case ev.TurnDropped() if event.turn == client.turn:
-                self._turns.drop(client)
+            case ev.TurnDropped():
+                self._residency.dropped(tenant, client, event.reason, self._now_s)
+                if event.turn == client.turn:
+                    self._turns.drop(client)
             case ev.DrainStalled() if event.turn == client.turn and client.state in ASKED_BACK:
                 client.drain_stalled = True
                 client.calls_wait_in_drain = event.calls_waiting > 0
@@ -117,7 +130,11 @@ class Scheduler:
                 self._turns.hold(tenant, event.hold_s, self._now_s)
             case ev.TurnGivenAway():
                 self._turns.release(tenant, self._now_s)
-            case ev.DeviceOpened() | ev.DeviceClosed() | ev.MemoryReported() | ev.ContextFailed():
+            case ev.MemoryNeeded() if event.device in client.devices:
+                client.devices[event.device].needed_bytes = event.bytes_needed
+            case ev.RoomRequested():
+                self._residency.room_wanted(client, event.device, event.bytes_wanted, self._now_s)
+            case ev.DeviceOpened() | ev.DeviceClosed() | ev.ContextFailed():
                 self._device_of_client(client, event)
                 self._teller.tell_memory_limits(tenant)
 
@@ -152,18 +169,40 @@ class Scheduler:
 
     def _client_lost(self, client: Client) -> None:
         tenant = self._state.tenants[client.tenant]
-        self._turns.forget(client, self._now_s)
-        self._teller.forget(client.id)
+        self._forget(client)
         self._teller.tell_memory_limits(tenant)
 
+    def _forget(self, client: Client) -> None:
+        self._residency.lost(client, self._now_s)
+        self._turns.forget(client, self._now_s)
+        self._teller.forget(client.id)
+
+    def _memory_reported(self, tenant: Tenant, client: Client, event: ev.MemoryReported) -> None:
+        """The most frequent event by far. It concerns the tenant's turn when the last of its memory
+        has come back, or the first has gone."""
+        share = client.devices.get(event.device)
+        if share is None:
+            return  # it crossed a close
+        allocated, parked = share.bytes_allocated, share.bytes_parked
+        self._residency.reported(client, share, event, self._now_s)
+        if (parked > 0) != (share.bytes_parked > 0):
+            self._state.touched[tenant.id] = tenant
+        if allocated != share.bytes_allocated:
+            self._teller.tell_memory_limits(tenant)
+
+    def _concerns_no_turn(self, event: ev.MemoryReported) -> bool:
+        """Nobody is passed over for want of memory, and nothing is due: turns stay as they are."""
+        client = self._state.clients.get(event.client)
+        if client is None or event.device not in client.devices:
+            return False
+        in_time = self._wake_at_s is None or self._now_s < self._wake_at_s
+        return in_time and not self._state.touched and not self._state.obstacles
+
     def _device_of_client(
-        self,
-        client: Client,
-        event: ev.DeviceOpened | ev.DeviceClosed | ev.MemoryReported | ev.ContextFailed,
+        self, client: Client, event: ev.DeviceOpened | ev.DeviceClosed | ev.ContextFailed
     ) -> None:
         if isinstance(event, ev.DeviceOpened):
-            self._device(event.device)
-            client.devices.setdefault(event.device, OpenedDevice())
+            self._residency.opened(client, self._device(event.device))
             client.unnamed_devices = False
             self._state.note_devices(client)
             return
@@ -172,15 +211,12 @@ class Scheduler:
             return  # it crossed a close
         match event:
             case ev.DeviceClosed():
-                del client.devices[event.device]
+                self._residency.closed(client, self._device(event.device))
                 self._state.note_devices(client)
-            case ev.MemoryReported():
-                opened.bytes_allocated = event.bytes_allocated
-                opened.bytes_fixed = event.bytes_fixed
             case ev.ContextFailed():
                 # Nothing of it runs there any more. For other devices its word is awaited: a grant
                 # may be on its way to it.
-                opened.failed = True
+                opened.fail()
                 self._state.note_devices(client)
 
     # ---- events of everybody -----------------------------------------------------------------
@@ -194,7 +230,8 @@ class Scheduler:
                 device.name, device.bytes_total = event.name, event.bytes_total
                 self._device_is_lost(device, False)
             case ev.DeviceMemoryMeasured():
-                self._device(event.device).bytes_used = event.bytes_used
+                device = self._device(event.device)
+                self._residency.measured(device, event.bytes_used, self._now_s)
             case ev.DeviceLost():
                 self._device_is_lost(self._device(event.device), True)
             case ev.TenantRegistered():
@@ -242,8 +279,7 @@ class Scheduler:
     def _tenant_removed(self, tenant: Tenant) -> None:
         message = f"{tenant.name} was shut down. Start it again to use the GPU."
         for client in list(tenant.clients.values()):
-            self._turns.forget(client, self._now_s)
-            self._teller.forget(client.id)
+            self._forget(client)
             self._closed_clients.add(client.id)
             self._outbox.put(
                 CloseClient(client=client.id, message=message, cause=self._outbox.cause)

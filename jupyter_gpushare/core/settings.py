@@ -34,11 +34,21 @@ class OverduePolicy(enum.Enum):
     KILL = "kill"
 
 
+class MemoryMode(enum.Enum):
+    """Whether device memory follows the turn (`swap`) or stays where it is (`off`)."""
+
+    SWAP = "swap"
+    OFF = "off"
+
+
 class Visibility(enum.Enum):
     """What a user may know of the others who share the devices."""
 
     ANONYMOUS = "anonymous"
     EVERYONE = "everyone"
+
+
+RESERVE_BY_SIZE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +83,16 @@ class SchedulerSettings:
     """How long a user may keep a turn by hand (`%gpushare hold`) at most; 0: not at all."""
     visibility: Visibility = Visibility.ANONYMOUS
     """Who holds and waits, to other users: `anonymous` hides names, `everyone` shows them."""
+    memory_mode: MemoryMode = MemoryMode.OFF
+    """`swap`: memory of those who have no turn makes room for who has it. `off`: it stays."""
+    device_reserve_bytes: int = RESERVE_BY_SIZE
+    """Of each device, for what no budget covers; -1: 2 %, at least 1 GiB, at most an eighth."""
+    device_bytes_max: int = 0
+    """Use no more than this of each device, as if it were smaller; 0: all of it."""
+    park_timeout_s: Seconds = 10.0
+    """A process that was to release memory and makes no progress for this long is passed over."""
+    reclaim_s: Seconds = 5.0
+    """How long memory may be short on a device although nobody has it, until that is believed."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
@@ -99,4 +119,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "reconnect_grace_s": (0, 3_600),
     "clients_max": (1, 100_000),
     "hold_max_s": (0, 86_400),
+    "device_reserve_bytes": (RESERVE_BY_SIZE, 2**62),
+    "device_bytes_max": (0, 2**62),
+    "park_timeout_s": (0.1, 3_600),
+    "reclaim_s": (0, 3_600),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
+from .obstacles import Obstacle
 from .settings import SchedulerSettings
 
 
@@ -47,7 +48,13 @@ class DeviceSnapshot:
     bytes_used: int
     """As NVML counts: everybody's, also what is not under our hook."""
     bytes_allocated: int
-    """As the clients report: what is under our hook."""
+    """As the clients report: what is under our hook, also what of it is in host memory."""
+    bytes_foreign: int
+    """On the device, and not under our hook."""
+    bytes_reserved: int
+    """Never given out."""
+    bytes_usable: int
+    """What tenants may have on the device together."""
     lost: bool
     holders: tuple[HolderSnapshot, ...]
     """One, unless `anti_thrash` is off or was a moment ago."""
@@ -61,9 +68,25 @@ class ClientDeviceSnapshot:
 
     device: DeviceId
     bytes_allocated: int
+    bytes_parked: int
+    """Of these, in host memory."""
     bytes_fixed: int
+    """Of the rest, what cannot be moved."""
     failed: bool
     """A context of the client has a sticky error here; only a restart of the process cures it."""
+    silent: bool = False
+    """It was asked to release memory, and has made no progress for `park_timeout_s`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantMemorySnapshot:
+    """What a tenant has on a device, all its processes together."""
+
+    device: DeviceId
+    bytes_resident: int
+    bytes_parked: int
+    bytes_fixed: int
+    cap_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +130,9 @@ class TenantSnapshot:
     clients: tuple[ClientSnapshot, ...]
     counters: TenantCounters
     """Turns and waits that are under way are counted up to this moment."""
+    memory: tuple[TenantMemorySnapshot, ...] = ()
+    obstacle: Obstacle | None = None
+    """Why it has no turn although its devices are free."""
     hold_left_s: Seconds = 0.0
     """Its user keeps its turn, the present one or the next, by hand for so much longer."""
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 
 from .errors import InvalidTransition
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
-from .settings import AntiThrash, SchedulerSettings
+from .ledger import DeviceMemory, OpenedDevice
+from .obstacles import Obstacle
+from .settings import AntiThrash, MemoryMode, SchedulerSettings
 from .transitions import (
     CLIENT_TRANSITIONS,
     TENANT_TRANSITIONS,
@@ -38,15 +40,7 @@ class Device:
     bytes_total: int
     bytes_used: int = 0
     lost: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class OpenedDevice:
-    """What a client has on a device that it opened."""
-
-    bytes_allocated: int = 0
-    bytes_fixed: int = 0
-    failed: bool = False
+    memory: DeviceMemory = field(default_factory=DeviceMemory)
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +69,8 @@ class Client:
     """And that calls wait at its own gate."""
     unnamed_devices: bool = False
     """It joined with a call that waits, and is about to say which devices it has opened."""
+    budget_serial: int = 0
+    """Of the last budget that it was told, for any device."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +99,12 @@ class Turn:
     """The kernel's server has seen the cell end for which it was granted."""
     retry_at_s: Seconds = 0.0
     """While the tenant is stalled: when the recall is tried again."""
+    memory_progress_s: Seconds = 0.0
+    """When memory of the tenant came back last, or was given leave to."""
+    restores: bool = False
+    """Memory of the tenant is coming back, and the quantum waits for it."""
+    lacks_memory_on: set[DeviceId] = field(default_factory=set)
+    """There, what is parked may not come back yet: there is no room."""
 
 
 @dataclass(slots=True)
@@ -137,6 +139,11 @@ class Tenant:
     """When the first of its calls began to wait; earlier than `queued_at_s` after a recall."""
     has_waited: bool = False
     """It did not get what it queues for at once."""
+    last_turn_end_s: Seconds = 0.0
+    short_until_s: Seconds = 0.0
+    """It gave its turn back because memory was short, and is not granted another one before, or
+    before something has been released (`short_releases` counts until then)."""
+    short_releases: int = 0
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
 
@@ -162,6 +169,8 @@ class State:
     short queue of work there: so they count as registered on all of them."""
     touched: dict[TenantId, Tenant] = field(default_factory=dict)
     """Tenants whose own affairs the event under way has changed."""
+    obstacles: dict[TenantId, Obstacle] = field(default_factory=dict)
+    """What keeps tenants of the queue from a turn although their devices are free."""
     recovering_until_s: Seconds | None = None
     """Until then, or until told, only clients that still hold a turn from before have one."""
 
@@ -169,6 +178,11 @@ class State:
     def turns_are_on(self) -> bool:
         """Whether tenants take turns at all."""
         return self.settings.anti_thrash is AntiThrash.ON
+
+    @property
+    def memory_moves(self) -> bool:
+        """Whether device memory follows the turn."""
+        return self.settings.memory_mode is MemoryMode.SWAP
 
     def note_devices(self, client: Client) -> None:
         """The client's devices have changed, or what can be used of them."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from .ids import DeviceId, Seconds
+from collections.abc import Iterator
+
+from .ids import Seconds
+from .room import reserve_bytes, usable_bytes
 from .snapshot import (
     ClientDeviceSnapshot,
     ClientSnapshot,
@@ -10,6 +13,7 @@ from .snapshot import (
     HolderSnapshot,
     Snapshot,
     TenantCounters,
+    TenantMemorySnapshot,
     TenantSnapshot,
     WaiterSnapshot,
 )
@@ -34,7 +38,10 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
         name=device.name,
         bytes_total=device.bytes_total,
         bytes_used=device.bytes_used,
-        bytes_allocated=_bytes_allocated(state, device.id),
+        bytes_allocated=device.memory.bytes_allocated,
+        bytes_foreign=device.memory.bytes_foreign + device.memory.bytes_ghost,
+        bytes_reserved=reserve_bytes(state.settings, device),
+        bytes_usable=max(0, usable_bytes(state.settings, device)),
         lost=device.lost,
         holders=tuple(
             HolderSnapshot(
@@ -57,11 +64,6 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
             if device.id in state.missing_devices(waiter)
         ),
     )
-
-
-def _bytes_allocated(state: State, device: DeviceId) -> int:
-    opened = (client.devices.get(device) for client in state.clients.values())
-    return sum(each.bytes_allocated for each in opened if each is not None)
 
 
 def _hold_left_s(state: State, tenant: Tenant, now_s: Seconds) -> Seconds:
@@ -89,8 +91,24 @@ def _tenant(state: State, tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
             drain_stalls=counted.drain_stalls,
             recalls=counted.recalls,
         ),
+        memory=tuple(_memory(tenant)),
+        obstacle=state.obstacles.get(tenant.id),
         hold_left_s=_hold_left_s(state, tenant, now_s),
     )
+
+
+def _memory(tenant: Tenant) -> Iterator[TenantMemorySnapshot]:
+    devices = {device for client in tenant.clients.values() for device in client.devices}
+    for device in sorted(devices):
+        opened = (client.devices.get(device) for client in tenant.clients.values())
+        shares = [share for share in opened if share is not None]
+        yield TenantMemorySnapshot(
+            device=device,
+            bytes_resident=sum(share.bytes_resident for share in shares),
+            bytes_parked=sum(share.bytes_parked for share in shares),
+            bytes_fixed=sum(share.bytes_fixed for share in shares),
+            cap_bytes=tenant.cap_bytes,
+        )
 
 
 def _client(client: Client) -> ClientSnapshot:
@@ -105,8 +123,10 @@ def _client(client: Client) -> ClientSnapshot:
             ClientDeviceSnapshot(
                 device=device,
                 bytes_allocated=opened.bytes_allocated,
+                bytes_parked=opened.bytes_parked,
                 bytes_fixed=opened.bytes_fixed,
                 failed=opened.failed,
+                silent=opened.silent,
             )
             for device, opened in client.devices.items()
         ),

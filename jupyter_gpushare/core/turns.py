@@ -17,7 +17,8 @@ from .commands import (
 )
 from .ids import Seconds, TurnId
 from .outbox import Outbox
-from .policy import grantable, recall_reason
+from .policy import grantable, recall_reason, waits_for_its_memory
+from .room import obstacle
 from .settings import OverduePolicy
 from .state import Client, Hold, State, Tenant, Turn
 from .transitions import (
@@ -145,8 +146,14 @@ class Turns:
         for tenant in state.turn_holders:
             self._settle_turn(tenant, now_s)
         arrived = self._settle_queue(now_s)
-        for tenant in grantable(state):
-            self._grant(tenant, now_s)
+        served, state.obstacles = grantable(state, now_s)
+        for tenant in served:
+            # Where turns overlap, who was served a moment ago may be in the way of the next one.
+            in_the_way = None if state.turns_are_on else obstacle(state, tenant, now_s)
+            if in_the_way is None:
+                self._grant(tenant, now_s)
+            else:
+                state.obstacles[tenant.id] = in_the_way
         for tenant in state.turn_holders:
             self._count_contention(tenant, now_s)
         for tenant in state.turn_holders:
@@ -195,6 +202,7 @@ class Turns:
             return
         state = self._state
         turn.devices &= tenant.wanted_devices
+        turn.lacks_memory_on &= tenant.wanted_devices
         others = state.held_devices(besides=tenant) if state.turns_are_on else set()
         for client in state.turn_clients(tenant):
             turn.devices |= client.live_devices - others
@@ -256,7 +264,9 @@ class Turns:
         """Starts or stops the clock of the quantum."""
         turn = tenant.turn
         assert turn is not None
-        contended = any(self._state.waiters(turn.devices, besides=tenant))
+        turn.restores = waits_for_its_memory(self._state, tenant, now_s)
+        others_wait = any(self._state.waiters(turn.devices, besides=tenant))
+        contended = others_wait and not turn.restores
         if contended and turn.contended_since_s is None:
             turn.contended_since_s = now_s
         elif not contended and turn.contended_since_s is not None:
@@ -332,6 +342,7 @@ class Turns:
             devices=set(),
             granted_at_s=now_s,
             exclusive=self._state.turns_are_on,
+            memory_progress_s=now_s,
         )
         tenant.counters.turns += 1
         self._state.turn_holders.append(tenant)
@@ -342,6 +353,7 @@ class Turns:
             return
         tenant.counters.held_s_total += now_s - turn.granted_at_s
         tenant.turn = None
+        tenant.last_turn_end_s = now_s
         self._state.turn_holders.remove(tenant)
         self._state.move_tenant(tenant, TenantTrigger.END)
         if tenant in self._state.queue:

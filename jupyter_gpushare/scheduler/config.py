@@ -13,6 +13,7 @@ from traitlets.config import Configurable
 from jupyter_gpushare.core.settings import (
     AntiThrash,
     Fallback,
+    MemoryMode,
     OverduePolicy,
     SchedulerSettings,
     SettingsError,
@@ -20,9 +21,11 @@ from jupyter_gpushare.core.settings import (
 )
 
 _DEFAULTS = SchedulerSettings()
-_ENUMS: dict[str, type[AntiThrash] | type[Fallback] | type[OverduePolicy] | type[Visibility]] = {
+_Choice = AntiThrash | Fallback | MemoryMode | OverduePolicy | Visibility
+_ENUMS: dict[str, type[_Choice]] = {
     "anti_thrash": AntiThrash,
     "fallback": Fallback,
+    "memory_mode": MemoryMode,
     "overdue_policy": OverduePolicy,
     "visibility": Visibility,
 }
@@ -92,6 +95,30 @@ class SettingsConfig(Configurable):
         default_value=_DEFAULTS.visibility.value,
         help="What users see of who holds and who waits: anonymous, or everyone's names.",
     ).tag(config=True)
+    memory_mode = Enum(
+        [v.value for v in MemoryMode],
+        default_value=_DEFAULTS.memory_mode.value,
+        help="swap: device memory follows the turn. off: it stays where it is.",
+    ).tag(config=True)
+    device_reserve_bytes = Integer(
+        _DEFAULTS.device_reserve_bytes,
+        help="How much of each device is never given out; -1: 2 %, at least 1 GiB, at most an "
+        "eighth.",
+    ).tag(config=True)
+    device_bytes_max = Integer(
+        _DEFAULTS.device_bytes_max,
+        help="Use no more than this of each device, as if it were smaller; 0: all of it.",
+    ).tag(config=True)
+    park_timeout_s = Float(
+        _DEFAULTS.park_timeout_s,
+        help="A process that was to release memory and makes no progress for so many seconds is "
+        "passed over.",
+    ).tag(config=True)
+    reclaim_s = Float(
+        _DEFAULTS.reclaim_s,
+        help="For how many seconds memory may be short on a device although nobody has it, until "
+        "that is believed.",
+    ).tag(config=True)
     memory_cap_bytes = Integer(
         0,
         min=0,
@@ -99,7 +126,7 @@ class SettingsConfig(Configurable):
         help="How much device memory a tenant may allocate on a device; 0: no cap.",
     ).tag(config=True)
     probe_period_s = Float(
-        5.0, min=0.1, help="How often NVML is asked for used memory while there are clients."
+        1.0, min=0.1, help="How often NVML is asked for used memory while there are clients."
     ).tag(config=True)
     message_deadline_s = Float(
         5.0,

@@ -52,9 +52,10 @@ class DeviceProbe:
         self._open_reader = open_reader
         self._reader: Reader | None = None
         self._served: Served = EVERYTHING
-        self._bytes_used: dict[str, int] = {}
+        self._known: set[DeviceId] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._look_again = False
 
     async def start(self) -> None:
         """Find the devices; without NVML they are named by the clients that open them.
@@ -80,6 +81,18 @@ class DeviceProbe:
         if self._reader and self._timer is None and self._reading is None:
             self._begin()
 
+    def measure(self) -> None:
+        """Somebody waits for what a device has: look now, or once more after the look that goes
+        on, which may have begun before what was to be seen."""
+        if self._reader is None:
+            return
+        if self._reading is not None:
+            self._look_again = True
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._begin()
+
     def stop(self) -> None:
         """No reading any more. One that hangs in the driver is left to end with the process."""
         if self._timer:
@@ -98,23 +111,28 @@ class DeviceProbe:
         except Exception:  # whatever NVML raises, turns go on
             log.exception("NVML does not answer; what it said last stands")
         self._reading = None
-        if self._busy():
+        if self._look_again:
+            self._look_again = False
+            self._begin()
+        elif self._busy():
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._period_s, self._begin)
 
     def _tell(self, readings: Sequence[DeviceReading]) -> None:
-        """Tell the core what has changed since the last time, and nothing else."""
-        now = {r.device: r for r in readings if self._served.includes(r.listed)}
-        for device in self._bytes_used.keys() - now.keys():
-            del self._bytes_used[device]
+        """Tell the core of devices that come and go, and how much of each is used. A number that
+        has not changed is news: what somebody waits for is not there yet."""
+        now = {DeviceId(r.device): r for r in readings if self._served.includes(r.listed)}
+        for device in self._known - now.keys():
+            self._known.discard(device)
             log.warning("device %s is lost", device)
-            self._submit(DeviceLost(device=DeviceId(device), cause="NVML has lost it"))
+            self._submit(DeviceLost(device=device, cause="NVML has lost it"))
         for reading in now.values():
             self._tell_one(reading)
 
     def _tell_one(self, reading: DeviceReading) -> None:
         device = DeviceId(reading.device)
-        if device not in self._bytes_used:
+        if device not in self._known:
+            self._known.add(device)
             log.info("device %s: %s (%s)", device, reading.name, reading.listed.uuid)
             self._submit(
                 DeviceFound(
@@ -124,13 +142,11 @@ class DeviceProbe:
                     cause="NVML lists it",
                 )
             )
-        if self._bytes_used.get(device) != reading.bytes_used:
-            self._bytes_used[device] = reading.bytes_used
-            self._submit(
-                DeviceMemoryMeasured(
-                    device=device, bytes_used=reading.bytes_used, cause="NVML measured it"
-                )
+        self._submit(
+            DeviceMemoryMeasured(
+                device=device, bytes_used=reading.bytes_used, cause="NVML measured it"
             )
+        )
 
 
 async def _in_thread(call: Callable[[], Answer]) -> Answer:

@@ -16,12 +16,14 @@ from jupyter_gpushare.core.commands import (
     CloseClient,
     Command,
     KillClient,
+    MeasureDevice,
     ReportOverdue,
+    ReportSilent,
     WakeAt,
 )
 from jupyter_gpushare.core.errors import CoreError, Fault
 from jupyter_gpushare.core.events import ClientLost, ClockTicked, Event
-from jupyter_gpushare.core.ids import ClientId, Seconds
+from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds
 from jupyter_gpushare.core.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -68,7 +70,7 @@ class Record(Protocol):
 
 class Driver:
     """`check` raises when the core's state is not sound; it is called after each event, and so is
-    `changed`."""
+    `changed`. `measure` has a device's memory looked at soon."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class Driver:
         journal: Record | None = None,
         check: Callable[[], None] | None = None,
         changed: Callable[[], None] = lambda: None,
+        measure: Callable[[DeviceId], None] = lambda device: None,
     ) -> None:
         self.scheduler = scheduler
         self.clock = clock
@@ -86,6 +89,7 @@ class Driver:
         self._journal = journal
         self._check = check
         self._changed = changed
+        self._measure = measure
         self._inbox: deque[Event] = deque()
         self._running = False
         self._timer: Timer | None = None
@@ -130,7 +134,9 @@ class Driver:
             case KillClient(client=client):
                 log.warning("client %s does not answer and is killed (%s)", client, command.cause)
                 self.links.kill(client)
-            case ReportOverdue(message=message):
+            case MeasureDevice(device=device):
+                self._measure(device)
+            case ReportOverdue(message=message) | ReportSilent(message=message):
                 log.warning("%s", message)
             case _:
                 unreachable = self.links.deliver(command)

@@ -53,7 +53,7 @@ class ProcessOptions:
     journal: Path | None = None
     check: bool = False
     cap_bytes: int = 0
-    probe_period_s: float = 5.0
+    probe_period_s: float = 1.0
     message_deadline_s: float = 5.0
 
 
@@ -122,6 +122,7 @@ class SchedulerProcess:
             journal=self._journal,
             check=(lambda: self._check(core)) if options.check else None,
             changed=self._state_changed,
+            measure=lambda device: self._probe.measure(),
         )
         self._service = Service(
             submit=self._driver.submit,

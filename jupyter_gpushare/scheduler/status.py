@@ -8,6 +8,7 @@ from typing import Any
 
 from jupyter_gpushare.core.snapshot import Snapshot
 
+from .blocked import blocked_reason
 from .config import settings_as_json
 from .tenants import TenantBook
 
@@ -33,8 +34,14 @@ class Plain:
             recovering=snapshot.recovering,
             settings=settings_as_json(snapshot.settings),
             devices=[asdict(device) for device in snapshot.devices],
-            tenants=[asdict(tenant) for tenant in snapshot.tenants],
+            tenants=[_tenant(asdict(tenant)) for tenant in snapshot.tenants],
         )
+
+
+def _tenant(tenant: dict[str, Any]) -> dict[str, Any]:
+    if tenant["obstacle"] is not None:
+        tenant["obstacle"]["kind"] = tenant["obstacle"]["kind"].value
+    return tenant
 
 
 def status_of(
@@ -49,9 +56,21 @@ def status_of(
     in all but name, owner and what they have had so far where `names_are_shown`."""
     shown_tenants = []
     hidden: dict[str, str] = {}
-    for tenant in plain.tenants:
-        record = tenants.get(tenant["id"])
-        if record is not None and may_see(record.owner_key):
+    devices = {device["id"]: device for device in plain.devices}
+    names = {tenant["id"]: tenant["name"] for tenant in plain.tenants}
+
+    def is_mine(tenant_id: str) -> bool:
+        record = tenants.get(tenant_id)
+        return record is not None and may_see(record.owner_key)
+
+    def name_of(tenant_id: str) -> str | None:
+        return names.get(tenant_id) if names_are_shown or is_mine(tenant_id) else None
+
+    for with_obstacle in plain.tenants:
+        reason = blocked_reason(with_obstacle, devices, name_of)
+        tenant = {**with_obstacle, "blocked_reason": reason}
+        del tenant["obstacle"]
+        if is_mine(tenant["id"]):
             shown_tenants.append({**tenant, "kernel_id": tenants.kernel_id(tenant["id"])})
             continue
         alias = hidden[tenant["id"]] = f"other-{len(hidden) + 1}"

@@ -13,7 +13,7 @@ from typing import Protocol
 from jupyter_gpushare.core import commands, events
 from jupyter_gpushare.core.events import DropReason, Event
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
-from jupyter_gpushare.core.settings import AntiThrash, Fallback, SchedulerSettings
+from jupyter_gpushare.core.settings import AntiThrash, Fallback, MemoryMode, SchedulerSettings
 from jupyter_gpushare.protocol import messages
 from jupyter_gpushare.protocol.codec import UnencodableMessage
 from jupyter_gpushare.protocol.fields import Message
@@ -30,10 +30,15 @@ _DROP_REASONS = {
     messages.DropReason.IDLE: DropReason.IDLE,
     messages.DropReason.CONTEXT_FAILED: DropReason.CONTEXT_FAILED,
     messages.DropReason.CLOSING: DropReason.CLOSING,
+    messages.DropReason.MEMORY_SHORT: DropReason.MEMORY_SHORT,
 }
 _FALLBACKS = {
     Fallback.WAIT: messages.Fallback.WAIT,
     Fallback.RUN: messages.Fallback.RUN,
+}
+_MEMORY_MODES = {
+    MemoryMode.SWAP: messages.MemoryMode.SWAP,
+    MemoryMode.OFF: messages.MemoryMode.OFF,
 }
 _U32_MAX = 2**32 - 1
 _U64_MAX = 2**64 - 1
@@ -101,7 +106,12 @@ def event_of(client: ClientId, message: Message) -> Event | None:
             return events.TurnGivenAway(client=client, cause="released in the notebook")
         case messages.TurnDropped() | messages.DrainStalled():
             return _event_of_turn(client, message)
-        case messages.MemoryReported() | messages.ContextFailed():
+        case (
+            messages.MemoryReported()
+            | messages.MemoryNeeded()
+            | messages.RoomRequested()
+            | messages.ContextFailed()
+        ):
             return _event_of_memory(client, message)
         case _:
             return None
@@ -126,16 +136,37 @@ def _event_of_turn(
 
 
 def _event_of_memory(
-    client: ClientId, message: messages.MemoryReported | messages.ContextFailed
+    client: ClientId,
+    message: messages.MemoryReported
+    | messages.MemoryNeeded
+    | messages.RoomRequested
+    | messages.ContextFailed,
 ) -> Event:
     match message:
-        case messages.MemoryReported(device=uuid, bytes_allocated=allocated, bytes_fixed=fixed):
+        case messages.MemoryReported():
             return events.MemoryReported(
                 client=client,
-                device=device_id(uuid),
-                bytes_allocated=allocated,
-                bytes_fixed=fixed,
+                device=device_id(message.device),
+                bytes_allocated=message.bytes_allocated,
+                bytes_fixed=message.bytes_fixed,
+                bytes_parked=message.bytes_parked,
+                bytes_host_room=message.bytes_host_room,
+                budget_serial=message.budget_serial,
                 cause="memory changed",
+            )
+        case messages.MemoryNeeded(device=uuid, bytes=needed, cause=cause):
+            return events.MemoryNeeded(
+                client=client,
+                device=device_id(uuid),
+                bytes_needed=needed,
+                cause=printable_line(cause),
+            )
+        case messages.RoomRequested(device=uuid, bytes=wanted, cause=cause):
+            return events.RoomRequested(
+                client=client,
+                device=device_id(uuid),
+                bytes_wanted=wanted,
+                cause=printable_line(cause),
             )
         case messages.ContextFailed(device=uuid, cu_result=result):
             return events.ContextFailed(
@@ -166,6 +197,10 @@ def message_of(command: commands.Command) -> Message:
             return messages.Contention(waiters=waiters, tenants=tenants)
         case commands.TellQueuePosition(position=position, holder=holder):
             return messages.QueuePosition(position=position, holder=holder)
+        case commands.TellBudget():
+            return _budget_message(command)
+        case commands.TellRoom(device=device, made=made):
+            return messages.RoomAnswered(device=bytes.fromhex(device), made=int(made))
         case commands.TellHold(left_s=left_s):
             return messages.HoldChanged(hold_ms=min(math.ceil(left_s * 1000), _U32_MAX))
         case commands.TellSettings(settings=settings):
@@ -181,6 +216,18 @@ def message_of(command: commands.Command) -> Message:
             raise UnknownCommand(f"{type(command).__name__} has no message")
 
 
+def _budget_message(command: commands.TellBudget) -> messages.MemoryBudget:
+    return messages.MemoryBudget(
+        device=bytes.fromhex(command.device),
+        serial=command.serial,
+        # What processes claim to have goes into these; nothing says that their claims are sane.
+        budget_bytes=min(command.budget_bytes, _U64_MAX),
+        usable_bytes=min(command.usable_bytes, _U64_MAX),
+        park_hint_bytes=min(command.park_hint_bytes, _U64_MAX),
+        refused=int(command.refused),
+    )
+
+
 def settings_message(settings: SchedulerSettings) -> messages.Settings:
     """The settings that concern the hook."""
     return messages.Settings(
@@ -190,8 +237,8 @@ def settings_message(settings: SchedulerSettings) -> messages.Settings:
         drain_stall_ms=settings.drain_stall_ms,
         reconnect_s=settings.reconnect_s,
         fallback=_FALLBACKS[settings.fallback],
-        memory_mode=messages.MemoryMode.OFF,
-        reclaim_ms=0,
+        memory_mode=_MEMORY_MODES[settings.memory_mode],
+        reclaim_ms=min(round(settings.reclaim_s * 1000), _U32_MAX),
     )
 
 

@@ -54,9 +54,12 @@ class Inbox:
         self._news.set()
 
     async def wait_for(self, kind: type[Event]) -> Event:
+        return await self.wait_until(lambda event: isinstance(event, kind))
+
+    async def wait_until(self, wanted: Callable[[Event], bool]) -> Event:
         while True:
             for event in self.events:
-                if isinstance(event, kind):
+                if wanted(event):
                     return event
             self._news.clear()
             await asyncio.wait_for(self._news.wait(), WAIT_S_MAX)
@@ -92,22 +95,43 @@ def test_devices_are_found_at_the_start() -> None:
     assert isinstance(measured, DeviceMemoryMeasured) and measured.bytes_used == 7
 
 
-def test_only_changes_are_told() -> None:
-    """While nothing changes nothing is submitted; a change of used memory is."""
+def test_each_look_is_told() -> None:
+    """A device is found once; how much of it is used is told after each look, also when that has
+    not changed: who waits for memory learns that it is not back yet."""
 
     async def scenario() -> list[Event]:
         inbox = Inbox()
         same = [reading(0, 7)]
         probe = probe_of(ScriptedNvml(same, same, same, [reading(0, 8)]), inbox)
         await probe.start()
-        inbox.events.clear()
         probe.wake()
-        await inbox.wait_for(DeviceMemoryMeasured)
+        await inbox.wait_until(lambda event: getattr(event, "bytes_used", 0) == 8)
         probe.stop()
         return inbox.events
 
-    (measured,) = asyncio.run(scenario())
-    assert isinstance(measured, DeviceMemoryMeasured) and measured.bytes_used == 8
+    found, *measured = asyncio.run(scenario())
+    assert isinstance(found, DeviceFound)
+    used = [event.bytes_used for event in measured if isinstance(event, DeviceMemoryMeasured)]
+    assert used == [7, 7, 7, 8]
+
+
+def test_a_look_can_be_asked_for() -> None:
+    """A look begins at once; one that is asked for while another goes on follows that one."""
+
+    async def scenario() -> int:
+        nvml, inbox = ScriptedNvml([reading(0, 1)], [reading(0, 2)], [reading(0, 3)]), Inbox()
+        probe = probe_of(nvml, inbox, busy=False)
+        await probe.start()
+        nvml.may_answer.clear()
+        probe.measure()
+        await asyncio.sleep(0)
+        probe.measure()
+        nvml.may_answer.set()
+        await inbox.wait_until(lambda event: getattr(event, "bytes_used", 0) == 3)
+        probe.stop()
+        return nvml.asked
+
+    assert asyncio.run(scenario()) == 3
 
 
 def test_a_lost_device_is_told_and_may_come_back() -> None:

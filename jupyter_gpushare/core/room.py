@@ -1,0 +1,134 @@
+"""How much of a device there is for whom. Questions only: nothing here changes the state.
+
+Of a device, the *reserve* is never given out: contexts, modules and the driver itself need room
+that no budget covers. Nor is what is foreign there. The rest is usable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .ids import DeviceId, Seconds
+from .ledger import OpenedDevice
+from .obstacles import Obstacle, ObstacleKind
+from .settings import RESERVE_BY_SIZE, SchedulerSettings
+from .state import Device, State, Tenant
+from .transitions import WITH_TURN
+
+_RESERVE_BYTES_MIN = 1 << 30
+_RESERVE_SHARE = 50
+_RESERVE_SHARE_MAX = 8
+
+
+def total_bytes(settings: SchedulerSettings, device: Device) -> int:
+    """The device's memory, or as much of it as the settings allow."""
+    limit = settings.device_bytes_max
+    return min(device.bytes_total, limit) if limit else device.bytes_total
+
+
+def reserve_bytes(settings: SchedulerSettings, device: Device) -> int:
+    """What is kept free for what no budget covers."""
+    total = total_bytes(settings, device)
+    if settings.device_reserve_bytes != RESERVE_BY_SIZE:
+        return min(settings.device_reserve_bytes, total)
+    return min(max(_RESERVE_BYTES_MIN, total // _RESERVE_SHARE), total // _RESERVE_SHARE_MAX)
+
+
+def usable_bytes(settings: SchedulerSettings, device: Device) -> int:
+    """What clients may have there together; below 0 when others have grown into the reserve."""
+    taken = reserve_bytes(settings, device) + device.memory.bytes_foreign
+    return total_bytes(settings, device) - taken - device.memory.bytes_ghost
+
+
+def holding_shares(state: State, device: DeviceId) -> list[OpenedDevice]:
+    """What clients with a turn on the device have there, those of the earliest turn first."""
+    return [
+        share
+        for tenant in state.holders(device)
+        for client in tenant.clients.values()
+        if client.state in WITH_TURN
+        and (share := client.devices.get(device)) is not None
+        and not share.failed
+    ]
+
+
+def has_parked_memory(tenant: Tenant) -> bool:
+    """Whether memory of those of its clients that have the turn has still to come back."""
+    return any(
+        share.bytes_parked > 0 and not share.failed
+        for client in tenant.clients.values()
+        if client.state in WITH_TURN
+        for share in client.devices.values()
+    )
+
+
+def obstacle(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
+    """What keeps the tenant's memory from being on its devices, all of it at once."""
+    if not state.memory_moves:
+        return None
+    for device_id in sorted(tenant.wanted_devices):
+        device = state.devices[device_id]
+        found = _obstacle_on(state, tenant, device)
+        if found is not None:
+            return found
+        releases = sum(state.devices[each].memory.releases for each in tenant.wanted_devices)
+        if now_s < tenant.short_until_s and releases == tenant.short_releases:
+            return Obstacle(
+                kind=ObstacleKind.RETRY, device=device_id, bytes_in_the_way=0, bytes_short=0
+            )
+    return None
+
+
+def _obstacle_on(state: State, tenant: Tenant, device: Device) -> Obstacle | None:
+    own = [share for share in device.memory.shares.values() if share.tenant == tenant.id]
+    if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):
+        return None  # it has there all that it needs
+    wanted = sum(
+        share.bytes_resident if share.failed else share.bytes_allocated + share.needed_bytes
+        for share in own
+    )
+    settings, memory = state.settings, device.memory
+    in_the_way = list(_in_the_way(state, tenant, device))
+    short = wanted - usable_bytes(settings, device) + sum(each[0] for each in in_the_way)
+    if short <= 0:
+        return None
+    kind, whose = ObstacleKind.ITSELF, None
+    most = wanted
+    if wanted <= total_bytes(settings, device) - reserve_bytes(settings, device):
+        outside = [
+            (memory.bytes_foreign, ObstacleKind.FOREIGN, None),
+            (memory.bytes_ghost, ObstacleKind.ENDED, None),
+        ]
+        most, kind, whose = max([*in_the_way, *outside], key=lambda each: each[0])
+    return Obstacle(
+        kind=kind,
+        device=device.id,
+        bytes_in_the_way=most,
+        bytes_short=short,
+        tenant=None if whose is None else whose.tenant,
+    )
+
+
+def _in_the_way(
+    state: State, tenant: Tenant, device: Device
+) -> Iterator[tuple[int, ObstacleKind, OpenedDevice]]:
+    """What others cannot give up, or need not."""
+    holding = holding_shares(state, device.id)
+    for share in device.memory.shares.values():
+        if share.tenant == tenant.id:
+            continue
+        if share in holding:
+            wanted = share.bytes_allocated + share.needed_bytes
+            yield max(share.bytes_resident, wanted), ObstacleKind.HOLDER, share
+        else:
+            yield share.bytes_staying, _why_it_stays(share), share
+
+
+def _why_it_stays(share: OpenedDevice) -> ObstacleKind:
+    if share.failed:
+        return ObstacleKind.FAILED
+    if share.silent:
+        return ObstacleKind.SILENT
+    if share.bytes_staying > share.bytes_fixed:
+        return ObstacleKind.HOST
+    return ObstacleKind.FIXED

@@ -1,0 +1,79 @@
+"""Why a tenant gets no turn although its devices are free, in words for its user. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def blocked_reason(
+    tenant: dict[str, Any],
+    devices: dict[str, dict[str, Any]],
+    name_of: Callable[[str], str | None],
+) -> str | None:
+    """One sentence on what is in the way and one on what to do. `name_of` gives the name of a
+    tenant, as far as the reader may know it."""
+    obstacle = tenant["obstacle"]
+    if obstacle is None:
+        return None
+    device = devices[obstacle["device"]]
+    whose = None if obstacle["tenant"] is None else name_of(obstacle["tenant"])
+    wrong, remedy = _SENTENCES[obstacle["kind"]]
+    return f"{wrong} {remedy}".format(
+        amount=size(obstacle["bytes_in_the_way"]),
+        short=size(obstacle["bytes_short"]),
+        device=device["name"],
+        whose=whose or "a notebook of another user",
+        known="it" if whose else "its owner to restart it",
+    )
+
+
+def size(count: int) -> str:
+    """As people read it: 61.0 GiB."""
+    value, unit = float(count), 0
+    while value >= 1024 and unit + 1 < len(_UNITS):
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{count} bytes"
+
+
+_SENTENCES = {
+    "itself": (
+        "This notebook has {amount} on {device}, {short} more than the device can give it.",
+        "Free some of it, or shut down a process of this notebook.",
+    ),
+    "foreign": (
+        "{amount} of {device} belong to programs that are not under gpushare, and {short} are "
+        "missing.",
+        "End those programs, or wait until they end.",
+    ),
+    "ended": (
+        "{device} has not got back {amount} of processes that have ended.",
+        "Wait a moment; if it stays so, look for processes that hang.",
+    ),
+    "fixed": (
+        "{whose} has {amount} on {device} that cannot be moved, and {short} are missing.",
+        "Restart {known}, or wait until they are freed.",
+    ),
+    "failed": (
+        "{whose} met an error from which CUDA cannot recover, and keeps {amount} of {device}.",
+        "Restart {known}.",
+    ),
+    "silent": (
+        "{whose} was asked to make room on {device} and keeps {amount}.",
+        "Interrupt or restart {known}.",
+    ),
+    "host": (
+        "{whose} has {amount} on {device} for which the host has no room.",
+        "Free memory of the host, or shut down notebooks that are not needed.",
+    ),
+    "holder": (
+        "{whose} works with {amount} of {device}, and {short} are missing.",
+        "Wait until its turn ends.",
+    ),
+    "retry": (
+        "There was no room on {device} a moment ago, although there should have been.",
+        "Wait; it is tried again.",
+    ),
+}
