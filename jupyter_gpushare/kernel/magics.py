@@ -28,6 +28,8 @@ _LOOK_AGAIN_S = 0.005
 _HOLD_MS_MAX = 2**32 - 1
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)")
+_BAR_LETTERS = 20
+_NOTHING: Any = {"devices": [], "tenants": []}
 _CREDENTIALS = struct.Struct("3i")
 _NOT_SHARED = "This kernel does not share the GPU."
 _HOW_TO_SHARE = "Restart it from a Jupyter server that has jupyter-gpushare."
@@ -210,14 +212,40 @@ def story_of(kernel: Any) -> str:
 
 def notes_on_waiting(status: Any, tenant: str) -> "list[str]":
     """What a kernel that waits should know besides its place, a sentence each. Pure, but for the
-    clock."""
-    return [
+    clock. An older scheduler tells nothing of both."""
+    held = [
         "{} keeps it by hand until {}.".format(holder["name"], clock(holder["hold_left_s"]))
-        for device in (status or {"devices": []})["devices"]
+        for device in (status or _NOTHING)["devices"]
         if any(waiter["tenant"] == tenant for waiter in device["queue"])
         for holder in device["holders"]
-        if holder.get("hold_left_s")  # an older scheduler does not tell
+        if holder.get("hold_left_s")
     ]
+    blocked = _own(status, tenant).get("blocked_reason")
+    return [*held, *([str(blocked)] if blocked else [])]
+
+
+def notes_on_memory(status: Any, tenant: str) -> "list[str]":
+    """What this kernel has on each device and parked, and how much it may have. Pure."""
+    names = {device["id"]: device["name"] for device in (status or _NOTHING)["devices"]}
+    lines = []
+    for memory in _own(status, tenant).get("memory") or []:
+        parts = [
+            "{} on {}".format(size(memory["bytes_resident"]), names.get(memory["device"], "?"))
+        ]
+        for word in ("parked", "fixed"):
+            if memory["bytes_" + word]:
+                parts.append("{} {}".format(word, size(memory["bytes_" + word])))
+        if memory["cap_bytes"]:
+            parts.append("limit {}".format(size(memory["cap_bytes"])))
+        if memory["bytes_resident"] or memory["bytes_parked"]:
+            lines.append("Memory of this kernel: {}.".format(", ".join(parts)))
+    return lines
+
+
+def _own(status: Any, tenant: str) -> Any:
+    """What the scheduler tells of this kernel's tenant; empty when nothing."""
+    tenants = (status or _NOTHING)["tenants"]
+    return next((each for each in tenants if each["id"] == tenant), {})
 
 
 # ---- the scheduler ---------------------------------------------------------------------------
@@ -270,15 +298,15 @@ class View:
     """What a notebook shows: text, and a small table where there is HTML."""
 
     def __init__(self, story: str, status: Any, tenant: str) -> None:
-        self._story = story
+        self._lines = [story, *notes_on_memory(status, tenant)]
         self._devices = [] if status is None else status["devices"]
         self._tenant = tenant
         self._silent = status is None
 
     def __repr__(self) -> str:
-        lines = [self._story]
+        lines = list(self._lines)
         for device in self._devices:
-            lines += ["", device["name"]]
+            lines += ["", device["name"], "  " + memory_bar(device)]
             rows = rows_of(device, self._tenant)
             widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
             for row in rows:
@@ -287,11 +315,12 @@ class View:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        parts = [f"<p>{html.escape(self._story)}</p>"]
+        parts = [f"<p>{html.escape(line)}</p>" for line in self._lines]
         for device in self._devices:
             rows = "".join(_html_row(row) for row in rows_of(device, self._tenant))
             name = html.escape(device["name"])
-            parts.append(f"<table><caption>{name}</caption>{rows}</table>")
+            caption = f"{name}<br>{html.escape(memory_bar(device))}"
+            parts.append(f"<table><caption>{caption}</caption>{rows}</table>")
         return "".join(parts)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
@@ -314,6 +343,14 @@ def rows_of(device: Any, tenant: str) -> "list[tuple[str, str, str, str]]":
     return rows or [("lost" if device["lost"] else "free", "", "", "")]
 
 
+def memory_bar(device: Any) -> str:
+    """How full the device is, by everybody, as a bar and in figures. Pure."""
+    used, total = max(device["bytes_used"], 0), device["bytes_total"]
+    full = min(_BAR_LETTERS, round(_BAR_LETTERS * used / total)) if total > 0 else 0
+    bar = "█" * full + "░" * (_BAR_LETTERS - full)
+    return f"{bar} {size(used)} of {size(total)} in use"
+
+
 def _who(place: Any, tenant: str) -> str:
     mine = " (this kernel)" if place["tenant"] == tenant else ""
     return f"{place['name']}{mine}"
@@ -326,6 +363,13 @@ def _html_row(row: "tuple[str, ...]") -> str:
 def clock(left_s: float) -> str:
     """The time of day in so many seconds."""
     return time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
+
+
+def size(count: int) -> str:
+    """Bytes in MiB or GiB."""
+    if count < 1 << 30:
+        return f"{count / (1 << 20):.0f} MiB"
+    return f"{count / (1 << 30):.1f} GiB"
 
 
 def duration(seconds: float) -> str:

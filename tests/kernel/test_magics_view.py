@@ -1,0 +1,66 @@
+"""What `%gpushare` shows of a status: pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_gpushare.kernel.magics import View, memory_bar, notes_on_memory, notes_on_waiting
+
+GIB = 1 << 30
+
+
+def tenant(tenant_id: str, **fields: Any) -> dict[str, Any]:
+    return {"id": tenant_id, "name": f"{tenant_id}.ipynb", "state": "idle", **fields}
+
+
+def memory(**amounts: int) -> dict[str, Any]:
+    blank = {"bytes_resident": 0, "bytes_parked": 0, "bytes_fixed": 0, "cap_bytes": 0}
+    return {"device": "0", **blank, **amounts}
+
+
+def status(*tenants: dict[str, Any], **device: Any) -> dict[str, Any]:
+    blank = {"id": "0", "name": "Test <b>GPU", "bytes_total": 80 * GIB, "bytes_used": 20 * GIB}
+    queued = {"lost": False, "holders": [], "queue": []}
+    return {"devices": [{**blank, **queued, **device}], "tenants": list(tenants)}
+
+
+def test_memory_of_this_kernel_alone() -> None:
+    """On the device, parked, fixed and its limit, each where there is something to say."""
+    amounts = {"bytes_resident": 8 * GIB, "bytes_parked": 12 * GIB, "bytes_fixed": GIB // 2}
+    told = status(
+        tenant("a", memory=[memory(**amounts, cap_bytes=40 * GIB)]),
+        tenant("b", memory=[memory(bytes_parked=GIB)]),
+        tenant("c", memory=[memory(cap_bytes=GIB)]),
+    )
+    assert notes_on_memory(told, "a") == [
+        "Memory of this kernel: 8.0 GiB on Test <b>GPU, parked 12.0 GiB, fixed 512 MiB, "
+        "limit 40.0 GiB."
+    ]
+    assert notes_on_memory(told, "b") == [
+        "Memory of this kernel: 0 MiB on Test <b>GPU, parked 1.0 GiB."
+    ]
+    assert notes_on_memory(told, "c") == notes_on_memory(told, "nobody") == []
+
+
+def test_an_older_or_silent_scheduler_tells_no_memory() -> None:
+    """Then there is no line about it, and no error."""
+    assert notes_on_memory(status(tenant("a")), "a") == notes_on_memory(None, "a") == []
+    assert notes_on_waiting(status(tenant("a")), "a") == notes_on_waiting(None, "a") == []
+
+
+def test_fixed_memory_in_the_way_is_told_to_who_waits() -> None:
+    """The scheduler's sentence, after the holder's hold."""
+    waiting = tenant("a", state="waiting", blocked_reason="9.0 GiB of bob cannot be moved.")
+    told = status(waiting, queue=[{"tenant": "a", "name": "a.ipynb", "waited_s": 1.0}])
+    assert notes_on_waiting(told, "a") == ["9.0 GiB of bob cannot be moved."]
+
+
+def test_each_device_has_a_bar() -> None:
+    """In text and in HTML, in which names are text; never longer than it should be."""
+    view = View("It is idle.", status(tenant("a", memory=[memory(bytes_resident=GIB)])), "a")
+    assert "\n  █████░░░░░░░░░░░░░░░ 20.0 GiB of 80.0 GiB in use\n  free" in repr(view)
+    markup = view._repr_html_()
+    assert "Test &lt;b&gt;GPU<br>█████░" in markup
+    assert "1.0 GiB on Test &lt;b&gt;GPU" in markup
+    assert memory_bar({"bytes_used": 9, "bytes_total": 3}).startswith("█" * 20 + " ")
+    assert memory_bar({"bytes_used": 9, "bytes_total": 0}).startswith("░" * 20 + " ")
