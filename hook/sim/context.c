@@ -43,6 +43,25 @@ void context_fail(struct context *context, CUresult error) {
     atomic_compare_exchange_strong(&context->sticky, &none, (int)error);
 }
 
+static bool is_busy(const struct context *context) {
+    for (const struct stream *s = context->streams; s != NULL; s = s->next_in_context) {
+        if (!stream_is_done(s, atomic_load(&s->submitted))) return true;
+    }
+    return false;
+}
+
+bool context_any_is_busy(void) {
+    bool busy = false;
+    pthread_mutex_lock(&contexts_lock);
+    const size_t count = object_count(&context_pool);
+    for (size_t i = 0; i < count && !busy; i++) {
+        const struct context *context = object_at(&context_pool, i);
+        busy = atomic_load(&context->object.live) && is_busy(context);
+    }
+    pthread_mutex_unlock(&contexts_lock);
+    return busy;
+}
+
 static void journal_context(const struct context *context, uint32_t kind) {
     uint64_t now = segment_now_ns();
     struct journal_record record = {.submitted_ns = now,

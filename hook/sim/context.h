@@ -50,8 +50,8 @@ void context_fail(struct context *context, CUresult error);
 /* The context of a handle; NULL when it is none. */
 struct context *context_check(CUcontext handle);
 
-/* Which live context, if any, this process has on a segment device; for the journal and pools. */
-struct context *context_any_on(uint32_t device);
+/* True while any stream of this process has work that is not done. */
+bool context_any_is_busy(void);
 
 CUresult context_create(int ordinal, unsigned flags, bool primary, struct context **context);
 void context_destroy(struct context *context);

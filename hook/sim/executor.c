@@ -259,7 +259,7 @@ CUresult executor_start(void) {
 
 /* The pass that is under way may have missed it; the next one has not. */
 void executor_catch_up(void) {
-    if (!atomic_load(&started)) return;
+    if (!atomic_load(&started) || !context_any_is_busy()) return;
     uint64_t until = atomic_load(&passes) + 2;
     while (atomic_load(&passes) < until && !atomic_load(&stopping)) {
         executor_wake();

@@ -68,3 +68,14 @@ void *object_check(struct object_pool *pool, const void *handle) {
     struct object *object = (struct object *)handle;
     return atomic_load_explicit(&object->live, memory_order_acquire) ? object : NULL;
 }
+
+size_t object_count(struct object_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    const size_t count = pool->fresh;
+    pthread_mutex_unlock(&pool->lock);
+    return count;
+}
+
+void *object_at(const struct object_pool *pool, size_t index) {
+    return (void *)(atomic_load(&pool->base) + pool->object_bytes * index);
+}

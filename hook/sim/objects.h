@@ -39,6 +39,10 @@ void *object_take(struct object_pool *pool);
 void object_drop(struct object_pool *pool, void *object);
 void object_hold(void *object);
 
+/* How many objects were ever handed out, and each of them; look at `live` before anything else. */
+size_t object_count(struct object_pool *pool);
+void *object_at(const struct object_pool *pool, size_t index);
+
 /* The object of a user's handle when it is one and is live, else NULL. */
 void *object_check(struct object_pool *pool, const void *handle);
 
