@@ -22,6 +22,8 @@
 #include "lifecycle.h"
 #include "locks.h"
 #include "log.h"
+#include "mover.h"
+#include "residency.h"
 #include "streams.h"
 #include "wait.h"
 #include "wakeup.h"
@@ -89,6 +91,15 @@ static void look_at_calls(struct agent *self) {
     agent_feed_kind(self, wait ? TURN_EVENT_CALLS_WAIT : TURN_EVENT_NO_CALLS_WAIT);
 }
 
+/* The gate first: calls wait for it. */
+static void look_at_mover(struct agent *self) {
+    if (self->turn.phase == TURN_RESTORING && mover_all_restored())
+        agent_feed_kind(self, TURN_EVENT_RESTORED);
+    else if (self->turn.phase == TURN_RESTORING && mover_gave_up())
+        agent_feed_kind(self, TURN_EVENT_RESTORE_FAILED);
+    agent_report_memory(self, false);
+}
+
 void agent_look_at_news(struct agent *self) {
     uint32_t asked_before = atomic_load(&asked);
     unsigned what = atomic_exchange(&news, 0);
@@ -101,6 +112,8 @@ void agent_look_at_news(struct agent *self) {
         agent_feed_kind(self, TURN_EVENT_CONTEXT_FAILED);
         wait_look_again();
     }
+    if (what & AGENT_MEMORY_MOVED) look_at_mover(self);
+    if (what & AGENT_NEEDS_CHANGED) agent_tell_needs(self);
     look_at_cells(self);
     look_at_calls(self);
     agent_tell_wishes(self);
@@ -118,12 +131,16 @@ static void look_at_time(void) {
     if (now_ms >= agent.memory_report_at_ms) agent_report_devices(&agent);
     if (now_ms < turn_state_wake_ms(&agent.turn, now_ms)) return;
     if (!turn_state_wants_samples(&agent.turn)) {
-        agent_feed_kind(&agent, TURN_EVENT_TICK);
+        struct turn_event tick = {.kind = TURN_EVENT_TICK, .memory_away = agent_memory_is_away()};
+        agent_feed(&agent, &tick);
         return;
     }
     struct turn_event event = {.kind = TURN_EVENT_SAMPLED};
     uint64_t activity = gate_activity(&event.busy);
     if (activity != agent.activity_seen) event.busy = true;
+    /* With the gate open a call that waits does so for memory, which others have to make room for.
+     */
+    if (wait_calls_waiting() > 0) event.busy = true;
     agent.activity_seen = activity;
     agent_feed(&agent, &event);
 }
@@ -226,11 +243,13 @@ void agent_start(const char *cause) {
         if (lifecycle_enabled() && driver_get()) {
             fork_watch();
             prepare_state();
+            residency_start();
             runs = wakeup_open() && start_thread();
             if (!runs)
                 log_error(
                     "the GPU sharing of this process could not start, so it takes no turns. "
                     "Raise its limits of threads and open files and restart it.");
+            if (!runs) residency_set_mode(false, 0);
         }
         if (runs)
             log_debug("start: %s", cause);

@@ -17,6 +17,8 @@ enum agent_news {
     AGENT_CONTEXT_FAILED = 1 << 4,
     AGENT_MEMORY_CHANGED = 1 << 5,
     AGENT_WISHED = 1 << 6,
+    AGENT_NEEDS_CHANGED = 1 << 7, /* claims that wait for budget, or room is wanted */
+    AGENT_MEMORY_MOVED = 1 << 8,  /* parked or restored some, or came to an end with it */
 };
 
 /* Starts the agent unless it runs. Where the hook takes no part, or cannot, opens the gate for

@@ -1,5 +1,6 @@
 /* The agent's own state, for the files that make it up: agent.c (thread and loop), performer.c
- * (actions), conversation.c (messages). Touched by the agent thread alone. */
+ * (actions), conversation.c (messages), memory_talk.c (those about memory). Touched by the agent
+ * thread alone. */
 #ifndef GPUSHARE_AGENT_STATE_H
 #define GPUSHARE_AGENT_STATE_H
 
@@ -7,6 +8,8 @@
 #include <stdint.h>
 
 #include "drain.h"
+#include "registry.h"
+#include "residency.h"
 #include "session.h"
 #include "turn_state.h"
 
@@ -35,6 +38,12 @@ struct agent {
     char holder[129];
     uint64_t hold_ends_ms; /* the turn is kept by hand until then; 0: not */
     struct agent_counters counters;
+    /* What the scheduler was told last of each device's memory, and which claim's need. */
+    struct residency_numbers told_numbers[REGISTRY_DEVICES_MAX];
+    struct told_need {
+        uint64_t ticket; /* 0: none */
+        uint64_t bytes_resident;
+    } told_needs[REGISTRY_DEVICES_MAX];
 };
 
 uint64_t agent_now_ms(void);
@@ -42,6 +51,9 @@ uint64_t agent_now_ms(void);
 /* Hands an event to the turn state and performs what follows. */
 void agent_feed(struct agent *agent, const struct turn_event *event);
 void agent_feed_kind(struct agent *agent, enum turn_event_kind kind);
+/* For events that say so. Stops the mover first, so that nothing leaves once this was answered; the
+ * event that follows sets its goal anew. */
+bool agent_memory_is_away(void);
 
 /* What other threads have notified, and how calls and cells stand. */
 void agent_look_at_news(struct agent *agent);
@@ -54,6 +66,13 @@ uint64_t agent_drain_pause_ns(const struct agent *agent);
 /* Everything that has come from the scheduler, and what the devices have news of. */
 void agent_converse(struct agent *agent);
 void agent_report_devices(struct agent *agent);
+/* Reports the memory of each device on which it is not as it was told last; with `all`, of all. */
+void agent_report_memory(struct agent *agent, bool all);
+/* Claims that wait for budget, and requests for room, that the scheduler does not know of. */
+void agent_tell_needs(struct agent *agent);
+void agent_on_budget(struct agent *agent, const struct message_memory_budget *budget);
+/* Nothing of what was told holds for the next connection. */
+void agent_forget_told(struct agent *agent);
 /* What the user wants by hand, as soon as there is a scheduler to hear it. */
 void agent_tell_wishes(struct agent *agent);
 

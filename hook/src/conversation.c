@@ -6,11 +6,11 @@
 #include "cells.h"
 #include "devices.h"
 #include "log.h"
+#include "mover.h"
+#include "residency.h"
 #include "wait.h"
 #include "window.h"
 #include "wishes.h"
-
-#define MEMORY_REPORT_PERIOD_MS 100
 
 static void on_settings(struct agent *agent, const struct message_settings *settings) {
     struct turn_settings turn = {
@@ -23,9 +23,11 @@ static void on_settings(struct agent *agent, const struct message_settings *sett
     agent->drain_stall_ms = settings->drain_stall_ms;
     agent->window_ms = settings->window_ms;
     window_configure(settings->window_ms, settings->drain_stall_ms);
-    log_debug("settings: anti_thrash %u, idle %u ms, window %u ms, drain stall %u ms",
+    residency_set_mode(settings->memory_mode == MEMORY_MODE_SWAP, settings->reclaim_ms);
+    mover_look();
+    log_debug("settings: anti_thrash %u, idle %u ms, window %u ms, drain stall %u ms, memory %s",
               settings->anti_thrash, settings->idle_ms, settings->window_ms,
-              settings->drain_stall_ms);
+              settings->drain_stall_ms, residency_swaps() ? "swap" : "off");
     agent_feed_kind(agent, TURN_EVENT_SETTINGS);
 }
 
@@ -38,6 +40,7 @@ static void on_granted(struct agent *agent, const struct message_turn_granted *g
         .kind = TURN_EVENT_GRANTED,
         .turn_id = granted->turn_id,
         .waiters = granted->waiters,
+        .memory_away = agent_memory_is_away(),
     };
     agent_feed(agent, &event);
 }
@@ -103,6 +106,13 @@ static void on_message(struct agent *agent, const struct message *message) {
             devices_set_limit(message->memory_limit.device, message->memory_limit.cap_bytes,
                               message->memory_limit.others_bytes);
             break;
+        case MESSAGE_MEMORY_BUDGET:
+            agent_on_budget(agent, &message->memory_budget);
+            break;
+        case MESSAGE_ROOM_ANSWERED:
+            residency_room_answered(message->room_answered.device, message->room_answered.made);
+            mover_look();
+            break;
         case MESSAGE_QUEUE_POSITION:
             agent->queue_position = message->queue_position.position;
             snprintf(agent->holder, sizeof(agent->holder), "%s", message->queue_position.holder);
@@ -118,9 +128,11 @@ static void on_message(struct agent *agent, const struct message *message) {
 static void on_welcomed(struct agent *agent) {
     devices_forget_announcements();
     agent->memory_report_at_ms = 0;
+    agent_forget_told(agent);
     agent_report_devices(agent);
     if (agent->cell_runs_seen)
         session_send(&agent->session, &(struct message){.type = MESSAGE_CELL_BEGAN});
+    agent_tell_needs(agent);
     agent_feed_kind(agent, TURN_EVENT_CONNECTED);
     agent_tell_wishes(agent);
 }
@@ -153,6 +165,7 @@ void agent_converse(struct agent *agent) {
                 away.turn_lost = true; /* fall through */
             case SESSION_ENDED:
                 agent->hold_ends_ms = 0;
+                residency_connection_lost();
                 agent_feed(agent, &away);
                 break;
         }
@@ -172,17 +185,12 @@ static void fill_news(struct message *message, enum device_news news, const stru
             message->type = MESSAGE_DEVICE_CLOSED;
             memcpy(message->device_closed.device, device->uuid, 16);
             break;
-        case DEVICE_NEWS_MEMORY:
-            message->type = MESSAGE_MEMORY_REPORTED;
-            memcpy(message->memory_reported.device, device->uuid, 16);
-            message->memory_reported.bytes_allocated = device->bytes_allocated;
-            message->memory_reported.bytes_fixed = device->bytes_fixed;
-            break;
         case DEVICE_NEWS_FAILED:
             message->type = MESSAGE_CONTEXT_FAILED;
             memcpy(message->context_failed.device, device->uuid, 16);
             message->context_failed.cu_result = (uint32_t)device->failed_result;
             break;
+        case DEVICE_NEWS_MEMORY: /* see memory_talk.c */
         case DEVICE_NEWS_NONE:
             break;
     }
@@ -194,10 +202,12 @@ void agent_report_devices(struct agent *agent) {
     enum device_news news;
     while ((news = devices_next_news(&device)) != DEVICE_NEWS_NONE) {
         struct message message;
+        if (news == DEVICE_NEWS_MEMORY) {
+            agent_report_memory(agent, false);
+            continue;
+        }
         memset(&message, 0, sizeof(message));
         fill_news(&message, news, &device);
         session_send(&agent->session, &message);
-        if (news == DEVICE_NEWS_MEMORY)
-            agent->memory_report_at_ms = agent_now_ms() + MEMORY_REPORT_PERIOD_MS;
     }
 }

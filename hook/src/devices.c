@@ -4,6 +4,7 @@
 
 #include "driver.h"
 #include "locks.h"
+#include "residency.h"
 
 static struct device devices[DEVICES_MAX];
 static uint32_t devices_used;
@@ -51,6 +52,47 @@ bool devices_opened(int ordinal) {
     return device != NULL;
 }
 
+int devices_open(int ordinals[DEVICES_MAX]) {
+    int count = 0;
+    lock_take(LOCK_DEVICES);
+    for (uint32_t i = 0; i < devices_used; i++)
+        if (devices[i].open || devices[i].announced) ordinals[count++] = devices[i].ordinal;
+    lock_release(LOCK_DEVICES);
+    return count;
+}
+
+bool devices_ordinal_of(const uint8_t uuid[16], int *ordinal) {
+    bool found = false;
+    lock_take(LOCK_DEVICES);
+    for (uint32_t i = 0; i < devices_used && !found; i++) {
+        found = memcmp(devices[i].uuid, uuid, sizeof(devices[i].uuid)) == 0;
+        if (found) *ordinal = devices[i].ordinal;
+    }
+    lock_release(LOCK_DEVICES);
+    return found;
+}
+
+bool devices_uuid_of(int ordinal, uint8_t uuid[16]) {
+    lock_take(LOCK_DEVICES);
+    const struct device *device = find(ordinal);
+    if (device) memcpy(uuid, device->uuid, sizeof(device->uuid));
+    lock_release(LOCK_DEVICES);
+    const struct driver *cuda = driver_get();
+    struct device fresh = {.ordinal = ordinal};
+    if (device) return true;
+    if (cuda == NULL || !describe(cuda, &fresh)) return false;
+    memcpy(uuid, fresh.uuid, sizeof(fresh.uuid));
+    return true;
+}
+
+bool devices_is_announced(int ordinal) {
+    lock_take(LOCK_DEVICES);
+    const struct device *device = find(ordinal);
+    const bool announced = device && device->announced;
+    lock_release(LOCK_DEVICES);
+    return announced;
+}
+
 void devices_closed(int ordinal) {
     lock_take(LOCK_DEVICES);
     struct device *device = find(ordinal);
@@ -77,6 +119,7 @@ bool devices_memory_changed(int ordinal, uint64_t bytes_allocated, uint64_t byte
         news_pending = true;
     }
     lock_release(LOCK_DEVICES);
+    residency_memory_changed();
     return wake;
 }
 

@@ -27,6 +27,13 @@ struct device {
 /* A first context was opened on a device; asks the driver for its name and size. False when the
  * driver does not know it or the table is full. */
 bool devices_opened(int ordinal);
+/* Ordinals of the devices that the process has open, or whose closing was not told yet. */
+int devices_open(int ordinals[DEVICES_MAX]);
+bool devices_ordinal_of(const uint8_t uuid[16], int *ordinal);
+/* Asks the driver where the device is not known. */
+bool devices_uuid_of(int ordinal, uint8_t uuid[16]);
+/* Whether the scheduler knows of the device, so that it can be told more. */
+bool devices_is_announced(int ordinal);
 void devices_closed(int ordinal);
 void devices_context_failed(int ordinal, int cu_result);
 

@@ -8,6 +8,7 @@
 #include "gate_control.h"
 #include "locks.h"
 #include "log.h"
+#include "residency.h"
 #include "streams.h"
 #include "threads.h"
 
@@ -204,7 +205,8 @@ enum drain_answer drain_step(struct drain *drain) {
     const struct driver *cuda = driver_get();
     uint32_t left_before = drain->left;
     if (drain->phase == DRAIN_LEAVING) {
-        drain->left = gate_calls_inside();
+        /* A claim that fits the budget goes on through the shut gate (residency.h). */
+        drain->left = gate_calls_inside() + (residency_claims_out() > 0);
         if (drain->left > 0) return drain->left < left_before ? DRAIN_PROGRESS : DRAIN_BUSY;
         drain->closed_at_ns = clock_now_ns();
         drain->phase = cuda ? DRAIN_STREAMS : DRAIN_OVER;

@@ -6,11 +6,15 @@
 
 #include "agent.h"
 #include "cells.h"
+#include "chunks.h"
 #include "clock.h"
 #include "devices.h"
 #include "gate_control.h"
+#include "host_arena.h"
 #include "interrupt.h"
 #include "locks.h"
+#include "mover.h"
+#include "residency.h"
 #include "streams.h"
 #include "threads.h"
 #include "wait.h"
@@ -20,12 +24,12 @@
 
 static bool watched; /* guarded by LOCK_AGENT */
 static _Atomic bool ending;
-static _Atomic bool driver_in_use;
+static _Atomic int driver_users;
 
 bool fork_driver_use_begin(void) {
-    atomic_store(&driver_in_use, true);
+    atomic_fetch_add(&driver_users, 1);
     if (!atomic_load(&ending)) return true;
-    atomic_store(&driver_in_use, false);
+    fork_driver_use_end();
     return false;
 }
 
@@ -34,25 +38,29 @@ bool fork_process_ends(void) {
 }
 
 void fork_driver_use_end(void) {
-    atomic_store(&driver_in_use, false);
+    atomic_fetch_sub(&driver_users, 1);
 }
 
-/* The driver is taken down after this. A query of the agent takes microseconds; should it hang,
- * the process must end all the same. */
+/* The driver is taken down after this. A query of the agent and a step of the mover take
+ * microseconds; should one hang, the process must end all the same. */
 static void on_exit_of_process(void) {
     atomic_store(&ending, true);
     wait_look_again();
     uint64_t until_ns = clock_now_ns() + EXIT_PATIENCE_NS;
-    while (atomic_load(&driver_in_use) && clock_now_ns() < until_ns)
+    while (atomic_load(&driver_users) > 0 && clock_now_ns() < until_ns)
         clock_sleep_ns(100000);
 }
 
-/* The child has neither the agent nor the parent's contexts: everything is as at the start. Its
+/* The child has neither our threads nor the parent's contexts: everything is as at the start. Its
  * copy of the socket is closed, so that the scheduler sees when the parent is gone. */
 static void on_fork_in_child(void) {
     locks_after_fork_in_child();
-    atomic_store(&driver_in_use, false);
+    atomic_store(&driver_users, 0);
     agent_after_fork();
+    mover_after_fork();
+    chunks_after_fork();
+    residency_after_fork();
+    host_arena_after_fork();
     gate_after_fork();
     wait_after_fork();
     interrupt_after_fork();

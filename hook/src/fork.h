@@ -9,12 +9,12 @@
 /* Registers what is to happen at fork and exit; once, when the agent starts first. */
 void fork_watch(void);
 
-/* The process is ending: the agent must not call the driver any more. The agent brackets its calls
- * of the driver with these; `_begin` is false when it has to leave them out. */
+/* While the process is ending, our threads must not call the driver any more. They bracket their
+ * calls of it with these; `_begin` is false when they have to leave them out. */
 bool fork_driver_use_begin(void);
 void fork_driver_use_end(void);
 
-/* The handlers of exit run: the agent has left the driver alone since. */
+/* The handlers of exit run: our threads have left the driver alone since. */
 bool fork_process_ends(void);
 
 #pragma GCC visibility pop

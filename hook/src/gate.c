@@ -11,6 +11,7 @@
 #include "fork.h"
 #include "gate_control.h"
 #include "gate_mark.h"
+#include "residency.h"
 #include "runtime.h"
 #include "streams.h"
 #include "threads.h"
@@ -92,12 +93,13 @@ uint64_t gate_activity(bool *busy) {
 }
 
 /* Calls that never wait, though the process has no turn: captured ones do nothing on the device,
- * those that cannot work (no context, or one with a sticky error) only answer with their error, and
+ * those that cannot work (no context, or one with a sticky error) only answer with their error,
  * those of libraries that clean up while the process ends would wait for an agent that no longer
- * drains. */
+ * drains, and for an allocation whose claim stands the turn is not given back yet. */
 static bool passes_shut_gate(const struct gate_call *call) {
     const struct driver *cuda = driver_get();
     if (cuda == NULL || fork_process_ends()) return true;
+    if (call->kind == GATE_ALLOC && residency_claim_stands(call->name)) return true;
     if (call->kind != GATE_SYNC) {
         bool per_thread = call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD;
         if (streams_is_capturing(per_thread ? DRIVER_STREAM_PER_THREAD : call->stream)) return true;

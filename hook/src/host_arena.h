@@ -1,6 +1,7 @@
 /* Host memory for parked chunks: segments of 64 MiB in huge pages, prefaulted in parallel,
  * registered with the driver once, used again and given back. Never more than the cgroup leaves
- * (cgroup.h). */
+ * (cgroup.h). It holds what was on the device, so pages leave it for the system alone, which wipes
+ * them. Guarded by LOCK_ARENA; nothing of the driver is called under it. */
 #ifndef GPUSHARE_HOST_ARENA_H
 #define GPUSHARE_HOST_ARENA_H
 
@@ -16,14 +17,18 @@
 void *host_arena_take(uint64_t bytes);
 void host_arena_give(void *host, uint64_t bytes);
 
-/* Makes segments ready until `bytes` are free or the budget is used up; one segment a call: false
+/* For the mover alone. The calling thread has a current context.
+ * Makes segments ready until `bytes` are free or the budget is used up; one segment a call: false
  * when nothing was left to do. */
 bool host_arena_prepare(uint64_t bytes);
-/* Gives free segments back to the system until at most `bytes` are free. */
+/* For the mover alone. Gives free segments back to the system while more than `bytes` are free. */
 void host_arena_trim(uint64_t bytes);
 
 /* So much could be parked now: what is free, and what may still be taken from the system. */
 uint64_t host_arena_room(void);
+uint64_t host_arena_free(void);
+/* Nothing more may be taken from the system. */
+bool host_arena_is_short(void);
 
 /* Registrations made in this context end with it; they are renewed when next used. */
 void host_arena_forget_context(void *context);

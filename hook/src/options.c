@@ -15,6 +15,8 @@ enum option_kind { OPTION_TEXT, OPTION_NUMBER, OPTION_CHOICE };
 /* The words of a choice; their place is the value. Ends with NULL. */
 static const char *const LOG_LEVELS[] = {"off", "error", "info", "debug", NULL};
 static const char *const FALLBACKS[] = {[FALLBACK_WAIT] = "wait", [FALLBACK_RUN] = "run", NULL};
+static const char *const MEMORY_CHOICES[] = {
+    [MEMORY_AS_SCHEDULED] = "auto", [MEMORY_SWAP] = "swap", [MEMORY_OFF] = "off", NULL};
 
 struct option_row {
     const char *name;
@@ -48,10 +50,16 @@ static const struct option_row ROWS[] = {
     NUMBER("GPUSHARE_SCHEDULER_UID", scheduler_uid, offsetof(struct options, trusts_uid)),
     NUMBER("GPUSHARE_RECONNECT_S", reconnect_s, 0),
     CHOICE("GPUSHARE_FALLBACK", fallback, FALLBACKS, "wait or run"),
+    CHOICE("GPUSHARE_MEMORY", memory, MEMORY_CHOICES, "swap, off or auto"),
+    TEXT("GPUSHARE_CGROUP_ROOT", cgroup_root),
 };
 
 static struct options options = {
-    .log_level = LOG_ERROR, .reconnect_s = 30, .fallback = FALLBACK_WAIT};
+    .log_level = LOG_ERROR,
+    .reconnect_s = 30,
+    .fallback = FALLBACK_WAIT,
+    .cgroup_root = "/sys/fs/cgroup",
+};
 static pthread_once_t options_once = PTHREAD_ONCE_INIT;
 
 static bool parse_number(const char *text, uint32_t *value) {

@@ -15,6 +15,12 @@ enum log_level {
     LOG_DEBUG = 3,
 };
 
+enum memory_choice {
+    MEMORY_AS_SCHEDULED = 0, /* the scheduler's settings decide */
+    MEMORY_SWAP = 1,
+    MEMORY_OFF = 2,
+};
+
 struct options {
     char socket_path[108];  /* GPUSHARE_SOCKET: the scheduler's unix socket; "" without one */
     char token[513];        /* GPUSHARE_TOKEN: says which tenant this process belongs to */
@@ -25,6 +31,8 @@ struct options {
     uint32_t scheduler_uid; /* that account */
     uint32_t reconnect_s;   /* GPUSHARE_RECONNECT_S: until the scheduler's settings arrive */
     uint32_t fallback;      /* GPUSHARE_FALLBACK: an enum fallback, likewise */
+    uint32_t memory;        /* GPUSHARE_MEMORY: an enum memory_choice */
+    char cgroup_root[256];  /* GPUSHARE_CGROUP_ROOT: where the control groups are mounted */
 };
 
 /* Never NULL, never changes. A value that is not understood counts as absent; one line on stderr

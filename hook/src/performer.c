@@ -6,6 +6,8 @@
 #include "fork.h"
 #include "gate_control.h"
 #include "log.h"
+#include "mover.h"
+#include "residency.h"
 #include "wait.h"
 
 static const char *reason_name(enum drop_reason reason) {
@@ -27,6 +29,7 @@ static const char *reason_name(enum drop_reason reason) {
 }
 
 static void shut(struct agent *agent) {
+    residency_set_turn(false, false);
     gate_shut();
     agent->gate_is_open = false;
     agent->draining = true;
@@ -40,12 +43,33 @@ static void shut(struct agent *agent) {
 static void open_gate(struct agent *agent) {
     bool windowed = turn_state_windowed(&agent->turn);
     agent->draining = false;
+    if (!mover_all_here()) {
+        log_error("the gate stays shut because memory is away. Please report this.");
+        return;
+    }
+    residency_set_turn(true, agent->turn.phase == TURN_UNSCHEDULED);
     if (agent->gate_is_open && agent->gate_is_windowed == windowed) return;
     agent->gate_is_open = true;
     agent->gate_is_windowed = windowed;
     gate_open(windowed);
     log_debug("open: turn %llu, %s", (unsigned long long)agent->turn.turn_id,
               windowed ? "windowed" : "unbounded");
+}
+
+/* Nothing is in flight, because the gate was not opened. */
+static void restore(struct agent *agent) {
+    agent->draining = false;
+    agent->drain.closed_at_ns = agent->drain.drained_at_ns = agent->drain_began_ns = clock_now_ns();
+    log_debug("restore: turn %llu", (unsigned long long)agent->turn.turn_id);
+}
+
+/* The scheduler learns how much is there before it learns that the turn is given back, and from
+ * then on that is the budget. */
+static void settle_memory(struct agent *agent) {
+    mover_set_goal(MOVER_REST);
+    residency_set_turn(false, false);
+    if (residency_swaps()) agent_report_memory(agent, true);
+    residency_turn_dropped();
 }
 
 static void send_drop(struct agent *agent) {
@@ -104,9 +128,20 @@ static void tell_user(const struct agent *agent, const char *what) {
     log_error("%s %s", problem[0] ? problem : "The GPU scheduler does not answer.", what);
 }
 
-static void perform(struct agent *agent, unsigned actions) {
+static bool has_turn(enum turn_phase phase) {
+    return phase != TURN_NONE && phase != TURN_ASKED;
+}
+
+static enum mover_goal goal_of(enum turn_phase phase) {
+    if (phase == TURN_RESTORING) return MOVER_RESTORE;
+    return has_turn(phase) ? MOVER_REST : MOVER_PARK;
+}
+
+static void perform(struct agent *agent, enum turn_phase phase_before, unsigned actions) {
     if (actions & TURN_ACT_SHUT) shut(agent);
     if (actions & TURN_ACT_OPEN) open_gate(agent);
+    if (actions & TURN_ACT_RESTORE) restore(agent);
+    if (has_turn(phase_before) && !has_turn(agent->turn.phase)) settle_memory(agent);
     if (actions & TURN_ACT_DROP) send_drop(agent);
     if (actions & TURN_ACT_STALL) send_stall(agent);
     if (actions & TURN_ACT_ASK) send_request(agent);
@@ -115,11 +150,20 @@ static void perform(struct agent *agent, unsigned actions) {
         tell_user(agent, "Until then the GPU work of this process waits; interrupt it to stop.");
     if (actions & TURN_ACT_SAY_RUNNING)
         tell_user(agent, "Until then the GPU work of this process runs without taking turns.");
+    mover_set_goal(goal_of(agent->turn.phase));
+    /* What a call waits for may have become clear only with the turn. */
+    if (actions & TURN_ACT_OPEN) agent_tell_needs(agent);
     if (actions & TURN_ACT_PROBE) probe(agent);
 }
 
+bool agent_memory_is_away(void) {
+    mover_set_goal(MOVER_REST);
+    return !mover_all_here();
+}
+
 void agent_feed(struct agent *agent, const struct turn_event *event) {
-    perform(agent, turn_state_handle(&agent->turn, event, agent_now_ms()));
+    enum turn_phase phase_before = agent->turn.phase;
+    perform(agent, phase_before, turn_state_handle(&agent->turn, event, agent_now_ms()));
 }
 
 void agent_feed_kind(struct agent *agent, enum turn_event_kind kind) {

@@ -35,16 +35,38 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
  * under the same name is suspended meanwhile, and stands again when this answers true. */
 bool residency_make_room(int device, uint64_t bytes, const char *call_name);
 
+/* ---- for the gate ---- */
+
+/* The call of this name that the thread makes now has a claim that was answered FITS. */
+bool residency_claim_stands(const char *call_name);
+/* Bytes of such claims that have not ended; none is added while the turn is not open. */
+uint64_t residency_claims_out(void);
+
 /* ---- for the mover ---- */
 
 /* How much may be created now, and how much has to leave, by the budget. */
 uint64_t residency_bytes_free(int device);
 uint64_t residency_bytes_over(int device);
+/* For how much memory, on all devices, host memory is worth preparing. */
+uint64_t residency_park_hint(void);
+
+uint32_t residency_reclaim_ms(void);
+
+/* As residency_make_room, for a thread that does not wait: asks, looks whether the answer is there,
+ * and ends the request. */
+uint32_t residency_room_begin(int device, uint64_t bytes, const char *call_name);
+bool residency_room_answered_since(int device, uint32_t begun);
+void residency_room_end(int device);
 
 /* ---- for the agent ---- */
 
+/* The agent runs: from now on claims wait for the turn. */
+void residency_start(void);
 void residency_set_mode(bool swap, uint32_t reclaim_ms);
 bool residency_swaps(void);
+/* The gate is about to be opened, or shut: claims are admitted while it is open. `unlimited`: there
+ * is no scheduler to say what the process may have. */
+void residency_set_turn(bool open, bool unlimited);
 void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budget_bytes,
                           uint64_t usable_bytes, uint64_t park_hint_bytes, bool refused);
 /* TurnDropped is about to be sent: budgets become what is on the devices. */
@@ -53,8 +75,33 @@ void residency_room_answered(const uint8_t uuid[16], bool made);
 /* A new connection: nothing is known; what is there may stay, nothing is created. */
 void residency_connection_lost(void);
 
+/* A request for room that was not told yet, each once; `_again`: the scheduler is another one. */
+bool residency_next_room(int *device, uint64_t *bytes, const char **call_name);
+void residency_ask_rooms_again(void);
+
+/* What the oldest of the claims waits for that do not fit; no bytes: none waits. */
+struct residency_need {
+    uint64_t ticket; /* another one for each claim */
+    uint64_t bytes;
+    const char *call_name;
+};
+struct residency_need residency_need_of(int device);
+
+/* Memory was freed, or added: claims that wait look again. */
+void residency_memory_changed(void);
+
 /* What the tenant could have at most on the device, RESIDENCY_UNLIMITED when not told. */
 uint64_t residency_usable(int device);
+
+struct residency_numbers {
+    uint64_t bytes_allocated; /* all of it, with claims on their way; of that */
+    uint64_t bytes_parked;    /* in host memory, */
+    uint64_t bytes_resident;  /* and on the device; of the latter */
+    uint64_t bytes_fixed;     /* cannot be moved */
+    uint64_t budget_bytes;
+    uint32_t serial; /* of the latest budget; 0: none on this connection */
+};
+struct residency_numbers residency_numbers_of(int device);
 
 void residency_after_fork(void);
 

@@ -9,8 +9,8 @@ static bool is_our_turn(const struct turn_state *state, const struct turn_event 
     return state->turn_id == event->turn_id;
 }
 
-static bool is_our_recalled_turn(const struct turn_state *state, const struct turn_event *event) {
-    return is_our_turn(state, event) && state->recalled;
+static bool can_reopen(const struct turn_state *state, const struct turn_event *event) {
+    return is_our_turn(state, event) && state->recalled && !state->memory_away;
 }
 
 static bool can_give_back(const struct turn_state *state, const struct turn_event *event) {
@@ -42,9 +42,9 @@ static bool is_idle(const struct turn_state *state, const struct turn_event *eve
     return !event->busy && state->waiters > 0 && state->connected && !state->held_by_hand;
 }
 
-static bool calls_wait(const struct turn_state *state, const struct turn_event *event) {
-    (void)event;
-    return state->calls_wait;
+static bool memory_is_away(const struct turn_state *state, const struct turn_event *event) {
+    (void)state;
+    return event->memory_away;
 }
 
 static bool is_recalled(const struct turn_state *state, const struct turn_event *event) {
@@ -55,7 +55,7 @@ static bool is_recalled(const struct turn_state *state, const struct turn_event 
 /* Nobody asked for the turn, so a call that wants it back may have it without a round trip. */
 static bool is_ours_to_keep(const struct turn_state *state, const struct turn_event *event) {
     (void)event;
-    return !state->recalled && !state->is_too_small && state->turn_id != 0 &&
+    return !state->recalled && !state->is_too_small && !state->memory_away && state->turn_id != 0 &&
            state->reason != DROP_REASON_CONTEXT_FAILED && state->reason != DROP_REASON_CLOSING &&
            state->calls_wait;
 }
@@ -64,14 +64,13 @@ static bool is_ours_to_keep_alone(const struct turn_state *state, const struct t
     return is_ours_to_keep(state, event) && state->waiters == 0;
 }
 
+/* Memory is never brought back without the scheduler's word that there is room. */
 static bool may_run_alone(const struct turn_state *state, const struct turn_event *event) {
-    (void)event;
-    return !state->connected && state->settings.fallback == FALLBACK_RUN;
+    return !state->connected && state->settings.fallback == FALLBACK_RUN && !event->memory_away;
 }
 
 static bool must_wait_on(const struct turn_state *state, const struct turn_event *event) {
-    (void)event;
-    return !state->connected && state->settings.fallback == FALLBACK_WAIT && !state->said_waiting;
+    return !state->connected && !may_run_alone(state, event) && !state->said_waiting;
 }
 
 struct turn_row {
@@ -83,7 +82,8 @@ struct turn_row {
     enum drop_reason reason; /* for rows that lead to CLOSING; 0 keeps what there is */
 };
 
-/* The whole machine. The first row that fits is taken; an event without one changes nothing. */
+/* The whole machine. The first row that fits is taken; an event without one changes nothing. A row
+ * that drops leads on to ASKED, and asks, when calls still wait (take). */
 static const struct turn_row ROWS[] = {
     {TURN_NONE, TURN_EVENT_CALLS_WAIT, NULL, TURN_ASKED, TURN_ACT_ASK, 0},
     /* A grant that crossed the withdrawal of its request goes straight back. */
@@ -91,10 +91,32 @@ static const struct turn_row ROWS[] = {
 
     {TURN_ASKED, TURN_EVENT_NO_CALLS_WAIT, NULL, TURN_NONE, TURN_ACT_WITHDRAW, 0},
     {TURN_ASKED, TURN_EVENT_CONNECTED, NULL, TURN_ASKED, TURN_ACT_ASK, 0},
+    {TURN_ASKED, TURN_EVENT_GRANTED, memory_is_away, TURN_RESTORING, TURN_ACT_RESTORE, 0},
     {TURN_ASKED, TURN_EVENT_GRANTED, NULL, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_ASKED, TURN_EVENT_TICK, may_run_alone, TURN_UNSCHEDULED,
      TURN_ACT_OPEN | TURN_ACT_SAY_RUNNING, 0},
     {TURN_ASKED, TURN_EVENT_TICK, must_wait_on, TURN_ASKED, TURN_ACT_SAY_WAITING, 0},
+
+    /* Nothing is in flight and nobody is inside, so there is nothing to drain: whatever ends the
+     * turn here ends it at once, with as much memory back as there is. */
+    {TURN_RESTORING, TURN_EVENT_RESTORED, NULL, TURN_HELD, TURN_ACT_OPEN, 0},
+    {TURN_RESTORING, TURN_EVENT_GRANTED, NULL, TURN_RESTORING, TURN_ACT_RESTORE, 0},
+    {TURN_RESTORING, TURN_EVENT_RESTORE_FAILED, NULL, TURN_NONE, TURN_ACT_DROP,
+     DROP_REASON_MEMORY_SHORT},
+    {TURN_RESTORING, TURN_EVENT_RECALLED, is_our_turn, TURN_NONE, TURN_ACT_DROP,
+     DROP_REASON_RECALL},
+    {TURN_RESTORING, TURN_EVENT_NO_CALLS_WAIT, NULL, TURN_NONE, TURN_ACT_DROP, DROP_REASON_IDLE},
+    {TURN_RESTORING, TURN_EVENT_CELL_ENDED, ends_with_the_cell, TURN_NONE, TURN_ACT_DROP,
+     DROP_REASON_CELL_END},
+    {TURN_RESTORING, TURN_EVENT_HOLD_ENDED, has_outlived_its_cell, TURN_NONE, TURN_ACT_DROP,
+     DROP_REASON_CELL_END},
+    {TURN_RESTORING, TURN_EVENT_DEVICE_OPENED, NULL, TURN_NONE, TURN_ACT_DROP, DROP_REASON_IDLE},
+    {TURN_RESTORING, TURN_EVENT_LAST_DEVICE_CLOSED, NULL, TURN_NONE, TURN_ACT_DROP,
+     DROP_REASON_CLOSING},
+    {TURN_RESTORING, TURN_EVENT_CONTEXT_FAILED, NULL, TURN_NONE, TURN_ACT_DROP,
+     DROP_REASON_CONTEXT_FAILED},
+    /* Without a scheduler nothing more may come back, so the turn would be of no use. */
+    {TURN_RESTORING, TURN_EVENT_DISCONNECTED, NULL, TURN_NONE, TURN_ACT_DROP, DROP_REASON_RECALL},
 
     {TURN_HELD, TURN_EVENT_GRANTED, NULL, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_HELD, TURN_EVENT_CONTENTION, NULL, TURN_HELD, TURN_ACT_OPEN, 0},
@@ -119,13 +141,13 @@ static const struct turn_row ROWS[] = {
     {TURN_HELD, TURN_EVENT_PROBED, is_idle, TURN_CLOSING, TURN_ACT_SHUT, DROP_REASON_IDLE},
 
     {TURN_CLOSING, TURN_EVENT_RECALLED, is_our_turn, TURN_CLOSING, 0, 0},
+    {TURN_CLOSING, TURN_EVENT_GRANTED, memory_is_away, TURN_RESTORING, TURN_ACT_RESTORE, 0},
     {TURN_CLOSING, TURN_EVENT_GRANTED, NULL, TURN_HELD, TURN_ACT_OPEN, 0},
-    {TURN_CLOSING, TURN_EVENT_REOPENED, is_our_recalled_turn, TURN_HELD, TURN_ACT_OPEN, 0},
+    {TURN_CLOSING, TURN_EVENT_REOPENED, can_reopen, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_CLOSING, TURN_EVENT_CALLS_WAIT, is_ours_to_keep_alone, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_CLOSING, TURN_EVENT_STALLED, is_recalled, TURN_CLOSING, TURN_ACT_STALL, 0},
     {TURN_CLOSING, TURN_EVENT_STALLED, is_ours_to_keep, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_CLOSING, TURN_EVENT_CONTEXT_FAILED, NULL, TURN_CLOSING, 0, DROP_REASON_CONTEXT_FAILED},
-    {TURN_CLOSING, TURN_EVENT_DRAINED, calls_wait, TURN_ASKED, TURN_ACT_DROP | TURN_ACT_ASK, 0},
     {TURN_CLOSING, TURN_EVENT_DRAINED, NULL, TURN_NONE, TURN_ACT_DROP, 0},
 
     {TURN_UNSCHEDULED, TURN_EVENT_CONNECTED, NULL, TURN_CLOSING, TURN_ACT_SHUT, DROP_REASON_IDLE},
@@ -173,6 +195,7 @@ static void note_facts(struct turn_state *state, const struct turn_event *event,
             break;
         case TURN_EVENT_GRANTED:
             state->waiters = event->waiters;
+            state->memory_away = event->memory_away;
             state->is_too_small = false;
             idle_rule_busy(&state->idle, now_ms);
             break;
@@ -191,6 +214,10 @@ static void note_facts(struct turn_state *state, const struct turn_event *event,
             break;
         case TURN_EVENT_HOLD_ENDED:
             state->held_by_hand = false;
+            idle_rule_busy(&state->idle, now_ms);
+            break;
+        case TURN_EVENT_RESTORED:
+            state->memory_away = false;
             idle_rule_busy(&state->idle, now_ms);
             break;
         case TURN_EVENT_DEVICE_OPENED:
@@ -238,8 +265,14 @@ static unsigned take(struct turn_state *state, const struct turn_row *row,
         state->turn_id = 0;
         state->recalled = false;
         state->is_too_small = false;
+        state->memory_away = false;
+        if (state->calls_wait) {
+            state->phase = TURN_ASKED;
+            actions |= TURN_ACT_ASK;
+        }
     }
-    if (row->to == TURN_ASKED && row->from != TURN_ASKED) idle_rule_asked(&state->idle, now_ms);
+    if (state->phase == TURN_ASKED && row->from != TURN_ASKED)
+        idle_rule_asked(&state->idle, now_ms);
     /* Nobody is there to be told; what matters is said again at the next connection. */
     if (!state->connected)
         actions &= ~(unsigned)(TURN_ACT_DROP | TURN_ACT_STALL | TURN_ACT_ASK | TURN_ACT_WITHDRAW);
@@ -271,8 +304,7 @@ uint64_t turn_state_wake_ms(struct turn_state *state, uint64_t now_ms) {
         uint64_t over_ms = idle_rule_over_ms(&state->idle, now_ms);
         return next_ms < over_ms || over_ms <= state->sample_at_ms ? next_ms : over_ms;
     }
-    bool patient = state->settings.fallback == FALLBACK_WAIT && state->said_waiting;
-    if (state->phase == TURN_ASKED && !state->connected && !patient)
+    if (state->phase == TURN_ASKED && !state->connected && !state->said_waiting)
         return state->away_since_ms + (uint64_t)state->settings.reconnect_s * 1000;
     return TURN_NEVER;
 }
@@ -288,6 +320,7 @@ const char *turn_phase_name(enum turn_phase phase) {
         [TURN_HELD] = "held",
         [TURN_CLOSING] = "closing",
         [TURN_UNSCHEDULED] = "unscheduled",
+        [TURN_RESTORING] = "restoring",
     };
     return phase < TURN_PHASES ? NAMES[phase] : "?";
 }

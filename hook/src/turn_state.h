@@ -3,6 +3,7 @@
  *
  *   NONE         no turn, nobody waits                             gate shut
  *   ASKED        a call waits, the scheduler has been or will be asked   gate shut
+ *   RESTORING    the turn is held, and memory comes back first     gate shut
  *   HELD         the turn is held                                  gate open
  *   CLOSING      the turn is on its way back: work drains          gate shut
  *   UNSCHEDULED  no scheduler, and the fallback is to run          gate open
@@ -26,6 +27,7 @@ enum turn_phase {
     TURN_HELD,
     TURN_CLOSING,
     TURN_UNSCHEDULED,
+    TURN_RESTORING,
     TURN_PHASES,
 };
 
@@ -35,7 +37,7 @@ enum turn_event_kind {
     TURN_EVENT_CONNECTED,          /* the scheduler has welcomed us */
     TURN_EVENT_DISCONNECTED,       /* the scheduler went away; `turn_lost` when it freed our turn */
     TURN_EVENT_SETTINGS,           /* the settings changed */
-    TURN_EVENT_GRANTED,            /* turn_id, waiters */
+    TURN_EVENT_GRANTED,            /* turn_id, waiters, memory_away */
     TURN_EVENT_RECALLED,           /* turn_id */
     TURN_EVENT_REOPENED,           /* turn_id */
     TURN_EVENT_CONTENTION,         /* waiters, tenants */
@@ -48,9 +50,11 @@ enum turn_event_kind {
     TURN_EVENT_PROBED,             /* busy: the device still works for us */
     TURN_EVENT_DRAINED,            /* nothing is in flight, nobody inside */
     TURN_EVENT_STALLED,            /* the drain makes no progress */
-    TURN_EVENT_TICK,               /* time has passed */
+    TURN_EVENT_TICK,               /* time has passed; memory_away */
     TURN_EVENT_HOLD_BEGAN,         /* the user keeps the turn by hand */
     TURN_EVENT_HOLD_ENDED,         /* no longer */
+    TURN_EVENT_RESTORED,           /* all memory is back */
+    TURN_EVENT_RESTORE_FAILED,     /* there is no room for it; what had come is gone again */
     TURN_EVENTS,
 };
 
@@ -60,6 +64,7 @@ struct turn_event {
     uint32_t waiters, tenants;
     bool busy;
     bool turn_lost;
+    bool memory_away; /* some of it is parked, or on its way */
 };
 
 /* What the agent is to do, as bits; in this order where there are several. */
@@ -73,6 +78,7 @@ enum turn_action {
     TURN_ACT_PROBE = 1 << 6,       /* find out whether the device still works for us */
     TURN_ACT_SAY_WAITING = 1 << 7, /* tell the user: no scheduler, calls go on waiting */
     TURN_ACT_SAY_RUNNING = 1 << 8, /* tell the user: no scheduler, calls go through */
+    TURN_ACT_RESTORE = 1 << 9,     /* bring the memory back, then RESTORED or RESTORE_FAILED */
 };
 
 struct turn_settings {
@@ -84,10 +90,11 @@ struct turn_settings {
 
 struct turn_state {
     enum turn_phase phase;
-    uint64_t turn_id;        /* of the turn held or closing; 0 for none */
+    uint64_t turn_id;        /* of the turn held, restoring or closing; 0 for none */
     enum drop_reason reason; /* why it is closing */
     bool recalled;           /* the scheduler asked for it back */
     bool is_too_small;       /* a device was opened since it was granted */
+    bool memory_away;        /* it was granted while memory was away, which is not all back */
     bool connected;
     bool calls_wait;
     bool cell_runs;

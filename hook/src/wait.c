@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent.h"
@@ -13,7 +14,8 @@
 
 /* Changes with every opening and cancellation; waiting threads sleep on it. */
 static _Atomic uint32_t wake_word;
-static _Atomic uint32_t calls_waiting;
+static _Atomic uint32_t waits;         /* all that can be cancelled */
+static _Atomic uint32_t calls_waiting; /* of those, the ones that want the turn */
 static _Atomic uint64_t cancellations; /* a wait that began before the latest one fails */
 static _Atomic uint64_t calls_cancelled;
 static _Atomic uint64_t interrupted_at_ns; /* SIGINT cancelled waits then; 0: not of late */
@@ -23,8 +25,14 @@ static _Atomic(const char *) cause = "";
 /* Longer than a provisioner waits for the scheduler. */
 #define SECOND_CANCEL_NS_MAX 5000000000u
 
-static void futex_wait(uint32_t seen) {
-    syscall(SYS_futex, &wake_word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+/* Sleeps until the word is not what was seen, or the time has come. */
+static void futex_wait(uint32_t seen, uint64_t until_ns) {
+    uint64_t now_ns = until_ns == UINT64_MAX ? 0 : clock_now_ns();
+    if (now_ns >= until_ns) return;
+    uint64_t ns = until_ns - now_ns;
+    struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    syscall(SYS_futex, &wake_word, FUTEX_WAIT_PRIVATE, seen, until_ns == UINT64_MAX ? NULL : &pause,
+            NULL, 0);
 }
 
 void wait_wake_all(void) {
@@ -32,16 +40,29 @@ void wait_wake_all(void) {
     syscall(SYS_futex, &wake_word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-enum gate_answer wait_for_turn(const char *call_name) {
+static void begin_waiting(const struct wait_condition *condition, const char *call_name) {
+    interrupt_watch();
+    atomic_fetch_add(&waits, 1);
+    if (!condition->wants_turn) return;
+    atomic_store(&cause, call_name ? call_name : "");
+    atomic_fetch_add(&calls_waiting, 1);
+    agent_notify(AGENT_CALLS_WAITING_CHANGED);
+}
+
+static void end_waiting(const struct wait_condition *condition) {
+    atomic_fetch_sub(&waits, 1);
+    interrupt_unwatch();
+    if (!condition->wants_turn) return;
+    atomic_fetch_sub(&calls_waiting, 1);
+    agent_notify(AGENT_CALLS_WAITING_CHANGED);
+}
+
+enum gate_answer wait_for(const struct wait_condition *condition, const char *call_name) {
     /* A thread that ended here would wait for ever in our books. */
     int cancel_state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     uint64_t cancellations_before = atomic_load(&cancellations);
-    uint64_t looks_before = atomic_load(&looks);
-    atomic_store(&cause, call_name ? call_name : "");
-    interrupt_watch();
-    atomic_fetch_add(&calls_waiting, 1);
-    agent_notify(AGENT_CALLS_WAITING_CHANGED);
+    begin_waiting(condition, call_name);
 
     enum gate_answer answer = GATE_PASS;
     for (;;) {
@@ -51,19 +72,37 @@ enum gate_answer wait_for_turn(const char *call_name) {
             atomic_fetch_add(&calls_cancelled, 1);
             break;
         }
-        if (atomic_load(&gate_word) != GATE_SHUT || atomic_load(&looks) != looks_before) break;
-        futex_wait(seen);
+        if (condition->holds(condition->argument)) break;
+        if (condition->until_ns != UINT64_MAX && clock_now_ns() >= condition->until_ns) break;
+        futex_wait(seen, condition->until_ns);
     }
 
-    atomic_fetch_sub(&calls_waiting, 1);
-    interrupt_unwatch();
-    agent_notify(AGENT_CALLS_WAITING_CHANGED);
+    end_waiting(condition);
     pthread_setcancelstate(cancel_state, NULL);
     return answer;
 }
 
+static bool gate_or_call_has_changed(void *looks_before) {
+    return atomic_load(&gate_word) != GATE_SHUT || atomic_load(&looks) != *(uint64_t *)looks_before;
+}
+
+enum gate_answer wait_for_turn(const char *call_name) {
+    uint64_t looks_before = atomic_load(&looks);
+    const struct wait_condition condition = {
+        .holds = gate_or_call_has_changed,
+        .argument = &looks_before,
+        .until_ns = UINT64_MAX,
+        .wants_turn = true,
+    };
+    return wait_for(&condition, call_name);
+}
+
+uint64_t wait_looks(void) {
+    return atomic_load(&looks);
+}
+
 uint32_t wait_cancel_all(void) {
-    uint32_t waiting = atomic_load(&calls_waiting);
+    uint32_t waiting = atomic_load(&waits);
     if (waiting == 0) return 0;
     atomic_fetch_add(&cancellations, 1);
     wait_wake_all();
@@ -97,5 +136,6 @@ const char *wait_cause(void) {
 }
 
 void wait_after_fork(void) {
+    atomic_store(&waits, 0);
     atomic_store(&calls_waiting, 0);
 }

@@ -1,4 +1,5 @@
-/* Waiting at the shut gate, so that the wait can be cancelled from outside and by SIGINT. */
+/* Waiting for the turn, for budget and for room, so that it can be cancelled from outside and by
+ * SIGINT. */
 #ifndef GPUSHARE_WAIT_H
 #define GPUSHARE_WAIT_H
 
@@ -12,7 +13,19 @@
 /* Waits until the call is to look at the gate again (GATE_PASS) or the wait is cancelled. */
 enum gate_answer wait_for_turn(const char *call_name);
 
-/* The gate word changed. */
+/* Waits until the condition holds (GATE_PASS), the wait is cancelled, or the clock shows `until_ns`
+ * (UINT64_MAX: never): then GATE_PASS too, and the caller finds out. The condition is looked at
+ * after every wait_wake_all. With `wants_turn` the call counts among those for which the agent asks
+ * for a turn. */
+struct wait_condition {
+    bool (*holds)(void *argument);
+    void *argument;
+    uint64_t until_ns;
+    bool wants_turn;
+};
+enum gate_answer wait_for(const struct wait_condition *condition, const char *call_name);
+
+/* The gate word, a budget, or what else a condition looks at has changed. */
 void wait_wake_all(void);
 
 /* Fails all calls that wait now; says how many. Safe in a signal handler. */
@@ -26,7 +39,10 @@ bool wait_interrupt_was_seen(void);
 
 /* Calls that wait are to find out whether they have to: a context has failed, say. */
 void wait_look_again(void);
+/* Changes with each of them. */
+uint64_t wait_looks(void);
 
+/* Those that want the turn. */
 uint32_t wait_calls_waiting(void);
 uint64_t wait_calls_cancelled(void);
 /* Name of the call that began to wait last; "" before any did. */

@@ -16,6 +16,7 @@ class Phase(enum.IntEnum):
     HELD = 2
     CLOSING = 3
     UNSCHEDULED = 4
+    RESTORING = 5
 
 
 class Happens(enum.IntEnum):
@@ -42,6 +43,8 @@ class Happens(enum.IntEnum):
     TICK = 18
     HOLD_BEGAN = 19
     HOLD_ENDED = 20
+    RESTORED = 21
+    RESTORE_FAILED = 22
 
 
 class Act(enum.IntFlag):
@@ -57,6 +60,7 @@ class Act(enum.IntFlag):
     PROBE = 64
     SAY_WAITING = 128
     SAY_RUNNING = 256
+    RESTORE = 512
 
 
 class Pure:
@@ -100,6 +104,7 @@ class TurnState:
         tenants: int = 2,
         busy: bool = False,
         turn_lost: bool = False,
+        memory_away: bool = False,
     ) -> Act:
         return Act(
             self._c.ts_event(
@@ -111,6 +116,7 @@ class TurnState:
                 tenants,
                 int(busy),
                 int(turn_lost),
+                int(memory_away),
             )
         )
 

@@ -271,29 +271,48 @@ EVENTS = st.tuples(
     st.integers(0, 3),
     st.booleans(),
     st.booleans(),
+    st.booleans(),
     st.integers(0, 3000),
 )
 
 
 @given(st.lists(EVENTS, max_size=60), st.sampled_from(list(Fallback)))
 def test_any_order_of_events_keeps_the_gate_true(
-    pure: Pure, events: list[tuple[Happens, int, int, int, bool, bool, int]], fallback: Fallback
+    pure: Pure,
+    events: list[tuple[Happens, int, int, int, bool, bool, bool, int]],
+    fallback: Fallback,
 ) -> None:
     """Whatever happens: the gate is open exactly while held or unscheduled, only granted turns are
-    dropped, each at most once, and nothing is said to a scheduler that is away."""
+    dropped, each at most once, nothing is said to a scheduler that is away, and no gate opens while
+    memory is away."""
     state = TurnState(pure, reconnect_s=1, fallback=fallback)
-    gate_open = connected = False
+    gate_open = connected = memory_away = False
     granted: list[int] = []
-    for kind, turn, waiters, tenants, busy, lost, pause_ms in events:
+    for kind, turn, waiters, tenants, busy, lost, leaves, pause_ms in events:
         state.now_ms += pause_ms
+        # As the mover does: it parks only without a turn, and says truly when all is back.
+        if state.phase in (Phase.NONE, Phase.ASKED):
+            memory_away = memory_away or leaves
+        if kind is Happens.RESTORED:
+            if state.phase is not Phase.RESTORING:
+                continue
+            memory_away = False
         connected = {Happens.CONNECTED: True, Happens.DISCONNECTED: False}.get(kind, connected)
         if kind is Happens.GRANTED:
             turn = len(granted) + 1
             granted.append(turn)
         act = state.happens(
-            kind, turn=turn, waiters=waiters, tenants=tenants, busy=busy, turn_lost=lost
+            kind,
+            turn=turn,
+            waiters=waiters,
+            tenants=tenants,
+            busy=busy,
+            turn_lost=lost,
+            memory_away=memory_away,
         )
         assert not (act & Act.OPEN and act & Act.SHUT)
+        assert not (act & Act.OPEN and memory_away), (kind, act)
+        assert bool(act & Act.RESTORE) <= memory_away or state.phase is Phase.RESTORING
         gate_open = bool(act & Act.OPEN) or (gate_open and not act & Act.SHUT)
         assert gate_open == (state.phase in (Phase.HELD, Phase.UNSCHEDULED)), (kind, act)
         assert state.turn == 0 or state.turn in granted
@@ -359,3 +378,86 @@ def test_a_hold_does_not_outlast_its_scheduler(state: TurnState) -> None:
     state.happens(Happens.CELL_ENDED)
     state.happens(Happens.DISCONNECTED)
     assert state.happens(Happens.CONNECTED) == Act.SHUT
+
+
+def restore(state: TurnState, turn: int = 7) -> None:
+    """The client asks and is granted while memory is away."""
+    assert state.happens(Happens.CALLS_WAIT) & Act.ASK
+    assert state.happens(Happens.GRANTED, turn=turn, memory_away=True) == Act.RESTORE
+    assert state.phase is Phase.RESTORING
+
+
+def test_memory_that_is_away_comes_back_before_the_gate_opens(state: TurnState) -> None:
+    """A grant restores first; only what is all back opens the gate."""
+    restore(state)
+    assert state.happens(Happens.CALLS_WAIT) == Act.NONE
+    assert state.happens(Happens.CONTENTION, waiters=1) == Act.NONE
+    assert state.happens(Happens.RESTORED) == Act.OPEN
+    assert (state.phase, state.turn) == (Phase.HELD, 7)
+
+
+def test_a_restore_that_fails_gives_the_turn_back_and_asks_again(state: TurnState) -> None:
+    """No room for what is parked: memory_short, and the calls that wait stay in the queue."""
+    restore(state)
+    assert state.happens(Happens.RESTORE_FAILED) == Act.DROP | Act.ASK
+    assert state.phase is Phase.ASKED
+    assert state.dropped == (7, DropReason.MEMORY_SHORT)
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (Happens.RECALLED, DropReason.RECALL),
+        (Happens.CELL_ENDED, DropReason.CELL_END),
+        (Happens.CONTEXT_FAILED, DropReason.CONTEXT_FAILED),
+        (Happens.DEVICE_OPENED, DropReason.IDLE),
+        (Happens.LAST_DEVICE_CLOSED, DropReason.CLOSING),
+    ],
+)
+def test_a_turn_ends_at_once_in_the_middle_of_a_restore(
+    state: TurnState, event: Happens, reason: DropReason
+) -> None:
+    """Nothing is in flight before the gate opens, so there is nothing to drain."""
+    restore(state)
+    assert state.happens(event, turn=7) == Act.DROP | Act.ASK
+    assert (state.phase, state.turn) == (Phase.ASKED, 0)
+    assert state.dropped == (7, reason)
+    assert state.happens(Happens.RESTORED) == Act.NONE
+
+
+def test_an_interrupt_in_the_middle_of_a_restore_gives_the_turn_back(state: TurnState) -> None:
+    """Where no call waits any more, nobody needs the memory back."""
+    restore(state)
+    assert state.happens(Happens.NO_CALLS_WAIT) == Act.DROP
+    assert state.phase is Phase.NONE
+
+
+def test_a_scheduler_that_goes_in_the_middle_of_a_restore_takes_the_turn_along(
+    state: TurnState,
+) -> None:
+    """Nothing comes back without credit, so the calls wait for the next scheduler."""
+    restore(state)
+    assert state.happens(Happens.DISCONNECTED) == Act.NONE
+    assert (state.phase, state.turn) == (Phase.ASKED, 0)
+    assert state.happens(Happens.CONNECTED) == Act.ASK
+
+
+def test_the_fallback_run_never_runs_without_its_memory(pure: Pure) -> None:
+    """With parked memory calls wait for a scheduler whatever the fallback is; the user is told."""
+    state = TurnState(pure, reconnect_s=2, fallback=Fallback.RUN)
+    state.happens(Happens.CALLS_WAIT)
+    state.now_ms += 2000
+    assert state.happens(Happens.TICK, memory_away=True) == Act.SAY_WAITING
+    assert state.phase is Phase.ASKED
+    assert state.wake_ms == NEVER
+    assert state.happens(Happens.CONNECTED) == Act.ASK
+
+
+def test_a_turn_that_nobody_wanted_is_not_kept_while_memory_is_away(state: TurnState) -> None:
+    """A call that comes while such a turn goes back waits for the next one."""
+    state.happens(Happens.CALLS_WAIT)
+    state.happens(Happens.NO_CALLS_WAIT)
+    assert state.happens(Happens.GRANTED, turn=4, memory_away=True) == Act.SHUT
+    assert state.happens(Happens.CALLS_WAIT) == Act.NONE
+    assert state.happens(Happens.STALLED) == Act.NONE
+    assert state.happens(Happens.DRAINED) == Act.DROP | Act.ASK

@@ -1,0 +1,91 @@
+#include "cgroup.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "cgroup_parse.h"
+#include "options.h"
+
+#define TEXT_BYTES 8192
+
+/* The files of a version of control groups. */
+struct hierarchy {
+    const char *mount;      /* below the root that options.h names */
+    const char *controller; /* in /proc/self/cgroup */
+    const char *limit, *used, *reclaimable;
+};
+
+static const struct hierarchy HIERARCHIES[] = {
+    {"", "", "memory.max", "memory.current", "inactive_file"},
+    {"/unified", "", "memory.max", "memory.current", "inactive_file"},
+    {"/memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+};
+
+static bool read_text(const char *path, char *text) {
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return false;
+    size_t used = 0;
+    ssize_t got;
+    while (used < TEXT_BYTES - 1 && (got = read(file, text + used, TEXT_BYTES - 1 - used)) > 0)
+        used += (size_t)got;
+    close(file);
+    text[used] = 0;
+    return used > 0;
+}
+
+static bool read_below(const char *directory, const char *name, char *text) {
+    char path[PATH_MAX];
+    const int length = snprintf(path, sizeof(path), "%s/%s", directory, name);
+    return length > 0 && (size_t)length < sizeof(path) && read_text(path, text);
+}
+
+/* A level without these files limits nothing: it is the root, or not ours to see. */
+static uint64_t room_of_level(const struct hierarchy *hierarchy, const char *path) {
+    char directory[PATH_MAX], text[TEXT_BYTES];
+    const int length = snprintf(directory, sizeof(directory), "%s%s%s", options_get()->cgroup_root,
+                                hierarchy->mount, path);
+    if (length < 0 || (size_t)length >= sizeof(directory)) return CGROUP_NO_LIMIT;
+    if (!read_below(directory, hierarchy->limit, text)) return CGROUP_NO_LIMIT;
+    const uint64_t limit_bytes = cgroup_parse_limit(text);
+    if (limit_bytes == CGROUP_NO_LIMIT || !read_below(directory, hierarchy->used, text))
+        return CGROUP_NO_LIMIT;
+    const uint64_t used_bytes = cgroup_parse_limit(text);
+    const uint64_t reclaimable_bytes = read_below(directory, "memory.stat", text)
+                                           ? cgroup_parse_stat(text, hierarchy->reclaimable)
+                                           : 0;
+    return cgroup_room(limit_bytes, used_bytes, reclaimable_bytes);
+}
+
+static uint64_t least(uint64_t first, uint64_t second) {
+    return first < second ? first : second;
+}
+
+/* In a container the path may name a directory that is not to be seen there, while the root of the
+ * mount is the container's own group: so every level up to it is looked at. */
+static uint64_t room_of_hierarchy(const struct hierarchy *hierarchy, const char *groups) {
+    char path[PATH_MAX];
+    uint64_t room_bytes = CGROUP_NO_LIMIT;
+    if (!cgroup_parse_path(groups, hierarchy->controller, path, sizeof(path))) return room_bytes;
+    do
+        room_bytes = least(room_bytes, room_of_level(hierarchy, path));
+    while (cgroup_parent(path));
+    return room_bytes;
+}
+
+uint64_t cgroup_host_room(void) {
+    char text[TEXT_BYTES];
+    uint64_t room_bytes = 0;
+    if (read_text("/proc/meminfo", text)) {
+        const uint64_t total_bytes = cgroup_parse_meminfo(text, "MemTotal");
+        const uint64_t available_bytes = cgroup_parse_meminfo(text, "MemAvailable");
+        room_bytes = cgroup_room(total_bytes, total_bytes - available_bytes, 0);
+    }
+    if (!read_text("/proc/self/cgroup", text)) return room_bytes;
+    for (size_t i = 0; i < sizeof(HIERARCHIES) / sizeof(HIERARCHIES[0]); i++)
+        room_bytes = least(room_bytes, room_of_hierarchy(&HIERARCHIES[i], text));
+    return room_bytes;
+}

@@ -1,0 +1,291 @@
+#include "host_arena.h"
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cgroup.h"
+#include "chunks.h"
+#include "clock.h"
+#include "driver.h"
+#include "locks.h"
+#include "log.h"
+#include "prefault.h"
+
+#define GRANULES_PER_SEGMENT (HOST_ARENA_SEGMENT_BYTES / CHUNK_GRANULE)
+#define ROOM_IS_FRESH_NS 100000000u
+#define REFUSED_NS 1000000000u
+
+_Static_assert(GRANULES_PER_SEGMENT == 32, "a segment's granules are the bits of one word");
+
+struct segment {
+    char *base;
+    uint32_t taken; /* a bit for each granule */
+    void *context;  /* in which it is registered; NULL: no more */
+};
+
+/* Guarded by LOCK_ARENA. */
+static struct segment *segments;
+static size_t segments_used, segments_room;
+static uint64_t taken_bytes;
+static uint64_t system_room_bytes, system_room_at_ns; /* as read, less what was taken since */
+static uint64_t refused_until_ns;                     /* the system or the driver gave nothing */
+
+/* The segment after the one that is being made ready: its pages are made meanwhile. The mover's. */
+static char *upcoming;
+static struct prefault upcoming_work;
+
+/* ---- counting; with LOCK_ARENA held -----------------------------------------------------------
+ */
+
+static uint64_t free_bytes(void) {
+    return segments_used * HOST_ARENA_SEGMENT_BYTES - taken_bytes;
+}
+
+static uint64_t system_room(void) {
+    const uint64_t now_ns = clock_now_ns();
+    if (now_ns < refused_until_ns) return 0;
+    if (now_ns - system_room_at_ns >= ROOM_IS_FRESH_NS) {
+        system_room_bytes = cgroup_host_room();
+        system_room_at_ns = now_ns;
+    }
+    return system_room_bytes / HOST_ARENA_SEGMENT_BYTES * HOST_ARENA_SEGMENT_BYTES;
+}
+
+uint64_t host_arena_room(void) {
+    lock_take(LOCK_ARENA);
+    const uint64_t bytes = free_bytes() + system_room();
+    lock_release(LOCK_ARENA);
+    return bytes;
+}
+
+uint64_t host_arena_free(void) {
+    lock_take(LOCK_ARENA);
+    const uint64_t bytes = free_bytes();
+    lock_release(LOCK_ARENA);
+    return bytes;
+}
+
+bool host_arena_is_short(void) {
+    lock_take(LOCK_ARENA);
+    const bool is_short = system_room() == 0;
+    lock_release(LOCK_ARENA);
+    return is_short;
+}
+
+/* ---- segments ---------------------------------------------------------------------------------
+ */
+
+/* Addresses on the border of a huge page; nothing is taken from the system yet. */
+static char *map_segment(void) {
+    const size_t bytes = HOST_ARENA_SEGMENT_BYTES + CHUNK_GRANULE;
+    char *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) return NULL;
+    char *base = mapped + (CHUNK_GRANULE - (uintptr_t)mapped % CHUNK_GRANULE) % CHUNK_GRANULE;
+    if (base > mapped) munmap(mapped, (size_t)(base - mapped));
+    char *end = base + HOST_ARENA_SEGMENT_BYTES;
+    if (mapped + bytes > end) munmap(end, (size_t)(mapped + bytes - end));
+    madvise(base, HOST_ARENA_SEGMENT_BYTES, MADV_HUGEPAGE);
+    /* A child must have no copy: the device writes to these very pages. */
+    if (madvise(base, HOST_ARENA_SEGMENT_BYTES, MADV_DONTFORK) != 0) {
+        munmap(base, HOST_ARENA_SEGMENT_BYTES);
+        return NULL;
+    }
+    madvise(base, HOST_ARENA_SEGMENT_BYTES, MADV_DONTDUMP);
+    return base;
+}
+
+static void note_refusal(const char *what) {
+    lock_take(LOCK_ARENA);
+    refused_until_ns = clock_now_ns() + REFUSED_NS;
+    lock_release(LOCK_ARENA);
+    log_debug("arena: %s, so no more host memory for a while", what);
+}
+
+/* Begins to make a further segment's pages, where the system leaves room for one. */
+static bool begin_upcoming(void) {
+    if (upcoming) return true;
+    lock_take(LOCK_ARENA);
+    const bool has_room = system_room() >= HOST_ARENA_SEGMENT_BYTES;
+    if (has_room) system_room_bytes -= HOST_ARENA_SEGMENT_BYTES;
+    lock_release(LOCK_ARENA);
+    if (!has_room) return false;
+    upcoming = map_segment();
+    if (upcoming == NULL) {
+        note_refusal("no address range");
+        return false;
+    }
+    prefault_begin(&upcoming_work, upcoming, HOST_ARENA_SEGMENT_BYTES);
+    return true;
+}
+
+/* The upcoming segment with all its pages; NULL when the system has too few. */
+static char *end_upcoming(void) {
+    char *base = upcoming;
+    upcoming = NULL;
+    if (prefault_end(&upcoming_work)) return base;
+    munmap(base, HOST_ARENA_SEGMENT_BYTES);
+    note_refusal("no pages");
+    return NULL;
+}
+
+/* Needs a current context, which then owns the registration; the others can use it as well. */
+static void *register_segment(char *base) {
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    if (cuda == NULL || cuda->context_get_current(&context) != CUDA_SUCCESS) return NULL;
+    const CUresult result =
+        cuda->host_register(base, HOST_ARENA_SEGMENT_BYTES, CU_MEMHOSTREGISTER_PORTABLE);
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
+        return context;
+    log_debug("arena: the driver answers %d to a registration", (int)result);
+    return NULL;
+}
+
+static bool add_segment(char *base, void *context) {
+    bool added = true;
+    lock_take(LOCK_ARENA);
+    if (segments_used == segments_room) {
+        const size_t room = segments_room ? segments_room * 2 : 16;
+        struct segment *grown = realloc(segments, room * sizeof(*segments));
+        added = grown != NULL;
+        if (added) {
+            segments = grown;
+            segments_room = room;
+        }
+    }
+    if (added) segments[segments_used++] = (struct segment){.base = base, .context = context};
+    lock_release(LOCK_ARENA);
+    return added;
+}
+
+bool host_arena_prepare(uint64_t bytes) {
+    if (host_arena_free() >= bytes || !begin_upcoming()) return false;
+    char *base = end_upcoming();
+    if (base == NULL) return false;
+    /* Pages of the one after it are made while the driver registers this one. */
+    if (host_arena_free() + HOST_ARENA_SEGMENT_BYTES < bytes) begin_upcoming();
+    void *context = register_segment(base);
+    if (context && add_segment(base, context)) return true;
+    if (context) driver_get()->host_unregister(base);
+    munmap(base, HOST_ARENA_SEGMENT_BYTES);
+    note_refusal("no registration");
+    return false;
+}
+
+/* Takes a free segment out of the table; false when all hold something. */
+static bool remove_free(struct segment *removed) {
+    bool found = false;
+    lock_take(LOCK_ARENA);
+    for (size_t i = segments_used; i-- > 0 && !found;) {
+        if (segments[i].taken) continue;
+        found = true;
+        *removed = segments[i];
+        segments[i] = segments[--segments_used];
+    }
+    lock_release(LOCK_ARENA);
+    return found;
+}
+
+void host_arena_trim(uint64_t bytes) {
+    const struct driver *cuda = driver_get();
+    struct segment segment;
+    uint64_t given_bytes = 0;
+    if (upcoming && bytes == 0) {
+        char *base = end_upcoming();
+        if (base) munmap(base, HOST_ARENA_SEGMENT_BYTES);
+    }
+    while (host_arena_free() >= bytes + HOST_ARENA_SEGMENT_BYTES && remove_free(&segment)) {
+        if (segment.context && cuda) cuda->host_unregister(segment.base);
+        munmap(segment.base, HOST_ARENA_SEGMENT_BYTES);
+        given_bytes += HOST_ARENA_SEGMENT_BYTES;
+    }
+    if (given_bytes > 0) log_debug("arena: gave %llu bytes back", (unsigned long long)given_bytes);
+}
+
+/* ---- granules ---------------------------------------------------------------------------------
+ */
+
+static uint32_t mask_of(uint64_t granules) {
+    return granules >= GRANULES_PER_SEGMENT ? UINT32_MAX : ((uint32_t)1 << granules) - 1;
+}
+
+/* Takes so many granules in a row; NULL when the segment has no such row. With LOCK_ARENA held. */
+static void *take_from(struct segment *segment, uint64_t granules) {
+    const uint32_t mask = mask_of(granules);
+    for (uint64_t at = 0; at + granules <= GRANULES_PER_SEGMENT; at++) {
+        if (segment->taken & (mask << at)) continue;
+        segment->taken |= mask << at;
+        taken_bytes += granules * CHUNK_GRANULE;
+        return segment->base + at * CHUNK_GRANULE;
+    }
+    return NULL;
+}
+
+/* A row in a registered segment, or in one that has to be registered anew (`*lapsed`). */
+static void *find_row(uint64_t granules, char **lapsed) {
+    void *host = NULL;
+    lock_take(LOCK_ARENA);
+    for (size_t i = 0; i < segments_used && host == NULL; i++) {
+        host = take_from(&segments[i], granules);
+        if (host && segments[i].context == NULL) *lapsed = segments[i].base;
+    }
+    lock_release(LOCK_ARENA);
+    return host;
+}
+
+static struct segment *segment_of(const void *host) {
+    for (size_t i = 0; i < segments_used; i++) {
+        const char *base = segments[i].base;
+        if ((const char *)host >= base && (const char *)host < base + HOST_ARENA_SEGMENT_BYTES)
+            return &segments[i];
+    }
+    return NULL;
+}
+
+void *host_arena_take(uint64_t bytes) {
+    char *lapsed = NULL;
+    const uint64_t granules = bytes / CHUNK_GRANULE;
+    if (granules == 0 || granules > GRANULES_PER_SEGMENT) return NULL;
+    void *host = find_row(granules, &lapsed);
+    if (host == NULL || lapsed == NULL) return host;
+    void *context = register_segment(lapsed);
+    if (context == NULL) {
+        host_arena_give(host, bytes);
+        return NULL;
+    }
+    lock_take(LOCK_ARENA);
+    struct segment *segment = segment_of(lapsed);
+    if (segment) segment->context = context;
+    lock_release(LOCK_ARENA);
+    return host;
+}
+
+void host_arena_give(void *host, uint64_t bytes) {
+    if (host == NULL) return;
+    lock_take(LOCK_ARENA);
+    struct segment *segment = segment_of(host);
+    if (segment) {
+        const uint64_t at = (uint64_t)((char *)host - segment->base) / CHUNK_GRANULE;
+        segment->taken &= ~(mask_of(bytes / CHUNK_GRANULE) << at);
+        taken_bytes -= bytes;
+    }
+    lock_release(LOCK_ARENA);
+}
+
+void host_arena_forget_context(void *context) {
+    lock_take(LOCK_ARENA);
+    for (size_t i = 0; i < segments_used; i++)
+        if (segments[i].context == context) segments[i].context = NULL;
+    lock_release(LOCK_ARENA);
+}
+
+void host_arena_after_fork(void) {
+    segments_used = 0;
+    taken_bytes = 0;
+    upcoming = NULL;
+    system_room_at_ns = refused_until_ns = 0;
+}

@@ -1,0 +1,102 @@
+/* What the scheduler is to know of this process's memory, and what it says about it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent_state.h"
+#include "devices.h"
+#include "host_arena.h"
+#include "log.h"
+#include "mover.h"
+
+#define MEMORY_REPORT_PERIOD_MS 100
+
+static bool is_as_told(const struct agent *agent, int device,
+                       const struct residency_numbers *numbers) {
+    const struct residency_numbers *told = &agent->told_numbers[device];
+    return told->bytes_allocated == numbers->bytes_allocated &&
+           told->bytes_parked == numbers->bytes_parked &&
+           told->bytes_fixed == numbers->bytes_fixed && told->serial == numbers->serial;
+}
+
+static void report(struct agent *agent, int device, const struct residency_numbers *numbers) {
+    struct message message = {.type = MESSAGE_MEMORY_REPORTED};
+    struct message_memory_reported *reported = &message.memory_reported;
+    if (!devices_uuid_of(device, reported->device)) return;
+    reported->bytes_allocated = numbers->bytes_allocated;
+    reported->bytes_parked = numbers->bytes_parked;
+    reported->bytes_fixed = numbers->bytes_fixed;
+    reported->bytes_host_room = residency_swaps() ? host_arena_room() : 0;
+    reported->budget_serial = numbers->serial;
+    session_send(&agent->session, &message);
+    agent->told_numbers[device] = *numbers;
+}
+
+void agent_report_memory(struct agent *agent, bool all) {
+    if (agent->session.stage != SESSION_UP) return;
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    for (int i = 0; i < count; i++) {
+        if (ordinals[i] >= REGISTRY_DEVICES_MAX || !devices_is_announced(ordinals[i])) continue;
+        const struct residency_numbers numbers = residency_numbers_of(ordinals[i]);
+        if (!all && is_as_told(agent, ordinals[i], &numbers)) continue;
+        report(agent, ordinals[i], &numbers);
+        agent->memory_report_at_ms = agent_now_ms() + MEMORY_REPORT_PERIOD_MS;
+    }
+}
+
+static void tell_need(struct agent *agent, int device) {
+    const struct residency_need need = residency_need_of(device);
+    const struct residency_numbers numbers = residency_numbers_of(device);
+    struct told_need *told = &agent->told_needs[device];
+    if (need.ticket == told->ticket &&
+        (need.ticket == 0 || told->bytes_resident == numbers.bytes_resident))
+        return;
+    struct message message = {.type = MESSAGE_MEMORY_NEEDED};
+    struct message_memory_needed *needed = &message.memory_needed;
+    if (!devices_is_announced(device) || !devices_uuid_of(device, needed->device)) return;
+    /* The need is counted from what is there now, so that is said first. */
+    if (!is_as_told(agent, device, &numbers)) report(agent, device, &numbers);
+    needed->bytes = need.bytes;
+    codec_set_text(needed->cause, sizeof(needed->cause), need.bytes ? need.call_name : "");
+    session_send(&agent->session, &message);
+    told->ticket = need.ticket;
+    told->bytes_resident = numbers.bytes_resident;
+    log_debug("need: %llu bytes on device %d, %s", (unsigned long long)need.bytes, device,
+              needed->cause);
+}
+
+void agent_tell_needs(struct agent *agent) {
+    if (agent->session.stage != SESSION_UP) return;
+    int device;
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    for (int i = 0; i < count; i++)
+        if (ordinals[i] < REGISTRY_DEVICES_MAX) tell_need(agent, ordinals[i]);
+    struct message message = {.type = MESSAGE_ROOM_REQUESTED};
+    struct message_room_requested *room = &message.room_requested;
+    const char *call_name;
+    while (residency_next_room(&device, &room->bytes, &call_name)) {
+        if (!devices_uuid_of(device, room->device)) continue;
+        codec_set_text(room->cause, sizeof(room->cause), call_name);
+        session_send(&agent->session, &message);
+        log_debug("room: %llu bytes on device %d wanted for %s", (unsigned long long)room->bytes,
+                  device, call_name);
+    }
+}
+
+void agent_on_budget(struct agent *agent, const struct message_memory_budget *budget) {
+    log_debug("budget: serial %u, %llu bytes, usable %llu, hint %llu%s", budget->serial,
+              (unsigned long long)budget->budget_bytes, (unsigned long long)budget->usable_bytes,
+              (unsigned long long)budget->park_hint_bytes, budget->refused ? ", refused" : "");
+    residency_set_budget(budget->device, budget->serial, budget->budget_bytes, budget->usable_bytes,
+                         budget->park_hint_bytes, budget->refused != 0);
+    agent_report_memory(agent, false);
+    agent_tell_needs(agent);
+    mover_look();
+}
+
+void agent_forget_told(struct agent *agent) {
+    memset(agent->told_numbers, 0, sizeof(agent->told_numbers));
+    memset(agent->told_needs, 0, sizeof(agent->told_needs));
+    residency_ask_rooms_again();
+}

@@ -1,0 +1,512 @@
+#include "mover.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "chunks.h"
+#include "clock.h"
+#include "copy_pipeline.h"
+#include "devices.h"
+#include "driver.h"
+#include "fork.h"
+#include "host_arena.h"
+#include "locks.h"
+#include "log.h"
+#include "mover_steps.h"
+#include "registry.h"
+#include "residency.h"
+#include "streams.h"
+#include "swap_plan.h"
+
+#define STACK_BYTES (512 * 1024) /* room for the driver's own calls */
+#define POLL_NS 50000u
+#define RETRY_NS 20000000u
+#define HOST_SHORT_NS 200000000u
+#define HOUSEKEEPING_NS 1000000000u
+#define REPORT_BYTES ((uint64_t)64 << 20)
+#define REPORT_NS 2000000u
+#define NEVER UINT64_MAX
+
+/* ---- what other threads see -------------------------------------------------------------------
+ */
+
+static enum mover_goal goal;    /* guarded by LOCK_MOVER, like the next two */
+static uint32_t goal_number;    /* counts the changes */
+static bool started;            /* there is a thread, or none can be had */
+static void *leaving_context;   /* mover_forget_context waits for it; guarded by LOCK_MOVER */
+static _Atomic uint32_t word;   /* the mover sleeps on it */
+static _Atomic uint32_t left;   /* contexts that it has left; mover_forget_context sleeps on it */
+static _Atomic bool has_copies; /* chunks may be BACK, with a host copy that is still good */
+static _Atomic bool gave_up;
+
+static void wake(void) {
+    atomic_fetch_add(&word, 1);
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void sleep_on(_Atomic uint32_t *what, uint32_t seen, uint64_t ns) {
+    struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    syscall(SYS_futex, what, FUTEX_WAIT_PRIVATE, seen, ns == NEVER ? NULL : &pause, NULL, 0);
+}
+
+bool mover_claim(enum mover_goal wanted, bool (*claim)(int device, struct chunk *out), int device,
+                 struct chunk *out) {
+    lock_take(LOCK_MOVER);
+    const bool claimed = goal == wanted && claim(device, out);
+    lock_release(LOCK_MOVER);
+    return claimed;
+}
+
+bool mover_all_here(void) {
+    return chunks_all_here() && !atomic_load(&has_copies);
+}
+
+bool mover_all_restored(void) {
+    return mover_all_here();
+}
+
+bool mover_gave_up(void) {
+    return atomic_load(&gave_up);
+}
+
+/* ---- the mover's own --------------------------------------------------------------------------
+ */
+
+/* Bytes that went one way in one go, for the log. */
+struct burst {
+    uint64_t bytes, began_ns;
+    uint32_t chunks;
+};
+
+static struct {
+    enum mover_goal goal; /* as seen at the beginning of this round */
+    uint32_t goal_number;
+    uint64_t next_bytes[REGISTRY_DEVICES_MAX]; /* the chunk that comes next needs so much */
+    uint64_t free_seen[REGISTRY_DEVICES_MAX];
+    bool has_copies[REGISTRY_DEVICES_MAX];
+    bool has_failed;
+    bool wants_host; /* a chunk found no host memory ready */
+    uint64_t host_short_until_ns;
+    /* Room was asked for. */
+    bool asked;
+    int asked_device;
+    uint32_t asked_number;
+    uint64_t ask_until_ns, retry_at_ns;
+    struct burst out, in;
+    uint64_t unreported_bytes, reported_at_ns;
+    uint64_t excess_since_ns;
+} self;
+
+static void report(bool at_once) {
+    const uint64_t now_ns = clock_now_ns();
+    if (!at_once && self.unreported_bytes < REPORT_BYTES &&
+        now_ns - self.reported_at_ns < REPORT_NS)
+        return;
+    self.unreported_bytes = 0;
+    self.reported_at_ns = now_ns;
+    agent_notify(AGENT_MEMORY_MOVED);
+}
+
+static void moved(struct burst *burst, uint64_t bytes) {
+    burst->bytes += bytes;
+    burst->chunks++;
+    self.unreported_bytes += bytes;
+    report(false);
+}
+
+static void begin_burst(struct burst *burst) {
+    if (burst->began_ns == 0) burst->began_ns = clock_now_ns();
+}
+
+static void end_burst(struct burst *burst, const char *name) {
+    if (burst->bytes > 0) {
+        const double ns = (double)(clock_now_ns() - burst->began_ns);
+        log_debug("%s: %llu bytes in %u chunks, %.3f ms, %.2f GB/s", name,
+                  (unsigned long long)burst->bytes, burst->chunks, ns / 1e6,
+                  (double)burst->bytes / ns);
+    }
+    *burst = (struct burst){0};
+}
+
+static void set_copies(int device, bool kept) {
+    self.has_copies[device] = kept;
+    bool any = false;
+    for (int i = 0; i < REGISTRY_DEVICES_MAX; i++)
+        any = any || self.has_copies[i];
+    atomic_store(&has_copies, any);
+}
+
+/* ---- room that the driver lacks ---------------------------------------------------------------
+ */
+
+static void end_asking(void) {
+    if (self.asked) residency_room_end(self.asked_device);
+    self.asked = false;
+}
+
+static void fail(void) {
+    self.has_failed = true;
+    end_asking();
+}
+
+/* Asks others to make room, and goes on trying: memory of a client that has ended may come back by
+ * itself. */
+static void ask_for_room(int device, uint64_t bytes) {
+    const uint64_t now_ns = clock_now_ns();
+    if (!self.asked) self.ask_until_ns = now_ns + (uint64_t)residency_reclaim_ms() * 1000000;
+    if (self.asked && residency_room_answered_since(device, self.asked_number)) end_asking();
+    if (!self.asked) {
+        self.asked_number = residency_room_begin(device, bytes, "restore");
+        self.asked_device = device;
+        self.asked = true;
+    }
+    self.retry_at_ns = now_ns + RETRY_NS;
+    if (now_ns >= self.ask_until_ns) fail();
+}
+
+static bool room_is_short(void) {
+    if (!self.asked) return false;
+    return clock_now_ns() < self.retry_at_ns &&
+           !residency_room_answered_since(self.asked_device, self.asked_number);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------
+ */
+
+static struct swap_view view_of(int device) {
+    const struct chunk_sums sums = chunks_sums_of(device);
+    struct swap_view view = {
+        .goal = self.goal,
+        .flights = pipeline_flights(),
+        .flight_bytes = pipeline_bytes(),
+        .leaving_bytes = pipeline_leaving_bytes(device),
+        .bytes_over = residency_bytes_over(device),
+        .bytes_free = residency_bytes_free(device),
+        .bytes_movable = sums.bytes_movable,
+        .bytes_parked = sums.bytes_parked,
+        .next_bytes = self.next_bytes[device],
+        .has_copies = self.has_copies[device],
+        .all_here = chunks_all_here(),
+        .host_is_short = self.wants_host || clock_now_ns() < self.host_short_until_ns,
+        .room_is_short = room_is_short(),
+        .has_failed = self.has_failed,
+    };
+    return view;
+}
+
+static void leave(int device) {
+    uint64_t bytes = 0;
+    begin_burst(&self.out);
+    self.wants_host = step_leave(device, &bytes) == STEP_NO_HOST;
+}
+
+static void come(int device) {
+    uint64_t bytes = 0;
+    begin_burst(&self.in);
+    const enum step_answer answer = step_come(device, &bytes);
+    self.next_bytes[device] = answer == STEP_NO_CREDIT ? bytes : 0;
+    if (answer == STEP_NO_ROOM) ask_for_room(device, bytes);
+    /* Before it can be settled: whoever sees it back must see the copy too. */
+    if (answer == STEP_DONE) set_copies(device, true);
+    if (answer == STEP_DONE) end_asking();
+    if (answer == STEP_FAILED) fail();
+}
+
+static void unmap(int device) {
+    uint64_t bytes = 0;
+    const enum step_answer answer = step_unmap(device, self.goal, &bytes);
+    if (answer == STEP_DONE) moved(&self.out, bytes);
+    if (answer == STEP_NO_CHUNK) set_copies(device, false);
+}
+
+static void confirm(int device) {
+    chunks_confirm_back(device, host_arena_give);
+    set_copies(device, false);
+    if (atomic_load(&has_copies)) return;
+    end_burst(&self.in, "restored");
+    report(true);
+}
+
+static void give_up(void) {
+    if (atomic_exchange(&gave_up, true)) return;
+    end_burst(&self.out, "rolled back");
+    report(true);
+}
+
+static enum swap_step take_step(int device) {
+    const struct swap_view view = view_of(device);
+    const enum swap_step step = swap_plan(&view);
+    switch (step) {
+        case SWAP_LEAVE:
+            leave(device);
+            break;
+        case SWAP_COME:
+            come(device);
+            break;
+        case SWAP_UNMAP:
+        case SWAP_ROLL_BACK:
+            begin_burst(&self.out);
+            unmap(device);
+            break;
+        case SWAP_CONFIRM:
+            confirm(device);
+            break;
+        case SWAP_GIVE_UP:
+        case SWAP_NOTHING:
+        case SWAP_WAIT:
+            break;
+    }
+    return step;
+}
+
+static void finish_copies(void) {
+    struct flight ended;
+    int cu_result;
+    while (pipeline_take_ended(&ended, &cu_result)) {
+        const enum step_answer answer = step_finish(&ended, cu_result, self.goal);
+        if (answer == STEP_DONE) moved(ended.outward ? &self.out : &self.in, ended.chunk.bytes);
+        if (answer == STEP_FAILED && !ended.outward) fail();
+    }
+}
+
+/* Takes steps until there is nothing to do but wait. */
+static void step_devices(void) {
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    bool further = true, gives_up = false;
+    while (further) {
+        further = false;
+        finish_copies();
+        for (int i = 0; i < count; i++) {
+            if (ordinals[i] >= REGISTRY_DEVICES_MAX) continue;
+            const enum swap_step step = take_step(ordinals[i]);
+            further =
+                further || (step != SWAP_NOTHING && step != SWAP_WAIT && step != SWAP_GIVE_UP);
+            gives_up = gives_up || step == SWAP_GIVE_UP;
+        }
+        lock_take(LOCK_MOVER);
+        further = further && goal_number == self.goal_number;
+        lock_release(LOCK_MOVER);
+    }
+    if (gives_up && pipeline_flights() == 0 && !atomic_load(&has_copies)) give_up();
+}
+
+/* ---- contexts and host memory -----------------------------------------------------------------
+ */
+
+static void leave_context(void) {
+    lock_take(LOCK_MOVER);
+    void *context = leaving_context;
+    lock_release(LOCK_MOVER);
+    if (context == NULL || pipeline_has_flights_of(context)) return;
+    pipeline_forget_context(context);
+    host_arena_forget_context(context);
+    lock_take(LOCK_MOVER);
+    leaving_context = NULL;
+    lock_release(LOCK_MOVER);
+    atomic_fetch_add(&left, 1);
+    syscall(SYS_futex, &left, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Registering needs a context; any that works will do. */
+static bool use_some_context(void) {
+    void *context = NULL;
+    struct streams *tables = streams_lock();
+    for (uint32_t i = 0; i < tables->contexts_used && context == NULL; i++)
+        if (tables->contexts[i].failed_result == 0) context = tables->contexts[i].context;
+    streams_unlock();
+    return context && pipeline_use_context(context);
+}
+
+static struct swap_host_view host_view(void) {
+    struct swap_host_view view = {
+        .free_bytes = host_arena_free(),
+        .hint_bytes = residency_park_hint(),
+        .is_short = host_arena_is_short(),
+    };
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    for (int i = 0; i < count; i++)
+        view.movable_bytes += chunks_sums_of(ordinals[i]).bytes_movable;
+    const uint64_t now_ns = clock_now_ns();
+    if (view.free_bytes < swap_host_wanted(&view) + HOST_ARENA_SEGMENT_BYTES)
+        self.excess_since_ns = now_ns;
+    view.excess_ms = (now_ns - self.excess_since_ns) / 1000000;
+    return view;
+}
+
+/* Host memory for a park that goes on, or for one that may come: a segment at a time. True: look
+ * again at once. */
+static bool look_after_host(void) {
+    if (self.wants_host) {
+        const uint64_t more_bytes = host_arena_free() + 2 * HOST_ARENA_SEGMENT_BYTES;
+        self.wants_host = false;
+        if (use_some_context() && host_arena_prepare(more_bytes)) return true;
+        self.host_short_until_ns = clock_now_ns() + HOST_SHORT_NS;
+        report(true);
+        return false;
+    }
+    if (self.goal != MOVER_REST || pipeline_flights() > 0) return false;
+    const struct swap_host_view view = host_view();
+    switch (swap_host_plan(&view)) {
+        case SWAP_HOST_PREPARE:
+            return use_some_context() && host_arena_prepare(swap_host_wanted(&view));
+        case SWAP_HOST_TRIM:
+            if (use_some_context()) host_arena_trim(swap_host_wanted(&view));
+            return false;
+        case SWAP_HOST_KEEP:
+            return false;
+    }
+    return false;
+}
+
+/* ---- the thread -------------------------------------------------------------------------------
+ */
+
+static void see_goal(void) {
+    lock_take(LOCK_MOVER);
+    const bool changed = self.goal_number != goal_number;
+    self.goal = goal;
+    self.goal_number = goal_number;
+    lock_release(LOCK_MOVER);
+    if (!changed) return;
+    end_asking();
+    self.has_failed = false;
+    self.host_short_until_ns = 0;
+    memset(self.next_bytes, 0, sizeof(self.next_bytes));
+}
+
+static uint64_t pause_ns(void) {
+    if (pipeline_flights() > 0) return POLL_NS;
+    if (self.asked) return RETRY_NS;
+    if (self.goal == MOVER_PARK && self.host_short_until_ns > 0) return HOST_SHORT_NS;
+    return host_arena_free() > 0 || residency_park_hint() > 0 ? HOUSEKEEPING_NS : NEVER;
+}
+
+static void rest(uint32_t seen) {
+    const uint64_t ns = pause_ns();
+    if (pipeline_flights() == 0) {
+        end_burst(&self.out, self.goal == MOVER_PARK ? "parked" : "left");
+        if (self.goal != MOVER_RESTORE) end_burst(&self.in, "came");
+        if (self.unreported_bytes > 0) report(true);
+    }
+    sleep_on(&word, seen, ns);
+}
+
+static void *run(void *nothing) {
+    pthread_setname_np(pthread_self(), "gpushare-mem");
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    driver_relaxed_begin(driver_get()); /* for good: captures of other threads go on */
+    for (;;) {
+        const uint32_t seen = atomic_load(&word);
+        see_goal();
+        if (!fork_driver_use_begin()) {
+            sleep_on(&word, seen, NEVER); /* the process ends */
+            continue;
+        }
+        leave_context();
+        step_devices();
+        fork_driver_use_end();
+        if (!look_after_host()) rest(seen);
+    }
+    return nothing;
+}
+
+/* Signals belong to the program's own threads: the mover is born with all of them blocked. */
+static bool start_thread(void) {
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0) return false;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_t thread;
+    const bool runs = pthread_create(&thread, &attributes, run, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return runs;
+}
+
+/* Whether there is anything for the mover to do: a hand-over without memory wakes nobody. */
+static bool has_work(enum mover_goal wanted) {
+    if (wanted == MOVER_RESTORE) return true;
+    if (residency_park_hint() > 0 || !mover_all_here()) return true;
+    if (wanted != MOVER_PARK) return false;
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    for (int i = 0; i < count; i++)
+        if (residency_bytes_over(ordinals[i]) > 0 && chunks_sums_of(ordinals[i]).bytes_movable > 0)
+            return true;
+    return false;
+}
+
+void mover_look(void) {
+    lock_take(LOCK_MOVER);
+    const enum mover_goal wanted = goal;
+    lock_release(LOCK_MOVER);
+    if (!has_work(wanted)) return;
+    lock_take(LOCK_MOVER);
+    if (!started) {
+        started = true;
+        if (!start_thread())
+            log_error(
+                "the memory of this process cannot follow its turns, because no thread could be "
+                "started. Raise its limit of threads and restart it.");
+    }
+    lock_release(LOCK_MOVER);
+    wake();
+}
+
+void mover_set_goal(enum mover_goal wanted) {
+    lock_take(LOCK_MOVER);
+    const bool changes = goal != wanted;
+    goal = wanted;
+    goal_number += changes;
+    lock_release(LOCK_MOVER);
+    if (!changes) return;
+    atomic_store(&gave_up, false);
+    mover_look();
+}
+
+void mover_forget_context(void *context) {
+    lock_take(LOCK_MOVER);
+    const bool runs = started;
+    lock_release(LOCK_MOVER);
+    for (bool asked = false; runs && !fork_process_ends();) {
+        const uint32_t seen = atomic_load(&left);
+        lock_take(LOCK_MOVER);
+        if (asked && leaving_context != context) {
+            lock_release(LOCK_MOVER);
+            return;
+        }
+        if (leaving_context == NULL) {
+            leaving_context = context;
+            asked = true;
+        }
+        lock_release(LOCK_MOVER);
+        wake();
+        sleep_on(&left, seen, HOST_SHORT_NS);
+    }
+}
+
+void mover_after_fork(void) {
+    goal = MOVER_REST;
+    goal_number = 0;
+    started = false;
+    leaving_context = NULL;
+    atomic_store(&has_copies, false);
+    atomic_store(&gave_up, false);
+    memset(&self, 0, sizeof(self));
+    pipeline_after_fork();
+}

@@ -1,0 +1,35 @@
+/* What the mover does with one chunk, or with one copy that has ended. The mover's thread alone. */
+#ifndef GPUSHARE_MOVER_STEPS_H
+#define GPUSHARE_MOVER_STEPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "copy_pipeline.h"
+#include "mover.h"
+
+#pragma GCC visibility push(hidden)
+
+enum step_answer {
+    STEP_DONE,      /* one step further */
+    STEP_NO_CHUNK,  /* there was none, or the goal is another one */
+    STEP_NO_HOST,   /* no host memory is ready for it */
+    STEP_NO_CREDIT, /* the budget does not reach for it */
+    STEP_NO_ROOM,   /* the driver had no memory */
+    STEP_FAILED,    /* the driver refused it for another reason */
+};
+
+/* Each gives the size of the chunk that it was about. */
+enum step_answer step_leave(int device, uint64_t *bytes);
+enum step_answer step_come(int device, uint64_t *bytes);
+enum step_answer step_unmap(int device, enum mover_goal goal, uint64_t *bytes);
+
+/* A copy has ended. STEP_FAILED: with an error; the chunk is where it was before. */
+enum step_answer step_finish(const struct flight *flight, int cu_result, enum mover_goal goal);
+
+/* mover.c: claims a chunk, provided that the goal is still this one. */
+bool mover_claim(enum mover_goal goal, bool (*claim)(int device, struct chunk *out), int device,
+                 struct chunk *out);
+
+#pragma GCC visibility pop
+#endif

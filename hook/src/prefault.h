@@ -1,0 +1,30 @@
+/* Makes the pages of fresh memory real, by several threads that live for just that long. */
+#ifndef GPUSHARE_PREFAULT_H
+#define GPUSHARE_PREFAULT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+#define PREFAULT_THREADS_MAX 8
+
+struct prefault {
+    struct prefault_part {
+        char *address;
+        uint64_t bytes;
+        pthread_t thread;
+        bool has_thread;
+        bool failed;
+    } parts[PREFAULT_THREADS_MAX];
+    int parts_used;
+};
+
+/* Begins with [address, address + bytes), a multiple of 2 MiB that starts at one. */
+void prefault_begin(struct prefault *work, void *address, uint64_t bytes);
+/* Waits for the end. False: the system has no pages for all of it. */
+bool prefault_end(struct prefault *work);
+
+#pragma GCC visibility pop
+#endif
