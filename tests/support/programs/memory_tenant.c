@@ -144,11 +144,19 @@ static long fork_child(void) {
     return status;
 }
 
-static long hook(const char *name) {
-    char symbol[64];
-    snprintf(symbol, sizeof symbol, "gpushare_%s", name);
-    long (*function)(void) = (long (*)(void))dlsym(RTLD_DEFAULT, symbol);
-    return function ? function() : -1;
+/* What the Python side of a kernel tells the hook; -1 without one. */
+static long tell_hook(const char *symbol) {
+    void (*function)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, symbol);
+    if (function == NULL) return -1;
+    function();
+    return 0;
+}
+
+static long cancel_waits(char *found, size_t size) {
+    int (*function)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "gpushare_cancel_waits");
+    if (function == NULL) return -1;
+    snprintf(found, size, " %d", function());
+    return 0;
 }
 
 static CUresult all_sums(char *found, size_t size) {
@@ -224,7 +232,7 @@ static CUresult first_word(int slot, char *found, size_t size) {
 
 static long end_of_cell(char *found, size_t size) {
     snprintf(found, size, " %" PRIu64, now_ns());
-    return hook("cell_ended");
+    return tell_hook("gpushare_cell_ended");
 }
 
 static CUresult set_up(const char *command, uint64_t a, bool *known) {
@@ -252,14 +260,16 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     if (strcmp(command, "fill") == 0) return fill(slot, a[1]);
     if (strcmp(command, "sums") == 0) return all_sums(found, size);
     if (strcmp(command, "word") == 0) return first_word(slot, found, size);
+    if (strcmp(command, "address") == 0)
+        return snprintf(found, size, " %" PRIu64, (uint64_t)slots[slot].address) < 0;
     if (strcmp(command, "spin") == 0) return spin(a[0]);
     if (strcmp(command, "sync") == 0) return cuCtxSynchronize();
     if (strcmp(command, "stamp") == 0) return stamp(found, size);
     if (strcmp(command, "info") == 0) return memory_info(found, size);
     if (strcmp(command, "fork") == 0) return fork_child();
-    if (strcmp(command, "begin") == 0) return hook("cell_began");
+    if (strcmp(command, "begin") == 0) return tell_hook("gpushare_cell_began");
     if (strcmp(command, "end") == 0) return end_of_cell(found, size);
-    if (strcmp(command, "cancel") == 0) return hook("cancel_waits");
+    if (strcmp(command, "cancel") == 0) return cancel_waits(found, size);
     if (strcmp(command, "assert") == 0)
         return cuLaunchKernel(gpu.assert_fail, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
     if (strcmp(command, "checksum") == 0) {
