@@ -9,7 +9,11 @@ import pytest
 from jupyter_gpushare.client.paths import HTTP_SOCKET
 from tests.hub.conftest import HubOnAMachine
 from tests.hub.running_hub import EMPTY_ENVIRONMENT
+from tests.hub.spawners import uid_of
 from tests.support import gpu_cells
+from tests.support.other_user import as_root_only
+
+ACCOUNTS = "tests.hub.spawners.AccountsSpawner"
 
 
 def test_a_spawner_with_an_empty_environment(start_hub: Callable[..., HubOnAMachine]) -> None:
@@ -20,6 +24,32 @@ def test_a_spawner_with_an_empty_environment(start_hub: Callable[..., HubOnAMach
     assert tenant is not None and tenant["owner"] == "alice", home.hub.log[-4000:]
     kernel.run(gpu_cells.setup()).ok()
     kernel.run(gpu_cells.fill_and_check(7, 10.0)).ok()
+    home.hub.stop()
+
+
+@as_root_only
+def test_an_account_for_each_user(start_hub: Callable[..., HubOnAMachine]) -> None:
+    """Where users have accounts of their own, their kernels share the device with the scheduler of
+    another account, and see as much of each other as anywhere."""
+    home = start_hub(spawner=ACCOUNTS)
+    assert home.machine.sim
+    folder = home.machine.sim.directory
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o777)
+    kernels = {
+        name: home.hub.visitor(name).open_notebook(f"{name}s secret.ipynb")
+        for name in ("alice", "bob")
+    }
+    for name, kernel in kernels.items():
+        assert kernel.run("import os; print(os.getuid())").ok().text == f"{uid_of(name)}\n"
+        kernel.run(gpu_cells.setup()).ok()
+        tenant = home.tenant_of(kernel.kernel_id)
+        assert tenant is not None and tenant["owner"] == name, home.hub.log[-4000:]
+    kernels["bob"].run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n").ok()
+    shown = kernels["alice"].run("%gpushare").ok().text
+    assert "has it  another user" in shown and "bobs" not in shown
+    kernels["bob"].run("%gpushare hold 0").ok()
+    kernels["alice"].run(gpu_cells.fill_and_check(7, 10.0)).ok()
     home.hub.stop()
 
 
