@@ -33,14 +33,17 @@ _CONFIG = """
 import json
 from pathlib import Path
 
-from jupyter_gpushare.hub import setup
-
 given = json.loads(Path({given!r}).read_text())
 for section, entries in given.items():
     for name, value in entries.items():
         c[section][name] = value
+"""
+OUR_LINES = """
+from jupyter_gpushare.hub import setup
+
 setup(c)
 """
+BACKING_OUT = "c.GPUShare.enabled = False"
 
 
 class HubDidNotStart(AssertionError):
@@ -48,7 +51,11 @@ class HubDidNotStart(AssertionError):
 
 
 class RunningHub:
-    """`start` and `stop` may be repeated: the hub's database, ports and users stay the same."""
+    """`start` and `stop` may be repeated: the hub's database, ports and users stay the same.
+
+    `python` names another environment than this one, in which our wheel is installed; `our_lines`
+    are what the administrator has added for us.
+    """
 
     def __init__(
         self,
@@ -59,8 +66,14 @@ class RunningHub:
         spawner: str = SIMPLE,
         scheduler_args: tuple[str, ...] = (),
         servers_outlive_it: bool = False,
+        python: Path | None = None,
+        our_lines: str = OUR_LINES,
     ) -> None:
         self.folder = folder
+        self._python = python or Path(sys.executable)
+        self._from_checkout = python is None
+        self._our_lines = our_lines
+        self._shares = True
         self.log_path = folder / "hub.log"
         self.runtime_dir = folder / "run"
         self.process: subprocess.Popen[bytes] | None = None
@@ -89,12 +102,11 @@ class RunningHub:
                 "auth_token": os.urandom(16).hex(),
             },
             "Spawner": {
-                "cmd": [sys.executable, "-m", "jupyterhub.singleuser"],
+                "cmd": [str(self._python), "-m", "jupyterhub.singleuser"],
                 "args": ["--allow-root"],
                 "environment": {
                     **server_env,
-                    "JUPYTER_CONFIG_PATH": str(_enabled(folder)),
-                    "JUPYTER_PATH": str(_with_panel(folder)),
+                    **(_as_if_installed(folder) if self._from_checkout else {}),
                 },
                 "http_timeout": 60,
                 "start_timeout": 60,
@@ -115,12 +127,12 @@ class RunningHub:
         given.chmod(0o600)
         self._log_began = len(self.log)
         config = self.folder / "jupyterhub_config.py"
-        config.write_text(_CONFIG.format(given=str(given)))
+        config.write_text(_CONFIG.format(given=str(given)) + self._our_lines)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyterhub", f"--config={config}"],
+                [self._python, "-m", "jupyterhub", f"--config={config}"],
                 cwd=self.folder,
-                env=_environment(self.folder),
+                env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -138,15 +150,16 @@ class RunningHub:
             answers = requests.get(f"{self.url}/hub/health", timeout=5).ok
         except requests.RequestException:
             return False
-        if not self._config["GPUShare"].get("enabled", True):
+        if not self._shares:
             return answers
         with contextlib.suppress(Exception):
             return answers and bool(self.scheduler.status())
         return False
 
-    def back_out(self) -> None:
+    def back_out(self, line: str = BACKING_OUT) -> None:
         """From the next start on nobody shares, as an administrator has it configured."""
-        self._config["GPUShare"]["enabled"] = False
+        self._our_lines = f"{line}\n{self._our_lines}"
+        self._shares = False
 
     def await_that(self, holds: Callable[[], bool], what: str) -> None:
         until_s = time.monotonic() + START_S_MAX
@@ -154,6 +167,22 @@ class RunningHub:
             if time.monotonic() > until_s:
                 raise HubDidNotStart(f"not within {START_S_MAX} s: {what}\n{self.log[-8000:]}")
             time.sleep(LOOK_EVERY_S)
+
+    def _environment(self) -> dict[str, str]:
+        """The hub's own: nothing of the machine's scheduler, GPUs or Jupyter."""
+        names = (
+            "GPUSHARE_",
+            "CUDA_",
+            "XDG_RUNTIME_DIR",
+            "JUPYTER",
+            "LD_PRELOAD",
+            "PYTEST_",
+            "PYTHON",
+        )
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(names)}
+        path = os.pathsep.join([str(self._python.parent), kept.get("PATH", os.defpath)])
+        checkout = {"PYTHONPATH": str(ROOT)} if self._from_checkout else {}
+        return {**kept, **_marks(), **checkout, "PATH": path, MARK: str(self.folder)}
 
     @property
     def scheduler(self) -> SchedulerClient:
@@ -248,9 +277,16 @@ def server_env(machine_env: Mapping[str, str], folder: Path) -> dict[str, str]:
 _LEADS_TO_DEVICE = ("LD_LIBRARY_PATH", "GPUSHARE_SIM_DIR", "CUDA_VISIBLE_DEVICES")
 
 
+def _as_if_installed(folder: Path) -> dict[str, str]:
+    """This checkout need not be installed as a wheel is, which brings these two."""
+    return {
+        "JUPYTER_CONFIG_PATH": str(_enabled(folder)),
+        "JUPYTER_PATH": str(_with_panel(folder)),
+    }
+
+
 def _enabled(folder: Path) -> Path:
-    """A folder of Jupyter's configuration in which our server extension is on, as it is where our
-    wheel is installed; this checkout need not be."""
+    """A folder of Jupyter's configuration in which our server extension is on."""
     file = folder / "jupyter" / "jupyter_server_config.d" / "jupyter_gpushare.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}}))
@@ -258,19 +294,12 @@ def _enabled(folder: Path) -> Path:
 
 
 def _with_panel(folder: Path) -> Path:
-    """A folder of Jupyter's data in which the panel is, where this checkout has built it."""
+    """A folder of Jupyter's data in which the panel is, where it has been built."""
     panel = folder / "share" / "labextensions" / "@jupyter-gpushare" / "labextension"
     panel.parent.mkdir(parents=True, exist_ok=True)
     if not panel.is_symlink():
         panel.symlink_to(ROOT / "jupyter_gpushare" / "labextension")
     return folder / "share"
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    """The hub's own: nothing of the machine's scheduler, GPUs or Jupyter."""
-    names = ("GPUSHARE_", "CUDA_", "XDG_RUNTIME_DIR", "JUPYTER", "LD_PRELOAD", "PYTEST_")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(names)}
-    return {**kept, **_marks(), "PYTHONPATH": str(ROOT), MARK: str(folder)}
 
 
 def _marks() -> dict[str, str]:
