@@ -81,7 +81,7 @@ def _value(name: str, text: str, current: object) -> object:
         number = round(seconds_of(text, bare_unit=unit) * per_second, 6)
         return int(number) if number == int(number) else number
     if isinstance(current, int):
-        if not text.isdigit():
+        if not (text.isascii() and text.isdigit()):
             raise UsageError(f"{shown_name(name)} cannot be {text!r}. Give a whole number.")
         return int(text)
     return text

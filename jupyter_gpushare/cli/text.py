@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -18,7 +19,10 @@ def seconds_of(text: str, *, bare_unit: str) -> float:
     unit = (found["unit"] or bare_unit) if found else ""
     if found is None or unit not in _SECONDS:
         raise UsageError(f"{text!r} is no duration. Write it like 5s, 500ms, 2m or 1h.")
-    return float(found["number"]) * _SECONDS[unit]
+    seconds = float(found["number"]) * _SECONDS[unit]
+    if not math.isfinite(seconds):
+        raise UsageError(f"{text[:20]!r}… is longer than anything. Give a shorter time.")
+    return seconds
 
 
 def duration(seconds: float) -> str:

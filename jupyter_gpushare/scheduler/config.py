@@ -165,8 +165,15 @@ def _parsed(name: str, value: object) -> object:
         return _ENUMS[name](value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SettingsError(f"{name} cannot be {value!r}. Give a number.")
-    if not math.isfinite(value):
-        raise SettingsError(f"{name} cannot be {value}. Give a finite number.")
+    if not _is_finite(value):
+        raise SettingsError(f"{name} cannot be {str(value)[:20]}. Give a finite number.")
     if isinstance(getattr(_DEFAULTS, name), int) and value != int(value):
         raise SettingsError(f"{name} cannot be {value!r}. Give a whole number.")
     return type(getattr(_DEFAULTS, name))(value)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no floating one comes near
+        return False

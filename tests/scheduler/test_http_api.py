@@ -94,6 +94,7 @@ def as_other(shared: SchedulerUnderTest, call: str, *arguments: Any) -> str:
         ("PATCH", "/api/v1/settings", b'{"quantum_s": 0}', 400, "outside 0.01"),
         ("PATCH", "/api/v1/settings", b'{"quantum_s": "5"}', 400, "Give a number"),
         ("PATCH", "/api/v1/settings", b'{"quantum_s": NaN}', 400, "finite"),
+        ("PATCH", "/api/v1/settings", b'{"quantum_s": 1%s}' % (b"0" * 400), 400, "finite"),
         ("PATCH", "/api/v1/settings", b'{"idle_ms": 1.5}', 400, "whole number"),
         ("PATCH", "/api/v1/settings", b'{"idle_ms": true}', 400, "Give a number"),
         ("PATCH", "/api/v1/settings", b'{"anti_thrash": "maybe"}', 400, "one of: on, off"),
