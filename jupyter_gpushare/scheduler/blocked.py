@@ -25,8 +25,7 @@ def blocked_reason(
         amount=size(obstacle["bytes_in_the_way"]),
         short=size(obstacle["bytes_short"]),
         device=device["name"],
-        whose=whose or "a notebook of another user",
-        known="it" if whose else "its owner to restart it",
+        whose=whose or "A notebook of another user",
     )
 
 
@@ -54,15 +53,15 @@ _SENTENCES = {
     ),
     "fixed": (
         "{whose} has {amount} on {device} that cannot be moved, and {short} are missing.",
-        "Restart {known}, or wait until they are freed.",
+        "Wait until they are freed, or let its owner restart it.",
     ),
     "failed": (
         "{whose} met an error from which CUDA cannot recover, and keeps {amount} of {device}.",
-        "Restart {known}.",
+        "Let its owner restart it.",
     ),
     "silent": (
         "{whose} was asked to make room on {device} and keeps {amount}.",
-        "Interrupt or restart {known}.",
+        "Let its owner interrupt or restart it.",
     ),
     "host": (
         "{whose} has {amount} on {device} for which the host has no room.",

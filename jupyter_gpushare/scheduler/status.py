@@ -67,10 +67,11 @@ def status_of(
         return names.get(tenant_id) if names_are_shown or is_mine(tenant_id) else None
 
     for with_obstacle in plain.tenants:
-        reason = blocked_reason(with_obstacle, devices, name_of)
+        mine = is_mine(with_obstacle["id"])
+        reason = blocked_reason(with_obstacle, devices, name_of) if mine else None
         tenant = {**with_obstacle, "blocked_reason": reason}
         del tenant["obstacle"]
-        if is_mine(tenant["id"]):
+        if mine:
             shown_tenants.append({**tenant, "kernel_id": tenants.kernel_id(tenant["id"])})
             continue
         alias = hidden[tenant["id"]] = f"other-{len(hidden) + 1}"

@@ -1,0 +1,86 @@
+"""Why a tenant gets no turn, in words for its user."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.core.ids import DeviceId, TenantId
+from jupyter_gpushare.core.obstacles import Obstacle, ObstacleKind
+from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.core.snapshot import Snapshot, TenantCounters, TenantSnapshot
+from jupyter_gpushare.scheduler.blocked import blocked_reason
+from jupyter_gpushare.scheduler.status import Plain, status_of
+from jupyter_gpushare.scheduler.tenants import TenantBook
+from jupyter_gpushare.scheduler.tokens import TenantRecord
+
+DEVICE = "0" * 32
+DEVICES: dict[str, dict[str, Any]] = {DEVICE: {"id": DEVICE, "name": "A100"}}
+_GIB = 1 << 30
+
+
+def reason(kind: ObstacleKind, name: str | None) -> str:
+    obstacle = {
+        "kind": kind.value,
+        "device": DEVICE,
+        "bytes_in_the_way": 9 * _GIB,
+        "bytes_short": _GIB,
+        "tenant": "other",
+    }
+    said = blocked_reason({"obstacle": obstacle}, DEVICES, lambda tenant_id: name)
+    assert said is not None
+    return said
+
+
+@pytest.mark.parametrize("name", [None, "{known} {0} <b>.ipynb"], ids=["hidden", "known"])
+@pytest.mark.parametrize("kind", ObstacleKind)
+def test_each_obstacle_is_said(kind: ObstacleKind, name: str | None) -> None:
+    """One sentence on what is in the way and one on what to do; a name is text, whatever is in it,
+    and nobody is told to restart another user's notebook or its owner."""
+    said = reason(kind, name)
+    assert not said[0].islower() and said.endswith(".") and ". " in said
+    assert "Restart" not in said and "Interrupt" not in said
+    assert "{" not in said.replace(name or "", "")
+
+
+def test_it_is_told_to_its_user_alone() -> None:
+    """Others see that the tenant waits, and not what it has and lacks."""
+    tenants = TenantBook()
+    for number, uid in enumerate((1001, 1002)):
+        record = TenantRecord(f"{uid}-{number:016x}", uid, f"of {uid}", "kernel")
+        tenants.add(record, registrant_lives=True)
+    obstacle = Obstacle(
+        kind=ObstacleKind.ITSELF,
+        device=DeviceId(DEVICE),
+        bytes_in_the_way=9 * _GIB,
+        bytes_short=_GIB,
+    )
+    snapshot = Snapshot(
+        at_s=0.0,
+        recovering=False,
+        devices=(),
+        tenants=tuple(
+            TenantSnapshot(
+                id=TenantId(f"{uid}-{number:016x}"),
+                name=f"of {uid}",
+                owner=str(uid),
+                kind="kernel",
+                state="waiting",
+                cap_bytes=0,
+                clients=(),
+                counters=TenantCounters(),
+                obstacle=obstacle,
+            )
+            for number, uid in enumerate((1001, 1002))
+        ),
+        settings=SchedulerSettings(),
+    )
+    plain = Plain.of(snapshot)
+    plain.devices.append({**DEVICES[DEVICE], "holders": [], "queue": []})
+    seen = status_of(plain, tenants, process={}, may_see=lambda key: key == "1001")
+    mine, others = seen["tenants"]
+    assert "This notebook has 9.0 GiB on A100" in mine["blocked_reason"]
+    assert others["blocked_reason"] is None
+    assert "obstacle" not in json.dumps(seen)
