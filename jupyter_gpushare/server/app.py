@@ -16,6 +16,7 @@ from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.client.paths import hub_provides
 from jupyter_gpushare.kernel.provisioner import GPUShareMixin
 
+from .gateway import why_elsewhere
 from .handlers import HANDLERS, RELAY
 from .kernel_activity import KernelActivity
 from .kernels import ServerKernels
@@ -82,6 +83,9 @@ class GPUShareExtension(ExtensionApp):
         server.event_logger.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_action)
         server.event_logger.add_listener(schema_id=RENAMES, listener=self._file_renamed)
         self.settings[RELAY] = self.relay
+        if elsewhere := why_elsewhere(server.kernel_manager):
+            self.link.state = LinkState(scheduler="down", message=elsewhere)
+            return
         GPUShareMixin.scheduler_decided = functools.partial(self.link.decided, self.start_timeout_s)
         server.io_loop.add_callback(self.link.begin)
 

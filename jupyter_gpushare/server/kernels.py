@@ -6,6 +6,7 @@ from typing import Any
 
 from jupyter_gpushare.kernel.provisioner import GPUShareMixin
 
+from .gateway import why_elsewhere
 from .state import ServerKernel
 
 _ANOTHER_PROVISIONER = (
@@ -60,10 +61,13 @@ class ServerKernels:
             name=str(session.get("name") or path.rpartition("/")[2] or own_name),
             path=path,
             tenant_id=self.tenant_id(kernel_id),
-            why_unshared=self._why_unshared(kernel_id),
+            why_unshared=self.why_unshared(kernel_id),
         )
 
-    def _why_unshared(self, kernel_id: str) -> str:
+    def why_unshared(self, kernel_id: str) -> str:
+        """For a kernel without a tenant: why, and what to do."""
+        if elsewhere := why_elsewhere(self._kernel_manager.get_kernel(kernel_id)):
+            return elsewhere
         provisioner = self.provisioner(kernel_id)
         if provisioner is None or isinstance(provisioner, GPUShareMixin):
             return _NO_TENANT

@@ -87,7 +87,7 @@ class Relay:
             raise NotHere(f"This server has no kernel {kernel_id}. Reload the page.")
         tenant_id = self._kernels.tenant_id(kernel_id)
         if tenant_id is None:
-            raise NothingToRelease("This kernel does not share the GPU. Restart it to share it.")
+            raise NothingToRelease(self._kernels.why_unshared(kernel_id))
         await self._client.release_tenant(tenant_id)
 
     def changed(self) -> None:

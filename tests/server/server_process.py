@@ -36,7 +36,10 @@ class _Connection(http.client.HTTPConnection):
 class JupyterServer:
     """Started by the constructor; `await_ready` waits until it answers."""
 
-    def __init__(self, folder: Path, env: Mapping[str, str], *options: str) -> None:
+    def __init__(
+        self, folder: Path, env: Mapping[str, str], *options: str, port: int | None = None
+    ) -> None:
+        """It listens on a unix socket, or where a port is given, on that."""
         folder.mkdir(parents=True)
         (folder / "config").mkdir()
         (folder / "config" / "jupyter_server_config.json").write_text(json.dumps(_CONFIG))
@@ -48,7 +51,7 @@ class JupyterServer:
                 [
                     sys.executable,
                     *("-m", "jupyter_server", "--no-browser", "--allow-root"),
-                    f"--ServerApp.sock={self._socket}",
+                    *(_at_port(port) if port else [f"--ServerApp.sock={self._socket}"]),
                     f"--ServerApp.root_dir={folder}",
                     f"--IdentityProvider.token={TOKEN}",
                     *options,
@@ -98,6 +101,19 @@ class JupyterServer:
             if state["scheduler"] == "up":
                 return state
 
+    def await_port(self, port: int) -> None:
+        """Until it answers there."""
+        until_s = time.monotonic() + START_S_MAX
+        while True:
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < until_s, self.log
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+            except ConnectionRefusedError:
+                time.sleep(0.1)  # it is not there yet, and cannot tell us when it is
+            else:
+                return
+
     def interrupt(self) -> None:
         """As Ctrl-C at its terminal does: the whole process group hears it, twice."""
         for _ in range(2):
@@ -111,6 +127,11 @@ class JupyterServer:
         if self.process.poll() is None:
             self.process.terminate()
         return self.process.wait(END_S_MAX)
+
+
+def _at_port(port: int) -> list[str]:
+    at = {"ip": "127.0.0.1", "port": port, "port_retries": 0}
+    return [f"--ServerApp.{name}={value}" for name, value in at.items()]
 
 
 def schedulers_of(directory: Path) -> list[int]:
