@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .ids import ClientId, DeviceId, Seconds, TurnId
+from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .settings import SchedulerSettings
 
 
@@ -57,11 +57,13 @@ class TellContention(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellQueuePosition(Command):
-    """Where the waiting client stands (1 is next) and the name of the tenant before it."""
+    """Where the waiting client stands (1 is next) and the tenant before it, if there is one: its
+    name, which not everybody may read, and who that is."""
 
     client: ClientId
     position: int
     holder: str
+    holder_tenant: TenantId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 
 from .commands import TellContention, TellMemoryLimit, TellQueuePosition
-from .ids import ClientId, DeviceId
+from .ids import ClientId, DeviceId, TenantId
 from .outbox import Outbox
 from .state import Client, State, Tenant
 from .transitions import WITH_TURN
@@ -18,7 +18,7 @@ class _Told:
     """What a client was told last."""
 
     contention: tuple[int, int] | None = None
-    position: tuple[int, str] | None = None
+    position: tuple[int, TenantId | None] | None = None
     limits: dict[DeviceId, tuple[int, int]] = field(default_factory=dict)
 
 
@@ -109,34 +109,37 @@ class Teller:
         for tenant in self._state.queue:
             missing = self._state.missing_devices(tenant)
             longest = max((before.get(device, []) for device in sorted(missing)), key=len)
-            position = (len(longest) + 1, self._name_ahead(tenant, missing, longest))
+            place, ahead = len(longest) + 1, self._tenant_ahead(tenant, missing, longest)
             for device in missing:
                 before.setdefault(device, []).append(tenant)
             for client in self._state.ready_clients(tenant):
                 waiting.add(client.id)
-                self._tell_position(client, position)
+                self._tell_position(client, place, ahead)
         for client_id in self._placed - waiting:
             if client_id in self._told:
                 self._told[client_id].position = None
         self._placed = waiting
 
-    def _name_ahead(self, tenant: Tenant, missing: Set[DeviceId], before: list[Tenant]) -> str:
+    def _tenant_ahead(
+        self, tenant: Tenant, missing: Set[DeviceId], before: list[Tenant]
+    ) -> Tenant | None:
         """Who has a device that the tenant lacks; else who is before it; nobody in a recovery."""
         for holder in self._state.turn_holders:
             if holder is not tenant and holder.turn is not None and holder.turn.devices & missing:
-                return holder.name
-        return before[-1].name if before else ""
+                return holder
+        return before[-1] if before else None
 
-    def _tell_position(self, client: Client, position: tuple[int, str]) -> None:
-        told = self._of(client)
+    def _tell_position(self, client: Client, place: int, ahead: Tenant | None) -> None:
+        told, position = self._of(client), (place, ahead.id if ahead else None)
         if told.position == position:
             return
         told.position = position
         self._outbox.put(
             TellQueuePosition(
                 client=client.id,
-                position=position[0],
-                holder=position[1],
+                position=place,
+                holder=ahead.name if ahead else "",
+                holder_tenant=position[1],
                 cause=self._outbox.cause,
             )
         )

@@ -126,17 +126,18 @@ class Service:
         """No machine has so many; a client that names ever new ones is broken."""
         return len(self._devices) < DEVICES_MAX
 
-    def shown_name(self, client: ClientId, name: str) -> str:
-        """A tenant's name as this client's user may read it."""
-        record = self._tenant_of.get(client)
-        if record is None or not name or self._may_see(record, name):
+    def shown_name(self, client: ClientId, tenant: TenantId | None, name: str) -> str:
+        """A tenant's name as this client's user may read it: who the tenant is decides, for
+        anybody may give a notebook the name that they want to know of."""
+        viewer = self._tenant_of.get(client)
+        if viewer is None or tenant is None or self._may_see(viewer, self._tenants.get(tenant)):
             return name
         return OTHER
 
-    def _may_see(self, viewer: TenantRecord, name: str) -> bool:
+    def _may_see(self, viewer: TenantRecord, shown: TenantRecord | None) -> bool:
         if self._names_are_shown or (not viewer.hub_user and self._is_admin(viewer.uid)):
             return True
-        return any(r.owner_key == viewer.owner_key for r in self._tenants.named(name))
+        return shown is not None and shown.owner_key == viewer.owner_key
 
     def memory_seen_by(self, client: ClientId, device: DeviceId) -> tuple[int, int] | None:
         """Bytes in all and in use: the tenant's cap and its own use where it has a cap, else the

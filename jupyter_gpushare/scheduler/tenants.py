@@ -8,7 +8,6 @@ shows it brings the tenant back, as after a restart of the scheduler.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .tokens import TenantRecord
@@ -51,10 +50,6 @@ class TenantBook:
     def of(self, owner_key: str) -> int:
         """How many tenants the owner has."""
         return sum(entry.record.owner_key == owner_key for entry in self._entries.values())
-
-    def named(self, name: str) -> Iterator[TenantRecord]:
-        """The tenants that are called so; names need not be unique."""
-        return (e.record for e in self._entries.values() if e.record.name == name)
 
     def kernel_id(self, tenant_id: str) -> str | None:
         entry = self._entries.get(tenant_id)

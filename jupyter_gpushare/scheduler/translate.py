@@ -267,7 +267,7 @@ class Registry(Protocol):
 
     def may_name_device(self) -> bool: ...
 
-    def shown_name(self, client: ClientId, name: str) -> str:
+    def shown_name(self, client: ClientId, tenant: TenantId | None, name: str) -> str:
         """A tenant's name as the client's user may read it."""
 
     def memory_seen_by(self, client: ClientId, device: DeviceId) -> tuple[int, int] | None:
@@ -342,7 +342,7 @@ class Translator:
         """Send it; names the client when it cannot be reached."""
         client: ClientId = command.client  # type: ignore[attr-defined]
         if isinstance(command, commands.TellQueuePosition):
-            holder = self._registry.shown_name(client, command.holder)
+            holder = self._registry.shown_name(client, command.holder_tenant, command.holder)
             command = dataclasses.replace(command, holder=holder)
         try:
             sent = self._links.send(client, message_of(command))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.core.commands import TellQueuePosition
 from jupyter_gpushare.core.events import (
     ClientJoined,
     DeviceFound,
@@ -135,6 +136,26 @@ def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
     assert holder["counters"]["turns"] == 1
     assert seen["devices"][0]["holders"][0]["name"] == name
     assert not [secret for secret in secrets if secret in json.dumps(seen)]
+
+
+def test_a_guessed_name_tells_nothing(office: Office) -> None:
+    """One who waits and has named a notebook as bob's may be called does not learn that it is."""
+    office.busy_tenants_of(BOB)
+    guess = office.signer.verify(office.tenant(ALICE, "secret project")["token"])
+    waiting = ClientId(77)
+    office.service.client_joined(waiting, guess, pid=1)
+    tenant = TenantId(guess.tenant_id)
+    office.submit(ClientJoined(client=waiting, tenant=tenant, pid=1, process_name="p"))
+    office.submit(DeviceOpened(client=waiting, device=DEVICE))
+    (told,) = [
+        command
+        for command in office.core.handle(TurnRequested(client=waiting), now_s=0.0)
+        if isinstance(command, TellQueuePosition) and command.client == waiting
+    ]
+    assert told.holder == "secret project"
+    shown = office.service.shown_name(waiting, told.holder_tenant, told.holder)
+    assert shown == "another user"
+    assert office.service.shown_name(waiting, tenant, "secret project") == "secret project"
 
 
 def test_only_its_own_user_releases_a_turn(office: Office) -> None:
