@@ -82,7 +82,8 @@ class HubTokens:
     def __init__(self, ask: Ask, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._ask = ask
         self._clock_s = clock_s
-        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._users: OrderedDict[bytes, _Known] = OrderedDict()
+        self._refused: OrderedDict[bytes, _Known] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[HubUser | HubTokenRefused]] = {}
 
     async def owner_of(self, token: str) -> HubUser:
@@ -90,7 +91,7 @@ class HubTokens:
         if not (token.isascii() and token.isprintable() and len(token) <= TOKEN_CHARACTERS_MAX):
             raise _not_known()
         key = hashlib.sha256(token.encode()).digest()
-        known = self._known.get(key)
+        known = self._known(key)
         if known is not None and self._age_s(known) < _fresh_for_s(known):
             return _user_or_raise(known.found)
         task = self._asking.get(key)
@@ -106,15 +107,21 @@ class HubTokens:
             found = _read(status, body)
         except (OSError, HubUnavailable) as error:
             return self._kept(key, error)
-        self._known[key] = _Known(self._clock_s(), found)
-        self._known.move_to_end(key)
-        if len(self._known) > TOKENS_KEPT_MAX:
-            self._known.popitem(last=False)
+        self._users.pop(key, None)
+        self._refused.pop(key, None)
+        # Apart, so that nobody who shows thousands of invented tokens makes us forget the users'.
+        kept = self._users if isinstance(found, HubUser) else self._refused
+        kept[key] = _Known(self._clock_s(), found)
+        if len(kept) > TOKENS_KEPT_MAX:
+            kept.popitem(last=False)
         return found
+
+    def _known(self, key: bytes) -> _Known | None:
+        return self._users.get(key) or self._refused.get(key)
 
     def _kept(self, key: bytes, error: Exception) -> HubUser | HubTokenRefused:
         """What the hub said when it last answered, unless that is too long ago."""
-        known = self._known.get(key)
+        known = self._known(key)
         if known is not None and self._age_s(known) < KEPT_S:
             return known.found
         log.warning("the hub does not answer: %r", error)

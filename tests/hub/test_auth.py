@@ -143,6 +143,18 @@ def test_answers_are_kept(hub: Hub) -> None:
     assert hub.owner_of("unknown").name == "carol"
 
 
+def test_invented_tokens_push_out_nobody(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are tried, those of users are good while the hub restarts."""
+    monkeypatch.setattr("jupyter_gpushare.hub.auth.TOKENS_KEPT_MAX", 3)
+    hub.owner_of(ALICES)
+    for number in range(5):
+        with pytest.raises(HubTokenRefused):
+            hub.owner_of(f"invented-{number}")
+    hub.there = False
+    hub.now_s += FRESH_S
+    assert hub.owner_of(ALICES).name == "alice"
+
+
 def test_questions_at_the_same_time_are_one(hub: Hub) -> None:
     """One who gives up while the hub is asked takes the answer from nobody."""
 
