@@ -23,6 +23,7 @@ from .admission import Admission
 from .callers import STREAM_S_MAX, Caller, Callers
 from .errors import RequestError
 from .event_stream import Follower, Followers
+from .handover import Handover
 from .peer import Peer, has_hung_up, peer_of
 from .registrants import RegistrantWatch
 from .service import Service
@@ -47,8 +48,10 @@ class Handler(tornado.web.RequestHandler):
         registrants: RegistrantWatch,
         followers: Followers,
         callers: Callers,
+        handover: Handover,
     ) -> None:
         self.callers = callers
+        self.handover = handover
         self.service = service
         self.admission = admission
         self.registrants = registrants
@@ -180,6 +183,12 @@ class SettingsHandler(Handler):
         self.write(self.service.change_settings(self.caller, self.body()))
 
 
+class ShutdownHandler(Handler):
+    def post(self) -> None:
+        self.handover.asked_by(self.caller)
+        self.set_status(HTTPStatus.NO_CONTENT)
+
+
 class UnknownHandler(Handler):
     async def prepare(self) -> None:
         await super().prepare()
@@ -209,6 +218,7 @@ ROUTES: dict[str, type[Handler]] = {
     "/tenants/{tenant_id}/release": ReleaseHandler,
     "/tenants/{tenant_id}/busy": BusyHandler,
     "/settings": SettingsHandler,
+    "/shutdown": ShutdownHandler,
 }
 """Below `API`, as openapi.yaml has them too."""
 
@@ -224,6 +234,7 @@ class HTTPApi:
         registrants: RegistrantWatch,
         followers: Followers,
         callers: Callers,
+        handover: Handover,
     ) -> None:
         self._followers = followers
         parts = {
@@ -232,6 +243,7 @@ class HTTPApi:
             "registrants": registrants,
             "followers": followers,
             "callers": callers,
+            "handover": handover,
         }
         application = tornado.web.Application(
             [(_pattern(route), handler, parts) for route, handler in ROUTES.items()],

@@ -24,6 +24,7 @@ from .device_probe import Choose, DeviceProbe
 from .driver import Driver
 from .errors import StartError
 from .event_stream import Followers
+from .handover import Handover
 from .hook_listener import HookListener
 from .http_api import HTTPApi
 from .journal import Journal
@@ -154,6 +155,11 @@ class SchedulerProcess:
             registrants=self._registrants,
             followers=self._followers,
             callers=callers_for(hub=options.hub),
+            handover=Handover(
+                end=self.end,
+                processes=self._processes_to_serve,
+                started_to_stay=not options.idle_exit_s,
+            ),
         )
         self._service.on_client_joined = self._probe.wake
         self._service.on_recovered = self._recovered
@@ -183,9 +189,12 @@ class SchedulerProcess:
             log.info("ending: %s", why)
             self._ending.set()
 
+    def _processes_to_serve(self) -> int:
+        """Those whom we are still waiting for count as well."""
+        return self._service.clients() or int(self._driver.snapshot().recovering)
+
     async def _stop(self) -> None:
-        # Those whom we were still waiting for are left behind as well.
-        clients_left = self._service.clients() > 0 or self._driver.snapshot().recovering
+        clients_left = self._processes_to_serve() > 0
         if self._idle_timer:
             self._idle_timer.cancel()
         self._driver.stop()

@@ -12,14 +12,18 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from jupyter_gpushare.client import (
     ClientError,
+    RequestRefused,
     SchedulerClient,
     SchedulerUnavailable,
     StatusStream,
 )
+
+from .predecessor import Predecessor
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +31,15 @@ RETRY_S_MIN = 0.1
 RETRY_S_MAX = 10.0
 LASTING_S = 5.0
 """A connection that lasted so long was a good one: the next attempt comes at once."""
+TAKE_OVER_AGAIN_S = 600.0
+"""Where two versions of servers share a directory, each may find the other's scheduler again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkState:
     """`scheduler` is up, starting or down; `status` is what one that is up said at `at_s`
-    (monotonic); `message` says what is wrong and what to do where it is not up."""
+    (monotonic); `message` says what is wrong and what to do where it is not up, and that it is of
+    an older package where it is."""
 
     scheduler: str
     message: str = ""
@@ -61,6 +68,7 @@ class SchedulerLink:
         self._ending = threading.Event()
         self._stream: StatusStream | None = None
         self._decided = asyncio.Event()
+        self._take_over_from_s = 0.0
         self.state = STARTING
 
     def begin(self) -> None:
@@ -114,11 +122,43 @@ class SchedulerLink:
             return str(refused)
         with stream:
             self._stream = stream
+            predecessor = Predecessor(replaceable=self._start is not None)
             for status in stream:
-                self._tell(LinkState(scheduler="up", status=status, at_s=time.monotonic()))
-                if self._ending.is_set():
+                predecessor.tells(status)
+                if self._take_over(predecessor):
                     break
-        return None
+                self._tell(
+                    LinkState(
+                        scheduler="up",
+                        message=predecessor.notice,
+                        status=status,
+                        at_s=time.monotonic(),
+                    )
+                )
+                if self._ending.is_set():
+                    return None
+            else:
+                return None
+            for _ in stream:  # until it has ended, so that its place is free
+                pass
+        return self._start() if self._start else None
+
+    def _take_over(self, predecessor: Predecessor) -> bool:
+        """Whether the scheduler is of an older package, and ends to make room for ours."""
+        again = time.monotonic() < self._take_over_from_s
+        if again or not predecessor.may_be_asked_to_end:
+            return False
+        try:
+            self._client.shut_down()
+        except RequestRefused as refused:
+            if refused.status != HTTPStatus.CONFLICT:  # that is a matter of the moment
+                predecessor.refuses(str(refused))
+            return False
+        except ClientError:
+            return False  # the stream's end tells the rest
+        self._take_over_from_s = time.monotonic() + TAKE_OVER_AGAIN_S
+        self._tell(STARTING)
+        return True
 
     def _tell(self, state: LinkState) -> None:
         if self._ending.is_set() or self._loop is None or self._loop.is_closed():

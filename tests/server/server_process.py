@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,10 @@ class JupyterServer:
 
     def await_scheduler(self) -> dict[str, Any]:
         """The state once the server answers and has found or started a scheduler."""
+        return self.await_state(lambda state: state["scheduler"] == "up")
+
+    def await_state(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """The state once the server answers and it is as it should be."""
         until_s = time.monotonic() + START_S_MAX
         while True:
             assert self.process.poll() is None, self.log
@@ -98,7 +102,7 @@ class JupyterServer:
             except OSError:
                 time.sleep(0.1)  # it is not there yet, and cannot tell us when it is
                 continue
-            if state["scheduler"] == "up":
+            if holds(state):
                 return state
 
     def await_port(self, port: int) -> None:

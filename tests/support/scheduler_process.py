@@ -37,6 +37,9 @@ class SchedulerDidNotStart(AssertionError):
 class SchedulerUnderTest:
     """Starts at once and is ready when the constructor returns. Its log goes to `log_path`."""
 
+    program: tuple[str, ...] = ("-m", "jupyter_gpushare.cli.main")
+    """For the Python interpreter."""
+
     def __init__(
         self,
         directory: Path,
@@ -49,8 +52,7 @@ class SchedulerUnderTest:
         ready, tell = os.pipe()
         command = [
             sys.executable,
-            "-m",
-            "jupyter_gpushare.cli.main",
+            *self.program,
             "scheduler",
             f"--runtime-dir={directory}",
             f"--ready-fd={tell}",
