@@ -123,6 +123,12 @@ uint64_t pipeline_leaving_bytes(int device) {
     return bytes;
 }
 
+bool pipeline_has_arrivals(int device) {
+    for (uint32_t i = 0; i < flights_used; i++)
+        if (!flight_at(i)->outward && flight_at(i)->chunk.device == device) return true;
+    return false;
+}
+
 bool pipeline_has_flights_of(const void *context) {
     for (uint32_t i = 0; i < flights_used; i++)
         if (flight_at(i)->chunk.context == context) return true;

@@ -31,6 +31,7 @@ uint32_t pipeline_flights(void);
 uint64_t pipeline_bytes(void);
 /* Of what leaves one device. */
 uint64_t pipeline_leaving_bytes(int device);
+bool pipeline_has_arrivals(int device);
 bool pipeline_has_flights_of(const void *context);
 
 /* The context is about to end, and no copy of it is on its way: the stream goes. */

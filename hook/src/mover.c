@@ -95,7 +95,7 @@ static struct {
     uint64_t free_seen[REGISTRY_DEVICES_MAX];
     bool has_copies[REGISTRY_DEVICES_MAX];
     bool has_failed;
-    bool wants_host; /* a chunk found no host memory ready */
+    uint64_t wanted_host_bytes; /* a chunk found no host memory ready: for it and those behind it */
     uint64_t host_short_until_ns;
     /* Room was asked for. */
     bool asked;
@@ -194,20 +194,22 @@ static struct swap_view view_of(int device) {
         .bytes_free = residency_bytes_free(device),
         .bytes_movable = sums.bytes_movable,
         .bytes_parked = sums.bytes_parked,
+        .arrives = pipeline_has_arrivals(device),
         .next_bytes = self.next_bytes[device],
         .has_copies = self.has_copies[device],
         .all_here = chunks_all_here(),
-        .host_is_short = self.wants_host || clock_now_ns() < self.host_short_until_ns,
+        .host_is_short = self.wanted_host_bytes > 0 || clock_now_ns() < self.host_short_until_ns,
         .room_is_short = room_is_short(),
         .has_failed = self.has_failed,
     };
     return view;
 }
 
-static void leave(int device) {
+static void leave(int device, uint64_t bytes_to_leave) {
     uint64_t bytes = 0;
     begin_burst(&self.out);
-    self.wants_host = step_leave(device, &bytes) == STEP_NO_HOST;
+    if (step_leave(device, &bytes) == STEP_NO_HOST)
+        self.wanted_host_bytes = bytes_to_leave > bytes ? bytes_to_leave : bytes;
 }
 
 static void come(int device) {
@@ -248,7 +250,7 @@ static enum swap_step take_step(int device) {
     const enum swap_step step = swap_plan(&view);
     switch (step) {
         case SWAP_LEAVE:
-            leave(device);
+            leave(device, view.bytes_over - view.leaving_bytes);
             break;
         case SWAP_COME:
             come(device);
@@ -348,9 +350,10 @@ static struct swap_host_view host_view(void) {
 /* Host memory for a park that goes on, or for one that may come: a segment at a time. True: look
  * again at once. */
 static bool look_after_host(void) {
-    if (self.wants_host) {
-        const uint64_t more_bytes = host_arena_free() + 2 * HOST_ARENA_SEGMENT_BYTES;
-        self.wants_host = false;
+    if (self.wanted_host_bytes > 0) {
+        /* What is free is in pieces that are too small. */
+        const uint64_t more_bytes = host_arena_free() + self.wanted_host_bytes;
+        self.wanted_host_bytes = 0;
         if (use_some_context() && host_arena_prepare(more_bytes)) return true;
         self.host_short_until_ns = clock_now_ns() + HOST_SHORT_NS;
         report(true);

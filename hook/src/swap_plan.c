@@ -14,7 +14,7 @@ static enum swap_step wait_or(const struct swap_view *view, enum swap_step other
 static enum swap_step plan_park(const struct swap_view *view) {
     /* What is on its way out will be gone. */
     if (view->bytes_over <= view->leaving_bytes) return wait_or(view, SWAP_NOTHING);
-    if (view->has_copies) return SWAP_UNMAP;
+    if (view->has_copies) return view->arrives ? SWAP_WAIT : SWAP_UNMAP;
     const bool can_leave = view->bytes_movable > view->leaving_bytes && !view->host_is_short;
     return can_leave && can_fly(view) ? SWAP_LEAVE : wait_or(view, SWAP_NOTHING);
 }

@@ -36,6 +36,7 @@ struct swap_view {
     uint64_t bytes_movable;          /* on the device; what leaves is among it */
     uint64_t bytes_parked;
     uint64_t next_bytes; /* the chunk that comes next needs so much budget; 0: not known */
+    bool arrives;        /* copies to this device are on their way */
     bool has_copies;     /* chunks that came back and still have their host copy */
     bool all_here;       /* nothing is parked or moving on any device */
     bool host_is_short;  /* no host memory was to be had */

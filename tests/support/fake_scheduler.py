@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -19,9 +20,12 @@ from jupyter_gpushare.protocol.messages import (
     Fallback,
     GateReopened,
     Hello,
+    MemoryBudget,
     MemoryMode,
+    MemoryReported,
     RefusalCode,
     Refused,
+    RoomAnswered,
     Settings,
     TurnDropped,
     TurnGranted,
@@ -33,6 +37,7 @@ from jupyter_gpushare.protocol.messages import (
 
 M = TypeVar("M", bound=Message)
 ANSWER_S_MAX = 20.0
+UNLIMITED = 2**64 - 1
 
 
 class ClientGone(AssertionError):
@@ -48,6 +53,7 @@ class HookedClient:
         self._unread: list[Message] = []
         self.received: list[Message] = []
         self.last_turn_id = 0
+        self.last_serial = 0
 
     # ---- what it says ----
 
@@ -72,6 +78,8 @@ class HookedClient:
         tenants: int = 2,
         waiters: int = 0,
         anti_thrash: int = 1,
+        memory_mode: MemoryMode = MemoryMode.OFF,
+        reclaim_ms: int = 0,
     ) -> Hello:
         """Takes the Hello and answers as the real scheduler does: two tenants, unless told else."""
         hello = self.expect(Hello)
@@ -84,8 +92,8 @@ class HookedClient:
                 drain_stall_ms=drain_stall_ms,
                 reconnect_s=reconnect_s,
                 fallback=fallback,
-                memory_mode=MemoryMode.OFF,
-                reclaim_ms=0,
+                memory_mode=memory_mode,
+                reclaim_ms=reclaim_ms,
             ),
             Contention(waiters=waiters, tenants=tenants),
         )
@@ -105,6 +113,32 @@ class HookedClient:
         """Waits for a request and grants it."""
         self.expect(TurnRequested)
         return self.grant(waiters=waiters)
+
+    def budget(
+        self,
+        device: bytes,
+        budget_bytes: int,
+        *,
+        usable_bytes: int = UNLIMITED,
+        hint_bytes: int = 0,
+        refused: bool = False,
+    ) -> int:
+        """The serial number that reports are to name from then on."""
+        self.last_serial += 1
+        self.send(
+            MemoryBudget(
+                device=device,
+                serial=self.last_serial,
+                budget_bytes=budget_bytes,
+                usable_bytes=usable_bytes,
+                park_hint_bytes=hint_bytes,
+                refused=int(refused),
+            )
+        )
+        return self.last_serial
+
+    def room(self, device: bytes, *, made: bool) -> None:
+        self.send(RoomAnswered(device=device, made=int(made)))
 
     def recall(self, turn_id: int | None = None) -> None:
         self.send(TurnRecalled(turn_id=turn_id or self.last_turn_id, cause="test"))
@@ -134,6 +168,16 @@ class HookedClient:
                 if isinstance(message, kind):
                     return message
             self._read(until_s, kind.__name__)
+
+    def expect_memory(
+        self, when: Callable[[MemoryReported], bool], *, within_s: float = ANSWER_S_MAX
+    ) -> MemoryReported:
+        """The next report of memory for which this holds."""
+        until_s = time.monotonic() + within_s
+        while True:
+            report = self.expect(MemoryReported, within_s=until_s - time.monotonic())
+            if when(report):
+                return report
 
     def hears_none(self, kind: type[Message], *, for_s: float) -> bool:
         """True when no such message comes in this time."""

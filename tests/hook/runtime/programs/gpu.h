@@ -9,7 +9,7 @@
 
 struct gpu {
     CUcontext context;
-    CUfunction spin, poll_flag, assert_fail;
+    CUfunction spin, poll_flag, assert_fail, fill, checksum;
 };
 
 static inline void check(CUresult result, const char *what) {
@@ -45,6 +45,8 @@ static inline struct gpu gpu_open(int ordinal) {
     check(cuModuleGetFunction(&gpu.spin, module, "spin"), "spin");
     check(cuModuleGetFunction(&gpu.poll_flag, module, "poll_flag"), "poll_flag");
     check(cuModuleGetFunction(&gpu.assert_fail, module, "assert_fail"), "assert_fail");
+    check(cuModuleGetFunction(&gpu.fill, module, "fill"), "fill");
+    check(cuModuleGetFunction(&gpu.checksum, module, "checksum"), "checksum");
     return gpu;
 }
 

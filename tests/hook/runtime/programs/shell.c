@@ -12,12 +12,19 @@
 
 #define THREADS 8
 #define STREAMS 10
+#define TENSORS 10
+#define PIECE_BYTES ((uint64_t)1 << 20)
 
 static struct gpu gpu;
 static CUstream streams[STREAMS];
 static CUgraphExec graph;
 static uint32_t *flag; /* in host memory that the device sees */
 static CUdeviceptr words;
+static struct tensor {
+    CUdeviceptr address;
+    uint64_t bytes;
+    uint64_t *sum; /* in host memory that the device sees */
+} tensors[TENSORS];
 static _Atomic int stop;
 static pthread_mutex_t order = PTHREAD_MUTEX_INITIALIZER; /* what a thread opened, others see */
 
@@ -73,6 +80,52 @@ static long set_flag(const char *stream) {
     CUdeviceptr device;
     check(cuMemHostGetDevicePointer(&device, flag, 0), "cuMemHostGetDevicePointer");
     return cuMemsetD32Async(device, 1, 1, stream_of(stream));
+}
+
+/* ---- tensors: memory whose contents tell where each piece belongs ---- */
+
+static struct tensor *tensor_of(const char *name) {
+    return &tensors[name[0] - '0'];
+}
+
+static long new_tensor(const char *name, const char *bytes) {
+    struct tensor *tensor = tensor_of(name);
+    tensor->bytes = strtoull(bytes, NULL, 10);
+    return cuMemAlloc(&tensor->address, tensor->bytes);
+}
+
+/* Each MiB is filled with the seed and its own number. */
+static long pattern(const char *name, const char *seed) {
+    struct tensor *tensor = tensor_of(name);
+    uint32_t value = (uint32_t)strtoul(seed, NULL, 10);
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t at = 0; at < tensor->bytes && result == CUDA_SUCCESS; at += PIECE_BYTES) {
+        CUdeviceptr piece = tensor->address + at;
+        uint64_t words_left = (tensor->bytes - at) / 4;
+        uint64_t count = words_left < PIECE_BYTES / 4 ? words_left : PIECE_BYTES / 4;
+        void *arguments[] = {&piece, &value, &count};
+        result = cuLaunchKernel(gpu.fill, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+        value++;
+    }
+    return result;
+}
+
+/* Prints the checksum; its result is that of the launch and of the wait for it. */
+static long sum(const char *name) {
+    struct tensor *tensor = tensor_of(name);
+    uint64_t count = tensor->bytes / 4;
+    CUdeviceptr out;
+    if (tensor->sum == NULL) {
+        void *memory;
+        check(cuMemHostAlloc(&memory, 8, CU_MEMHOSTALLOC_DEVICEMAP), "cuMemHostAlloc");
+        tensor->sum = memory;
+    }
+    check(cuMemHostGetDevicePointer(&out, tensor->sum, 0), "cuMemHostGetDevicePointer");
+    void *arguments[] = {&out, &tensor->address, &count};
+    CUresult result = cuLaunchKernel(gpu.checksum, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+    if (result == CUDA_SUCCESS) result = cuCtxSynchronize();
+    printf("checksum %s %llu\n", name, (unsigned long long)*tensor->sum);
+    return result;
 }
 
 static long fail(const char *stream) {
@@ -132,6 +185,10 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "replay") == 0) return cuGraphLaunch(graph, stream_of(a));
     if (strcmp(command, "alloc") == 0) return cuMemAlloc(&words, strtoull(a, NULL, 10));
     if (strcmp(command, "free") == 0) return cuMemFree(words);
+    if (strcmp(command, "new") == 0) return new_tensor(a, b);
+    if (strcmp(command, "drop") == 0) return cuMemFree(tensor_of(a)->address);
+    if (strcmp(command, "pattern") == 0) return pattern(a, b);
+    if (strcmp(command, "sum") == 0) return sum(a);
     if (strcmp(command, "sync") == 0) return cuCtxSynchronize();
     if (strcmp(command, "hook") == 0) return hook(a);
     if (strcmp(command, "hold") == 0) return keep_by_hand(a);
