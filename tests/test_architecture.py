@@ -96,7 +96,7 @@ def test_one_module_drives_the_core() -> None:
     assert callers == ["driver.py"]
 
 
-@pytest.mark.parametrize("room", ["kernel", "cli", "client", "server"])
+@pytest.mark.parametrize("room", ["kernel", "cli", "client", "server", "hub"])
 def test_clients_use_the_api_alone(room: str) -> None:
     """Kernel side and command line speak to the scheduler through its API, not its insides.
 

@@ -161,6 +161,11 @@ class RunningHub:
         self._our_lines = f"{line}\n{self._our_lines}"
         self._shares = False
 
+    def forget_us(self) -> None:
+        """From the next start on the administrator's configuration has nothing of ours."""
+        self._our_lines = ""
+        self._shares = False
+
     def await_that(self, holds: Callable[[], bool], what: str) -> None:
         until_s = time.monotonic() + START_S_MAX
         while not holds():

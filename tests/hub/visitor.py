@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import re
 import time
 from typing import Any
 from urllib.parse import quote
@@ -98,6 +99,19 @@ class Visitor:
         answer = self.request("POST", "api/sessions", body)
         assert answer.status_code == 201, answer.text
         return HubKernel(self, name, answer.json()["kernel"]["id"])
+
+    def run_in_terminal(self, command: str) -> tuple[int, str]:
+        """Exit status and output of a command that is typed into a new terminal of the server."""
+        answer = self.request("POST", "api/terminals")
+        assert answer.status_code == 200, answer.text
+        sock = self.web_socket(f"terminals/websocket/{answer.json()['name']}")
+        sock.send(json.dumps(["stdin", f"{command}; echo 'ended with' $?.\r"]))
+        output = ""
+        while not (ended := re.search(r"ended with (\d+)\.", output)):
+            kind, *content = json.loads(sock.recv())
+            output += content[0] if kind == "stdout" else ""
+        sock.close()
+        return int(ended[1]), output
 
     def web_socket(self, path: str) -> websocket.WebSocket:
         address = self._url.replace("http://", "ws://") + self._user_path + path

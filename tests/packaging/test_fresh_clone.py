@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.packaging.environments import (
-    PANEL_IN_PREFIX,
-    SERVER_CONFIG_IN_PREFIX,
-    Environment,
     clean_env,
     run,
 )
-from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 SHORT_TESTS = "tests/test_architecture.py tests/kernel/test_turns.py"
-
-
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is committed, in a new folder."""
-    if shutil.which("git") is None or not (ROOT / ".git").exists():
-        pytest.skip("this is no git checkout, so there is nothing to clone")
-    folder = tmp_path_factory.mktemp("fresh") / "clone"
-    run(["git", "clone", "--quiet", ROOT, folder], cwd=folder.parent)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -90,25 +74,3 @@ def test_an_old_python_is_refused(clone: Path, env: dict[str, str], tmp_path: Pa
     )
     assert done.returncode != 0
     assert "older than 3.10. Name a newer one" in done.stderr
-
-
-def test_what_the_readme_says_installs_the_package(
-    clone: Path, env: dict[str, str], tmp_path: Path
-) -> None:
-    """The commands under "Install it", run in a clone with a new environment active, install a
-    package whose command, library and server extension are there."""
-    environment = Environment(tmp_path / "venv", sys.executable)
-    for command in commands_under("## Install it"):
-        run(["sh", "-c", command], cwd=clone, env={**environment.env(), "HOME": env["HOME"]})
-    assert "scheduler" in environment.run("jupyter", "gpushare", "--help")
-    for place in (SERVER_CONFIG_IN_PREFIX, f"{PANEL_IN_PREFIX}/package.json"):
-        assert (environment.folder / place).exists()
-    asked = "from jupyter_gpushare.kernel.environment import library_path; print(library_path())"
-    library = Path(environment.run("python", "-c", asked).strip())
-    assert library.is_relative_to(environment.folder)
-
-
-def commands_under(heading: str) -> list[str]:
-    """The lines of the first code block of a section of the README."""
-    section = (ROOT / "README.md").read_text().split(f"\n{heading}\n")[1].split("\n## ")[0]
-    return [line for line in section.split("```")[1].splitlines() if line.strip()]

@@ -1,0 +1,21 @@
+"""The README's code blocks, so that tests do what it says and not what they think it says."""
+
+from __future__ import annotations
+
+import re
+from textwrap import dedent
+
+from tests.support.paths import ROOT
+
+_BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.M | re.S)
+
+
+def blocks_under(heading: str, language: str) -> list[str]:
+    """The code blocks of one language in a section, in order."""
+    section = (ROOT / "README.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return [dedent(text) for _, found, text in _BLOCK.findall(section) if found == language]
+
+
+def commands_under(heading: str) -> list[str]:
+    """The lines of all shell blocks of a section."""
+    return [line for block in blocks_under(heading, "sh") for line in block.splitlines() if line]
