@@ -14,7 +14,7 @@ else:
 
 CLASSES = ("gate", "memory", "report", "lifecycle", "pass")
 GATES = ("launch", "sync", "alloc")
-_KEYS = {"class", "why", "names", "gate", "stream", "before", "after"}
+_KEYS = {"class", "why", "names", "gate", "stream", "room", "before", "after"}
 
 
 class SpecError(Exception):
@@ -28,6 +28,7 @@ class Rule:
     names: tuple[str, ...]
     gate: str | None
     stream: str | None
+    room: str | None
     before: str | None
     after: str | None
 
@@ -48,12 +49,13 @@ def _rule(table: dict[str, object]) -> Rule:
         names=tuple(str(name) for name in names),
         gate=texts.get("gate"),
         stream=texts.get("stream"),
+        room=texts.get("room"),
         before=texts.get("before"),
         after=texts.get("after"),
     )
     if rule.kind not in CLASSES or (rule.gate is not None and rule.gate not in GATES):
         raise SpecError(f"rule {rule.why!r}: class {rule.kind}, gate {rule.gate} is not known")
-    if rule.wraps != bool(rule.gate or rule.before or rule.after):
+    if rule.wraps != bool(rule.gate or rule.room or rule.before or rule.after):
         raise SpecError(f"rule {rule.why!r}: a wrapper that does nothing, or a pass that does")
     return rule
 

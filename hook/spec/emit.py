@@ -71,6 +71,19 @@ def _stream(entry: EntryPoint, rule: Rule) -> str:
     return streams[0] if streams else "NULL"
 
 
+def _attempts(rule: Rule, result_type: str, arguments: str) -> tuple[list[str], list[str]]:
+    """The call of the driver, behind the gate where there is one; and how it is tried again."""
+    constant = "const " if rule.room is None else ""
+    if rule.gate is None:
+        call = f"result = real({arguments});"
+        return [f"{constant}{result_type} {call}"], [call]
+    enter = "answer = gate_enter(&call);"
+    call = f"result = answer == GATE_CANCELLED ? CANCELLED : real({arguments});"
+    leave = "if (answer == GATE_PASS) gate_leave(&call, (int)result);"
+    first = [f"{constant}enum gate_answer {enter}", f"{constant}{result_type} {call}", leave]
+    return first, [enter, call, leave]
+
+
 def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> str:
     if entry.parameters is None:
         raise SpecError(f"{entry.exported_name} has no prototype here, so it can only pass.")
@@ -81,17 +94,15 @@ def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> st
     lines.append(f"    REAL_OR_RETURN({name}, ({arguments}), {absent});")
     if rule.before is not None:
         lines.append(f"    {rule.before}")
-    if rule.gate is None:
-        lines.append(f"    const {result_type} result = real({arguments});")
-    else:
+    if rule.gate is not None:
         call = f'{_GATES[rule.gate]}, {_VARIANTS[entry.variant]}, {_stream(entry, rule)}, "{name}"'
-        lines += [
-            f"    const struct gate_call call = {{{call}}};",
-            "    const enum gate_answer answer = gate_enter(&call);",
-            "    const CUresult result =",
-            f"        answer == GATE_CANCELLED ? CANCELLED : real({arguments});",
-            "    if (answer == GATE_PASS) gate_leave(&call, (int)result);",
-        ]
+        lines.append(f"    const struct gate_call call = {{{call}}};")
+    first, again = _attempts(rule, result_type, arguments)
+    lines += [f"    {line}" for line in first]
+    if rule.room is not None:
+        lines.append(f"    if (OUT_OF_MEMORY(result) && {rule.room}) {{")
+        lines += [f"        {line}" for line in again]
+        lines.append("    }")
     if rule.after is not None:
         lines.append(f"    {rule.after}")
     return "\n".join([*lines, "    return result;", "}", ""])

@@ -170,7 +170,7 @@ size_t chunks_claim_for_free(uint64_t address, uint64_t bytes, struct chunk *out
             continue;
         }
         at = chunks[i].address + chunks[i].bytes;
-        if (chunks[i].state != CHUNK_FREEING) claim(&chunks[i], CHUNK_FREEING, &out[claimed++]);
+        claim(&chunks[i], CHUNK_FREEING, &out[claimed++]);
     }
     lock_release(LOCK_CHUNKS);
     return claimed;

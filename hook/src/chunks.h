@@ -51,8 +51,9 @@ struct chunk_sums {
  * REGISTRY_DEVICES_MAX. False: no host memory for the table. */
 bool chunks_add(const struct chunk *chunks, size_t count);
 /* Claims all chunks in [address, address + bytes) for freeing, waiting for those that are being
- * moved, and copies them out. They stay in the table, FREEING, until chunks_remove. Those that
- * somebody else is freeing are left to him. */
+ * moved, and copies them out. They stay in the table, FREEING, until chunks_remove. Each
+ * address has one who frees it (blocks.h), so one that is FREEING already was given up by the mover
+ * and is claimed like the others. */
 size_t chunks_claim_for_free(uint64_t address, uint64_t bytes, struct chunk *out, size_t max);
 void chunks_remove(uint64_t address, uint64_t bytes);
 /* From now on the chunks there stay where they are. False, and nothing changed: some are not on the

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
+#include "backing.h"
 #include "lifecycle.h"
 #include "memory.h"
 #include "symbols.h"
@@ -33,9 +34,17 @@ static struct allocation record_of(enum registry_space space, uint64_t key, void
 /* The device, for contexts_closed. */
 static int going(void *context, int device) {
     const bool was_known = lifecycle_context_closing(context, device);
+    backing_context_ends(context);
     registry_drop_context(context);
     memory_tell(device);
     return was_known ? device : CONTEXTS_NONE;
+}
+
+bool contexts_own_memory(void *context, int device) {
+    struct allocation record;
+    if (registry_find(REGISTRY_CONTEXT, (uintptr_t)context, &record)) return true;
+    return registry_find(REGISTRY_PRIMARY, (uint64_t)device, &record) &&
+           record.link == (uintptr_t)context;
 }
 
 void contexts_closed(int device) {

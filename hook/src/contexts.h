@@ -4,6 +4,8 @@
 #ifndef GPUSHARE_CONTEXTS_H
 #define GPUSHARE_CONTEXTS_H
 
+#include <stdbool.h>
+
 #define CONTEXTS_NONE (-1) /* no context that is known goes */
 
 #pragma GCC visibility push(hidden)
@@ -22,6 +24,10 @@ int contexts_primary_resetting(int device);
 
 void contexts_green_opened(void *green_context, int device);
 int contexts_green_closing(void *green_context);
+
+/* Whether memory allocated in this context lives as long as the context, on this device. That of a
+ * green context belongs to another. */
+bool contexts_own_memory(void *context, int device);
 
 /* The driver has taken down what `_closing`, `_releasing` and the like gave the device of. Until
  * then it waits for the context's work, and so does a drain. */

@@ -51,6 +51,7 @@ static const struct driver_row MOVING_ROWS[] = {
     ROW(copy_to_device, "cuMemcpyHtoDAsync_v2"),
     ROW(stream_create, "cuStreamCreate"),
     ROW(stream_destroy, "cuStreamDestroy_v2"),
+    ROW(context_synchronize, "cuCtxSynchronize"),
     ROW(host_register, "cuMemHostRegister_v2"),
     ROW(host_unregister, "cuMemHostUnregister"),
 };

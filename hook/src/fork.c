@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "agent.h"
+#include "blocks.h"
 #include "cells.h"
 #include "chunks.h"
 #include "clock.h"
@@ -14,6 +15,7 @@
 #include "interrupt.h"
 #include "locks.h"
 #include "mover.h"
+#include "peers.h"
 #include "residency.h"
 #include "streams.h"
 #include "threads.h"
@@ -58,6 +60,8 @@ static void on_fork_in_child(void) {
     atomic_store(&driver_users, 0);
     agent_after_fork();
     mover_after_fork();
+    blocks_after_fork();
+    peers_after_fork();
     chunks_after_fork();
     residency_after_fork();
     host_arena_after_fork();

@@ -6,6 +6,10 @@
 #include "driver.h"
 #include "lifecycle.h"
 #include "log.h"
+#include "residency.h"
+
+/* What a call that is no allocation may take: a module, local memory, a context. */
+#define ROOM_BYTES_UNKNOWN ((uint64_t)512 << 20)
 
 int memory_current_device(void) {
     const struct driver *cuda = driver_get();
@@ -42,20 +46,47 @@ static uint64_t limit_of_process(int device, uint64_t *cap_bytes) {
     return *cap_bytes > others_bytes ? *cap_bytes - others_bytes : 0;
 }
 
-bool memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const char *function) {
+int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes,
+                          const char *function) {
     if (device == MEMORY_CURRENT_DEVICE) device = memory_current_device();
     *claim = (struct memory_claim){.device = device, .bytes = bytes};
-    if (device < 0) return true;
+    if (device < 0) return CUDA_SUCCESS;
     uint64_t cap_bytes = 0;
     const uint64_t limit_bytes = limit_of_process(device, &cap_bytes);
-    if (registry_claim(device, bytes, limit_bytes)) return true;
+    if (registry_claim(device, bytes, limit_bytes)) return CUDA_SUCCESS;
     log_info(
         "%s of %llu bytes on device %d refused: %llu of this process and its siblings would "
         "pass the cap of %llu bytes",
         function, (unsigned long long)bytes, device,
         (unsigned long long)(memory_used_by_tenant(device, &cap_bytes) + bytes),
         (unsigned long long)cap_bytes);
-    return false;
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const char *function) {
+    const int refused = memory_claim_captured(claim, device, bytes, function);
+    if (refused != CUDA_SUCCESS || claim->device < 0 || !residency_swaps()) return refused;
+    const enum residency_answer answer = residency_claim(claim->device, bytes, function);
+    if (answer == RESIDENCY_FITS) return CUDA_SUCCESS;
+    memory_unclaim(claim);
+    if (answer == RESIDENCY_CANCELLED) return GATE_CANCELLED_RESULT;
+    log_info(
+        "%s of %llu bytes on device %d refused: the device has not so much beside what cannot be "
+        "moved",
+        function, (unsigned long long)bytes, claim->device);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool inside_gate(void) {
+    return gate_self != NULL &&
+           (atomic_load_explicit(&gate_self->sequence, memory_order_relaxed) & 1) != 0;
+}
+
+bool memory_room_made(int device, uint64_t bytes, const char *function) {
+    if (!residency_swaps() || inside_gate()) return false;
+    if (device == MEMORY_CURRENT_DEVICE) device = memory_current_device();
+    if (device < 0) return false;
+    return residency_make_room(device, bytes != 0 ? bytes : ROOM_BYTES_UNKNOWN, function);
 }
 
 void memory_unclaim(const struct memory_claim *claim) {
@@ -73,11 +104,29 @@ void memory_keep(const struct memory_claim *claim, enum registry_space space,
         .device = claim->device,
         .space = (uint8_t)space,
         .kind = (uint8_t)kind,
-        .fixed = kind == ALLOCATION_GRAPH || kind == ALLOCATION_ARRAY,
+        .fixed = true,
     };
-    registry_add(&allocation);
-    memory_unclaim(claim);
+    registry_keep(&allocation, claim->bytes);
     memory_tell(claim->device);
+}
+
+void memory_keep_block(const struct memory_claim *claim, uint64_t address, void *context) {
+    const struct allocation block = {
+        .key = address,
+        .bytes = claim->bytes,
+        .context = context,
+        .references = 1,
+        .device = claim->device,
+        .space = REGISTRY_BLOCK,
+        .kind = ALLOCATION_BLOCK,
+    };
+    registry_keep(&block, claim->bytes);
+    memory_tell(claim->device);
+}
+
+void memory_block_ended(uint64_t address, int device) {
+    struct allocation taken;
+    if (registry_take(REGISTRY_BLOCK, address, &taken)) memory_tell(device);
 }
 
 void memory_freed(const struct allocation *taken, int cu_result) {
@@ -163,8 +212,13 @@ void memory_report(int device, uint64_t *bytes_free, uint64_t *bytes_total) {
     lifecycle_learn_memory_limit(device);
     uint64_t cap_bytes = 0;
     const uint64_t used_bytes = memory_used_by_tenant(device, &cap_bytes);
-    if (cap_bytes == 0) return;
-    const uint64_t left_bytes = cap_bytes > used_bytes ? cap_bytes - used_bytes : 0;
-    if (*bytes_total > cap_bytes) *bytes_total = cap_bytes;
-    if (*bytes_free > left_bytes) *bytes_free = left_bytes;
+    const uint64_t usable_bytes = residency_usable(device);
+    if (cap_bytes != 0 && *bytes_total > cap_bytes) *bytes_total = cap_bytes;
+    /* What others have there now will make room, so that the driver's own number does not count. */
+    const bool follows_turn = usable_bytes != RESIDENCY_UNLIMITED;
+    if (cap_bytes == 0 && !follows_turn) return;
+    uint64_t limit_bytes = *bytes_total;
+    if (follows_turn && usable_bytes < limit_bytes) limit_bytes = usable_bytes;
+    const uint64_t left_bytes = limit_bytes > used_bytes ? limit_bytes - used_bytes : 0;
+    if (follows_turn || *bytes_free > left_bytes) *bytes_free = left_bytes;
 }

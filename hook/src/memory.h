@@ -23,12 +23,25 @@ struct memory_claim {
     uint64_t bytes;
 };
 
-/* False: above the tenant's cap, the caller answers out-of-memory. One line in the log says so. */
-bool memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const char *function);
+/* Claims room for an allocation, under the tenant's cap, and waits for it where memory follows the
+ * turn. 0, or the CUresult that the caller answers: out-of-memory, or cancelled. Not inside the
+ * gate. */
+int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const char *function);
+/* Under the cap alone: for what belongs to a capture, which never waits. */
+int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes,
+                          const char *function);
 void memory_unclaim(const struct memory_claim *claim);
 /* The allocation was made, with `bytes` in the end. */
 void memory_keep(const struct memory_claim *claim, enum registry_space space,
                  enum allocation_kind kind, uint64_t key, uint64_t bytes);
+
+/* Likewise for a block of backing.c, which can be moved, and its end. */
+void memory_keep_block(const struct memory_claim *claim, uint64_t address, void *context);
+void memory_block_ended(uint64_t address, int device);
+
+/* The driver was out of memory: whether others have made room (of `bytes`, 0: as much as a call
+ * takes that is no allocation), so that the call is worth a second try. */
+bool memory_room_made(int device, uint64_t bytes, const char *function);
 
 /* The driver has answered a free of what was taken from the registry: on failure it goes back. */
 void memory_freed(const struct allocation *taken, int cu_result);
@@ -50,7 +63,7 @@ bool memory_is_captured(void *stream, enum gate_stream_variant variant);
 uint64_t memory_array_bytes(uint64_t width, uint64_t height, uint64_t depth, unsigned int format,
                             unsigned int channels, unsigned int levels);
 
-/* Cuts what the driver says of a device down to what the tenant may have of it. */
+/* Makes of what the driver says of a device what the tenant may have of it. */
 void memory_report(int device, uint64_t *bytes_free, uint64_t *bytes_total);
 /* What the tenant has allocated there, in all its processes; its cap or 0. */
 uint64_t memory_used_by_tenant(int device, uint64_t *cap_bytes);

@@ -61,11 +61,12 @@ static int ordinal_of(const uint8_t uuid[UUID_BYTES]) {
     return NO_ORDINAL;
 }
 
-/* The tenant's cap on a device (0: none) and what it uses there. */
-static bool tenant_memory(nvmlDevice_t device, uint64_t *bytes_total, uint64_t *bytes_used) {
+/* The tenant's cap on a device (0: none) and what it uses there; and its ordinal. */
+static bool tenant_memory(nvmlDevice_t device, int *cuda_ordinal, uint64_t *bytes_total,
+                          uint64_t *bytes_used) {
     uint8_t uuid[UUID_BYTES];
     if (!uuid_of(device, uuid)) return false;
-    const int ordinal = ordinal_of(uuid);
+    const int ordinal = *cuda_ordinal = ordinal_of(uuid);
     if (ordinal == NO_ORDINAL) return lifecycle_ask_memory(uuid, bytes_total, bytes_used);
     lifecycle_learn_memory_limit(ordinal);
     *bytes_used = memory_used_by_tenant(ordinal, bytes_total);
@@ -75,7 +76,12 @@ static bool tenant_memory(nvmlDevice_t device, uint64_t *bytes_total, uint64_t *
 static void cut_down(nvmlDevice_t device, unsigned long long *bytes_total,
                      unsigned long long *bytes_free, unsigned long long *bytes_used) {
     uint64_t cap_bytes = 0, tenant_bytes = 0;
-    if (!tenant_memory(device, &cap_bytes, &tenant_bytes)) return;
+    int ordinal;
+    if (!tenant_memory(device, &ordinal, &cap_bytes, &tenant_bytes)) return;
+    uint64_t free_bytes = *bytes_free, total_bytes = *bytes_total;
+    memory_report(ordinal, &free_bytes, &total_bytes); /* as cuMemGetInfo */
+    *bytes_free = free_bytes;
+    *bytes_total = total_bytes;
     if (cap_bytes != 0 && *bytes_total > cap_bytes) *bytes_total = cap_bytes;
     *bytes_used = tenant_bytes < *bytes_total ? tenant_bytes : *bytes_total;
     const unsigned long long left_bytes = *bytes_total - *bytes_used;

@@ -126,13 +126,17 @@ bool registry_claim(int device, uint64_t bytes, uint64_t limit_bytes) {
     return fits;
 }
 
+/* A forked child may be in the middle of a claim that its fresh registry knows nothing of. */
+static void unclaim(struct registry_sums *device_sums, uint64_t bytes) {
+    device_sums->bytes_claimed -=
+        bytes < device_sums->bytes_claimed ? bytes : device_sums->bytes_claimed;
+}
+
 void registry_unclaim(int device, uint64_t bytes) {
     struct registry_sums *device_sums = sums_of(device);
     if (device_sums == NULL) return;
     lock_registry();
-    /* A forked child may be in the middle of a claim that its fresh registry knows nothing of. */
-    device_sums->bytes_claimed -=
-        bytes < device_sums->bytes_claimed ? bytes : device_sums->bytes_claimed;
+    unclaim(device_sums, bytes);
     unlock_registry();
 }
 
@@ -148,6 +152,15 @@ static bool add(const struct allocation *allocation) {
 bool registry_add(const struct allocation *allocation) {
     lock_registry();
     const bool added = add(allocation);
+    unlock_registry();
+    return added;
+}
+
+bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed) {
+    struct registry_sums *device_sums = sums_of(allocation->device);
+    lock_registry();
+    const bool added = add(allocation);
+    if (device_sums != NULL) unclaim(device_sums, bytes_claimed);
     unlock_registry();
     return added;
 }

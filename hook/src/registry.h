@@ -17,7 +17,8 @@
 
 /* What an allocation's key is. Keys of different spaces may be equal. */
 enum registry_space {
-    REGISTRY_ADDRESS,  /* a device address */
+    REGISTRY_ADDRESS,  /* a device address, of an allocation that the driver made */
+    REGISTRY_BLOCK,    /* a device address, of memory that backing.c has mapped */
     REGISTRY_ARRAY,    /* a CUarray or CUmipmappedArray */
     REGISTRY_POOL,     /* a CUmemoryPool: no bytes, tells the device */
     REGISTRY_PHYSICAL, /* a number of physical.c: memory of cuMemCreate */
@@ -30,6 +31,7 @@ enum registry_space {
 
 enum allocation_kind {
     ALLOCATION_PLAIN,
+    ALLOCATION_BLOCK, /* movable, unless it is marked fixed */
     ALLOCATION_MANAGED,
     ALLOCATION_ASYNC,    /* stream-ordered */
     ALLOCATION_GRAPH,    /* made in a capture: belongs to the graph; fixed */
@@ -68,6 +70,8 @@ void registry_unclaim(int device, uint64_t bytes);
 /* Records an allocation; one of the same space and key is replaced. False: no host memory left,
  * the allocation stays unknown. */
 bool registry_add(const struct allocation *allocation);
+/* Likewise, and ends the claim that it was made with: nobody sees it counted twice. */
+bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed);
 /* Removes and returns; false when it is unknown. */
 bool registry_take(enum registry_space space, uint64_t key, struct allocation *taken);
 /* Copies; false when it is unknown. */

@@ -6,9 +6,12 @@
 #define __CUDA_API_VERSION_INTERNAL /* every exported name as it is, no renaming macros */
 #include <cuda.h>
 /* Before the visibility of exports is in force: */
+#include "backing.h"
 #include "contexts.h"
 #include "memory.h"
+#include "peers.h"
 #include "physical.h"
+#include "pointers.h"
 #include "wrappers.h"
 
 #define CANCELLED ((CUresult)GATE_CANCELLED_RESULT)
@@ -26,11 +29,51 @@
         if (marked == GATE_PASS) gate_leave(&mark, 0);                                             \
     }
 
-#define CLAIM_ON(device, bytes) \
-    struct memory_claim claim;  \
-    if (!memory_claim(&claim, (device), (bytes), __func__)) return CUDA_ERROR_OUT_OF_MEMORY
+/* What is done here altogether, without the driver's function: `call` says whether it was, and
+ * leaves its result in `done`. */
+#define DONE_HERE(call)                    \
+    do {                                   \
+        int done = CUDA_SUCCESS;           \
+        if (call) return (CUresult)(done); \
+    } while (0)
+
+/* Pointers to addresses and sizes of the first ABI are narrower; ours fit none of them. */
+#define IS_WIDE(pointer) (sizeof *(pointer) == sizeof(uint64_t))
+#define WIDE(type, pointer) ((type *)(void *)(pointer))
+
+#define BACKED_ALLOCATION(pointer, bytes) \
+    DONE_HERE(IS_WIDE(pointer) &&         \
+              backing_allocate(WIDE(uint64_t, pointer), (bytes), __func__, &done))
+#define BACKED_PITCH(pointer, pitch, width, height, element)                                \
+    DONE_HERE(IS_WIDE(pointer) &&                                                           \
+              backing_allocate_pitch(WIDE(uint64_t, pointer), WIDE(size_t, pitch), (width), \
+                                     (height), (element), __func__, &done))
+#define BACKED_RANGE(base, bytes, address) \
+    DONE_HERE(pointers_range((uint64_t)(address), WIDE(uint64_t, base), WIDE(size_t, bytes), &done))
+
+/* After an out-of-memory: whether others made room. A call that allocates nothing by itself (lazy
+ * loading, local memory, a context) says how much it lacks no more than the driver does. */
+#define OUT_OF_MEMORY(result) __builtin_expect((result) == CUDA_ERROR_OUT_OF_MEMORY, 0)
+#define ROOM_FOR_CLAIM memory_room_made(claim.device, claim.bytes, __func__)
+#define ROOM_ON(device) memory_room_made((int)(device), 0, __func__)
+#define ROOM ROOM_ON(MEMORY_CURRENT_DEVICE)
+
+#define CLAIM_ON(device, bytes)                                                           \
+    struct memory_claim claim;                                                            \
+    const CUresult refused = (CUresult)memory_claim(&claim, (device), (bytes), __func__); \
+    if (refused != CUDA_SUCCESS) return refused
+/* For stream-ordered allocations: what a capture takes belongs to the graph. */
+#define CLAIM_IN_STREAM(device, bytes, stream)                                      \
+    struct memory_claim claim;                                                      \
+    const CUresult refused =                                                        \
+        (CUresult)(memory_is_captured((stream), WRAPPER_VARIANT)                    \
+                       ? memory_claim_captured(&claim, (device), (bytes), __func__) \
+                       : memory_claim(&claim, (device), (bytes), __func__));        \
+    if (refused != CUDA_SUCCESS) return refused
+#define MEMORY_CLAIM_ASYNC(bytes, stream) CLAIM_IN_STREAM(MEMORY_CURRENT_DEVICE, bytes, stream)
 #define MEMORY_CLAIM(bytes) CLAIM_ON(MEMORY_CURRENT_DEVICE, (bytes))
-#define MEMORY_CLAIM_FROM_POOL(pool, bytes) CLAIM_ON(memory_pool_device((uintptr_t)(pool)), (bytes))
+#define MEMORY_CLAIM_FROM_POOL(pool, bytes, stream) \
+    CLAIM_IN_STREAM(memory_pool_device((uintptr_t)(pool)), bytes, stream)
 #define MEMORY_CLAIM_PHYSICAL(properties, bytes) CLAIM_ON(LOCATION_DEVICE(properties), (bytes))
 
 #define LOCATION_DEVICE(properties)                                                     \

@@ -27,6 +27,7 @@ SPEC = ROOT / "hook" / "spec"
 SURFACE = (
     *("symbols.c", "elf_lookup.c", "interpose.c", "dlsym_trampoline.S", "registry.c", "memory.c"),
     *("physical.c", "contexts.c", "nvml_report.c", "driver.c", "locks.c", "log.c", "options.c"),
+    *("backing.c", "blocks.c", "slab.c", "chunks.c", "peers.c", "pointers.c"),
 )
 
 
@@ -79,10 +80,19 @@ def surface(generated: Path, headers: Path) -> Path:
     """libgpushare.so with fake_runtime.c for everything behind gate.h and lifecycle.h."""
     library = OUTPUT / "libgpushare.so"
     sources = [SOURCE / name for name in SURFACE]
-    sources += [HERE / "fake_runtime.c", *sorted(generated.glob("*.c"))]
+    sources += [HERE / "fake_runtime.c", HERE / "fake_memory.c", *sorted(generated.glob("*.c"))]
     flags = ["-D_GNU_SOURCE", "-std=c11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread"]
     flags += ["-Wno-deprecated-declarations", "-ftls-model=initial-exec"]
-    flags += ["-iquote", str(SOURCE), "-iquote", str(generated), "-isystem", str(headers)]
+    flags += [
+        "-iquote",
+        str(HERE),
+        "-iquote",
+        str(SOURCE),
+        "-iquote",
+        str(generated),
+        "-isystem",
+        str(headers),
+    ]
     link = ["-shared", "-Wl,-Bsymbolic", "-Wl,-z,lazy", "-Wl,-soname,libgpushare.so"]
     link.append(f"-Wl,--version-script={SOURCE / 'exports.map'}")
     with one_at_a_time("surface"):

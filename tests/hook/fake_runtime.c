@@ -1,7 +1,8 @@
-/* A runtime for the surface tests: it stands for gate.c, lifecycle.c and all behind them, lets
- * every call pass, and writes what it is told to the file FAKE_TRACE, one line each. FAKE_CAP and
- * FAKE_OTHERS are what it says of the tenant's memory; FAKE_CANCEL=1 cancels every gated call;
- * FAKE_GATE_OPEN=1 opens the gate, so that calls take the fast path and are not told. */
+/* A runtime for the surface tests: it stands for gate.c, lifecycle.c and what is behind them (see
+ * also fake_memory.c), lets every call pass, and writes what it is told to the file FAKE_TRACE, one
+ * line each. FAKE_CAP and FAKE_OTHERS are what it says of the tenant's memory; FAKE_CANCEL=1
+ * cancels every gated call; FAKE_GATE_OPEN=1 opens the gate, so that calls take the fast path and
+ * are not told. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,14 +10,16 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fake_trace.h"
 #include "gate.h"
 #include "lifecycle.h"
+#include "streams.h"
 
 _Atomic uint32_t gate_word = GATE_WINDOWED;
 _Thread_local struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
 static _Thread_local struct gate_thread own_record;
 
-static void trace(const char *format, ...) {
+void fake_trace(const char *format, ...) {
     const char *path = getenv("FAKE_TRACE");
     if (path == NULL) return;
     char line[256];
@@ -30,15 +33,15 @@ static void trace(const char *format, ...) {
     close(file);
 }
 
-static uint64_t number(const char *name) {
+uint64_t fake_number(const char *name) {
     const char *value = getenv(name);
     return value != NULL ? strtoull(value, NULL, 0) : 0;
 }
 
 enum gate_answer gate_enter_slow(const struct gate_call *call) {
     static const char *const kinds[] = {"launch", "sync", "alloc"};
-    if (number("FAKE_GATE_OPEN")) atomic_store(&gate_word, GATE_OPEN);
-    if (number("FAKE_CANCEL")) {
+    if (fake_number("FAKE_GATE_OPEN")) atomic_store(&gate_word, GATE_OPEN);
+    if (fake_number("FAKE_CANCEL")) {
         if (gate_self != NULL) atomic_fetch_add(&gate_self->sequence, 1);
         return GATE_CANCELLED;
     }
@@ -46,64 +49,67 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
         gate_self = &own_record;
         atomic_fetch_add(&gate_self->sequence, 1);
     }
-    trace("gate %s %s %s %p\n", call->name, kinds[call->kind],
-          call->variant == GATE_STREAM_PER_THREAD ? "per_thread" : "legacy", call->stream);
+    fake_trace("gate %s %s %s %p\n", call->name, kinds[call->kind],
+               call->variant == GATE_STREAM_PER_THREAD ? "per_thread" : "legacy", call->stream);
     return GATE_PASS;
 }
 
 void gate_leave_slow(const struct gate_call *call, int cu_result) {
     atomic_fetch_add(&gate_self->sequence, 1);
-    trace("leave %s %d\n", call->name, cu_result);
+    fake_trace("leave %s %d\n", call->name, cu_result);
 }
 
 void lifecycle_cuda_opened(void) {
-    trace("cuda_opened\n");
+    fake_trace("cuda_opened\n");
 }
 
 void lifecycle_context_opened(void *context, int device_ordinal) {
-    trace("context_opened %d %d\n", context != NULL, device_ordinal);
+    fake_trace("context_opened %d %d\n", context != NULL, device_ordinal);
 }
 
 bool lifecycle_context_closing(void *context, int device_ordinal) {
-    trace("context_closing %d %d\n", context != NULL, device_ordinal);
+    fake_trace("context_closing %d %d\n", context != NULL, device_ordinal);
     return true;
 }
 
 void lifecycle_context_closed(int device_ordinal) {
-    trace("context_closed %d\n", device_ordinal);
+    fake_trace("context_closed %d\n", device_ordinal);
 }
 
 void lifecycle_context_switches(void) {
-    trace("context_switches\n");
+    fake_trace("context_switches\n");
 }
 
 void lifecycle_stream_opened(void *stream, unsigned int flags) {
-    trace("stream_opened %d %u\n", stream != NULL, flags);
+    fake_trace("stream_opened %d %u\n", stream != NULL, flags);
 }
 
 void lifecycle_stream_closing(void *stream) {
-    trace("stream_closing %d\n", stream != NULL);
+    fake_trace("stream_closing %d\n", stream != NULL);
 }
 
 void lifecycle_capture_began(void *stream) {
-    trace("capture_began %d\n", stream != NULL);
+    atomic_fetch_add(&streams_captures, 1);
+    fake_trace("capture_began %d\n", stream != NULL);
 }
 
 void lifecycle_capture_ended(void *stream) {
-    trace("capture_ended %d\n", stream != NULL);
+    atomic_fetch_sub(&streams_captures, 1);
+    fake_trace("capture_ended %d\n", stream != NULL);
 }
 
 void lifecycle_synchronise_began(void) {
-    trace("synchronise_began\n");
+    fake_trace("synchronise_began\n");
 }
 
 void lifecycle_synchronise_ended(int cu_result) {
-    trace("synchronise_ended %d\n", cu_result);
+    fake_context_answered(cu_result);
+    fake_trace("synchronise_ended %d\n", cu_result);
 }
 
 void lifecycle_memory_changed(int device_ordinal, uint64_t bytes_allocated, uint64_t bytes_fixed) {
-    trace("memory %d %llu %llu\n", device_ordinal, (unsigned long long)bytes_allocated,
-          (unsigned long long)bytes_fixed);
+    fake_trace("memory %d %llu %llu\n", device_ordinal, (unsigned long long)bytes_allocated,
+               (unsigned long long)bytes_fixed);
 }
 
 void lifecycle_learn_memory_limit(int device_ordinal) {
@@ -112,18 +118,18 @@ void lifecycle_learn_memory_limit(int device_ordinal) {
 
 void lifecycle_memory_limit(int device_ordinal, uint64_t *cap_bytes, uint64_t *others_bytes) {
     (void)device_ordinal;
-    *cap_bytes = number("FAKE_CAP");
-    *others_bytes = number("FAKE_OTHERS");
+    *cap_bytes = fake_number("FAKE_CAP");
+    *others_bytes = fake_number("FAKE_OTHERS");
 }
 
 bool lifecycle_ask_memory(const uint8_t device_uuid[16], uint64_t *bytes_total,
                           uint64_t *bytes_used) {
     (void)device_uuid;
-    *bytes_total = number("FAKE_CAP");
-    *bytes_used = number("FAKE_OTHERS");
+    *bytes_total = fake_number("FAKE_CAP");
+    *bytes_used = fake_number("FAKE_OTHERS");
     return *bytes_total != 0;
 }
 
 bool lifecycle_enabled(void) {
-    return number("GPUSHARE_DISABLE") == 0;
+    return fake_number("GPUSHARE_DISABLE") == 0;
 }

@@ -12,17 +12,21 @@ MIB = 1 << 20
 
 
 class Session:
-    """Python under the hook: runs lines after `from memory_session import *`."""
+    """Python under the hook: runs lines after `from memory_session import *`, or those of another
+    module."""
 
-    def __init__(self, environment: dict[str, str], trace: Path) -> None:
+    def __init__(
+        self, environment: dict[str, str], trace: Path, words: str = "memory_session"
+    ) -> None:
         self.environment = environment
         self.trace = trace
+        self.words = words
         self.stderr = ""
 
     def run(self, *lines: str, **more: str) -> list[str]:
         """What the lines print; `told` has what the runtime was told meanwhile."""
         self.trace.unlink(missing_ok=True)
-        code = "\n".join(["from tests.hook.memory_session import *", *lines])
+        code = "\n".join([f"from tests.hook.{self.words} import *", *lines])
         done = subprocess.run(
             [sys.executable, "-c", code],
             capture_output=True,

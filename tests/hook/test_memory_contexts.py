@@ -14,7 +14,7 @@ def test_the_context_takes_its_memory_along(session: Session) -> None:
         "alloc(2 * MIB)",
         "call('cuCtxDestroy_v2', c_void_p(context))",
     )
-    assert session.memory() == [(1, 0), (3, 0), (1, 0)]
+    assert session.memory() == [(1, 1), (3, 3), (1, 1)]
     told = session.told("context_opened", "context_closing")
     assert told == ["context_opened 1 0", "context_closing 1 0"]
 

@@ -1,0 +1,376 @@
+#include "backing.h"
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "blocks.h"
+#include "chunks.h"
+#include "contexts.h"
+#include "driver.h"
+#include "failure.h"
+#include "gate.h"
+#include "host_arena.h"
+#include "lifecycle.h"
+#include "log.h"
+#include "memory.h"
+#include "mover.h"
+#include "peers.h"
+#include "residency.h"
+#include "slab.h"
+#include "streams.h"
+
+#define CHUNK_BYTES_LEAST ((uint64_t)8 << 20)
+/* No device has so much; sums of sizes below it do not overflow. */
+#define BYTES_BEYOND_ALL ((uint64_t)1 << 46)
+#define PITCH_ALIGNMENT 512u
+#define FREED_AT_ONCE 64
+
+struct request {
+    const char *call_name;
+    uint64_t bytes;       /* as asked for */
+    uint64_t block_bytes; /* to be mapped when there is no room in a slab */
+    void *context;
+    int device;
+};
+
+static uint64_t round_up(uint64_t value, uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+static bool captures_active(void) {
+    return atomic_load(&streams_captures) > 0;
+}
+
+/* ---- mapping ----------------------------------------------------------------------------------
+ */
+
+/* Large chunks copy at the full rate, small ones let a budget be kept to more exactly. */
+static uint64_t chunk_bytes_for(uint64_t bytes) {
+    const uint64_t eighth = round_up(bytes / 8, CHUNK_GRANULE);
+    if (eighth < CHUNK_BYTES_LEAST) return CHUNK_BYTES_LEAST;
+    return eighth > CHUNK_BYTES_MAX ? CHUNK_BYTES_MAX : eighth;
+}
+
+static void drop_chunk(const struct driver *cuda, const struct chunk *chunk) {
+    if (chunk->handle != 0) {
+        CUresult result = cuda->memory_unmap(chunk->address, chunk->bytes);
+        if (result == CUDA_SUCCESS) result = cuda->memory_release(chunk->handle);
+        if (result != CUDA_SUCCESS)
+            log_error(
+                "%llu bytes of GPU memory could not be freed (error %d). They are free when this "
+                "process ends.",
+                (unsigned long long)chunk->bytes, (int)result);
+    }
+    if (chunk->host != NULL) host_arena_give(chunk->host, chunk->bytes);
+}
+
+static CUresult map_chunk(const struct driver *cuda, struct chunk *chunk,
+                          const CUmemAllocationProp *properties) {
+    CUmemGenericAllocationHandle handle;
+    CUresult result = cuda->memory_create(&handle, chunk->bytes, properties, 0);
+    if (result != CUDA_SUCCESS) return result;
+    result = cuda->memory_map(chunk->address, chunk->bytes, 0, handle, 0);
+    if (result != CUDA_SUCCESS)
+        cuda->memory_release(handle);
+    else
+        chunk->handle = handle;
+    return result;
+}
+
+/* For the owner of the device and its peers, over the whole range at once. */
+static CUresult set_access(const struct driver *cuda, const struct block *block) {
+    CUmemAccessDesc accesses[1 + PEERS_MAX];
+    accesses[0] = peers_access_of(block->device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    const int count = peers_access(block->device, &accesses[1], PEERS_MAX);
+    return cuda->memory_set_access(block->address, block->bytes, accesses, (size_t)count + 1);
+}
+
+/* Maps `block` in these chunks; on failure nothing is mapped. */
+static CUresult map_chunks(const struct driver *cuda, const struct block *block,
+                           struct chunk *chunks, size_t count) {
+    const uint64_t chunk_bytes = chunk_bytes_for(block->bytes);
+    /* Not capable of RDMA: who registers memory without a word to CUDA is refused, instead of being
+     * left with memory that has moved. */
+    const CUmemAllocationProp properties = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = block->device},
+    };
+    CUresult result = CUDA_SUCCESS;
+    size_t mapped = 0;
+    for (uint64_t offset = 0; mapped < count; offset += chunk_bytes) {
+        const uint64_t left = block->bytes - offset;
+        chunks[mapped] = (struct chunk){
+            .address = block->address + offset,
+            .bytes = left < chunk_bytes ? left : chunk_bytes,
+            .context = block->context,
+            .device = block->device,
+            .state = CHUNK_RESIDENT,
+        };
+        result = map_chunk(cuda, &chunks[mapped], &properties);
+        if (result != CUDA_SUCCESS) break;
+        mapped++;
+    }
+    if (result == CUDA_SUCCESS) result = set_access(cuda, block);
+    for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
+        drop_chunk(cuda, &chunks[i]);
+    return result;
+}
+
+/* Maps the block and enters it into the tables. */
+static CUresult make_mapped(const struct driver *cuda, const struct block *block) {
+    const uint64_t chunk_bytes = chunk_bytes_for(block->bytes);
+    const size_t count = (size_t)((block->bytes + chunk_bytes - 1) / chunk_bytes);
+    struct chunk *chunks = malloc(count * sizeof *chunks);
+    if (chunks == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    const unsigned int peers_before = peers_changes();
+    CUresult result = map_chunks(cuda, block, chunks, count);
+    if (result == CUDA_SUCCESS && !chunks_add(chunks, count)) {
+        for (size_t i = 0; i < count; i++)
+            drop_chunk(cuda, &chunks[i]);
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    free(chunks);
+    /* A peer that was enabled meanwhile did not find the chunks in the table. */
+    if (result == CUDA_SUCCESS && peers_changes() != peers_before) set_access(cuda, block);
+    return result;
+}
+
+static void give_back(const struct block *block);
+
+/* A block of its own for the request, or a slab with the request in it. */
+static CUresult make_block(const struct request *request, uint64_t *address) {
+    const struct driver *cuda = driver_get();
+    const bool small = request->bytes <= SLAB_ALLOCATION_BYTES_MAX;
+    struct block block = {
+        .bytes = request->block_bytes,
+        .bytes_requested = request->bytes,
+        .id = blocks_next_id(),
+        .context = request->context,
+        .device = request->device,
+    };
+    CUdeviceptr reserved = 0;
+    CUresult result = cuda->address_reserve(&reserved, block.bytes, CHUNK_GRANULE, 0, 0);
+    if (result != CUDA_SUCCESS) return result;
+    block.address = reserved;
+    result = make_mapped(cuda, &block);
+    if (result != CUDA_SUCCESS) {
+        cuda->address_free(reserved, block.bytes);
+        return result;
+    }
+    if (!blocks_add(&block, small ? (uint32_t)request->bytes : 0)) {
+        give_back(&block);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = block.address;
+    return CUDA_SUCCESS;
+}
+
+/* Takes a block off the device, or out of host memory, and gives its addresses back. Nobody may be
+ * given them again before all tables have forgotten them. */
+static void give_back(const struct block *block) {
+    const struct driver *cuda = driver_get();
+    const uint64_t end = block->address + block->bytes;
+    struct chunk claimed[FREED_AT_ONCE];
+    uint64_t at = block->address;
+    size_t count;
+    do {
+        count = chunks_claim_for_free(at, end - at, claimed, FREED_AT_ONCE);
+        for (size_t i = 0; i < count; i++)
+            drop_chunk(cuda, &claimed[i]);
+        if (count > 0) at = claimed[count - 1].address + claimed[count - 1].bytes;
+    } while (count == FREED_AT_ONCE);
+    chunks_remove(block->address, block->bytes);
+    memory_block_ended(block->address, block->device);
+    blocks_remove(block);
+    cuda->address_free(block->address, block->bytes);
+}
+
+/* ---- allocating -------------------------------------------------------------------------------
+ */
+
+/* In a capture the thread's mode decides; the driver refuses in its own words. */
+static bool may_allocate(const struct driver *cuda) {
+    if (!captures_active()) return true;
+    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    driver_relaxed_end(cuda, mode);
+    return mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+static bool serves(struct request *request) {
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    if (!residency_swaps() || !driver_can_move(cuda)) return false;
+    if (cuda->context_get_current(&context) != CUDA_SUCCESS || context == NULL) return false;
+    request->context = context;
+    request->device = memory_current_device();
+    return request->device >= 0 && contexts_own_memory(context, request->device) &&
+           !failure_in_current_context() && may_allocate(cuda);
+}
+
+static CUresult make_behind_gate(const struct request *request, uint64_t *address) {
+    const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, request->call_name};
+    const enum gate_answer answer = gate_enter(&call);
+    if (answer == GATE_CANCELLED) return (CUresult)GATE_CANCELLED_RESULT;
+    const CUresult result = make_block(request, address);
+    if (answer == GATE_PASS) gate_leave(&call, (int)result);
+    return result;
+}
+
+static CUresult allocate_block(const struct request *request, uint64_t *address) {
+    struct memory_claim claim;
+    CUresult result =
+        (CUresult)memory_claim(&claim, request->device, request->block_bytes, request->call_name);
+    if (result != CUDA_SUCCESS) return result;
+    result = make_behind_gate(request, address);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY &&
+        memory_room_made(request->device, request->block_bytes, request->call_name))
+        result = make_behind_gate(request, address);
+    if (result == CUDA_SUCCESS)
+        memory_keep_block(&claim, *address, request->context);
+    else
+        memory_unclaim(&claim);
+    return result;
+}
+
+/* Room in a slab is the tenant's already, wherever the slab is: that takes neither a claim nor the
+ * turn. */
+static CUresult allocate_small(const struct request *request, uint64_t *address) {
+    if (blocks_take_small(request->context, (uint32_t)request->bytes, address)) return CUDA_SUCCESS;
+    return allocate_block(request, address);
+}
+
+bool backing_allocate(uint64_t *address, uint64_t bytes, const char *call_name, int *cu_result) {
+    struct request request = {.call_name = call_name, .bytes = bytes};
+    if (!serves(&request)) return false;
+    backing_catch_up();
+    uint64_t allocated = 0;
+    CUresult result;
+    if (address == NULL || bytes == 0)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (bytes >= BYTES_BEYOND_ALL)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    else {
+        request.block_bytes = round_up(bytes, CHUNK_GRANULE);
+        result = bytes <= SLAB_ALLOCATION_BYTES_MAX ? allocate_small(&request, &allocated)
+                                                    : allocate_block(&request, &allocated);
+    }
+    if (result == CUDA_SUCCESS) *address = allocated;
+    *cu_result = (int)result;
+    return true;
+}
+
+static bool is_element(unsigned int bytes) {
+    return bytes == 4 || bytes == 8 || bytes == 16;
+}
+
+bool backing_allocate_pitch(uint64_t *address, size_t *pitch, size_t width_bytes, size_t height,
+                            unsigned int element_bytes, const char *call_name, int *cu_result) {
+    struct request request = {0};
+    if (!serves(&request)) return false;
+    if (pitch == NULL || width_bytes == 0 || height == 0 || !is_element(element_bytes)) {
+        *cu_result = CUDA_ERROR_INVALID_VALUE;
+        return true;
+    }
+    if (width_bytes >= BYTES_BEYOND_ALL) {
+        *cu_result = CUDA_ERROR_OUT_OF_MEMORY;
+        return true;
+    }
+    const uint64_t row_bytes = round_up(width_bytes, PITCH_ALIGNMENT);
+    uint64_t bytes;
+    if (__builtin_mul_overflow(row_bytes, height, &bytes)) bytes = BYTES_BEYOND_ALL;
+    if (!backing_allocate(address, bytes, call_name, cu_result)) return false;
+    if (*cu_result == CUDA_SUCCESS) *pitch = row_bytes;
+    return true;
+}
+
+/* ---- freeing ----------------------------------------------------------------------------------
+ */
+
+/* As cuMemFree does, unlike the calls that take mapped memory down. Where memory is in host memory
+ * the gate was shut and the work drained, and nothing was launched since. */
+static CUresult wait_for_work(void *context) {
+    const struct driver *cuda = driver_get();
+    if (!chunks_all_here()) return CUDA_SUCCESS;
+    CUresult result = cuda->context_push(context);
+    if (result != CUDA_SUCCESS) return result;
+    lifecycle_synchronise_began();
+    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    result = cuda->context_synchronize();
+    driver_relaxed_end(cuda, mode);
+    lifecycle_synchronise_ended((int)result);
+    CUcontext popped;
+    cuda->context_pop(&popped);
+    return result;
+}
+
+/* On failure it stays allocated, as with the driver. */
+static CUresult free_closed(const struct allocated *closed) {
+    const CUresult result = wait_for_work(closed->context);
+    struct block unused;
+    if (result != CUDA_SUCCESS)
+        blocks_reopen(closed);
+    else if (blocks_end(closed, &unused))
+        give_back(&unused);
+    return result;
+}
+
+void backing_catch_up(void) {
+    struct allocated closed;
+    while (!captures_active() && blocks_take_put_off(&closed))
+        free_closed(&closed);
+}
+
+static bool has_context(void) {
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    return cuda != NULL && cuda->context_get_current(&context) == CUDA_SUCCESS && context != NULL;
+}
+
+bool backing_free(uint64_t address, int *cu_result) {
+    struct allocated closed;
+    if (!has_context()) return false; /* the driver refuses that */
+    backing_catch_up();
+    if (!blocks_close(address, &closed)) return false;
+    *cu_result = CUDA_SUCCESS;
+    if (captures_active())
+        blocks_put_off(&closed);
+    else
+        *cu_result = (int)free_closed(&closed);
+    return true;
+}
+
+bool backing_free_later(uint64_t address, void *stream, int *cu_result) {
+    struct allocated closed;
+    /* A captured one would have to be an allocation of the graph; the driver says so. */
+    if (!has_context() || streams_is_capturing(stream)) return false;
+    backing_catch_up();
+    if (!blocks_close(address, &closed)) return false;
+    blocks_put_off(&closed);
+    *cu_result = CUDA_SUCCESS;
+    return true;
+}
+
+void backing_context_ends(void *context) {
+    struct block block;
+    bool waited = false;
+    while (blocks_close_of_context(context, &block)) {
+        /* Whatever it answers, the context goes. */
+        if (!waited && !captures_active()) wait_for_work(context);
+        waited = true;
+        give_back(&block);
+    }
+    peers_forget_context(context);
+    if (!residency_swaps()) return;
+    mover_forget_context(context);
+    host_arena_forget_context(context);
+}
+
+bool backing_fix(uint64_t address) {
+    struct allocated found;
+    int device;
+    if (!blocks_find(address, &found) || !chunks_fix(found.block_address, found.block_bytes))
+        return false;
+    if (registry_mark_fixed(REGISTRY_BLOCK, found.block_address, &device)) memory_tell(device);
+    return true;
+}

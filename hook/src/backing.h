@@ -1,0 +1,38 @@
+/* Plain allocations in memory that can be moved (decisions/0007): each large one in chunks at an
+ * address range of its own, small ones in slabs. What cannot be served here goes to the driver, as
+ * do the frees of what was not made here; the functions say so with false.
+ *
+ * Results are CUresult, as int. */
+#ifndef GPUSHARE_BACKING_H
+#define GPUSHARE_BACKING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+/* cuMemAlloc in the calling thread's context. Passes the gate and waits for budget, but where a
+ * slab has room. False: memory does not follow the turn here and now. */
+bool backing_allocate(uint64_t *address, uint64_t bytes, const char *call_name, int *cu_result);
+/* cuMemAllocPitch, likewise. */
+bool backing_allocate_pitch(uint64_t *address, size_t *pitch, size_t width_bytes, size_t height,
+                            unsigned int element_bytes, const char *call_name, int *cu_result);
+
+/* cuMemFree: waits for the work of the allocation's context. While a capture is active it neither
+ * waits nor frees; that is done with the next call here. False: not an allocation of ours. */
+bool backing_free(uint64_t address, int *cu_result);
+/* cuMemFreeAsync of such an allocation: freed with the next call here. */
+bool backing_free_later(uint64_t address, void *stream, int *cu_result);
+/* A capture has ended, or something else was waited for: frees what was put off. */
+void backing_catch_up(void);
+
+/* The driver is about to take a context down: its allocations go, wherever they are. */
+void backing_context_ends(void *context);
+
+/* The memory around this address stays where it is for good; the calling thread is inside the gate.
+ * False: it is not on the device. */
+bool backing_fix(uint64_t address);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,73 @@
+/* The allocations that backing.c has made: blocks of mapped memory in address order, each one large
+ * allocation or a slab of small ones. LOCK_BLOCKS guards all of it; nothing is called under it but
+ * the C library's allocator.
+ *
+ * An allocation is freed in two steps: first it is closed, so that nobody else frees it, while its
+ * memory stays where it is until the work that may use it is done. */
+#ifndef GPUSHARE_BLOCKS_H
+#define GPUSHARE_BLOCKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+struct slab;
+
+struct block {
+    uint64_t address;
+    uint64_t bytes;           /* mapped, a multiple of CHUNK_GRANULE */
+    uint64_t bytes_requested; /* of a large allocation */
+    uint64_t id;              /* of it; never used twice */
+    void *context;            /* in which it was made, and with which it goes */
+    int32_t device;           /* ordinal */
+    bool closing;             /* is being freed */
+    struct slab *slab;        /* NULL: one large allocation */
+};
+
+/* One allocation, as the program knows it. */
+struct allocated {
+    uint64_t address;
+    uint64_t bytes; /* as asked for */
+    uint64_t id;
+    void *context;
+    int32_t device;
+    uint64_t block_address; /* the block in which it lies */
+    uint64_t block_bytes;
+};
+
+/* A fresh number for an allocation. */
+uint64_t blocks_next_id(void);
+
+/* A new block. With `small_bytes` it becomes a slab, and its first allocation of so many bytes is
+ * made. False: no host memory for that. */
+bool blocks_add(const struct block *block, uint32_t small_bytes);
+/* Finds room for a small allocation in the slabs of a context. */
+bool blocks_take_small(void *context, uint32_t bytes, uint64_t *address);
+
+/* The allocation in which an address lies. False: it lies in none, or in one that is closed. */
+bool blocks_find(uint64_t address, struct allocated *found);
+/* Whether the address lies in memory of ours at all. */
+bool blocks_cover(uint64_t address);
+
+/* Closes the allocation that begins there. False: none does, or it is closed already. */
+bool blocks_close(uint64_t address, struct allocated *closed);
+/* It could not be freed after all. */
+void blocks_reopen(const struct allocated *closed);
+/* A closed allocation's memory is not used any more. True: its whole block is to be given back,
+ * with blocks_remove; an empty slab is only when its context has another one. */
+bool blocks_end(const struct allocated *closed, struct block *unused);
+void blocks_remove(const struct block *block);
+
+/* Closes the next block of a context that ends, put-off frees included. Blocks that somebody is
+ * freeing just now are left to him. False: there are no more. */
+bool blocks_close_of_context(void *context, struct block *closed);
+
+/* Closed allocations whose end has to wait until no capture is active. */
+void blocks_put_off(const struct allocated *closed);
+bool blocks_take_put_off(struct allocated *closed);
+
+void blocks_after_fork(void);
+
+#pragma GCC visibility pop
+#endif

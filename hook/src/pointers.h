@@ -1,0 +1,32 @@
+/* What programs ask about addresses. For allocations of backing.c the answers are those of a plain
+ * allocation, and the same wherever the memory is; the functions are false for all other addresses,
+ * about which the driver is asked. Results are CUresult, as int. */
+#ifndef GPUSHARE_POINTERS_H
+#define GPUSHARE_POINTERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+/* cuMemGetAddressRange; base and bytes may be NULL. */
+bool pointers_range(uint64_t address, uint64_t *base, size_t *bytes, int *cu_result);
+/* cuPointerGetAttribute and cuPointerGetAttributes. */
+bool pointers_attribute(uint64_t address, int attribute, void *data, int *cu_result);
+bool pointers_attributes(uint64_t address, unsigned int count, const int *attributes, void **data,
+                         int *cu_result);
+
+/* Calls that only mapped memory, or memory of the older IPC, is for: a plain allocation of ours
+ * answers them with an invalid value. */
+bool pointers_refuse(uint64_t address, int *cu_result);
+/* cuIpcGetMemHandle cannot be served for such an allocation: refused, and said how it can be. */
+bool pointers_refuse_ipc(uint64_t address, int *cu_result);
+
+/* The memory is about to be registered for access by other devices: from now on it stays where it
+ * is. Passes the gate, so that it is on the device. True, with the result: the wait was cancelled.
+ */
+bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result);
+
+#pragma GCC visibility pop
+#endif

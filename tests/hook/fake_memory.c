@@ -1,0 +1,149 @@
+/* Stands for residency.c, mover.c, host_arena.c and what of the runtime backing.c asks, in the
+ * surface tests. FAKE_SWAP=1: memory follows the turn. FAKE_CLAIM=refused or cancelled is what a
+ * claim answers; FAKE_ROOM=1: others always make room. FAKE_USABLE: the usable bytes of the device.
+ *
+ * gpushare_fake_park and gpushare_fake_restore do at once what the mover does in the background. */
+#include <cuda.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "blocks.h"
+#include "chunks.h"
+#include "driver.h"
+#include "failure.h"
+#include "fake_trace.h"
+#include "host_arena.h"
+#include "locks.h"
+#include "mover.h"
+#include "peers.h"
+#include "residency.h"
+#include "streams.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+_Atomic uint32_t streams_captures;
+
+bool streams_is_capturing(void *stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return stream != NULL && stream != DRIVER_STREAM_LEGACY &&
+           driver_get()->stream_is_capturing(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static _Atomic bool failed;
+
+void fake_context_answered(int cu_result) {
+    if (cu_result == CUDA_ERROR_ILLEGAL_ADDRESS || cu_result == CUDA_ERROR_ASSERT)
+        atomic_store(&failed, true);
+}
+
+bool failure_in_current_context(void) {
+    return atomic_load(&failed);
+}
+
+bool residency_swaps(void) {
+    return fake_number("FAKE_SWAP") != 0;
+}
+
+uint64_t residency_usable(int device) {
+    (void)device;
+    return getenv("FAKE_USABLE") != NULL ? fake_number("FAKE_USABLE") : RESIDENCY_UNLIMITED;
+}
+
+enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name) {
+    fake_trace("claim %d %llu %s\n", device, (unsigned long long)bytes, call_name);
+    const char *answer = getenv("FAKE_CLAIM");
+    if (answer == NULL) return RESIDENCY_FITS;
+    return strcmp(answer, "refused") == 0 ? RESIDENCY_REFUSED : RESIDENCY_CANCELLED;
+}
+
+bool residency_make_room(int device, uint64_t bytes, const char *call_name) {
+    fake_trace("room %d %llu %s\n", device, (unsigned long long)bytes, call_name);
+    return fake_number("FAKE_ROOM") != 0;
+}
+
+void mover_forget_context(void *context) {
+    fake_trace("mover_forgets %d\n", context != NULL);
+}
+
+void host_arena_forget_context(void *context) {
+    fake_trace("arena_forgets %d\n", context != NULL);
+}
+
+void host_arena_give(void *host, uint64_t bytes) {
+    fake_trace("host_given %llu\n", (unsigned long long)bytes);
+    free(host);
+}
+
+static void finish_copies(void) {
+    driver_get()->context_synchronize();
+}
+
+static void forget_in_child(void) {
+    locks_after_fork_in_child();
+    chunks_after_fork();
+    blocks_after_fork();
+    peers_after_fork();
+}
+
+__attribute__((constructor)) static void watch_forks(void) {
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+/* Puts every chunk of the device that can be moved into host memory. Returns how many. */
+EXPORT int gpushare_fake_park(int device) {
+    const struct driver *cuda = driver_get();
+    struct chunk chunk;
+    int parked = 0;
+    while (chunks_claim_leaving(device, &chunk)) {
+        void *host = malloc(chunk.bytes);
+        if (cuda->copy_to_host(host, chunk.address, chunk.bytes, NULL) != CUDA_SUCCESS) return -1;
+        finish_copies();
+        if (cuda->memory_unmap(chunk.address, chunk.bytes) != CUDA_SUCCESS) return -1;
+        if (cuda->memory_release(chunk.handle) != CUDA_SUCCESS) return -1;
+        chunks_settle(chunk.address, CHUNK_PARKED, 0, host);
+        parked++;
+    }
+    return parked;
+}
+
+static bool map_again(const struct driver *cuda, struct chunk *chunk) {
+    const CUmemAllocationProp properties = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = chunk->device},
+    };
+    CUmemAccessDesc accesses[1 + PEERS_MAX];
+    accesses[0] = peers_access_of(chunk->device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    const int count = 1 + peers_access(chunk->device, &accesses[1], PEERS_MAX);
+    CUmemGenericAllocationHandle handle;
+    if (cuda->memory_create(&handle, chunk->bytes, &properties, 0) != CUDA_SUCCESS) return false;
+    chunk->handle = handle;
+    return cuda->memory_map(chunk->address, chunk->bytes, 0, handle, 0) == CUDA_SUCCESS &&
+           cuda->memory_set_access(chunk->address, chunk->bytes, accesses, (size_t)count) ==
+               CUDA_SUCCESS;
+}
+
+/* Brings all of them back. */
+EXPORT int gpushare_fake_restore(int device) {
+    const struct driver *cuda = driver_get();
+    struct chunk chunk;
+    int restored = 0;
+    while (chunks_claim_coming(device, &chunk)) {
+        if (!map_again(cuda, &chunk)) return -1;
+        cuda->copy_to_device(chunk.address, chunk.host, chunk.bytes, NULL);
+        finish_copies();
+        chunks_settle(chunk.address, CHUNK_BACK, chunk.handle, chunk.host);
+        restored++;
+    }
+    chunks_confirm_back(device, host_arena_give);
+    return restored;
+}
+
+/* Resident and parked, in granules of 2 MiB. */
+EXPORT void gpushare_fake_sums(int device, int *resident, int *parked) {
+    const struct chunk_sums sums = chunks_sums_of(device);
+    *resident = (int)(sums.bytes_resident / CHUNK_GRANULE);
+    *parked = (int)(sums.bytes_parked / CHUNK_GRANULE);
+}
