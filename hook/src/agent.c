@@ -109,6 +109,7 @@ void agent_look_at_news(struct agent *self) {
     if (what & AGENT_DEVICE_CLOSED && atomic_load(&streams_contexts_open) == 0)
         agent_feed_kind(self, TURN_EVENT_LAST_DEVICE_CLOSED);
     if (what & AGENT_CONTEXT_FAILED) {
+        agent_fix_failed_memory();
         agent_feed_kind(self, TURN_EVENT_CONTEXT_FAILED);
         wait_look_again();
     }

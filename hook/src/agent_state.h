@@ -71,6 +71,8 @@ void agent_report_memory(struct agent *agent, bool all);
 /* Claims that wait for budget, and requests for room, that the scheduler does not know of. */
 void agent_tell_needs(struct agent *agent);
 void agent_on_budget(struct agent *agent, const struct message_memory_budget *budget);
+/* A context has failed: its memory cannot move any more. */
+void agent_fix_failed_memory(void);
 /* Nothing of what was told holds for the next connection. */
 void agent_forget_told(struct agent *agent);
 /* What the user wants by hand, as soon as there is a scheduler to hear it. */

@@ -5,9 +5,14 @@
 
 #include "agent.h"
 #include "agent_state.h"
+#include "devices.h"
 #include "locks.h"
+#include "residency.h"
 #include "streams.h"
 #include "wait.h"
+
+#define MEMORY_ENTRY_BYTES 320
+#define MEMORY_LIST_BYTES (16 * MEMORY_ENTRY_BYTES)
 
 struct description {
     enum turn_phase phase;
@@ -63,13 +68,40 @@ static const char *boolean(bool value) {
     return value ? "true" : "false";
 }
 
+static const char *number_or_null(uint64_t bytes, char room[24]) {
+    if (bytes == RESIDENCY_UNLIMITED) return "null";
+    snprintf(room, 24, "%llu", (unsigned long long)bytes);
+    return room;
+}
+
+/* The process's memory on each open device, as a JSON list. */
+static const char *memory_list(char *text, size_t bytes) {
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    size_t used = (size_t)snprintf(text, bytes, "[");
+    for (int i = 0; i < count && used + MEMORY_ENTRY_BYTES < bytes; i++) {
+        const struct residency_numbers numbers = residency_numbers_of(ordinals[i]);
+        char budget[24], usable[24];
+        used += (size_t)snprintf(
+            text + used, bytes - used,
+            "%s{\"device\": %d, \"allocated\": %llu, \"resident\": %llu, \"parked\": %llu, "
+            "\"fixed\": %llu, \"budget\": %s, \"usable\": %s}",
+            i > 0 ? ", " : "", ordinals[i], (unsigned long long)numbers.bytes_allocated,
+            (unsigned long long)numbers.bytes_resident, (unsigned long long)numbers.bytes_parked,
+            (unsigned long long)numbers.bytes_fixed, number_or_null(numbers.budget_bytes, budget),
+            number_or_null(residency_usable(ordinals[i]), usable));
+    }
+    snprintf(text + used, bytes - used, "]");
+    return text;
+}
+
 size_t agent_describe(char *json, size_t bytes) {
     lock_take(LOCK_DESCRIBE);
     struct description now = published;
     lock_release(LOCK_DESCRIBE);
     uint64_t now_ms = agent_now_ms();
     uint64_t hold_left_ms = now.hold_ends_ms > now_ms ? now.hold_ends_ms - now_ms : 0;
-    char holder[800], tenant[400], problem[4000];
+    char holder[800], tenant[400], problem[4000], memory[MEMORY_LIST_BYTES];
     const struct agent_counters *counters = &now.counters;
     int needed = snprintf(
         json, bytes,
@@ -79,7 +111,8 @@ size_t agent_describe(char *json, size_t bytes) {
         "\"calls_waiting\": %u, \"calls_cancelled\": %llu, \"contexts_open\": %u, "
         "\"contexts_failed\": %u, \"requests\": %llu, \"grants\": %llu, \"recalls\": %llu, "
         "\"drops\": %llu, \"drain_stalls\": %llu, \"reopenings\": %llu, "
-        "\"hold_left_ms\": %llu, \"hold_answers\": %llu}",
+        "\"hold_left_ms\": %llu, \"hold_answers\": %llu, \"memory_follows\": %s, "
+        "\"memory\": %s}",
         boolean(agent_is_ready()), turn_phase_name(now.phase), (unsigned long long)now.turn_id,
         boolean(now.windowed), boolean(now.connected),
         quoted(now.tenant_id, tenant, sizeof(tenant)),
@@ -90,6 +123,7 @@ size_t agent_describe(char *json, size_t bytes) {
         (unsigned long long)counters->requests, (unsigned long long)counters->grants,
         (unsigned long long)counters->recalls, (unsigned long long)counters->drops,
         (unsigned long long)counters->stalls, (unsigned long long)counters->reopenings,
-        (unsigned long long)hold_left_ms, (unsigned long long)counters->hold_answers);
+        (unsigned long long)hold_left_ms, (unsigned long long)counters->hold_answers,
+        boolean(residency_swaps()), memory_list(memory, sizeof(memory)));
     return needed < 0 ? 0 : (size_t)needed + 1;
 }

@@ -3,10 +3,12 @@
 #include <string.h>
 
 #include "agent_state.h"
+#include "chunks.h"
 #include "devices.h"
 #include "host_arena.h"
 #include "log.h"
 #include "mover.h"
+#include "streams.h"
 
 #define MEMORY_REPORT_PERIOD_MS 100
 
@@ -93,6 +95,46 @@ void agent_on_budget(struct agent *agent, const struct message_memory_budget *bu
     agent_report_memory(agent, false);
     agent_tell_needs(agent);
     mover_look();
+}
+
+/* ---- what a sticky error holds fast ---- */
+
+#define FAILED_CONTEXTS_MAX 16
+#define BATCH 64
+
+struct fast_look {
+    void *contexts[FAILED_CONTEXTS_MAX];
+    uint32_t contexts_used;
+    struct chunk found[BATCH];
+    uint32_t found_count;
+};
+
+static void look_for_fast(const struct chunk *chunk, void *argument) {
+    struct fast_look *look = argument;
+    if (chunk->fixed || look->found_count == BATCH) return;
+    if (chunk->state != CHUNK_RESIDENT && chunk->state != CHUNK_BACK) return;
+    for (uint32_t i = 0; i < look->contexts_used; i++)
+        if (look->contexts[i] == chunk->context) look->found[look->found_count++] = *chunk;
+}
+
+/* Nothing can be copied out of a context with a sticky error, so what it has is fixed. */
+void agent_fix_failed_memory(void) {
+    struct fast_look look = {0};
+    const struct streams *tables = streams_lock();
+    for (uint32_t i = 0; i < tables->contexts_used; i++)
+        if (tables->contexts[i].failed_result && look.contexts_used < FAILED_CONTEXTS_MAX)
+            look.contexts[look.contexts_used++] = tables->contexts[i].context;
+    streams_unlock();
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    for (int i = 0; i < count; i++) {
+        do {
+            look.found_count = 0;
+            chunks_visit(ordinals[i], look_for_fast, &look);
+            for (uint32_t j = 0; j < look.found_count; j++)
+                chunks_fix(look.found[j].address, look.found[j].bytes);
+        } while (look.found_count == BATCH);
+    }
 }
 
 void agent_forget_told(struct agent *agent) {

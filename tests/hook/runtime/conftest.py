@@ -21,18 +21,23 @@ from tests.support.sim import SimulatedMachine
 HERE = Path(__file__).parent
 SOURCE = ROOT / "hook" / "src"
 OUTPUT = BUILD / "tests" / "runtime"
-PURE_PARTS = ("turn_state.c", "idle_rule.c", "window_pace.c")
+PURE_PARTS = (
+    *("turn_state.c", "idle_rule.c", "window_pace.c"),
+    *("swap_plan.c", "cgroup_parse.c"),
+)
+SHIMS = ("turn_state_shim.c", "swap_shim.c")
 
 
 @pytest.fixture(scope="session")
 def pure() -> Pure:
-    """turn_state.c, idle_rule.c and window_pace.c as a library of their own."""
+    """The parts of the hook that are pure, as a library of their own."""
     library = OUTPUT / "libturnstate.so"
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    sources = [SOURCE / name for name in PURE_PARTS] + [HERE / "programs" / "turn_state_shim.c"]
+    sources = [SOURCE / name for name in PURE_PARTS] + [HERE / "programs" / name for name in SHIMS]
     with one_at_a_time("libturnstate"):
         if not newer(library, *sources, *SOURCE.glob("*.h")):
             flags = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+            flags.append("-D_GNU_SOURCE")
             command = ["cc", *flags, "-I", SOURCE, "-o", library, *sources]
             subprocess.run([str(part) for part in command], check=True)
     return Pure(library)

@@ -1,4 +1,5 @@
-"""The hook's pure parts (turn_state.c, idle_rule.c, window_pace.c), for tests in Python."""
+"""The hook's pure parts (turn_state.c, idle_rule.c, window_pace.c, swap_plan.c, cgroup_parse.c),
+for tests in Python."""
 
 from __future__ import annotations
 
@@ -71,6 +72,8 @@ class Pure:
         self.library.ts_new.restype = ctypes.c_void_p
         self.library.pace_new.restype = ctypes.c_void_p
         for name in ("ts_turn_id", "ts_dropped_turn_id", "ts_wake_ms"):
+            getattr(self.library, name).restype = U64
+        for name in ("sp_host_wanted", "cg_limit", "cg_stat", "cg_meminfo", "cg_room"):
             getattr(self.library, name).restype = U64
 
 
@@ -168,3 +171,109 @@ class Pace:
     @property
     def depth(self) -> int:
         return int(self._c.pace_depth(self._pace))
+
+
+class Goal(enum.IntEnum):
+    """enum mover_goal."""
+
+    REST = 0
+    PARK = 1
+    RESTORE = 2
+
+
+class Step(enum.IntEnum):
+    """enum swap_step."""
+
+    NOTHING = 0
+    WAIT = 1
+    UNMAP = 2
+    LEAVE = 3
+    COME = 4
+    CONFIRM = 5
+    ROLL_BACK = 6
+    GIVE_UP = 7
+
+
+class SwapView(ctypes.Structure):
+    """struct swap_view."""
+
+    _fields_ = (
+        ("goal", ctypes.c_int),
+        ("flights", ctypes.c_uint32),
+        ("flight_bytes", U64),
+        ("leaving_bytes", U64),
+        ("bytes_over", U64),
+        ("bytes_free", U64),
+        ("bytes_movable", U64),
+        ("bytes_parked", U64),
+        ("next_bytes", U64),
+        ("arrives", ctypes.c_bool),
+        ("has_copies", ctypes.c_bool),
+        ("all_here", ctypes.c_bool),
+        ("host_is_short", ctypes.c_bool),
+        ("room_is_short", ctypes.c_bool),
+        ("has_failed", ctypes.c_bool),
+    )
+
+    def step(self, pure: Pure) -> Step:
+        return Step(pure.library.sp_plan(ctypes.byref(self)))
+
+
+class HostStep(enum.IntEnum):
+    """enum swap_host_step."""
+
+    KEEP = 0
+    PREPARE = 1
+    TRIM = 2
+
+
+class HostView(ctypes.Structure):
+    """struct swap_host_view."""
+
+    _fields_ = (
+        ("free_bytes", U64),
+        ("hint_bytes", U64),
+        ("movable_bytes", U64),
+        ("excess_ms", U64),
+        ("is_short", ctypes.c_bool),
+    )
+
+    def step(self, pure: Pure) -> HostStep:
+        return HostStep(pure.library.sp_host_plan(ctypes.byref(self)))
+
+    def wanted(self, pure: Pure) -> int:
+        return int(pure.library.sp_host_wanted(ctypes.byref(self)))
+
+
+class Cgroup:
+    """cgroup_parse.c."""
+
+    NO_LIMIT = 2**64 - 1
+
+    def __init__(self, pure: Pure) -> None:
+        self._c = pure.library
+
+    def limit(self, text: str) -> int:
+        return int(self._c.cg_limit(text.encode()))
+
+    def stat(self, text: str, key: str) -> int:
+        return int(self._c.cg_stat(text.encode(), key.encode()))
+
+    def meminfo(self, text: str, key: str) -> int:
+        return int(self._c.cg_meminfo(text.encode(), key.encode()))
+
+    def path(self, text: str, controller: str, room: int = 256) -> str | None:
+        path = ctypes.create_string_buffer(room)
+        found = self._c.cg_path(text.encode(), controller.encode(), path, ctypes.c_size_t(room))
+        return path.value.decode() if found else None
+
+    def parents(self, path: str) -> list[str]:
+        """The path and all above it."""
+        text = ctypes.create_string_buffer(path.encode())
+        levels = [path]
+        while self._c.cg_parent(text):
+            levels.append(text.value.decode())
+        return levels
+
+    def room(self, limit: int, used: int, reclaimable: int = 0) -> int:
+        return int(self._c.cg_room(U64(limit), U64(used), U64(reclaimable)))

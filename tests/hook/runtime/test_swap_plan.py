@@ -1,0 +1,207 @@
+"""What the mover does next, and how much host memory it keeps: without a process or a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.hook.runtime.pure import Goal, HostStep, HostView, Pure, Step, SwapView
+
+MIB = 1 << 20
+CHUNK = 32 * MIB
+
+
+def test_what_is_over_the_budget_leaves_and_no_more(pure: Pure) -> None:
+    """What is on its way out counts as gone."""
+    view = SwapView(goal=Goal.PARK, bytes_over=CHUNK, bytes_movable=10 * CHUNK)
+    assert view.step(pure) is Step.LEAVE
+    view.flights, view.flight_bytes, view.leaving_bytes = 1, CHUNK, CHUNK
+    assert view.step(pure) is Step.WAIT
+    view.bytes_over += 1
+    assert view.step(pure) is Step.LEAVE
+
+
+def test_several_chunks_are_on_their_way_and_not_all(pure: Pure) -> None:
+    """At least four copies, or 64 MiB of small ones, so that none waits for a mapping."""
+    view = SwapView(goal=Goal.PARK, bytes_over=100 * CHUNK, bytes_movable=100 * CHUNK)
+    view.flights, view.flight_bytes = 3, 3 * CHUNK
+    assert view.step(pure) is Step.LEAVE
+    view.flights, view.flight_bytes = 4, 4 * CHUNK
+    assert view.step(pure) is Step.WAIT
+    view.flights, view.flight_bytes = 20, 40 * MIB
+    assert view.step(pure) is Step.LEAVE
+    view.flights, view.flight_bytes = 32, 63 * MIB
+    assert view.step(pure) is Step.WAIT
+
+
+def test_chunks_with_a_good_copy_leave_without_being_copied(pure: Pure) -> None:
+    """They are unmapped first, once none is on its way in."""
+    view = SwapView(goal=Goal.PARK, bytes_over=CHUNK, bytes_movable=CHUNK, has_copies=True)
+    assert view.step(pure) is Step.UNMAP
+    view.arrives, view.flights = True, 1
+    assert view.step(pure) is Step.WAIT
+
+
+def test_without_host_memory_nothing_leaves(pure: Pure) -> None:
+    """It stays on the device until some is to be had."""
+    view = SwapView(goal=Goal.PARK, bytes_over=CHUNK, bytes_movable=CHUNK, host_is_short=True)
+    assert view.step(pure) is Step.NOTHING
+    view = SwapView(goal=Goal.PARK, bytes_over=CHUNK, bytes_movable=0)
+    assert view.step(pure) is Step.NOTHING, "all of it is fixed"
+
+
+def test_memory_comes_back_as_far_as_the_budget_reaches(pure: Pure) -> None:
+    """A chunk that did not fit waits for a budget that it fits in."""
+    view = SwapView(goal=Goal.RESTORE, bytes_parked=CHUNK, bytes_free=CHUNK)
+    assert view.step(pure) is Step.COME
+    view.bytes_free = 0
+    assert view.step(pure) is Step.NOTHING
+    view.bytes_free, view.next_bytes = CHUNK - 1, CHUNK
+    assert view.step(pure) is Step.NOTHING
+    view.bytes_free = CHUNK
+    assert view.step(pure) is Step.COME
+    view.room_is_short = True
+    assert view.step(pure) is Step.NOTHING
+
+
+def test_host_copies_go_when_all_is_back_everywhere(pure: Pure) -> None:
+    """A restore that could still fail keeps them, on all devices."""
+    view = SwapView(goal=Goal.RESTORE, has_copies=True, flights=1)
+    assert view.step(pure) is Step.WAIT
+    view.flights = 0
+    assert view.step(pure) is Step.NOTHING, "another device is not ready"
+    view.all_here = True
+    assert view.step(pure) is Step.CONFIRM
+
+
+def test_a_restore_that_failed_is_rolled_back(pure: Pure) -> None:
+    """What is on its way arrives first; then all of it is unmapped, and the mover gives up."""
+    view = SwapView(goal=Goal.RESTORE, has_failed=True, has_copies=True, flights=2)
+    assert view.step(pure) is Step.WAIT
+    view.flights = 0
+    assert view.step(pure) is Step.ROLL_BACK
+    view.has_copies = False
+    assert view.step(pure) is Step.GIVE_UP
+
+
+def test_at_rest_nothing_begins(pure: Pure) -> None:
+    """With the turn held, or nothing to do, whatever the budget says."""
+    view = SwapView(goal=Goal.REST, bytes_over=CHUNK, bytes_movable=CHUNK, bytes_free=CHUNK)
+    assert view.step(pure) is Step.NOTHING
+
+
+@dataclass
+class Device:
+    """The mover and a device in a few lines: steps become states, one flight ends at a time."""
+
+    pure: Pure
+    resident: int
+    budget: int
+    parked: int = 0
+    back: int = 0
+    out: list[int] = field(default_factory=list)
+    inward: list[int] = field(default_factory=list)
+
+    def view(self, goal: Goal) -> SwapView:
+        used = self.resident + self.back + len(self.out) + len(self.inward)
+        flights = len(self.out) + len(self.inward)
+        return SwapView(
+            goal=goal,
+            flights=flights,
+            flight_bytes=flights * CHUNK,
+            leaving_bytes=len(self.out) * CHUNK,
+            bytes_over=max(0, used - self.budget) * CHUNK,
+            bytes_free=max(0, self.budget - used) * CHUNK,
+            bytes_movable=used * CHUNK,
+            bytes_parked=self.parked * CHUNK,
+            arrives=bool(self.inward),
+            has_copies=bool(self.back or self.inward),
+            all_here=self.parked == 0 and flights == 0,
+        )
+
+    def take(self, goal: Goal) -> Step:
+        step = self.view(goal).step(self.pure)
+        if step is Step.LEAVE:
+            self.resident -= 1
+            self.out.append(1)
+        elif step is Step.COME:
+            self.parked -= 1
+            self.inward.append(1)
+        elif step is Step.UNMAP:
+            self.back -= 1
+            self.parked += 1
+        elif step is Step.CONFIRM:
+            self.resident += self.back
+            self.back = 0
+        elif step is Step.WAIT:
+            self.land(goal)
+        assert min(self.resident, self.parked, self.back) >= 0
+        return step
+
+    def land(self, goal: Goal) -> None:
+        """The oldest copy ends."""
+        if self.inward:
+            self.inward.pop()
+            self.back += 1
+        elif self.out:
+            over = self.view(goal).bytes_over > 0
+            self.out.pop()
+            self.parked += goal is Goal.PARK and over
+            self.resident += not (goal is Goal.PARK and over)
+
+
+@given(
+    st.integers(0, 20),
+    st.lists(st.tuples(st.sampled_from(list(Goal)), st.integers(0, 20), st.integers(0, 30))),
+)
+def test_any_order_of_goals_and_budgets_ends_where_it_should(
+    pure: Pure, chunks: int, changes: list[tuple[Goal, int, int]]
+) -> None:
+    """No chunk is lost, nothing comes beyond the budget, and left alone the mover gets there."""
+    device = Device(pure, resident=chunks, budget=chunks)
+    for goal, budget, steps in [*changes, (Goal.PARK, 0, 200), (Goal.RESTORE, chunks, 200)]:
+        device.budget = budget
+        for _ in range(steps):
+            before = device.view(goal)
+            step = device.take(goal)
+            if step is Step.COME:
+                assert before.bytes_free >= CHUNK
+            flights = len(device.out) + len(device.inward)
+            assert device.resident + device.parked + device.back + flights == chunks
+            if step is Step.NOTHING:
+                break
+        if (goal, budget, steps) == (Goal.PARK, 0, 200):
+            assert device.parked == chunks
+    assert device.resident == chunks
+
+
+@pytest.mark.parametrize(
+    ("view", "step", "wanted"),
+    [
+        (HostView(hint_bytes=CHUNK, movable_bytes=10 * CHUNK), HostStep.PREPARE, CHUNK),
+        (HostView(hint_bytes=10 * CHUNK, movable_bytes=CHUNK), HostStep.PREPARE, CHUNK),
+        (HostView(free_bytes=64 * MIB), HostStep.KEEP, 0),
+        (HostView(free_bytes=64 * MIB, excess_ms=30_000), HostStep.TRIM, 0),
+        (HostView(free_bytes=64 * MIB, is_short=True), HostStep.TRIM, 0),
+        (
+            HostView(free_bytes=96 * MIB, hint_bytes=CHUNK, movable_bytes=CHUNK, excess_ms=30_000),
+            HostStep.TRIM,
+            CHUNK,
+        ),
+        (
+            HostView(free_bytes=64 * MIB, hint_bytes=CHUNK, movable_bytes=CHUNK, excess_ms=30_000),
+            HostStep.KEEP,
+            CHUNK,
+        ),
+    ],
+)
+def test_host_memory_is_prepared_by_the_hint_and_given_back_without_it(
+    pure: Pure, view: HostView, step: HostStep, wanted: int
+) -> None:
+    """As much as could have to leave; what is beyond goes after 30 s, or when the system is
+    short."""
+    assert view.step(pure) is step
+    assert view.wanted(pure) == wanted
