@@ -1,0 +1,60 @@
+"""The conformance suite of the driver, as a tenant whose memory follows the turn: programs get the
+same answers as without the hook."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.sim import GIB, SimulatedMachine
+from tests.support.tenants import tenants
+
+# What a program does with memory, with everything that has to do with it.
+SHORT = ("test_memory", "test_pointers", "test_mapped_memory", "test_pool_memory")
+# About the simulated machine, what tools see of it, and how a driver is found: no answers of CUDA.
+NOT_OF_CUDA = (
+    *("test_simulated_*", "test_nvml*", "test_proc_address*", "test_runtime_library*"),
+    "test_cuda_python*",  # needs the real driver's private tables
+)
+# A tenant's free memory is not the device's: what others take of that makes room again, and what
+# the contexts take is taken off when the scheduler has seen it.
+FREE_MEMORY = (
+    "test_memory.py::test_free_memory_follows_allocations",
+    "test_contexts.py::test_destroying_a_context_frees_its_memory",
+    "test_processes.py::test_memory_of_other_processes_is_not_free",
+    "test_visible_devices.py::test_devices_have_memory_of_their_own",
+)
+
+
+def run_suite(folder: Path, *arguments: str) -> str:
+    """The suite as a tenant of a scheduler of its own; what it printed."""
+    machine = SimulatedMachine(folder / "machine", devices=2, bytes_per_device=4 * GIB)
+    ignored = [f"--deselect=tests/driver/{case}" for case in FREE_MEMORY]
+    named = machine.env({"GPUSHARE_DRIVER": "named", "CUDA_MODULE_LOADING": "EAGER"})
+    with tenants(folder / "run", named, settings={"memory_mode": "swap"}) as scheduler:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-n", "0", *ignored, *arguments],
+            cwd=ROOT,
+            env=scheduler.env("conformance", named),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_memory_answers_as_without_the_hook(tmp_path: Path) -> None:
+    """Allocations, queries, mapped and stream-ordered memory: every case holds."""
+    assert " passed" in run_suite(tmp_path, *(f"tests/driver/{name}.py" for name in SHORT))
+
+
+@pytest.mark.full
+def test_everything_answers_as_without_the_hook(tmp_path: Path) -> None:
+    """All cases about CUDA hold."""
+    ignored = [f"--ignore-glob=tests/driver/{pattern}" for pattern in NOT_OF_CUDA]
+    assert " passed" in run_suite(tmp_path, "tests/driver", *ignored)
