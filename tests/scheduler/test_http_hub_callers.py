@@ -17,6 +17,7 @@ from jupyter_gpushare.scheduler import http_api
 from jupyter_gpushare.scheduler.admission import Admission
 from jupyter_gpushare.scheduler.callers import Caller
 from jupyter_gpushare.scheduler.event_stream import Follower, Followers
+from jupyter_gpushare.scheduler.handover import Handover
 from jupyter_gpushare.scheduler.http_api import HTTPApi
 from jupyter_gpushare.scheduler.peer import Peer
 from jupyter_gpushare.scheduler.registrants import RegistrantWatch
@@ -50,6 +51,7 @@ def with_api(
             registrants=RegistrantWatch(lambda tenant_id: None),
             followers=followers,
             callers=hub,
+            handover=Handover(end=lambda why: None, processes=lambda: 0, started_to_stay=True),
         )
         path = tmp_path / "http.sock"
         with socket.socket(socket.AF_UNIX) as sock:
