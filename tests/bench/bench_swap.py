@@ -122,6 +122,7 @@ class Contest:
 
     def hand_over(self, giver: MemoryTenant, taker: MemoryTenant) -> None:
         """Both ways at once: the giver has the turn and all of the device until its cell ends."""
+        self._nobody_holds()
         giver.ok("begin")
         giver.ok("stamp", within_s=STEP_S)
         moved = self._bytes_parked(taker)
@@ -138,9 +139,11 @@ class Contest:
         """`resident` has all of the device. The other one frees what it has, parks it by an
         allocation, frees that, and lets it come back."""
         other.free(0)
+        self._nobody_holds()
         self.samples.parks.append(self._park_for(other))
         other.ok("free 0")
         other.ok("end")
+        self._nobody_holds()
         resident.ok("begin")
         asked_ns, through_ns, _ = resident.ok("stamp", within_s=STEP_S)
         resident.ok("end")
@@ -150,6 +153,7 @@ class Contest:
         resident.cell("stamp")
 
     def _take_all(self, client: MemoryTenant, seed: int) -> None:
+        self._nobody_holds()
         client.ok("begin")
         client.ok(f"alloc 0 {self._size}", within_s=STEP_S)
         client.ok(f"fill 0 {seed}", within_s=STEP_S)
@@ -162,6 +166,10 @@ class Contest:
         asked_ns, had_ns = newcomer.ok(f"alloc_timed 0 {self._size}", within_s=STEP_S)
         lowest = self._used.lowest(asked_ns, had_ns)
         return Moved(self._used.at(asked_ns) - lowest.bytes_used, lowest.at_ns - asked_ns)
+
+    def _nobody_holds(self) -> None:
+        """A cell that begins before the turn of the one before it went back would run in that."""
+        self._scheduler.eventually(lambda status: not status["devices"][0]["holders"])
 
     def _bytes_parked(self, client: MemoryTenant) -> int:
         """What the client will have to bring back."""
