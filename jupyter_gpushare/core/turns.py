@@ -138,6 +138,8 @@ class Turns:
         state = self._state
         if state.recovering_until_s is not None and now_s >= state.recovering_until_s:
             state.recovering_until_s = None
+            # Whoever comes next is not why others are granted, nor told of to them.
+            self._outbox.cause = "the wait for the clients of a scheduler before this one is over"
         for tenant_id in [id for id, hold in state.holds.items() if now_s >= hold.until_s]:
             self._end_hold(state.tenants[tenant_id], now_s)
         for tenant in state.touched.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import GrantTurn
+from jupyter_gpushare.core.ids import TenantId
 
 from .desk import Desk
 
@@ -19,6 +20,20 @@ def test_nobody_is_granted_before_the_time() -> None:
     desk.sleep_until_woken()
     assert desk.granted() == [a]
     assert not desk.scheduler.snapshot(desk.now_s).recovering
+
+
+def test_who_comes_at_its_end_is_not_the_cause() -> None:
+    """What another user does at that moment is not told to those who are granted."""
+    desk = Desk(recovering_until_s=102)
+    a = desk.client("a")
+    desk.ask(a)
+    bobs = ev.TenantRegistered(
+        tenant=TenantId("b"), name="b", owner="bob", kind="run", cause="registered by bob"
+    )
+    desk.do(bobs, after_s=103 - desk.now_s)
+    (grant,) = desk.all(GrantTurn)
+    assert grant.client == a
+    assert grant.cause == "the wait for the clients of a scheduler before this one is over"
 
 
 def test_it_ends_when_all_are_back() -> None:
