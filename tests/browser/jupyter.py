@@ -53,8 +53,13 @@ class JupyterProcess:
     """`jupyter lab` with one extension or none; what it reads and writes is below `directory`."""
 
     def __init__(
-        self, directory: Path, extension: str | None, environment: Mapping[str, str] = os.environ
+        self,
+        directory: Path,
+        extension: str | None,
+        environment: Mapping[str, str] = os.environ,
+        python: Path | None = None,
     ) -> None:
+        """`python` is of another environment than this one."""
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.files = directory / "files"
@@ -78,7 +83,13 @@ class JupyterProcess:
             **{name: str(directory / place) for name, place in places.items()},
             "PYTHONPATH": str(ROOT),
         }
-        command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"]
+        command = [
+            str(python or sys.executable),
+            "-m",
+            "jupyterlab",
+            "--no-browser",
+            "--allow-root",
+        ]
         command += [f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"]
         command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={self.files}"]
         # The environment may have switched ours on for every server.

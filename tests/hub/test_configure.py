@@ -158,9 +158,10 @@ def test_scopes_of_the_servers_token(c: Config, given: Any, expected: list[str])
     assert (asyncio.run(found(None)) if callable(found) else found) == expected
 
 
-def test_least_privilege(c: Config) -> None:
+def test_least_privilege(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Users and servers get the use of the GPU for themselves; the service gets no right at all;
     only named administrators may administer."""
+    monkeypatch.setattr("jupyter_gpushare.hub.configure.version", lambda name: "6.0.0")
     c.Authenticator.admin_users = {"root"}
     c.PAMAuthenticator.admin_users = {"also"}
     setup(c)

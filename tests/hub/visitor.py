@@ -41,6 +41,9 @@ class Visitor:
         }
         answer = self._browser.post(page, data=form, timeout=ANSWER_S_MAX, allow_redirects=False)
         assert answer.status_code == 302, answer.text
+        # A browser goes on to a page, whose cookie is good for who has logged in; JupyterHub
+        # 5.2 takes no other.
+        self._browser.get(f"{self._url}/hub/home", timeout=ANSWER_S_MAX).raise_for_status()
 
     def start_server(self) -> None:
         """Start it and pass through the hub's OAuth, whose cookie the server wants from then on."""

@@ -1,0 +1,73 @@
+"""The oldest JupyterLab and Jupyter Notebook that we promise to work with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.jupyter import JupyterProcess, write_notebook
+from tests.browser.panel import Panel, open_lab
+from tests.browser.stub import StubControl, busy_state, device, kernel, state, tenant
+from tests.support.older_jupyter import older_python, version_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+NAME = '<img src=x onerror="document.title=1"> Zoë 山田'
+
+
+@pytest.fixture(scope="module")
+def stub(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StubControl]:
+    """JupyterLab 4.2 and Jupyter Notebook 7.2 with the stub of the server extension."""
+    python = older_python()
+    assert version_of(python, "jupyterlab").startswith("4.2.")
+    assert version_of(python, "notebook").startswith("7.2.")
+    folder = tmp_path_factory.mktemp("older")
+    with JupyterProcess(folder, "tests.browser.stub_extension", python=python) as jupyter:
+        yield StubControl(jupyter)
+
+
+def shows_and_releases(panel: Panel, stub: StubControl) -> None:
+    """What a person does with the panel, from the first look to a release."""
+    panel.devices.first.wait_for()
+    assert panel.queue.count() == 3
+    assert "kept by hand, 9 min left" in panel.devices.first.inner_text()
+    assert "parked 12 GiB" in panel.kernel("explore.ipynb").inner_text()
+    before = len(stub.released)
+    with panel.page.expect_response(re.compile("/release")):
+        panel.release_button("train-resnet.ipynb").click()
+    assert stub.released[before:] == ["train-resnet"]
+    stub.set(state(device(holder=tenant(NAME, "bob", held_s=0)), kernels=[kernel("x", "idle")]))
+    panel.holder.get_by_text(NAME).wait_for()
+    panel.release_button("train-resnet.ipynb").wait_for(state="detached")
+    assert panel.root.locator("img").count() == 0
+
+
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
+def test_jupyterlab(page: Page, stub: StubControl, theme: str) -> None:
+    """The panel is in the left sidebar, hears of changes and releases turns."""
+    stub.set(busy_state())
+    stub.jupyter.use_theme(f"JupyterLab {theme}")
+    panel = open_lab(page, stub.jupyter)
+    panel.devices.first.wait_for()
+    panel.keep_picture(f"panel-older-{theme.lower()}")
+    shows_and_releases(panel, stub)
+
+
+def test_jupyter_notebook(page: Page, stub: StubControl) -> None:
+    """It opens from the View menu, beside a notebook."""
+    stub.set(busy_state())
+    write_notebook(stub.jupyter.files / "a notebook.ipynb", "")
+    page.goto(stub.jupyter.page_url("notebooks/a%20notebook.ipynb"))
+    page.locator(".jp-Notebook").wait_for()
+    page.get_by_role("menuitem", name="View", exact=True).click()
+    page.locator(".lm-Menu-item", has_text="Left Sidebar").hover()
+    page.locator(".lm-Menu-item", has_text="GPU").click()
+    panel = Panel(page)
+    panel.devices.first.wait_for()
+    panel.keep_picture("panel-older-notebook")
+    shows_and_releases(panel, stub)

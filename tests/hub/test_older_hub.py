@@ -1,0 +1,56 @@
+"""JupyterHub 5, with our wheel beside it: what has changed since is in hub/configure.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.hub.conftest import HubOnAMachine
+from tests.support import gpu_cells
+from tests.support.older_jupyter import older_python, version_of
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
+    return older_python()
+
+
+@pytest.fixture(scope="module")
+def home(start_hub: Callable[..., HubOnAMachine], python: Path) -> HubOnAMachine:
+    assert version_of(python, "jupyterhub").startswith("5.")
+    return start_hub(python=python)
+
+
+def test_two_users_take_turns(home: HubOnAMachine) -> None:
+    """Each kernel is a tenant of the user who logged in, both use the GPU, and each user's panel
+    knows whose it is."""
+    for name in ("alice", "bob"):
+        visitor = home.hub.visitor(name)
+        kernel = visitor.open_notebook(f"{name}.ipynb")
+        kernel.run(gpu_cells.setup()).ok()
+        kernel.run(gpu_cells.fill_and_check(7, 10.0)).ok()
+        tenant = home.tenant_of(kernel.kernel_id)
+        assert tenant is not None, home.hub.log[-4000:]
+        assert tenant["owner"] == name
+        assert tenant["counters"]["turns"] >= 1
+        state = visitor.request("GET", "gpushare/api/state").json()
+        assert (state["scheduler"], state["user"]) == ("up", name)
+        assert [each["tenant_id"] for each in state["kernels"]] == [tenant["id"]]
+
+
+def test_a_token_is_its_owners_alone(home: HubOnAMachine) -> None:
+    """Alice's token registers nobody for bob, and what it may see names nobody else."""
+    alice = home.hub.visitor("alice")
+    token = alice.open_notebook("token.ipynb").run(
+        "import os; print(os.environ['JUPYTERHUB_API_TOKEN'])"
+    )
+    body = {"name": "a", "kind": "run", "user": "bob"}
+    status, answer = home.hub.ask("POST", "/tenants", body, token=token.ok().text.strip())
+    assert (status, "for another user" in answer["message"]) == (403, True)
+    status, answer = home.hub.ask("GET", "/status", token=token.text.strip())
+    assert status == 200
+    assert {tenant["owner"] for tenant in answer["tenants"]} <= {"alice", "another user"}
