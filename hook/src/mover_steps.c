@@ -6,20 +6,11 @@
 #include "failure.h"
 #include "host_arena.h"
 #include "log.h"
-#if __has_include("peers.h")
 #include "peers.h"
-#else
-static int peers_access(int device, CUmemAccessDesc out[], int max) {
-    (void)device;
-    (void)out;
-    (void)max;
-    return 0;
-}
-#endif
 #include "residency.h"
 #include "streams.h"
 
-#define ACCESSES_MAX 64
+#define ACCESSES_MAX (PEERS_MAX + 1)
 
 /* ---- mapping ----------------------------------------------------------------------------------
  */

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "gpu.h"
@@ -128,6 +129,28 @@ static long sum(const char *name) {
     return result;
 }
 
+/* Makes and frees a tensor again and again; the first result that is not 0. */
+static long churn(const char *name, const char *bytes, const char *count) {
+    long result = 0;
+    for (int i = 0; i < atoi(count) && result == 0; i++) {
+        result = new_tensor(name, bytes);
+        if (result == 0) result = cuMemFree(tensor_of(name)->address);
+    }
+    return result;
+}
+
+/* What the driver tells a child, which has no contexts; -1 where that does not end by itself. */
+static long fork_child(void) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        CUdeviceptr address;
+        _exit(cuMemAlloc(&address, 4) == CUDA_SUCCESS);
+    }
+    if (child < 0 || waitpid(child, &status, 0) < 0 || !WIFEXITED(status)) return -1;
+    return WEXITSTATUS(status);
+}
+
 static long fail(const char *stream) {
     return cuLaunchKernel(gpu.assert_fail, 1, 1, 1, 1, 1, 1, 0, stream_of(stream), NULL, NULL);
 }
@@ -188,6 +211,8 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "new") == 0) return new_tensor(a, b);
     if (strcmp(command, "drop") == 0) return cuMemFree(tensor_of(a)->address);
     if (strcmp(command, "pattern") == 0) return pattern(a, b);
+    if (strcmp(command, "churn") == 0) return churn(a, b, c);
+    if (strcmp(command, "fork") == 0) return fork_child();
     if (strcmp(command, "sum") == 0) return sum(a);
     if (strcmp(command, "sync") == 0) return cuCtxSynchronize();
     if (strcmp(command, "hook") == 0) return hook(a);

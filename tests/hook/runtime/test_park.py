@@ -1,0 +1,199 @@
+"""Memory that leaves the device without the turn, and is all back before the gate opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import (
+    DropReason,
+    MemoryReported,
+    TurnDropped,
+    TurnRequested,
+)
+from tests.hook.runtime.memory_shell import MIB, MemoryShell, Opened, open_memory_shell
+from tests.hook.runtime.process import GpuProcess
+from tests.support.fake_scheduler import FakeScheduler
+
+SIZE = 40 * MIB
+
+
+@pytest.fixture
+def opens(start: Callable[..., GpuProcess], scheduler: FakeScheduler) -> Opened:
+    """Starts a shell whose memory follows the turn."""
+    return lambda **options: open_memory_shell(start, scheduler.accept, **options)
+
+
+@pytest.fixture
+def holder(opens: Opened) -> MemoryShell:
+    """A shell that holds the turn and two tensors."""
+    memory = opens()
+    memory.say(f"new 9 {2 * MIB}")
+    memory.grant()
+    assert memory.result("new") == 0
+    memory.fill(0, SIZE)
+    memory.fill(1, SIZE // 2)
+    memory.need(0)
+    return memory
+
+
+HELD = SIZE + SIZE // 2 + 2 * MIB
+FIRST = 34 * MIB
+"""What the chunks that come back first have together."""
+
+
+def test_parked_memory_comes_back_as_it_was(holder: MemoryShell) -> None:
+    """All of it leaves the device and comes back to the same addresses, every byte the same."""
+    holder.take_turn()
+    report = holder.park_to(0)
+    assert (report.bytes_parked, report.bytes_allocated) == (HELD, HELD)
+    holder.say("sum 0")
+    holder.grant()
+    holder.shell.expect("0 sum 0")
+    assert holder.is_whole(0)
+    assert holder.is_whole(1)
+    assert holder.client.expect_memory(lambda report: report.bytes_parked == 0)
+
+
+def test_only_what_has_to_leave_leaves(holder: MemoryShell) -> None:
+    """A budget below what is there parks down to it, chunk by chunk, and no further."""
+    holder.take_turn()
+    report = holder.park_to(HELD - 10 * MIB)
+    assert 10 * MIB <= report.bytes_parked < 10 * MIB + 32 * MIB
+    assert holder.client.hears_none(MemoryReported, for_s=0.3)
+
+
+def test_a_turn_given_back_leaves_memory_where_it_is(holder: MemoryShell) -> None:
+    """Nothing moves before somebody else needs the room; with the drop goes an exact report."""
+    holder.client.recall()
+    holder.client.expect(TurnDropped)
+    last, dropped = holder.client.received[-2:]
+    assert isinstance(last, MemoryReported)
+    assert isinstance(dropped, TurnDropped)
+    assert (last.bytes_allocated, last.bytes_parked) == (HELD, 0)
+    assert holder.client.hears_none(MemoryReported, for_s=0.3)
+
+
+def test_a_budget_that_grows_lets_memory_back_piece_by_piece(holder: MemoryShell) -> None:
+    """A restore goes as far as the budget reaches at each moment; the gate opens when all is
+    back."""
+    holder.take_turn()
+    holder.park_to(0)
+    holder.say("spin d 1000")
+    holder.grant(FIRST)
+    holder.client.expect_memory(lambda report: report.bytes_parked == HELD - FIRST)
+    assert holder.client.hears_none(TurnDropped, for_s=0.3)
+    assert not holder.shell.log_lines("open: turn 2")
+    holder.budget(HELD)
+    assert holder.result("spin") == 0
+    assert holder.is_whole(0)
+    assert holder.is_whole(1)
+
+
+def test_a_recall_in_the_middle_of_a_restore_drops_at_once(holder: MemoryShell) -> None:
+    """What had come back may stay; nothing of it is lost."""
+    holder.take_turn()
+    holder.park_to(0)
+    holder.say("sum 0")
+    holder.grant(FIRST)
+    holder.client.expect_memory(lambda report: report.bytes_parked == HELD - FIRST)
+    holder.client.recall()
+    assert holder.client.expect(TurnDropped).reason == DropReason.RECALL
+    holder.client.expect(TurnRequested)
+    report = holder.park_to(0)
+    assert report.bytes_parked == HELD
+    assert not holder.shell.log_lines("open: turn 2")
+    holder.budget(HELD)
+    holder.client.grant()
+    assert holder.result("sum") == 0
+    assert holder.is_whole(0)
+    assert holder.is_whole(1)
+
+
+def test_a_grant_in_the_middle_of_a_park_turns_it_round(holder: MemoryShell) -> None:
+    """The mover's goal changes within a chunk, whatever was on its way."""
+    holder.take_turn()
+    for _ in range(3):
+        holder.say("spin d 1000")
+        holder.client.expect(TurnRequested)
+        holder.budget(0)
+        holder.budget(2**40)
+        holder.client.grant()
+        assert holder.result("spin") == 0
+        assert holder.is_whole(0)
+        assert holder.is_whole(1)
+        holder.take_turn()
+
+
+def test_an_interrupt_in_the_middle_of_a_restore_leaves_all_usable(holder: MemoryShell) -> None:
+    """The waiting call fails with the documented error, the turn goes back, nothing is lost."""
+    holder.take_turn()
+    holder.park_to(0)
+    holder.say("spin d 1000")
+    holder.grant(FIRST)
+    holder.client.expect_memory(lambda report: report.bytes_parked == HELD - FIRST)
+    holder.client.cancel()
+    assert holder.result("spin") == 800
+    holder.client.expect(TurnDropped)
+    holder.say("sum 0")
+    holder.grant()
+    assert holder.result("sum") == 0
+    assert holder.is_whole(0)
+    assert holder.is_whole(1)
+
+
+def test_a_growing_holder_asks_and_waits_for_budget(holder: MemoryShell) -> None:
+    """An allocation beyond the budget waits until that is large enough, and tells what it needs."""
+    holder.limit(HELD)
+    holder.say(f"new 3 {SIZE}")
+    assert holder.need(SIZE).cause == "cuMemAlloc_v2"
+    assert holder.shell.is_silent(for_s=0.2)
+    holder.budget(HELD + SIZE)
+    assert holder.result("new") == 0
+    assert holder.need(0)
+
+
+def test_a_need_that_cannot_be_met_is_out_of_memory(holder: MemoryShell) -> None:
+    """Refused by the scheduler, the allocation fails as on a full device; the next one may fit."""
+    holder.limit(HELD)
+    holder.say(f"new 3 {SIZE}")
+    holder.need(SIZE)
+    holder.budget(HELD, refused=True)
+    assert holder.result("new") == 2
+    holder.limit(HELD + MIB * 4)
+    assert holder.run(f"new 3 {4 * MIB}") == 0
+
+
+def test_a_wait_for_budget_can_be_cancelled(holder: MemoryShell) -> None:
+    """As a call at the gate: the documented error, and the need is taken back."""
+    holder.limit(HELD)
+    holder.say(f"new 3 {SIZE}")
+    holder.need(SIZE)
+    holder.client.cancel()
+    assert holder.result("new") == 800
+    assert holder.need(0)
+    assert holder.is_whole(0)
+
+
+def test_a_first_allocation_waits_for_turn_and_budget(opens: Opened) -> None:
+    """Without the turn nothing is allocated, whatever the budget was."""
+    memory = opens()
+    memory.budget(0)
+    memory.say(f"new 0 {SIZE}")
+    assert memory.need(SIZE)
+    memory.grant(SIZE)
+    assert memory.result("new") == 0
+
+
+def test_memory_of_a_parked_tensor_can_be_freed(holder: MemoryShell) -> None:
+    """A free never waits for the turn; parked memory is given back where it is."""
+    holder.take_turn()
+    holder.park_to(0)
+    assert holder.run("drop 0") == 0
+    report = holder.client.expect_memory(lambda report: report.bytes_allocated < HELD)
+    assert report.bytes_allocated == report.bytes_parked == HELD - SIZE
+    holder.say("sum 1")
+    holder.grant()
+    assert holder.result("sum") == 0
+    assert holder.is_whole(1)

@@ -1,0 +1,329 @@
+"""What goes wrong while memory leaves or comes back: no byte is lost, and the turn goes on."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import (
+    DeviceOpened,
+    DropReason,
+    Fallback,
+    MemoryMode,
+    RoomRequested,
+    TurnDropped,
+    TurnRequested,
+)
+from tests.hook.runtime.memory_shell import MIB, MemoryShell, Opened, open_memory_shell
+from tests.hook.runtime.process import GpuProcess
+from tests.support.fake_scheduler import FakeScheduler
+from tests.support.sim import GIB, SimulatedMachine
+
+SIZE = 40 * MIB
+HELD = 2 * SIZE
+CONTEXT = 32 * MIB
+
+
+@pytest.fixture
+def sim(tmp_path: Path) -> SimulatedMachine:
+    """A small device: two contexts, what the shell holds, and a little more."""
+    return SimulatedMachine(tmp_path / "sim", bytes_per_device=HELD + 3 * CONTEXT)
+
+
+@pytest.fixture
+def opens(start: Callable[..., GpuProcess], scheduler: FakeScheduler) -> Opened:
+    """Starts a shell whose memory follows the turn."""
+    return lambda **options: open_memory_shell(start, scheduler.accept, **options)
+
+
+def hold(memory: MemoryShell) -> MemoryShell:
+    """It holds the turn and two tensors."""
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    memory.fill(0, SIZE)
+    memory.fill(1, SIZE)
+    return memory
+
+
+def parked(memory: MemoryShell) -> MemoryShell:
+    """All of it has left the device."""
+    hold(memory).take_turn()
+    assert memory.park_to(0).bytes_parked == HELD
+    return memory
+
+
+def assert_whole(memory: MemoryShell) -> None:
+    assert memory.is_whole(0)
+    assert memory.is_whole(1)
+
+
+def start_stranger(start: Callable[..., GpuProcess]) -> GpuProcess:
+    """A process without the hook, whose memory is nobody's business."""
+    other = start("shell", env={"GPUSHARE_DISABLE": "1"})
+    other.say("0 open")
+    other.expect("0 open 0")
+    return other
+
+
+def test_a_restore_without_room_is_rolled_back_and_tried_again(
+    opens: Opened, start: Callable[..., GpuProcess]
+) -> None:
+    """The driver has no memory although the budget has: others are asked for room, in vain; the
+    turn goes back as memory_short with everything in host memory, and succeeds later."""
+    memory = parked(opens(reclaim_ms=200))
+    stranger = start_stranger(start)
+    stranger.say(f"0 new 0 {HELD}")
+    stranger.expect("0 new 0")
+    memory.say("sum 0")
+    memory.grant()
+    memory.client.expect(RoomRequested)
+    assert memory.client.expect(TurnDropped).reason == DropReason.MEMORY_SHORT
+    reports = [m for m in memory.client.received if hasattr(m, "bytes_parked")]
+    assert reports[-1].bytes_parked == HELD
+    stranger.say("0 drop 0")
+    stranger.expect("0 drop 0")
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert_whole(memory)
+
+
+def test_room_that_is_made_lets_a_restore_go_on(
+    opens: Opened, start: Callable[..., GpuProcess]
+) -> None:
+    """The answer is worth a try at once."""
+    memory = parked(opens(reclaim_ms=20_000))
+    stranger = start_stranger(start)
+    stranger.say(f"0 new 0 {HELD}")
+    stranger.expect("0 new 0")
+    memory.say("sum 0")
+    memory.grant()
+    memory.client.expect(RoomRequested)
+    stranger.say("0 drop 0")
+    stranger.expect("0 drop 0")
+    memory.client.room(memory.device, made=True)
+    assert memory.result("sum") == 0
+    assert_whole(memory)
+
+
+def test_an_allocation_without_room_asks_for_it(
+    opens: Opened, start: Callable[..., GpuProcess]
+) -> None:
+    """Out of memory within the budget: one more try when others have made room, else the error."""
+    memory = hold(opens(reclaim_ms=20_000))
+    stranger = start_stranger(start)
+    stranger.say(f"0 new 0 {CONTEXT // 2}")
+    stranger.expect("0 new 0")
+    memory.say(f"new 2 {CONTEXT}")
+    memory.client.expect(RoomRequested)
+    stranger.say("0 drop 0")
+    stranger.expect("0 drop 0")
+    memory.client.room(memory.device, made=True)
+    assert memory.result("new") == 0
+    memory.say(f"new 3 {CONTEXT}")
+    memory.client.expect(RoomRequested)
+    memory.client.room(memory.device, made=False)
+    assert memory.result("new") == 2
+    assert_whole(memory)
+
+
+def test_a_copy_that_fails_on_the_way_out_leaves_its_chunk_where_it_is(opens: Opened) -> None:
+    """It is fixed from then on, and told so; the rest is parked."""
+    memory = hold(opens(env={"GPUSHARE_SIM_FAULTS": "fail cuMemcpyDtoHAsync nth=1 result=1"}))
+    memory.take_turn()
+    memory.budget(0)
+    report = memory.client.expect_memory(
+        lambda report: report.bytes_parked + report.bytes_fixed == HELD
+    )
+    assert 0 < report.bytes_fixed <= 32 * MIB
+    memory.say("sum 0")
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert_whole(memory)
+
+
+def test_a_copy_that_fails_on_the_way_in_is_made_again(opens: Opened) -> None:
+    """The restore is rolled back; the host copy was kept, so the next one succeeds."""
+    memory = parked(opens(env={"GPUSHARE_SIM_FAULTS": "fail cuMemcpyHtoDAsync nth=2 result=1"}))
+    memory.say("sum 0")
+    memory.grant()
+    assert memory.client.expect(TurnDropped).reason == DropReason.MEMORY_SHORT
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert_whole(memory)
+
+
+def write_group(root: Path, room_bytes: int) -> None:
+    """A control group of either version that leaves so much."""
+    for folder, limit, used in (
+        (root, "memory.max", "memory.current"),
+        (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / limit).write_text(f"{4 * GIB}\n")
+        (folder / used).write_text(f"{4 * GIB - 256 * MIB - room_bytes}\n")
+
+
+def test_a_park_stops_where_host_memory_ends(opens: Opened, tmp_path: Path) -> None:
+    """The room that is told is what the control group leaves; what cannot leave stays, whole."""
+    write_group(tmp_path / "cgroup", 0)
+    memory = hold(opens(env={"GPUSHARE_CGROUP_ROOT": str(tmp_path / "cgroup")}))
+    memory.take_turn()
+    report = memory.limit(0)
+    assert (report.bytes_parked, report.bytes_host_room) == (0, 0)
+    write_group(tmp_path / "cgroup", 200 * MIB)
+    assert memory.park_to(0).bytes_parked == HELD
+    memory.say("sum 0")
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert_whole(memory)
+
+
+def resident_mib(process: GpuProcess) -> int:
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) // 1024
+    raise AssertionError("no VmRSS")
+
+
+def wait_until(holds: Callable[[], bool], *, within_s: float = 20) -> None:
+    until_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < until_s, "it never came true"
+        time.sleep(0.02)
+
+
+def test_host_memory_is_made_ready_ahead_and_given_back_when_it_is_short(
+    opens: Opened, tmp_path: Path
+) -> None:
+    """While the turn is held, as much as the hint says; no longer when the system has none left."""
+    write_group(tmp_path / "cgroup", GIB)
+    memory = hold(opens(env={"GPUSHARE_CGROUP_ROOT": str(tmp_path / "cgroup")}))
+    before_mib = resident_mib(memory.shell)
+    memory.limit(2**40, hint_bytes=SIZE)
+    wait_until(lambda: resident_mib(memory.shell) >= before_mib + 64)
+    write_group(tmp_path / "cgroup", 0)
+    wait_until(lambda: resident_mib(memory.shell) < before_mib + 32)
+
+
+def test_a_fork_while_memory_is_parked_leaves_it_to_the_parent(opens: Opened) -> None:
+    """The child has neither the mover nor the copies, and ends; the parent has every byte."""
+    memory = parked(opens())
+    assert memory.run("fork") == 0
+    memory.say("sum 0")
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert memory.run("fork") == 0
+    assert_whole(memory)
+
+
+def test_a_process_that_is_killed_while_it_parks_frees_the_device(
+    opens: Opened, start: Callable[..., GpuProcess]
+) -> None:
+    """Nothing of it stays behind that others could miss."""
+    memory = hold(opens())
+    memory.take_turn()
+    memory.budget(0)
+    memory.client.expect_memory(lambda report: report.bytes_parked > 0)
+    memory.shell.signal(signal.SIGKILL)
+    assert memory.shell.wait() == -signal.SIGKILL
+    stranger = start_stranger(start)
+    stranger.say(f"0 new 0 {HELD + CONTEXT}")
+    stranger.expect("0 new 0")
+
+
+def test_memory_of_a_context_with_a_sticky_error_is_fixed(opens: Opened) -> None:
+    """The turn goes back at once; nothing can be copied out of it, and nobody waits for that."""
+    memory = hold(opens())
+    assert memory.run("assert d") == 0
+    assert memory.run("sync") == 710
+    assert memory.client.expect(TurnDropped).reason == DropReason.CONTEXT_FAILED
+    report = memory.limit(0)
+    assert (report.bytes_parked, report.bytes_fixed) == (0, HELD)
+    assert memory.run("spin d 1000") == 710
+
+
+def test_a_recall_passes_by_a_call_that_waits_for_budget(opens: Opened) -> None:
+    """It is outside the gate and has nothing yet, so the turn goes back; its need is told again
+    with what is there then."""
+    memory = hold(opens())
+    memory.limit(HELD)
+    memory.say(f"new 2 {CONTEXT}")
+    memory.need(CONTEXT)
+    memory.client.recall()
+    assert memory.client.expect(TurnDropped).reason == DropReason.RECALL
+    memory.client.expect(TurnRequested)
+    memory.park_to(0)
+    memory.budget(HELD)
+    memory.client.grant()
+    memory.need(CONTEXT)
+    memory.budget(HELD + CONTEXT)
+    assert memory.result("new") == 0
+    assert_whole(memory)
+
+
+def test_recalls_among_allocations_give_the_turn_back_with_true_numbers(opens: Opened) -> None:
+    """However allocations and recalls meet: with the drop everything is counted, and nothing is
+    beyond the budget."""
+    memory = hold(opens())
+    budget_bytes = HELD + 8 * MIB
+    memory.limit(budget_bytes)
+    for thread in (1, 2, 3):
+        assert memory.run("current", thread=thread) == 0
+    for thread in (1, 2, 3):
+        memory.say(f"churn {thread + 1} {4 * MIB} 1000", thread=thread)
+    for _ in range(400):
+        try:
+            memory.take_turn()
+            memory.client.expect(TurnRequested, within_s=1)
+        except TimeoutError:
+            break
+        reports = [m for m in memory.client.received if hasattr(m, "bytes_parked")]
+        assert reports[-1].bytes_allocated <= budget_bytes
+        memory.budget(budget_bytes)
+        memory.client.grant()
+    ended = {memory.shell.expect("") for thread in (1, 2, 3)}
+    assert ended == {"1 churn 0", "2 churn 0", "3 churn 0"}
+
+
+def test_without_a_scheduler_parked_memory_stays_parked(
+    opens: Opened, scheduler: FakeScheduler
+) -> None:
+    """Whatever the fallback is, nothing comes back without credit; the next scheduler gives it."""
+    memory = parked(opens(reconnect_s=1, fallback=Fallback.RUN))
+    scheduler.stop()
+    memory.say("sum 0")
+    assert memory.shell.is_silent(for_s=1.5)
+    scheduler.start()
+    memory.client = scheduler.accept()
+    memory.client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
+    memory.client.expect(DeviceOpened)
+    report = memory.client.expect_memory(lambda report: True)
+    assert (report.bytes_parked, report.budget_serial) == (HELD, 0)
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert_whole(memory)
+
+
+def test_a_process_that_ends_while_it_parks_ends_soon(opens: Opened) -> None:
+    """The mover leaves the driver alone once the handlers of exit run."""
+    memory = hold(opens())
+    memory.take_turn()
+    memory.budget(0)
+    memory.client.expect_memory(lambda report: report.bytes_parked > 0)
+    began_s = time.monotonic()
+    assert memory.shell.finish() == 0
+    assert time.monotonic() - began_s < 5
+
+
+def test_nothing_of_the_arena_is_written_to_a_core_or_copied_to_children(opens: Opened) -> None:
+    """What was on the device is in nobody else's hands."""
+    memory = parked(opens())
+    smaps = Path(f"/proc/{memory.shell.pid}/smaps")
+    flags = [line.split()[1:] for line in smaps.read_text().splitlines() if "VmFlags" in line]
+    marked = [each for each in flags if {"dc", "dd"} <= set(each)]
+    assert marked, "no mapping with MADV_DONTFORK and MADV_DONTDUMP"
