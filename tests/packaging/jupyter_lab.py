@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -25,22 +25,17 @@ TOKEN = "the-tests-own"
 START_S_MAX = 120.0
 CELL_S_MAX = 60.0
 LOOK_EVERY_S = 0.1
-_CONFIG = {
-    "ServerApp": {"allow_root": True, "open_browser": False, "port": 0},
-    "IdentityProvider": {"token": TOKEN},
-}
 
 
 class JupyterLab:
     """One person's configuration, which several starts share; `start` starts a server."""
 
     def __init__(self, environment: Environment, folder: Path, env: Mapping[str, str]) -> None:
-        self._environment = environment
         self._folder = folder
         self._scheduler_dir = folder / "run"
         for name in ("home", "config", "runtime", "files"):
             (folder / name).mkdir()
-        (folder / "config" / "jupyter_server_config.json").write_text(json.dumps(_CONFIG))
+        self._url = f"http://127.0.0.1:{self._configure(folder / 'config')}"
         self.env = {
             **environment.env(env),
             "HOME": str(folder / "home"),
@@ -63,13 +58,27 @@ class JupyterLab:
                 start_new_session=True,
             )
         until_s = time.monotonic() + START_S_MAX
-        while not (found := re.search(r"http://127\.0\.0\.1:\d+", self._log.read_text())):
-            assert self._process.poll() is None and time.monotonic() < until_s, (
-                self._log.read_text()
-            )
+        while not self._answers():
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < until_s, self._log.read_text()
             time.sleep(LOOK_EVERY_S)
-        self._url = found[0]
         return self
+
+    def _configure(self, folder: Path) -> int:
+        """What a test must have otherwise than a person; the port."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        server = {"allow_root": True, "open_browser": False, "port": port, "port_retries": 0}
+        config = {"ServerApp": server, "IdentityProvider": {"token": TOKEN}}
+        (folder / "jupyter_server_config.json").write_text(json.dumps(config))
+        return port
+
+    def _answers(self) -> bool:
+        try:
+            return self.ask("GET", "api/status").ok
+        except requests.ConnectionError:
+            return False
 
     def ask(self, method: str, path: str, body: object = None) -> requests.Response:
         headers = {"Authorization": f"token {TOKEN}"}
