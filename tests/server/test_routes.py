@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -75,6 +76,24 @@ async def test_releasing_a_kernel_that_is_not_here(extension: Any, jp_fetch: Any
     assert error.code == 404
     assert error.response is not None
     assert "has no kernel" in json.loads(error.response.body)["message"]
+
+
+@pytest.fixture
+def switched_off(monkeypatch: pytest.MonkeyPatch) -> set[threading.Thread]:
+    """The kill switch, in the server's own environment; the threads from before the server."""
+    monkeypatch.setenv("GPUSHARE_DISABLE", "1")
+    return set(threading.enumerate())
+
+
+async def test_a_server_that_is_switched_off(
+    switched_off: set[threading.Thread], extension: Any, jp_fetch: Any
+) -> None:
+    """It says so, looks for no scheduler, and asks nobody to start one."""
+    answer = json.loads((await jp_fetch("gpushare", "api", "state")).body)
+    assert answer["scheduler"] == "down"
+    assert "switched off on this server" in answer["message"]
+    started = set(threading.enumerate()) - switched_off
+    assert "gpushare-link" not in {thread.name for thread in started}
 
 
 @pytest.mark.parametrize(
