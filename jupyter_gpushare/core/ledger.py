@@ -7,8 +7,9 @@ is ever given out than there is.
 What is on a device and under no client is *foreign*. It is not seen directly: the device tells
 its used bytes, the clients tell theirs, and neither at the same moment. Between two samples a
 client had at least the least that it reported and at most its charge; so each sample bounds the
-foreign bytes from both sides. A client that has just grown, and has not said so yet, raises the
-upper bound for a moment; therefore the smaller one of the latest is believed.
+foreign bytes from both sides, and what was believed before stays believed where it lies between.
+Foreign bytes that grow inside the bounds are seen when the clients rest: nobody reports a change
+for `SETTLED_S`, and the smallest of the samples since then is believed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from .ids import ClientId, Seconds, TenantId
 UNLIMITED_BYTES = 2**64 - 1
 """The budget of everybody while memory stays where it is."""
 SETTLED_S = 0.3
-"""Clients report what they have allocated within 0.1 s; an upper bound that has held for so long
-does not come from what they have not told yet."""
+"""Clients report what they have allocated within 0.1 s; what has been the same for so long does not
+come from what they have not told yet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +48,10 @@ class OpenedDevice:
     """When it last did what its budget asks of it, or was first asked."""
     silent: bool = False
     """It was to release memory, and has not for `park_timeout_s`."""
+    bytes_movable: int = 0
+    """What would leave the device if the client were asked."""
+    bytes_staying: int = 0
+    """What stays on the device, whatever is asked."""
     told_usable_bytes: int = -1
     told_hint_bytes: int = 0
     told_at_s: Seconds = 0.0
@@ -63,24 +68,10 @@ class OpenedDevice:
         """It has answered the last that it was told."""
         return len(self._believed) == 1
 
-    @property
-    def bytes_movable(self) -> int:
-        """What would leave the device if the client were asked."""
-        if self.failed or self.silent:
-            return 0
-        return max(0, min(self.bytes_resident - self.bytes_fixed, self.bytes_host_room))
-
-    @property
-    def bytes_staying(self) -> int:
-        """What stays on the device, whatever is asked."""
-        if self.silent:
-            return self.bytes_charged
-        return self.bytes_resident - self.bytes_movable
-
     def told(self, serial: int, budget_bytes: int) -> None:
         self._believed.append((serial, budget_bytes))
         self.budget_bytes = budget_bytes
-        self._charge()
+        self._count()
 
     def reported(
         self, *, allocated: int, parked: int, fixed: int, host_room: int, serial: int
@@ -96,7 +87,7 @@ class OpenedDevice:
         if serial <= self._believed[-1][0]:  # else it speaks of a connection before this one
             while len(self._believed) > 1 and self._believed[1][0] <= serial:
                 self._believed.popleft()
-        self._charge()
+        self._count()
         return self.bytes_charged < before or self._believed[0][0] > heard
 
     def dropped(self) -> None:
@@ -105,7 +96,7 @@ class OpenedDevice:
         serial, _ = self._believed[0]
         self._believed[0] = (serial, self.bytes_resident)
         self.budget_bytes = self._believed[-1][1]
-        self._charge()
+        self._count()
 
     def fail(self) -> None:
         """Its context is gone for good, and nothing of it will be created there any more."""
@@ -113,11 +104,22 @@ class OpenedDevice:
         self.needed_bytes = 0
         self._believed = deque([(self._believed[-1][0], self.bytes_resident)])
         self.budget_bytes = self.bytes_resident
-        self._charge()
+        self._count()
 
-    def _charge(self) -> None:
-        believed = max(budget for _, budget in self._believed)
-        self.bytes_charged = max(believed, self.bytes_resident)
+    def falls_silent(self, silent: bool) -> None:
+        self.silent = silent
+        self._count()
+
+    def _count(self) -> None:
+        charged = resident = self.bytes_resident
+        for _, budget in self._believed:
+            charged = max(charged, budget)
+        self.bytes_charged = charged
+        if self.silent:
+            self.bytes_movable, self.bytes_staying = 0, charged
+            return
+        movable = 0 if self.failed else min(resident - self.bytes_fixed, self.bytes_host_room)
+        self.bytes_movable, self.bytes_staying = movable, resident - movable
 
 
 @dataclass(slots=True, eq=False)
@@ -147,7 +149,8 @@ class DeviceMemory:
     """Of clients that are gone, and may not be gone from the device yet."""
     ghost_since_s: Seconds = 0.0
     ghost_confirmed: bool = True
-    """The device has been looked at since the last client was lost."""
+    """The device was looked at, and the look began after the last client was lost."""
+    looked_since_loss: bool = True
     is_measured: bool = False
     releases: int = 0
     """Counts what may make room for somebody."""
@@ -155,9 +158,11 @@ class DeviceMemory:
     """When the device is to be looked at again, because somebody is short."""
     due_s: Seconds | None = None
     """When something happens here by itself."""
-    _upper_bounds: deque[tuple[Seconds, int]] = field(default_factory=deque)
+    _quiet: deque[tuple[Seconds, int]] = field(default_factory=deque)
+    """Samples in a row between which nobody's memory changed, and what was foreign by them."""
     _resident_least: int = 0
     """Since the last sample."""
+    _resident_most: int = 0
     _charged_most: int = 0
 
     def measured(self, bytes_used: int, now_s: Seconds) -> None:
@@ -165,32 +170,43 @@ class DeviceMemory:
         self.note()
         least = max(0, bytes_used - self._charged_most)
         most = max(0, bytes_used - self._resident_least)
-        bounds = self._upper_bounds
-        bounds.append((now_s, most))
-        while len(bounds) > 1 and bounds[1][0] <= now_s - SETTLED_S:
-            bounds.popleft()
         before = self.bytes_foreign + self.bytes_ghost
-        self.bytes_foreign = max(least, min(bound for _, bound in bounds))
-        self.bytes_ghost = max(0, min(self.bytes_ghost, most - self.bytes_foreign))
-        self.ghost_confirmed = self.is_measured = True
+        self.bytes_foreign = max(least, min(self.bytes_foreign, most))
+        if self._resident_least == self._resident_most:
+            self._quiet.append((now_s, most))
+        else:
+            self._quiet.clear()
+        while len(self._quiet) > 1 and self._quiet[1][0] <= now_s - SETTLED_S:
+            self._quiet.popleft()
+        if not self.is_measured:
+            self.bytes_foreign = most
+        elif self._quiet and self._quiet[0][0] <= now_s - SETTLED_S:
+            self.bytes_foreign = max(self.bytes_foreign, min(bound for _, bound in self._quiet))
+        if self.looked_since_loss:  # the look before may have begun before the loss
+            self.ghost_confirmed = True
+            self.bytes_ghost = max(0, min(self.bytes_ghost, most - self.bytes_foreign))
+        self.looked_since_loss = True
+        self.is_measured = True
         if self.bytes_foreign + self.bytes_ghost < before:
             self.releases += 1
-        self._resident_least = self.bytes_resident
+        self._resident_least = self._resident_most = self.bytes_resident
         self._charged_most = self.bytes_charged
 
     def note(self) -> None:
         """A client's memory has changed."""
-        self._resident_least = min(self._resident_least, self.bytes_resident)
+        resident = self.bytes_resident
+        self._resident_least = min(self._resident_least, resident)
+        self._resident_most = max(self._resident_most, resident)
         self._charged_most = max(self._charged_most, self.bytes_charged)
 
     def lose(self, share: OpenedDevice, now_s: Seconds) -> None:
         """Its client is gone; its memory, when the device shows it."""
         self.note()
         del self.shares[share.client]
-        held = share.bytes_charged if share.bytes_charged < UNLIMITED_BYTES else 0
-        self.bytes_ghost += max(share.bytes_resident, held if self.is_measured else 0)
+        unlimited = share.bytes_charged >= UNLIMITED_BYTES
+        self.bytes_ghost += share.bytes_resident if unlimited else share.bytes_charged
         self.ghost_since_s = now_s
-        self.ghost_confirmed = False
+        self.ghost_confirmed = self.looked_since_loss = False
         self.note()
 
     @property

@@ -25,7 +25,7 @@ SLACK_BYTES_MAX = 256 << 20
 """Beyond what they have, where several tenants hold turns on one device."""
 ROOM_KEPT_S = 1.0
 """So long, room that was made waits for who asked for it."""
-MEASURE_PERIOD_S = 0.1
+MEASURE_PERIOD_S = 0.05
 """While somebody is short of room that no report will bring."""
 REFRESH_S = 1.0
 """Not more often is a client told of changes that concern others' memory alone."""
@@ -81,7 +81,7 @@ class Residency:
         tenant = self._state.tenants[client.tenant]
         if progressed or (share.owes and not owed):
             share.progress_at_s = soon(self._state, now_s)
-            share.silent = False
+            share.falls_silent(False)
         if share.bytes_parked < parked and tenant.turn is not None:
             tenant.turn.memory_progress_s = soon(self._state, now_s)
         if share.bytes_charged < charged and now_s >= tenant.short_until_s:
@@ -145,20 +145,23 @@ class Residency:
             if self._state.memory_moves and not device.lost:
                 news |= _Pass(self._state, self._outbox, device, now_s).run()
             else:
-                self._give_everything(device, now_s)
+                self._let_be(device, now_s)
         return news
 
-    def _give_everything(self, device: Device, now_s: Seconds) -> None:
-        """Memory stays where it is, or all of it is lost: nobody has a limit, and no room is
-        made."""
+    def _let_be(self, device: Device, now_s: Seconds) -> None:
+        """Memory stays where it is, and nobody has a limit; or the device is lost, and nobody gets
+        more of it. No room is made."""
         for room in device.memory.rooms.values():
             if room.made_at_s is None:
                 self._tell_room(room.client, device.id)
         device.memory.rooms.clear()
         for share in device.memory.shares.values():
-            if share.budget_bytes != UNLIMITED_BYTES or share.needed_bytes:
-                share.needed_bytes = 0
+            needs, share.needed_bytes = share.needed_bytes > 0, 0
+            if not device.lost and (needs or share.budget_bytes != UNLIMITED_BYTES):
                 _tell(self._state, self._outbox, device, share, UNLIMITED_BYTES, now_s)
+            elif needs:
+                budget = share.budget_bytes
+                _tell(self._state, self._outbox, device, share, budget, now_s, refused=True)
 
 
 def soon(state: State, now_s: Seconds) -> Seconds:
@@ -263,10 +266,11 @@ class _Pass:
                 else:
                     self.due(room.made_at_s + ROOM_KEPT_S)
         for share in memory.shares.values():
-            if share.silent and not share.owes:
-                share.silent = False
+            if share.bytes_charged <= share.budget_bytes:
+                if share.silent:
+                    share.falls_silent(False)
             elif self.is_awaited(share) and now_s >= share.progress_at_s + settings.park_timeout_s:
-                share.silent = True
+                share.falls_silent(True)
                 self.report_silence(share)
 
     def is_awaited(self, share: OpenedDevice) -> bool:
@@ -314,7 +318,7 @@ class _Pass:
         memory, settings = self.memory, self.settings
         total = total_bytes(settings, self.device) - reserve_bytes(settings, self.device)
         siblings = sum(
-            other.bytes_resident if other in self.resting else other.bytes_allocated
+            other.bytes_allocated
             for other in memory.shares.values()
             if other.tenant == share.tenant and other is not share
         )
@@ -382,8 +386,9 @@ class _Pass:
         for share in self.by_last_use() if left else self.resting:
             if share.silent:
                 continue
-            spared = share.tenant in holders or share.client in makes_room
-            given = 0 if spared else min(left, share.bytes_movable)
+            given = min(left, share.bytes_movable)
+            if given and (share.tenant in holders or share.client in makes_room):
+                given = 0
             left -= given
             budget = share.bytes_resident - given
             more = budget - share.budget_bytes
@@ -432,7 +437,7 @@ class _Pass:
         if self.free <= 0 or not shares or self.state.recovering_until_s is not None:
             return
         if len({share.tenant for share in self.holding}) == 1:
-            each = self.free // len(shares)
+            each = self.slack_of(self.state.tenants[shares[0].tenant]) // len(shares)
             if each >= max(1, min(STEP_BYTES, self.usable // 32)):
                 for share in shares:
                     self.tell(share, share.budget_bytes + each)
@@ -443,6 +448,16 @@ class _Pass:
             if unused < slack // 2:
                 self.free -= slack - unused
                 self.tell(share, share.bytes_allocated + slack)
+
+    def slack_of(self, tenant: Tenant) -> int:
+        """What the tenant alone may have beyond what it has: all that is free, within its cap; and
+        what its other processes have parked must find room beside it."""
+        own = [share for share in self.memory.shares.values() if share.tenant == tenant.id]
+        parked = sum(share.bytes_parked for share in own if share not in self.holding)
+        slack = self.free - parked
+        if tenant.cap_bytes:
+            slack = min(slack, tenant.cap_bytes - parked - sum(each.bytes_charged for each in own))
+        return max(0, slack)
 
     # ---- answers ----
 
@@ -481,7 +496,7 @@ class _Pass:
         for share in self.memory.shares.values():
             if share.failed:
                 continue
-            if self.is_awaited(share):
+            if share.bytes_charged > share.budget_bytes and self.is_awaited(share):
                 self.due(share.progress_at_s + self.settings.park_timeout_s)
             told = share.told_usable_bytes
             if abs(self.usable_for(share) - told) <= noticed and told >= 0:

@@ -55,10 +55,10 @@ def holding_shares(state: State, device: DeviceId) -> list[OpenedDevice]:
 def has_parked_memory(tenant: Tenant) -> bool:
     """Whether memory of those of its clients that have the turn has still to come back."""
     return any(
-        share.bytes_parked > 0 and not share.failed
+        client.devices[device].bytes_parked > 0
         for client in tenant.clients.values()
         if client.state in WITH_TURN
-        for share in client.devices.values()
+        for device in client.live_devices
     )
 
 

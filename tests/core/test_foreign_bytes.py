@@ -1,0 +1,87 @@
+"""What is on a device and nobody's: told from samples that are never taken at the right moment."""
+
+from __future__ import annotations
+
+from jupyter_gpushare.core.ids import ClientId, TenantId
+from jupyter_gpushare.core.ledger import DeviceMemory, OpenedDevice
+
+GIB = 1 << 30
+CONTEXTS = 2 * GIB
+
+
+def memory_of(*resident_gib: int) -> tuple[DeviceMemory, list[OpenedDevice]]:
+    """Clients that have had so much for a while, beside two contexts."""
+    memory = DeviceMemory()
+    memory.measured(CONTEXTS, 0.0)
+    shares = []
+    for number, gib in enumerate(resident_gib, start=1):
+        share = OpenedDevice(ClientId(number), TenantId(f"t{number}"))
+        memory.shares[share.client] = share
+        shares.append(share)
+        report(memory, share, gib * GIB)
+    for now_s in (1.0, 2.0, 3.0):
+        memory.measured(CONTEXTS + sum(resident_gib) * GIB, now_s)
+    return memory, shares
+
+
+def report(
+    memory: DeviceMemory, share: OpenedDevice, allocated: int, parked: int = 0, serial: int = 0
+) -> None:
+    share.reported(allocated=allocated, parked=parked, fixed=0, host_room=allocated, serial=serial)
+    memory.note()
+
+
+def test_memory_that_changes_hands_between_two_samples_is_nobodys_for_no_moment() -> None:
+    """One frees 16 GiB and another one brings 16 GiB back: the sample after that shows as many used
+    bytes as before, and none of them are foreign."""
+    memory, (alice, bob) = memory_of(16, 0)
+    report(memory, alice, 0)
+    report(memory, bob, 16 * GIB)
+    memory.measured(CONTEXTS + 16 * GIB, 4.0)
+    assert memory.bytes_foreign == CONTEXTS
+
+
+def test_a_sample_from_before_a_free_is_not_taken_for_foreign_bytes() -> None:
+    """The device was looked at while the memory was still there; the report was faster."""
+    memory, (alice,) = memory_of(16)
+    report(memory, alice, 0)
+    memory.measured(CONTEXTS + 16 * GIB, 4.0)
+    assert memory.bytes_foreign == CONTEXTS
+    memory.measured(CONTEXTS, 5.0)
+    assert memory.bytes_foreign == CONTEXTS
+
+
+def test_what_a_client_has_not_told_yet_is_not_foreign() -> None:
+    """It has allocated within its budget, and is about to say so."""
+    memory, (alice,) = memory_of(0)
+    alice.told(1, 100 * GIB)
+    memory.note()
+    memory.measured(CONTEXTS + 16 * GIB, 3.05)
+    report(memory, alice, 16 * GIB, serial=1)
+    memory.measured(CONTEXTS + 16 * GIB, 3.1)
+    assert memory.bytes_foreign == CONTEXTS
+
+
+def test_foreign_bytes_that_grow_are_seen_when_the_clients_rest() -> None:
+    """A further context is opened while a client has an unused budget."""
+    memory, (alice,) = memory_of(16)
+    alice.told(1, 100 * GIB)
+    report(memory, alice, 16 * GIB, serial=1)
+    memory.measured(CONTEXTS + 16 * GIB, 4.0)
+    for now_s in (5.0, 6.0):
+        memory.measured(CONTEXTS + GIB + 16 * GIB, now_s)
+    assert memory.bytes_foreign == CONTEXTS + GIB
+
+
+def test_foreign_bytes_beyond_every_budget_are_seen_at_once() -> None:
+    """Whatever the clients have not told yet, they cannot have so much."""
+    memory, _ = memory_of(16)
+    memory.measured(CONTEXTS + 16 * GIB + 50 * GIB, 3.1)
+    assert memory.bytes_foreign == CONTEXTS + 50 * GIB
+
+
+def test_foreign_bytes_that_go_are_seen_at_once() -> None:
+    """What is not on the device is nobody's."""
+    memory, _ = memory_of(16)
+    memory.measured(16 * GIB, 3.1)
+    assert memory.bytes_foreign == 0

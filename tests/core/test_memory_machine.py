@@ -1,0 +1,241 @@
+"""The core against processes whose memory follows the turn: they grow, park, restore, hang, fail
+and die, over lines on which messages cross, on devices that are also used by strangers.
+
+All that `test_machine.py` holds is held here too. Besides, what the *processes* really have never
+exceeds what there is, and at the end, when everybody answers, everybody who waits is served with
+all its memory back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+import tests.support.hypothesis_profile  # noqa: F401
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import Command, MeasureDevice
+from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
+from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+
+from .model_client import ModelClient
+from .model_memory import MemoryClient
+from .test_machine import DEVICES, Lines, World, lines, some_device, some_index
+
+TOTAL = 8000
+RESERVE = 1000
+FOREIGN_MAX = 900
+"""What strangers take before it is seen goes into the reserve."""
+
+some_bytes = st.sampled_from([1, 100, 1500, 4000, 7000, 9000])
+
+
+class MemoryWorld(World):
+    """Four notebooks on three devices, each of which a notebook alone could fill."""
+
+    steps_to_serve_everybody = 300
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler = Scheduler(
+            SchedulerSettings(quantum_s=5, overdue_s=20, hold_max_s=30, memory_mode=MemoryMode.SWAP)
+        )
+        self.left: Counter[DeviceId] = Counter()
+        """Memory of processes that are gone, which the device has not got back yet."""
+        self.foreign: Counter[DeviceId] = Counter()
+        self.samples: deque[tuple[DeviceId, int]] = deque()
+        """Looks at devices that have not been told yet."""
+
+    def new_client(self, client: ClientId, tenant: TenantId) -> ModelClient:
+        return MemoryClient(client, tenant)
+
+    def processes(self) -> list[MemoryClient]:
+        return [client for client in self.clients.values() if isinstance(client, MemoryClient)]
+
+    def pick_one(self, index: int) -> list[MemoryClient]:
+        return [client for client in self.pick(index) if isinstance(client, MemoryClient)]
+
+    # ---- the scheduler's side ----------------------------------------------------------------
+
+    def handle(self, event: ev.Event) -> None:
+        super().handle(event)
+        self.there_is_no_more_than_fits()
+
+    def perform(self, command: Command) -> None:
+        if isinstance(command, MeasureDevice):
+            self.look(command.device)
+        else:
+            super().perform(command)
+
+    def look(self, device: DeviceId) -> None:
+        self.samples.append((device, self.used(device)))
+
+    def tell_samples(self) -> None:
+        """Those that were there before; being told may lead to more looks."""
+        for _ in range(len(self.samples)):
+            device, used = self.samples.popleft()
+            self.handle(ev.DeviceMemoryMeasured(device=device, bytes_used=used))
+
+    def used(self, device: DeviceId) -> int:
+        return self.held(device) + self.foreign[device]
+
+    def held(self, device: DeviceId) -> int:
+        """By processes, and by those that are gone."""
+        memories = (c.memory.get(device) for c in self.processes() if not c.closed)
+        return self.left[device] + sum(m.resident for m in memories if m is not None)
+
+    def there_is_no_more_than_fits(self) -> None:
+        for device in DEVICES:
+            assert self.held(device) <= TOTAL - RESERVE, f"too much on {device}"
+            assert self.used(device) <= TOTAL
+
+    # ---- rules -------------------------------------------------------------------------------
+
+    @rule(index=some_index, device=some_device, count=some_bytes, fixed=st.booleans(), lines=lines)
+    def allocate(self, index: int, device: DeviceId, count: int, fixed: bool, lines: Lines) -> None:
+        for client in self.pick_one(index):
+            client.allocate(device, count, fixed=fixed and count < 2000)
+            self.flow(client, lines)
+
+    @rule(index=some_index, count=some_bytes, lines=lines)
+    def work_and_grow(self, index: int, count: int, lines: Lines) -> None:
+        """The common case: a cell that allocates on what its process has opened."""
+        for client in self.pick_one(index):
+            client.call()
+            self.flow(client, Lines.FAST)
+            for device in sorted(client.devices):
+                client.allocate(device, count)
+            self.flow(client, lines)
+
+    @rule(index=some_index, device=some_device, count=some_bytes, lines=lines)
+    def free(self, index: int, device: DeviceId, count: int, lines: Lines) -> None:
+        for client in self.pick_one(index):
+            client.free(device, count)
+            self.flow(client, lines)
+
+    @rule(index=some_index, count=some_bytes, lines=lines)
+    def move(self, index: int, count: int, lines: Lines) -> None:
+        for client in self.pick_one(index):
+            client.move(count)
+            self.flow(client, lines)
+
+    @rule(count=some_bytes, lines=lines)
+    def all_move(self, count: int, lines: Lines) -> None:
+        for client in self.processes():
+            if not client.closed:
+                client.move(count)
+                self.flow(client, lines)
+
+    @rule(index=some_index, device=some_device, count=some_bytes, lines=lines)
+    def ask_room(self, index: int, device: DeviceId, count: int, lines: Lines) -> None:
+        for client in self.pick_one(index):
+            client.ask_room(device, count)
+            self.flow(client, lines)
+
+    @rule(data=st.data(), device=some_device)
+    def memory_trouble(self, data: st.DataObject, device: DeviceId) -> None:
+        """What is rare: one of these at a time."""
+        for client in self.pick_one(data.draw(some_index)):
+            match data.draw(st.integers(0, 5)):
+                case 0:
+                    client.hangs = not client.hangs
+                case 1:
+                    client.keeps_need = not client.keeps_need
+                case 2:
+                    client.finds_memory_short()
+                case 3 if device in client.memory:
+                    client.memory[device].host_room = data.draw(st.sampled_from([0, 500, 20_000]))
+                    client.report(device)
+                case 4:
+                    self.foreign[device] = data.draw(st.integers(0, FOREIGN_MAX))
+                case 5:
+                    self.left[device] = 0
+                case _:
+                    pass
+
+    @rule(device=some_device)
+    def a_look_is_taken(self, device: DeviceId) -> None:
+        if device not in self.lost_devices:
+            self.look(device)
+
+    @rule()
+    def looks_are_told(self) -> None:
+        self.tell_samples()
+
+    # ---- the ends of processes ---------------------------------------------------------------
+
+    def die(self, index: int) -> None:
+        for client in self.pick_one(index):
+            self.leave_memory(client)
+        super().die(index)
+
+    def disconnect(self, client_id: ClientId) -> None:
+        client = self.clients[client_id]
+        if isinstance(client, MemoryClient) and not client.closed:
+            self.leave_memory(client)
+        super().disconnect(client_id)
+
+    def leave_memory(self, client: MemoryClient) -> None:
+        for device, memory in client.memory.items():
+            self.left[device] += memory.resident
+
+    def report_memory(self, index: int, device: DeviceId, bytes_allocated: int) -> None:
+        """Reports are true here."""
+        for client in self.pick_one(index):
+            if device in client.memory:
+                client.report(device)
+
+    # ---- the end -----------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        """Everybody answers, nothing is in the way."""
+        self.foreign.clear()
+        for client in self.processes():
+            if client.failed and not client.closed:
+                self.leave_memory(client)
+                client.closed = True
+                client.outbox.append(ev.ClientLost(client=client.id))
+            client.hangs = False
+            for device, memory in client.memory.items():
+                memory.host_room = 10**6
+                memory.fixed = 0
+                if not client.closed:
+                    client.report(device)
+        self.left.clear()
+        self.looks_left = 40
+        super().teardown()
+
+    def behave(self, client: ModelClient) -> None:
+        assert isinstance(client, MemoryClient)
+        if self.looks_left and not self.samples:
+            self.looks_left -= 1
+            for device in DEVICES:
+                self.look(device)
+        self.tell_samples()
+        if client.closed:
+            return
+        client.move(2000)
+        client.finish_drain()
+        if not client.restores:
+            client.end_cell()
+
+    def is_served(self, client: ModelClient) -> bool:
+        assert isinstance(client, MemoryClient)
+        return super().is_served(client) and not client.restores
+
+
+class LongMemoryWorld(MemoryWorld):
+    """The same, for longer."""
+
+
+MemoryWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
+TestMemoryWorld = MemoryWorld.TestCase
+TestMemoryWorld.__doc__ = "Whatever happens, memory is never given twice, and everybody is served."
+
+LongMemoryWorld.TestCase.settings = settings(max_examples=800, stateful_step_count=70)
+TestLongMemoryWorld = pytest.mark.full(LongMemoryWorld.TestCase)
+TestLongMemoryWorld.__doc__ = "The same in many more and longer runs."
