@@ -12,6 +12,7 @@ from tests.browser.jupyter import JupyterProcess, write_notebook
 from tests.browser.panel import Panel, open_lab
 from tests.support import gpu_cells
 from tests.support.kernels import kernel_env
+from tests.support.older_jupyter import older_python
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 from tests.support.sim import SimulatedMachine
 
@@ -43,13 +44,24 @@ def scheduler(tmp_path: Path, sim: SimulatedMachine) -> Iterator[SchedulerUnderT
 
 
 @pytest.fixture
+def versions() -> str:
+    """Of JupyterLab and Jupyter Notebook: those of this environment, or the `oldest`."""
+    return "these"
+
+
+@pytest.fixture
 def jupyter(
-    page: Page, tmp_path: Path, sim: SimulatedMachine, scheduler: SchedulerUnderTest
+    page: Page,
+    tmp_path: Path,
+    sim: SimulatedMachine,
+    scheduler: SchedulerUnderTest,
+    versions: str,
 ) -> Iterator[JupyterProcess]:
     """JupyterLab with the real extension, two notebooks that have not been run, and the kernel of
     a third, which never uses the GPU."""
     env = kernel_env(sim.env(), scheduler.directory)
-    with JupyterProcess(tmp_path / "jupyter", "jupyter_gpushare", env) as jupyter:
+    python = older_python() if versions == "oldest" else None
+    with JupyterProcess(tmp_path / "jupyter", "jupyter_gpushare", env, python) as jupyter:
         (jupyter.files / "simulated.py").write_text(gpu_cells.setup())
         write_notebook(jupyter.files / "train.ipynb", *TRAINS)
         write_notebook(jupyter.files / "explore.ipynb", *EXPLORES)
@@ -81,6 +93,7 @@ def _open_exploring(page: Page, jupyter: JupyterProcess) -> Page:
     return window
 
 
+@pytest.mark.parametrize("versions", ["these", pytest.param("oldest", marks=pytest.mark.full)])
 def test_the_queue_changes_and_a_turn_is_released(page: Page, jupyter: JupyterProcess) -> None:
     """The panel shows who has the GPU and who waits; its button lets the next one have it, whose
     cell then ends; and the cell that gave its turn back goes on afterwards."""
