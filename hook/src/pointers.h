@@ -28,5 +28,9 @@ bool pointers_refuse_ipc(uint64_t address, int *cu_result);
  */
 bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result);
 
+/* The driver is about to look up addresses in a call that takes no turn: while memory is parked,
+ * that waits for the turn. True, with the result: the wait was cancelled. */
+bool pointers_wait_fails(const char *call_name, int *cu_result);
+
 #pragma GCC visibility pop
 #endif
