@@ -12,6 +12,7 @@
 #include "peers.h"
 #include "physical.h"
 #include "pointers.h"
+#include "streams.h"
 #include "wrappers.h"
 
 #define CANCELLED ((CUresult)GATE_CANCELLED_RESULT)
@@ -40,6 +41,11 @@
 /* Pointers to addresses and sizes of the first ABI are narrower; ours fit none of them. */
 #define IS_WIDE(pointer) (sizeof *(pointer) == sizeof(uint64_t))
 #define WIDE(type, pointer) ((type *)(void *)(pointer))
+
+/* A captured call passes the shut gate, but the driver looks up the addresses that it is given. */
+#define CAPTURED_WITH_MEMORY                                                                     \
+    if (__builtin_expect(atomic_load_explicit(&streams_captures, memory_order_relaxed) != 0, 0)) \
+    DONE_HERE(pointers_wait_fails(__func__, &done))
 
 #define BACKED_ALLOCATION(pointer, bytes) \
     DONE_HERE(IS_WIDE(pointer) &&         \

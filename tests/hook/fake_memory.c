@@ -5,6 +5,7 @@
  * gpushare_fake_park and gpushare_fake_restore do at once what the mover does in the background. */
 #include <cuda.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,8 +78,20 @@ void host_arena_give(void *host, uint64_t bytes) {
     free(host);
 }
 
-static void finish_copies(void) {
-    driver_get()->context_synchronize();
+/* Copies as the mover does: in a stream of its own, without a word to those that capture. */
+static bool copy(const struct chunk *chunk, bool outward) {
+    const struct driver *cuda = driver_get();
+    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    CUstream stream = NULL;
+    CUresult result = cuda->stream_create(&stream, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = outward ? cuda->copy_to_host(chunk->host, chunk->address, chunk->bytes, stream)
+                         : cuda->copy_to_device(chunk->address, chunk->host, chunk->bytes, stream);
+    while (result == CUDA_SUCCESS && cuda->stream_query(stream) == CUDA_ERROR_NOT_READY)
+        sched_yield();
+    if (stream != NULL) cuda->stream_destroy(stream);
+    driver_relaxed_end(cuda, mode);
+    return result == CUDA_SUCCESS;
 }
 
 static void forget_in_child(void) {
@@ -98,12 +111,11 @@ EXPORT int gpushare_fake_park(int device) {
     struct chunk chunk;
     int parked = 0;
     while (chunks_claim_leaving(device, &chunk)) {
-        void *host = malloc(chunk.bytes);
-        if (cuda->copy_to_host(host, chunk.address, chunk.bytes, NULL) != CUDA_SUCCESS) return -1;
-        finish_copies();
+        chunk.host = malloc(chunk.bytes);
+        if (!copy(&chunk, true)) return -1;
         if (cuda->memory_unmap(chunk.address, chunk.bytes) != CUDA_SUCCESS) return -1;
         if (cuda->memory_release(chunk.handle) != CUDA_SUCCESS) return -1;
-        chunks_settle(chunk.address, CHUNK_PARKED, 0, host);
+        chunks_settle(chunk.address, CHUNK_PARKED, 0, chunk.host);
         parked++;
     }
     return parked;
@@ -131,9 +143,7 @@ EXPORT int gpushare_fake_restore(int device) {
     struct chunk chunk;
     int restored = 0;
     while (chunks_claim_coming(device, &chunk)) {
-        if (!map_again(cuda, &chunk)) return -1;
-        cuda->copy_to_device(chunk.address, chunk.host, chunk.bytes, NULL);
-        finish_copies();
+        if (!map_again(cuda, &chunk) || !copy(&chunk, false)) return -1;
         chunks_settle(chunk.address, CHUNK_BACK, chunk.handle, chunk.host);
         restored++;
     }

@@ -1,8 +1,8 @@
 /* A runtime for the surface tests: it stands for gate.c, lifecycle.c and what is behind them (see
  * also fake_memory.c), lets every call pass, and writes what it is told to the file FAKE_TRACE, one
  * line each. FAKE_CAP and FAKE_OTHERS are what it says of the tenant's memory; FAKE_CANCEL=1
- * cancels every gated call; FAKE_GATE_OPEN=1 opens the gate, so that calls take the fast path and
- * are not told. */
+ * cancels every gated call; FAKE_RESTORE=1 brings parked memory back for each that is not captured;
+ * FAKE_GATE_OPEN=1 opens the gate, so that calls take the fast path and are not told. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,6 +45,8 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
         if (gate_self != NULL) atomic_fetch_add(&gate_self->sequence, 1);
         return GATE_CANCELLED;
     }
+    if (fake_number("FAKE_RESTORE") && !streams_is_capturing(call->stream))
+        gpushare_fake_restore(0);
     if (gate_self == NULL) {
         gate_self = &own_record;
         atomic_fetch_add(&gate_self->sequence, 1);

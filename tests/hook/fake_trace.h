@@ -14,4 +14,8 @@ uint64_t fake_number(const char *name);
 void fake_context_answered(int cu_result);
 
 #pragma GCC visibility pop
+
+/* fake_memory.c's, for tests too. */
+int gpushare_fake_restore(int device);
+
 #endif

@@ -306,6 +306,31 @@ def test_captures_decide_about_allocations(backed: Session) -> None:
     )
 
 
+def test_what_is_captured_finds_its_memory(backed: Session) -> None:
+    """Copies and fills that are captured, or put into a graph by hand, while memory is parked wait
+    until it is there: the driver looks up their addresses. Captured functions do not wait."""
+    lines = [
+        "s, data = stream_create(), (c_uint * 1024)(*range(1024))",
+        "a, b = c_uint64(alloc(4 * MIB)), c_uint64(alloc(8192))",
+        "assert call('cuStreamBeginCapture_v2', c_void_p(s), 2) == 0",
+        "print(park(), launch('fill', s, a, c_uint(5), c_uint64(100)), sums())",
+        "print(call('cuMemcpyHtoDAsync_v2', a, data, c_size_t(4096), c_void_p(s)), sums())",
+        "print(park(), call('cuMemcpyDtoDAsync_v2', b, a, c_size_t(4096), c_void_p(s)), sums())",
+        "print(park(), call('cuMemsetD32Async', a, 7, c_size_t(1024), c_void_p(s)), sums())",
+        "graph, ready = c_uint64(0), c_uint64(0)",
+        "print(call('cuStreamEndCapture', c_void_p(s), byref(graph)), park())",
+        "make = ('cuGraphInstantiateWithFlags', byref(ready), c_void_p(graph.value), c_uint64(0))",
+        "print(call(*make), sums())",
+        "print(call('cuGraphLaunch', c_void_p(ready.value), c_void_p(s)))",
+        "print(call('cuStreamSynchronize', c_void_p(s)))",
+        "print(set(read(a.value, 4096)[::4]), read(b.value, 4096) == bytes(data))",
+    ]
+    moved = "0 (3, 0)"
+    answers = backed.run(*lines, FAKE_RESTORE="1")
+    assert answers[:1] == ["2 0 (0, 3)"]
+    assert answers[1:] == [moved, f"2 {moved}", f"2 {moved}", "0 2", moved, "0", "0", "{7} True"]
+
+
 def test_stream_ordered_frees_of_plain_memory(backed: Session) -> None:
     """cuMemFreeAsync takes a plain allocation too: it is gone for the program, and freed when the
     work before is done."""
