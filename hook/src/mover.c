@@ -95,6 +95,7 @@ static struct {
     uint64_t free_seen[REGISTRY_DEVICES_MAX];
     bool has_copies[REGISTRY_DEVICES_MAX];
     bool has_failed;
+    bool told_restored;
     uint64_t wanted_host_bytes; /* a chunk found no host memory ready: for it and those behind it */
     uint64_t host_short_until_ns;
     /* Room was asked for. */
@@ -234,9 +235,7 @@ static void unmap(int device) {
 static void confirm(int device) {
     chunks_confirm_back(device, host_arena_give);
     set_copies(device, false);
-    if (atomic_load(&has_copies)) return;
-    end_burst(&self.in, "restored");
-    report(true);
+    if (!atomic_load(&has_copies)) end_burst(&self.in, "restored");
 }
 
 static void give_up(void) {
@@ -384,7 +383,7 @@ static void see_goal(void) {
     lock_release(LOCK_MOVER);
     if (!changed) return;
     end_asking();
-    self.has_failed = false;
+    self.has_failed = self.told_restored = false;
     self.host_short_until_ns = 0;
     memset(self.next_bytes, 0, sizeof(self.next_bytes));
 }
@@ -396,8 +395,16 @@ static uint64_t pause_ns(void) {
     return host_arena_free() > 0 || residency_park_hint() > 0 ? HOUSEKEEPING_NS : NEVER;
 }
 
+/* Whatever brought it about: what was on its way out may just have stayed. */
+static void tell_restored(void) {
+    if (self.goal != MOVER_RESTORE || self.told_restored || !mover_all_here()) return;
+    self.told_restored = true;
+    report(true);
+}
+
 static void rest(uint32_t seen) {
     const uint64_t ns = pause_ns();
+    tell_restored();
     if (pipeline_flights() == 0) {
         end_burst(&self.out, self.goal == MOVER_PARK ? "parked" : "left");
         if (self.goal != MOVER_RESTORE) end_burst(&self.in, "came");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -112,12 +113,14 @@ def test_a_recall_in_the_middle_of_a_restore_drops_at_once(holder: MemoryShell) 
 
 
 def test_a_grant_in_the_middle_of_a_park_turns_it_round(holder: MemoryShell) -> None:
-    """The mover's goal changes within a chunk, whatever was on its way."""
+    """The mover's goal changes within a chunk, whatever was on its way, all of it included."""
     holder.take_turn()
-    for _ in range(3):
+    for number in range(10):
         holder.say("spin d 1000")
         holder.client.expect(TurnRequested)
-        holder.budget(0)
+        holder.limit(0)
+        # The grant is to meet the park in every phase: before, in and after the first copies.
+        time.sleep(number * 0.007)
         holder.budget(2**40)
         holder.client.grant()
         assert holder.result("spin") == 0
