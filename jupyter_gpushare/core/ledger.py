@@ -14,6 +14,7 @@ for `SETTLED_S`, and the smallest of the samples since then is believed.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -147,7 +148,7 @@ class DeviceMemory:
     bytes_foreign: int = 0
     bytes_ghost: int = 0
     """Of clients that are gone, and may not be gone from the device yet."""
-    ghost_since_s: Seconds = 0.0
+    ghost_since_s: Seconds = -math.inf
     ghost_confirmed: bool = True
     """The device was looked at, and the look began after the last client was lost."""
     looked_since_loss: bool = True
@@ -167,6 +168,8 @@ class DeviceMemory:
 
     def measured(self, bytes_used: int, now_s: Seconds) -> None:
         """The device has so many used bytes, some time between the last sample and now."""
+        if not self.is_measured:
+            self._resident_least = self.bytes_resident
         self.note()
         least = max(0, bytes_used - self._charged_most)
         most = max(0, bytes_used - self._resident_least)
@@ -205,8 +208,9 @@ class DeviceMemory:
         del self.shares[share.client]
         unlimited = share.bytes_charged >= UNLIMITED_BYTES
         self.bytes_ghost += share.bytes_resident if unlimited else share.bytes_charged
-        self.ghost_since_s = now_s
-        self.ghost_confirmed = self.looked_since_loss = False
+        if share.bytes_charged:
+            self.ghost_since_s = now_s
+            self.ghost_confirmed = self.looked_since_loss = False
         self.note()
 
     @property

@@ -17,11 +17,15 @@ The rules, in short:
 
 from __future__ import annotations
 
+import math
+
 from .ids import Seconds, TenantId
 from .obstacles import Obstacle, ObstacleKind
 from .room import has_parked_memory, obstacle
 from .state import State, Tenant, Turn
 from .transitions import ASKED_BACK, TenantState
+
+_PROGRESS_STEPS = 16
 
 
 def grantable(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[TenantId, Obstacle]]:
@@ -45,6 +49,13 @@ def grantable(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[TenantId
         if state.turns_are_on:
             free -= missing
     return served, obstacles
+
+
+def progress_time_s(state: State, now_s: Seconds) -> Seconds:
+    """The next of the moments from which `park_timeout_s` counts: progress that goes on thus moves
+    alarms seldom."""
+    step_s = state.settings.park_timeout_s / _PROGRESS_STEPS
+    return math.ceil(now_s / step_s) * step_s
 
 
 def waits_for_its_memory(state: State, tenant: Tenant, now_s: Seconds) -> bool:

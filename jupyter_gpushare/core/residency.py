@@ -9,13 +9,12 @@ short. Nothing is given out before it has been reported as released: see ledger.
 
 from __future__ import annotations
 
-import math
-
 from .commands import MeasureDevice, ReportSilent, TellBudget, TellRoom
 from .events import DropReason, MemoryReported
 from .ids import ClientId, DeviceId, Seconds
 from .ledger import UNLIMITED_BYTES, OpenedDevice, RoomWanted
 from .outbox import Outbox
+from .policy import progress_time_s
 from .room import holding_shares, reserve_bytes, total_bytes, usable_bytes
 from .state import Client, Device, State, Tenant
 
@@ -30,7 +29,6 @@ MEASURE_PERIOD_S = 0.05
 REFRESH_S = 1.0
 """Not more often is a client told of changes that concern others' memory alone."""
 _REFRESH_SHARE = 100
-_TIME_STEPS = 16
 
 
 class Residency:
@@ -80,11 +78,12 @@ class Residency:
         memory.note()
         tenant = self._state.tenants[client.tenant]
         if progressed or (share.owes and not owed):
-            share.progress_at_s = soon(self._state, now_s)
+            share.progress_at_s = progress_time_s(self._state, now_s)
             share.falls_silent(False)
         if share.bytes_parked < parked and tenant.turn is not None:
-            tenant.turn.memory_progress_s = soon(self._state, now_s)
-        if share.bytes_charged < charged and now_s >= tenant.short_until_s:
+            tenant.turn.memory_progress_s = progress_time_s(self._state, now_s)
+        released = share.bytes_resident < resident or share.bytes_charged < charged
+        if released and now_s >= tenant.short_until_s:
             memory.releases += 1
         for room in memory.rooms.values():
             if room.client != client.id and room.made_at_s is None:
@@ -164,13 +163,6 @@ class Residency:
                 _tell(self._state, self._outbox, device, share, budget, now_s, refused=True)
 
 
-def soon(state: State, now_s: Seconds) -> Seconds:
-    """The next of the moments from which timeouts count; progress that goes on thus moves alarms
-    seldom."""
-    step_s = state.settings.park_timeout_s / _TIME_STEPS
-    return math.ceil(now_s / step_s) * step_s
-
-
 def _tell(
     state: State,
     outbox: Outbox,
@@ -188,7 +180,7 @@ def _tell(
     client.budget_serial += 1
     share.told(client.budget_serial, budget_bytes)
     if share.owes and not owed:
-        share.progress_at_s = soon(state, now_s)
+        share.progress_at_s = progress_time_s(state, now_s)
     total = total_bytes(state.settings, device)
     share.told_usable_bytes = total if usable is None else usable
     share.told_hint_bytes = hint
@@ -325,15 +317,14 @@ class _Pass:
         cap = self.state.tenants[share.tenant].cap_bytes
         capped = cap - siblings if cap else total
         waits_for_turn = share not in self.holding
-        recent = memory.bytes_ghost and self.now_s < memory.ghost_since_s + settings.reclaim_s
-        if waits_for_turn or recent:
+        if waits_for_turn or self.now_s < memory.ghost_since_s + settings.reclaim_s:
             return min(capped, total)
         others = sum(
             other.bytes_allocated if other in self.holding else other.bytes_staying
             for other in memory.shares.values()
             if other.tenant != share.tenant
         )
-        return min(capped, self.usable + memory.bytes_ghost - siblings - others)
+        return min(capped, self.usable - siblings - others)
 
     # ---- where room comes from ----
 
@@ -363,8 +354,10 @@ class _Pass:
         return [room for room in self.memory.rooms.values() if room.made_at_s is None]
 
     def take_unused(self, missing: int) -> int:
-        """From those with a turn, what they may have and do not use; at least half of it at a time,
-        so that growth in small steps does not ask again and again. What is still missing then."""
+        """From those with a turn, what they may have and do not use. If one of them grows, half of
+        it at least: what is not needed at once is shared, and the next small step need not ask.
+        What is still missing then."""
+        grows = any(share.needed_bytes for share in self.holding)
         for share in self.holding:
             if missing <= 0:
                 break
@@ -372,7 +365,7 @@ class _Pass:
             unused = self.base_of(share) - used
             if unused <= 0 or share.silent:
                 continue
-            taken = min(unused, max(missing, unused // 2))
+            taken = min(unused, max(missing, unused // 2 if grows else 0))
             self.tell(share, self.base_of(share) - taken)
             missing -= taken
         return missing
@@ -550,7 +543,7 @@ class _Pass:
         )
         turn = self.state.tenants[share.tenant].turn
         if raised and turn is not None:
-            turn.memory_progress_s = soon(self.state, self.now_s)
+            turn.memory_progress_s = progress_time_s(self.state, self.now_s)
 
     def due(self, at_s: Seconds) -> None:
         memory = self.memory

@@ -17,7 +17,7 @@ from .commands import (
 )
 from .ids import Seconds, TurnId
 from .outbox import Outbox
-from .policy import grantable, recall_reason, waits_for_its_memory
+from .policy import grantable, progress_time_s, recall_reason, waits_for_its_memory
 from .room import obstacle
 from .settings import OverduePolicy
 from .state import Client, Hold, State, Tenant, Turn
@@ -344,7 +344,7 @@ class Turns:
             devices=set(),
             granted_at_s=now_s,
             exclusive=self._state.turns_are_on,
-            memory_progress_s=now_s,
+            memory_progress_s=progress_time_s(self._state, now_s),
         )
         tenant.counters.turns += 1
         self._state.turn_holders.append(tenant)

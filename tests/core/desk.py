@@ -46,7 +46,7 @@ class Desk:
         self.wake_at_s: float | None = None
         self._clients = 0
         for device in devices:
-            self.do(ev.DeviceFound(device=DeviceId(device), name=f"GPU {device}", bytes_total=8000))
+            self.find_device(8000, device)
 
     def do(self, event: ev.Event, *, after_s: float = 0.0) -> list[Command]:
         """One event, `after_s` later than the last."""
@@ -106,6 +106,14 @@ class Desk:
 
     def open(self, client: ClientId, device: str) -> list[Command]:
         return self.do(ev.DeviceOpened(client=client, device=DeviceId(device)))
+
+    def find_device(self, bytes_total: int, device: str = "A") -> list[Command]:
+        name = f"GPU {device}"
+        return self.do(ev.DeviceFound(device=DeviceId(device), name=name, bytes_total=bytes_total))
+
+    def fail(self, client: ClientId, device: str = "A") -> list[Command]:
+        """A sticky error."""
+        return self.do(ev.ContextFailed(client=client, device=DeviceId(device), cu_result=700))
 
     def close(self, client: ClientId, device: str) -> list[Command]:
         return self.do(ev.DeviceClosed(client=client, device=DeviceId(device)))

@@ -2,86 +2,18 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import (
-    Command,
-    GrantTurn,
-    TellBudget,
-)
-from jupyter_gpushare.core.ids import ClientId, DeviceId
-from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+import pytest
 
-from .desk import Desk
+from jupyter_gpushare.core.commands import GrantTurn, ReportSilent, TellBudget
+from jupyter_gpushare.core.ledger import UNLIMITED_BYTES
+from jupyter_gpushare.core.settings import MemoryMode
 
-DEVICE = DeviceId("A")
-USABLE = 8000 - 1000
-"""With the reserve of an eighth."""
+from .memory_desk import RESERVE, TOTAL, USABLE, MemoryDesk
+
+MIB = 1 << 20
 
 
-class MemoryDesk(Desk):
-    """A desk whose clients can be made to hear, create, park and report. `bytes_allocated` and so
-    on are what the test last let them say; budgets are what they were told last."""
-
-    def __init__(self, **changes: object) -> None:
-        settings = SchedulerSettings(memory_mode=MemoryMode.SWAP).replace(**changes)
-        self.budgets: dict[int, TellBudget] = {}
-        self.has: dict[int, dict[str, int]] = {}
-        super().__init__(settings, devices="A")
-
-    def do(self, event: ev.Event, *, after_s: float = 0.0) -> list[Command]:
-        super().do(event, after_s=after_s)
-        for command in self.all(TellBudget):
-            self.budgets[command.client] = command
-        return self.last
-
-    def report(self, client: ClientId, *, after_s: float = 0.0, **changes: int) -> list[Command]:
-        """What is not said is as before; it has heard everything, unless told otherwise."""
-        has = self.has.setdefault(
-            client, {"bytes_allocated": 0, "bytes_parked": 0, "bytes_fixed": 0, "room": 10**6}
-        )
-        told = self.budgets.get(client)
-        serial = changes.pop("serial", 0 if told is None else told.serial)
-        has.update(changes)
-        return self.do(
-            ev.MemoryReported(
-                client=client,
-                device=DEVICE,
-                bytes_allocated=has["bytes_allocated"],
-                bytes_parked=has["bytes_parked"],
-                bytes_fixed=has["bytes_fixed"],
-                bytes_host_room=has["room"],
-                budget_serial=serial,
-            ),
-            after_s=after_s,
-        )
-
-    def need(self, client: ClientId, count: int) -> list[Command]:
-        return self.do(ev.MemoryNeeded(client=client, device=DEVICE, bytes_needed=count))
-
-    def ask_room(self, client: ClientId, count: int) -> list[Command]:
-        return self.do(ev.RoomRequested(client=client, device=DEVICE, bytes_wanted=count))
-
-    def measure(self, used: int, *, after_s: float = 0.0) -> list[Command]:
-        return self.do(ev.DeviceMemoryMeasured(device=DEVICE, bytes_used=used), after_s=after_s)
-
-    def budget(self, client: ClientId) -> int:
-        return self.budgets[client].budget_bytes
-
-    def with_memory(self, name: str, allocated: int, **changes: int) -> ClientId:
-        """A tenant that has had a turn, and has so much on the device now."""
-        client = self.client(name)
-        self.ask(client, after_s=0.01)
-        self.need(client, allocated)
-        assert self.budget(client) >= allocated
-        self.report(client, bytes_allocated=allocated, **changes)
-        self.drop(client, after_s=0.01)
-        return client
-
-    def park_all(self, client: ClientId) -> list[Command]:
-        """It does what its budget asks for."""
-        has = self.has[client]
-        beyond = has["bytes_allocated"] - has["bytes_parked"] - self.budget(client)
-        return self.report(client, bytes_parked=has["bytes_parked"] + max(0, beyond))
+# ---- what a holder gets ----------------------------------------------------------------------
 
 
 def test_a_holder_may_have_all_that_is_free() -> None:
@@ -93,28 +25,418 @@ def test_a_holder_may_have_all_that_is_free() -> None:
     assert desk.budget(one) == USABLE
 
 
-def test_with_the_turn_the_rest_goes_too() -> None:
-    """Who has dropped keeps what it has, and the next may have what is left."""
+def test_what_one_has_stays_when_its_turn_ends() -> None:
+    """Nothing moves while there is room; the next one may have the rest."""
     desk = MemoryDesk()
     one = desk.with_memory("a", 2000)
     two = desk.client("b")
     desk.ask(two)
     assert desk.budget(two) == USABLE - 2000
-    assert desk.budget(one) >= 2000
+    assert one not in desk.told()
 
 
-def test_what_is_short_is_parked_and_no_more() -> None:
+def test_processes_of_a_tenant_share_what_is_free() -> None:
+    """Each may have a part; one that needs more is given what another does not use."""
+    desk = MemoryDesk()
+    one, two = desk.client("a"), desk.client("a")
+    desk.ask(one)
+    desk.ask(two)
+    desk.need(two, 5000)
+    desk.report(one)
+    assert desk.budget(two) == 5000
+    assert desk.budget(one) <= USABLE - 5000
+
+
+def test_a_need_is_answered_even_when_the_budget_suffices() -> None:
+    """The question may have crossed the answer."""
+    desk = MemoryDesk()
+    one = desk.client("a")
+    desk.ask(one)
+    desk.need(one, 100)
+    assert desk.told() == {one: USABLE} and not desk.refused()
+
+
+def test_a_need_that_is_withdrawn_moves_nothing_more() -> None:
+    """Who was asked to park for it is told to stop."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 5000)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.need(two, 6000)
+    assert desk.budget(one) == 1000
+    desk.report(one, parked=500)
+    desk.need(two, 0)
+    assert desk.budget(one) == 4500
+
+
+# ---- who makes room --------------------------------------------------------------------------
+
+
+def test_only_what_is_short_is_parked() -> None:
     """The holder lacks 1000: so much is asked of the other, and given as it is released."""
     desk = MemoryDesk()
     one = desk.with_memory("a", 5000)
     two = desk.client("b")
     desk.ask(two)
-    desk.report(two, bytes_allocated=0)
     desk.need(two, 3000)
     assert desk.budget(one) == 4000
     assert desk.budget(two) == 2000
-    desk.report(one, bytes_parked=400)
+    desk.report(one, parked=400)
     assert desk.budget(two) == 2400
-    desk.report(one, bytes_parked=1000)
+    desk.report(one, parked=1000)
     assert desk.budget(two) == 3000
-    assert not desk.budgets[two].refused
+
+
+def test_the_least_recently_used_make_room_first() -> None:
+    """In the order in which their turns ended, each as far as it can."""
+    desk = MemoryDesk()
+    one, two, three = (desk.with_memory(name, 2000) for name in "abc")
+    desk.ask(one, after_s=1)
+    desk.drop(one, after_s=1)
+    four = desk.client("d")
+    desk.ask(four)
+    desk.need(four, 4500)
+    assert [desk.budget(each) for each in (two, three, one)] == [0, 500, 2000]
+
+
+def test_parked_memory_comes_back_with_the_turn() -> None:
+    """The next holder is the one that had parked: all that it has allocated is wanted."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 5000)
+    two = desk.with_memory("b", 2000, resting=False)
+    desk.need(two, 3000)
+    desk.park(one)
+    desk.report(two, allocated=5000)
+    assert desk.memory("a").bytes_parked == 3000
+    desk.drop(two, after_s=1)
+    desk.ask(one)
+    assert desk.budget(two) == 2000
+    desk.report(two, parked=1000)
+    desk.report(two, parked=3000)
+    assert desk.budget(one) == 5000
+
+
+def test_budgets_are_not_raised_by_crumbs() -> None:
+    """A quarter of what is lacking, 64 MiB, or all of it: less is kept until there is more."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", USABLE)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.need(two, 4000)
+    told = []
+    for parked in range(100, 4001, 100):
+        desk.report(one, parked=parked)
+        told += [desk.told()[two]] if two in desk.told() else []
+    assert told[-1] == 4000
+    assert len(told) < 20
+
+
+def test_a_failed_context_is_no_victim() -> None:
+    """Its memory stays where it is until the process ends; others make room, or nobody."""
+    desk = MemoryDesk()
+    one, two = desk.with_memory("a", 2000), desk.with_memory("b", 4000)
+    desk.fail(one)
+    three = desk.client("c")
+    desk.ask(three)
+    desk.need(three, 3000)
+    assert desk.budget(two) == 2000
+    desk.need(three, 6000)
+    assert desk.refused() == [three]
+
+
+def test_fixed_memory_is_not_asked_for() -> None:
+    """And a need that it makes impossible is refused."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 4000, fixed=3000)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.need(two, 4000)
+    assert desk.budget(one) == 3000
+    desk.park(one)
+    assert desk.budget(two) == 4000
+    desk.need(two, 4500)
+    assert desk.refused() == [two]
+
+
+def test_the_host_must_have_room() -> None:
+    """No more is asked of a process than its host could take."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 4000, room=1000)
+    two = desk.with_memory("b", 3000)
+    three = desk.client("c")
+    desk.ask(three)
+    desk.need(three, 3000)
+    assert (desk.budget(one), desk.budget(two)) == (3000, 1000)
+
+
+def test_memory_that_is_freed_without_a_turn_is_free_for_others() -> None:
+    """Its budget goes down with it, and is given away when that has been heard."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 5000)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.report(one, allocated=1000)
+    assert desk.budget(one) == 1000
+    assert desk.budget(two) == 2000
+    desk.report(one)
+    assert desk.budget(two) == 6000
+
+
+def test_a_budget_that_crosses_a_drop_is_taken_back() -> None:
+    """Until the process has said that it heard that, nobody else gets those bytes."""
+    desk = MemoryDesk()
+    one = desk.client("a")
+    desk.ask(one)
+    crossed = desk.budgets[one, "A"].serial
+    desk.report(one, serial=0)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.has.clear()
+    desk.drop(one)
+    assert desk.budget(one) == 0
+    assert two not in desk.told() or desk.budget(two) == 0
+    desk.report(one, serial=crossed)
+    assert desk.budget(two) == 0
+    desk.report(one)
+    assert desk.budget(two) == USABLE
+
+
+# ---- what cannot be had ----------------------------------------------------------------------
+
+
+def test_more_than_the_device_is_refused_at_once() -> None:
+    """Nobody parks for it."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 1000)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.need(two, USABLE + 1)
+    assert desk.refused() == [two]
+    assert one not in desk.told()
+
+
+def test_more_than_the_cap_is_refused_at_once() -> None:
+    """All processes of the tenant count, on the device or parked."""
+    desk = MemoryDesk()
+    desk.tenant("a", cap_bytes=3000)
+    desk.with_memory("a", 1000)
+    two = desk.client("a")
+    desk.ask(two)
+    assert desk.budget(two) <= 2000
+    desk.need(two, 2001)
+    assert desk.refused() == [two]
+    desk.need(two, 2000)
+    assert not desk.refused() and desk.budget(two) >= 2000
+
+
+def test_who_has_not_the_turn_is_refused_what_nobody_could_have() -> None:
+    """It need not wait for a turn to learn that."""
+    desk = MemoryDesk()
+    one, two = desk.client("a"), desk.client("b")
+    desk.ask(one)
+    desk.need(two, USABLE + 1)
+    assert desk.refused() == [two]
+
+
+# ---- who does not answer ---------------------------------------------------------------------
+
+
+def test_a_silent_victim_is_passed_over_and_shown() -> None:
+    """After `park_timeout_s` without progress the next one is asked."""
+    desk = MemoryDesk(park_timeout_s=10)
+    one, two = desk.with_memory("a", 3000), desk.with_memory("b", 3000)
+    three = desk.client("c")
+    desk.ask(three)
+    desk.need(three, 2000)
+    assert (desk.budget(one), desk.budget(two)) == (2000, 3000)
+    while not desk.all(ReportSilent):
+        desk.sleep_until_woken()
+    (shown,) = desk.all(ReportSilent)
+    assert shown.client == one and "notebook a" in shown.message
+    assert desk.budget(two) == 2000
+    assert [client.devices[0].silent for client in desk.status("a").clients] == [True]
+
+
+def test_a_silent_victim_that_answers_is_one_again() -> None:
+    """Progress is all that counts."""
+    desk = MemoryDesk(park_timeout_s=10)
+    one = desk.with_memory("a", 6000)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.need(two, 3000)
+    while not desk.all(ReportSilent):
+        desk.sleep_until_woken()
+    assert desk.refused() == [two]
+    desk.report(one, parked=500)
+    desk.need(two, 3000)
+    assert not desk.refused()
+    desk.park(one)
+    assert desk.budget(two) == 3000
+
+
+def test_slow_progress_is_progress() -> None:
+    """Each report begins the time anew."""
+    desk = MemoryDesk(park_timeout_s=10)
+    one = desk.with_memory("a", 6000)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.need(two, 6000)
+    for parked in range(100, 1000, 100):
+        desk.report(one, parked=parked, after_s=9)
+        assert not desk.all(ReportSilent)
+
+
+# ---- several holders -------------------------------------------------------------------------
+
+
+def test_without_turns_each_gets_some() -> None:
+    """Nobody gets all that is free; who has a turn is nobody's victim."""
+    desk = MemoryDesk()
+    desk.turns_on(False)
+    one, two = desk.client("a"), desk.client("b")
+    desk.ask(one)
+    desk.ask(two)
+    desk.need(one, 3000)
+    desk.report(one, allocated=3000)
+    desk.report(two)
+    desk.need(two, 3500)
+    desk.report(one)
+    assert desk.budget(two) == 3500
+    desk.report(two, allocated=3500)
+    desk.need(one, 1000)
+    assert desk.refused() == [one]
+    assert desk.budget(two) >= 3500
+
+
+def test_without_turns_who_does_not_fit_waits() -> None:
+    """Until one of those that are in the way has ended."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 5000)
+    two = desk.with_memory("b", 1000, resting=False)
+    desk.need(two, 4000)
+    desk.park(one)
+    desk.report(two, allocated=5000)
+    desk.turns_on(False)
+    desk.ask(one)
+    assert desk.granted() == []
+    assert desk.obstacle("a") == "holder"
+    desk.drop(two, after_s=1)
+    assert desk.granted() == [one]
+
+
+# ---- modes and settings ----------------------------------------------------------------------
+
+
+def test_with_memory_mode_off_nobody_has_a_limit() -> None:
+    """It is said once."""
+    desk = MemoryDesk(memory_mode=MemoryMode.OFF)
+    one = desk.client("a")
+    assert desk.told() == {one: UNLIMITED_BYTES}
+    desk.ask(one)
+    desk.report(one, allocated=10**6)
+    assert not desk.told()
+    desk.need(one, 10**6)
+    assert desk.told() == {one: UNLIMITED_BYTES}
+
+
+def test_swap_can_be_switched_on() -> None:
+    """What they have they keep; nobody parks because others could believe in no limit."""
+    desk = MemoryDesk(memory_mode=MemoryMode.OFF)
+    one = desk.with_memory("a", 3000)
+    two = desk.with_memory("b", 2000, resting=False)
+    desk.set(memory_mode=MemoryMode.SWAP)
+    assert desk.told() == {one: 3000, two: 4000}
+    desk.report(one)
+    desk.report(two)
+    assert not desk.told()
+
+
+def test_swap_can_be_switched_off() -> None:
+    """Everybody may have everything again; what is parked comes back with the turn."""
+    desk = MemoryDesk()
+    one, two = desk.with_memory("a", 3000), desk.client("b")
+    desk.set(memory_mode=MemoryMode.OFF)
+    assert desk.told() == {one: UNLIMITED_BYTES, two: UNLIMITED_BYTES}
+
+
+@pytest.mark.parametrize(
+    ("settings", "reserved", "usable"),
+    [
+        ({}, RESERVE, USABLE),
+        ({"device_reserve_bytes": 0}, 0, TOTAL),
+        ({"device_reserve_bytes": 300}, 300, TOTAL - 300),
+        ({"device_bytes_max": 4000}, 500, 3500),
+        ({"device_bytes_max": 10**9}, RESERVE, USABLE),
+    ],
+)
+def test_what_is_usable(settings: dict[str, int], reserved: int, usable: int) -> None:
+    """The reserve is an eighth of a small device, or what the setting says."""
+    desk = MemoryDesk(**settings)
+    device = desk.device()
+    assert (device.bytes_reserved, device.bytes_usable) == (reserved, usable)
+    one = desk.client("a")
+    desk.ask(one)
+    assert desk.budget(one) == usable
+
+
+def test_the_reserve_of_a_large_device() -> None:
+    """2 %, and at least 1 GiB."""
+    desk = MemoryDesk()
+    for gib, reserve_mib in [(4, 512), (16, 1024), (100, 2048)]:
+        desk.find_device(gib << 30)
+        assert desk.device().bytes_reserved == reserve_mib * MIB
+
+
+# ---- what clients are told besides -----------------------------------------------------------
+
+
+def test_usable_is_what_others_cannot_keep() -> None:
+    """Others' fixed memory, and what the host has no room for, is not to be had."""
+    desk = MemoryDesk()
+    desk.with_memory("a", 3000, fixed=1000)
+    desk.with_memory("b", 2000, room=500)
+    three = desk.client("c")
+    desk.ask(three)
+    assert desk.budgets[three, "A"].usable_bytes == USABLE - 1000 - 1500
+
+
+def test_the_hint_is_what_would_have_to_leave() -> None:
+    """When all the others came back at once."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 5000)
+    two = desk.with_memory("b", 1000, resting=False)
+    assert desk.budgets[two, "A"].park_hint_bytes == 0
+    desk.need(two, 3000)
+    desk.park(one)
+    desk.report(two, allocated=4000)
+    desk.report(two, after_s=2)
+    assert desk.budgets[two, "A"].park_hint_bytes == 2000
+
+
+def test_changes_that_concern_others_are_told_seldom() -> None:
+    """At most once a second, and the last of them always."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 1000)
+    two = desk.client("b")
+    desk.report(one, allocated=900, fixed=900, after_s=0.1)
+    assert two not in desk.told()
+    while two not in desk.told():
+        desk.sleep_until_woken()
+    assert desk.budgets[two, "A"].usable_bytes == USABLE - 900
+
+
+# ---- recovery --------------------------------------------------------------------------------
+
+
+def test_after_a_restart_everybody_has_what_it_has() -> None:
+    """Nobody is told to park, and nothing is given out, before all are back."""
+    desk = MemoryDesk(recovering_until_s=110.0)
+    one = desk.client("a", held_turn=7)
+    two = desk.client("b")
+    assert desk.budget(one) == 0
+    desk.report(one, allocated=4000, serial=500)
+    desk.report(two, allocated=2500, serial=300)
+    assert desk.budget(one) == 4000
+    assert desk.budget(two) in (0, 2500)
+    desk.sleep_until_woken()
+    assert desk.budget(one) == 4500

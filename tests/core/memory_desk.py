@@ -1,0 +1,135 @@
+"""A desk for stories about memory: clients hear budgets, create, park and report as told.
+
+`has` is what each client last said that it has; `budgets` what each was told last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import Command, TellBudget, TellRoom
+from jupyter_gpushare.core.ids import ClientId, DeviceId
+from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+from jupyter_gpushare.core.snapshot import TenantMemorySnapshot
+
+from .desk import Desk
+
+TOTAL = 8000
+RESERVE = TOTAL // 8
+USABLE = TOTAL - RESERVE
+PLENTY = 10**6
+
+
+class MemoryDesk(Desk):
+    """Devices of 8000 bytes, in swap mode unless told otherwise."""
+
+    def __init__(
+        self, *, devices: str = "A", recovering_until_s: float | None = None, **changes: object
+    ) -> None:
+        settings = SchedulerSettings(memory_mode=MemoryMode.SWAP).replace(**changes)
+        self.budgets: dict[tuple[int, str], TellBudget] = {}
+        self.has: dict[tuple[int, str], dict[str, int]] = {}
+        super().__init__(settings, devices=devices, recovering_until_s=recovering_until_s)
+
+    def do(self, event: ev.Event, *, after_s: float = 0.0) -> list[Command]:
+        super().do(event, after_s=after_s)
+        for command in self.all(TellBudget):
+            self.budgets[command.client, command.device] = command
+        return self.last
+
+    # ---- what clients say --------------------------------------------------------------------
+
+    def report(
+        self, client: ClientId, device: str = "A", *, after_s: float = 0.0, **changes: int
+    ) -> list[Command]:
+        """What is not said is as before; it has heard everything, unless told otherwise."""
+        has = self.has.setdefault(
+            (client, device), {"allocated": 0, "parked": 0, "fixed": 0, "room": PLENTY}
+        )
+        told = self.budgets.get((client, device))
+        serial = changes.pop("serial", 0 if told is None else told.serial)
+        has.update(changes)
+        return self.do(
+            ev.MemoryReported(
+                client=client,
+                device=DeviceId(device),
+                bytes_allocated=has["allocated"],
+                bytes_parked=has["parked"],
+                bytes_fixed=has["fixed"],
+                bytes_host_room=has["room"],
+                budget_serial=serial,
+            ),
+            after_s=after_s,
+        )
+
+    def need(self, client: ClientId, count: int, device: str = "A") -> list[Command]:
+        return self.do(ev.MemoryNeeded(client=client, device=DeviceId(device), bytes_needed=count))
+
+    def ask_room(self, client: ClientId, count: int, device: str = "A") -> list[Command]:
+        return self.do(ev.RoomRequested(client=client, device=DeviceId(device), bytes_wanted=count))
+
+    def measure(self, used: int, device: str = "A", *, after_s: float = 0.0) -> list[Command]:
+        return self.do(
+            ev.DeviceMemoryMeasured(device=DeviceId(device), bytes_used=used), after_s=after_s
+        )
+
+    def with_memory(
+        self, name: str, allocated: int, device: str = "A", *, resting: bool = True, **has: int
+    ) -> ClientId:
+        """A new process of the tenant that has had a turn, or has it still, and has allocated so
+        much."""
+        client = self.client(name, device)
+        self.ask(client, after_s=0.01)
+        self.grow(client, allocated, device, **has)
+        if resting:
+            self.drop(client, after_s=0.01)
+        return client
+
+    def grow(self, client: ClientId, count: int, device: str = "A", **has: int) -> None:
+        """Ask for it, be given it and create it."""
+        before = self.has.get((client, device), {}).get("allocated", 0)
+        self.report(client, device)
+        self.need(client, count, device)
+        assert self.budget(client, device) >= before + count
+        self.report(client, device, allocated=before + count, **has)
+
+    def drop(self, client: ClientId, *args: object, **kwargs: object) -> list[Command]:
+        """As the hook does: what it has is said before, and is its budget from then on."""
+        for (who, device), has in list(self.has.items()):
+            if who == client:
+                self.report(client, device)
+                budget = has["allocated"] - has["parked"]
+                told = self.budgets[client, device]
+                self.budgets[client, device] = dataclasses.replace(told, budget_bytes=budget)
+        return super().drop(client, *args, **kwargs)  # type: ignore[arg-type]
+
+    def park(self, client: ClientId, device: str = "A", *, after_s: float = 0.0) -> list[Command]:
+        """It does what its budget asks for, and says so."""
+        has = self.has[client, device]
+        beyond = has["allocated"] - has["parked"] - self.budget(client, device)
+        parked = has["parked"] + max(0, beyond)
+        return self.report(client, device, parked=parked, after_s=after_s)
+
+    # ---- what came of it ---------------------------------------------------------------------
+
+    def budget(self, client: ClientId, device: str = "A") -> int:
+        return self.budgets[client, device].budget_bytes
+
+    def refused(self) -> list[int]:
+        return [told.client for told in self.all(TellBudget) if told.refused]
+
+    def told(self) -> dict[int, int]:
+        """Budgets of the last event."""
+        return {command.client: command.budget_bytes for command in self.all(TellBudget)}
+
+    def rooms(self) -> dict[int, bool]:
+        return {command.client: command.made for command in self.all(TellRoom)}
+
+    def memory(self, tenant: str) -> TenantMemorySnapshot:
+        (memory,) = self.status(tenant).memory
+        return memory
+
+    def obstacle(self, tenant: str) -> str | None:
+        found = self.status(tenant).obstacle
+        return None if found is None else found.kind.value

@@ -1,0 +1,258 @@
+"""Turns and memory together: who is passed over, what the quantum waits for, and what goes back."""
+
+from __future__ import annotations
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import RecallTurn
+from jupyter_gpushare.core.ids import DeviceId
+
+from .memory_desk import USABLE, MemoryDesk
+
+
+def two_that_do_not_fit(desk: MemoryDesk) -> tuple[int, int]:
+    """`a` has parked 3000 of 5000 because `b`, which has the turn, has 5000."""
+    one = desk.with_memory("a", 5000)
+    two = desk.with_memory("b", 2000, resting=False)
+    desk.need(two, 3000)
+    desk.park(one)
+    desk.report(two, allocated=5000)
+    return one, two
+
+
+# ---- who is passed over ----------------------------------------------------------------------
+
+
+def test_who_has_no_room_is_passed_over() -> None:
+    """Another's memory cannot be moved: those behind in the queue go first, and the status says
+    what is in the way."""
+    desk = MemoryDesk()
+    one, two = two_that_do_not_fit(desk)
+    three = desk.client("c")
+    desk.ask(one)
+    desk.ask(three)
+    desk.report(two, fixed=5000)
+    desk.drop(two, after_s=1)
+    assert desk.granted() == [three]
+    desk.drop(three, after_s=1)
+    obstacle = desk.status("a").obstacle
+    assert obstacle is not None
+    assert (obstacle.kind.value, obstacle.tenant) == ("fixed", "b")
+    assert (obstacle.bytes_in_the_way, obstacle.bytes_short) == (5000, 3000)
+    assert desk.queue() == ["a"]
+
+
+def test_who_was_passed_over_is_served_when_there_is_room() -> None:
+    """As soon as a report shows it."""
+    desk = MemoryDesk()
+    one, two = two_that_do_not_fit(desk)
+    desk.ask(one)
+    desk.report(two, fixed=5000)
+    desk.drop(two, after_s=1)
+    assert desk.granted() == []
+    desk.report(two, allocated=1000, fixed=1000, after_s=1)
+    assert desk.granted() == [one]
+    assert desk.obstacle("a") is None
+
+
+def test_each_obstacle_has_its_name() -> None:
+    """What is in the way: the host's room, a failed context, strangers, the tenant itself."""
+    desk = MemoryDesk()
+    desk.measure(0)
+    one, two = two_that_do_not_fit(desk)
+    desk.ask(one)
+    desk.report(two, room=0)
+    desk.drop(two, after_s=1)
+    assert desk.obstacle("a") == "host"
+    desk.fail(two)
+    assert desk.obstacle("a") == "failed"
+    desk.lose(two)
+    desk.sleep_until_woken()
+    assert desk.obstacle("a") == "ended"
+    for _ in range(3):
+        desk.measure(7000, after_s=1)
+    assert desk.obstacle("a") == "foreign"
+    desk.measure(2000, after_s=1)
+    assert desk.granted() == [one]
+
+
+def test_a_tenant_that_outgrew_the_device_is_told_so() -> None:
+    """The device has become smaller: nobody else is in the way."""
+    desk = MemoryDesk()
+    one, two = two_that_do_not_fit(desk)
+    desk.ask(one)
+    desk.set(device_bytes_max=4000)
+    desk.drop(two, after_s=1)
+    assert desk.obstacle("a") == "itself"
+
+
+def test_who_needs_nothing_more_is_served() -> None:
+    """However full the device is."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 3000)
+    desk.measure(7900)
+    desk.ask(one, after_s=1)
+    assert desk.granted() == [one]
+
+
+def test_both_devices_must_have_room() -> None:
+    """A turn covers all devices of a tenant, and so does the question."""
+    desk = MemoryDesk(devices="AB")
+    one = desk.client("a", "AB")
+    desk.ask(one)
+    desk.grow(one, 5000, "A")
+    desk.grow(one, 5000, "B")
+    desk.drop(one, after_s=1)
+    two = desk.client("b", "B")
+    desk.ask(two)
+    desk.need(two, 6000, "B")
+    desk.park(one, "B")
+    desk.report(two, "B", allocated=6000, fixed=6000)
+    desk.drop(two, after_s=1)
+    desk.ask(one)
+    assert desk.granted() == []
+    obstacle = desk.status("a").obstacle
+    assert obstacle is not None and obstacle.device == "B"
+
+
+def test_budgets_are_kept_apart_by_device() -> None:
+    """Room on one is none on the other."""
+    desk = MemoryDesk(devices="AB")
+    one = desk.with_memory("a", 6000, "A")
+    two = desk.client("b", "AB")
+    desk.ask(two)
+    assert (desk.budget(two, "A"), desk.budget(two, "B")) == (1000, USABLE)
+    desk.need(two, 2000, "A")
+    assert desk.budget(one, "A") == 5000
+
+
+# ---- memory that is short --------------------------------------------------------------------
+
+
+def test_who_found_no_room_is_not_asked_at_once_again() -> None:
+    """It is tried again after a second."""
+    desk = MemoryDesk()
+    one, two = two_that_do_not_fit(desk)
+    desk.drop(two, after_s=1)
+    desk.ask(one)
+    desk.park(two)
+    desk.drop(one, ev.DropReason.MEMORY_SHORT, after_s=0.1)
+    short_s = desk.now_s
+    desk.ask(one, after_s=0.1)
+    assert desk.granted() == []
+    assert desk.obstacle("a") == "retry"
+    while not desk.granted():
+        desk.sleep_until_woken()
+    assert short_s + 1 <= desk.now_s < short_s + 1.1
+
+
+def test_who_found_no_room_is_asked_again_when_some_is_released() -> None:
+    """By somebody else."""
+    desk = MemoryDesk()
+    one, two = two_that_do_not_fit(desk)
+    desk.drop(two, after_s=1)
+    desk.ask(one)
+    desk.park(two)
+    desk.drop(one, ev.DropReason.MEMORY_SHORT, after_s=0.1)
+    desk.ask(one)
+    assert desk.granted() == []
+    desk.report(two, allocated=3500, parked=3000, after_s=0.1)
+    assert desk.granted() == [one]
+
+
+# ---- the quantum -----------------------------------------------------------------------------
+
+
+def test_the_quantum_begins_when_memory_is_back() -> None:
+    """The time for which memory is still coming back is nobody's."""
+    desk = MemoryDesk(quantum_s=5)
+    one, two = two_that_do_not_fit(desk)
+    desk.ask(one)
+    desk.drop(two, after_s=1)
+    desk.ask(two)
+    for parked in (2000, 1000):
+        desk.report(two, parked=3000 - parked, after_s=4)
+        desk.report(one, parked=parked, after_s=1)
+        assert not desk.recalled()
+    desk.report(two, parked=3000, after_s=4)
+    desk.report(one, parked=0, after_s=1)
+    back_s = desk.now_s
+    while not desk.recalled():
+        desk.sleep_until_woken()
+    assert desk.recalled() == [one]
+    assert desk.now_s == back_s + 5
+
+
+def test_the_quantum_does_not_wait_for_one_that_makes_no_progress() -> None:
+    """It has its budget, and restores nothing: after `park_timeout_s` its quantum counts."""
+    desk = MemoryDesk(quantum_s=5, park_timeout_s=10)
+    one, two = two_that_do_not_fit(desk)
+    desk.ask(one)
+    desk.drop(two, after_s=1)
+    desk.park(two)
+    desk.report(one)
+    granted_s = desk.now_s
+    desk.ask(two)
+    while not desk.recalled():
+        desk.sleep_until_woken()
+    assert desk.recalled() == [one]
+    assert granted_s + 15 <= desk.now_s < granted_s + 17
+
+
+def test_a_turn_whose_memory_cannot_come_back_is_recalled() -> None:
+    """A victim falls silent after the grant: the turn goes to somebody who can use it."""
+    desk = MemoryDesk(park_timeout_s=10)
+    one, two = two_that_do_not_fit(desk)
+    three = desk.client("c")
+    desk.ask(one)
+    desk.drop(two, after_s=1)
+    assert desk.granted() == [one]
+    desk.ask(three)
+    while not desk.recalled():
+        desk.sleep_until_woken()
+    (recall,) = desk.all(RecallTurn)
+    assert recall.client == one and "no room" in recall.cause
+    desk.drop(one, ev.DropReason.RECALL)
+    desk.ask(one)
+    assert desk.holders() == ["c"]
+    desk.drop(three, after_s=1)
+    assert desk.obstacle("a") == "silent"
+
+
+# ---- the ends --------------------------------------------------------------------------------
+
+
+def test_a_closed_device_gives_its_memory_back() -> None:
+    """The driver has freed it before the client says so."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 6000)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.close(one, "A")
+    assert desk.budget(two) == USABLE
+
+
+def test_a_lost_device_gives_nothing_more() -> None:
+    """A need there is refused, and what was parked is waited for by nobody."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 1000, resting=False)
+    desk.do(ev.DeviceLost(device=DeviceId("A")))
+    desk.need(one, 10)
+    assert desk.refused() == [one]
+
+
+def test_the_status_tells_what_is_where() -> None:
+    """Resident, parked, fixed and cap of a tenant, all its processes together."""
+    desk = MemoryDesk()
+    desk.tenant("a", cap_bytes=6500)
+    one = desk.with_memory("a", 3000, fixed=100)
+    two = desk.with_memory("a", 2000)
+    three = desk.client("b")
+    desk.ask(three)
+    desk.need(three, 3000)
+    desk.park(one)
+    desk.park(two)
+    memory = desk.memory("a")
+    assert (memory.bytes_resident, memory.bytes_parked) == (4000, 1000)
+    assert (memory.bytes_fixed, memory.cap_bytes) == (100, 6500)
+    device = desk.device()
+    assert (device.bytes_allocated, device.bytes_foreign) == (5000, 0)

@@ -1,0 +1,254 @@
+"""Memory that no budget covers: strangers', of processes that are gone, and what contexts need."""
+
+from __future__ import annotations
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import MeasureDevice
+from jupyter_gpushare.core.ids import DeviceId
+
+from .memory_desk import RESERVE, USABLE, MemoryDesk
+
+# ---- strangers -------------------------------------------------------------------------------
+
+
+def test_what_strangers_have_is_not_given_out() -> None:
+    """Bytes that the device has in use and no client has."""
+    desk = MemoryDesk()
+    one = desk.client("a")
+    desk.measure(1500)
+    desk.ask(one)
+    assert desk.device().bytes_foreign == 1500
+    assert desk.budget(one) == USABLE - 1500
+
+
+def test_growth_that_was_not_reported_yet_is_no_strangers() -> None:
+    """A client may have what it was given before it says so; a look between is not believed."""
+    desk = MemoryDesk()
+    one = desk.client("a")
+    desk.measure(100)
+    desk.ask(one)
+    desk.measure(100, after_s=1)
+    desk.measure(5100, after_s=1)
+    assert desk.device().bytes_foreign == 100
+    desk.report(one, allocated=5000)
+    desk.measure(5100, after_s=1)
+    assert desk.device().bytes_foreign == 100
+    assert not desk.told()
+
+
+def test_strangers_that_come_are_seen() -> None:
+    """When two looks agree: then budgets that nobody uses go down."""
+    desk = MemoryDesk()
+    desk.measure(0)
+    one = desk.with_memory("a", 3000, resting=False)
+    desk.measure(3000, after_s=1)
+    desk.measure(3700, after_s=1)
+    desk.measure(3700, after_s=1)
+    assert desk.device().bytes_foreign == 700
+    assert desk.budget(one) == USABLE - 700
+
+
+def test_strangers_that_leave_are_seen_at_once() -> None:
+    """What they had is given out."""
+    desk = MemoryDesk()
+    desk.measure(2000)
+    one = desk.client("a")
+    desk.ask(one)
+    desk.measure(0, after_s=1)
+    assert desk.budget(one) == USABLE
+
+
+def test_when_strangers_come_the_resting_make_room() -> None:
+    """The reserve is there again as soon as they have parked."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 6000)
+    desk.measure(6000)
+    for _ in range(2):
+        desk.measure(6000 + RESERVE + 500, after_s=1)
+    assert desk.budget(one) == USABLE - RESERVE - 500
+
+
+def test_a_look_that_crossed_a_park_sees_no_strangers() -> None:
+    """What a victim has just released was in use when the device was looked at."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 6000)
+    two = desk.client("b")
+    desk.measure(6000)
+    desk.ask(two)
+    desk.need(two, 5000)
+    desk.park(one)
+    desk.report(two, allocated=5000)
+    desk.measure(6000, after_s=0.1)
+    assert desk.device().bytes_foreign == 0
+
+
+# ---- processes that are gone -----------------------------------------------------------------
+
+
+def test_memory_of_the_dead_is_free_when_the_device_shows_it() -> None:
+    """The device is asked at once, and until it answers nobody gets what may still be there."""
+    desk = MemoryDesk()
+    desk.measure(0)
+    one = desk.with_memory("a", 6000, resting=False)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.lose(one)
+    assert desk.all(MeasureDevice)
+    assert desk.budget(two) == 0
+    desk.measure(6000)
+    desk.measure(6000, after_s=0.05)
+    assert desk.budget(two) == USABLE - 6000
+    desk.measure(0, after_s=0.05)
+    assert desk.budget(two) == USABLE
+    assert desk.device().bytes_foreign == 0
+
+
+def test_a_look_from_before_a_death_proves_nothing() -> None:
+    """It may have begun before the process created what it had leave to create."""
+    desk = MemoryDesk()
+    desk.measure(0)
+    one = desk.client("a")
+    desk.ask(one)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.lose(one)
+    desk.measure(0)
+    assert desk.budget(two) == 0
+    desk.measure(0, after_s=0.05)
+    assert desk.budget(two) == USABLE
+
+
+def test_where_no_device_can_be_looked_at_the_dead_are_believed_gone() -> None:
+    """After `reclaim_s`."""
+    desk = MemoryDesk(reclaim_s=5)
+    one = desk.with_memory("a", 6000)
+    desk.lose(one)
+    two = desk.client("b")
+    desk.ask(two)
+    assert desk.budget(two) == USABLE - 6000
+    lost_s = desk.now_s
+    while desk.now_s < lost_s + 5:
+        desk.sleep_until_woken()
+    assert desk.budget(two) == USABLE
+
+
+def test_a_need_waits_for_the_memory_of_the_dead() -> None:
+    """It is refused only if that has not come back after `reclaim_s`."""
+    desk = MemoryDesk(reclaim_s=5)
+    desk.measure(0)
+    one = desk.with_memory("a", 6000)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.lose(one)
+    desk.need(two, 3000)
+    for _ in range(10):
+        desk.measure(6000, after_s=0.1)
+        assert not desk.refused()
+    desk.measure(6000, after_s=5)
+    assert desk.refused() == [two]
+
+
+def test_the_looks_end_when_nobody_is_short() -> None:
+    """Every 50 ms while somebody is; afterwards the device is left alone."""
+    desk = MemoryDesk()
+    desk.measure(0)
+    one = desk.with_memory("a", 3000)
+    desk.lose(one)
+    looks = 0
+    for _ in range(4):
+        desk.sleep_until_woken()
+        looks += len(desk.all(MeasureDevice))
+    assert looks == 4
+    desk.measure(0)
+    desk.measure(0, after_s=0.05)
+    assert not desk.all(MeasureDevice)
+    desk.now_s += 1
+    desk.do(ev.ClockTicked())
+    assert not desk.all(MeasureDevice)
+
+
+# ---- room for contexts and modules -----------------------------------------------------------
+
+
+def test_room_is_made_by_those_without_a_turn() -> None:
+    """So much leaves the device, and then the one who asked is told."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 6000)
+    two = desk.client("b", devices="")
+    desk.measure(6000)
+    desk.ask_room(two, 500)
+    assert desk.budget(one) == 5500
+    assert not desk.rooms()
+    desk.report(one, parked=500)
+    assert desk.rooms() == {two: True}
+
+
+def test_room_is_kept_for_who_asked() -> None:
+    """A holder does not get it as budget before a second has passed."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 6000)
+    two = desk.with_memory("b", 1000, resting=False)
+    three = desk.client("c", devices="")
+    desk.ask_room(three, 500)
+    desk.park(one)
+    assert desk.rooms() == {three: True}
+    assert two not in desk.told()
+    desk.sleep_until_woken()
+    assert desk.budget(two) == 1500
+
+
+def test_room_takes_budgets_that_nobody_uses() -> None:
+    """Also a holder's, so that it does not grow into the room."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 1000, resting=False)
+    two = desk.client("b", devices="")
+    desk.ask_room(two, 500)
+    assert 1000 <= desk.budget(one) <= USABLE - 500
+
+
+def test_room_that_nobody_can_make_is_not_there() -> None:
+    """When nobody is left who could park, and the device shows no room."""
+    desk = MemoryDesk()
+    desk.with_memory("a", 6000, fixed=6000)
+    two = desk.client("b", devices="")
+    desk.measure(7900)
+    desk.ask_room(two, 500)
+    assert not desk.rooms()
+    desk.measure(7900)
+    assert desk.rooms() == {two: False}
+
+
+def test_room_that_the_device_shows_is_there() -> None:
+    """Somebody who is no client has left meanwhile."""
+    desk = MemoryDesk()
+    desk.with_memory("a", 6000, fixed=6000)
+    two = desk.client("b", devices="")
+    desk.measure(7900)
+    desk.ask_room(two, 500)
+    desk.measure(7300)
+    assert desk.rooms() == {two: True}
+
+
+def test_room_is_waited_for_park_timeout_s_at_most() -> None:
+    """A victim that does not answer keeps nobody waiting for longer."""
+    desk = MemoryDesk(park_timeout_s=2)
+    desk.with_memory("a", 6000)
+    desk.measure(7900)
+    two = desk.client("b", devices="")
+    asked_s = desk.now_s
+    desk.ask_room(two, 500)
+    while not desk.rooms():
+        desk.sleep_until_woken()
+    assert desk.rooms() == {two: False}
+    assert asked_s + 2 <= desk.now_s < asked_s + 2.5
+
+
+def test_room_on_an_unknown_or_lost_device_is_not_there() -> None:
+    """Nor where memory stays where it is."""
+    desk = MemoryDesk()
+    one = desk.client("a", devices="")
+    desk.ask_room(one, 10, "Z")
+    assert desk.rooms() == {one: False}
+    desk.do(ev.DeviceLost(device=DeviceId("A")))
+    desk.ask_room(one, 10)
+    assert desk.rooms() == {one: False}
