@@ -440,6 +440,26 @@ def test_memory_info_follows_the_tenant_not_the_device(backed: Session) -> None:
     assert backed.run(*lines, **capped) == ["(850, 1000) True (850, 1000)", "1000"]
 
 
+def test_nvml_agrees_with_cuda(backed: Session) -> None:
+    """Free and total are those of cuMemGetInfo, parked or not; the process is listed with all that
+    it has allocated."""
+    lines = [
+        "nvml = ctypes.CDLL('libnvidia-ml.so.1')",
+        "device, memory = c_void_p(0), (c_uint64 * 3)()",
+        "assert nvml.nvmlInit_v2() == 0",
+        "assert nvml.nvmlDeviceGetHandleByIndex_v2(0, byref(device)) == 0",
+        "def seen():",
+        "    assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0",
+        "    total, free_bytes, used = [number // MIB for number in memory]",
+        "    return (free_bytes, total) == info() and free_bytes + used == total",
+        "a = alloc(100 * MIB)",
+        "print(seen(), park() > 0, seen(), restore() > 0, seen())",
+    ]
+    usable = {"FAKE_USABLE": str(7000 * MIB), "FAKE_OTHERS": str(50 * MIB)}
+    assert backed.run(*lines, **usable) == ["True True True True True"]
+    assert backed.run(*lines, **usable, FAKE_CAP=str(1000 * MIB)) == ["True True True True True"]
+
+
 def test_threads_allocate_and_free_at_once(backed: Session) -> None:
     """Eight threads that allocate, write, read and free large and small memory never see each
     other's bytes, and leave nothing but a block."""
