@@ -6,9 +6,13 @@ import argparse
 import json
 from typing import Any
 
+from jupyter_gpushare.client.memory import bytes_of_tenants, memory_of
+
 from .options import add_runtime_dir, client_of
 from .queue import device_title, queue_lines
 from .text import duration, short, size, table
+
+_KINDS = ("resident", "parked")
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,7 +31,7 @@ def perform(arguments: argparse.Namespace) -> int:
 def rendered(status: dict[str, Any]) -> str:
     """The status as a person reads it. Pure."""
     parts = [_scheduler_lines(status)]
-    parts += ["\n".join(_device_lines(device)) for device in status["devices"]]
+    parts += ["\n".join(_device_lines(device, status["tenants"])) for device in status["devices"]]
     if not status["devices"]:
         parts.append("No device is known yet.")
     tenants = status["tenants"]
@@ -48,8 +52,9 @@ def _scheduler_lines(status: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _device_lines(device: dict[str, Any]) -> list[str]:
-    used = max(device["bytes_used"], device["bytes_allocated"])
+def _device_lines(device: dict[str, Any], tenants: list[dict[str, Any]]) -> list[str]:
+    # Where NVML does not tell, what tenants have there is the least.
+    used = max(device["bytes_used"], bytes_of_tenants(device["id"], tenants))
     memory = f"{size(used)} of {size(device['bytes_total'])} used"
     return [f"{device_title(device)}: {'LOST' if device['lost'] else memory}", *queue_lines(device)]
 
@@ -62,7 +67,7 @@ def _tenant_table(tenants: list[dict[str, Any]]) -> str:
             tenant["kind"],
             _state(tenant),
             str(len(tenant["clients"])),
-            size(_bytes_allocated(tenant)),
+            _memory(tenant),
             *_had(tenant["counters"]),
         ]
         for tenant in tenants
@@ -101,7 +106,8 @@ def _failure_lines(tenant: dict[str, Any]) -> list[str]:
     ]
 
 
-def _bytes_allocated(tenant: dict[str, Any]) -> int:
-    return sum(
-        opened["bytes_allocated"] for client in tenant["clients"] for opened in client["devices"]
-    )
+def _memory(tenant: dict[str, Any]) -> str:
+    """On devices, and in host memory where some had to make room."""
+    told = memory_of(tenant)
+    resident, parked = (sum(each[f"bytes_{kind}"] for each in told) for kind in _KINDS)
+    return f"{size(resident)} + {size(parked)} parked" if parked else size(resident)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .memory import bytes_of_tenants, memory_of
+from jupyter_gpushare.client.memory import bytes_of_tenants, memory_of
 
 STATE_VERSION = 1
 """Of the form below; a panel of another version says so instead of showing wrong data."""

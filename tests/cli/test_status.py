@@ -225,6 +225,19 @@ def test_a_failed_context_is_explained(scheduler: SchedulerUnderTest, gpushare: 
     assert [text.splitlines()[-3].split()[i] for i in (0, 3)] == ["broken", "failed"]
 
 
+def test_parked_memory_is_not_on_the_device(
+    scheduler: SchedulerUnderTest, gpushare: Command
+) -> None:
+    """A tenant's memory is told apart from what of it is in host memory, and the device is not
+    fuller for the latter."""
+    with scheduler.joined("work") as work:
+        work.send(memory_reported(DEVICE, 3 * GIB, parked=2 * GIB))
+        scheduler.eventually(lambda s: s["tenants"][0]["memory"][0]["bytes_parked"])
+        text = gpushare("status").stdout
+    assert "1.0 GiB + 2.0 GiB parked" in text
+    assert ": 1.0 GiB of " in text
+
+
 def test_a_long_name_leaves_room_for_the_rest(
     scheduler: SchedulerUnderTest, gpushare: Command
 ) -> None:

@@ -1,4 +1,4 @@
-"""Device memory as the panel shows it, made from what the scheduler tells of it. Pure."""
+"""Device memory as people are shown it, made from what the status tells of it. Pure."""
 
 from __future__ import annotations
 
