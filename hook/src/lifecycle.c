@@ -116,13 +116,12 @@ void lifecycle_memory_limit(int device_ordinal, uint64_t *cap_bytes, uint64_t *o
 
 void lifecycle_learn_memory_limit(int device_ordinal) {
     uint8_t uuid[16];
-    uint64_t bytes_total, bytes_used;
+    struct memory_answer answer = {0};
     if (!lifecycle_enabled() || !devices_limit_unknown(device_ordinal, uuid)) return;
-    if (memory_query(uuid, &bytes_total, &bytes_used))
-        devices_limit_answered(device_ordinal, bytes_total, bytes_used);
+    if (memory_query(uuid, &answer))
+        devices_limit_answered(device_ordinal, answer.bytes_total, answer.bytes_used);
 }
 
-bool lifecycle_ask_memory(const uint8_t device_uuid[16], uint64_t *bytes_total,
-                          uint64_t *bytes_used) {
-    return lifecycle_enabled() && memory_query(device_uuid, bytes_total, bytes_used);
+bool lifecycle_ask_memory(const uint8_t device_uuid[16], struct memory_answer *answer) {
+    return lifecycle_enabled() && memory_query(device_uuid, answer);
 }

@@ -56,8 +56,8 @@ void lifecycle_learn_memory_limit(int device_ordinal);
 
 /* For a process that uses NVML and no CUDA: asks the scheduler on a connection of its own, waiting
  * at most a second. False when there is no answer: then NVML's own numbers stand. */
-bool lifecycle_ask_memory(const uint8_t device_uuid[16], uint64_t *bytes_total,
-                          uint64_t *bytes_used);
+struct memory_answer;
+bool lifecycle_ask_memory(const uint8_t device_uuid[16], struct memory_answer *answer);
 
 /* True when the hook takes part in this process at all (not GPUSHARE_DISABLE, socket and token
  * given). Cheap; callable before anything else. */

@@ -15,7 +15,7 @@ static void wait_for_bytes(const struct session *session, uint64_t until_ms, uin
 }
 
 static bool ask(struct session *session, const uint8_t device_uuid[16],
-                struct message_memory_answered *answered) {
+                struct memory_answer *answer) {
     uint64_t now_ms = clock_now_ns() / 1000000;
     uint64_t until_ms = now_ms + PATIENCE_MS;
     session_connect(session, true, 0, false, now_ms);
@@ -26,8 +26,11 @@ static bool ask(struct session *session, const uint8_t device_uuid[16],
             message.type = MESSAGE_MEMORY_QUERIED;
             memcpy(message.memory_queried.device, device_uuid, 16);
             session_send(session, &message);
+        } else if (news == SESSION_MESSAGE && message.type == MESSAGE_SETTINGS) {
+            answer->follows_turn = message.settings.memory_mode == MEMORY_MODE_SWAP;
         } else if (news == SESSION_MESSAGE && message.type == MESSAGE_MEMORY_ANSWERED) {
-            *answered = message.memory_answered;
+            answer->bytes_total = message.memory_answered.bytes_total;
+            answer->bytes_used = message.memory_answered.bytes_used;
             return true;
         } else if (news == SESSION_NO_NEWS && session->stage != SESSION_DOWN) {
             wait_for_bytes(session, until_ms, now_ms);
@@ -37,16 +40,11 @@ static bool ask(struct session *session, const uint8_t device_uuid[16],
     return false;
 }
 
-bool memory_query(const uint8_t device_uuid[16], uint64_t *bytes_total, uint64_t *bytes_used) {
+bool memory_query(const uint8_t device_uuid[16], struct memory_answer *answer) {
     struct session *session = malloc(sizeof(*session)); /* too large for a small stack */
     if (session == NULL) return false;
     session_start(session);
-    struct message_memory_answered answered;
-    bool known = ask(session, device_uuid, &answered);
-    if (known) {
-        *bytes_total = answered.bytes_total;
-        *bytes_used = answered.bytes_used;
-    }
+    bool known = ask(session, device_uuid, answer);
     link_close(&session->link);
     free(session);
     return known;

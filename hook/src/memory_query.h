@@ -8,8 +8,13 @@
 
 #pragma GCC visibility push(hidden)
 
+struct memory_answer {
+    uint64_t bytes_total, bytes_used;
+    bool follows_turn; /* what others have on the device makes room for the tenant */
+};
+
 /* On a connection of its own; at most a second. False when there is no answer. */
-bool memory_query(const uint8_t device_uuid[16], uint64_t *bytes_total, uint64_t *bytes_used);
+bool memory_query(const uint8_t device_uuid[16], struct memory_answer *answer);
 
 #pragma GCC visibility pop
 #endif

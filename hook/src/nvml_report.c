@@ -10,6 +10,7 @@
 #include "driver.h"
 #include "lifecycle.h"
 #include "memory.h"
+#include "memory_query.h"
 #include "options.h"
 #include "symbols.h"
 
@@ -61,31 +62,41 @@ static int ordinal_of(const uint8_t uuid[UUID_BYTES]) {
     return NO_ORDINAL;
 }
 
-/* The tenant's cap on a device (0: none) and what it uses there; and its ordinal. */
-static bool tenant_memory(nvmlDevice_t device, int *cuda_ordinal, uint64_t *bytes_total,
-                          uint64_t *bytes_used) {
-    uint8_t uuid[UUID_BYTES];
-    if (!uuid_of(device, uuid)) return false;
-    const int ordinal = *cuda_ordinal = ordinal_of(uuid);
-    if (ordinal == NO_ORDINAL) return lifecycle_ask_memory(uuid, bytes_total, bytes_used);
-    lifecycle_learn_memory_limit(ordinal);
-    *bytes_used = memory_used_by_tenant(ordinal, bytes_total);
+/* What CUDA in this process says of the device, and what the tenant uses there. */
+static void report_of_process(int ordinal, uint64_t *bytes_total, uint64_t *bytes_free,
+                              uint64_t *bytes_used) {
+    uint64_t cap_bytes;
+    memory_report(ordinal, bytes_free, bytes_total);
+    *bytes_used = memory_used_by_tenant(ordinal, &cap_bytes);
+}
+
+/* The same without CUDA in this process; false where nobody answers. */
+static bool report_of_scheduler(const uint8_t uuid[UUID_BYTES], uint64_t *bytes_total,
+                                uint64_t *bytes_free, uint64_t *bytes_used) {
+    struct memory_answer answer = {0};
+    if (!lifecycle_ask_memory(uuid, &answer)) return false;
+    if (answer.bytes_total != 0 && *bytes_total > answer.bytes_total)
+        *bytes_total = answer.bytes_total;
+    *bytes_used = answer.bytes_used;
+    if (answer.follows_turn) *bytes_free = *bytes_total;
     return true;
 }
 
 static void cut_down(nvmlDevice_t device, unsigned long long *bytes_total,
                      unsigned long long *bytes_free, unsigned long long *bytes_used) {
-    uint64_t cap_bytes = 0, tenant_bytes = 0;
-    int ordinal;
-    if (!tenant_memory(device, &ordinal, &cap_bytes, &tenant_bytes)) return;
-    uint64_t free_bytes = *bytes_free, total_bytes = *bytes_total;
-    memory_report(ordinal, &free_bytes, &total_bytes); /* as cuMemGetInfo */
-    *bytes_free = free_bytes;
+    uint8_t uuid[UUID_BYTES];
+    if (!uuid_of(device, uuid)) return;
+    uint64_t total_bytes = *bytes_total, free_bytes = *bytes_free, used_bytes = 0;
+    const int ordinal = ordinal_of(uuid);
+    if (ordinal != NO_ORDINAL)
+        report_of_process(ordinal, &total_bytes, &free_bytes, &used_bytes);
+    else if (!report_of_scheduler(uuid, &total_bytes, &free_bytes, &used_bytes))
+        return;
+    if (used_bytes > total_bytes) used_bytes = total_bytes;
+    const uint64_t left_bytes = total_bytes - used_bytes;
     *bytes_total = total_bytes;
-    if (cap_bytes != 0 && *bytes_total > cap_bytes) *bytes_total = cap_bytes;
-    *bytes_used = tenant_bytes < *bytes_total ? tenant_bytes : *bytes_total;
-    const unsigned long long left_bytes = *bytes_total - *bytes_used;
-    if (*bytes_free > left_bytes) *bytes_free = left_bytes;
+    *bytes_used = used_bytes;
+    *bytes_free = free_bytes < left_bytes ? free_bytes : left_bytes;
 }
 
 /* Used and free make up the total, so that what is reserved, here for others, counts as used. */

@@ -13,6 +13,7 @@
 #include "fake_trace.h"
 #include "gate.h"
 #include "lifecycle.h"
+#include "memory_query.h"
 #include "streams.h"
 
 _Atomic uint32_t gate_word = GATE_WINDOWED;
@@ -124,12 +125,12 @@ void lifecycle_memory_limit(int device_ordinal, uint64_t *cap_bytes, uint64_t *o
     *others_bytes = fake_number("FAKE_OTHERS");
 }
 
-bool lifecycle_ask_memory(const uint8_t device_uuid[16], uint64_t *bytes_total,
-                          uint64_t *bytes_used) {
+bool lifecycle_ask_memory(const uint8_t device_uuid[16], struct memory_answer *answer) {
     (void)device_uuid;
-    *bytes_total = fake_number("FAKE_CAP");
-    *bytes_used = fake_number("FAKE_OTHERS");
-    return *bytes_total != 0;
+    answer->bytes_total = fake_number("FAKE_CAP");
+    answer->bytes_used = fake_number("FAKE_OTHERS");
+    answer->follows_turn = fake_number("FAKE_SWAP") != 0;
+    return answer->bytes_total != 0;
 }
 
 bool lifecycle_enabled(void) {

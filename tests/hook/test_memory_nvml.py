@@ -43,6 +43,12 @@ def test_nvml_without_cuda_asks_the_scheduler(session: Session) -> None:
         "[1000, 700, 300]",
         "[1000, 0, 700, 300]",
     ]
+    # What others have there makes room, so that the driver's free memory does not count.
+    full = {**capped, "FAKE_CAP": str(12_000 * MIB), "FAKE_SWAP": "1"}
+    assert session.run(*NVML, "both()", **no_cuda, **full) == [
+        "[12000, 11700, 300]",
+        "[12000, 0, 11700, 300]",
+    ]
     assert session.run(*NVML, "both()", **no_cuda) == [
         "[16384, 10240, 6144]",
         "[16384, 1024, 10240, 5120]",
