@@ -16,6 +16,7 @@ void fake_context_answered(int cu_result);
 #pragma GCC visibility pop
 
 /* fake_memory.c's, for tests too. */
+int gpushare_fake_park(int device);
 int gpushare_fake_restore(int device);
 
 #endif
