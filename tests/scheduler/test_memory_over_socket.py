@@ -1,0 +1,177 @@
+"""Memory that follows the turn, said over hook.sock; and how the status tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import (
+    DropReason,
+    MemoryBudget,
+    MemoryMode,
+    MemoryNeeded,
+    RoomAnswered,
+    RoomRequested,
+    Settings,
+    TurnGranted,
+)
+from tests.support.hook_client import DEVICE, GIB, ScriptedClient, memory_reported
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.sim import MIB, SimulatedMachine
+
+from .test_devices_from_nvml import cuda_process, machine_env
+
+SWAP = "--SettingsConfig.memory_mode=swap"
+USABLE = 7 * GIB
+"""Of the scripted device's 8 GiB."""
+
+
+def budget_of(client: ScriptedClient, at_least: int = 0) -> MemoryBudget:
+    """The next budget of at least so much."""
+    while (budget := client.expect(MemoryBudget)).budget_bytes < at_least:
+        pass
+    return budget
+
+
+def tell(client: ScriptedClient, budget: MemoryBudget, allocated: int, **has: int) -> None:
+    """What the client has, after it has heard this budget."""
+    client.send(memory_reported(DEVICE, allocated, room=64 * GIB, serial=budget.serial, **has))
+
+
+@pytest.fixture
+def swapping(runtime: Path) -> Iterator[SchedulerUnderTest]:
+    with running_scheduler(runtime, SWAP) as scheduler:
+        yield scheduler
+
+
+def test_a_hand_over_in_steps(swapping: SchedulerUnderTest) -> None:
+    """What one reports as released the other may have, while the first goes on parking; nothing
+    is refused although both together have more than the device."""
+    with swapping.joined("one") as one, swapping.joined("two") as two:
+        assert one.expect(Settings).memory_mode is MemoryMode.SWAP
+        turn = one.take_turn()
+        tell(one, budget_of_grant(one), 6 * GIB)
+        one.drop(turn.turn_id)
+        two.take_turn()
+        heard = budget_of_grant(two)
+        assert heard.budget_bytes == 1 * GIB
+        two.send(MemoryNeeded(device=DEVICE, bytes=5 * GIB, cause="cuMemAlloc_v2"))
+        asked = one.expect(MemoryBudget)
+        assert asked.budget_bytes == 2 * GIB
+        for parked in range(1, 5):
+            tell(one, asked, 6 * GIB, parked=parked * GIB)
+            heard = budget_of(two, at_least=(parked + 1) * GIB)
+            assert heard.budget_bytes == (parked + 1) * GIB and not heard.refused
+        tell(two, heard, 5 * GIB)
+        status = swapping.eventually(lambda s: s["tenants"][1]["memory"][0]["bytes_resident"])
+        memory = [tenant["memory"][0] for tenant in status["tenants"]]
+        assert [each["bytes_resident"] // GIB for each in memory] == [2, 5]
+        assert [each["bytes_parked"] // GIB for each in memory] == [4, 0]
+
+
+def budget_of_grant(client: ScriptedClient) -> MemoryBudget:
+    """The budget before the grant that was read last."""
+    before = [each for each in client.received if isinstance(each, MemoryBudget | TurnGranted)]
+    last_grant = max(i for i, each in enumerate(before) if isinstance(each, TurnGranted))
+    budget = before[last_grant - 1]
+    assert isinstance(budget, MemoryBudget)
+    return budget
+
+
+def test_a_need_that_cannot_be_met(swapping: SchedulerUnderTest) -> None:
+    """It is answered at once."""
+    with swapping.joined("one") as one:
+        one.take_turn()
+        one.send(MemoryNeeded(device=DEVICE, bytes=8 * GIB, cause="cuMemAlloc_v2"))
+        while not (answer := one.expect(MemoryBudget)).refused:
+            pass
+        assert answer.budget_bytes == answer.usable_bytes == USABLE
+
+
+def test_room_for_a_context(swapping: SchedulerUnderTest) -> None:
+    """Answered when others have reported so much as released."""
+    with swapping.joined("one") as one, swapping.connect() as two:
+        turn = one.take_turn()
+        tell(one, budget_of_grant(one), 6 * GIB)
+        one.drop(turn.turn_id)
+        two.hello(swapping.tenant("two").token)
+        two.send(RoomRequested(device=DEVICE, bytes=GIB, cause="cuDevicePrimaryCtxRetain"))
+        asked = one.expect(MemoryBudget)
+        while asked.budget_bytes > 5 * GIB:
+            asked = one.expect(MemoryBudget)
+        tell(one, asked, 6 * GIB, parked=GIB)
+        assert two.expect(RoomAnswered).made == 1
+
+
+def test_memory_mode_off_is_without_limits(runtime: Path) -> None:
+    """Every client hears once that it may have everything."""
+    with running_scheduler(runtime) as scheduler, scheduler.joined("one") as one:
+        assert one.expect(Settings).memory_mode is MemoryMode.OFF
+        assert one.expect(MemoryBudget).budget_bytes == 2**64 - 1
+
+
+def test_the_mode_is_a_setting(swapping: SchedulerUnderTest) -> None:
+    """It changes while the scheduler runs, and the hooks hear it."""
+    with swapping.joined("one") as one:
+        assert one.expect(Settings).reclaim_ms == 5000
+        swapping.client.change_settings({"memory_mode": "off", "reclaim_s": 2.5})
+        changed = one.expect(Settings)
+        assert (changed.memory_mode, changed.reclaim_ms) == (MemoryMode.OFF, 2500)
+        assert budget_of(one, at_least=2**64 - 1)
+
+
+def test_who_is_blocked_is_told_why(swapping: SchedulerUnderTest) -> None:
+    """And by whom, and what to do about it."""
+    with swapping.joined("one") as one, swapping.joined("two") as two:
+        turn = one.take_turn()
+        tell(one, budget_of_grant(one), 6 * GIB)
+        one.drop(turn.turn_id)
+        turn = two.take_turn()
+        two.send(MemoryNeeded(device=DEVICE, bytes=5 * GIB, cause="cuMemAlloc_v2"))
+        asked = one.expect(MemoryBudget)
+        tell(one, asked, 6 * GIB, parked=4 * GIB)
+        tell(two, budget_of(two, at_least=5 * GIB), 5 * GIB, fixed=5 * GIB)
+        two.drop(turn.turn_id)
+        one.ask()
+        status = swapping.eventually(lambda s: s["tenants"][0]["blocked_reason"])
+        reason = status["tenants"][0]["blocked_reason"]
+        assert reason.startswith(
+            "two has 5.0 GiB on Scripted GPU that cannot be moved, and 4.0 GiB are missing. "
+        )
+        assert status["devices"][0]["queue"][0]["name"] == "one"
+
+
+def test_memory_short_is_a_reason_to_drop(swapping: SchedulerUnderTest) -> None:
+    """The turn is granted again after a while, and not at once."""
+    with swapping.joined("one") as one:
+        turn = one.take_turn()
+        budget = budget_of_grant(one)
+        tell(one, budget, 4 * GIB, parked=GIB)
+        one.drop(turn.turn_id, DropReason.MEMORY_SHORT)
+        one.ask()
+        assert not one.has_within(TurnGranted, within_s=0.3)
+        swapping.eventually(lambda s: "a moment ago" in (s["tenants"][0]["blocked_reason"] or ""))
+        one.expect(TurnGranted)
+
+
+def test_memory_of_a_dead_process_is_free_when_the_device_shows_it(
+    runtime: Path, tmp_path: Path
+) -> None:
+    """NVML is asked at once, although it would be asked in ten minutes only."""
+    machine = SimulatedMachine(tmp_path / "machine")
+    seldom = "--SettingsConfig.probe_period_s=600"
+    with running_scheduler(runtime, SWAP, seldom, env=machine_env(machine)) as scheduler:
+        device = bytes.fromhex(scheduler.status()["devices"][0]["id"])
+        one, two = scheduler.joined("one", device=device), scheduler.joined("two", device=device)
+        one.take_turn()
+        two.ask()
+        with cuda_process(machine, 64 * MIB):
+            one.close()
+            two.expect(TurnGranted)
+            status = scheduler.eventually(lambda s: 0 < s["devices"][0]["bytes_usable"])
+            assert status["devices"][0]["bytes_foreign"] >= 64 * MIB
+            budget = budget_of(two, at_least=1).budget_bytes
+            assert budget == status["devices"][0]["bytes_usable"]
+        two.close()
