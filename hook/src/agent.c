@@ -130,6 +130,8 @@ void agent_look_at_news(struct agent *self) {
 static void look_at_time(void) {
     uint64_t now_ms = agent_now_ms();
     if (now_ms >= agent.memory_report_at_ms) agent_report_devices(&agent);
+    if (agent.host_look_at_ms > 0 && now_ms >= agent.host_look_at_ms)
+        agent_look_at_scarce_host(&agent);
     if (now_ms < turn_state_wake_ms(&agent.turn, now_ms)) return;
     if (!turn_state_wants_samples(&agent.turn)) {
         struct turn_event tick = {.kind = TURN_EVENT_TICK, .memory_away = agent_memory_is_away()};
@@ -154,6 +156,8 @@ static uint64_t pause_ns(void) {
     if (session_ms < wake_ms) wake_ms = session_ms;
     if (agent.memory_report_at_ms > now_ms && agent.memory_report_at_ms < wake_ms)
         wake_ms = agent.memory_report_at_ms;
+    if (agent.host_look_at_ms > 0 && agent.host_look_at_ms < wake_ms)
+        wake_ms = agent.host_look_at_ms;
     uint64_t pause = UINT64_MAX;
     if (wake_ms != UINT64_MAX) pause = wake_ms > now_ms ? (wake_ms - now_ms) * 1000000 : 0;
     if (agent.draining) {

@@ -39,6 +39,8 @@ struct agent {
     uint64_t hold_ends_ms; /* the turn is kept by hand until then; 0: not */
     struct agent_counters counters;
     /* What the scheduler was told last of each device's memory, and which claim's need. */
+    uint64_t host_room_bytes;
+    uint64_t host_look_at_ms; /* that was too little: look again then; 0: it was enough */
     struct residency_numbers told_numbers[REGISTRY_DEVICES_MAX];
     struct told_need {
         uint64_t ticket; /* 0: none */
@@ -66,8 +68,11 @@ uint64_t agent_drain_pause_ns(const struct agent *agent);
 /* Everything that has come from the scheduler, and what the devices have news of. */
 void agent_converse(struct agent *agent);
 void agent_report_devices(struct agent *agent);
-/* Reports the memory of each device on which it is not as it was told last; with `all`, of all. */
+/* Reports the memory of each device on which it is not as it was told last; with `all`, of all on
+ * which there is any. */
 void agent_report_memory(struct agent *agent, bool all);
+/* There was less host memory than could be needed: tells when there is more. */
+void agent_look_at_scarce_host(struct agent *agent);
 /* Claims that wait for budget, and requests for room, that the scheduler does not know of. */
 void agent_tell_needs(struct agent *agent);
 void agent_on_budget(struct agent *agent, const struct message_memory_budget *budget);

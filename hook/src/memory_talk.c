@@ -11,6 +11,7 @@
 #include "streams.h"
 
 #define MEMORY_REPORT_PERIOD_MS 100
+#define SCARCE_LOOK_PERIOD_MS 1000
 
 static bool is_as_told(const struct agent *agent, int device,
                        const struct residency_numbers *numbers) {
@@ -27,23 +28,54 @@ static void report(struct agent *agent, int device, const struct residency_numbe
     reported->bytes_allocated = numbers->bytes_allocated;
     reported->bytes_parked = numbers->bytes_parked;
     reported->bytes_fixed = numbers->bytes_fixed;
-    reported->bytes_host_room = residency_swaps() ? host_arena_room() : 0;
+    reported->bytes_host_room = agent->host_room_bytes;
     reported->budget_serial = numbers->serial;
     session_send(&agent->session, &message);
     agent->told_numbers[device] = *numbers;
 }
 
+/* Finding out takes long enough to be left out where a turn is given back: there it is only said
+ * again what was said before. */
+static void look_at_host_room(struct agent *agent) {
+    agent->host_room_bytes = residency_swaps() ? host_arena_room() : 0;
+}
+
+/* Not all that could be parked would find room. */
+static bool host_is_scarce(const struct agent *agent) {
+    uint64_t movable_bytes = 0;
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
+        const struct residency_numbers *told = &agent->told_numbers[device];
+        movable_bytes += told->bytes_resident - told->bytes_fixed;
+    }
+    return residency_swaps() && agent->host_room_bytes < movable_bytes;
+}
+
 void agent_report_memory(struct agent *agent, bool all) {
     if (agent->session.stage != SESSION_UP) return;
+    bool has_looked = false;
     int ordinals[DEVICES_MAX];
     const int count = devices_open(ordinals);
     for (int i = 0; i < count; i++) {
         if (ordinals[i] >= REGISTRY_DEVICES_MAX || !devices_is_announced(ordinals[i])) continue;
         const struct residency_numbers numbers = residency_numbers_of(ordinals[i]);
-        if (!all && is_as_told(agent, ordinals[i], &numbers)) continue;
+        const bool as_told = is_as_told(agent, ordinals[i], &numbers);
+        if (as_told && (!all || numbers.bytes_allocated == 0)) continue;
+        if (!as_told && !has_looked) look_at_host_room(agent);
+        has_looked = has_looked || !as_told;
         report(agent, ordinals[i], &numbers);
         agent->memory_report_at_ms = agent_now_ms() + MEMORY_REPORT_PERIOD_MS;
     }
+    agent->host_look_at_ms = host_is_scarce(agent) ? agent_now_ms() + SCARCE_LOOK_PERIOD_MS : 0;
+}
+
+/* Host memory that others have given back makes a victim of this process again, if it says so. */
+void agent_look_at_scarce_host(struct agent *agent) {
+    const uint64_t told_bytes = agent->host_room_bytes;
+    look_at_host_room(agent);
+    if (agent->host_room_bytes > told_bytes)
+        agent_report_memory(agent, true);
+    else
+        agent->host_look_at_ms = agent_now_ms() + SCARCE_LOOK_PERIOD_MS;
 }
 
 static void tell_need(struct agent *agent, int device) {

@@ -169,13 +169,15 @@ def write_group(root: Path, room_bytes: int) -> None:
 
 
 def test_a_park_stops_where_host_memory_ends(opens: Opened, tmp_path: Path) -> None:
-    """The room that is told is what the control group leaves; what cannot leave stays, whole."""
+    """The room that is told is what the control group leaves; what cannot leave stays, whole. When
+    there is more, that is told as well."""
     write_group(tmp_path / "cgroup", 0)
     memory = hold(opens(env={"GPUSHARE_CGROUP_ROOT": str(tmp_path / "cgroup")}))
     memory.take_turn()
     report = memory.limit(0)
     assert (report.bytes_parked, report.bytes_host_room) == (0, 0)
     write_group(tmp_path / "cgroup", 200 * MIB)
+    assert memory.client.expect_memory(lambda report: report.bytes_host_room >= HELD)
     assert memory.park_to(0).bytes_parked == HELD
     memory.say("sum 0")
     memory.grant()
