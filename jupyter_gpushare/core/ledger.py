@@ -195,6 +195,12 @@ class DeviceMemory:
         self._resident_least = self._resident_most = self.bytes_resident
         self._charged_most = self.bytes_charged
 
+    def own_up(self, bytes_found: int) -> None:
+        """A client has so much more than it was given: it had it before it came to us, or before
+        we did, so that it was taken for foreign."""
+        self.bytes_foreign = max(0, self.bytes_foreign - bytes_found)
+        self._quiet.clear()
+
     def note(self) -> None:
         """A client's memory has changed."""
         resident = self.bytes_resident

@@ -76,6 +76,8 @@ class Residency:
             serial=event.budget_serial,
         )
         memory.note()
+        if share.bytes_resident > charged:
+            memory.own_up(share.bytes_resident - charged)
         tenant = self._state.tenants[client.tenant]
         if progressed or (share.owes and not owed):
             share.progress_at_s = progress_time_s(self._state, now_s)
@@ -374,6 +376,8 @@ class _Pass:
         """Those without a turn park what is missing, the least recently used first; who was asked
         for more than that is told to stop. What nobody can give."""
         left = max(0, missing)
+        if self.state.recovering_until_s is not None:
+            left = 0  # what those have who are not back yet looks like strangers'
         holders = {share.tenant for share in self.holding}
         makes_room = {room.client for room in self.pending_rooms()}
         for share in self.by_last_use() if left else self.resting:

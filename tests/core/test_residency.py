@@ -440,3 +440,18 @@ def test_after_a_restart_everybody_has_what_it_has() -> None:
     assert desk.budget(two) in (0, 2500)
     desk.sleep_until_woken()
     assert desk.budget(one) == 4500
+
+
+def test_who_comes_back_is_no_stranger() -> None:
+    """What it has was on the device before a restarted scheduler knew it: nobody parks for that."""
+    desk = MemoryDesk(recovering_until_s=110.0)
+    desk.measure(6700)
+    one = desk.client("a", held_turn=7)
+    two = desk.client("b")
+    desk.report(one, allocated=4000)
+    desk.report(two, allocated=2500, after_s=0.1)
+    desk.measure(6700, after_s=0.5)
+    desk.report(two, after_s=20)
+    assert desk.device().bytes_foreign == 200
+    assert desk.budget(two) in (0, 2500)
+    assert desk.budget(one) == 4000 + USABLE - 6700

@@ -170,7 +170,7 @@ def test_memory_of_a_dead_process_is_free_when_the_device_shows_it(
         with cuda_process(machine, 64 * MIB):
             one.close()
             two.expect(TurnGranted)
-            status = scheduler.eventually(lambda s: 0 < s["devices"][0]["bytes_usable"])
+            status = scheduler.eventually(lambda s: s["devices"][0]["bytes_usable"] > 0)
             assert status["devices"][0]["bytes_foreign"] >= 64 * MIB
             budget = budget_of(two, at_least=1).budget_bytes
             assert budget == status["devices"][0]["bytes_usable"]
