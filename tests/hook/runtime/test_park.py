@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
@@ -200,3 +201,45 @@ def test_memory_of_a_parked_tensor_can_be_freed(holder: MemoryShell) -> None:
     holder.grant()
     assert holder.result("sum") == 0
     assert holder.is_whole(1)
+
+
+def test_parks_and_restores_are_in_the_debug_log(holder: MemoryShell) -> None:
+    """With bytes, time and rate."""
+    holder.take_turn()
+    holder.park_to(0)
+    holder.say("spin d 1000")
+    holder.grant()
+    assert holder.result("spin") == 0
+    (parked,) = holder.shell.log_lines("parked: ")
+    (restored,) = holder.shell.log_lines("restored: ")
+    for line in (parked, restored):
+        assert f" {HELD} bytes in " in line
+        assert " ms, " in line
+        assert line.endswith(" GB/s")
+
+
+def test_the_description_tells_what_is_where(holder: MemoryShell) -> None:
+    """For each device: allocated, on the device, parked, fixed, and the budget."""
+    holder.take_turn()
+    holder.park_to(HELD - SIZE // 2)
+    holder.say("describe")
+    text = holder.shell.expect("description ").removeprefix("description ")
+    (device,) = json.loads(text)["memory"]
+    assert (device["device"], device["allocated"], device["fixed"]) == (0, HELD, 0)
+    assert device["parked"] >= SIZE // 2
+    assert device["resident"] == HELD - device["parked"]
+    assert device["budget"] == HELD - SIZE // 2
+    assert json.loads(text)["memory_follows"] is True
+
+
+def test_one_process_can_be_left_out(opens: Opened) -> None:
+    """GPUSHARE_MEMORY=off: its memory stays where it is, whatever the scheduler says."""
+    memory = opens(env={"GPUSHARE_MEMORY": "off"})
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    memory.fill(0, SIZE)
+    memory.take_turn()
+    report = memory.limit(0)
+    assert (report.bytes_allocated, report.bytes_parked) == (SIZE, 0)
+    assert memory.client.hears_none(MemoryReported, for_s=0.3)
