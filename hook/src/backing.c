@@ -9,6 +9,7 @@
 #include "contexts.h"
 #include "driver.h"
 #include "failure.h"
+#include "fork.h"
 #include "gate.h"
 #include "host_arena.h"
 #include "lifecycle.h"
@@ -304,8 +305,10 @@ static CUresult wait_for_work(void *context) {
     return result;
 }
 
-/* On failure it stays allocated, as with the driver. */
+/* On failure it stays allocated, as with the driver. What exit handlers free goes with the process:
+ * the mover has stopped, perhaps with a chunk in its hands. */
 static CUresult free_closed(const struct allocated *closed) {
+    if (fork_process_ends()) return CUDA_SUCCESS;
     const CUresult result = wait_for_work(closed->context);
     struct block unused;
     if (result != CUDA_SUCCESS)
@@ -354,6 +357,7 @@ bool backing_free_later(uint64_t address, void *stream, int *cu_result) {
 void backing_context_ends(void *context) {
     struct block block;
     bool waited = false;
+    if (fork_process_ends()) return;
     while (blocks_close_of_context(context, &block)) {
         /* Whatever it answers, the context goes. */
         if (!waited && !captures_active()) wait_for_work(context);
@@ -361,7 +365,6 @@ void backing_context_ends(void *context) {
         give_back(&block);
     }
     peers_forget_context(context);
-    if (!residency_swaps()) return;
     mover_forget_context(context);
     host_arena_forget_context(context);
 }

@@ -15,6 +15,7 @@
 #include "driver.h"
 #include "failure.h"
 #include "fake_trace.h"
+#include "fork.h"
 #include "host_arena.h"
 #include "locks.h"
 #include "mover.h"
@@ -31,6 +32,10 @@ bool streams_is_capturing(void *stream) {
     return stream != NULL && stream != DRIVER_STREAM_LEGACY &&
            driver_get()->stream_is_capturing(stream, &status) == CUDA_SUCCESS &&
            status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+bool fork_process_ends(void) {
+    return fake_number("FAKE_EXIT") != 0;
 }
 
 static _Atomic bool failed;
