@@ -1,38 +1,79 @@
-"""Movable memory of processes and contexts that end while it is moved."""
+"""Movable memory of processes, contexts and allocations that end while it is moved."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from jupyter_gpushare.protocol.messages import DeviceOpened, MemoryMode, TurnDropped
 from tests.hook.runtime.process import GpuProcess
-from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
+from tests.support.fake_scheduler import UNLIMITED, FakeScheduler, HookedClient
 from tests.support.sim import GIB, MIB, SimulatedMachine
 
-Start = Callable[..., GpuProcess]
+Parking = Callable[..., tuple[GpuProcess, HookedClient]]
 HELD = 4 * 64 * MIB
+SOON_S = 5.0
 
 
-def test_exit_handlers_that_free_end_soon(
-    start: Start, scheduler: FakeScheduler, tmp_path: Path
-) -> None:
+@pytest.fixture
+def parking(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, tmp_path: Path
+) -> Iterator[Parking]:
+    """Starts a program that holds memory, and is in the middle of parking it."""
+    slow = SimulatedMachine(tmp_path / "slow", bytes_per_device=GIB, copy_bytes_per_s=100 * MIB)
+
+    def opened(*arguments: str) -> tuple[GpuProcess, HookedClient]:
+        program = start("holds_memory", HELD // 4, *arguments, machine=slow)
+        client = scheduler.accept()
+        client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
+        device = client.expect(DeviceOpened).device
+        client.budget(device, UNLIMITED)
+        client.grant_request()
+        program.expect("holds")
+        client.recall()
+        client.expect(TurnDropped)
+        client.budget(device, 0)
+        client.expect_memory(lambda report: 0 < report.bytes_parked < HELD)
+        return program, client
+
+    yield opened
+
+
+def test_exit_handlers_that_free_end_soon(parking: Parking) -> None:
     """The process ends while it parks, and a handler of exit frees what is on its way: the frees
     succeed, nothing waits for a mover that has stopped."""
-    slow = SimulatedMachine(tmp_path / "slow", bytes_per_device=GIB, copy_bytes_per_s=100 * MIB)
-    program = start("frees_at_exit", HELD // 4, machine=slow)
-    client = scheduler.accept()
-    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
-    device = client.expect(DeviceOpened).device
-    client.budget(device, UNLIMITED)
-    client.grant_request()
-    program.expect("holds")
-    client.recall()
-    client.expect(TurnDropped)
-    client.budget(device, 0)
-    client.expect_memory(lambda report: 0 < report.bytes_parked < HELD)
+    program, _ = parking("exit")
     began_s = time.monotonic()
     assert program.finish() == 0
-    program.expect("freed 4, context 0")
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < SOON_S
+    program.expect("freed 4")
+    program.expect("reset 0")
+
+
+def test_frees_in_the_middle_of_a_park(parking: Parking) -> None:
+    """Parked, on its way out or still there: all of it is freed, without the turn, and soon."""
+    program, client = parking()
+    began_s = time.monotonic()
+    program.say("free")
+    program.expect("freed 4")
+    assert time.monotonic() - began_s < SOON_S
+    client.expect_memory(lambda report: (report.bytes_allocated, report.bytes_parked) == (0, 0))
+    program.say("free")
+    program.expect("freed 0")
+    assert program.finish() == 0
+
+
+def test_a_reset_in_the_middle_of_a_park(parking: Parking) -> None:
+    """The context takes its memory along, wherever it is; later frees are refused."""
+    program, client = parking()
+    began_s = time.monotonic()
+    program.say("reset")
+    program.expect("reset 0")
+    assert time.monotonic() - began_s < SOON_S
+    client.expect_memory(lambda report: (report.bytes_allocated, report.bytes_parked) == (0, 0))
+    program.say("free")
+    program.expect("freed 0")
+    assert program.finish() == 0
