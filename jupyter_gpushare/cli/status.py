@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from jupyter_gpushare.client.memory import bytes_of_tenants, memory_of
+from jupyter_gpushare.client.memory import bytes_used, memory_of
 
 from .options import add_runtime_dir, client_of
 from .queue import device_title, queue_lines
@@ -53,9 +53,7 @@ def _scheduler_lines(status: dict[str, Any]) -> str:
 
 
 def _device_lines(device: dict[str, Any], tenants: list[dict[str, Any]]) -> list[str]:
-    # Where NVML does not tell, what tenants have there is the least.
-    used = max(device["bytes_used"], bytes_of_tenants(device["id"], tenants))
-    memory = f"{size(used)} of {size(device['bytes_total'])} used"
+    memory = f"{size(bytes_used(device, tenants))} of {size(device['bytes_total'])} used"
     return [f"{device_title(device)}: {'LOST' if device['lost'] else memory}", *queue_lines(device)]
 
 

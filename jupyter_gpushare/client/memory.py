@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 _AMOUNTS = ("bytes_resident", "bytes_parked", "bytes_fixed", "cap_bytes")
@@ -20,6 +20,13 @@ def memory_of(tenant: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         {"device": each["device"], **{name: each.get(name, 0) for name in _AMOUNTS}}
         for each in told
     ]
+
+
+def bytes_used(device: Mapping[str, Any], tenants: Collection[Mapping[str, Any]]) -> int:
+    """By everybody. NVML is asked now and then; tenants tell of what they take at once."""
+    known = bytes_of_tenants(device["id"], tenants) + device.get("bytes_foreign", 0)
+    used: int = min(device["bytes_total"], max(device["bytes_used"], known))
+    return used
 
 
 def bytes_of_tenants(device_id: str, tenants: Iterable[Mapping[str, Any]]) -> int:

@@ -300,13 +300,14 @@ class View:
     def __init__(self, story: str, status: Any, tenant: str) -> None:
         self._lines = [story, *notes_on_memory(status, tenant)]
         self._devices = [] if status is None else status["devices"]
+        self._tenants = [] if status is None else status["tenants"]
         self._tenant = tenant
         self._silent = status is None
 
     def __repr__(self) -> str:
         lines = list(self._lines)
         for device in self._devices:
-            lines += ["", device["name"], "  " + memory_bar(device)]
+            lines += ["", device["name"], "  " + memory_bar(device, self._tenants)]
             rows = rows_of(device, self._tenant)
             widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
             for row in rows:
@@ -319,7 +320,7 @@ class View:
         for device in self._devices:
             rows = "".join(_html_row(row) for row in rows_of(device, self._tenant))
             name = html.escape(device["name"])
-            caption = f"{name}<br>{html.escape(memory_bar(device))}"
+            caption = f"{name}<br>{html.escape(memory_bar(device, self._tenants))}"
             parts.append(f"<table><caption>{caption}</caption>{rows}</table>")
         return "".join(parts)
 
@@ -343,9 +344,19 @@ def rows_of(device: Any, tenant: str) -> "list[tuple[str, str, str, str]]":
     return rows or [("lost" if device["lost"] else "free", "", "", "")]
 
 
-def memory_bar(device: Any) -> str:
-    """How full the device is, by everybody, as a bar and in figures. Pure."""
-    used, total = max(device["bytes_used"], 0), device["bytes_total"]
+def memory_bar(device: Any, tenants: Any) -> str:
+    """How full the device is, by everybody, as a bar and in figures. Pure.
+
+    NVML is asked now and then; tenants tell of what they take at once."""
+    total = device["bytes_total"]
+    resident = sum(
+        memory["bytes_resident"]
+        for tenant in tenants
+        for memory in tenant.get("memory") or []
+        if memory["device"] == device["id"]
+    )
+    known = resident + device.get("bytes_foreign", 0)
+    used = min(max(device["bytes_used"], known, 0), total)
     full = min(_BAR_LETTERS, round(_BAR_LETTERS * used / total)) if total > 0 else 0
     bar = "█" * full + "░" * (_BAR_LETTERS - full)
     return f"{bar} {size(used)} of {size(total)} in use"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jupyter_gpushare.client.memory import bytes_of_tenants, memory_of
+from jupyter_gpushare.client.memory import bytes_of_tenants, bytes_used, memory_of
 
 STATE_VERSION = 1
 """Of the form below; a panel of another version says so instead of showing wrong data."""
@@ -105,7 +105,7 @@ def _device(
         "id": device["id"],
         "name": device["name"],
         "bytes_total": device["bytes_total"],
-        "bytes_used": device["bytes_used"],
+        "bytes_used": bytes_used(device, tenants.values()),
         "bytes_tenants": bytes_of_tenants(device["id"], tenants.values()),
         # An older scheduler tells neither of the two.
         "bytes_foreign": device.get("bytes_foreign"),

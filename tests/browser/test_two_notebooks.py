@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ from tests.support import gpu_cells
 from tests.support.kernels import kernel_env
 from tests.support.older_jupyter import older_python
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
-from tests.support.sim import SimulatedMachine
+from tests.support.sim import MIB, SimulatedMachine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -26,6 +28,14 @@ TRAINS = [
 EXPLORES = [
     "from simulated import gpu\n\ngpu.spin(20, 100)\nprint('explored', 'it')",
 ]
+DEVICE_BYTES = 512 * MIB
+TAKES_MOST = [
+    f"from simulated import gpu\n\nweights = gpu.allocate({384 * MIB // 4})\ngpu.spin(1)",
+]
+"""A device has room for one of these, and not for two."""
+CONTEXT_MIB = 32
+"""Of the simulated GPU, which counts as nobody's."""
+CHANGES = 9
 IDLE_SESSION = {
     "kernel": {"name": "python3"},
     "name": "plots.ipynb",
@@ -35,10 +45,27 @@ IDLE_SESSION = {
 
 
 @pytest.fixture
-def scheduler(tmp_path: Path, sim: SimulatedMachine) -> Iterator[SchedulerUnderTest]:
+def sim(tmp_path: Path, request: pytest.FixtureRequest) -> SimulatedMachine:
+    """One device, of 8 GiB where a test does not want it smaller."""
+    size = getattr(request, "param", 8192 * MIB)
+    return SimulatedMachine(tmp_path / "machine", bytes_per_device=size)
+
+
+@pytest.fixture
+def memory_mode() -> str:
+    """Memory stays where it is: what is tested here does not depend on it."""
+    return "off"
+
+
+@pytest.fixture
+def scheduler(
+    tmp_path: Path, sim: SimulatedMachine, memory_mode: str
+) -> Iterator[SchedulerUnderTest]:
     """Turns last until they are given back: whatever moves the queue here was asked for."""
     env = sim.env({"CUDA_VISIBLE_DEVICES": "0"})
-    with running_scheduler(tmp_path / "run", env=env) as scheduler:
+    memory = {"memory_mode": memory_mode, "device_reserve_bytes": 0}
+    options = [f"--SettingsConfig.{name}={value}" for name, value in memory.items()]
+    with running_scheduler(tmp_path / "run", *options, env=env) as scheduler:
         scheduler.client.change_settings({"quantum_s": 600, "idle_ms": 600_000})
         yield scheduler
 
@@ -94,7 +121,9 @@ def _open_exploring(page: Page, jupyter: JupyterProcess) -> Page:
 
 
 @pytest.mark.parametrize("versions", ["these", pytest.param("oldest", marks=pytest.mark.full)])
-def test_the_queue_changes_and_a_turn_is_released(page: Page, jupyter: JupyterProcess) -> None:
+def test_the_queue_changes_and_a_turn_is_released(
+    page: Page, jupyter: JupyterProcess, versions: str
+) -> None:
     """The panel shows who has the GPU and who waits; its button lets the next one have it, whose
     cell then ends; and the cell that gave its turn back goes on afterwards."""
     panel = _open_training(page, jupyter)
@@ -103,7 +132,7 @@ def test_the_queue_changes_and_a_turn_is_released(page: Page, jupyter: JupyterPr
     panel.queue.filter(has_text="explore.ipynb").wait_for()
     assert "Number 1 in the queue" in panel.kernel("explore.ipynb").inner_text()
     assert window.get_by_text("explored it", exact=True).count() == 0
-    panel.keep_picture("panel-light")
+    panel.keep_picture("panel-light" if versions == "these" else "panel-older-notebooks")
 
     panel.release_button("train.ipynb").click()
     panel.holder.filter(has_text="explore.ipynb").wait_for()
@@ -126,3 +155,52 @@ def test_another_holder_is_named_to_a_notebook_that_waits(
     jupyter.shut_kernel("explore.ipynb")
     waiting.wait_for(state="detached")
     assert panel.queue.count() == 0
+
+
+def test_a_change_at_the_scheduler_is_soon_in_the_page(
+    page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
+) -> None:
+    """From a turn's being taken, by way of scheduler, Jupyter server and its event, to what a
+    person sees: half a second at most, the middle one of nine times, for a busy machine has its
+    moments."""
+    panel = open_lab(page, jupyter)
+    panel.holder.filter(has_text="Free").wait_for()
+    times_s = []
+    with scheduler.joined("somebody", device=_served_device(scheduler)) as somebody:
+        for _ in range(CHANGES):
+            began_s = time.monotonic()
+            turn = somebody.take_turn()
+            panel.holder.filter(has_text="somebody").wait_for()
+            times_s.append(time.monotonic() - began_s)
+            somebody.drop(turn.turn_id)
+            panel.holder.filter(has_text="Free").wait_for()
+    assert sorted(times_s)[CHANGES // 2] < 0.5, times_s
+
+
+def _served_device(scheduler: SchedulerUnderTest) -> bytes:
+    (device,) = scheduler.status()["devices"]
+    return bytes.fromhex(device["id"])
+
+
+@pytest.mark.parametrize("sim", [DEVICE_BYTES], indirect=True)
+@pytest.mark.parametrize("memory_mode", ["swap"])
+def test_memory_that_had_to_make_room_is_shown_as_parked(
+    page: Page, jupyter: JupyterProcess
+) -> None:
+    """Two notebooks want more than the device has: the first one's memory is parked in part, which
+    its row says, and the bar shows what is on the device."""
+    write_notebook(jupyter.files / "first.ipynb", *TAKES_MOST)
+    write_notebook(jupyter.files / "second.ipynb", *TAKES_MOST)
+    panel = open_lab(page, jupyter, "lab/tree/first.ipynb")
+    _run_all_cells(page, jupyter, "first.ipynb", len(TAKES_MOST))
+    first, second = panel.kernel("first.ipynb"), panel.kernel("second.ipynb")
+    first.filter(has_text="384 MiB on the GPU").wait_for()
+    assert "parked" not in first.inner_text()
+    window = page.context.new_page()
+    window.goto(jupyter.page_url("notebooks/second.ipynb"))
+    _run_all_cells(window, jupyter, "second.ipynb", len(TAKES_MOST))
+    second.filter(has_text="384 MiB on the GPU").wait_for()
+    first.filter(has_text=re.compile(r"parked \d+ MiB")).wait_for()
+    panel.devices.filter(has_text=f"{384 + 2 * CONTEXT_MIB} MiB of 512 MiB").wait_for()
+    panel.devices.filter(has_text=f"outside {2 * CONTEXT_MIB} MiB").wait_for()
+    panel.keep_picture("panel-parked")

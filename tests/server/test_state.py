@@ -147,6 +147,9 @@ def test_memory_that_is_resident_parked_and_fixed() -> None:
     state = state_of([kernel("a", "a")], [mine, other], told)
     (shown,) = state["devices"]
     assert [shown[f"bytes_{each}"] for each in ("tenants", "foreign", "reserved")] == [35, 7, 3]
+    assert shown["bytes_used"] == 50
+    told["bytes_used"] = 1  # NVML was asked before they took it
+    assert state_of([kernel("a", "a")], [mine, other], told)["devices"][0]["bytes_used"] == 42
     assert state["kernels"][0]["memory"] == [{"device": "0", **amounts}]
 
 
