@@ -43,49 +43,49 @@ static bool read_below(const char *directory, const char *name, char *text) {
     return length > 0 && (size_t)length < sizeof(path) && read_text(path, text);
 }
 
+static void note(struct cgroup_host *host, uint64_t limit_bytes, uint64_t used_bytes,
+                 uint64_t reclaimable_bytes) {
+    const uint64_t room_bytes = cgroup_room(limit_bytes, used_bytes, reclaimable_bytes);
+    if (room_bytes < host->room_bytes) host->room_bytes = room_bytes;
+    if (cgroup_is_short(limit_bytes, used_bytes, reclaimable_bytes)) host->is_short = true;
+}
+
 /* A level without these files limits nothing: it is the root, or not ours to see. */
-static uint64_t room_of_level(const struct hierarchy *hierarchy, const char *path) {
+static void look_at_level(struct cgroup_host *host, const struct hierarchy *hierarchy,
+                          const char *path) {
     char directory[PATH_MAX], text[TEXT_BYTES];
     const int length = snprintf(directory, sizeof(directory), "%s%s%s", options_get()->cgroup_root,
                                 hierarchy->mount, path);
-    if (length < 0 || (size_t)length >= sizeof(directory)) return CGROUP_NO_LIMIT;
-    if (!read_below(directory, hierarchy->limit, text)) return CGROUP_NO_LIMIT;
+    if (length < 0 || (size_t)length >= sizeof(directory)) return;
+    if (!read_below(directory, hierarchy->limit, text)) return;
     const uint64_t limit_bytes = cgroup_parse_limit(text);
-    if (limit_bytes == CGROUP_NO_LIMIT || !read_below(directory, hierarchy->used, text))
-        return CGROUP_NO_LIMIT;
+    if (limit_bytes == CGROUP_NO_LIMIT || !read_below(directory, hierarchy->used, text)) return;
     const uint64_t used_bytes = cgroup_parse_limit(text);
     const uint64_t reclaimable_bytes = read_below(directory, "memory.stat", text)
                                            ? cgroup_parse_stat(text, hierarchy->reclaimable)
                                            : 0;
-    return cgroup_room(limit_bytes, used_bytes, reclaimable_bytes);
-}
-
-static uint64_t least(uint64_t first, uint64_t second) {
-    return first < second ? first : second;
+    note(host, limit_bytes, used_bytes, reclaimable_bytes);
 }
 
 /* In a container the path may name a directory that is not to be seen there, while the root of the
  * mount is the container's own group: so every level up to it is looked at. */
-static uint64_t room_of_hierarchy(const struct hierarchy *hierarchy, const char *groups) {
+static void look_at_hierarchy(struct cgroup_host *host, const struct hierarchy *hierarchy,
+                              const char *groups) {
     char path[PATH_MAX];
-    uint64_t room_bytes = CGROUP_NO_LIMIT;
-    if (!cgroup_parse_path(groups, hierarchy->controller, path, sizeof(path))) return room_bytes;
+    if (!cgroup_parse_path(groups, hierarchy->controller, path, sizeof(path))) return;
     do
-        room_bytes = least(room_bytes, room_of_level(hierarchy, path));
+        look_at_level(host, hierarchy, path);
     while (cgroup_parent(path));
-    return room_bytes;
 }
 
-uint64_t cgroup_host_room(void) {
+struct cgroup_host cgroup_look(void) {
     char text[TEXT_BYTES];
-    uint64_t room_bytes = 0;
-    if (read_text("/proc/meminfo", text)) {
-        const uint64_t total_bytes = cgroup_parse_meminfo(text, "MemTotal");
-        const uint64_t available_bytes = cgroup_parse_meminfo(text, "MemAvailable");
-        room_bytes = cgroup_room(total_bytes, total_bytes - available_bytes, 0);
-    }
-    if (!read_text("/proc/self/cgroup", text)) return room_bytes;
+    struct cgroup_host host = {.room_bytes = CGROUP_NO_LIMIT};
+    if (!read_text("/proc/meminfo", text)) return (struct cgroup_host){0};
+    const uint64_t total_bytes = cgroup_parse_meminfo(text, "MemTotal");
+    note(&host, total_bytes, total_bytes - cgroup_parse_meminfo(text, "MemAvailable"), 0);
+    if (!read_text("/proc/self/cgroup", text)) return host;
     for (size_t i = 0; i < sizeof(HIERARCHIES) / sizeof(HIERARCHIES[0]); i++)
-        room_bytes = least(room_bytes, room_of_hierarchy(&HIERARCHIES[i], text));
-    return room_bytes;
+        look_at_hierarchy(&host, &HIERARCHIES[i], text);
+    return host;
 }

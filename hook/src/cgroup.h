@@ -3,12 +3,18 @@
 #ifndef GPUSHARE_CGROUP_H
 #define GPUSHARE_CGROUP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #pragma GCC visibility push(hidden)
 
-/* Reads the kernel's files: some 100 us. A reserve is taken off (cgroup_parse.h). */
-uint64_t cgroup_host_room(void);
+struct cgroup_host {
+    uint64_t room_bytes; /* less a reserve (cgroup_parse.h) */
+    bool is_short;       /* that reserve is being used up: what can be given back should be */
+};
+
+/* Reads the kernel's files: some 100 us. */
+struct cgroup_host cgroup_look(void);
 
 #pragma GCC visibility pop
 #endif

@@ -72,11 +72,24 @@ bool cgroup_parent(char *path) {
     return true;
 }
 
+static uint64_t reserve_of(uint64_t limit_bytes) {
+    const uint64_t reserve_bytes = limit_bytes / 20;
+    return reserve_bytes > RESERVE_BYTES_MIN ? reserve_bytes : RESERVE_BYTES_MIN;
+}
+
+static uint64_t left_of(uint64_t limit_bytes, uint64_t used_bytes, uint64_t reclaimable_bytes) {
+    used_bytes -= reclaimable_bytes < used_bytes ? reclaimable_bytes : used_bytes;
+    return limit_bytes > used_bytes ? limit_bytes - used_bytes : 0;
+}
+
 uint64_t cgroup_room(uint64_t limit_bytes, uint64_t used_bytes, uint64_t reclaimable_bytes) {
     if (limit_bytes == CGROUP_NO_LIMIT) return CGROUP_NO_LIMIT;
-    uint64_t reserve_bytes = limit_bytes / 20;
-    if (reserve_bytes < RESERVE_BYTES_MIN) reserve_bytes = RESERVE_BYTES_MIN;
-    used_bytes -= reclaimable_bytes < used_bytes ? reclaimable_bytes : used_bytes;
-    used_bytes += reserve_bytes;
-    return limit_bytes > used_bytes ? limit_bytes - used_bytes : 0;
+    const uint64_t left_bytes = left_of(limit_bytes, used_bytes, reclaimable_bytes);
+    const uint64_t reserve_bytes = reserve_of(limit_bytes);
+    return left_bytes > reserve_bytes ? left_bytes - reserve_bytes : 0;
+}
+
+bool cgroup_is_short(uint64_t limit_bytes, uint64_t used_bytes, uint64_t reclaimable_bytes) {
+    if (limit_bytes == CGROUP_NO_LIMIT) return false;
+    return left_of(limit_bytes, used_bytes, reclaimable_bytes) < reserve_of(limit_bytes) / 2;
 }

@@ -31,6 +31,8 @@ bool cgroup_parent(char *path);
 /* What a level leaves, less a reserve: the larger of 256 MiB and 5 % of its limit. Pages of files
  * that are not in use count as free, since the kernel gives them up first. */
 uint64_t cgroup_room(uint64_t limit_bytes, uint64_t used_bytes, uint64_t reclaimable_bytes);
+/* More than half of the reserve is gone. */
+bool cgroup_is_short(uint64_t limit_bytes, uint64_t used_bytes, uint64_t reclaimable_bytes);
 
 #pragma GCC visibility pop
 #endif

@@ -31,8 +31,9 @@ struct segment {
 static struct segment *segments;
 static size_t segments_used, segments_room;
 static uint64_t taken_bytes;
-static uint64_t system_room_bytes, system_room_at_ns; /* as read, less what was taken since */
-static uint64_t refused_until_ns;                     /* the system or the driver gave nothing */
+static struct cgroup_host system_host; /* as read, less what was taken since */
+static uint64_t system_host_at_ns;
+static uint64_t refused_until_ns; /* the system or the driver gave nothing */
 
 /* The segment after the one that is being made ready: its pages are made meanwhile. The mover's. */
 static char *upcoming;
@@ -46,17 +47,24 @@ static uint64_t free_bytes(void) {
 }
 
 static uint64_t system_room(void) {
+    if (clock_now_ns() < refused_until_ns) return 0;
+    return system_host.room_bytes / HOST_ARENA_SEGMENT_BYTES * HOST_ARENA_SEGMENT_BYTES;
+}
+
+/* Takes the lock; what the system leaves is known of late. */
+static void lock_with_fresh_room(void) {
     const uint64_t now_ns = clock_now_ns();
-    if (now_ns < refused_until_ns) return 0;
-    if (now_ns - system_room_at_ns >= ROOM_IS_FRESH_NS) {
-        system_room_bytes = cgroup_host_room();
-        system_room_at_ns = now_ns;
-    }
-    return system_room_bytes / HOST_ARENA_SEGMENT_BYTES * HOST_ARENA_SEGMENT_BYTES;
+    lock_take(LOCK_ARENA);
+    if (now_ns - system_host_at_ns < ROOM_IS_FRESH_NS) return;
+    system_host_at_ns = now_ns;
+    lock_release(LOCK_ARENA);
+    const struct cgroup_host fresh = cgroup_look();
+    lock_take(LOCK_ARENA);
+    system_host = fresh;
 }
 
 uint64_t host_arena_room(void) {
-    lock_take(LOCK_ARENA);
+    lock_with_fresh_room();
     const uint64_t bytes = free_bytes() + system_room();
     lock_release(LOCK_ARENA);
     return bytes;
@@ -70,8 +78,8 @@ uint64_t host_arena_free(void) {
 }
 
 bool host_arena_is_short(void) {
-    lock_take(LOCK_ARENA);
-    const bool is_short = system_room() == 0;
+    lock_with_fresh_room();
+    const bool is_short = system_host.is_short;
     lock_release(LOCK_ARENA);
     return is_short;
 }
@@ -108,9 +116,9 @@ static void note_refusal(const char *what) {
 /* Begins to make a further segment's pages, where the system leaves room for one. */
 static bool begin_upcoming(void) {
     if (upcoming) return true;
-    lock_take(LOCK_ARENA);
+    lock_with_fresh_room();
     const bool has_room = system_room() >= HOST_ARENA_SEGMENT_BYTES;
-    if (has_room) system_room_bytes -= HOST_ARENA_SEGMENT_BYTES;
+    if (has_room) system_host.room_bytes -= HOST_ARENA_SEGMENT_BYTES;
     lock_release(LOCK_ARENA);
     if (!has_room) return false;
     upcoming = map_segment();
@@ -287,5 +295,5 @@ void host_arena_after_fork(void) {
     segments_used = 0;
     taken_bytes = 0;
     upcoming = NULL;
-    system_room_at_ns = refused_until_ns = 0;
+    system_host_at_ns = refused_until_ns = 0;
 }

@@ -27,7 +27,7 @@ void host_arena_trim(uint64_t bytes);
 /* So much could be parked now: what is free, and what may still be taken from the system. */
 uint64_t host_arena_room(void);
 uint64_t host_arena_free(void);
-/* Nothing more may be taken from the system. */
+/* The system runs short of memory: what is free here should go back. */
 bool host_arena_is_short(void);
 
 /* Registrations made in this context end with it; they are renewed when next used. */

@@ -47,7 +47,7 @@ static void *leaving_context;   /* mover_forget_context waits for it; guarded by
 static _Atomic uint32_t word;   /* the mover sleeps on it */
 static _Atomic uint32_t left;   /* contexts that it has left; mover_forget_context sleeps on it */
 static _Atomic bool has_copies; /* chunks may be BACK, with a host copy that is still good */
-static _Atomic bool gave_up;
+static uint32_t gave_up; /* the number of the goal that was given up; guarded by LOCK_MOVER */
 
 static void wake(void) {
     atomic_fetch_add(&word, 1);
@@ -76,7 +76,10 @@ bool mover_all_restored(void) {
 }
 
 bool mover_gave_up(void) {
-    return atomic_load(&gave_up);
+    lock_take(LOCK_MOVER);
+    const bool given_up = goal == MOVER_RESTORE && gave_up == goal_number;
+    lock_release(LOCK_MOVER);
+    return given_up;
 }
 
 /* ---- the mover's own --------------------------------------------------------------------------
@@ -239,7 +242,11 @@ static void confirm(int device) {
 }
 
 static void give_up(void) {
-    if (atomic_exchange(&gave_up, true)) return;
+    lock_take(LOCK_MOVER);
+    const bool is_news = gave_up != self.goal_number;
+    gave_up = self.goal_number;
+    lock_release(LOCK_MOVER);
+    if (!is_news) return;
     end_burst(&self.out, "rolled back");
     report(true);
 }
@@ -484,9 +491,7 @@ void mover_set_goal(enum mover_goal wanted) {
     goal = wanted;
     goal_number += changes;
     lock_release(LOCK_MOVER);
-    if (!changes) return;
-    atomic_store(&gave_up, false);
-    mover_look();
+    if (changes) mover_look();
 }
 
 void mover_forget_context(void *context) {
@@ -512,11 +517,10 @@ void mover_forget_context(void *context) {
 
 void mover_after_fork(void) {
     goal = MOVER_REST;
-    goal_number = 0;
+    goal_number = gave_up = 0;
     started = false;
     leaving_context = NULL;
     atomic_store(&has_copies, false);
-    atomic_store(&gave_up, false);
     memset(&self, 0, sizeof(self));
     pipeline_after_fork();
 }

@@ -52,7 +52,7 @@ struct swap_host_view {
     uint64_t hint_bytes;    /* so much would have to leave if the others came back */
     uint64_t movable_bytes; /* so much could */
     uint64_t excess_ms;     /* more than that was ready for so long */
-    bool is_short;          /* the system has none left to give */
+    bool is_short;          /* the system runs short of it */
 };
 
 #define SWAP_EXCESS_MS 30000

@@ -277,3 +277,6 @@ class Cgroup:
 
     def room(self, limit: int, used: int, reclaimable: int = 0) -> int:
         return int(self._c.cg_room(U64(limit), U64(used), U64(reclaimable)))
+
+    def is_short(self, limit: int, used: int, reclaimable: int = 0) -> bool:
+        return bool(self._c.cg_is_short(U64(limit), U64(used), U64(reclaimable)))

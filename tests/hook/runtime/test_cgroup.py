@@ -62,3 +62,12 @@ def test_a_level_leaves_its_limit_less_use_and_reserve(cgroup: Cgroup) -> None:
     assert cgroup.room(100 * GIB, 0) == 95 * GIB
     assert cgroup.room(GIB, 2 * GIB) == 0
     assert cgroup.room(Cgroup.NO_LIMIT, 5) == Cgroup.NO_LIMIT
+
+
+def test_a_level_is_short_when_half_of_the_reserve_is_gone(cgroup: Cgroup) -> None:
+    """Not at once when there is no room left: what was made ready would come and go."""
+    assert not cgroup.is_short(GIB, GIB - 256 * MIB)
+    assert not cgroup.is_short(GIB, GIB - 128 * MIB)
+    assert cgroup.is_short(GIB, GIB - 127 * MIB)
+    assert not cgroup.is_short(GIB, GIB - 127 * MIB, MIB)
+    assert not cgroup.is_short(Cgroup.NO_LIMIT, GIB)

@@ -158,7 +158,7 @@ def test_a_copy_that_fails_on_the_way_in_is_made_again(opens: Opened) -> None:
 
 
 def write_group(root: Path, room_bytes: int) -> None:
-    """A control group of either version that leaves so much."""
+    """A control group of either version that leaves so much beside the reserve."""
     for folder, limit, used in (
         (root, "memory.max", "memory.current"),
         (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -208,7 +208,7 @@ def test_host_memory_is_made_ready_ahead_and_given_back_when_it_is_short(
     before_mib = resident_mib(memory.shell)
     memory.limit(2**40, hint_bytes=SIZE)
     wait_until(lambda: resident_mib(memory.shell) >= before_mib + 64)
-    write_group(tmp_path / "cgroup", 0)
+    write_group(tmp_path / "cgroup", -200 * MIB)
     wait_until(lambda: resident_mib(memory.shell) < before_mib + 32)
 
 

@@ -37,3 +37,7 @@ int cg_parent(char *path) {
 uint64_t cg_room(uint64_t limit_bytes, uint64_t used_bytes, uint64_t reclaimable_bytes) {
     return cgroup_room(limit_bytes, used_bytes, reclaimable_bytes);
 }
+
+int cg_is_short(uint64_t limit_bytes, uint64_t used_bytes, uint64_t reclaimable_bytes) {
+    return cgroup_is_short(limit_bytes, used_bytes, reclaimable_bytes);
+}
