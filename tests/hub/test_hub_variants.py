@@ -53,7 +53,9 @@ def test_an_account_for_each_user(start_hub: Callable[..., HubOnAMachine]) -> No
     home.hub.stop()
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize(
+    "killed", [pytest.param(False, marks=pytest.mark.full), True], ids=["stopped", "killed"]
+)
 def test_a_hub_that_restarts(start_hub: Callable[..., HubOnAMachine], killed: bool) -> None:
     """The server and its kernel live on, and are the same user's at the next hub's scheduler; the
     kernel works, and its server can start and end others."""
@@ -85,6 +87,7 @@ def test_a_hub_that_restarts(start_hub: Callable[..., HubOnAMachine], killed: bo
     home.hub.stop()
 
 
+@pytest.mark.full
 def test_backing_out(start_hub: Callable[..., HubOnAMachine]) -> None:
     """With `enabled` off, a server that was started before still lets its user in, although its
     token has scopes of ours; new kernels start without sharing, and there is no scheduler."""
