@@ -20,12 +20,13 @@ NOT_OF_CUDA = (
     *("test_simulated_*", "test_nvml*", "test_proc_address*", "test_runtime_library*"),
     "test_cuda_python*",  # needs the real driver's private tables
 )
-# A tenant's free memory is not the device's: what others take of that makes room again, and what
-# the contexts take is taken off when the scheduler has seen it.
+# A tenant's free memory is not the device's: what others take of that makes room again. What its own
+# other processes and the contexts take is taken off a moment later, when the scheduler has told.
 FREE_MEMORY = (
     "test_memory.py::test_free_memory_follows_allocations",
     "test_contexts.py::test_destroying_a_context_frees_its_memory",
     "test_processes.py::test_memory_of_other_processes_is_not_free",
+    "test_processes.py::test_memory_of_killed_processes_comes_back",
     "test_visible_devices.py::test_devices_have_memory_of_their_own",
 )
 
