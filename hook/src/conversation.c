@@ -8,6 +8,7 @@
 #include "log.h"
 #include "mover.h"
 #include "residency.h"
+#include "room.h"
 #include "wait.h"
 #include "window.h"
 #include "wishes.h"
@@ -110,7 +111,7 @@ static void on_message(struct agent *agent, const struct message *message) {
             agent_on_budget(agent, &message->memory_budget);
             break;
         case MESSAGE_ROOM_ANSWERED:
-            residency_room_answered(message->room_answered.device, message->room_answered.made);
+            room_answered(message->room_answered.device, message->room_answered.made);
             mover_look();
             break;
         case MESSAGE_QUEUE_POSITION:

@@ -17,6 +17,7 @@
 #include "mover.h"
 #include "peers.h"
 #include "residency.h"
+#include "room.h"
 #include "streams.h"
 #include "threads.h"
 #include "wait.h"
@@ -64,6 +65,7 @@ static void on_fork_in_child(void) {
     peers_after_fork();
     chunks_after_fork();
     residency_after_fork();
+    room_after_fork();
     host_arena_after_fork();
     gate_after_fork();
     wait_after_fork();

@@ -8,6 +8,7 @@
 #include "host_arena.h"
 #include "log.h"
 #include "mover.h"
+#include "room.h"
 #include "streams.h"
 
 #define MEMORY_REPORT_PERIOD_MS 100
@@ -109,7 +110,7 @@ void agent_tell_needs(struct agent *agent) {
     struct message message = {.type = MESSAGE_ROOM_REQUESTED};
     struct message_room_requested *room = &message.room_requested;
     const char *call_name;
-    while (residency_next_room(&device, &room->bytes, &call_name)) {
+    while (room_next(&device, &room->bytes, &call_name)) {
         if (!devices_uuid_of(device, room->device)) continue;
         codec_set_text(room->cause, sizeof(room->cause), call_name);
         session_send(&agent->session, &message);
@@ -172,5 +173,5 @@ void agent_fix_failed_memory(void) {
 void agent_forget_told(struct agent *agent) {
     memset(agent->told_numbers, 0, sizeof(agent->told_numbers));
     memset(agent->told_needs, 0, sizeof(agent->told_needs));
-    residency_ask_rooms_again();
+    room_ask_again();
 }

@@ -22,20 +22,20 @@
 #include "host_arena.h"
 #include "locks.h"
 #include "log.h"
+#include "mover_host.h"
 #include "mover_steps.h"
 #include "registry.h"
 #include "residency.h"
-#include "streams.h"
+#include "room.h"
 #include "swap_plan.h"
 
 #define STACK_BYTES (512 * 1024) /* room for the driver's own calls */
 #define POLL_NS 50000u
 #define RETRY_NS 20000000u
-#define HOST_SHORT_NS 200000000u
-#define HOUSEKEEPING_NS 1000000000u
+#define FORGET_LOOK_NS 200000000u
 #define REPORT_BYTES ((uint64_t)64 << 20)
 #define REPORT_NS 2000000u
-#define NEVER UINT64_MAX
+#define NEVER MOVER_HOST_NEVER
 
 /* ---- what other threads see -------------------------------------------------------------------
  */
@@ -99,16 +99,12 @@ static struct {
     bool has_copies[REGISTRY_DEVICES_MAX];
     bool has_failed;
     bool told_restored;
-    uint64_t wanted_host_bytes; /* a chunk found no host memory ready: for it and those behind it */
-    uint64_t host_short_until_ns;
     /* Room was asked for. */
     bool asked;
-    int asked_device;
-    uint32_t asked_number;
+    struct room_wait asked_for;
     uint64_t ask_until_ns, retry_at_ns;
     struct burst out, in;
     uint64_t unreported_bytes, reported_at_ns;
-    uint64_t excess_since_ns;
 } self;
 
 static void report(bool at_once) {
@@ -154,7 +150,7 @@ static void set_copies(int device, bool kept) {
  */
 
 static void end_asking(void) {
-    if (self.asked) residency_room_end(self.asked_device);
+    if (self.asked) room_end(&self.asked_for);
     self.asked = false;
 }
 
@@ -168,10 +164,9 @@ static void fail(void) {
 static void ask_for_room(int device, uint64_t bytes) {
     const uint64_t now_ns = clock_now_ns();
     if (!self.asked) self.ask_until_ns = now_ns + (uint64_t)residency_reclaim_ms() * 1000000;
-    if (self.asked && residency_room_answered_since(device, self.asked_number)) end_asking();
+    if (self.asked && room_is_answered(&self.asked_for)) end_asking();
     if (!self.asked) {
-        self.asked_number = residency_room_begin(device, bytes, "restore");
-        self.asked_device = device;
+        self.asked_for = room_ask(device, bytes, "restore");
         self.asked = true;
     }
     self.retry_at_ns = now_ns + RETRY_NS;
@@ -180,8 +175,7 @@ static void ask_for_room(int device, uint64_t bytes) {
 
 static bool room_is_short(void) {
     if (!self.asked) return false;
-    return clock_now_ns() < self.retry_at_ns &&
-           !residency_room_answered_since(self.asked_device, self.asked_number);
+    return clock_now_ns() < self.retry_at_ns && !room_is_answered(&self.asked_for);
 }
 
 /* ---- steps ------------------------------------------------------------------------------------
@@ -202,7 +196,7 @@ static struct swap_view view_of(int device) {
         .next_bytes = self.next_bytes[device],
         .has_copies = self.has_copies[device],
         .all_here = chunks_all_here(),
-        .host_is_short = self.wanted_host_bytes > 0 || clock_now_ns() < self.host_short_until_ns,
+        .host_is_short = mover_host_is_short(),
         .room_is_short = room_is_short(),
         .has_failed = self.has_failed,
     };
@@ -213,7 +207,7 @@ static void leave(int device, uint64_t bytes_to_leave) {
     uint64_t bytes = 0;
     begin_burst(&self.out);
     if (step_leave(device, &bytes) == STEP_NO_HOST)
-        self.wanted_host_bytes = bytes_to_leave > bytes ? bytes_to_leave : bytes;
+        mover_host_want(bytes_to_leave > bytes ? bytes_to_leave : bytes);
 }
 
 static void come(int device) {
@@ -309,7 +303,7 @@ static void step_devices(void) {
     if (gives_up && pipeline_flights() == 0 && !atomic_load(&has_copies)) give_up();
 }
 
-/* ---- contexts and host memory -----------------------------------------------------------------
+/* ---- contexts ---------------------------------------------------------------------------------
  */
 
 static void leave_context(void) {
@@ -326,59 +320,6 @@ static void leave_context(void) {
     syscall(SYS_futex, &left, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Registering needs a context; any that works will do. */
-static bool use_some_context(void) {
-    void *context = NULL;
-    struct streams *tables = streams_lock();
-    for (uint32_t i = 0; i < tables->contexts_used && context == NULL; i++)
-        if (tables->contexts[i].failed_result == 0) context = tables->contexts[i].context;
-    streams_unlock();
-    return context && pipeline_use_context(context);
-}
-
-static struct swap_host_view host_view(void) {
-    struct swap_host_view view = {
-        .free_bytes = host_arena_free(),
-        .hint_bytes = residency_park_hint(),
-        .is_short = host_arena_is_short(),
-    };
-    int ordinals[DEVICES_MAX];
-    const int count = devices_open(ordinals);
-    for (int i = 0; i < count; i++)
-        view.movable_bytes += chunks_sums_of(ordinals[i]).bytes_movable;
-    const uint64_t now_ns = clock_now_ns();
-    if (view.free_bytes < swap_host_wanted(&view) + HOST_ARENA_SEGMENT_BYTES)
-        self.excess_since_ns = now_ns;
-    view.excess_ms = (now_ns - self.excess_since_ns) / 1000000;
-    return view;
-}
-
-/* Host memory for a park that goes on, or for one that may come: a segment at a time. True: look
- * again at once. */
-static bool look_after_host(void) {
-    if (self.wanted_host_bytes > 0) {
-        /* What is free is in pieces that are too small. */
-        const uint64_t more_bytes = host_arena_free() + self.wanted_host_bytes;
-        self.wanted_host_bytes = 0;
-        if (use_some_context() && host_arena_prepare(more_bytes)) return true;
-        self.host_short_until_ns = clock_now_ns() + HOST_SHORT_NS;
-        report(true);
-        return false;
-    }
-    if (self.goal != MOVER_REST || pipeline_flights() > 0) return false;
-    const struct swap_host_view view = host_view();
-    switch (swap_host_plan(&view)) {
-        case SWAP_HOST_PREPARE:
-            return use_some_context() && host_arena_prepare(swap_host_wanted(&view));
-        case SWAP_HOST_TRIM:
-            if (use_some_context()) host_arena_trim(swap_host_wanted(&view));
-            return false;
-        case SWAP_HOST_KEEP:
-            return false;
-    }
-    return false;
-}
-
 /* ---- the thread -------------------------------------------------------------------------------
  */
 
@@ -391,15 +332,14 @@ static void see_goal(void) {
     if (!changed) return;
     end_asking();
     self.has_failed = self.told_restored = false;
-    self.host_short_until_ns = 0;
+    mover_host_goal_changed();
     memset(self.next_bytes, 0, sizeof(self.next_bytes));
 }
 
 static uint64_t pause_ns(void) {
     if (pipeline_flights() > 0) return POLL_NS;
     if (self.asked) return RETRY_NS;
-    if (self.goal == MOVER_PARK && self.host_short_until_ns > 0) return HOST_SHORT_NS;
-    return host_arena_free() > 0 || residency_park_hint() > 0 ? HOUSEKEEPING_NS : NEVER;
+    return mover_host_pause_ns(self.goal);
 }
 
 /* Whatever brought it about: what was on its way out may just have stayed. */
@@ -434,7 +374,17 @@ static void *run(void *nothing) {
         leave_context();
         step_devices();
         fork_driver_use_end();
-        if (!look_after_host()) rest(seen);
+        switch (mover_host_look(self.goal)) {
+            case MOVER_HOST_MORE:
+                break;
+            case MOVER_HOST_SHORT:
+                report(true); /* how much room there is after all */
+                rest(seen);
+                break;
+            case MOVER_HOST_DONE:
+                rest(seen);
+                break;
+        }
     }
     return nothing;
 }
@@ -511,7 +461,7 @@ void mover_forget_context(void *context) {
         }
         lock_release(LOCK_MOVER);
         wake();
-        sleep_on(&left, seen, HOST_SHORT_NS);
+        sleep_on(&left, seen, FORGET_LOOK_NS);
     }
 }
 
@@ -522,5 +472,6 @@ void mover_after_fork(void) {
     leaving_context = NULL;
     atomic_store(&has_copies, false);
     memset(&self, 0, sizeof(self));
+    mover_host_after_fork();
     pipeline_after_fork();
 }

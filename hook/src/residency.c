@@ -17,6 +17,7 @@
 #include "log.h"
 #include "options.h"
 #include "registry.h"
+#include "room.h"
 #include "runtime.h"
 #include "wait.h"
 
@@ -35,22 +36,11 @@ struct waiter {
     bool refused;
 };
 
-/* Threads that wait in residency_make_room share one request. */
-struct room {
-    uint32_t waiters;
-    uint32_t answers;
-    bool made;
-    bool asked; /* it was sent */
-    uint64_t bytes;
-    const char *call_name;
-};
-
 static struct device_residency {
     uint32_t serial; /* of the latest budget on this connection; 0: none */
     uint64_t budget_bytes, usable_bytes, park_hint_bytes;
-    uint64_t waiting_bytes; /* claimed in the registry by threads that wait here */
-    struct waiter *first;   /* oldest first */
-    struct room room;
+    uint64_t waiting_bytes;      /* claimed in the registry by threads that wait here */
+    struct waiter *first;        /* oldest first */
 } devices[REGISTRY_DEVICES_MAX]; /* guarded by LOCK_RESIDENCY, like all below */
 static enum mode mode;
 static bool turn_is_open;
@@ -259,43 +249,6 @@ uint64_t residency_claims_out(void) {
 /* ---- room -------------------------------------------------------------------------------------
  */
 
-struct room_wait {
-    int device;
-    uint32_t answers_before;
-};
-
-static bool is_answered(void *argument) {
-    const struct room_wait *wait = argument;
-    lock_take(LOCK_RESIDENCY);
-    const bool answered = of(wait->device)->room.answers != wait->answers_before;
-    lock_release(LOCK_RESIDENCY);
-    return answered;
-}
-
-/* Joins the request for this device, or begins one. */
-static struct room_wait ask_for_room(int device, uint64_t bytes, const char *call_name) {
-    lock_take(LOCK_RESIDENCY);
-    struct room *room = &of(device)->room;
-    if (room->waiters++ == 0 || bytes > room->bytes) {
-        room->bytes = bytes;
-        room->asked = false;
-        room->call_name = call_name;
-    }
-    const struct room_wait wait = {device, room->answers};
-    lock_release(LOCK_RESIDENCY);
-    agent_notify(AGENT_NEEDS_CHANGED);
-    return wait;
-}
-
-static bool room_was_made(const struct room_wait *wait) {
-    lock_take(LOCK_RESIDENCY);
-    struct room *room = &of(wait->device)->room;
-    room->waiters--;
-    const bool made = room->answers != wait->answers_before && room->made;
-    lock_release(LOCK_RESIDENCY);
-    return made;
-}
-
 bool residency_make_room(int device, uint64_t bytes, const char *call_name) {
     if (!is_counted(device) || is_inside_gated_call() || is_beyond_limits()) return false;
     const bool has_claim =
@@ -307,14 +260,14 @@ bool residency_make_room(int device, uint64_t bytes, const char *call_name) {
     lock_release(LOCK_RESIDENCY);
     if (!follows) return false;
 
-    const struct room_wait wait = ask_for_room(device, bytes, call_name);
+    struct room_wait wait = room_ask(device, bytes, call_name);
     const struct wait_condition condition = {
-        .holds = is_answered,
-        .argument = (void *)&wait,
+        .holds = room_is_answered,
+        .argument = &wait,
         .until_ns = clock_now_ns() + patience_ns,
     };
     const enum gate_answer answer = wait_for(&condition, call_name);
-    const bool made = room_was_made(&wait) && answer == GATE_PASS;
+    const bool made = room_end(&wait) && answer == GATE_PASS;
     log_debug("room: %llu bytes on device %d for %s, %s", (unsigned long long)bytes, device,
               call_name, made ? "made" : "not made");
     if (!has_claim) return made;
@@ -330,20 +283,6 @@ uint32_t residency_reclaim_ms(void) {
     const uint32_t ms = reclaim_ms;
     lock_release(LOCK_RESIDENCY);
     return ms;
-}
-
-uint32_t residency_room_begin(int device, uint64_t bytes, const char *call_name) {
-    return ask_for_room(device, bytes, call_name).answers_before;
-}
-
-bool residency_room_answered_since(int device, uint32_t begun) {
-    return is_answered(&(struct room_wait){device, begun});
-}
-
-void residency_room_end(int device) {
-    lock_take(LOCK_RESIDENCY);
-    of(device)->room.waiters--;
-    lock_release(LOCK_RESIDENCY);
 }
 
 /* ---- for the mover ----------------------------------------------------------------------------
@@ -446,50 +385,6 @@ void residency_turn_dropped(void) {
 
 void residency_connection_lost(void) {
     keep_to_what_is_there(true);
-}
-
-void residency_room_answered(const uint8_t uuid[16], bool made) {
-    lock_take(LOCK_RESIDENCY);
-    uint64_t waiting = 0; /* devices for which somebody waits: one bit each */
-    const int count = devices_used;
-    for (int device = 0; device < count; device++)
-        if (of(device)->room.waiters > 0) waiting |= (uint64_t)1 << device;
-    lock_release(LOCK_RESIDENCY);
-    for (int device = 0; device < count; device++) {
-        uint8_t own_uuid[16];
-        if (!(waiting & ((uint64_t)1 << device)) || !devices_uuid_of(device, own_uuid) ||
-            memcmp(uuid, own_uuid, sizeof(own_uuid)) != 0)
-            continue;
-        lock_take(LOCK_RESIDENCY);
-        of(device)->room.answers++;
-        of(device)->room.made = made;
-        of(device)->room.bytes = 0;
-        lock_release(LOCK_RESIDENCY);
-    }
-    wait_wake_all();
-}
-
-bool residency_next_room(int *device, uint64_t *bytes, const char **call_name) {
-    bool found = false;
-    lock_take(LOCK_RESIDENCY);
-    for (int i = 0; i < devices_used && !found; i++) {
-        struct room *room = &of(i)->room;
-        found = room->waiters > 0 && !room->asked && room->bytes > 0;
-        if (!found) continue;
-        room->asked = true;
-        *device = i;
-        *bytes = room->bytes;
-        *call_name = room->call_name;
-    }
-    lock_release(LOCK_RESIDENCY);
-    return found;
-}
-
-void residency_ask_rooms_again(void) {
-    lock_take(LOCK_RESIDENCY);
-    for (int device = 0; device < devices_used; device++)
-        of(device)->room.asked = false;
-    lock_release(LOCK_RESIDENCY);
 }
 
 struct residency_need residency_need_of(int device) {

@@ -52,12 +52,6 @@ uint64_t residency_park_hint(void);
 
 uint32_t residency_reclaim_ms(void);
 
-/* As residency_make_room, for a thread that does not wait: asks, looks whether the answer is there,
- * and ends the request. */
-uint32_t residency_room_begin(int device, uint64_t bytes, const char *call_name);
-bool residency_room_answered_since(int device, uint32_t begun);
-void residency_room_end(int device);
-
 /* ---- for the agent ---- */
 
 /* The agent runs: from now on claims wait for the turn. */
@@ -71,13 +65,8 @@ void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budg
                           uint64_t usable_bytes, uint64_t park_hint_bytes, bool refused);
 /* TurnDropped is about to be sent: budgets become what is on the devices. */
 void residency_turn_dropped(void);
-void residency_room_answered(const uint8_t uuid[16], bool made);
 /* A new connection: nothing is known; what is there may stay, nothing is created. */
 void residency_connection_lost(void);
-
-/* A request for room that was not told yet, each once; `_again`: the scheduler is another one. */
-bool residency_next_room(int *device, uint64_t *bytes, const char **call_name);
-void residency_ask_rooms_again(void);
 
 /* What the oldest of the claims waits for that do not fit; no bytes: none waits. */
 struct residency_need {

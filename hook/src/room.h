@@ -1,0 +1,33 @@
+/* Requests for room: the driver has no memory although the budget has. Those that want room on one
+ * device share one request. Guarded by LOCK_RESIDENCY. */
+#ifndef GPUSHARE_ROOM_H
+#define GPUSHARE_ROOM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+struct room_wait {
+    int device;
+    uint32_t answers_before;
+};
+
+/* Joins the request for this device, or begins one; ends with room_end. */
+struct room_wait room_ask(int device, uint64_t bytes, const char *call_name);
+/* A condition to wait for (wait.h); the argument is the room_wait. */
+bool room_is_answered(void *wait);
+/* Whether room was made. */
+bool room_end(const struct room_wait *wait);
+
+/* ---- for the agent ---- */
+
+/* A request that was not told yet, each once; `_again`: the scheduler is another one. */
+bool room_next(int *device, uint64_t *bytes, const char **call_name);
+void room_ask_again(void);
+void room_answered(const uint8_t uuid[16], bool made);
+
+void room_after_fork(void);
+
+#pragma GCC visibility pop
+#endif
