@@ -21,7 +21,7 @@ NOT_OF_CUDA = (
     "test_cuda_python*",  # needs the real driver's private tables
 )
 # A tenant's free memory is not the device's: what others take of that makes room again. What its
-# own other processes and the contexts take is taken off a moment later, when the scheduler has told.
+# own other processes and the contexts take is taken off a moment later, when that has been told.
 FREE_MEMORY = (
     "test_memory.py::test_free_memory_follows_allocations",
     "test_contexts.py::test_destroying_a_context_frees_its_memory",
