@@ -17,12 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.bench.device_memory import UsedBytes, watched
-from tests.hook.runtime.process import GpuProcess
 from tests.support.machine import Machine, choose_machine
 from tests.support.memory_tenants import (
     MemoryTenant,
     MemoryTenants,
-    built_tenant,
+    bare_tenant,
     swapping_scheduler,
 )
 from tests.support.paths import BUILD
@@ -85,22 +84,18 @@ def settled(used: UsedBytes) -> int:
 def measure(machine: Machine, folder: Path, batches: int) -> tuple[Result, Samples]:
     """The hooked client holds its turn throughout, and nobody waits."""
     with (
-        swapping_scheduler(folder / "run", machine.env, check=False) as scheduler,
+        swapping_scheduler(folder / "run", machine.env) as scheduler,
         watched(folder / "used.txt", machine.env, period_s=0.01) as used,
         MemoryTenants(scheduler, machine.env, folder) as tenants,
+        bare_tenant(machine.env) as bare,
     ):
-        bare_process = GpuProcess([str(built_tenant())], machine.env, folder / "bare.log")
-        try:
-            bare, hooked = MemoryTenant("bare", bare_process), tenants.start("hooked")
-            bare.ok("open")
-            hooked.ok("begin")
-            for client in (bare, hooked):
-                client.ok("stamp")
-                client.ok(f"pairs {PAIRS_PER_BATCH} {2 * MIB}")  # warms up
-            samples = time_pairs(bare, hooked, batches)
-            small = [small_bytes(client, used) for client in (bare, hooked)]
-        finally:
-            bare_process.end()
+        hooked = tenants.start("hooked")
+        hooked.ok("begin")
+        for client in (bare, hooked):
+            client.ok("stamp")
+            client.ok(f"pairs {PAIRS_PER_BATCH} {2 * MIB}")  # warms up
+        samples = time_pairs(bare, hooked, batches)
+        small = [small_bytes(client, used) for client in (bare, hooked)]
     bare_us, hooked_us = (
         statistics.median(ns) / 1e3 for ns in (samples.bare_ns, samples.hooked_ns)
     )

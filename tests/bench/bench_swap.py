@@ -182,9 +182,13 @@ class Contest:
 def contest(machine: Machine, folder: Path, size: int, period_s: float) -> Iterator[Contest]:
     """A scheduler for whom the device is as large as one client's memory and a bit."""
     limit = f"--SettingsConfig.device_bytes_max={size + overhead_bytes(machine, size)}"
-    slow = ("--SettingsConfig.quantum_s=600", "--SettingsConfig.idle_ms=600000")
+    slow = (
+        "--SettingsConfig.device_reserve_bytes=0",
+        "--SettingsConfig.quantum_s=600",
+        "--SettingsConfig.idle_ms=600000",
+    )
     with (
-        swapping_scheduler(folder / "run", machine.env, limit, *slow, check=False) as scheduler,
+        swapping_scheduler(folder / "run", machine.env, limit, *slow) as scheduler,
         watched(folder / "used.txt", machine.env, period_s=period_s) as used,
         MemoryTenants(scheduler, machine.env, folder) as tenants,
     ):

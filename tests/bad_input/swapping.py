@@ -1,0 +1,153 @@
+"""A device that is too small for all who use it: alice and bob have more together than it has, and
+a bystander has a little, which must be there in the end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.memory_tenants import (
+    MemoryTenant,
+    MemoryTenants,
+    faults,
+    swapping_scheduler,
+)
+from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.sim import MIB, SimulatedMachine
+
+DEVICE = 64 * MIB
+CONTEXT = MIB // 4
+RESERVE = 2 * MIB
+HELD = 40 * MIB
+LITTLE = 5 * MIB
+SLOW_BYTES_PER_S = 150_000_000
+COMES_TRUE_S_MAX = 20.0
+SETTINGS = (
+    f"--SettingsConfig.device_reserve_bytes={RESERVE}",
+    "--SettingsConfig.probe_period_s=0.1",
+    "--SettingsConfig.quantum_s=0.3",
+    "--SettingsConfig.reclaim_s=1",
+    "--SettingsConfig.park_timeout_s=3",
+)
+
+
+@dataclass
+class SmallDevice:
+    """Who is there, and what can be asked of the machine."""
+
+    machine: SimulatedMachine
+    scheduler: SchedulerUnderTest
+    tenants: MemoryTenants
+    bystander: MemoryTenant
+
+    def start(self, name: str, *, seed: int = 0, size: int = HELD, **options: Any) -> MemoryTenant:
+        """A tenant; with a seed it holds that much memory, written in a cell of its own."""
+        tenant = self.tenants.start(name, **options)
+        if seed:
+            tenant.ok("begin")
+            tenant.hold(0, seed, size)
+            tenant.ok("end")
+        return tenant
+
+    def chunks_of_an_allocation(self) -> int:
+        """How often cuMemCreate is called for what `start` allocates; seen in a process that has
+        gone again when this returns."""
+        tenant = self.start("probe", seed=9)
+        pid = tenant.process.pid
+        assert tenant.process.finish() == 0
+        created = (r for r in self.machine.journal() if r.pid == pid and r.name == "chunk")
+        return sum(r.kind.name == "ALLOC" for r in created)
+
+    def memory_of(self, tenant: MemoryTenant) -> dict[str, int]:
+        """What the scheduler knows of its memory: bytes allocated, parked and so on."""
+        found: dict[str, int] = {}
+        for record in self.scheduler.status()["tenants"]:
+            if record["name"] == tenant.name:
+                for client in record["clients"]:
+                    for device in client["devices"]:
+                        for key, value in device.items():
+                            if key.startswith("bytes_"):
+                                found[key] = found.get(key, 0) + value
+        return found
+
+    def await_memory(self, tenant: MemoryTenant, holds: Callable[[dict[str, int]], bool]) -> None:
+        comes_true(lambda: holds(self.memory_of(tenant)), f"the memory of {tenant.name}")
+
+    def park(self, victim: MemoryTenant, by: MemoryTenant) -> None:
+        """Let `by` have its memory back, for which the victim has to make room."""
+        by.cell("stamp")
+        self.await_memory(victim, lambda memory: memory.get("bytes_parked", 0) > 0)
+
+    def bytes_moved(self, pid: int, kind: str) -> int:
+        """From the device's journal: bytes that a process has mapped (MAP) or unmapped (UNMAP)."""
+        return sum(r.amount for r in self.machine.journal() if r.pid == pid and r.kind.name == kind)
+
+    def await_moved(self, pid: int, kind: str, at_least: int) -> None:
+        comes_true(lambda: self.bytes_moved(pid, kind) >= at_least, f"{kind} by {pid}")
+
+
+def comes_true(holds: Callable[[], object], what: str) -> None:
+    until_s = time.monotonic() + COMES_TRUE_S_MAX
+    while not holds():
+        assert time.monotonic() < until_s, f"it never came true: {what}"
+        time.sleep(0.005)
+
+
+@contextmanager
+def small_device(
+    directory: Path, *options: str, copy_bytes_per_s: int = 4_000_000_000
+) -> Iterator[SmallDevice]:
+    """At the end the bystander has all that it had, and nobody's work lost its memory under it."""
+    machine = SimulatedMachine(
+        directory / "machine",
+        bytes_per_device=DEVICE,
+        context_bytes=CONTEXT,
+        copy_bytes_per_s=copy_bytes_per_s,
+    )
+    with (
+        swapping_scheduler(directory / "run", machine.env(), *SETTINGS, *options) as scheduler,
+        MemoryTenants(scheduler, machine.env(), directory) as tenants,
+    ):
+        device = SmallDevice(machine, scheduler, tenants, tenants.start("bystander"))
+        device.bystander.ok("begin")
+        device.bystander.hold(0, 77, LITTLE)
+        device.bystander.hold(1, 78, 4096)
+        device.bystander.ok("end")
+        yield device
+        device.bystander.verify()
+        assert device.bystander.process.finish() == 0
+        assert device.bystander.process.errors() == ""
+        assert faults(machine) == []
+
+
+FOREIGN = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print(cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(int(sys.argv[1]))), flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def somebody_else(device: SmallDevice, size: int) -> Iterator[None]:
+    """A process without the hook that has so much of the device for as long as the block lasts."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FOREIGN, str(size)],
+        env=device.machine.env(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout and process.stdout.readline() == "0\n"
+        yield
+        process.communicate()

@@ -1,0 +1,224 @@
+"""What can go wrong while memory is on its way: calls that fail, processes that end, users who
+interrupt."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bad_input.swapping import (
+    DEVICE,
+    HELD,
+    SLOW_BYTES_PER_S,
+    SmallDevice,
+    comes_true,
+    small_device,
+)
+from tests.support.memory_tenants import CANCELLED, OUT_OF_MEMORY, SUCCESS, MemoryTenant
+from tests.support.sim import MIB
+
+ASSERT = 710
+UNKNOWN = 999
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[SmallDevice]:
+    with small_device(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[SmallDevice]:
+    """A device on a bus so slow that a hand-over can be met half-way."""
+    with small_device(tmp_path, copy_bytes_per_s=SLOW_BYTES_PER_S) as found:
+        yield found
+
+
+def faulty(plan: str) -> dict[str, dict[str, str]]:
+    return {"env": {"GPUSHARE_SIM_FAULTS": plan}}
+
+
+def hand_over_often(device: SmallDevice, *tenants: MemoryTenant) -> None:
+    for _ in range(3):
+        for tenant in tenants:
+            tenant.verify()
+
+
+@pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
+@pytest.mark.parametrize("result", [OUT_OF_MEMORY, UNKNOWN])
+def test_an_allocation_that_fails_in_the_middle_of_a_restore(
+    device: SmallDevice, call: str, result: int
+) -> None:
+    """The driver refuses the second chunk that is to come back, three times: nothing is lost, the
+    launch waits for its memory, and everybody else has theirs."""
+    second_back = device.chunks_of_an_allocation() + 2
+    plan = f"fail {call} nth={second_back} result={result} times=3"
+    alice = device.start("alice", seed=1, **faulty(plan))
+    bob = device.start("bob", seed=2)
+    hand_over_often(device, alice, bob)
+
+
+def test_a_restore_that_succeeds_in_the_end(device: SmallDevice) -> None:
+    """A restore that fails again and again is rolled back and tried again: the others are served
+    meanwhile, and when the driver has memory all is there."""
+    second_back = device.chunks_of_an_allocation() + 2
+    plan = f"fail cuMemCreate nth={second_back} result=2 times=60"
+    alice = device.start("alice", seed=1, **faulty(plan))
+    bob = device.start("bob", seed=2)
+    alice.ok("begin")
+    alice.say("sums")
+    hand_over_often(device, bob, device.bystander)
+    assert alice.heard_sums() == alice.expected()
+    alice.ok("end")
+    hand_over_often(device, bob, alice)
+
+
+def test_a_restore_that_never_succeeds(device: SmallDevice) -> None:
+    """The others are served; the launch that waits can be cancelled, and its process can end."""
+    second_back = device.chunks_of_an_allocation() + 2
+    plan = f"fail cuMemCreate nth={second_back} result=2 times=0"
+    alice = device.start("alice", seed=1, **faulty(plan))
+    bob = device.start("bob", seed=2)
+    alice.ok("begin")
+    alice.say("sums")
+    hand_over_often(device, bob, device.bystander)
+    alice.say("!cancel")
+    alice.process.expect(f"sums {CANCELLED}")
+    assert alice.process.finish() == 0
+    hand_over_often(device, bob, device.bystander)
+
+
+@pytest.mark.parametrize("call", ["cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync"])
+@pytest.mark.parametrize("result", [OUT_OF_MEMORY, UNKNOWN])
+def test_a_copy_that_fails(device: SmallDevice, call: str, result: int) -> None:
+    """A copy out that fails leaves its chunk where it is, for good; a copy in is made again: no
+    byte is changed, nobody is out of memory."""
+    plan = f"fail {call} nth=2 result={result} times=2"
+    alice = device.start("alice", seed=1, **faulty(plan))
+    bob = device.start("bob", seed=2)
+    hand_over_often(device, alice, bob)
+
+
+def test_copies_that_stall(device: SmallDevice) -> None:
+    """Copies that hang for a while are waited for."""
+    plan = "stall cuMemcpyDtoHAsync nth=2 ms=400;stall cuMemcpyHtoDAsync nth=1 ms=400"
+    alice = device.start("alice", seed=1, **faulty(plan))
+    bob = device.start("bob", seed=2)
+    hand_over_often(device, alice, bob)
+
+
+def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
+    """While the driver registers nothing there is no room to park: who needs it is out of memory,
+    with nothing changed. When it does again, memory moves."""
+    plan = f"fail cuMemHostRegister nth=1 result={OUT_OF_MEMORY} times=2"
+    alice = device.start("alice", seed=1, **faulty(plan))
+    bob = device.start("bob")
+    bob.ok("begin")
+    bob.ok("stamp")
+    comes_true(lambda: fits(bob, HELD), "alice parks after all")
+    bob.refill(2, 3, HELD)
+    bob.ok("end")
+    hand_over_often(device, alice, bob)
+
+
+@pytest.mark.parametrize("victim", ["giver", "taker"])
+def test_a_kill_in_the_middle_of_a_full_duplex_hand_over(slow: SmallDevice, victim: str) -> None:
+    """Whichever of the two dies while memory is on its way both ways, the other one goes on with
+    every byte, and the dead one's memory is there for the next."""
+    giver, taker = slow.start("giver", seed=1), slow.start("taker", seed=2)
+    giver.verify()
+    unmapped = slow.bytes_moved(giver.process.pid, "UNMAP")
+    mapped = slow.bytes_moved(taker.process.pid, "MAP")
+    taker.ok("begin")
+    taker.say("sums")
+    slow.await_moved(giver.process.pid, "UNMAP", unmapped + 1)
+    slow.await_moved(taker.process.pid, "MAP", mapped + 1)
+    dead, survivor = (giver, taker) if victim == "giver" else (taker, giver)
+    dead.process.signal(signal.SIGKILL)
+    dead.process.wait()
+    if survivor is taker:
+        assert taker.heard_sums() == taker.expected()
+        taker.ok("end")
+    else:
+        giver.verify()
+    third = slow.start("third", seed=3)
+    hand_over_often(slow, survivor, third)
+
+
+@pytest.mark.parametrize("how", ["reset", "close"])
+def test_the_end_of_a_context_while_parked(device: SmallDevice, how: str) -> None:
+    """A device reset, and the destruction of a context of one's own, free what is in host memory as
+    well; the process can begin anew."""
+    opened = "open" if how == "reset" else "open_own"
+    alice = device.start("alice", seed=1, opened=opened)
+    bob = device.start("bob", seed=2)
+    device.park(alice, by=bob)
+    alice.ok(how)
+    alice.held.clear()
+    device.await_memory(alice, lambda memory: memory.get("bytes_allocated", 0) == 0)
+    bob.verify()
+    alice.ok(opened)
+    alice.ok("begin")
+    alice.hold(0, 4, HELD)
+    alice.ok("end")
+    hand_over_often(device, bob, alice)
+
+
+def test_a_fork_while_parked_and_with_an_arena(device: SmallDevice) -> None:
+    """A child has neither CUDA nor the parent's host memory, and its end takes nothing away."""
+    alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
+    device.park(alice, by=bob)
+    assert alice.ok("fork") == []
+    hand_over_often(device, alice, bob)
+    assert alice.ok("fork") == []  # resident now, and the arena is there
+    hand_over_often(device, bob, alice)
+
+
+def test_an_interrupt_during_a_restore(slow: SmallDevice) -> None:
+    """The launch that waits for its memory is cancelled at once; what had come and what had not are
+    both there at the next launch."""
+    alice, bob = slow.start("alice", seed=1), slow.start("bob", seed=2)
+    slow.park(alice, by=bob)
+    mapped = slow.bytes_moved(alice.process.pid, "MAP")
+    for _ in range(2):
+        alice.ok("begin")
+        alice.say("sums")
+        slow.await_moved(alice.process.pid, "MAP", mapped + 1)
+        alice.say("!cancel")
+        answer = alice.process.expect("sums ", within_s=2).split()
+        assert answer[1] in (str(CANCELLED), str(SUCCESS))
+        alice.ok("end")
+    hand_over_often(slow, bob, alice)
+
+
+def test_a_device_side_assert_while_holding_memory(device: SmallDevice) -> None:
+    """A context with a sticky error is nobody's victim: its memory stays in the way until its
+    process ends, others are out of memory only if they need that much, and none is harmed."""
+    alice, bob = device.start("alice", seed=1), device.start("bob")
+    alice.ok("begin")
+    alice.ok("assert")
+    assert alice.result("sync") == ASSERT
+    bob.ok("begin")
+    bob.ok("stamp")
+    assert bob.result(f"alloc 0 {HELD}", within_s=30) == OUT_OF_MEMORY
+    bob.hold(1, 2, 8 * MIB)
+    bob.ok("end")
+    hand_over_often(device, bob, device.bystander)
+    alice.process.signal(signal.SIGKILL)
+    alice.process.wait()
+    bob.ok("begin")
+    bob.ok("stamp")
+    comes_true(lambda: fits(bob, DEVICE // 2), "the memory of the broken process comes back")
+    bob.refill(2, 3, DEVICE // 2)
+    bob.ok("end")
+    hand_over_often(device, bob, device.bystander)
+
+
+def fits(tenant: MemoryTenant, size: int) -> bool:
+    """Whether an allocation in slot 2 succeeds."""
+    result = tenant.result(f"alloc 2 {size}", within_s=30)
+    assert result in (SUCCESS, OUT_OF_MEMORY)
+    return result == SUCCESS

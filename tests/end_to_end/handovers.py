@@ -1,0 +1,231 @@
+"""Hand-overs at random: tenants that together hold more than the device, faults at every step,
+processes that are killed, host memory that is taken away. After each hand-over every byte of every
+tenant that lives is verified, by launches on the device.
+
+All choices come from one seed; what the machine makes of them in time does not, so a seed that
+failed may have to be tried more than once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.fake_cgroup import FakeCgroup
+from tests.support.memory_tenants import (
+    OUT_OF_MEMORY,
+    SUCCESS,
+    MemoryTenant,
+    MemoryTenants,
+)
+from tests.support.sim import MIB, SimulatedMachine
+
+TENANTS = 6
+DEVICE_BYTES = 96 * MIB
+CONTEXT_BYTES = 1 * MIB
+HELD_BYTES_MAX = 40 * MIB
+SIZES = (4096, 100_000, 1 * MIB, 2 * MIB, 2 * MIB + 4096, 5 * MIB, 12 * MIB, 20 * MIB)
+SLOTS = 8
+CALLS_THAT_FAIL = {
+    "cuMemCreate": (OUT_OF_MEMORY,),
+    "cuMemMap": (OUT_OF_MEMORY, 999),
+    "cuMemSetAccess": (OUT_OF_MEMORY, 999),
+    "cuMemcpyHtoDAsync": (OUT_OF_MEMORY, 999),
+    "cuMemHostRegister": (OUT_OF_MEMORY,),
+    "cuMemAddressReserve": (OUT_OF_MEMORY,),
+}
+CALLS_THAT_STALL = ("cuMemCreate", "cuMemUnmap", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync")
+ANSWER_S_MAX = 60.0
+
+
+def machine_for(directory: Path) -> SimulatedMachine:
+    """A small device with a fast bus: what counts is how often memory moves."""
+    return SimulatedMachine(
+        directory,
+        bytes_per_device=DEVICE_BYTES,
+        context_bytes=CONTEXT_BYTES,
+        copy_bytes_per_s=4_000_000_000,
+    )
+
+
+def fault_plan(chance: random.Random) -> str:
+    """What is to go wrong in one process: allocations, copies, registrations that fail or hang."""
+    lines = []
+    for _ in range(chance.randint(2, 6)):
+        call = chance.choice(sorted(CALLS_THAT_FAIL))
+        result = chance.choice(CALLS_THAT_FAIL[call])
+        times = chance.randint(1, 3)
+        lines.append(f"fail {call} nth={chance.randint(3, 400)} result={result} times={times}")
+    if chance.random() < 0.5:  # what cannot be copied out stays on the device, so only once
+        lines.append(f"fail cuMemcpyDtoHAsync nth={chance.randint(3, 100)} result=999")
+    for _ in range(chance.randint(1, 4)):
+        call = chance.choice(CALLS_THAT_STALL)
+        lines.append(f"stall {call} nth={chance.randint(3, 400)} ms={chance.randint(1, 40)}")
+    return ";".join(lines)
+
+
+@dataclass
+class Counts:
+    """What has happened, for the report of a run."""
+
+    steps: int = 0
+    verified: int = 0
+    kills: int = 0
+    refused: int = 0
+    cgroup_changes: int = 0
+
+
+@dataclass
+class Director:
+    """Tells the tenants what to do."""
+
+    tenants: MemoryTenants
+    chance: random.Random
+    directory: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    faults: bool = True
+    counts: Counts = field(default_factory=Counts)
+    alive: list[MemoryTenant] = field(default_factory=list)
+    cgroups: dict[str, FakeCgroup] = field(default_factory=dict)
+    _number: int = 0
+    _limited: FakeCgroup | None = None
+
+    def begin(self) -> None:
+        for _ in range(TENANTS):
+            self.add()
+
+    def add(self) -> None:
+        """A tenant with a fault plan and a control group of its own, and something to lose."""
+        self._number += 1
+        name = f"tenant-{self._number}"
+        group = self.cgroups[name] = FakeCgroup(self.directory / f"cgroup-{self._number}")
+        env = {**self.env, **group.env()}
+        if self.faults:
+            env["GPUSHARE_SIM_FAULTS"] = fault_plan(self.chance)
+        tenant = self.tenants.start(name, env=env)
+        self.alive.append(tenant)
+        for _ in range(3):
+            self.grow(tenant)
+
+    # ---- what a tenant may do ----
+
+    def grow(self, tenant: MemoryTenant) -> None:
+        """Allocate something that fits, in a cell. Out of memory is an answer, wrong data none."""
+        free_slots = [slot for slot in range(SLOTS) if slot not in tenant.held]
+        held = sum(size for _, size in tenant.held.values())
+        sizes = [size for size in SIZES if held + size <= HELD_BYTES_MAX]
+        if not free_slots or not sizes:
+            return self.shrink(tenant)
+        slot, size = self.chance.choice(free_slots), self.chance.choice(sizes)
+        tenant.ok("begin")
+        result = tenant.result(f"alloc {slot} {size}", within_s=ANSWER_S_MAX)
+        assert result in (SUCCESS, OUT_OF_MEMORY), (tenant.name, result, tenant.process.errors())
+        if result == SUCCESS:
+            tenant.refill(slot, self.chance.getrandbits(32), size)
+        else:
+            self.counts.refused += 1
+        tenant.ok("end")
+        return None
+
+    def shrink(self, tenant: MemoryTenant) -> None:
+        """Free something, wherever it is just now: frees need no turn."""
+        if tenant.held:
+            tenant.free(self.chance.choice(sorted(tenant.held)))
+
+    def rewrite(self, tenant: MemoryTenant) -> None:
+        if not tenant.held:
+            return self.grow(tenant)
+        slot = self.chance.choice(sorted(tenant.held))
+        tenant.ok("begin")
+        tenant.refill(slot, self.chance.getrandbits(32), tenant.held[slot][1])
+        tenant.ok("end")
+        return None
+
+    # ---- hand-overs ----
+
+    def ask(self, tenant: MemoryTenant) -> None:
+        """A cell that looks at all of its memory; the answer comes when it has had its turn."""
+        for command in ("begin", "sums", "end"):
+            tenant.say(command)
+
+    def collect(self, tenant: MemoryTenant) -> None:
+        assert tenant.heard("begin")[0] == SUCCESS
+        sums = tenant.heard_sums(within_s=ANSWER_S_MAX)
+        assert sums == tenant.expected(), f"{tenant.name} has lost data"
+        tenant.heard("end")
+        self.counts.verified += 1
+
+    def several_at_once(self) -> None:
+        """Two or three ask at the same time, and have it one after the other."""
+        asking = self.chance.sample(self.alive, min(len(self.alive), self.chance.randint(2, 3)))
+        for tenant in asking:
+            self.ask(tenant)
+        for tenant in asking:
+            self.collect(tenant)
+
+    def kill_in_a_hand_over(self) -> None:
+        """One gives and one takes; either is killed while memory is on its way both ways."""
+        giver, taker = self.chance.sample(self.alive, 2)
+        self.ask(giver)
+        self.collect(giver)
+        self.ask(taker)
+        time.sleep(self.chance.uniform(0, 0.015))  # what is to be hit is a moment, not an event
+        victim, other = self.chance.choice([(giver, taker), (taker, giver)])
+        victim.process.signal(signal.SIGKILL)
+        self.alive.remove(victim)
+        self.counts.kills += 1
+        if other is taker:
+            self.collect(taker)
+        victim.process.wait()
+        victim.process.end()
+        self.add()
+
+    def change_a_cgroup(self) -> None:
+        """Less host memory for one tenant; never for two, who could then keep a third one out."""
+        if self._limited is not None:
+            self._limited.limit(None)
+        self._limited = self.cgroups[self.chance.choice(self.alive).name]
+        self._limited.limit(self.chance.choice([0, 16 * MIB, 48 * MIB]))
+        self.counts.cgroup_changes += 1
+
+    # ---- one step ----
+
+    def step(self) -> None:
+        """Something happens, and then everybody's bytes are looked at, in random order."""
+        self.counts.steps += 1
+        kind = self.chance.choices(
+            ("hand over", "several", "rewrite", "grow", "shrink", "kill", "cgroup"),
+            weights=(8, 4, 4, 3, 2, 2, 1),
+        )[0]
+        tenant = self.chance.choice(self.alive)
+        if kind == "several":
+            self.several_at_once()
+        elif kind == "rewrite":
+            self.rewrite(tenant)
+        elif kind == "grow":
+            self.grow(tenant)
+        elif kind == "shrink":
+            self.shrink(tenant)
+        elif kind == "kill":
+            self.kill_in_a_hand_over()
+        elif kind == "cgroup":
+            self.change_a_cgroup()
+        for survivor in self.chance.sample(self.alive, len(self.alive)):
+            self.ask(survivor)
+            self.collect(survivor)
+
+    def end(self) -> list[str]:
+        """All of them end by themselves; what they had to complain about."""
+        complaints = []
+        for tenant in self.alive:
+            with contextlib.suppress(BrokenPipeError):
+                status = tenant.process.finish()
+            errors = tenant.process.errors()
+            if status != 0 or errors:
+                complaints.append(f"{tenant.name} ended with {status}: {errors[:4000]}")
+        return complaints

@@ -1,0 +1,101 @@
+"""Random hand-overs among tenants that together hold more than the device, with faults, kills and
+limits on host memory; every byte is verified after each.
+
+`GPUSHARE_CHAOS_SEED` gives the seed of a run that is to be repeated, `GPUSHARE_CHAOS_STEPS` the
+number of hand-overs."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.handovers import CONTEXT_BYTES, TENANTS, Director, machine_for
+from tests.hook.runtime.test_sanitizers import (
+    COMPILER_FLAGS,
+    ENVIRONMENT,
+    VARIANTS,
+    build_hook,
+)
+from tests.support.memory_tenants import (
+    MemoryTenants,
+    built_tenant,
+    faults,
+    swapping_scheduler,
+)
+
+SETTINGS = (
+    f"--SettingsConfig.device_reserve_bytes={TENANTS * CONTEXT_BYTES}",
+    "--SettingsConfig.probe_period_s=0.5",
+    "--SettingsConfig.quantum_s=0.2",
+    "--SettingsConfig.reclaim_s=1",
+    "--SettingsConfig.park_timeout_s=5",
+)
+REGRESSIONS: tuple[int, ...] = ()
+"""Seeds that have failed."""
+
+
+def seed_of_this_run() -> int:
+    given = os.environ.get("GPUSHARE_CHAOS_SEED")
+    return int(given) if given else random.SystemRandom().getrandbits(32)
+
+
+def steps_of_this_run(steps: int) -> int:
+    return int(os.environ.get("GPUSHARE_CHAOS_STEPS", steps))
+
+
+def hand_over_at_random(directory: Path, seed: int, steps: int, sanitizer: str = "") -> Director:
+    """All that is promised of a run is asserted here."""
+    print(f"seed {seed}: repeat with GPUSHARE_CHAOS_SEED={seed}")
+    machine = machine_for(directory / "machine")
+    env, options = {}, {}
+    if sanitizer:
+        env = ENVIRONMENT
+        program = built_tenant(COMPILER_FLAGS[sanitizer], suffix=f"-{VARIANTS[sanitizer]}")
+        options = {"hook": build_hook(sanitizer), "program": program}
+    with (
+        swapping_scheduler(directory / "run", machine.env(), *SETTINGS) as scheduler,
+        MemoryTenants(scheduler, machine.env(), directory, **options) as tenants,
+    ):
+        director = Director(tenants, random.Random(seed), directory, env)
+        director.begin()
+        for _ in range(steps):
+            director.step()
+        assert director.end() == [], seed
+    assert faults(machine) == [], seed
+    assert machine.computing_overlaps() == [], seed
+    moved = sum(r.amount for r in machine.journal() if r.kind.name == "UNMAP")
+    assert moved > 0, "no memory ever left the device"
+    assert director.counts.verified >= steps * TENANTS
+    print(director.counts)
+    return director
+
+
+def test_random_hand_overs_lose_no_byte(tmp_path: Path) -> None:
+    """A short run."""
+    hand_over_at_random(tmp_path, seed_of_this_run(), steps_of_this_run(40))
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_seeds_that_have_failed(tmp_path: Path, seed: int) -> None:
+    """Once more."""
+    hand_over_at_random(tmp_path, seed, 40)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_a_thousand_random_hand_overs_lose_no_byte(tmp_path: Path) -> None:
+    """The whole run: 1,000 random hand-overs among 6 tenants, each of them followed by a look at
+    every byte of every survivor."""
+    director = hand_over_at_random(tmp_path, seed_of_this_run(), steps_of_this_run(1000))
+    assert director.counts.kills > 0 and director.counts.cgroup_changes > 0
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("sanitizer", sorted(VARIANTS))
+def test_random_hand_overs_under_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
+    """Address, undefined-behaviour and thread sanitizers have nothing to say."""
+    hand_over_at_random(tmp_path, seed_of_this_run(), steps_of_this_run(60), sanitizer)
