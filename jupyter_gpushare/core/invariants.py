@@ -190,15 +190,19 @@ def shares_are_of_clients(state: State) -> None:
 
 def no_more_is_given_than_there_is(state: State) -> None:
     """Budgets beyond what clients have fit into what is free. What others have taken since, or
-    clients have that nobody gave them, is being reclaimed."""
+    clients have that nobody gave them, is being reclaimed. Of one who died a moment ago, we do not
+    know yet how much it took of what it may have believed in."""
     if not state.memory_moves:
         return
     for device in state.devices.values():
         given = sum(
             max(0, share.budget_bytes - share.bytes_resident)
             for share in device.memory.shares.values()
+            if not share.silent
         )
         free = usable_bytes(state.settings, device) - device.memory.bytes_resident
+        if not device.memory.ghost_confirmed:
+            free += device.memory.bytes_ghost
         _rule(device.lost or given <= max(0, free), "no more is given than there is")
 
 

@@ -1,34 +1,20 @@
 """Whose memory is on a device: budgets are told so that those with a turn have theirs there.
 
 Events change what is known of a client's memory (the methods on top); `settle` looks at each device
-as it is and does what follows, so that no rule depends on which event came last. A client that has
-a turn may have all that it has allocated and needs. What is short is taken from budgets that nobody
-uses, then from those without a turn, the least recently used tenant first, and no more than is
-short. Nothing is given out before it has been reported as released: see ledger.py.
+as it is and does what follows (budgets.py), so that no rule depends on which event came last.
 """
 
 from __future__ import annotations
 
-from .commands import MeasureDevice, ReportSilent, TellBudget, TellRoom
+from .budgets import DeviceBudgets, tell_budget
+from .commands import TellRoom
 from .events import DropReason, MemoryReported
 from .ids import ClientId, DeviceId, Seconds
 from .ledger import UNLIMITED_BYTES, OpenedDevice, RoomWanted
 from .outbox import Outbox
 from .policy import progress_time_s
-from .room import holding_shares, reserve_bytes, total_bytes, usable_bytes
+from .room import total_bytes
 from .state import Client, Device, State, Tenant
-
-STEP_BYTES = 64 << 20
-"""Budgets are raised by so much at once, or by all that is wanted."""
-SLACK_BYTES_MAX = 256 << 20
-"""Beyond what they have, where several tenants hold turns on one device."""
-ROOM_KEPT_S = 1.0
-"""So long, room that was made waits for who asked for it."""
-MEASURE_PERIOD_S = 0.05
-"""While somebody is short of room that no report will bring."""
-REFRESH_S = 1.0
-"""Not more often is a client told of changes that concern others' memory alone."""
-_REFRESH_SHARE = 100
 
 
 class Residency:
@@ -118,7 +104,7 @@ class Residency:
     ) -> None:
         """Others are to make room, turn or no turn."""
         device = self._state.devices.get(device_id)
-        if device is None:
+        if device is None or bytes_wanted > total_bytes(self._state.settings, device):
             self._tell_room(client.id, device_id)
             return
         device.memory.rooms[client.id] = RoomWanted(
@@ -134,8 +120,8 @@ class Residency:
     # ---- what follows ------------------------------------------------------------------------
 
     def settle(self, now_s: Seconds, only: DeviceId | None = None) -> bool:
-        """All that the state asks for at this moment, on each device or on one. Whether somebody
-        who waits for a turn may have it now."""
+        """All that the state asks for at this moment, on each device or on one. Whether turns are
+        to be looked at again."""
         news = False
         devices = self._state.devices
         for device in devices.values() if only is None else (devices[only],):
@@ -144,7 +130,7 @@ class Residency:
                 if holder.turn is not None:
                     holder.turn.lacks_memory_on.discard(device.id)
             if self._state.memory_moves and not device.lost:
-                news |= _Pass(self._state, self._outbox, device, now_s).run()
+                news |= DeviceBudgets(self._state, self._outbox, device, now_s).run()
             else:
                 self._let_be(device, now_s)
         return news
@@ -159,396 +145,7 @@ class Residency:
         for share in device.memory.shares.values():
             needs, share.needed_bytes = share.needed_bytes > 0, 0
             if not device.lost and (needs or share.budget_bytes != UNLIMITED_BYTES):
-                _tell(self._state, self._outbox, device, share, UNLIMITED_BYTES, now_s)
+                tell_budget(self._state, self._outbox, device, share, UNLIMITED_BYTES, now_s)
             elif needs:
                 budget = share.budget_bytes
-                _tell(self._state, self._outbox, device, share, budget, now_s, refused=True)
-
-
-def _tell(
-    state: State,
-    outbox: Outbox,
-    device: Device,
-    share: OpenedDevice,
-    budget_bytes: int,
-    now_s: Seconds,
-    *,
-    usable: int | None = None,
-    hint: int = 0,
-    refused: bool = False,
-) -> None:
-    client = state.clients[share.client]
-    owed = share.owes
-    client.budget_serial += 1
-    share.told(client.budget_serial, budget_bytes)
-    if share.owes and not owed:
-        share.progress_at_s = progress_time_s(state, now_s)
-    total = total_bytes(state.settings, device)
-    share.told_usable_bytes = total if usable is None else usable
-    share.told_hint_bytes = hint
-    share.told_at_s = now_s
-    outbox.put_before_grant(
-        share.client,
-        TellBudget(
-            client=share.client,
-            device=device.id,
-            serial=client.budget_serial,
-            budget_bytes=budget_bytes,
-            usable_bytes=share.told_usable_bytes,
-            park_hint_bytes=hint,
-            refused=refused,
-            cause=outbox.cause,
-        ),
-    )
-
-
-class _Pass:
-    """One look at one device."""
-
-    def __init__(self, state: State, outbox: Outbox, device: Device, now_s: Seconds) -> None:
-        self.state = state
-        self.settings = state.settings
-        self.outbox = outbox
-        self.device = device
-        self.memory = device.memory
-        self.now_s = now_s
-
-    def run(self) -> bool:
-        """Whether somebody who waits for a turn may have it now."""
-        memory = self.memory
-        self.news = False
-        self.holding = holding_shares(self.state, self.device.id)
-        with_turn = {share.client for share in self.holding}
-        self.resting = [
-            share
-            for share in memory.shares.values()
-            if share.client not in with_turn and not share.failed
-        ]
-        self.age()
-        self.reckon()
-        self.refuse_hopeless_needs()
-        for share in self.resting:
-            if share.budget_bytes > share.bytes_resident and not share.silent:
-                self.tell(share, share.bytes_resident)
-        missing = self.take_unused(self.missing_bytes())
-        unmet = self.ask_victims(max(missing, self.room_to_release()))
-        hungry = self.raise_budgets()
-        self.answer_rooms(unmet)
-        if not hungry and not self.pending_rooms() and missing <= 0:
-            self.share_what_is_free()
-        self.refresh()
-        self.measure_when_short(hungry)
-        return self.news
-
-    # ---- before anything is decided ----
-
-    def age(self) -> None:
-        """What time alone changes."""
-        memory, settings, now_s = self.memory, self.settings, self.now_s
-        if memory.bytes_ghost and not memory.ghost_confirmed:
-            gone_s = memory.ghost_since_s + settings.reclaim_s
-            if now_s >= gone_s:
-                memory.bytes_ghost, memory.ghost_confirmed = 0, True
-                memory.releases += 1
-                self.news = True
-            else:
-                self.due(gone_s)
-        for room in list(memory.rooms.values()):
-            if room.made_at_s is not None:
-                if now_s >= room.made_at_s + ROOM_KEPT_S or room.bytes_wanted <= 0:
-                    del memory.rooms[room.client]
-                else:
-                    self.due(room.made_at_s + ROOM_KEPT_S)
-        for share in memory.shares.values():
-            if share.bytes_charged <= share.budget_bytes:
-                if share.silent:
-                    share.falls_silent(False)
-            elif self.is_awaited(share) and now_s >= share.progress_at_s + settings.park_timeout_s:
-                share.falls_silent(True)
-                self.report_silence(share)
-
-    def is_awaited(self, share: OpenedDevice) -> bool:
-        """It is to release memory, or to say that it has heard that it may have less. With a turn
-        it keeps what it has, although it may have less: then there is nothing to wait for."""
-        if share.silent or share.failed or not share.owes:
-            return False
-        return not share.has_heard or share not in self.holding
-
-    def report_silence(self, share: OpenedDevice) -> None:
-        client = self.state.clients[share.client]
-        held = (share.bytes_charged - share.budget_bytes) >> 20
-        message = (
-            f"{self.state.tenants[share.tenant].name} (process {client.process_name}, pid "
-            f"{client.pid}) was asked to release {held} MiB on {self.device.name} and has made no "
-            f"progress for {self.settings.park_timeout_s:g} s; it is passed over. Interrupt or "
-            f"restart it."
-        )
-        self.outbox.put(ReportSilent(client=share.client, message=message, cause=self.outbox.cause))
-
-    def reckon(self) -> None:
-        """Sums that answers to clients are made of."""
-        self.usable = usable_bytes(self.settings, self.device)
-        self.staying_by_tenant: dict[str, int] = {}
-        self.allocated = 0
-        for share in self.memory.shares.values():
-            by_tenant = self.staying_by_tenant
-            by_tenant[share.tenant] = by_tenant.get(share.tenant, 0) + share.bytes_staying
-            self.allocated += share.bytes_allocated
-        self.staying = sum(self.staying_by_tenant.values())
-
-    def refuse_hopeless_needs(self) -> None:
-        memory = self.memory
-        for share in memory.shares.values():
-            if not share.needed_bytes:
-                continue
-            if share.failed or share.bytes_allocated + share.needed_bytes > self.most_for(share):
-                share.needed_bytes = 0
-                self.news = True
-                self.tell(share, share.budget_bytes, refused=True)
-
-    def most_for(self, share: OpenedDevice) -> int:
-        """What the client could have at most, as things are; memory of processes that have just
-        ended is likely to come back."""
-        memory, settings = self.memory, self.settings
-        total = total_bytes(settings, self.device) - reserve_bytes(settings, self.device)
-        siblings = sum(
-            other.bytes_allocated
-            for other in memory.shares.values()
-            if other.tenant == share.tenant and other is not share
-        )
-        cap = self.state.tenants[share.tenant].cap_bytes
-        capped = cap - siblings if cap else total
-        waits_for_turn = share not in self.holding
-        if waits_for_turn or self.now_s < memory.ghost_since_s + settings.reclaim_s:
-            return min(capped, total)
-        others = sum(
-            other.bytes_allocated if other in self.holding else other.bytes_staying
-            for other in memory.shares.values()
-            if other.tenant != share.tenant
-        )
-        return min(capped, self.usable - siblings - others)
-
-    # ---- where room comes from ----
-
-    def base_of(self, share: OpenedDevice) -> int:
-        """What a client with a turn takes up once it has heard what it was told."""
-        if share.silent:
-            return share.bytes_charged
-        return max(share.bytes_resident, share.budget_bytes)
-
-    def missing_bytes(self) -> int:
-        """What those with a turn, and those who asked for room, lack; before anybody parks."""
-        memory = self.memory
-        ghost = 0 if memory.ghost_confirmed else memory.bytes_ghost
-        missing = -(self.usable + ghost)
-        for share in self.holding:
-            missing += max(self.base_of(share), share.bytes_allocated + share.needed_bytes)
-        for share in memory.shares.values():
-            if share not in self.holding:
-                missing += share.bytes_charged if share.silent else share.bytes_resident
-        return missing + sum(room.bytes_wanted for room in self.pending_rooms())
-
-    def room_to_release(self) -> int:
-        """What must leave the device for those who asked for room, whatever the books say."""
-        return sum(room.bytes_wanted - room.bytes_released for room in self.pending_rooms())
-
-    def pending_rooms(self) -> list[RoomWanted]:
-        return [room for room in self.memory.rooms.values() if room.made_at_s is None]
-
-    def take_unused(self, missing: int) -> int:
-        """From those with a turn, what they may have and do not use. If one of them grows, half of
-        it at least: what is not needed at once is shared, and the next small step need not ask.
-        What is still missing then."""
-        grows = any(share.needed_bytes for share in self.holding)
-        for share in self.holding:
-            if missing <= 0:
-                break
-            used = max(share.bytes_resident, share.bytes_allocated + share.needed_bytes)
-            unused = self.base_of(share) - used
-            if unused <= 0 or share.silent:
-                continue
-            taken = min(unused, max(missing, unused // 2 if grows else 0))
-            self.tell(share, self.base_of(share) - taken)
-            missing -= taken
-        return missing
-
-    def ask_victims(self, missing: int) -> int:
-        """Those without a turn park what is missing, the least recently used first; who was asked
-        for more than that is told to stop. What nobody can give."""
-        left = max(0, missing)
-        if self.state.recovering_until_s is not None:
-            left = 0  # what those have who are not back yet looks like strangers'
-        holders = {share.tenant for share in self.holding}
-        makes_room = {room.client for room in self.pending_rooms()}
-        for share in self.by_last_use() if left else self.resting:
-            if share.silent:
-                continue
-            given = min(left, share.bytes_movable)
-            if given and (share.tenant in holders or share.client in makes_room):
-                given = 0
-            left -= given
-            budget = share.bytes_resident - given
-            more = budget - share.budget_bytes
-            if more < 0 or more >= STEP_BYTES or (more > 0 and given == 0):
-                self.tell(share, budget)
-        return left
-
-    def by_last_use(self) -> list[OpenedDevice]:
-        tenants = self.state.tenants
-        return sorted(self.resting, key=lambda share: tenants[share.tenant].last_turn_end_s)
-
-    # ---- where it goes ----
-
-    def raise_budgets(self) -> bool:
-        """All that is free goes to those with a turn, first come first served. Whether anybody
-        lacks something still."""
-        memory = self.memory
-        self.free = self.usable - memory.bytes_charged
-        self.free -= sum(room.bytes_wanted for room in memory.rooms.values())
-        hungry = False
-        for share in self.holding:
-            wanted = share.bytes_allocated + share.needed_bytes
-            lacking = wanted - share.budget_bytes
-            if lacking > 0:
-                costs = max(0, wanted - share.bytes_charged)
-                given = max(0, min(costs, self.free))
-                self.free -= given
-                budget = wanted - costs + given
-                hungry |= given < costs
-                enough = min(STEP_BYTES, (lacking + 3) // 4)
-                if budget >= wanted or budget - share.budget_bytes >= enough:
-                    self.tell(share, budget)
-            elif share.needed_bytes:
-                self.tell(share, share.budget_bytes)
-            if share.bytes_parked and share.budget_bytes < share.bytes_allocated:
-                turn = self.state.tenants[share.tenant].turn
-                assert turn is not None
-                turn.lacks_memory_on.add(self.device.id)
-            if share.budget_bytes >= wanted:
-                share.needed_bytes = 0
-        return hungry
-
-    def share_what_is_free(self) -> None:
-        """Beyond what they need now, so that growth need not ask each time."""
-        shares = [share for share in self.holding if not share.owes]
-        if self.free <= 0 or not shares or self.state.recovering_until_s is not None:
-            return
-        if len({share.tenant for share in self.holding}) == 1:
-            each = self.slack_of(self.state.tenants[shares[0].tenant]) // len(shares)
-            if each >= max(1, min(STEP_BYTES, self.usable // 32)):
-                for share in shares:
-                    self.tell(share, share.budget_bytes + each)
-            return
-        for share in shares:
-            slack = min(self.free // 2, SLACK_BYTES_MAX)
-            unused = share.budget_bytes - share.bytes_allocated
-            if unused < slack // 2:
-                self.free -= slack - unused
-                self.tell(share, share.bytes_allocated + slack)
-
-    def slack_of(self, tenant: Tenant) -> int:
-        """What the tenant alone may have beyond what it has: all that is free, within its cap; and
-        what its other processes have parked must find room beside it."""
-        own = [share for share in self.memory.shares.values() if share.tenant == tenant.id]
-        parked = sum(share.bytes_parked for share in own if share not in self.holding)
-        slack = self.free - parked
-        if tenant.cap_bytes:
-            slack = min(slack, tenant.cap_bytes - parked - sum(each.bytes_charged for each in own))
-        return max(0, slack)
-
-    # ---- answers ----
-
-    def answer_rooms(self, unmet: int) -> None:
-        memory, now_s = self.memory, self.now_s
-        owed = any(self.is_awaited(share) for share in memory.shares.values())
-        for room in self.pending_rooms():
-            late_s = room.asked_at_s + self.settings.park_timeout_s
-            known = room.measured or not memory.is_measured
-            if room.bytes_released >= room.bytes_wanted:
-                made = True
-            elif now_s >= late_s or (unmet and not owed and known):
-                free = self.device.bytes_total - self.device.bytes_used
-                made = memory.is_measured and free >= room.bytes_wanted
-            else:
-                self.due(late_s)
-                continue
-            if made:
-                room.made_at_s = now_s
-                self.due(now_s + ROOM_KEPT_S)
-            else:
-                del memory.rooms[room.client]
-            self.outbox.put(
-                TellRoom(
-                    client=room.client,
-                    device=self.device.id,
-                    made=made,
-                    cause=self.outbox.cause,
-                )
-            )
-
-    def refresh(self) -> None:
-        """Who was told other numbers than those of now hears them, but not too often; and when
-        those who owe something will be found silent."""
-        noticed = total_bytes(self.settings, self.device) // _REFRESH_SHARE
-        for share in self.memory.shares.values():
-            if share.failed:
-                continue
-            if share.bytes_charged > share.budget_bytes and self.is_awaited(share):
-                self.due(share.progress_at_s + self.settings.park_timeout_s)
-            told = share.told_usable_bytes
-            if abs(self.usable_for(share) - told) <= noticed and told >= 0:
-                if share not in self.holding:
-                    continue
-                if abs(self.hint_for(share) - share.told_hint_bytes) <= noticed:
-                    continue
-            if told < 0 or self.now_s >= share.told_at_s + REFRESH_S:
-                self.tell(share, share.budget_bytes)
-            else:
-                self.due(share.told_at_s + REFRESH_S)
-
-    def measure_when_short(self, hungry: bool) -> None:
-        """While no report can bring what is short, the device is looked at."""
-        memory = self.memory
-        owed = any(self.is_awaited(share) for share in memory.shares.values())
-        short = memory.bytes_ghost or self.pending_rooms() or (hungry and not owed)
-        if not short:
-            memory.measure_at_s = None
-            return
-        if memory.measure_at_s is None or self.now_s >= memory.measure_at_s:
-            memory.measure_at_s = self.now_s + MEASURE_PERIOD_S
-            self.outbox.put(MeasureDevice(device=self.device.id, cause=self.outbox.cause))
-        self.due(memory.measure_at_s)
-
-    # ---- small parts ----
-
-    def usable_for(self, share: OpenedDevice) -> int:
-        """What its tenant could have at most."""
-        most = self.usable - self.staying + self.staying_by_tenant[share.tenant]
-        cap = self.state.tenants[share.tenant].cap_bytes
-        return max(0, min(most, cap) if cap else most)
-
-    def hint_for(self, share: OpenedDevice) -> int:
-        """What of it would have to leave if everybody came back."""
-        beyond = self.allocated - self.usable
-        return max(0, min(share.bytes_resident - share.bytes_fixed, beyond))
-
-    def tell(self, share: OpenedDevice, budget_bytes: int, *, refused: bool = False) -> None:
-        raised = budget_bytes > share.budget_bytes
-        _tell(
-            self.state,
-            self.outbox,
-            self.device,
-            share,
-            budget_bytes,
-            self.now_s,
-            usable=self.usable_for(share),
-            hint=self.hint_for(share),
-            refused=refused,
-        )
-        turn = self.state.tenants[share.tenant].turn
-        if raised and turn is not None:
-            turn.memory_progress_s = progress_time_s(self.state, self.now_s)
-
-    def due(self, at_s: Seconds) -> None:
-        memory = self.memory
-        memory.due_s = at_s if memory.due_s is None else min(memory.due_s, at_s)
+                tell_budget(self._state, self._outbox, device, share, budget, now_s, refused=True)

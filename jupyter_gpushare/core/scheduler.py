@@ -67,9 +67,7 @@ class Scheduler:
             self._handle_client_event(event)
         else:
             self._handle_other_event(event)
-        if isinstance(event, ev.MemoryReported) and self._concerns_no_turn(event):
-            self._residency.settle(self._now_s, only=event.device)
-        else:
+        if not (isinstance(event, ev.MemoryReported) and self._settles_for_memory(event)):
             self._turns.settle(self._now_s)
             while self._residency.settle(self._now_s):
                 self._turns.settle(self._now_s)
@@ -179,24 +177,30 @@ class Scheduler:
 
     def _memory_reported(self, tenant: Tenant, client: Client, event: ev.MemoryReported) -> None:
         """The most frequent event by far. It concerns the tenant's turn when the last of its memory
-        has come back, or the first has gone."""
+        has come back, or the first has gone, or when it moves again after a long time."""
         share = client.devices.get(event.device)
         if share is None:
             return  # it crossed a close
         allocated, parked = share.bytes_allocated, share.bytes_parked
         self._residency.reported(client, share, event, self._now_s)
-        if (parked > 0) != (share.bytes_parked > 0):
+        moves_again = tenant.turn is not None and not tenant.turn.restores
+        if (parked > 0) != (share.bytes_parked > 0) or (
+            parked > share.bytes_parked and moves_again
+        ):
             self._state.touched[tenant.id] = tenant
         if allocated != share.bytes_allocated:
             self._teller.tell_memory_limits(tenant)
 
-    def _concerns_no_turn(self, event: ev.MemoryReported) -> bool:
-        """Nobody is passed over for want of memory, and nothing is due: turns stay as they are."""
+    def _settles_for_memory(self, event: ev.MemoryReported) -> bool:
+        """Where nobody is passed over for want of memory and nothing is due, turns stay as they
+        are, and it is enough to look at the device. Whether it was."""
         client = self._state.clients.get(event.client)
         if client is None or event.device not in client.devices:
             return False
         in_time = self._wake_at_s is None or self._now_s < self._wake_at_s
-        return in_time and not self._state.touched and not self._state.obstacles
+        if not in_time or self._state.touched or self._state.obstacles:
+            return False
+        return not self._residency.settle(self._now_s, only=event.device)
 
     def _device_of_client(
         self, client: Client, event: ev.DeviceOpened | ev.DeviceClosed | ev.ContextFailed
