@@ -10,11 +10,11 @@ from typing import Any
 
 from .errors import UsageError
 from .options import add_runtime_dir, client_of
-from .text import seconds_of, table
+from .text import bytes_of, seconds_of, table
 
 _UNITS = {"_s": ("s", 1.0), "_ms": ("ms", 1000.0)}
 _DESCRIPTION = """Change settings of the running scheduler; kernels follow at once. Without
-arguments: show all of them. Durations are written like 5s, 500ms, 2m or 1h."""
+arguments: show all of them. Durations are written like 5s, 500ms, 2m or 1h, sizes like 4GiB."""
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -74,12 +74,14 @@ def _suffix(name: str) -> str | None:
 
 
 def _value(name: str, text: str, current: object) -> object:
-    """A duration in the setting's own unit, a whole number, or the word itself."""
+    """A duration in the setting's own unit, a size, a whole number, or the word itself."""
     suffix = _suffix(name)
     if suffix:
         unit, per_second = _UNITS[suffix]
         number = round(seconds_of(text, bare_unit=unit) * per_second, 6)
         return int(number) if number == int(number) else number
+    if "_bytes" in name:
+        return bytes_of(text)
     if isinstance(current, int):
         if not (text.isascii() and text.isdigit()):
             raise UsageError(f"{shown_name(name)} cannot be {text!r}. Give a whole number.")

@@ -232,7 +232,7 @@ class LongMemoryWorld(MemoryWorld):
     """The same, for longer."""
 
 
-MemoryWorld.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
+MemoryWorld.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
 TestMemoryWorld = MemoryWorld.TestCase
 TestMemoryWorld.__doc__ = "Whatever happens, memory is never given twice, and everybody is served."
 
