@@ -13,7 +13,7 @@ from tests.packaging.environments import (
     run,
 )
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
 # One test of each half of `make test`, and a hub: what needs Node, npm and a browser.
 SHORT_TESTS = (

@@ -26,7 +26,7 @@ from tests.packaging.environments import (
 )
 from tests.support.paths import ROOT
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
 GLIBC_MAX = (2, 34)
 """Of Debian 12, Ubuntu 22.04 and RHEL 9: nothing newer may be needed."""

@@ -54,7 +54,7 @@ def lab(tmp_path: Path, device: dict[str, str]) -> Iterator[JupyterLab]:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_two_commands_and_out_again(clone: Path, lab: JupyterLab) -> None:
     """After the two commands a notebook's kernel takes turns and the page has the panel; after the
     one that switches the extension off, kernels are plain; after the last one nothing is left."""
@@ -102,7 +102,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_hub_in_ten_minutes_and_out_again(
     clone: Path, hub_environment: Environment, device: dict[str, str], folder: Path
 ) -> None:
