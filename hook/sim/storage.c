@@ -40,13 +40,29 @@ static unsigned char *take_kept(size_t bytes) {
     return storage;
 }
 
+static unsigned char *map_storage(size_t bytes) {
+    void *fresh = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return fresh == MAP_FAILED ? NULL : fresh;
+}
+
+/* In huge pages: a device's memory does not fault, so here it should at least not fault often. */
+static unsigned char *map_huge_storage(size_t bytes) {
+    unsigned char *fresh = map_storage(bytes + MEMORY_GRANULE_BYTES);
+    if (fresh == NULL) return NULL;
+    size_t before = (size_t)(-(uintptr_t)fresh & (MEMORY_GRANULE_BYTES - 1));
+    unsigned char *storage = fresh + before;
+    if (before > 0) munmap(fresh, before);
+    munmap(storage + bytes, MEMORY_GRANULE_BYTES - before);
+    madvise(storage, bytes, MADV_HUGEPAGE);
+    return storage;
+}
+
 unsigned char *memory_storage_take(size_t bytes) {
     size_t rounded = round_to_page(bytes);
     unsigned char *storage = take_kept(rounded);
     if (storage != NULL) return storage;
-    void *fresh = mmap(NULL, rounded, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return fresh == MAP_FAILED ? NULL : fresh;
+    return rounded < MEMORY_GRANULE_BYTES ? map_storage(rounded) : map_huge_storage(rounded);
 }
 
 /* Only pages that somebody wrote to are worth it: the others read as zero anyway. */
