@@ -57,8 +57,8 @@ static void drop_chunk(const struct driver *cuda, const struct chunk *chunk) {
     if (chunk->handle != 0) {
         CUresult result = cuda->memory_unmap(chunk->address, chunk->bytes);
         if (result == CUDA_SUCCESS) result = cuda->memory_release(chunk->handle);
-        if (result != CUDA_SUCCESS)
-            log_error(
+        if (result != CUDA_SUCCESS) /* after a sticky error, say */
+            log_info(
                 "%llu bytes of GPU memory could not be freed (error %d). They are free when this "
                 "process ends.",
                 (unsigned long long)chunk->bytes, (int)result);
@@ -205,8 +205,9 @@ static bool serves(struct request *request) {
     if (cuda->context_get_current(&context) != CUDA_SUCCESS || context == NULL) return false;
     request->context = context;
     request->device = memory_current_device();
-    return request->device >= 0 && contexts_own_memory(context, request->device) &&
-           !failure_in_current_context() && may_allocate(cuda);
+    if (request->device < 0 || request->device >= REGISTRY_DEVICES_MAX) return false;
+    return contexts_own_memory(context, request->device) && !failure_in_current_context() &&
+           may_allocate(cuda);
 }
 
 static CUresult make_behind_gate(const struct request *request, uint64_t *address) {
