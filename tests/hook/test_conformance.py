@@ -14,7 +14,13 @@ from tests.support.sim import GIB, SimulatedMachine
 from tests.support.tenants import tenants
 
 # What a program does with memory, with everything that has to do with it.
-SHORT = ("test_memory", "test_pointers", "test_mapped_memory", "test_pool_memory")
+SHORT = (
+    "test_memory",
+    "test_plain_memory",
+    "test_pointers",
+    "test_mapped_memory",
+    "test_pool_memory",
+)
 # About the simulated machine, what tools see of it, and how a driver is found: no answers of CUDA.
 NOT_OF_CUDA = (
     *("test_simulated_*", "test_nvml*", "test_proc_address*", "test_runtime_library*"),
