@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import Command, TellBudget, TellRoom
+from jupyter_gpushare.core.commands import Command, GrantTurn, TellBudget, TellRoom
 from jupyter_gpushare.core.ids import DeviceId
 
 from .model_client import Gate, ModelClient
@@ -63,18 +63,20 @@ class MemoryClient(ModelClient):
             memory.parked for device, memory in self.memory.items() if device not in self.failed
         )
 
+    @property
+    def waits_for_memory(self) -> bool:
+        """A call of it does."""
+        return any(memory.need for memory in self.memory.values())
+
     def allocate(self, device: DeviceId, count: int, *, fixed: bool = False) -> None:
         """A call that the gate lets through; the driver itself refuses where a context failed."""
         memory = self.memory.get(device)
         if memory is None or self.gate is not Gate.OPEN or self.restores or device in self.failed:
             return
-        if memory.resident + count <= memory.budget:
-            memory.allocated += count
-            memory.fixed += count if fixed else 0
-            self.report(device)
-        else:
-            memory.need = count
-            self.say_need(device)
+        memory.need = count
+        if fixed and memory.resident + count <= memory.budget:
+            memory.fixed += count
+        self._create_or_ask(device)
 
     def free(self, device: DeviceId, count: int) -> None:
         """At any time; what is parked goes first, what is fixed last."""
@@ -117,6 +119,7 @@ class MemoryClient(ModelClient):
                 memory.parked += moved
                 memory.host_room -= moved
                 self.report(device)
+        self._look_again()
 
     # ---- what is said ------------------------------------------------------------------------
 
@@ -158,6 +161,23 @@ class MemoryClient(ModelClient):
             self.rooms_answered += 1
         else:
             super().take_in(command)
+            if isinstance(command, GrantTurn):
+                self._look_again()
+
+    def _look_again(self) -> None:
+        """The gate is open: calls that waited for memory before try once more."""
+        for device, memory in self.memory.items():
+            if memory.need and self.gate is Gate.OPEN and not self.restores:
+                self._create_or_ask(device)
+
+    def _create_or_ask(self, device: DeviceId) -> None:
+        memory = self.memory[device]
+        if memory.resident + memory.need <= memory.budget:
+            memory.allocated += memory.need
+            memory.need = 0
+            self.report(device)
+        else:
+            self.say_need(device)
 
     def _take_budget(self, command: TellBudget) -> None:
         memory = self.memory.get(command.device)
@@ -168,13 +188,5 @@ class MemoryClient(ModelClient):
         if memory.need and command.refused:
             self.refused += 1
             memory.need = 0
-        elif self._may_create(memory):
-            memory.allocated += memory.need
-            memory.need = 0
-            self.report(command.device)
-
-    def _may_create(self, memory: ModelMemory) -> bool:
-        """What a call waits for."""
-        if not memory.need or self.gate is not Gate.OPEN or self.restores:
-            return False
-        return memory.resident + memory.need <= memory.budget
+        elif memory.need and memory.resident + memory.need <= memory.budget:
+            self._look_again()

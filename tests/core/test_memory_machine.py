@@ -220,12 +220,13 @@ class MemoryWorld(World):
             return
         client.move(2000)
         client.finish_drain()
-        if not client.restores:
+        if not client.restores and not client.waits_for_memory:
             client.end_cell()
 
     def is_served(self, client: ModelClient) -> bool:
         assert isinstance(client, MemoryClient)
-        return super().is_served(client) and not client.restores
+        waits = client.restores or client.waits_for_memory
+        return super().is_served(client) and not waits
 
 
 class LongMemoryWorld(MemoryWorld):
