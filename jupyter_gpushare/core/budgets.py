@@ -410,10 +410,10 @@ class DeviceBudgets:
             refused=refused,
         )
         turn = self.state.tenants[share.tenant].turn
-        if raised and turn is not None:
+        if raised and share.bytes_parked > 0 and turn is not None:
             turn.memory_progress_s = progress_time_s(self.state, self.now_s)
             # Its quantum had begun, since nothing moved for long; now something does again.
-            self.news |= share.bytes_parked > 0 and not turn.restores
+            self.news |= not turn.restores
 
     def due(self, at_s: Seconds) -> None:
         memory = self.memory
