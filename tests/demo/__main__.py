@@ -11,20 +11,20 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.demo.memory import choose_small_machine, small_device
 from tests.demo.options import Options, read_options
 from tests.demo.performance import perform, run_to_the_end, summary, tell, write_down
 from tests.demo.report import HubReport
 from tests.demo.stage import NOTEBOOKS, Stage, new_view, print_device
 from tests.hub.proxy import NoProxy
 from tests.hub.running_hub import PASSWORD, RunningHub, end_leftovers, server_env
-from tests.support.machine import choose_machine
 
 USERS = ("alice", "bob")
 
 
 def set_up(stack: ExitStack, folder: Path) -> tuple[Stage, RunningHub]:
     """A hub and what two people do at their browsers; all of it ends with the stack."""
-    machine = choose_machine(folder)
+    machine = choose_small_machine(folder)
     print_device(machine)
     env = server_env(machine.env, folder)
     try:
@@ -49,7 +49,8 @@ def run(options: Options, folder: Path) -> int:
     try:
         with ExitStack() as stack:
             stage, hub = set_up(stack, folder)
-            report, acts = perform(stage, options, began_s=began_s)
+            with small_device(stage.machine) as device_bytes:
+                report, acts = perform(stage, options, device_bytes=device_bytes, began_s=began_s)
             users = dict(zip(NOTEBOOKS, USERS, strict=True))
             found = HubReport(report, owners=stage.owners(), users=users)
             if options.keep:

@@ -13,11 +13,14 @@ from typing import Protocol
 import requests
 
 from jupyter_gpushare.client import ClientError
+from tests.demo.memory import make_memory_report, more_than_the_device, without_swap
 from tests.demo.options import Options
 from tests.demo.picture import draw
 from tests.demo.report import Report, make_report
 from tests.demo.scenes import Act, with_turns, without_turns
 from tests.demo.stage import NOTEBOOKS, Stage
+from tests.support import gpu_cells
+from tests.support.sim import MIB
 
 REPORT, PICTURE = "demo-report.json", "demo-timeline.png"
 
@@ -30,12 +33,26 @@ class Verdict(Protocol):
     def complaints(self) -> list[str]: ...
 
 
-def perform(stage: Stage, options: Options, *, began_s: float) -> tuple[Report, list[Act]]:
+def play_with_memory(stage: Stage, device_bytes: int) -> tuple[Act, Act]:
+    """Memory that stays, and memory that follows the turn; settings are as before afterwards."""
+    before = stage.scheduler.status()["settings"]
+    stayed = stage.play(without_swap(device_bytes))
+    stage.run_everywhere(gpu_cells.let_go())
+    swapped = stage.play(more_than_the_device(device_bytes))
+    stage.run_everywhere(gpu_cells.let_go())
+    names = ("memory_mode", "device_reserve_bytes")
+    stage.scheduler.change_settings({name: before[name] for name in names} | {"anti_thrash": "on"})
+    return stayed, swapped
+
+
+def perform(
+    stage: Stage, options: Options, *, device_bytes: int, began_s: float
+) -> tuple[Report, list[Act]]:
     """Play all scenes, and judge them; turns are on again afterwards."""
     shared = stage.play(with_turns(options))
     control = stage.play(without_turns(options))
-    stage.scheduler.change_settings({"anti_thrash": "on"})
-    for failure in [*shared.failures, *control.failures]:
+    stayed, swapped = play_with_memory(stage, device_bytes)
+    for failure in [*shared.failures, *control.failures, *swapped.failures]:
         print(f"A cell failed: {failure}", file=sys.stderr)
     report = make_report(
         device=stage.machine.device,
@@ -44,9 +61,11 @@ def perform(stage: Stage, options: Options, *, began_s: float) -> tuple[Report, 
         names=NOTEBOOKS,
         shared=shared,
         control=control,
+        memory=make_memory_report(device_bytes, swapped, stayed),
+        others=[swapped],
         seconds=time.monotonic() - began_s,
     )
-    return report, [shared, control]
+    return report, [shared, control, swapped]
 
 
 def write_down(verdict: Verdict, acts: Sequence[Act], device: str, options: Options) -> None:
@@ -58,6 +77,7 @@ def write_down(verdict: Verdict, acts: Sequence[Act], device: str, options: Opti
 
 def summary(report: Report) -> dict[str, str]:
     """What is told at the end, by name."""
+    memory = report.memory
     waits = ", ".join(f"{name} {count}" for name, count in report.waits.items())
     return {
         "device": report.device,
@@ -67,6 +87,10 @@ def summary(report: Report) -> dict[str, str]:
         "overlaps without turns": str(report.overlaps_without_turns),
         "waits served": waits,
         "hand-overs": f"{report.hand_overs}, {report.handoff_ms_p50} ms in the median",
+        "memory in all": "more than the device has" if memory.oversubscribed else "fits",
+        "checksums": "right" if memory.checksums_ok else "WRONG",
+        "parked per hand-over": f"{memory.bytes_parked_per_handover / MIB:.0f} MiB",
+        "out of memory": f"{memory.oom}, with memory that stays {memory.oom_without_swap}",
         "in all": f"{report.seconds} s",
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from tests.demo.memory import MemoryReport
 from tests.demo.scenes import Act
 from tests.support.timeline import hand_overs, median, overlaps, waits_served
 
@@ -31,9 +32,12 @@ class Report:
     handoff_ms_max: float | None
     waited_ms_p50: float | None
     seconds: float
+    memory: MemoryReport
 
     def as_json(self) -> dict[str, object]:
-        return asdict(self)
+        """Flat: what is about memory stands beside the rest."""
+        values = asdict(self)
+        return values | values.pop("memory")
 
     def complaints(self) -> list[str]:
         """One sentence for each thing that does not hold; none when all is well."""
@@ -51,7 +55,7 @@ class Report:
                 f"A kernel waited and was served only {self.waits_min} times; at least "
                 f"{WAITS_MIN} were expected."
             )
-        return found
+        return found + self.memory.complaints()
 
 
 def make_report(
@@ -62,6 +66,7 @@ def make_report(
     names: Sequence[str],
     shared: Act,
     control: Act,
+    memory: MemoryReport,
     others: Sequence[Act] = (),
     seconds: float,
 ) -> Report:
@@ -87,6 +92,7 @@ def make_report(
         handoff_ms_max=round(max(gaps_ms), 3) if gaps_ms else None,
         waited_ms_p50=round(median(waited_ms), 1) if waited_ms else None,
         seconds=round(seconds, 1),
+        memory=memory,
     )
 
 

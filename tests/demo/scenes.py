@@ -21,6 +21,8 @@ class Scene:
     """In each notebook."""
     cell: Callable[[int, int], str]
     """The code of a notebook's cell: number of the notebook, number of the cell."""
+    moves_memory: bool = False
+    """Copies are then no sign of work: one notebook's memory may leave while another's comes."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Act:
     """The error of each cell that failed."""
     waits_told: Mapping[str, int] = field(default_factory=dict)
     """The scheduler's own count of each notebook's waits, until the end of this act."""
+    bytes_parked: int = 0
+    """How much memory has left the device."""
 
 
 def with_turns(options: Options) -> Scene:

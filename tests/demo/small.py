@@ -10,18 +10,18 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.demo.memory import choose_small_machine, small_device
 from tests.demo.options import Options, read_options
 from tests.demo.performance import perform, run_to_the_end, summary, tell, write_down
 from tests.demo.stage import NOTEBOOKS, Stage, new_view, print_device
 from tests.support.kernels import Kernel, kernel_env
-from tests.support.machine import choose_machine
 from tests.support.scheduler_process import running_scheduler
 
 
 def set_up(stack: ExitStack) -> Stage:
     """Everything that it starts ends with the stack."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpushare-demo-")))
-    machine = choose_machine(folder)
+    machine = choose_small_machine(folder)
     print_device(machine)
     scheduler = stack.enter_context(
         running_scheduler(folder / "run", env={"CUDA_VISIBLE_DEVICES": "0", **machine.env})
@@ -34,7 +34,9 @@ def set_up(stack: ExitStack) -> Stage:
 def run(options: Options) -> int:
     began_s = time.monotonic()
     with ExitStack() as stack:
-        report, acts = perform(set_up(stack), options, began_s=began_s)
+        stage = set_up(stack)
+        device_bytes = stack.enter_context(small_device(stage.machine))
+        report, acts = perform(stage, options, device_bytes=device_bytes, began_s=began_s)
     write_down(report, acts, report.device, options)
     return tell(summary(report), report, options)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from jupyter_gpushare.client import SchedulerClient
 from tests.demo.live import LiveView
+from tests.demo.memory import ParkedBytes
 from tests.demo.scenes import Act, Scene
 from tests.support.kernels import Kernel
 from tests.support.machine import Machine
@@ -15,7 +16,7 @@ from tests.support.observed import ObservedKernels
 
 NOTEBOOKS = ("alice.ipynb", "bob.ipynb")
 LOOK_EVERY_S = 0.04
-CELL_TIMEOUT_S = 60.0
+CELL_TIMEOUT_S = 120.0
 
 
 class Stage:
@@ -40,6 +41,7 @@ class Stage:
         self.scheduler.change_settings(dict(scene.settings))
         self._view.headline(f"{scene.title}: {scene.cells} cells in each notebook, all at once.")
         self.observed.begin()
+        parked = ParkedBytes()
         cells = [
             (number, self.observed.submit(number, scene.cell(number, turn)))
             for turn in range(scene.cells)
@@ -49,7 +51,9 @@ class Stage:
         for number, cell in cells:
             kernel = self.observed.kernels[number]
             while not kernel.done(cell):
-                self._view.show(self.scheduler.status())
+                status = self.scheduler.status()
+                self._view.show(status)
+                parked.look_at(status)
                 if time.monotonic() > deadline_s:
                     raise TimeoutError(f"{kernel.name} has not answered in {CELL_TIMEOUT_S} s")
                 time.sleep(LOOK_EVERY_S)
@@ -58,11 +62,17 @@ class Stage:
         return Act(
             scene.title,
             list(self.observed.cells),
-            self.observed.works(),
+            self.observed.works(computing_only=scene.moves_memory),
             len(cells),
             [f"{reply.ename}: {reply.evalue}" for reply in self.observed.failed],
             waits_told=self._waits_told(),
+            bytes_parked=self.observed.bytes_parked(parked.total),
         )
+
+    def run_everywhere(self, code: str) -> None:
+        """A cell that is no part of any act, in one notebook after the other."""
+        for kernel in self.observed.kernels:
+            kernel.run(code).ok()
 
     def _waits_told(self) -> dict[str, int]:
         """The scheduler's own count of waits until now, for comparison."""

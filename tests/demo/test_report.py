@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from tests.demo.memory import MemoryReport, ParkedBytes, make_memory_report
 from tests.demo.picture import draw
 from tests.demo.report import HubReport, Report, make_report
 from tests.demo.scenes import Act
 from tests.support.timeline import Cell, Work, hand_overs, overlaps, percentile, waits_served
 
 NAMES = ("a", "b")
+DEVICE_BYTES = 1_000_000
+NO_MEMORY = "RuntimeError: CUDA error: CUDA_ERROR_OUT_OF_MEMORY"
 
 
 def alternating(rounds: int) -> tuple[list[Cell], list[Work]]:
@@ -35,8 +38,19 @@ def report(
         names=NAMES,
         shared=act(rounds),
         control=Act("without", [], works_without_turns, sent=2, failures=failures),
+        memory=make_memory_report(DEVICE_BYTES, swapped(), stayed()),
         seconds=1.0,
     )
+
+
+def swapped(*failures: str, parked: int = 4_000_000) -> Act:
+    """Eight cells in turn, seven hand-overs."""
+    cells, works = alternating(4)
+    return Act("swap", cells, works, sent=len(cells), failures=failures, bytes_parked=parked)
+
+
+def stayed(*failures: str) -> Act:
+    return Act("off", [], [], sent=2, failures=failures or (NO_MEMORY,))
 
 
 OVERLAPPING = [Work(0, 10, 0), Work(5, 15, 1)]
@@ -88,6 +102,50 @@ def test_each_thing_that_does_not_hold_is_a_sentence() -> None:
     assert "only 1 times" in report(OVERLAPPING, rounds=2).complaints()[0]
     assert "at once, 2 times" in replace(report(OVERLAPPING), overlaps=2).complaints()[0]
     assert "1 of 10 cells failed" in report(OVERLAPPING, failures=("why",)).complaints()[0]
+
+
+def test_memory_that_followed_the_turn() -> None:
+    """Two notebooks with four fifths each are more than the device; what was parked is told by
+    hand-over, and that somebody had no memory in the control run."""
+    found = make_memory_report(DEVICE_BYTES, swapped(), stayed())
+    assert found == MemoryReport(
+        device_bytes=DEVICE_BYTES,
+        oversubscribed=True,
+        checksums_ok=True,
+        oom=0,
+        memory_hand_overs=7,
+        bytes_parked_per_handover=571_428,
+        oom_without_swap=1,
+    )
+    assert found.complaints() == []
+    assert report(OVERLAPPING).as_json()["bytes_parked_per_handover"] == 571_428
+
+
+def test_each_thing_about_memory_that_does_not_hold_is_a_sentence() -> None:
+    """Out of memory, other bytes, too little parked, and a control run in which all went well."""
+    short = make_memory_report(DEVICE_BYTES, swapped(NO_MEMORY), stayed())
+    assert (short.oom, short.oversubscribed) == (1, False)
+    assert "1 cells were out of memory" in "".join(short.complaints())
+    wrong = make_memory_report(DEVICE_BYTES, swapped("AssertionError: checksum 1"), stayed())
+    assert (wrong.oom, wrong.checksums_ok) == (0, False)
+    little = make_memory_report(DEVICE_BYTES, swapped(parked=3_000_000), stayed())
+    assert "less than half" in "".join(little.complaints())
+    assert "proves nothing" in "".join(
+        make_memory_report(DEVICE_BYTES, swapped(), stayed("KeyError: 1")).complaints()
+    )
+
+
+def test_parked_bytes_are_the_sum_of_all_increases() -> None:
+    """What comes back is not taken off, and a tenant that goes takes nothing with it."""
+
+    def status(**parked: int) -> dict[str, object]:
+        clients = {name: [{"devices": [{"bytes_parked": size}]}] for name, size in parked.items()}
+        return {"tenants": [{"id": name, "clients": clients[name]} for name in parked]}
+
+    parked = ParkedBytes()
+    for seen in (status(a=5), status(a=8, b=1), status(b=3), status(a=2, b=0), status(a=2, b=4)):
+        parked.look_at(seen)
+    assert parked.total == 8 + 3 + 4
 
 
 def test_owners_must_be_those_who_logged_in() -> None:

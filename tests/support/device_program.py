@@ -21,6 +21,14 @@ def checked(answer: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
+BLOCK_WORDS = 4 << 20
+
+
+def block_value(seed: int, block: int) -> int:
+    """What each word of a block holds."""
+    return (seed * 2654435761 ^ block * 2246822519) & 0xFFFFFFFF
+
+
 class Gpu:
     """One device, its primary context and the built-in launches."""
 
@@ -84,16 +92,44 @@ class Gpu:
             threads=32,
         )
 
-    def checksum(self, memory: Any, length: int) -> int:
+    def checksum(self, memory: Any, length: int, threads: int = 32) -> int:
         """The sum over i of word[i] * (2 i + 1), modulo 2**64."""
         total = checked(cu.cuMemAlloc(8))
         try:
             self.launch(
-                "checksum", (total, None), (memory, None), (length, ctypes.c_uint64), threads=32
+                "checksum",
+                (total, None),
+                (memory, None),
+                (length, ctypes.c_uint64),
+                threads=threads,
             )
             return int.from_bytes(self.read(total, 8), "little")
         finally:
             checked(cu.cuMemFree(total))
+
+    def write_blocks(self, memory: Any, seed: int, length: int) -> None:
+        """Give each block of that memory a value of its own."""
+        for first in range(0, length, BLOCK_WORDS):
+            count = min(BLOCK_WORDS, length - first)
+            value = block_value(seed, first // BLOCK_WORDS)
+            self.launch(
+                "fill",
+                (int(memory) + 4 * first, ctypes.c_void_p),
+                (value, ctypes.c_uint32),
+                (count, ctypes.c_uint64),
+                threads=1024,
+            )
+        self.synchronize()
+
+    def check_blocks(self, memory: Any, seed: int, length: int) -> None:
+        """Whether all of it is there, in its place; a launch on the device looks."""
+        expected = 0
+        for first in range(0, length, BLOCK_WORDS):
+            last = min(length, first + BLOCK_WORDS)
+            expected += block_value(seed, first // BLOCK_WORDS) * (last**2 - first**2)
+        found = self.checksum(memory, length, threads=1024)
+        if found != expected % 2**64:
+            raise AssertionError(f"checksum {found}, expected {expected % 2**64}")
 
     def write(self, memory: Any, words: list[int]) -> None:
         data = array.array("I", words).tobytes()

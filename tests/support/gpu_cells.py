@@ -33,6 +33,22 @@ def spin_until_interrupted(milliseconds: float) -> str:
     return f"while True:\n    gpu.spin({milliseconds})"
 
 
+def keep_and_check(seed: int, words: int) -> str:
+    """A cell that keeps so much memory from its first run on, and looks at all of it in each."""
+    return (
+        f"if 'kept' not in globals():\n"
+        f"    kept = gpu.allocate({words})\n"
+        f"    gpu.write_blocks(kept, {seed}, {words})\n"
+        f"gpu.spin(1)\n"
+        f"gpu.check_blocks(kept, {seed}, {words})\n"
+    )
+
+
+def let_go() -> str:
+    """A cell that frees what `keep_and_check` keeps, if there is any."""
+    return "if 'kept' in globals():\n    gpu.free(kept)\n    del kept\n"
+
+
 def fill_and_check(value: int, milliseconds: float = 0, count: int = 1) -> str:
     """A cell whose result (a checksum) is wrong when anything touched its memory meanwhile."""
     return (

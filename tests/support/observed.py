@@ -66,11 +66,26 @@ class ObservedKernels:
             self._stamped += [Work(start, end, number) for start, end in intervals]
         return reply
 
-    def works(self) -> list[Work]:
-        """All work of these kernels on the device since `begin`, in order."""
+    def bytes_parked(self, told: int) -> int:
+        """What has left the device since `begin`: by its journal, else what the scheduler told."""
+        if self.machine.sim is None:
+            return told
+        pids = {kernel.pid for kernel in self.kernels}
+        return sum(
+            record.amount
+            for record in self.machine.sim.journal()
+            if record.kind.name == "COPY_D2H"
+            and record.pid in pids
+            and record.started_ns >= self._since_ns
+        )
+
+    def works(self, *, computing_only: bool = False) -> list[Work]:
+        """All work of these kernels on the device since `begin`, in order; without copies where
+        memory moves."""
         if self.machine.sim is None:
             return sorted(self._stamped)
-        kinds = load_journal_reader().DEVICE_WORK
+        reader = load_journal_reader()
+        kinds = reader.COMPUTING if computing_only else reader.DEVICE_WORK
         numbers = {kernel.pid: number for number, kernel in enumerate(self.kernels)}
         return sorted(
             Work(record.started_ns, record.ended_ns, numbers[record.pid])
