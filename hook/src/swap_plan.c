@@ -3,7 +3,7 @@
 #include "host_arena.h"
 
 static bool can_fly(const struct swap_view *view) {
-    if (view->flights > SWAP_FLIGHTS_MAX - SWAP_RUN_MAX) return false;
+    if (view->flights >= SWAP_FLIGHTS_MAX) return false;
     return view->flights < SWAP_FLIGHTS_MIN || view->flight_bytes < SWAP_FLIGHT_BYTES;
 }
 

@@ -15,8 +15,6 @@
 #define SWAP_FLIGHTS_MIN 4
 #define SWAP_FLIGHTS_MAX 32
 #define SWAP_FLIGHT_BYTES ((uint64_t)64 << 20)
-/* Chunks that lie one behind the other may come in one step. */
-#define SWAP_RUN_MAX 4
 
 enum swap_step {
     SWAP_NOTHING,   /* until a budget, a goal or the room changes */

@@ -139,7 +139,7 @@ def test_a_copy_that_fails_on_the_way_out_leaves_its_chunk_where_it_is(opens: Op
     report = memory.client.expect_memory(
         lambda report: report.bytes_parked + report.bytes_fixed == HELD
     )
-    assert 0 < report.bytes_fixed <= 32 * MIB
+    assert 0 < report.bytes_fixed <= SIZE
     memory.say("sum 0")
     memory.grant()
     assert memory.result("sum") == 0
