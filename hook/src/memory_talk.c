@@ -38,7 +38,7 @@ static void report(struct agent *agent, int device, const struct residency_numbe
 /* Finding out takes long enough to be left out where a turn is given back: there it is only said
  * again what was said before. */
 static void look_at_host_room(struct agent *agent) {
-    agent->host_room_bytes = residency_swaps() ? host_arena_room() : 0;
+    agent->host_room_bytes = residency_swaps() && mover_can_run() ? host_arena_room() : 0;
 }
 
 /* Not all that could be parked would find room. */

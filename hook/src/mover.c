@@ -40,13 +40,13 @@
 /* ---- what other threads see -------------------------------------------------------------------
  */
 
-static enum mover_goal goal;    /* guarded by LOCK_MOVER, like the next two */
-static uint32_t goal_number;    /* counts the changes */
-static bool started;            /* there is a thread, or none can be had */
-static void *leaving_context;   /* mover_forget_context waits for it; guarded by LOCK_MOVER */
-static _Atomic uint32_t word;   /* the mover sleeps on it */
-static _Atomic uint32_t left;   /* contexts that it has left; mover_forget_context sleeps on it */
-static _Atomic bool has_copies; /* chunks may be BACK, with a host copy that is still good */
+static enum mover_goal goal;     /* guarded by LOCK_MOVER, like the next two */
+static uint32_t goal_number;     /* counts the changes */
+static bool started, has_thread; /* the former alone: none can be had */
+static void *leaving_context;    /* mover_forget_context waits for it; guarded by LOCK_MOVER */
+static _Atomic uint32_t word;    /* the mover sleeps on it */
+static _Atomic uint32_t left;    /* contexts that it has left; mover_forget_context sleeps on it */
+static _Atomic bool has_copies;  /* chunks may be BACK, with a host copy that is still good */
 static uint32_t gave_up; /* the number of the goal that was given up; guarded by LOCK_MOVER */
 
 static void wake(void) {
@@ -73,6 +73,13 @@ bool mover_all_here(void) {
 
 bool mover_all_restored(void) {
     return mover_all_here();
+}
+
+bool mover_can_run(void) {
+    lock_take(LOCK_MOVER);
+    const bool can = has_thread || !started;
+    lock_release(LOCK_MOVER);
+    return can;
 }
 
 bool mover_gave_up(void) {
@@ -426,7 +433,8 @@ void mover_look(void) {
     lock_take(LOCK_MOVER);
     if (!started) {
         started = true;
-        if (!start_thread())
+        has_thread = start_thread();
+        if (!has_thread)
             log_error(
                 "the memory of this process cannot follow its turns, because no thread could be "
                 "started. Raise its limit of threads and restart it.");
@@ -446,7 +454,7 @@ void mover_set_goal(enum mover_goal wanted) {
 
 void mover_forget_context(void *context) {
     lock_take(LOCK_MOVER);
-    const bool runs = started;
+    const bool runs = has_thread;
     lock_release(LOCK_MOVER);
     for (bool asked = false; runs && !fork_process_ends();) {
         const uint32_t seen = atomic_load(&left);
@@ -468,7 +476,7 @@ void mover_forget_context(void *context) {
 void mover_after_fork(void) {
     goal = MOVER_REST;
     goal_number = gave_up = 0;
-    started = false;
+    started = has_thread = false;
     leaving_context = NULL;
     atomic_store(&has_copies, false);
     memset(&self, 0, sizeof(self));

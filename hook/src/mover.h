@@ -24,6 +24,9 @@ bool mover_all_restored(void);
 /* The restore failed, was rolled back, and waits for another goal. */
 bool mover_gave_up(void);
 
+/* False where no thread could be started: then nothing is ever parked. */
+bool mover_can_run(void);
+
 /* A context is about to end: nothing of the mover is in it any more when this returns. */
 void mover_forget_context(void *context);
 
