@@ -48,6 +48,7 @@ test-in-browser: build panel
 # What a newcomer should not have to wait for.
 test-full: build panel
 	$(PYTEST) -m "full and not gpu" --ignore=tests/browser $(PYTEST_ARGS)
+	$(PY) -m pytest -m "full and not gpu" tests/browser $(PYTEST_ARGS)
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
