@@ -274,11 +274,11 @@ class DeviceBudgets:
             wanted = share.bytes_allocated + share.needed_bytes
             lacking = wanted - share.budget_bytes
             if lacking > 0:
-                costs = max(0, wanted - share.bytes_charged)
-                given = max(0, min(costs, self.free))
-                self.free -= given
-                budget = wanted - costs + given
-                hungry |= given < costs
+                # Where more is charged than there is, what it may believe in is not to be had.
+                can_have = share.bytes_charged + self.free
+                budget = max(share.budget_bytes, min(wanted, can_have))
+                self.free -= max(0, budget - share.bytes_charged)
+                hungry |= budget < wanted
                 enough = min(STEP_BYTES, (lacking + 3) // 4)
                 if budget >= wanted or budget - share.budget_bytes >= enough:
                     self.tell(share, budget)
