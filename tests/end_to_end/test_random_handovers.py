@@ -33,8 +33,6 @@ SETTINGS = (
     "--SettingsConfig.reclaim_s=1",
     "--SettingsConfig.park_timeout_s=5",
 )
-REGRESSIONS: tuple[int, ...] = ()
-"""Seeds that have failed."""
 
 
 def seed_of_this_run() -> int:
@@ -76,12 +74,6 @@ def hand_over_at_random(directory: Path, seed: int, steps: int, sanitizer: str =
 def test_random_hand_overs_lose_no_byte(tmp_path: Path) -> None:
     """A short run."""
     hand_over_at_random(tmp_path, seed_of_this_run(), steps_of_this_run(40))
-
-
-@pytest.mark.parametrize("seed", REGRESSIONS)
-def test_seeds_that_have_failed(tmp_path: Path, seed: int) -> None:
-    """Once more."""
-    hand_over_at_random(tmp_path, seed, 40)
 
 
 @pytest.mark.full
