@@ -15,7 +15,10 @@
 #pragma GCC visibility push(hidden)
 
 #define CHUNK_GRANULE ((uint64_t)2 << 20)
-#define CHUNK_BYTES_MAX ((uint64_t)32 << 20)
+/* While another process copies, giving access to a mapping waits for a time slice of the copy
+ * engines, 1 ms on an H200, whatever its size: smaller chunks would come in more slowly than they
+ * go out. Larger ones are slower to copy into. */
+#define CHUNK_BYTES_MAX ((uint64_t)64 << 20)
 
 enum chunk_state {
     CHUNK_RESIDENT, /* mapped; what it holds is on the device alone */

@@ -3,10 +3,13 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "clock.h"
 #include "driver.h"
 #include "swap_plan.h"
 
 #define LANES_MAX 64
+#define PIECE_BYTES ((uint64_t)32 << 20)
+#define REFUSED_POLL_NS 50000u
 
 /* What a context's copies need. Its events are used again and again, in order. */
 static struct lane {
@@ -55,6 +58,25 @@ static CUresult open_lane(struct lane **lane, void *context) {
     return CUDA_SUCCESS;
 }
 
+/* In pieces: one copy into a mapping of 64 MiB is slower than two (52 against 53.5 GB/s on an
+ * H200). When one is refused, those before it are waited for: nothing may write to memory that is
+ * given back. */
+static CUresult copy(const struct chunk *chunk, bool outward, CUstream stream) {
+    const struct driver *cuda = driver_get();
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < chunk->bytes && result == CUDA_SUCCESS; done += PIECE_BYTES) {
+        const uint64_t left = chunk->bytes - done;
+        const uint64_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
+        char *host = (char *)chunk->host + done;
+        result = outward ? cuda->copy_to_host(host, chunk->address + done, bytes, stream)
+                         : cuda->copy_to_device(chunk->address + done, host, bytes, stream);
+        if (result == CUDA_SUCCESS || done == 0) continue;
+        while (cuda->stream_query(stream) == CUDA_ERROR_NOT_READY)
+            clock_sleep_ns(REFUSED_POLL_NS);
+    }
+    return result;
+}
+
 int pipeline_begin(const struct chunk *chunk, bool outward) {
     const struct driver *cuda = driver_get();
     struct lane *lane;
@@ -62,10 +84,7 @@ int pipeline_begin(const struct chunk *chunk, bool outward) {
     if (!pipeline_use_context(chunk->context)) return CUDA_ERROR_INVALID_CONTEXT;
     CUresult result = open_lane(&lane, chunk->context);
     if (result != CUDA_SUCCESS) return (int)result;
-    if (outward)
-        result = cuda->copy_to_host(chunk->host, chunk->address, chunk->bytes, lane->stream);
-    else
-        result = cuda->copy_to_device(chunk->address, chunk->host, chunk->bytes, lane->stream);
+    result = copy(chunk, outward, lane->stream);
     if (result != CUDA_SUCCESS) return (int)result;
     /* As many events as flights there can be: the next one's copy has ended long ago. */
     CUevent event = lane->events[lane->next_event++ % SWAP_FLIGHTS_MAX];
