@@ -100,7 +100,7 @@ class DeviceBudgets:
         self.answer_rooms(unmet)
         if not hungry and not self.pending_rooms() and missing <= 0:
             self.share_what_is_free()
-        self.refresh()
+        self.refresh(hungry)
         self.measure_when_short(hungry)
         return self.news
 
@@ -350,21 +350,26 @@ class DeviceBudgets:
                 )
             )
 
-    def refresh(self) -> None:
+    def refresh(self, hungry: bool) -> None:
         """Who was told other numbers than those of now hears them, but not too often; and when
-        those who owe something will be found silent."""
+        those who owe something will be found silent.
+
+        A client answers what it is told with what it has. So, while room is short for want of room
+        on the host, those who lacked that are told again, to learn whether they still do."""
         noticed = total_bytes(self.settings, self.device) // _REFRESH_SHARE
+        short = hungry or bool(self.state.obstacles)
         for share in self.memory.shares.values():
             if share.failed:
                 continue
             if share.bytes_charged > share.budget_bytes and self.is_awaited(share):
                 self.due(share.progress_at_s + self.settings.park_timeout_s)
-            told = share.told_usable_bytes
-            if abs(self.usable_for(share) - told) <= noticed and told >= 0:
-                if share not in self.holding:
-                    continue
-                if abs(self.hint_for(share) - share.told_hint_bytes) <= noticed:
-                    continue
+            told, holds = share.told_usable_bytes, share in self.holding
+            outdated = told < 0 or abs(self.usable_for(share) - told) > noticed
+            if holds and not outdated:
+                outdated = abs(self.hint_for(share) - share.told_hint_bytes) > noticed
+            lacks_host_room = share.bytes_staying > share.bytes_fixed and not share.silent
+            if not outdated and not (short and lacks_host_room and not holds):
+                continue
             if told < 0 or self.now_s >= share.told_at_s + REFRESH_S:
                 self.tell(share, share.budget_bytes)
             else:

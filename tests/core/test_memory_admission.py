@@ -75,6 +75,26 @@ def test_each_obstacle_has_its_name() -> None:
     assert desk.granted() == [one]
 
 
+def test_room_on_the_host_that_comes_back_is_noticed() -> None:
+    """While somebody is in the way for want of it, it is asked every second."""
+    desk = MemoryDesk()
+    one, two = two_that_do_not_fit(desk)
+    desk.ask(one)
+    desk.report(two, room=0)
+    desk.drop(two, after_s=1)
+    assert desk.obstacle("a") == "host"
+    for _ in range(3):
+        before_s = desk.now_s
+        desk.last = []
+        while two not in desk.told():
+            desk.sleep_until_woken()
+        assert desk.now_s <= before_s + 1.01
+        assert desk.granted() == []
+        desk.report(two)
+    desk.report(two, room=5000)
+    assert desk.granted() == [one]
+
+
 def test_a_tenant_that_outgrew_the_device_is_told_so() -> None:
     """The device has become smaller: nobody else is in the way."""
     desk = MemoryDesk()
