@@ -51,6 +51,7 @@ static void open_gate(struct agent *agent) {
     if (agent->gate_is_open && agent->gate_is_windowed == windowed) return;
     agent->gate_is_open = true;
     agent->gate_is_windowed = windowed;
+    agent_publish(agent); /* first, so that a call that gets through is described as one */
     gate_open(windowed);
     log_debug("open: turn %llu, %s", (unsigned long long)agent->turn.turn_id,
               windowed ? "windowed" : "unbounded");

@@ -40,9 +40,10 @@ void wait_wake_all(void) {
     syscall(SYS_futex, &wake_word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/* Counted before the signal is watched: one that comes from then on finds what to cancel. */
 static void begin_waiting(const struct wait_condition *condition, const char *call_name) {
-    interrupt_watch();
     atomic_fetch_add(&waits, 1);
+    interrupt_watch();
     if (!condition->wants_turn) return;
     atomic_store(&cause, call_name ? call_name : "");
     atomic_fetch_add(&calls_waiting, 1);
@@ -50,8 +51,8 @@ static void begin_waiting(const struct wait_condition *condition, const char *ca
 }
 
 static void end_waiting(const struct wait_condition *condition) {
-    atomic_fetch_sub(&waits, 1);
     interrupt_unwatch();
+    atomic_fetch_sub(&waits, 1);
     if (!condition->wants_turn) return;
     atomic_fetch_sub(&calls_waiting, 1);
     agent_notify(AGENT_CALLS_WAITING_CHANGED);
