@@ -3,7 +3,8 @@
  * many nanoseconds so many bytes (each way) took.
  *
  * Host memory is got as whoever is in a hurry gets it: huge pages, faulted in by several threads,
- * then registered. Buffers of at most 4 GiB are copied as often as it takes. */
+ * then registered. Two buffers of at most 4 GiB, that fit where one client's memory does, are
+ * copied as often as it takes. */
 #define _GNU_SOURCE
 #include <cuda.h>
 #include <inttypes.h>
@@ -94,7 +95,7 @@ int main(int count, char **arguments) {
     static const char *const names[] = {[OUT] = "out", [IN] = "in", [OUT | IN] = "both"};
     if (count != 3) return 2;
     bytes = strtoull(arguments[1], NULL, 10);
-    buffer_bytes = bytes < BUFFER_BYTES_MAX ? bytes : BUFFER_BYTES_MAX;
+    buffer_bytes = bytes / 2 < BUFFER_BYTES_MAX ? bytes / 2 : BUFFER_BYTES_MAX;
     int rounds = atoi(arguments[2]);
     set_up();
     for (int directions = OUT; directions <= (OUT | IN); directions++) {
