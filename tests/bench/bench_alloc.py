@@ -75,8 +75,9 @@ def small_bytes(client: MemoryTenant, used: UsedBytes) -> int:
 
 
 def settled(used: UsedBytes) -> int:
-    """The used bytes, once they have not changed for a while."""
-    while time.monotonic_ns() - used.samples()[-1].at_ns < SETTLED_S * 1e9:
+    """The used bytes, once they have not changed for a while that begins now."""
+    began_ns = time.monotonic_ns()
+    while time.monotonic_ns() - max(began_ns, used.samples()[-1].at_ns) < SETTLED_S * 1e9:
         time.sleep(0.05)
     return used.samples()[-1].bytes_used
 
