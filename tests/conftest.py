@@ -3,6 +3,7 @@ machines that do not have our package."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,12 @@ from tests.support.sim import SimulatedMachine
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where there is no GPU, everything that was promised is to be seen: nothing of it is skipped.
-    On a real device the tests of the simulated one's own ways are."""
+    On a real device the tests of the simulated one's own ways are.
+
+    Whoever starts the tests in the background of a script leaves Ctrl-C ignored, and programs would
+    inherit that: here it means what it means at a terminal."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if real_device_name() is None:
         config.pluginmanager.register(SkippedPromises(), "skipped-promises")
 
