@@ -38,6 +38,7 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.full
 def test_the_demo_shows_turns(tmp_path: Path) -> None:
     """It exits 0, says that the GPU is simulated, and its report holds what the project promises;
     every process that it started has ended."""

@@ -27,6 +27,7 @@ def test_a_spawner_with_an_empty_environment(start_hub: Callable[..., HubOnAMach
     home.hub.stop()
 
 
+@pytest.mark.full
 @as_root_only
 def test_an_account_for_each_user(start_hub: Callable[..., HubOnAMachine]) -> None:
     """Where users have accounts of their own, their kernels share the device with the scheduler of

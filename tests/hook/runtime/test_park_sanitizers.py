@@ -37,6 +37,7 @@ def memory(sanitized: Sanitized, scheduler: FakeScheduler) -> MemoryShell:
     return opened
 
 
+@pytest.mark.full
 def test_turns_that_park_under_a_sanitizer(memory: MemoryShell) -> None:
     """Threads that allocate, free and launch, a fork, budgets up and down, recalls in every phase:
     no report, and every byte is there in the end."""
