@@ -43,12 +43,12 @@ test-without-browser: build
 	$(PYTEST) -m "not full and not gpu" --ignore=tests/browser $(PYTEST_ARGS)
 
 test-in-browser: build panel
-	$(PY) -m pytest -m "not full and not gpu" tests/browser $(PYTEST_ARGS)
+	$(PYTEST) -m "not full and not gpu" tests/browser $(PYTEST_ARGS)
 
 # What a newcomer should not have to wait for.
 test-full: build panel
 	$(PYTEST) -m "full and not gpu" --ignore=tests/browser $(PYTEST_ARGS)
-	$(PY) -m pytest -m "full and not gpu" tests/browser $(PYTEST_ARGS)
+	$(PYTEST) -m "full and not gpu" tests/browser $(PYTEST_ARGS)
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
