@@ -182,6 +182,7 @@ def _served_device(scheduler: SchedulerUnderTest) -> bytes:
     return bytes.fromhex(device["id"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sim", [DEVICE_BYTES], indirect=True)
 @pytest.mark.parametrize("memory_mode", ["swap"])
 def test_memory_that_had_to_make_room_is_shown_as_parked(
