@@ -17,7 +17,9 @@ static _Atomic uint32_t turn_epoch = 1;
 
 #define SPIN_NS 50000u /* shorter waits are not worth going to sleep for */
 #define SLEEP_NS_MIN 20000u
-#define SLEEP_NS_MAX 500000u
+/* Behind a long launch the rest of what is in flight may be short: a training step's optimiser
+ * leaves some 0.3 ms of it, and who sleeps longer than that lets the device run dry. */
+#define SLEEP_NS_MAX 50000u
 
 void window_configure(uint32_t window_ms, uint32_t stall_ms) {
     atomic_store(&window_ns, (uint64_t)window_ms * 1000000u);
