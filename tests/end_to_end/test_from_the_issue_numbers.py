@@ -1,0 +1,139 @@
+"""The same numbers everywhere: what a tenant has on the device, parked and fixed, and what it may
+have, told by the status, the panel and the magic, and by CUDA and NVML inside of its kernel."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpushare.server.state import ServerKernel, panel_state
+from tests.kernel.conftest import SharedGpu, await_that
+from tests.support.kernels import Kernel
+from tests.support.machine import Machine
+from tests.support.memory_tenants import swapping_scheduler
+from tests.support.sim import MIB, SimulatedMachine
+
+DEVICE = 512 * MIB
+CAP = 400 * MIB
+PLAIN, POOLED = 320 * MIB, 16 * MIB
+CUDA = "(*checked(cu.cuMemGetInfo()), checked(cu.cuDeviceTotalMem(gpu.device)))"
+NVML = """
+import pynvml
+pynvml.nvmlInit()
+info = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0))
+print((info.free, info.total, info.used))
+"""
+SMI = f"""
+import subprocess, sys
+print(subprocess.run([sys.executable, "-c", {NVML!r}], capture_output=True, text=True).stdout)
+"""
+FRAMEWORKS = ("XLA_PYTHON_CLIENT_PREALLOCATE", "TF_FORCE_GPU_ALLOW_GROWTH", "NCCL_GRAPH_REGISTER")
+
+
+@contextmanager
+def crowded(folder: Path, *settings: str) -> Iterator[SharedGpu]:
+    """A device on which two kernels have more than there is."""
+    sim = SimulatedMachine(folder / "machine", bytes_per_device=DEVICE, context_bytes=8 * MIB)
+    machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
+    chosen = [f"--SettingsConfig.{each}" for each in ("device_reserve_bytes=16777216", *settings)]
+    with swapping_scheduler(folder / "run", machine.env, *chosen) as scheduler:
+        gpu = SharedGpu(machine, scheduler)
+        yield gpu
+        for kernel in gpu.started:
+            kernel.stop()
+
+
+def by_status(gpu: SharedGpu, name: str) -> dict[str, int]:
+    """`jupyter gpushare status --json`."""
+    command = [sys.executable, "-m", "jupyter_gpushare.cli.main", "status", "--json"]
+    directory = f"--runtime-dir={gpu.scheduler.directory}"
+    done = subprocess.run(
+        [*command, directory], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    (tenant,) = (t for t in json.loads(done.stdout)["tenants"] if t["name"] == name)
+    (memory,) = tenant["memory"]
+    return amounts(memory)
+
+
+def by_panel(gpu: SharedGpu, kernel: Kernel) -> dict[str, int]:
+    """What the server's extension tells the panel."""
+    shown = ServerKernel(
+        kernel_id="k", name="n", path="p", tenant_id=kernel.tenant_id, why_unshared=""
+    )
+    state: Any = panel_state(
+        scheduler="up",
+        message="",
+        user="",
+        status=gpu.scheduler.status(),
+        age_s=0.0,
+        kernels=[shown],
+    )
+    (memory,) = state["kernels"][0]["memory"]
+    return amounts(memory)
+
+
+def amounts(memory: dict[str, Any]) -> dict[str, int]:
+    named = {word: memory[f"bytes_{word}"] for word in ("resident", "parked", "fixed")}
+    return {**named, "cap": memory["cap_bytes"]}
+
+
+def by_magic(kernel: Kernel) -> dict[str, int]:
+    """%gpushare, in MiB as it is written."""
+    text = kernel.run("%gpushare").ok().text
+    found = re.search(
+        r"Memory of this kernel: (\d+) MiB on .*, parked (\d+) MiB, fixed (\d+) MiB, "
+        r"limit (\d+) MiB\.",
+        text,
+    )
+    assert found, text
+    values = [int(each) * MIB for each in found.groups()]
+    return dict(zip(("resident", "parked", "fixed", "cap"), values, strict=True))
+
+
+def inside(kernel: Kernel) -> list[tuple[int, ...]]:
+    """Free, total, and used or total again: by CUDA, by NVML, and by NVML in a child that has
+    nothing else, as nvidia-smi."""
+    codes = (CUDA, NVML, SMI)
+    return [tuple(ast.literal_eval(kernel.run(code).ok().text.strip())) for code in codes]
+
+
+def test_all_who_tell_of_memory_tell_the_same(tmp_path: Path) -> None:
+    """Of a kernel with a limit, some of whose memory is parked and some cannot be moved."""
+    with crowded(tmp_path, f"memory_cap_bytes={CAP}") as gpu:
+        alice, bob = gpu.kernel("alice.ipynb"), gpu.kernel("bob.ipynb")
+        alice.run(f"pooled = checked(cu.cuMemAllocAsync({POOLED}, 0))\ngpu.spin(1)").ok()
+        alice.run(f"plain = gpu.allocate({PLAIN // 4})\ngpu.spin(1)").ok()
+        bob.run(f"plain = gpu.allocate({PLAIN // 4})\ngpu.spin(1)").ok()
+        await_that(lambda: by_status(gpu, "alice.ipynb")["parked"] > 0, "alice is parked")
+        told = by_status(gpu, "alice.ipynb")
+        assert (told["cap"], told["fixed"]) == (CAP, POOLED)
+        assert told["resident"] + told["parked"] == PLAIN + POOLED
+        assert by_panel(gpu, alice) == told
+        assert by_magic(alice) == told
+        used = told["resident"] + told["parked"]
+        by_cuda, by_nvml, by_smi = inside(alice)
+        assert by_cuda == (CAP - used, CAP, CAP)
+        assert by_nvml == by_smi == (CAP - used, CAP, used)
+        assert by_status(gpu, "alice.ipynb") == told, "asking has moved memory"
+
+
+def test_kernels_are_told_how_frameworks_should_take_memory(tmp_path: Path) -> None:
+    """In a real kernel, and in what it starts, frameworks find the settings under which they grab
+    nothing that they do not use; what the user has set is as it was."""
+    look = f"import os\nprint([os.environ.get(name) for name in {FRAMEWORKS}])"
+    run = f"[sys.executable, '-c', {look!r}]"
+    child = f"import subprocess, sys\nprint(subprocess.check_output({run}, text=True))"
+    with crowded(tmp_path) as gpu:
+        plain = gpu.kernel("plain.ipynb", set_up=False)
+        own = gpu.kernel("own.ipynb", set_up=False, env=dict.fromkeys(FRAMEWORKS, "mine"))
+        for code in (look, child):
+            assert ast.literal_eval(plain.run(code).ok().text.strip()) == ["false", "true", "0"]
+            assert ast.literal_eval(own.run(code).ok().text.strip()) == ["mine"] * 3
