@@ -226,7 +226,9 @@ bool chunks_claim_coming(int device, struct chunk *out) {
 
 bool chunks_claim_back(int device, struct chunk *out) {
     lock_take(LOCK_CHUNKS);
-    struct chunk *chunk = find_movable(device, 0, CHUNK_BACK);
+    struct chunk *chunk;
+    while ((chunk = find_movable(device, 0, CHUNK_BACK)) == NULL && devices[device].held > 0)
+        wait_for_settling();
     if (chunk != NULL) claim(chunk, CHUNK_LEAVING, out);
     lock_release(LOCK_CHUNKS);
     return chunk != NULL;
@@ -270,6 +272,8 @@ void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes)) {
     do {
         confirmed_count = 0;
         lock_take(LOCK_CHUNKS);
+        while (devices[device].held > 0) /* it is settled back to what it was */
+            wait_for_settling();
         size_t i = first_from(from);
         for (; i < chunks_used && confirmed_count < BATCH; i++) {
             if (chunks[i].device != device || chunks[i].state != CHUNK_BACK) continue;

@@ -73,9 +73,11 @@ bool chunks_claim_coming(int device, struct chunk *out);
 bool chunks_hold_next(int device, uint64_t *from, struct chunk *out, enum chunk_state *was);
 /* Ends a claim: the chunk at that address is now in `state`, with this handle and host memory. */
 void chunks_settle(uint64_t address, enum chunk_state state, uint64_t handle, void *host);
-/* All BACK chunks of the device become RESIDENT: calls `give` with the host memory of each. */
+/* All BACK chunks of the device become RESIDENT, those too that are held until then: calls `give`
+ * with the host memory of each. */
 void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes));
-/* Claims a BACK chunk for being unmapped again (becomes LEAVING, keeps its `host`). */
+/* Claims a BACK chunk for being unmapped again (becomes LEAVING, keeps its `host`). Waits where all
+ * that are left may be held. */
 bool chunks_claim_back(int device, struct chunk *out);
 
 struct chunk_sums chunks_sums_of(int device);

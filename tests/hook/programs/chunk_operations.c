@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "chunks.h"
 
@@ -41,6 +42,23 @@ static uint64_t free_span(uint64_t address, uint64_t bytes) {
     return count;
 }
 
+/* A chunk that another thread holds for a call of the driver, which takes a while. */
+static struct chunk held;
+static enum chunk_state held_was;
+static pthread_t holder;
+
+static void *end_hold(void *nothing) {
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    chunks_settle(held.address, held_was, held.handle, held.host);
+    return nothing;
+}
+
+static uint64_t begin_hold(uint64_t address) {
+    if (!chunks_hold_next(0, &address, &held, &held_was)) return 0;
+    pthread_create(&holder, NULL, end_hold, NULL);
+    return held.address;
+}
+
 static uint64_t perform(const char *operation, uint64_t address, uint64_t count) {
     struct chunk chunk = {0};
     if (strcmp(operation, "add") == 0) return add(address, count);
@@ -56,6 +74,10 @@ static uint64_t perform(const char *operation, uint64_t address, uint64_t count)
         chunks_settle(address, CHUNK_BACK, address + 1, &host_given);
     else if (strcmp(operation, "resident") == 0)
         chunks_settle(address, CHUNK_RESIDENT, address + 1, NULL);
+    else if (strcmp(operation, "hold") == 0)
+        return begin_hold(address);
+    else if (strcmp(operation, "held") == 0)
+        pthread_join(holder, NULL);
     else if (strcmp(operation, "confirm") == 0)
         chunks_confirm_back(0, give);
     return 0;
