@@ -102,4 +102,5 @@ def test_a_scheduler_of_another_version(
         state = asyncio.run(relay.state())
     assert (state["scheduler"], state["devices"]) == ("down", [])
     assert f"jupyter-gpushare {version}, and this server's {__version__}" in state["message"]
-    assert len(caplog.records) == 1
+    said = [record for record in caplog.records if record.name == Relay.__module__]
+    assert len(said) == 1  # a link of another test may still be telling of its end
