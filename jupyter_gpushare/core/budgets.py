@@ -10,9 +10,11 @@ from __future__ import annotations
 from .commands import MeasureDevice, ReportSilent, TellBudget, TellRoom
 from .ids import Seconds
 from .ledger import OpenedDevice, RoomWanted
+from .needs import Needs
+from .obstacles import ObstacleKind
 from .outbox import Outbox
 from .policy import progress_time_s
-from .room import holding_shares, reserve_bytes, total_bytes, usable_bytes
+from .room import holding_shares, obstacle, total_bytes, usable_bytes
 from .state import Device, State, Tenant
 
 STEP_BYTES = 64 << 20
@@ -95,6 +97,7 @@ class DeviceBudgets:
             if share.budget_bytes > share.bytes_resident and not share.silent:
                 self.tell(share, share.bytes_resident)
         missing = self.take_unused(self.missing_bytes())
+        self.take_back_what_is_gone()
         unmet = self.ask_victims(max(missing, self.room_to_release()))
         hungry = self.raise_budgets()
         self.answer_rooms(unmet)
@@ -161,36 +164,23 @@ class DeviceBudgets:
         self.staying = sum(self.staying_by_tenant.values())
 
     def refuse_hopeless_needs(self) -> None:
-        memory = self.memory
-        for share in memory.shares.values():
-            if not share.needed_bytes:
-                continue
-            if share.failed or share.bytes_allocated + share.needed_bytes > self.most_for(share):
-                share.needed_bytes = 0
-                self.news = True
-                self.tell(share, share.budget_bytes, refused=True)
+        needs = Needs(self.state, self.device, self.holding, self.now_s)
+        for share in needs.hopeless():
+            self.note_refusal(share)
+            share.needs(0)
+            self.news = True
+            self.tell(share, share.budget_bytes, refused=True)
+        self.in_doubt = needs.in_doubt
+        if needs.due_s is not None:
+            self.due(needs.due_s)
 
-    def most_for(self, share: OpenedDevice) -> int:
-        """What the client could have at most, as things are; memory of processes that have just
-        ended is likely to come back."""
-        memory, settings = self.memory, self.settings
-        total = total_bytes(settings, self.device) - reserve_bytes(settings, self.device)
-        siblings = sum(
-            other.bytes_allocated
-            for other in memory.shares.values()
-            if other.tenant == share.tenant and other is not share
-        )
-        cap = self.state.tenants[share.tenant].cap_bytes
-        capped = cap - siblings if cap else total
-        waits_for_turn = share not in self.holding
-        if waits_for_turn or self.now_s < memory.ghost_since_s + settings.reclaim_s:
-            return min(capped, total)
-        others = sum(
-            other.bytes_allocated if other in self.holding else other.bytes_staying
-            for other in memory.shares.values()
-            if other.tenant != share.tenant
-        )
-        return min(capped, self.usable - siblings - others)
+    def note_refusal(self, share: OpenedDevice) -> None:
+        """What was in the way, for the status; unless it is the tenant itself."""
+        tenant = self.state.tenants[share.tenant]
+        overlap = share in self.holding
+        found = obstacle(self.state, tenant, self.now_s, holders_stay=overlap)
+        if found is not None and found.kind not in (ObstacleKind.ITSELF, ObstacleKind.RETRY):
+            tenant.refused_for, tenant.refused_at_s = found, self.now_s
 
     # ---- where room comes from ----
 
@@ -227,7 +217,8 @@ class DeviceBudgets:
         for share in self.holding:
             if missing <= 0:
                 break
-            used = max(share.bytes_resident, share.bytes_allocated + share.needed_bytes)
+            needed = share.needed_bytes or share.granted_bytes
+            used = max(share.bytes_resident, share.bytes_allocated + needed)
             unused = self.base_of(share) - used
             if unused <= 0 or share.silent:
                 continue
@@ -235,6 +226,24 @@ class DeviceBudgets:
             self.tell(share, self.base_of(share) - taken)
             missing -= taken
         return missing
+
+    def take_back_what_is_gone(self) -> None:
+        """Others have taken what was given out and not been used yet, for a need that is met in
+        part or whose call is about to go on: the later holders have to wait for it again."""
+        memory = self.memory
+        free = self.usable - memory.bytes_resident
+        if not memory.ghost_confirmed:
+            free += memory.bytes_ghost
+        excess = -max(0, free)
+        for share in memory.shares.values():
+            if not share.silent:
+                excess += max(0, share.budget_bytes - share.bytes_resident)
+        for share in reversed(self.holding):
+            unused = share.budget_bytes - share.bytes_resident
+            if excess > 0 and unused > 0 and not share.silent:
+                share.needs_again()
+                self.tell(share, share.budget_bytes - min(excess, unused))
+                excess -= min(excess, unused)
 
     def ask_victims(self, missing: int) -> int:
         """Those without a turn park what is missing, the least recently used first; who was asked
@@ -289,7 +298,9 @@ class DeviceBudgets:
                 assert turn is not None
                 turn.lacks_memory_on.add(self.device.id)
             if share.budget_bytes >= wanted:
-                share.needed_bytes = 0
+                if share.needed_bytes:
+                    self.state.tenants[share.tenant].refused_for = None
+                share.may_have_what_it_needs()
         return hungry
 
     def share_what_is_free(self) -> None:
@@ -357,7 +368,7 @@ class DeviceBudgets:
         A client answers what it is told with what it has. So, while room is short for want of room
         on the host, those who lacked that are told again, to learn whether they still do."""
         noticed = total_bytes(self.settings, self.device) // _REFRESH_SHARE
-        short = hungry or bool(self.state.obstacles)
+        short = hungry or bool(self.in_doubt) or bool(self.state.obstacles)
         for share in self.memory.shares.values():
             if share.failed:
                 continue
@@ -380,12 +391,13 @@ class DeviceBudgets:
         memory = self.memory
         owed = any(self.is_awaited(share) for share in memory.shares.values())
         short = memory.bytes_ghost or self.pending_rooms() or (hungry and not owed)
-        if not short:
+        if not short and not self.in_doubt:
             memory.measure_at_s = None
             return
         if memory.measure_at_s is None or self.now_s >= memory.measure_at_s:
             memory.measure_at_s = self.now_s + MEASURE_PERIOD_S
-            self.outbox.put(MeasureDevice(device=self.device.id, cause=self.outbox.cause))
+            for device in sorted({self.device.id, *self.in_doubt}):
+                self.outbox.put(MeasureDevice(device=device, cause=self.outbox.cause))
         self.due(memory.measure_at_s)
 
     # ---- small parts ----

@@ -28,6 +28,14 @@ come from what they have not told yet."""
 
 
 @dataclass(slots=True, eq=False)
+class Shortage:
+    """Since then, a client could at no moment have had more than so much."""
+
+    since_s: Seconds
+    most_bytes: int
+
+
+@dataclass(slots=True, eq=False)
 class OpenedDevice:
     """What a client has on a device that it opened, and what it may have there."""
 
@@ -45,6 +53,13 @@ class OpenedDevice:
     bytes_charged: int = 0
     needed_bytes: int = 0
     """A call of it waits for so much more."""
+    granted_bytes: int = 0
+    """A call of it needed so much, it may have it, and it has not said yet that it took it. A turn
+    may end before; then it needs it again."""
+    need_short_since_s: Seconds | None = None
+    """Since when what it needs cannot be had because of others."""
+    shortage: Shortage | None = None
+    """What is known of how long that has been so; kept when a need was refused."""
     progress_at_s: Seconds = 0.0
     """When it last did what its budget asks of it, or was first asked."""
     silent: bool = False
@@ -80,6 +95,8 @@ class OpenedDevice:
         """Whether this brought it nearer to what it was told."""
         before = self.bytes_charged
         heard = self._believed[0][0]
+        if allocated - self.bytes_allocated >= self.granted_bytes:
+            self.granted_bytes = 0
         self.bytes_allocated = allocated
         self.bytes_parked = min(parked, allocated)
         self.bytes_resident = allocated - self.bytes_parked
@@ -91,9 +108,25 @@ class OpenedDevice:
         self._count()
         return self.bytes_charged < before or self._believed[0][0] > heard
 
+    def needs(self, count: int) -> None:
+        """A call waits for so much more; 0: no longer."""
+        if count != self.needed_bytes:
+            self.need_short_since_s = None
+        self.needed_bytes, self.granted_bytes = count, 0
+
+    def may_have_what_it_needs(self) -> None:
+        """It was told so; whether it takes it, it will say."""
+        self.granted_bytes, self.needed_bytes = self.needed_bytes or self.granted_bytes, 0
+        self.need_short_since_s = None
+
+    def needs_again(self) -> None:
+        """What it was given is taken back before it has said that it took it."""
+        self.needed_bytes, self.granted_bytes = self.needed_bytes or self.granted_bytes, 0
+
     def dropped(self) -> None:
         """It gave its turn back: what it had heard by then has become what it has. It may still
         hear more."""
+        self.needs_again()
         serial, _ = self._believed[0]
         self._believed[0] = (serial, self.bytes_resident)
         self.budget_bytes = self._believed[-1][1]
@@ -102,7 +135,7 @@ class OpenedDevice:
     def fail(self) -> None:
         """Its context is gone for good, and nothing of it will be created there any more."""
         self.failed = True
-        self.needed_bytes = 0
+        self.needs(0)
         self._believed = deque([(self._believed[-1][0], self.bytes_resident)])
         self.budget_bytes = self.bytes_resident
         self._count()
@@ -153,6 +186,7 @@ class DeviceMemory:
     """The device was looked at, and the look began after the last client was lost."""
     looked_since_loss: bool = True
     is_measured: bool = False
+    measured_at_s: Seconds = -math.inf
     releases: int = 0
     """Counts what may make room for somebody."""
     measure_at_s: Seconds | None = None
@@ -190,10 +224,15 @@ class DeviceMemory:
             self.bytes_ghost = max(0, min(self.bytes_ghost, most - self.bytes_foreign))
         self.looked_since_loss = True
         self.is_measured = True
+        self.measured_at_s = now_s
         if self.bytes_foreign + self.bytes_ghost < before:
             self.releases += 1
         self._resident_least = self._resident_most = self.bytes_resident
         self._charged_most = self.bytes_charged
+
+    def is_unseen_since(self, since_s: Seconds) -> bool:
+        """It can be looked at, and has not been since then."""
+        return self.is_measured and self.measured_at_s <= since_s
 
     def own_up(self, bytes_found: int) -> None:
         """A client has so much more than it was given: it had it before it came to us, or before

@@ -143,7 +143,8 @@ class Residency:
                 self._tell_room(room.client, device.id)
         device.memory.rooms.clear()
         for share in device.memory.shares.values():
-            needs, share.needed_bytes = share.needed_bytes > 0, 0
+            needs, share.shortage = share.needed_bytes > 0, None
+            share.needs(0)
             if not device.lost and (needs or share.budget_bytes != UNLIMITED_BYTES):
                 tell_budget(self._state, self._outbox, device, share, UNLIMITED_BYTES, now_s)
             elif needs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .ids import DeviceId, Seconds
+from .ids import DeviceId, Seconds, TenantId
 from .ledger import OpenedDevice
 from .obstacles import Obstacle, ObstacleKind
 from .settings import RESERVE_BY_SIZE, SchedulerSettings
@@ -62,13 +62,33 @@ def has_parked_memory(tenant: Tenant) -> bool:
     )
 
 
-def obstacle(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
-    """What keeps the tenant's memory from being on its devices, all of it at once."""
+def own_bytes(share: OpenedDevice) -> int:
+    """What its client will have on the device when all that can has come back."""
+    return share.bytes_resident if share.failed else share.bytes_allocated
+
+
+def memory_is_kept_away(state: State, tenant: TenantId, device: Device) -> bool:
+    """Whether memory of the tenant is parked that could not come back to the device, even if
+    everybody else had parked what they can."""
+    own = [share for share in device.memory.shares.values() if share.tenant == tenant]
+    if not any(share.bytes_parked for share in own if not share.failed):
+        return False
+    others = sum(
+        share.bytes_staying for share in device.memory.shares.values() if share.tenant != tenant
+    )
+    return sum(map(own_bytes, own)) + others > usable_bytes(state.settings, device)
+
+
+def obstacle(
+    state: State, tenant: Tenant, now_s: Seconds, *, holders_stay: bool = True
+) -> Obstacle | None:
+    """What keeps the tenant's memory from being on its devices, all of it at once. Of those who
+    have a turn, all that they have and need, or only what they cannot move."""
     if not state.memory_moves:
         return None
     for device_id in sorted(tenant.wanted_devices):
         device = state.devices[device_id]
-        found = _obstacle_on(state, tenant, device)
+        found = _obstacle_on(state, tenant, device, holders_stay)
         if found is not None:
             return found
         releases = sum(state.devices[each].memory.releases for each in tenant.wanted_devices)
@@ -79,16 +99,15 @@ def obstacle(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
     return None
 
 
-def _obstacle_on(state: State, tenant: Tenant, device: Device) -> Obstacle | None:
+def _obstacle_on(
+    state: State, tenant: Tenant, device: Device, holders_stay: bool
+) -> Obstacle | None:
     own = [share for share in device.memory.shares.values() if share.tenant == tenant.id]
     if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):
         return None  # it has there all that it needs
-    wanted = sum(
-        share.bytes_resident if share.failed else share.bytes_allocated + share.needed_bytes
-        for share in own
-    )
+    wanted = sum(own_bytes(share) + share.needed_bytes for share in own)
     settings, memory = state.settings, device.memory
-    in_the_way = list(_in_the_way(state, tenant, device))
+    in_the_way = list(_in_the_way(state, tenant, device, holders_stay))
     short = wanted - usable_bytes(settings, device) + sum(each[0] for each in in_the_way)
     if short <= 0:
         return None
@@ -110,14 +129,14 @@ def _obstacle_on(state: State, tenant: Tenant, device: Device) -> Obstacle | Non
 
 
 def _in_the_way(
-    state: State, tenant: Tenant, device: Device
+    state: State, tenant: Tenant, device: Device, holders_stay: bool
 ) -> Iterator[tuple[int, ObstacleKind, OpenedDevice]]:
     """What others cannot give up, or need not."""
     holding = holding_shares(state, device.id)
     for share in device.memory.shares.values():
         if share.tenant == tenant.id:
             continue
-        if share in holding:
+        if share in holding and holders_stay:
             wanted = share.bytes_allocated + share.needed_bytes
             yield max(share.bytes_resident, wanted), ObstacleKind.HOLDER, share
         else:

@@ -129,7 +129,7 @@ class Scheduler:
             case ev.TurnGivenAway():
                 self._turns.release(tenant, self._now_s)
             case ev.MemoryNeeded() if event.device in client.devices:
-                client.devices[event.device].needed_bytes = event.bytes_needed
+                client.devices[event.device].needs(event.bytes_needed)
             case ev.RoomRequested():
                 self._residency.room_wanted(client, event.device, event.bytes_wanted, self._now_s)
             case ev.DeviceOpened() | ev.DeviceClosed() | ev.ContextFailed():

@@ -132,7 +132,7 @@ class TenantSnapshot:
     """Turns and waits that are under way are counted up to this moment."""
     memory: tuple[TenantMemorySnapshot, ...] = ()
     obstacle: Obstacle | None = None
-    """Why it has no turn although its devices are free."""
+    """Why it has no turn although its devices are free, or why it was refused memory lately."""
     hold_left_s: Seconds = 0.0
     """Its user keeps its turn, the present one or the next, by hand for so much longer."""
 

@@ -144,6 +144,9 @@ class Tenant:
     """It gave its turn back because memory was short, and is not granted another one before, or
     before something has been released (`short_releases` counts until then)."""
     short_releases: int = 0
+    refused_for: Obstacle | None = None
+    """What was in the way when it was refused memory last; None when it got some since."""
+    refused_at_s: Seconds = 0.0
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .ids import Seconds
+from .obstacles import Obstacle
 from .room import reserve_bytes, usable_bytes
 from .snapshot import (
     ClientDeviceSnapshot,
@@ -19,6 +20,9 @@ from .snapshot import (
 )
 from .state import Client, Device, State, Tenant
 from .transitions import TenantState
+
+REFUSAL_SHOWN_S = 60.0
+"""For so long the status says why a tenant was out of memory: its user looks there afterwards."""
 
 
 def take_snapshot(state: State, now_s: Seconds) -> Snapshot:
@@ -92,9 +96,17 @@ def _tenant(state: State, tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
             recalls=counted.recalls,
         ),
         memory=tuple(_memory(tenant)),
-        obstacle=state.obstacles.get(tenant.id),
+        obstacle=_obstacle(state, tenant, now_s),
         hold_left_s=_hold_left_s(state, tenant, now_s),
     )
+
+
+def _obstacle(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
+    """What is in its way; where it waits for nothing, what was when it was refused memory."""
+    refused_lately = now_s < tenant.refused_at_s + REFUSAL_SHOWN_S
+    if tenant in state.queue or not refused_lately:
+        return state.obstacles.get(tenant.id)
+    return tenant.refused_for
 
 
 def _memory(tenant: Tenant) -> Iterator[TenantMemorySnapshot]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import Command, TellBudget, TellRoom
+from jupyter_gpushare.core.commands import Command, MeasureDevice, TellBudget, TellRoom
 from jupyter_gpushare.core.ids import ClientId, DeviceId
+from jupyter_gpushare.core.needs import GRACE_S
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 from jupyter_gpushare.core.snapshot import TenantMemorySnapshot
 
@@ -118,6 +119,23 @@ class MemoryDesk(Desk):
 
     def refused(self) -> list[int]:
         return [told.client for told in self.all(TellBudget) if told.refused]
+
+    def await_refusal(
+        self, client: ClientId, *, used: int | None = None, within_s: float = GRACE_S
+    ) -> None:
+        """Let time go by until the client's need is refused; `used` is on the device whenever that
+        is to be looked at."""
+        until_s = self.now_s + within_s
+        while client not in self.refused():
+            assert self.now_s < until_s, "it is not refused"
+            looks = self.all(MeasureDevice)
+            self.last = []
+            if looks and used is not None:
+                for look in looks:
+                    self.measure(used, look.device)
+            else:
+                self.sleep_until_woken()
+            assert self.now_s <= until_s, "it is refused too late"
 
     def told(self) -> dict[int, int]:
         """Budgets of the last event."""

@@ -28,6 +28,10 @@ class ModelMemory:
     serial: int = 0
     need: int = 0
     """A call waits for so much."""
+    calls: int = 0
+    """That have allocated: tells one need from the next."""
+    told_need: tuple[int, int] = (0, 0)
+    """The call whose need was told last (0: none), and what was on the device then."""
 
     @property
     def resident(self) -> int:
@@ -69,14 +73,28 @@ class MemoryClient(ModelClient):
         return any(memory.need for memory in self.memory.values())
 
     def allocate(self, device: DeviceId, count: int, *, fixed: bool = False) -> None:
-        """A call that the gate lets through; the driver itself refuses where a context failed."""
+        """A call that waits for the turn, all memory and its bytes, if need be; the driver itself
+        refuses where a context failed, and one call at a time is enough."""
         memory = self.memory.get(device)
-        if memory is None or self.gate is not Gate.OPEN or self.restores or device in self.failed:
+        if memory is None or memory.need or device in self.failed:
             return
         memory.need = count
-        if fixed and memory.resident + count <= memory.budget:
+        memory.calls += 1
+        fits = memory.resident + count <= memory.budget
+        if fixed and fits and self.gate is Gate.OPEN and not self.restores:
             memory.fixed += count
-        self._create_or_ask(device)
+        if self.gate is Gate.OPEN:
+            self._look_again()
+        else:
+            self.call()
+        self.say_need(device)
+
+    def give_up(self) -> None:
+        """The waiting calls are cancelled, those that wait for memory too."""
+        super().give_up()
+        for device, memory in self.memory.items():
+            memory.need = 0
+            self.say_need(device)
 
     def free(self, device: DeviceId, count: int) -> None:
         """At any time; what is parked goes first, what is fixed last."""
@@ -138,8 +156,13 @@ class MemoryClient(ModelClient):
         )
 
     def say_need(self, device: DeviceId) -> None:
-        need = self.memory[device].need
-        self.outbox.append(ev.MemoryNeeded(client=self.id, device=device, bytes_needed=need))
+        """If it is another one than that which was told, or counts from something else."""
+        memory = self.memory[device]
+        now = (memory.calls, memory.resident) if memory.need else (0, 0)
+        if now == memory.told_need or (now[0] == memory.told_need[0] == 0):
+            return
+        memory.told_need = now
+        self.outbox.append(ev.MemoryNeeded(client=self.id, device=device, bytes_needed=memory.need))
 
     def _drop(self, reason: ev.DropReason) -> None:
         if self.restores:
@@ -165,19 +188,14 @@ class MemoryClient(ModelClient):
                 self._look_again()
 
     def _look_again(self) -> None:
-        """The gate is open: calls that waited for memory before try once more."""
+        """If the gate is open and all memory is back, calls that wait for memory try once more."""
         for device, memory in self.memory.items():
             if memory.need and self.gate is Gate.OPEN and not self.restores:
-                self._create_or_ask(device)
-
-    def _create_or_ask(self, device: DeviceId) -> None:
-        memory = self.memory[device]
-        if memory.resident + memory.need <= memory.budget:
-            memory.allocated += memory.need
-            memory.need = 0
-            self.report(device)
-        else:
-            self.say_need(device)
+                if memory.resident + memory.need <= memory.budget:
+                    memory.allocated += memory.need
+                    memory.need = 0
+                    self.report(device)
+                self.say_need(device)
 
     def _take_budget(self, command: TellBudget) -> None:
         memory = self.memory.get(command.device)
@@ -188,5 +206,9 @@ class MemoryClient(ModelClient):
         if memory.need and command.refused:
             self.refused += 1
             memory.need = 0
-        elif memory.need and memory.resident + memory.need <= memory.budget:
+            self.say_need(command.device)
+            if self.gate is not Gate.OPEN and not self.waits_for_memory:
+                self.give_up()
+        else:
             self._look_again()
+            self.say_need(command.device)

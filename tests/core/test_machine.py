@@ -324,7 +324,7 @@ class World(stateful.RuleBasedStateMachine):
 
     @rule(index=some_index, lines=lines)
     def give_up(self, index: int, lines: Lines) -> None:
-        self.work(index, ModelClient.give_up, lines)
+        self.work(index, lambda client: client.give_up(), lines)
 
     @rule(index=some_index, hold_s=st.sampled_from([0.0, 1.0, 20.0, 9999.0]), lines=lines)
     def hold(self, index: int, hold_s: float, lines: Lines) -> None:

@@ -2,8 +2,8 @@
 and die, over lines on which messages cross, on devices that are also used by strangers.
 
 All that `test_machine.py` holds is held here too. Besides, what the *processes* really have never
-exceeds what there is, and at the end, when everybody answers, everybody who waits is served with
-all its memory back.
+exceeds what there is. At the end each need for memory ends, whatever stays in the way; and when
+everybody answers, everybody who waits is served with all its memory back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, MeasureDevice
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+from jupyter_gpushare.core.settings import AntiThrash, MemoryMode, SchedulerSettings
 
 from .model_client import ModelClient
 from .model_memory import MemoryClient
@@ -191,11 +191,48 @@ class MemoryWorld(World):
 
     # ---- the end -----------------------------------------------------------------------------
 
+    def every_need_ends(self) -> None:
+        """Whatever stays in the way: it is met, refused or cancelled. Turns end, looks are taken
+        when they are asked for, and who does not hang moves its memory."""
+        pending = {
+            (client.id, device): memory.calls
+            for client in self.processes()
+            for device, memory in client.memory.items()
+            if memory.need and not client.closed and not client.hangs
+        }
+        for _ in range(self.steps_to_serve_everybody):
+            for (client_id, device), calls in list(pending.items()):
+                client = self.clients[client_id]
+                assert isinstance(client, MemoryClient)
+                memory = client.memory.get(device)
+                waits = memory is not None and memory.need and memory.calls == calls
+                if client.closed or not waits:
+                    del pending[client_id, device]
+            if not pending:
+                return
+            for client in self.processes():
+                while client.outbox and client.id in self.clients:
+                    self.arrive(client)
+                while client.inbox and not client.closed:
+                    client.take_in(client.inbox.popleft())
+                self.tell_samples()
+                self.act(client)
+            if self.wake_at_s is not None:
+                self.alarm_rings()
+        raise AssertionError(f"needs that do not end: {pending}")
+
     def teardown(self) -> None:
-        """Everybody answers, nothing is in the way."""
+        """Each need ends although much is in the way; then everybody answers, and nothing is."""
+        if self.clients:
+            self.change_settings(anti_thrash=AntiThrash.ON)
+            self.recovery_is_complete()
+            self.every_need_ends()
         self.foreign.clear()
         for client in self.processes():
-            if client.failed and not client.closed:
+            lost = any(
+                client.memory[each].parked for each in client.memory.keys() & self.lost_devices
+            )
+            if (client.failed or lost) and not client.closed:
                 self.leave_memory(client)
                 client.closed = True
                 client.outbox.append(ev.ClientLost(client=client.id))
@@ -216,6 +253,10 @@ class MemoryWorld(World):
             for device in DEVICES:
                 self.look(device)
         self.tell_samples()
+        self.act(client)
+
+    def act(self, client: MemoryClient) -> None:
+        """Memory moves, and turns end."""
         if client.closed:
             return
         client.move(2000)

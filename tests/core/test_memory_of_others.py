@@ -68,6 +68,40 @@ def test_when_strangers_come_the_resting_make_room() -> None:
     assert desk.budget(one) == USABLE - RESERVE - 500
 
 
+def test_what_strangers_take_of_a_budget_that_is_out_is_taken_back() -> None:
+    """It was given for a need that is met in part; who waits for the rest waits for that again."""
+    desk = MemoryDesk()
+    desk.measure(0)
+    one = desk.with_memory("a", 5000)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.need(two, 6000)
+    desk.report(one, parked=1000)
+    assert desk.budget(two) == 3000
+    desk.measure(8000)
+    assert desk.device().bytes_foreign == 1000
+    assert desk.budget(two) == 2000
+    desk.report(two)
+    desk.park(one)
+    assert desk.budget(two) == 6000
+
+
+def test_what_strangers_take_of_a_need_that_was_met_is_needed_again() -> None:
+    """Its call had not gone on yet."""
+    desk = MemoryDesk()
+    desk.measure(0)
+    one = desk.with_memory("a", 5000)
+    two = desk.client("b")
+    desk.ask(two)
+    desk.need(two, 2000)
+    assert desk.budget(two) == 2000
+    desk.measure(8000)
+    assert desk.budget(two) == 1000
+    desk.report(two)
+    desk.park(one)
+    assert desk.budget(two) == 2000
+
+
 def test_a_look_that_crossed_a_park_sees_no_strangers() -> None:
     """What a victim has just released was in use when the device was looked at."""
     desk = MemoryDesk()

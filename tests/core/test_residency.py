@@ -141,7 +141,7 @@ def test_a_failed_context_is_no_victim() -> None:
     desk.need(three, 3000)
     assert desk.budget(two) == 2000
     desk.need(three, 6000)
-    assert desk.refused() == [three]
+    desk.await_refusal(three)
 
 
 def test_fixed_memory_is_not_asked_for() -> None:
@@ -155,7 +155,7 @@ def test_fixed_memory_is_not_asked_for() -> None:
     desk.park(one)
     assert desk.budget(two) == 4000
     desk.need(two, 4500)
-    assert desk.refused() == [two]
+    desk.await_refusal(two)
 
 
 def test_the_host_must_have_room() -> None:
@@ -266,7 +266,7 @@ def test_a_silent_victim_that_answers_is_one_again() -> None:
     desk.need(two, 3000)
     while not desk.all(ReportSilent):
         desk.sleep_until_woken()
-    assert desk.refused() == [two]
+    desk.await_refusal(two)
     desk.report(one, parked=500)
     desk.need(two, 3000)
     assert not desk.refused()
@@ -304,7 +304,7 @@ def test_without_turns_each_gets_some() -> None:
     assert desk.budget(two) == 3500
     desk.report(two, allocated=3500)
     desk.need(one, 1000)
-    assert desk.refused() == [one]
+    desk.await_refusal(one)
     assert desk.budget(two) >= 3500
 
 

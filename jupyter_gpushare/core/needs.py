@@ -1,0 +1,162 @@
+"""Needs that cannot be met: they are refused, so that each need ends.
+
+A call that allocates waits for its tenant's turn and for its bytes. It is refused
+
+- at once, if the tenant alone has and needs more than its cap or the device;
+- if what others keep there is in the way, with or without the turn: when that has been so for
+  `GRACE_S`, and the device was looked at meanwhile. Who has the turn hands it over: of its memory,
+  what stays behind then is in the way of those who wait, and nothing else.
+
+While clients are still coming back to a new scheduler their memory looks like strangers', and
+nothing is refused for the sake of others. Memory of processes that have just ended has `reclaim_s`
+to disappear.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from .ids import DeviceId, Seconds, TenantId
+from .ledger import OpenedDevice, Shortage
+from .room import memory_is_kept_away, own_bytes, reserve_bytes, total_bytes, usable_bytes
+from .state import Device, State
+
+GRACE_S = 0.5
+"""The device's samples and the clients' reports are not of one moment, so that more can seem to be
+in the way than is. Clients report within 0.1 s, and foreign bytes are believed after SETTLED_S:
+what has been in the way for longer than both together is."""
+LOOK_S_MAX = 2.0
+"""A driver that does not answer for so long will not tell us that there is room."""
+
+
+class Needs:
+    """One look at the needs of one device."""
+
+    def __init__(
+        self, state: State, device: Device, holding: Sequence[OpenedDevice], now_s: Seconds
+    ) -> None:
+        self._state = state
+        self._device = device
+        self._memory = device.memory
+        self._holding = holding
+        self._now_s = now_s
+        self._own: Counter[TenantId] = Counter()
+        """What each tenant has, and needs that can be met."""
+        self._stays: Counter[TenantId] = Counter()
+        """What of it is in the way of those who wait."""
+        self._stays_while_held: Counter[TenantId] = Counter()
+        """What of it is in the way of those who have a turn: turns that overlap do not end for each
+        other."""
+        self.due_s: Seconds | None = None
+        """When a need will be refused, if nothing changes."""
+        self.in_doubt: set[DeviceId] = set()
+        """They are to be looked at, because a need will be refused for what is there."""
+
+    def hopeless(self) -> Iterator[OpenedDevice]:
+        """Those that are to be refused now, each once. Afterwards it is known which are in
+        doubt."""
+        shares = self._memory.shares.values()
+        for share in shares:
+            self._own[share.tenant] += _own_at_most(share)
+            self._stays[share.tenant] += share.bytes_staying
+            held = share.bytes_allocated if share in self._holding else 0
+            self._stays_while_held[share.tenant] += max(held, share.bytes_staying)
+        self._all_stays = self._stays.total()
+        self._all_stays_while_held = self._stays_while_held.total()
+        for share in shares:
+            if not share.needed_bytes:
+                self._watch(share)
+            elif self._is_too_much_alone(share) or self._has_been_short(share):
+                share.need_short_since_s = None
+                yield share
+            elif share.need_short_since_s is None:
+                self._own[share.tenant] += share.needed_bytes
+
+    def _is_too_much_alone(self, share: OpenedDevice) -> bool:
+        if share.failed:
+            return True
+        shares = self._memory.shares.values()
+        tenant = share.tenant
+        wanted = share.bytes_allocated + share.needed_bytes
+        siblings = [each for each in shares if each.tenant == tenant and each is not share]
+        cap = self._state.tenants[tenant].cap_bytes
+        if cap and wanted + sum(each.bytes_allocated for each in siblings) > cap:
+            return True
+        return wanted + sum(own_bytes(each) for each in siblings) > self._most_of_device()
+
+    def _most_of_device(self) -> int:
+        settings = self._state.settings
+        return total_bytes(settings, self._device) - reserve_bytes(settings, self._device)
+
+    # ---- for the sake of others ----
+
+    def _has_been_short(self, share: OpenedDevice) -> bool:
+        """Whether it is, and long enough to be believed."""
+        state, memory, now_s = self._state, self._memory, self._now_s
+        if state.recovering_until_s is not None:
+            share.need_short_since_s = share.shortage = None
+            return False
+        wanted = share.bytes_allocated + share.needed_bytes
+        elsewhere = self._lacks_elsewhere(share)
+        most = self._most_for(share) if elsewhere is None else 0
+        if wanted <= most:
+            share.need_short_since_s = share.shortage = None
+            return False
+        if share.need_short_since_s is None:
+            share.need_short_since_s = now_s
+        if share.shortage is None or wanted <= share.shortage.most_bytes:
+            share.shortage = Shortage(now_s, most)
+        else:
+            share.shortage.most_bytes = max(share.shortage.most_bytes, most)
+        believed_s = share.shortage.since_s + GRACE_S
+        gone_s = memory.ghost_since_s + state.settings.reclaim_s
+        if now_s < gone_s and wanted <= most + memory.bytes_foreign + memory.bytes_ghost:
+            believed_s = max(
+                believed_s, min(gone_s, share.need_short_since_s + state.settings.reclaim_s)
+            )
+        looked_at = self._device if elsewhere is None else elsewhere
+        looked_s = share.need_short_since_s + LOOK_S_MAX
+        if looked_at.memory.is_unseen_since(share.need_short_since_s):
+            believed_s = max(believed_s, looked_s)
+        if now_s >= believed_s:
+            return True
+        self.due_s = believed_s if self.due_s is None else min(self.due_s, believed_s)
+        self.in_doubt.add(looked_at.id)
+        return False
+
+    def _watch(self, share: OpenedDevice) -> None:
+        """A need was refused, and there is no other yet. If one comes, it need not wait again to
+        learn what is known: frameworks try smaller and smaller allocations."""
+        share.need_short_since_s = None
+        if share.shortage is not None:
+            share.shortage.most_bytes = max(share.shortage.most_bytes, self._most_for(share))
+
+    def _most_for(self, share: OpenedDevice) -> int:
+        """What the client could have there at most, beside its siblings, as things are."""
+        tenant = share.tenant
+        if share in self._holding:
+            others = self._all_stays_while_held - self._stays_while_held[tenant]
+        else:
+            others = self._all_stays - self._stays[tenant]
+        siblings = self._own[tenant] - _own_at_most(share)
+        return usable_bytes(self._state.settings, self._device) - siblings - others
+
+    def _lacks_elsewhere(self, share: OpenedDevice) -> Device | None:
+        """Another device on which memory of the tenant is kept away: without it there is no turn,
+        and the need waits for a turn."""
+        if share in self._holding:
+            return None
+        for device_id in sorted(self._state.tenants[share.tenant].wanted_devices):
+            device = self._state.devices[device_id]
+            gone_s = device.memory.ghost_since_s + self._state.settings.reclaim_s
+            if device is self._device or self._now_s < gone_s:
+                continue
+            if memory_is_kept_away(self._state, share.tenant, device):
+                return device
+        return None
+
+
+def _own_at_most(share: OpenedDevice) -> int:
+    """A silent client may have taken more than it told."""
+    return max(own_bytes(share), share.bytes_staying)
