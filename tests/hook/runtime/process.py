@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -109,6 +110,17 @@ class GpuProcess:
         assert self._process.stderr
         self._errors += self._process.stderr.read() or b""
         return self._errors.decode(errors="replace")
+
+    def expect_error(self, text: str, *, within_s: float = ANSWER_S_MAX) -> None:
+        """Waits until this is in what it has written to stderr: what it says there and what it
+        answers come in no order."""
+        assert self._process.stderr
+        until_s = time.monotonic() + within_s
+        while text not in self.errors():
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(f"no {text!r} in {self.errors()!r}")
+            select.select([self._process.stderr], [], [], left_s)
 
     def log_lines(self, word: str) -> list[str]:
         """Lines of the hook's debug log with this word after the level."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 from jupyter_gpushare.protocol.messages import (
     CellEnded,
@@ -14,18 +12,12 @@ from jupyter_gpushare.protocol.messages import (
     TurnDropped,
     TurnGivenAway,
 )
+from tests.hook.runtime.described import described, described_when
 from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 HOLD_MS = 600_000
-
-
-def described(shell: GpuProcess) -> dict[str, Any]:
-    shell.say("0 describe")
-    answer: dict[str, Any] = json.loads(shell.expect("description ").partition(" ")[2])
-    shell.expect("0 describe 0")
-    return answer
 
 
 def take_turn_in_a_cell(shell: GpuProcess, client: HookedClient) -> None:
@@ -42,7 +34,8 @@ def test_a_hold_is_asked_for_and_keeps_the_turn(opened: Opened) -> None:
     take_turn_in_a_cell(shell, client)
     shell.say(f"0 hold {HOLD_MS}")
     assert client.expect(HoldRequested).hold_ms == HOLD_MS
-    client.send(HoldChanged(hold_ms=5000))
+    client.send(HoldChanged(hold_ms=HOLD_MS))
+    described_when(shell, lambda now: now["hold_answers"] == 1)
     shell.say("0 hook cell_ended")
     client.expect(CellEnded)
     shell.say("0 spin d 1000")
@@ -68,8 +61,7 @@ def test_the_description_tells_the_hold(opened: Opened) -> None:
     shell, client = opened()
     assert (described(shell)["hold_left_ms"], described(shell)["hold_answers"]) == (0, 0)
     client.send(HoldChanged(hold_ms=HOLD_MS))
-    while not (now := described(shell))["hold_answers"]:
-        continue
+    now = described_when(shell, lambda now: now["hold_answers"] == 1)
     assert 0 < now["hold_left_ms"] <= HOLD_MS
 
 
