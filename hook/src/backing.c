@@ -26,6 +26,9 @@
 #define BYTES_BEYOND_ALL ((uint64_t)1 << 46)
 #define PITCH_ALIGNMENT 512u
 #define FREED_AT_ONCE 64
+#define ROOM_TRIES_MAX 5
+/* Among ourselves: there is none for our tables. No room on the device would help. */
+#define NO_HOST_MEMORY ((CUresult) - 1)
 
 struct request {
     const char *call_name;
@@ -123,13 +126,13 @@ static CUresult make_mapped(const struct driver *cuda, const struct block *block
     const uint64_t chunk_bytes = chunk_bytes_for(block->bytes);
     const size_t count = (size_t)((block->bytes + chunk_bytes - 1) / chunk_bytes);
     struct chunk *chunks = malloc(count * sizeof *chunks);
-    if (chunks == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (chunks == NULL) return NO_HOST_MEMORY;
     const unsigned int peers_before = peers_changes();
     CUresult result = map_chunks(cuda, block, chunks, count);
     if (result == CUDA_SUCCESS && !chunks_add(chunks, count)) {
         for (size_t i = 0; i < count; i++)
             drop_chunk(cuda, &chunks[i]);
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+        result = NO_HOST_MEMORY;
     }
     free(chunks);
     /* A peer that was enabled meanwhile did not find the chunks in the table. */
@@ -161,7 +164,7 @@ static CUresult make_block(const struct request *request, uint64_t *address) {
     }
     if (!blocks_add(&block, small ? (uint32_t)request->bytes : 0)) {
         give_back(&block);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return NO_HOST_MEMORY;
     }
     *address = block.address;
     return CUDA_SUCCESS;
@@ -219,15 +222,27 @@ static CUresult make_behind_gate(const struct request *request, uint64_t *addres
     return result;
 }
 
+/* Tries again while others make room. */
+static CUresult make_with_room(const struct request *request, uint64_t *address) {
+    CUresult result = make_behind_gate(request, address);
+    for (uint32_t tries = 0; result == CUDA_ERROR_OUT_OF_MEMORY && tries < ROOM_TRIES_MAX;
+         tries++) {
+        result = (CUresult)memory_room_for_block(request->device, request->block_bytes, tries,
+                                                 request->call_name);
+        if (result != CUDA_SUCCESS) return result;
+        result = make_behind_gate(request, address);
+    }
+    if (result != NO_HOST_MEMORY) return result;
+    memory_refused(REFUSAL_HOST, request->device, request->bytes, request->call_name);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static CUresult allocate_block(const struct request *request, uint64_t *address) {
     struct memory_claim claim;
     CUresult result =
         (CUresult)memory_claim(&claim, request->device, request->block_bytes, request->call_name);
     if (result != CUDA_SUCCESS) return result;
-    result = make_behind_gate(request, address);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY &&
-        memory_room_made(request->device, request->block_bytes, request->call_name))
-        result = make_behind_gate(request, address);
+    result = make_with_room(request, address);
     if (result == CUDA_SUCCESS)
         memory_keep_block(&claim, *address, request->context);
     else

@@ -26,9 +26,15 @@ static struct device_chunks {
 
 static size_t chunks_away; /* PARKED, LEAVING or COMING, on all devices */
 
+static size_t chunks_staying;     /* their copies have failed; on all devices */
+static uint64_t staying_until_ns; /* none of them stays for less */
+
 /* Counts the ends of claims: what those sleep on who wait for one. */
 static _Atomic uint32_t settled;
 static _Atomic uint32_t waiters;
+
+/* What stays for hardly longer goes with the rest. */
+#define TOGETHER_NS (CHUNK_STAYS_NS / 4)
 
 #define FIRST_ROOM 256
 #define BATCH 64
@@ -68,6 +74,10 @@ static size_t first_from(uint64_t address) {
     return low;
 }
 
+static bool may_move(const struct chunk *chunk) {
+    return !chunk->fixed && chunk->stays_until_ns == 0;
+}
+
 static bool is_moving(const struct chunk *chunk) {
     return chunk->state == CHUNK_LEAVING || chunk->state == CHUNK_COMING;
 }
@@ -86,7 +96,9 @@ static void count(const struct chunk *chunk, int times) {
         device->sums.bytes_parked += bytes;
     else
         device->sums.bytes_resident += bytes;
-    if (!off && !chunk->fixed && chunk->state != CHUNK_FREEING) device->sums.bytes_movable += bytes;
+    if (!off && may_move(chunk) && chunk->state != CHUNK_FREEING)
+        device->sums.bytes_movable += bytes;
+    if (chunk->stays_until_ns != 0) chunks_staying += (size_t)times;
     if (is_moving(chunk)) device->sums.moving += (uint32_t)times;
     if (chunk->state == CHUNK_HELD) device->held += (uint32_t)times;
     if (is_moving(chunk) || chunk->state == CHUNK_PARKED) chunks_away += (size_t)times;
@@ -105,6 +117,7 @@ static void change(struct chunk *chunk, enum chunk_state state, uint64_t handle,
     chunk->state = (uint8_t)state;
     chunk->handle = handle;
     chunk->host = host;
+    if (state == CHUNK_PARKED) chunk->failures = 0;
     count(chunk, 1);
     begin_search_no_later(chunk);
 }
@@ -191,10 +204,10 @@ bool chunks_fix(uint64_t address, uint64_t bytes) {
     return all_here;
 }
 
-/* The first chunk of the device, from this address on, in this state; fixed ones are in none. */
+/* The first chunk of the device, from this address on, in this state, that may move. */
 static struct chunk *find_movable(int device, uint64_t from, enum chunk_state state) {
     for (size_t i = first_from(from); i < chunks_used; i++)
-        if (chunks[i].device == device && chunks[i].state == state && !chunks[i].fixed)
+        if (chunks[i].device == device && chunks[i].state == state && may_move(&chunks[i]))
             return &chunks[i];
     return NULL;
 }
@@ -264,6 +277,65 @@ void chunks_settle(uint64_t address, enum chunk_state state, uint64_t handle, vo
     lock_release(LOCK_CHUNKS);
 }
 
+/* ---- copies that failed -----------------------------------------------------------------------
+ */
+
+static void stay(struct chunk *chunk, uint64_t now_ns) {
+    const uint64_t until_ns = now_ns + (CHUNK_STAYS_NS << chunk->failures);
+    count(chunk, -1);
+    if (++chunk->failures >= CHUNK_FAILURES_MAX) {
+        chunk->fixed = true;
+    } else {
+        if (chunks_staying == 0 || until_ns < staying_until_ns) staying_until_ns = until_ns;
+        chunk->stays_until_ns = until_ns;
+    }
+    count(chunk, 1);
+}
+
+void chunks_settle_failed(uint64_t address, uint64_t handle, uint64_t now_ns) {
+    lock_take(LOCK_CHUNKS);
+    const size_t i = first_from(address);
+    if (i < chunks_used && chunks[i].address == address) {
+        change(&chunks[i], CHUNK_RESIDENT, handle, NULL);
+        stay(&chunks[i], now_ns);
+    }
+    wake_waiters();
+    lock_release(LOCK_CHUNKS);
+}
+
+static void let_go(struct chunk *chunk) {
+    count(chunk, -1);
+    chunk->stays_until_ns = 0;
+    count(chunk, 1);
+    begin_search_no_later(chunk);
+}
+
+bool chunks_let_go(uint64_t now_ns) {
+    bool any = false;
+    uint64_t next_ns = UINT64_MAX;
+    lock_take(LOCK_CHUNKS);
+    const bool is_due = chunks_staying > 0 && now_ns >= staying_until_ns;
+    for (size_t i = 0; is_due && i < chunks_used; i++) {
+        if (chunks[i].stays_until_ns == 0) continue;
+        if (now_ns + TOGETHER_NS >= chunks[i].stays_until_ns) {
+            any = any || !chunks[i].fixed;
+            let_go(&chunks[i]);
+        } else if (chunks[i].stays_until_ns < next_ns) {
+            next_ns = chunks[i].stays_until_ns;
+        }
+    }
+    if (is_due) staying_until_ns = next_ns;
+    lock_release(LOCK_CHUNKS);
+    return any;
+}
+
+uint64_t chunks_next_let_go_ns(void) {
+    lock_take(LOCK_CHUNKS);
+    const uint64_t next_ns = chunks_staying > 0 ? staying_until_ns : UINT64_MAX;
+    lock_release(LOCK_CHUNKS);
+    return next_ns;
+}
+
 /* Host memory is given back without the lock, since that may call the driver. */
 void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes)) {
     struct chunk confirmed[BATCH];
@@ -316,7 +388,7 @@ void chunks_visit(int device, void (*look)(const struct chunk *chunk, void *argu
 
 void chunks_after_fork(void) {
     chunks_used = 0;
-    chunks_away = 0;
+    chunks_away = chunks_staying = 0;
     memset(devices, 0, sizeof devices);
     atomic_store(&waiters, 0);
 }

@@ -19,6 +19,10 @@
  * engines, 1 ms on an H200, whatever its size: smaller chunks would come in more slowly than they
  * go out. Larger ones are slower to copy into. */
 #define CHUNK_BYTES_MAX ((uint64_t)64 << 20)
+/* A chunk that could not be copied out stays for so long, twice as long after each further failure,
+ * and after so many in a row for good: a device on which no copy succeeds is soon left alone. */
+#define CHUNK_STAYS_NS ((uint64_t)1000000000)
+#define CHUNK_FAILURES_MAX 8
 
 enum chunk_state {
     CHUNK_RESIDENT, /* mapped; what it holds is on the device alone */
@@ -34,11 +38,14 @@ struct chunk {
     uint64_t address;
     uint64_t bytes;  /* a multiple of CHUNK_GRANULE */
     uint64_t handle; /* CUmemGenericAllocationHandle while mapped; else 0 */
-    void *host;     /* registered host memory (host_arena.h) while it has a copy there; else NULL */
-    void *context;  /* the context that it was allocated in, and with which it goes */
-    int32_t device; /* ordinal */
-    uint8_t state;  /* enum chunk_state */
-    bool fixed;     /* never moved any more */
+    void *host;    /* registered host memory (host_arena.h) while it has a copy there; else NULL */
+    void *context; /* the context that it was allocated in, and with which it goes */
+    uint64_t
+        stays_until_ns; /* its last copy out has failed, so it is not moved before; 0: not so */
+    int32_t device;     /* ordinal */
+    uint8_t state;      /* enum chunk_state */
+    uint8_t failures;   /* copies out that failed, in a row */
+    bool fixed;         /* never moved any more */
 };
 
 /* Bytes on one device, by state; `moving` are LEAVING or COMING ones. A FREEING chunk counts as
@@ -73,6 +80,12 @@ bool chunks_claim_coming(int device, struct chunk *out);
 bool chunks_hold_next(int device, uint64_t *from, struct chunk *out, enum chunk_state *was);
 /* Ends a claim: the chunk at that address is now in `state`, with this handle and host memory. */
 void chunks_settle(uint64_t address, enum chunk_state state, uint64_t handle, void *host);
+/* Ends a claim for parking whose copy has failed: the chunk is RESIDENT, and stays for a while. */
+void chunks_settle_failed(uint64_t address, uint64_t handle, uint64_t now_ns);
+/* Lets those leave again that have stayed long enough; whether there were any. */
+bool chunks_let_go(uint64_t now_ns);
+/* When to come again for that; UINT64_MAX: none stays. */
+uint64_t chunks_next_let_go_ns(void);
 /* All BACK chunks of the device become RESIDENT, those too that are held until then: calls `give`
  * with the host memory of each. */
 void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes));

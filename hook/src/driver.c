@@ -47,6 +47,7 @@ static const struct driver_row MOVING_ROWS[] = {
     ROW(memory_map, "cuMemMap"),
     ROW(memory_unmap, "cuMemUnmap"),
     ROW(memory_set_access, "cuMemSetAccess"),
+    ROW(memory_get_info, "cuMemGetInfo_v2"),
     ROW(copy_to_host, "cuMemcpyDtoHAsync_v2"),
     ROW(copy_to_device, "cuMemcpyHtoDAsync_v2"),
     ROW(stream_create, "cuStreamCreate"),

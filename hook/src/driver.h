@@ -59,6 +59,8 @@ struct driver {
     CUresult (*memory_unmap)(CUdeviceptr address, size_t bytes);
     CUresult (*memory_set_access)(CUdeviceptr address, size_t bytes,
                                   const CUmemAccessDesc *accesses, size_t count);
+    /* Of the current context's device, whoever uses it. */
+    CUresult (*memory_get_info)(size_t *free_bytes, size_t *total_bytes);
 
     /* Of the current context, to host memory that is registered: return before the copy is done. */
     CUresult (*copy_to_host)(void *host, CUdeviceptr address, size_t bytes, CUstream stream);

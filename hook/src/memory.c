@@ -5,11 +5,15 @@
 
 #include "driver.h"
 #include "lifecycle.h"
-#include "log.h"
 #include "residency.h"
+#include "shortage.h"
 
 /* What a call that is no allocation may take: a module, local memory, a context. */
 #define ROOM_BYTES_UNKNOWN ((uint64_t)512 << 20)
+/* What the driver may take for an allocation beyond its size: a pool grows by 32 MiB. */
+#define ROOM_BYTES_EXTRA ((uint64_t)32 << 20)
+/* Not less is asked for at first, and twice as much each time that it did not do. */
+#define ROOM_BYTES_LEAST ((uint64_t)8 << 20)
 
 int memory_current_device(void) {
     const struct driver *cuda = driver_get();
@@ -46,6 +50,18 @@ static uint64_t limit_of_process(int device, uint64_t *cap_bytes) {
     return *cap_bytes > others_bytes ? *cap_bytes - others_bytes : 0;
 }
 
+void memory_refused(enum refusal_kind kind, int device, uint64_t bytes, const char *function) {
+    struct refusal refusal = {
+        .kind = kind, .device = device, .bytes = bytes, .call_name = function};
+    if (kind == REFUSAL_CAP) {
+        refusal.used_bytes = memory_used_by_tenant(device, &refusal.limit_bytes);
+    } else {
+        refusal.used_bytes = registry_sums_of(device).bytes_allocated;
+        refusal.limit_bytes = residency_usable(device);
+    }
+    refusal_tell(&refusal);
+}
+
 int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes,
                           const char *function) {
     if (device == MEMORY_CURRENT_DEVICE) device = memory_current_device();
@@ -54,12 +70,7 @@ int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes
     uint64_t cap_bytes = 0;
     const uint64_t limit_bytes = limit_of_process(device, &cap_bytes);
     if (registry_claim(device, bytes, limit_bytes)) return CUDA_SUCCESS;
-    log_info(
-        "%s of %llu bytes on device %d refused: %llu of this process and its siblings would "
-        "pass the cap of %llu bytes",
-        function, (unsigned long long)bytes, device,
-        (unsigned long long)(memory_used_by_tenant(device, &cap_bytes) + bytes),
-        (unsigned long long)cap_bytes);
+    memory_refused(REFUSAL_CAP, device, bytes, function);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -70,10 +81,7 @@ int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const c
     if (answer == RESIDENCY_FITS) return CUDA_SUCCESS;
     memory_unclaim(claim);
     if (answer == RESIDENCY_CANCELLED) return GATE_CANCELLED_RESULT;
-    log_info(
-        "%s of %llu bytes on device %d refused: the device has not so much beside what cannot be "
-        "moved",
-        function, (unsigned long long)bytes, claim->device);
+    memory_refused(REFUSAL_BUDGET, claim->device, bytes, function);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -82,11 +90,42 @@ static bool inside_gate(void) {
            (atomic_load_explicit(&gate_self->sequence, memory_order_relaxed) & 1) != 0;
 }
 
-bool memory_room_made(int device, uint64_t bytes, const char *function) {
-    if (!residency_swaps() || inside_gate()) return false;
-    if (device == MEMORY_CURRENT_DEVICE) device = memory_current_device();
-    if (device < 0) return false;
-    return residency_make_room(device, bytes != 0 ? bytes : ROOM_BYTES_UNKNOWN, function);
+static int room_for(const struct shortage *shortage) {
+    if (!residency_swaps() || inside_gate() || shortage->device < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    switch (shortage_ask(shortage)) {
+        case SHORTAGE_OVER:
+            return CUDA_SUCCESS;
+        case SHORTAGE_CANCELLED:
+            return GATE_CANCELLED_RESULT;
+        case SHORTAGE_STAYS:
+            memory_refused(REFUSAL_ROOM, shortage->device, shortage->bytes, shortage->call_name);
+            break;
+        case SHORTAGE_ALONE:
+            break;
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+int memory_room_for(int device, uint64_t bytes, const char *function) {
+    const struct shortage shortage = {
+        .device = device == MEMORY_CURRENT_DEVICE ? memory_current_device() : device,
+        .bytes = bytes,
+        .bytes_extra = ROOM_BYTES_EXTRA,
+        .bytes_least = bytes != 0 ? ROOM_BYTES_LEAST : ROOM_BYTES_UNKNOWN,
+        .call_name = function,
+    };
+    return room_for(&shortage);
+}
+
+int memory_room_for_block(int device, uint64_t bytes, uint32_t tries, const char *function) {
+    const struct shortage shortage = {
+        .device = device,
+        .bytes = bytes,
+        .bytes_least = ROOM_BYTES_LEAST << tries,
+        .call_name = function,
+    };
+    return room_for(&shortage);
 }
 
 void memory_unclaim(const struct memory_claim *claim) {

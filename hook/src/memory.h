@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "gate.h"
+#include "refusal.h"
 #include "registry.h"
 
 #pragma GCC visibility push(hidden)
@@ -30,6 +31,8 @@ int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const c
 /* Under the cap alone: for what belongs to a capture, which never waits. */
 int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes,
                           const char *function);
+/* An allocation of ours ends in out-of-memory: tells the user. */
+void memory_refused(enum refusal_kind kind, int device, uint64_t bytes, const char *function);
 void memory_unclaim(const struct memory_claim *claim);
 /* The allocation was made, with `bytes` in the end. */
 void memory_keep(const struct memory_claim *claim, enum registry_space space,
@@ -39,9 +42,13 @@ void memory_keep(const struct memory_claim *claim, enum registry_space space,
 void memory_keep_block(const struct memory_claim *claim, uint64_t address, void *context);
 void memory_block_ended(uint64_t address, int device);
 
-/* The driver was out of memory: whether others have made room (of `bytes`, 0: as much as a call
- * takes that is no allocation), so that the call is worth a second try. */
-bool memory_room_made(int device, uint64_t bytes, const char *function);
+/* The driver was out of memory in a call that takes `bytes` (0: it is no allocation, so nobody
+ * knows). 0: others have made room, so that the call is worth another try; else the CUresult that
+ * it answers: out-of-memory, or cancelled. */
+int memory_room_for(int device, uint64_t bytes, const char *function);
+/* The same for a block, for which the driver takes no more than its size, and which may be tried
+ * more than once: `tries` says how often it has been. */
+int memory_room_for_block(int device, uint64_t bytes, uint32_t tries, const char *function);
 
 /* The driver has answered a free of what was taken from the registry: on failure it goes back. */
 void memory_freed(const struct allocation *taken, int cu_result);

@@ -91,6 +91,7 @@ static void tell_need(struct agent *agent, int device) {
     if (!devices_is_announced(device) || !devices_uuid_of(device, needed->device)) return;
     /* The need is counted from what is there now, so that is said first. */
     if (!is_as_told(agent, device, &numbers)) report(agent, device, &numbers);
+    if (need.ticket != 0 && !residency_need_told(device, need.ticket)) return;
     needed->bytes = need.bytes;
     codec_set_text(needed->cause, sizeof(needed->cause), need.bytes ? need.call_name : "");
     session_send(&agent->session, &message);

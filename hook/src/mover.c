@@ -131,6 +131,12 @@ static void moved(struct burst *burst, uint64_t bytes) {
     report(false);
 }
 
+/* A chunk counts as fixed for a while, which is to be told. */
+static void stays(uint64_t bytes) {
+    self.unreported_bytes += bytes;
+    report(false);
+}
+
 static void begin_burst(struct burst *burst) {
     if (burst->began_ns == 0) burst->began_ns = clock_now_ns();
 }
@@ -213,8 +219,9 @@ static struct swap_view view_of(int device) {
 static void leave(int device, uint64_t bytes_to_leave) {
     uint64_t bytes = 0;
     begin_burst(&self.out);
-    if (step_leave(device, &bytes) == STEP_NO_HOST)
-        mover_host_want(bytes_to_leave > bytes ? bytes_to_leave : bytes);
+    const enum step_answer answer = step_leave(device, &bytes);
+    if (answer == STEP_NO_HOST) mover_host_want(bytes_to_leave > bytes ? bytes_to_leave : bytes);
+    if (answer == STEP_FAILED) stays(bytes);
 }
 
 static void come(int device) {
@@ -284,6 +291,7 @@ static void finish_copies(void) {
     while (pipeline_take_ended(&ended, &cu_result)) {
         const enum step_answer answer = step_finish(&ended, cu_result, self.goal);
         if (answer == STEP_DONE) moved(ended.outward ? &self.out : &self.in, ended.chunk.bytes);
+        if (answer == STEP_FAILED && ended.outward) stays(ended.chunk.bytes);
         if (answer == STEP_FAILED && !ended.outward) fail();
     }
 }
@@ -346,7 +354,11 @@ static void see_goal(void) {
 static uint64_t pause_ns(void) {
     if (pipeline_flights() > 0) return POLL_NS;
     if (self.asked) return RETRY_NS;
-    return mover_host_pause_ns(self.goal);
+    const uint64_t host_ns = mover_host_pause_ns(self.goal);
+    const uint64_t go_at_ns = chunks_next_let_go_ns(), now_ns = clock_now_ns();
+    if (go_at_ns == UINT64_MAX) return host_ns;
+    const uint64_t go_ns = go_at_ns > now_ns ? go_at_ns - now_ns : POLL_NS;
+    return go_ns < host_ns ? go_ns : host_ns;
 }
 
 /* Whatever brought it about: what was on its way out may just have stayed. */
@@ -379,6 +391,7 @@ static void *run(void *nothing) {
             continue;
         }
         leave_context();
+        if (chunks_let_go(clock_now_ns())) report(true);
         step_devices();
         fork_driver_use_end();
         switch (mover_host_look(self.goal)) {

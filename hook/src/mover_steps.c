@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 
+#include "clock.h"
 #include "driver.h"
 #include "failure.h"
 #include "host_arena.h"
@@ -64,10 +65,19 @@ static void note_failure(const struct chunk *chunk, int cu_result, const char *w
     if (failure_is_sticky(cu_result)) failure_in_context(chunk->context, cu_result);
 }
 
-/* It stays where it is from now on: trying again would fail again. */
+/* It stays where it is from now on: what a sticky error has in its hands cannot be copied. */
 static void leave_alone(const struct chunk *chunk) {
     chunks_settle(chunk->address, CHUNK_RESIDENT, chunk->handle, NULL);
     chunks_fix(chunk->address, chunk->bytes);
+}
+
+/* It could not be copied out, and is still whole: it is tried again later. */
+static void leave_for_now(const struct chunk *chunk, int cu_result) {
+    if (failure_is_sticky(cu_result))
+        leave_alone(chunk);
+    else
+        chunks_settle_failed(chunk->address, chunk->handle, clock_now_ns());
+    note_failure(chunk, cu_result, "park");
 }
 
 /* Nothing can be copied in a context with a sticky error, so what is parked is lost with it. As a
@@ -95,8 +105,7 @@ enum step_answer step_leave(int device, uint64_t *bytes) {
     const int cu_result = pipeline_begin(&chunk, true);
     if (cu_result == CUDA_SUCCESS) return STEP_DONE;
     host_arena_give(chunk.host, chunk.bytes);
-    leave_alone(&chunk);
-    note_failure(&chunk, cu_result, "park");
+    leave_for_now(&chunk, cu_result);
     return STEP_FAILED;
 }
 
@@ -149,8 +158,7 @@ static enum step_answer finish_leaving(const struct chunk *chunk, int cu_result,
         chunks_settle(chunk->address, CHUNK_RESIDENT, chunk->handle, NULL);
         return STEP_NO_CHUNK;
     }
-    leave_alone(chunk);
-    note_failure(chunk, cu_result, "park");
+    leave_for_now(chunk, cu_result);
     return STEP_FAILED;
 }
 

@@ -27,12 +27,17 @@ enum mode {
     MODE_FOLLOWS, /* memory follows the turn */
 };
 
+/* More than ever cross: each that does not come costs one need that cannot be met a round trip. */
+#define STRAYS_MAX 8
+
 /* A thread that waits in residency_claim; it lies on that thread's stack. */
 struct waiter {
     struct waiter *next;
     uint64_t ticket;
     uint64_t bytes;
     const char *call_name;
+    uint32_t tellings;    /* the scheduler was told of it so often on this connection, */
+    uint32_t told_serial; /* the last time after this budget */
     bool refused;
 };
 
@@ -41,6 +46,7 @@ static struct device_residency {
     uint64_t budget_bytes, usable_bytes, park_hint_bytes;
     uint64_t waiting_bytes;      /* claimed in the registry by threads that wait here */
     struct waiter *first;        /* oldest first */
+    uint32_t stray_refusals;     /* so many may still come, of claims that are gone */
 } devices[REGISTRY_DEVICES_MAX]; /* guarded by LOCK_RESIDENCY, like all below */
 static enum mode mode;
 static bool turn_is_open;
@@ -109,6 +115,7 @@ static bool admit(int device, uint64_t bytes, bool needs_turn) {
 struct claim {
     int device;
     uint64_t looks_before;
+    bool queued;
     struct waiter waiter;
 };
 
@@ -116,16 +123,26 @@ static void queue(struct claim *claim) {
     struct waiter **end = &of(claim->device)->first;
     while (*end)
         end = &(*end)->next;
+    claim->queued = true;
     claim->waiter.ticket = ++last_ticket;
     *end = &claim->waiter;
     atomic_fetch_add(&waiters, 1);
 }
 
-static void leave_queue(struct claim *claim) {
+/* Each telling may be refused, but for one that was answered by a refusal or a budget. */
+static void expect_strays(struct device_residency *self, const struct waiter *gone, bool fits) {
+    const bool is_answered = gone->refused || (fits && gone->told_serial != self->serial);
+    self->stray_refusals += gone->tellings - (is_answered && gone->tellings > 0);
+    if (self->stray_refusals > STRAYS_MAX) self->stray_refusals = STRAYS_MAX;
+}
+
+static void leave_queue(struct claim *claim, bool fits) {
+    if (!claim->queued) return;
     struct waiter **place = &of(claim->device)->first;
     while (*place && *place != &claim->waiter)
         place = &(*place)->next;
     if (*place) *place = claim->waiter.next;
+    expect_strays(of(claim->device), &claim->waiter, fits);
     atomic_fetch_sub(&waiters, 1);
 }
 
@@ -134,6 +151,7 @@ static bool is_beyond_limits(void) {
     return fork_process_ends() || failure_in_current_context();
 }
 
+/* The need is told from within the wait, so that no cancellation that follows comes too early. */
 static bool may_go_on(void *argument) {
     struct claim *claim = argument;
     bool goes_on = wait_looks() != claim->looks_before && is_beyond_limits();
@@ -144,16 +162,15 @@ static bool may_go_on(void *argument) {
             less(of(claim->device)->waiting_bytes, claim->waiter.bytes);
     else
         goes_on = admit(claim->device, claim->waiter.bytes, true);
+    const bool begins = !goes_on && !claim->queued;
+    if (begins) queue(claim);
     lock_release(LOCK_RESIDENCY);
+    if (begins) agent_notify(AGENT_NEEDS_CHANGED);
     return goes_on;
 }
 
 /* The claim counts as waiting; it does no more when this returns. */
 static enum residency_answer wait_for_budget(struct claim *claim) {
-    lock_take(LOCK_RESIDENCY);
-    queue(claim);
-    lock_release(LOCK_RESIDENCY);
-    agent_notify(AGENT_NEEDS_CHANGED);
     const struct wait_condition condition = {
         .holds = may_go_on,
         .argument = claim,
@@ -162,7 +179,7 @@ static enum residency_answer wait_for_budget(struct claim *claim) {
     };
     const enum gate_answer answer = wait_for(&condition, claim->waiter.call_name);
     lock_take(LOCK_RESIDENCY);
-    leave_queue(claim);
+    leave_queue(claim, answer != GATE_CANCELLED);
     if (answer == GATE_CANCELLED)
         of(claim->device)->waiting_bytes =
             less(of(claim->device)->waiting_bytes, claim->waiter.bytes);
@@ -249,33 +266,26 @@ uint64_t residency_claims_out(void) {
 /* ---- room -------------------------------------------------------------------------------------
  */
 
-bool residency_make_room(int device, uint64_t bytes, const char *call_name) {
+bool residency_suspend_claim(int device, const char *call_name, bool *has_claim) {
     if (!is_counted(device) || is_inside_gated_call() || is_beyond_limits()) return false;
-    const bool has_claim =
+    *has_claim =
         standing.call_name && standing.device == device && residency_claim_stands(call_name);
     lock_take(LOCK_RESIDENCY);
     const bool follows = mode == MODE_FOLLOWS && !is_unlimited;
-    const uint64_t patience_ns = (uint64_t)reclaim_ms * 1000000;
-    if (follows && has_claim) of(device)->waiting_bytes += standing.bytes;
+    if (follows && *has_claim) of(device)->waiting_bytes += standing.bytes;
     lock_release(LOCK_RESIDENCY);
-    if (!follows) return false;
+    return follows;
+}
 
-    struct room_wait wait = room_ask(device, bytes, call_name);
-    const struct wait_condition condition = {
-        .holds = room_is_answered,
-        .argument = &wait,
-        .until_ns = clock_now_ns() + patience_ns,
-    };
-    const enum gate_answer answer = wait_for(&condition, call_name);
-    const bool made = room_end(&wait) && answer == GATE_PASS;
-    log_debug("room: %llu bytes on device %d for %s, %s", (unsigned long long)bytes, device,
-              call_name, made ? "made" : "not made");
-    if (!has_claim) return made;
-    if (made) return claim_again(device, standing.bytes, call_name) == RESIDENCY_FITS;
+enum residency_answer residency_claim_again(const char *call_name) {
+    return claim_again(standing.device, standing.bytes, call_name);
+}
+
+void residency_let_claim_be(void) {
     lock_take(LOCK_RESIDENCY);
-    of(device)->waiting_bytes = less(of(device)->waiting_bytes, standing.bytes);
+    struct device_residency *self = of(standing.device);
+    self->waiting_bytes = less(self->waiting_bytes, standing.bytes);
     lock_release(LOCK_RESIDENCY);
-    return false;
 }
 
 uint32_t residency_reclaim_ms(void) {
@@ -348,6 +358,19 @@ void residency_set_turn(bool open, bool unlimited) {
     lock_release(LOCK_RESIDENCY);
 }
 
+/* The need that is told is the oldest's. A refusal does not say whose it is: it may have crossed
+ * the end of the claim before. Then the need is told again, and answered again. */
+static void take_refusal(struct device_residency *self) {
+    struct waiter *first = self->first;
+    const bool is_told = first && first->tellings > 0;
+    if (is_told && self->stray_refusals == 0) {
+        first->refused = true;
+        return;
+    }
+    if (self->stray_refusals > 0) self->stray_refusals--;
+    if (is_told) first->ticket = ++last_ticket;
+}
+
 void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budget_bytes,
                           uint64_t usable_bytes, uint64_t park_hint_bytes, bool refused) {
     int device = 0;
@@ -358,10 +381,15 @@ void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budg
     self->budget_bytes = budget_bytes;
     self->usable_bytes = usable_bytes;
     self->park_hint_bytes = park_hint_bytes;
-    /* The need that is told is the oldest's. */
-    if (refused && self->first) self->first->refused = true;
+    if (refused) take_refusal(self);
     lock_release(LOCK_RESIDENCY);
     if (atomic_load(&waiters) > 0) wait_wake_all();
+}
+
+static void forget_tellings(struct device_residency *self) {
+    self->serial = self->stray_refusals = 0;
+    for (struct waiter *waiter = self->first; waiter; waiter = waiter->next)
+        waiter->tellings = 0;
 }
 
 /* What is on the devices may stay there, and nothing more may come. */
@@ -373,7 +401,7 @@ static void keep_to_what_is_there(bool forget_serials) {
         if (!is_counted(device)) continue;
         const uint64_t parked_bytes = chunks_sums_of(device).bytes_parked;
         lock_take(LOCK_RESIDENCY);
-        if (forget_serials) of(device)->serial = 0;
+        if (forget_serials) forget_tellings(of(device));
         of(device)->budget_bytes = less(owned_bytes(device), parked_bytes);
         lock_release(LOCK_RESIDENCY);
     }
@@ -396,6 +424,18 @@ struct residency_need residency_need_of(int device) {
         need = (struct residency_need){first->ticket, first->bytes, first->call_name};
     lock_release(LOCK_RESIDENCY);
     return need;
+}
+
+bool residency_need_told(int device, uint64_t ticket) {
+    lock_take(LOCK_RESIDENCY);
+    struct waiter *first = of(device)->first;
+    const bool waits = first && first->ticket == ticket;
+    if (waits) {
+        first->tellings++;
+        first->told_serial = of(device)->serial;
+    }
+    lock_release(LOCK_RESIDENCY);
+    return waits;
 }
 
 void residency_memory_changed(void) {

@@ -30,10 +30,14 @@ enum residency_answer {
  * for the turn and for budget where they lack, as a call at the gate does (cancellable). Inside
  * another gated call it answers at once. Not for allocations that belong to a capture. */
 enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name);
-/* The driver had no memory although the budget has: asks the scheduler to make room, and waits up
- * to reclaim_ms. True: worth another try. Not inside the gate's mark. A claim of the same thread
- * under the same name is suspended meanwhile, and stands again when this answers true. */
-bool residency_make_room(int device, uint64_t bytes, const char *call_name);
+/* The driver had no memory although the budget has (shortage.h). False: there is nobody to ask for
+ * room. Else the claim of this thread under that name, if it has one, counts as one that waits, so
+ * that the turn can go, until one of the next two is called. */
+bool residency_suspend_claim(int device, const char *call_name, bool *has_claim);
+/* Asks anew for what was suspended, as residency_claim does. */
+enum residency_answer residency_claim_again(const char *call_name);
+/* Its call fails: it is only to be ended in the registry. */
+void residency_let_claim_be(void);
 
 /* ---- for the gate ---- */
 
@@ -70,11 +74,13 @@ void residency_connection_lost(void);
 
 /* What the oldest of the claims waits for that do not fit; no bytes: none waits. */
 struct residency_need {
-    uint64_t ticket; /* another one for each claim */
+    uint64_t ticket; /* another one for each claim, and when it is to be told again */
     uint64_t bytes;
     const char *call_name;
 };
 struct residency_need residency_need_of(int device);
+/* It is about to be told; false: it waits no more. */
+bool residency_need_told(int device, uint64_t ticket);
 
 /* Memory was freed, or added: claims that wait look again. */
 void residency_memory_changed(void);

@@ -41,19 +41,23 @@ void wait_wake_all(void) {
 }
 
 /* Counted before the signal is watched: one that comes from then on finds what to cancel. */
-static void begin_waiting(const struct wait_condition *condition, const char *call_name) {
+static void begin_waiting(void) {
     atomic_fetch_add(&waits, 1);
     interrupt_watch();
-    if (!condition->wants_turn) return;
+}
+
+static void end_waiting(void) {
+    interrupt_unwatch();
+    atomic_fetch_sub(&waits, 1);
+}
+
+static void begin_to_want_turn(const char *call_name) {
     atomic_store(&cause, call_name ? call_name : "");
     atomic_fetch_add(&calls_waiting, 1);
     agent_notify(AGENT_CALLS_WAITING_CHANGED);
 }
 
-static void end_waiting(const struct wait_condition *condition) {
-    interrupt_unwatch();
-    atomic_fetch_sub(&waits, 1);
-    if (!condition->wants_turn) return;
+static void end_to_want_turn(void) {
     atomic_fetch_sub(&calls_waiting, 1);
     agent_notify(AGENT_CALLS_WAITING_CHANGED);
 }
@@ -63,9 +67,10 @@ enum gate_answer wait_for(const struct wait_condition *condition, const char *ca
     int cancel_state;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     uint64_t cancellations_before = atomic_load(&cancellations);
-    begin_waiting(condition, call_name);
+    begin_waiting();
 
     enum gate_answer answer = GATE_PASS;
+    bool wants_turn = false;
     for (;;) {
         uint32_t seen = atomic_load(&wake_word);
         if (atomic_load(&cancellations) != cancellations_before) {
@@ -75,10 +80,15 @@ enum gate_answer wait_for(const struct wait_condition *condition, const char *ca
         }
         if (condition->holds(condition->argument)) break;
         if (condition->until_ns != UINT64_MAX && clock_now_ns() >= condition->until_ns) break;
+        if (condition->wants_turn && !wants_turn) {
+            wants_turn = true;
+            begin_to_want_turn(call_name);
+        }
         futex_wait(seen, condition->until_ns);
     }
 
-    end_waiting(condition);
+    if (wants_turn) end_to_want_turn();
+    end_waiting();
     pthread_setcancelstate(cancel_state, NULL);
     return answer;
 }

@@ -15,8 +15,9 @@ enum gate_answer wait_for_turn(const char *call_name);
 
 /* Waits until the condition holds (GATE_PASS), the wait is cancelled, or the clock shows `until_ns`
  * (UINT64_MAX: never): then GATE_PASS too, and the caller finds out. The condition is looked at
- * after every wait_wake_all. With `wants_turn` the call counts among those for which the agent asks
- * for a turn. */
+ * after every wait_wake_all, and first when the wait can be cancelled already: what it tells others
+ * then is told in time. With `wants_turn` the call counts, from the second look on, among those for
+ * which the agent asks for a turn. */
 struct wait_condition {
     bool (*holds)(void *argument);
     void *argument;

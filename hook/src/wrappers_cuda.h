@@ -57,11 +57,17 @@
 #define BACKED_RANGE(base, bytes, address) \
     DONE_HERE(pointers_range((uint64_t)(address), WIDE(uint64_t, base), WIDE(size_t, bytes), &done))
 
-/* After an out-of-memory: whether others made room. A call that allocates nothing by itself (lazy
- * loading, local memory, a context) says how much it lacks no more than the driver does. */
+/* After an out-of-memory: whether others made room; if not, `result` is the answer. A call that
+ * allocates nothing by itself (lazy loading, local memory, a context) says how much it lacks no
+ * more than the driver does. */
 #define OUT_OF_MEMORY(result) __builtin_expect((result) == CUDA_ERROR_OUT_OF_MEMORY, 0)
-#define ROOM_FOR_CLAIM memory_room_made(claim.device, claim.bytes, __func__)
-#define ROOM_ON(device) memory_room_made((int)(device), 0, __func__)
+#define ROOM_FOR(device, bytes)                                          \
+    ({                                                                   \
+        result = (CUresult)memory_room_for((device), (bytes), __func__); \
+        result == CUDA_SUCCESS;                                          \
+    })
+#define ROOM_FOR_CLAIM ROOM_FOR(claim.device, claim.bytes)
+#define ROOM_ON(device) ROOM_FOR((int)(device), 0)
 #define ROOM ROOM_ON(MEMORY_CURRENT_DEVICE)
 
 #define CLAIM_ON(device, bytes)                                                           \

@@ -28,6 +28,7 @@ SURFACE = (
     *("symbols.c", "elf_lookup.c", "interpose.c", "dlsym_trampoline.S", "registry.c", "memory.c"),
     *("physical.c", "contexts.c", "nvml_report.c", "driver.c", "locks.c", "log.c", "options.c"),
     *("backing.c", "blocks.c", "slab.c", "chunks.c", "peers.c", "pointers.c"),
+    "refusal.c",
 )
 
 

@@ -1,6 +1,7 @@
 /* Stands for residency.c, mover.c, host_arena.c and what of the runtime backing.c asks, in the
  * surface tests. FAKE_SWAP=1: memory follows the turn. FAKE_CLAIM=refused or cancelled is what a
- * claim answers; FAKE_ROOM=1: others always make room. FAKE_USABLE: the usable bytes of the device.
+ * claim answers; FAKE_ROOM=0 to 3: there is nobody to make room, none is made, it is, or the wait
+ * is cancelled. FAKE_USABLE: the usable bytes of the device.
  *
  * gpushare_fake_park and gpushare_fake_restore do at once what the mover does in the background. */
 #include <cuda.h>
@@ -21,6 +22,7 @@
 #include "mover.h"
 #include "peers.h"
 #include "residency.h"
+#include "shortage.h"
 #include "streams.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -65,9 +67,13 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
     return strcmp(answer, "refused") == 0 ? RESIDENCY_REFUSED : RESIDENCY_CANCELLED;
 }
 
-bool residency_make_room(int device, uint64_t bytes, const char *call_name) {
-    fake_trace("room %d %llu %s\n", device, (unsigned long long)bytes, call_name);
-    return fake_number("FAKE_ROOM") != 0;
+/* What is asked for when the driver says nothing of what it has free. */
+enum shortage_answer shortage_ask(const struct shortage *shortage) {
+    uint64_t bytes = shortage->bytes + shortage->bytes_extra;
+    if (bytes < shortage->bytes_least) bytes = shortage->bytes_least;
+    fake_trace("room %d %llu %s\n", shortage->device, (unsigned long long)bytes,
+               shortage->call_name);
+    return (enum shortage_answer)fake_number("FAKE_ROOM");
 }
 
 void mover_forget_context(void *context) {

@@ -11,6 +11,8 @@ from tests.hook.session import MIB, Session
 from tests.support.sim import SimulatedMachine
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_FOUND, CANCELLED = 1, 2, 500, 800
+NO_ROOM, ROOM_MADE, ROOM_CANCELLED = "1", "2", "3"
+"""What others answer when they are asked for room."""
 
 
 @pytest.fixture
@@ -212,12 +214,89 @@ def test_a_driver_that_fails_in_the_middle(backed: Session, call: str) -> None:
 
 def test_out_of_memory_is_tried_again_when_others_made_room(backed: Session) -> None:
     """The driver's out-of-memory although the budget has room: others make room, and it is tried
-    once more; without room it is out of memory."""
+    again; without room it is out of memory."""
     faults = {"GPUSHARE_SIM_FAULTS": "fail cuMemCreate nth=2 result=2"}
-    assert backed.run("print(alloc(20 * MIB) > 0)", FAKE_ROOM="1", **faults) == ["True"]
+    assert backed.run("print(alloc(20 * MIB) > 0)", FAKE_ROOM=ROOM_MADE, **faults) == ["True"]
     assert backed.told("room") == [f"room 0 {20 * MIB} cuMemAlloc_v2"]
     assert backed.memory() == [(20, 0)]
     assert backed.run("print(alloc(20 * MIB))", **faults) == [f"-{OUT_OF_MEMORY}"]
+
+
+def test_more_room_is_asked_for_while_others_make_some(backed: Session) -> None:
+    """When what they made does not do, they are asked again, for more each time, and not for
+    ever."""
+    faults = {"GPUSHARE_SIM_FAULTS": "fail cuMemCreate nth=2 times=3 result=2"}
+    assert backed.run("print(alloc(20 * MIB) > 0)", FAKE_ROOM=ROOM_MADE, **faults) == ["True"]
+    asked = [int(line.split()[2]) // MIB for line in backed.told("room")]
+    assert asked == [20, 20, 32]
+    faults = {"GPUSHARE_SIM_FAULTS": "fail cuMemCreate nth=1 times=0 result=2"}
+    answers = backed.run("print(alloc(20 * MIB))", FAKE_ROOM=ROOM_MADE, **faults)
+    assert answers == [f"-{OUT_OF_MEMORY}"]
+    assert len(backed.told("room")) == 5
+
+
+def test_an_interrupt_while_room_is_made_cancels_the_call(backed: Session) -> None:
+    """An allocation, a launch, a module and a context answer 800, as other calls that wait, and
+    nothing stays claimed."""
+    calls = {
+        "cuMemCreate": "print(alloc(20 * MIB))",
+        "cuMemAllocManaged": "print(made('cuMemAllocManaged', c_size_t(MIB), 1))",
+        "cuLaunchKernel": "print(-launch('fill', 0, c_uint64(0), c_uint(7), c_uint64(0)))",
+        "cuModuleLoadData": "print(made('cuModuleLoadData', BUILTINS_PTX.read_bytes() + b'\\0'))",
+        "cuDevicePrimaryCtxRetain": "print(made('cuDevicePrimaryCtxRetain', 0))",
+    }
+    for call, line in calls.items():
+        nth = 2 if call == "cuDevicePrimaryCtxRetain" else 1
+        faults = {"GPUSHARE_SIM_FAULTS": f"fail {call} nth={nth} result=2"}
+        answers = backed.run(line, "print(info()[1] > 0)", FAKE_ROOM=ROOM_CANCELLED, **faults)
+        assert answers == [f"-{CANCELLED}", "True"], call
+        assert len(backed.told("room")) == 1
+        assert backed.memory() == []
+
+
+def users_lines(session: Session) -> list[str]:
+    """What the user of a kernel reads; each line has a sentence on what is wrong and one on what to
+    do."""
+    lines = [line for line in session.stderr.splitlines() if line.startswith("gpushare: ")]
+    for line in lines:
+        what_is_wrong, what_to_do = line.split(". ")
+        assert " is out of memory, because " in what_is_wrong
+        assert what_to_do.endswith(".")
+    return lines
+
+
+def test_the_user_reads_once_why_memory_was_refused(backed: Session) -> None:
+    """No budget, no room on a full device, the cap, and no host memory for our own tables: each in
+    two sentences, however often it happens."""
+    twice = "print(alloc(20 * MIB), alloc(20 * MIB))"
+    full = {"GPUSHARE_SIM_FAULTS": "fail cuMemCreate nth=1 times=0 result=2"}
+    for more, reason in (
+        ({"FAKE_CLAIM": "refused"}, "the GPU has no room for it beside what cannot be moved"),
+        (
+            {"FAKE_CLAIM": "refused", "FAKE_USABLE": str(10 * MIB)},
+            "this process has 0 bytes there and can have 10.0 MiB at most",
+        ),
+        ({"FAKE_ROOM": NO_ROOM, **full}, "the GPU is full and nobody else could make room"),
+        ({"FAKE_CAP": str(10 * MIB)}, "this kernel has 0 bytes there and its limit is 10.0 MiB"),
+    ):
+        assert backed.run(twice, **more) == [f"-{OUT_OF_MEMORY} -{OUT_OF_MEMORY}"]
+        (line,) = users_lines(backed)
+        assert line.startswith("gpushare: cuMemAlloc_v2 of 20.0 MiB on GPU 0 is out of memory, ")
+        assert line.split(", because ")[1].startswith(reason), line
+
+
+def test_the_user_reads_that_host_memory_is_short(backed: Session) -> None:
+    """Where the tables of a great allocation find no memory, nobody is asked for room on the
+    device."""
+    lines = [
+        "import resource",
+        "resource.setrlimit(resource.RLIMIT_DATA, (0, 0))",
+        "print(alloc(1 << 39))",
+    ]
+    assert backed.run(*lines, FAKE_ROOM=ROOM_MADE) == [f"-{OUT_OF_MEMORY}"]
+    (line,) = users_lines(backed)
+    assert "no host memory left to keep account of it" in line
+    assert backed.told("room") == []
 
 
 def test_calls_that_allocate_nothing_are_tried_again_too(backed: Session) -> None:
@@ -232,7 +311,7 @@ def test_calls_that_allocate_nothing_are_tried_again_too(backed: Session) -> Non
             "made('cuDevicePrimaryCtxRetain', 0)",
             "print(launch('fill', 0, a, c_uint(7), count), read(a.value, 4))",
         ]
-        done = backed.run(*lines, FAKE_ROOM="1", **faults)
+        done = backed.run(*lines, FAKE_ROOM=ROOM_MADE, **faults)
         assert done == ["0 b'\\x07\\x00\\x00\\x00'"], call
         assert backed.told("room") == [f"room 0 {512 * MIB} {call}"]
 

@@ -15,7 +15,7 @@ from tests.support.sim import SimulatedMachine
 PARTS = (
     *("backing.c", "blocks.c", "slab.c", "chunks.c", "peers.c", "pointers.c", "memory.c"),
     *("registry.c", "contexts.c", "driver.c", "symbols.c", "elf_lookup.c", "locks.c", "log.c"),
-    "options.c",
+    *("options.c", "refusal.c"),
 )
 
 # The simulated GPU is not built with the sanitizers: its own ordering is not seen.

@@ -16,6 +16,7 @@ from tests.hook.conftest import SOURCE
 GRANULE = 2 << 20
 SPAN = 8  # the most chunks of an allocation
 AWAY = ("parked", "leaving", "coming")
+FAILURES_MAX = 8
 
 Build = Callable[..., Path]
 
@@ -25,6 +26,26 @@ class Chunk:
     address: int
     state: str = "resident"
     fixed: bool = False
+    failures: int = 0
+    stays_until: int = 0
+
+    def may_move(self) -> bool:
+        return not self.fixed and not self.stays_until
+
+    def settle(self, state: str, now: int) -> None:
+        self.state = "resident" if state == "failed" else state
+        if state == "parked":
+            self.failures = 0
+        if state == "failed":
+            self.failures += 1
+            self.fixed |= self.failures == FAILURES_MAX
+            if self.failures < FAILURES_MAX:
+                self.stays_until = now + 2 ** (self.failures - 1)
+
+    def let_go(self, now: int) -> bool:
+        goes = 0 < self.stays_until <= now
+        self.stays_until = 0 if goes else self.stays_until
+        return goes and not self.fixed
 
 
 class Model:
@@ -38,7 +59,7 @@ class Model:
         return [c for c in self.chunks if address <= c.address < address + count * GRANULE]
 
     def claim(self, state: str, becomes: str) -> int:
-        found = [c for c in self.chunks if c.state == state and not c.fixed]
+        found = [c for c in self.chunks if c.state == state and c.may_move()]
         if not found:
             return 0
         found[0].state = becomes
@@ -69,14 +90,16 @@ class Model:
         if operation in claims:
             becomes = "coming" if operation == "coming" else "leaving"
             return self.claim(claims[operation], becomes)
-        within[0].state = operation
+        if operation == "let_go":
+            return int(any([chunk.let_go(count) for chunk in self.chunks]))
+        self.within(address, 1)[0].settle(operation, count)
         return 0
 
     def sums(self) -> list[int]:
         off = [chunk for chunk in self.chunks if chunk.state == "parked"]
         on = [chunk for chunk in self.chunks if chunk.state != "parked"]
         moving = [chunk for chunk in on if chunk.state in AWAY]
-        movable = [chunk for chunk in on if not chunk.fixed]
+        movable = [chunk for chunk in on if chunk.may_move()]
         here = int(not off and not moving)
         return [len(on), len(movable), len(off), len(moving), here, self.given]
 
@@ -110,10 +133,12 @@ def perform(program: Path, operations: list[tuple[str, int, int]]) -> list[list[
 
 
 steps = st.tuples(
-    st.sampled_from(("add", "free", "fix", "leaving", "coming", "undo", "confirm", "settle")),
+    st.sampled_from(
+        ("add", "free", "fix", "leaving", "coming", "undo", "confirm", "settle", "let_go")
+    ),
     st.integers(0, 6),
     st.integers(1, SPAN),
-    st.sampled_from(("parked", "back", "resident")),
+    st.sampled_from(("parked", "back", "resident", "failed")),
 )
 
 
@@ -135,7 +160,10 @@ def test_the_table_behaves_like_a_list(
             moving = [chunk for chunk in planned.chunks if chunk.state in AWAY[1:]]
             if not moving:
                 continue
-            step = (state, moving[place % len(moving)].address, 1)
+            chosen_chunk = moving[place % len(moving)]
+            if state == "failed" and chosen_chunk.state != "leaving":
+                continue  # only copies out leave their chunk as it was
+            step = (state, chosen_chunk.address, count)
         elif operation == "add" and taken:
             continue
         elif operation == "free":
@@ -171,6 +199,24 @@ def test_a_chunk_that_is_held_is_not_passed_over(chunks: Path, operation: str) -
     answers = perform(chunks, [*steps, ("undo", 0, 0), ("resident", base, 1), ("leaving", 0, 0)])
     claimed = base if operation == "undo" else 0
     assert [answers[at][0] for at in (6, 8, 10)] == [claimed, 0, base]
+
+
+def test_a_chunk_that_could_not_be_copied_stays_for_a_while(chunks: Path) -> None:
+    """Twice as long after each failure in a row, and after eight of them for good; one copy that
+    succeeds makes up for all of them."""
+    at, now = 1 << 40, 0
+    steps = [("add", at, 2), ("leaving", 0, 0), ("failed", at, now), ("let_go", 0, 1)]
+    steps += [("leaving", 0, 0), ("parked", at, 0), ("coming", 0, 0), ("resident", at, 0)]
+    for failures in range(1, FAILURES_MAX + 1):
+        steps += [("leaving", 0, 0), ("failed", at, now), ("let_go", 0, now)]
+        now += 2 ** (failures - 1)
+        steps += [("leaving", 0, 0), ("resident", at + GRANULE, 0), ("let_go", 0, now - 1)]
+        steps += [("let_go", 0, now)]
+    steps += [("let_go", 0, 10**6), ("leaving", 0, 0), ("resident", at + GRANULE, 0)]
+    model = Model()
+    run(chunks, model, steps)
+    first, other = model.chunks
+    assert (first.fixed, first.failures, other.fixed) == (True, FAILURES_MAX, False)
 
 
 def test_threads_that_move_and_free_at_once(chunks_tsan: Path) -> None:

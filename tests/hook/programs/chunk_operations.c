@@ -13,6 +13,7 @@
 
 #define ROUNDS 3000
 #define CHUNKS_MAX 8
+#define SECOND_NS ((uint64_t)1000000000)
 #define SPAN ((uint64_t)CHUNKS_MAX * CHUNK_GRANULE)
 
 static int host_given;
@@ -68,7 +69,10 @@ static uint64_t perform(const char *operation, uint64_t address, uint64_t count)
         return address_if(chunks_claim_leaving(0, &chunk), &chunk);
     if (strcmp(operation, "coming") == 0) return address_if(chunks_claim_coming(0, &chunk), &chunk);
     if (strcmp(operation, "undo") == 0) return address_if(chunks_claim_back(0, &chunk), &chunk);
-    if (strcmp(operation, "parked") == 0)
+    if (strcmp(operation, "let_go") == 0) return chunks_let_go(count * SECOND_NS);
+    if (strcmp(operation, "failed") == 0)
+        chunks_settle_failed(address, address + 1, count * SECOND_NS);
+    else if (strcmp(operation, "parked") == 0)
         chunks_settle(address, CHUNK_PARKED, 0, &host_given);
     else if (strcmp(operation, "back") == 0)
         chunks_settle(address, CHUNK_BACK, address + 1, &host_given);

@@ -172,12 +172,78 @@ def test_a_need_that_cannot_be_met_is_out_of_memory(holder: MemoryShell) -> None
 def test_a_wait_for_budget_can_be_cancelled(holder: MemoryShell) -> None:
     """As a call at the gate: the documented error, and the need is taken back."""
     holder.limit(HELD)
+    for _ in range(20):
+        holder.say(f"new 3 {SIZE}")
+        holder.need(SIZE)
+        holder.client.cancel()
+        assert holder.result("new") == 800
+        assert holder.need(0)
+    assert holder.is_whole(0)
+
+
+def test_a_refusal_that_crosses_a_cancellation_hits_nobody_else(holder: MemoryShell) -> None:
+    """The first allocation was interrupted when its refusal was on its way, and the second waits by
+    then: it is told again, and answered for itself."""
+    holder.limit(HELD)
     holder.say(f"new 3 {SIZE}")
     holder.need(SIZE)
     holder.client.cancel()
     assert holder.result("new") == 800
-    assert holder.need(0)
-    assert holder.is_whole(0)
+    holder.say(f"new 3 {4 * MIB}")
+    holder.need(4 * MIB)
+    holder.budget(HELD, refused=True)
+    holder.need(4 * MIB)
+    assert holder.shell.is_silent(for_s=0.2)
+    holder.budget(HELD + 4 * MIB)
+    assert holder.result("new") == 0
+
+
+def test_a_refusal_after_a_cancellation_that_crossed_nothing(holder: MemoryShell) -> None:
+    """The need that was interrupted had not been refused: the next one is, when it is told again;
+    the one after that at once."""
+    holder.limit(HELD)
+    holder.say(f"new 3 {SIZE}")
+    holder.need(SIZE)
+    holder.client.cancel()
+    assert holder.result("new") == 800
+    for _ in range(2):
+        holder.say(f"new 3 {4 * MIB}")
+        holder.need(4 * MIB)
+        holder.budget(HELD, refused=True)
+        holder.need(4 * MIB)
+        holder.budget(HELD, refused=True)
+        assert holder.result("new") == 2
+
+
+def test_a_refusal_of_a_need_that_is_over(holder: MemoryShell) -> None:
+    """It comes after the interrupt and before the next need: that is answered for itself."""
+    holder.limit(HELD)
+    holder.say(f"new 3 {SIZE}")
+    holder.need(SIZE)
+    holder.client.cancel()
+    assert holder.result("new") == 800
+    holder.limit(HELD, refused=True)
+    holder.say(f"new 3 {4 * MIB}")
+    holder.need(4 * MIB)
+    holder.budget(HELD, refused=True)
+    assert holder.result("new") == 2
+
+
+def test_the_user_reads_once_that_memory_was_refused(holder: MemoryShell) -> None:
+    """One sentence on what is wrong and one on what to do, on the error output of the process."""
+    holder.limit(HELD, usable_bytes=HELD + MIB)
+    for _ in range(2):
+        holder.say(f"new 3 {SIZE}")
+        holder.need(SIZE)
+        holder.budget(HELD, usable_bytes=HELD + MIB, refused=True)
+        assert holder.result("new") == 2
+    (line,) = holder.shell.errors().splitlines()
+    assert line == (
+        "gpushare: cuMemAlloc_v2 of 24.0 MiB on GPU 0 is out of memory, because this process has "
+        "38.0 MiB there and can have 39.0 MiB at most. Free GPU memory in it, or see what is in "
+        "the way: jupyter gpushare status."
+    )
+    assert len(holder.shell.log_lines("refused: cuMemAlloc_v2 of 24.0 MiB on GPU 0")) == 2
 
 
 def test_a_first_allocation_waits_for_turn_and_budget(opens: Opened) -> None:

@@ -131,8 +131,81 @@ def test_an_allocation_without_room_asks_for_it(
     assert_whole(memory)
 
 
+def fill_up(start: Callable[..., GpuProcess], free_bytes: int) -> GpuProcess:
+    """A stranger leaves so much of the device to a shell that holds its tensors."""
+    stranger = start_stranger(start)
+    stranger.say(f"0 new 0 {CONTEXT - free_bytes}")
+    stranger.expect("0 new 0")
+    return stranger
+
+
+@pytest.mark.parametrize(("free_mib", "asked_mib"), [(10, 22), (30, 8)])
+def test_no_more_room_is_asked_for_than_is_missing(
+    opens: Opened, start: Callable[..., GpuProcess], free_mib: int, asked_mib: int
+) -> None:
+    """What the driver has free need not be made, and crumbs are not asked for."""
+    memory = hold(opens(reclaim_ms=20_000))
+    stranger = fill_up(start, free_mib * MIB)
+    memory.say(f"new 2 {CONTEXT}")
+    assert memory.client.expect(RoomRequested).bytes == asked_mib * MIB
+    stranger.say("0 drop 0")
+    stranger.expect("0 drop 0")
+    memory.client.room(memory.device, made=True)
+    assert memory.result("new") == 0
+
+
+def test_room_that_was_made_in_part_may_do(opens: Opened, start: Callable[..., GpuProcess]) -> None:
+    """Others could not make all that was asked for; what they did make is enough."""
+    memory = hold(opens(reclaim_ms=20_000))
+    stranger = fill_up(start, 10 * MIB)
+    memory.say(f"new 2 {CONTEXT}")
+    memory.client.expect(RoomRequested)
+    stranger.say("0 drop 0")
+    stranger.expect("0 drop 0")
+    memory.client.room(memory.device, made=False)
+    assert memory.result("new") == 0
+    assert_whole(memory)
+
+
+def test_room_is_asked_for_again_when_somebody_took_it(
+    opens: Opened, start: Callable[..., GpuProcess]
+) -> None:
+    """It was made, and is gone before the allocation is tried again: what is missing then is asked
+    for anew."""
+    memory = hold(opens(reclaim_ms=20_000))
+    stranger = fill_up(start, 10 * MIB)
+    memory.say(f"new 2 {CONTEXT}")
+    assert memory.client.expect(RoomRequested).bytes == 22 * MIB
+    memory.client.room(memory.device, made=True)
+    assert memory.client.expect(RoomRequested).bytes == 22 * MIB
+    stranger.say("0 drop 0")
+    stranger.expect("0 drop 0")
+    memory.client.room(memory.device, made=True)
+    assert memory.result("new") == 0
+    assert_whole(memory)
+
+
+def test_an_interrupt_while_room_is_made_cancels_the_allocation(
+    opens: Opened, start: Callable[..., GpuProcess]
+) -> None:
+    """It answers 800, as other calls that wait, and not out-of-memory; the next one is as if there
+    had been none."""
+    memory = hold(opens(reclaim_ms=20_000))
+    stranger = fill_up(start, 10 * MIB)
+    for _ in range(20):
+        memory.say(f"new 2 {CONTEXT}")
+        memory.client.expect(RoomRequested)
+        memory.client.cancel()
+        assert memory.result("new") == 800
+    assert memory.limit(2**40).bytes_allocated == HELD
+    stranger.say("0 drop 0")
+    stranger.expect("0 drop 0")
+    assert memory.run(f"new 2 {CONTEXT}") == 0
+    assert_whole(memory)
+
+
 def test_a_copy_that_fails_on_the_way_out_leaves_its_chunk_where_it_is(opens: Opened) -> None:
-    """It is fixed from then on, and told so; the rest is parked."""
+    """It counts as fixed, and is told so; the rest is parked."""
     memory = hold(opens(env={"GPUSHARE_SIM_FAULTS": "fail cuMemcpyDtoHAsync nth=1 result=1"}))
     memory.take_turn()
     memory.budget(0)
@@ -140,6 +213,44 @@ def test_a_copy_that_fails_on_the_way_out_leaves_its_chunk_where_it_is(opens: Op
         lambda report: report.bytes_parked + report.bytes_fixed == HELD
     )
     assert 0 < report.bytes_fixed <= SIZE
+    memory.say("sum 0")
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert_whole(memory)
+
+
+def test_a_copy_that_failed_on_the_way_out_is_made_again_later(opens: Opened) -> None:
+    """After a while the chunk is fixed no more, which is told, and leaves when it has to."""
+    memory = hold(opens(env={"GPUSHARE_SIM_FAULTS": "fail cuMemcpyDtoHAsync nth=1 result=1"}))
+    memory.take_turn()
+    memory.budget(0)
+    stays = memory.client.expect_memory(lambda report: report.bytes_fixed > 0)
+    memory.limit(stays.bytes_fixed)
+    assert memory.client.expect_memory(lambda report: report.bytes_fixed == 0).bytes_parked < HELD
+    memory.budget(0)
+    assert memory.client.expect_memory(lambda report: report.bytes_parked == HELD)
+    memory.say("sum 0")
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert_whole(memory)
+
+
+def test_a_device_on_which_no_copy_succeeds_is_soon_left_alone(opens: Opened) -> None:
+    """Each chunk is tried again after one second, then after two: the mover does not spin."""
+    faults = "fail cuMemcpyDtoHAsync nth=1 times=0 result=1"
+    memory = hold(opens(env={"GPUSHARE_SIM_FAULTS": faults}))
+    memory.take_turn()
+    memory.budget(0)
+    chunks = HELD // (8 * MIB)
+
+    def failed_at_ms() -> list[float]:
+        lines = memory.shell.log_lines("park: the driver answers 1 ")
+        return [float(line.split()[1]) for line in lines]
+
+    wait_until(lambda: len(failed_at_ms()) == 3 * chunks)
+    first, second, third = (failed_at_ms()[i * chunks :][:chunks] for i in range(3))
+    assert min(second) - max(first) >= 700
+    assert min(third) - max(second) >= 1700
     memory.say("sum 0")
     memory.grant()
     assert memory.result("sum") == 0

@@ -1,0 +1,30 @@
+/* The driver has no memory although the budget has: others are asked to make room. */
+#ifndef GPUSHARE_SHORTAGE_H
+#define GPUSHARE_SHORTAGE_H
+
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+/* What a call of this thread lacks. */
+struct shortage {
+    int device;
+    uint64_t bytes;       /* it takes so much, */
+    uint64_t bytes_extra; /* and the driver perhaps so much more for it; */
+    uint64_t bytes_least; /* not less is asked for, even if the driver claims to have it all */
+    const char *call_name;
+};
+
+enum shortage_answer {
+    SHORTAGE_ALONE,     /* there is nobody to ask: the driver's answer stands */
+    SHORTAGE_STAYS,     /* there is no room: likewise */
+    SHORTAGE_OVER,      /* the call is worth another try */
+    SHORTAGE_CANCELLED, /* the wait was cancelled: GATE_CANCELLED_RESULT */
+};
+
+/* Asks the scheduler for what is missing beside what the driver has free, and waits for it, up to
+ * reclaim_ms. Not inside the gate's mark. */
+enum shortage_answer shortage_ask(const struct shortage *shortage);
+
+#pragma GCC visibility pop
+#endif
