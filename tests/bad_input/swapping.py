@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,13 @@ class SmallDevice:
     scheduler: SchedulerUnderTest
     tenants: MemoryTenants
     bystander: MemoryTenant
+    start_scheduler: Callable[[], SchedulerUnderTest] | None = None
+
+    def replace_scheduler(self) -> None:
+        """Kill it, and start another one in its place."""
+        assert self.start_scheduler is not None
+        self.scheduler.kill()
+        self.scheduler = self.tenants.scheduler = self.start_scheduler()
 
     def start(self, name: str, *, seed: int = 0, size: int = HELD, **options: Any) -> MemoryTenant:
         """A tenant; with a seed it holds that much memory, written in a cell of its own."""
@@ -54,6 +61,12 @@ class SmallDevice:
             tenant.hold(0, seed, size)
             tenant.ok("end")
         return tenant
+
+    def blocked_reason(self, tenant: MemoryTenant) -> str:
+        """What the status says is in its way, or was when it was refused memory."""
+        records = self.scheduler.status()["tenants"]
+        (reason,) = (each["blocked_reason"] for each in records if each["name"] == tenant.name)
+        return str(reason)
 
     def chunks_of_an_allocation(self) -> int:
         """How often cuMemCreate is called for what `start` allocates; seen in a process that has
@@ -110,11 +123,19 @@ def small_device(
         context_bytes=CONTEXT,
         copy_bytes_per_s=copy_bytes_per_s,
     )
-    with (
-        swapping_scheduler(directory / "run", machine.env(), *SETTINGS, *options) as scheduler,
-        MemoryTenants(scheduler, machine.env(), directory) as tenants,
-    ):
+    with ExitStack() as stack:
+
+        def start_scheduler() -> SchedulerUnderTest:
+            settings = (*SETTINGS, *options)
+            return stack.enter_context(
+                swapping_scheduler(directory / "run", machine.env(), *settings, check=True)
+            )
+
+        scheduler = start_scheduler()
+        tenants = MemoryTenants(scheduler, machine.env(), directory)
+        stack.enter_context(tenants)
         device = SmallDevice(machine, scheduler, tenants, tenants.start("bystander"))
+        device.start_scheduler = start_scheduler
         device.bystander.ok("begin")
         device.bystander.hold(0, 77, LITTLE)
         device.bystander.hold(1, 78, 4096)

@@ -117,7 +117,6 @@ def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     alice = device.start("alice", seed=1, **faulty(plan))
     bob = device.start("bob")
     bob.ok("begin")
-    bob.ok("stamp")
     comes_true(lambda: fits(bob, HELD), "alice parks after all")
     bob.refill(2, 3, HELD)
     bob.ok("end")
@@ -202,7 +201,6 @@ def test_a_device_side_assert_while_holding_memory(device: SmallDevice) -> None:
     alice.ok("assert")
     assert alice.result("sync") == ASSERT
     bob.ok("begin")
-    bob.ok("stamp")
     assert bob.result(f"alloc 0 {HELD}", within_s=30) == OUT_OF_MEMORY
     bob.hold(1, 2, 8 * MIB)
     bob.ok("end")

@@ -38,7 +38,6 @@ def test_a_device_full_of_somebody_elses_memory(device: SmallDevice) -> None:
         for tenant in (alice, bob, alice):
             tenant.verify()
         bob.ok("begin")
-        bob.ok("stamp")
         assert bob.result(f"alloc 1 {DEVICE - HELD - FOREIGN_BYTES}") == OUT_OF_MEMORY
         bob.ok("end")
         bob.verify()
@@ -57,13 +56,11 @@ def test_host_memory_exhausted(tmp_path: Path, device: SmallDevice) -> None:
     alice = device.start("alice", seed=1, env=group.env())
     bob = device.start("bob")
     bob.ok("begin")
-    bob.ok("stamp")
     assert bob.result(f"alloc 0 {HELD}") == OUT_OF_MEMORY
     bob.ok("end")
     alice.verify()
     group.limit(None)
     bob.ok("begin")
-    bob.ok("stamp")
     comes_true(lambda: bob.result(f"alloc 0 {HELD}") == SUCCESS, "alice tells of her room")
     bob.refill(0, 2, HELD)
     bob.ok("end")

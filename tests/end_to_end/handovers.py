@@ -123,7 +123,8 @@ class Director:
             return self.shrink(tenant)
         slot, size = self.chance.choice(free_slots), self.chance.choice(sizes)
         tenant.ok("begin")
-        tenant.ok("stamp", within_s=ANSWER_S_MAX)
+        if self.chance.random() < 0.5:  # else the allocation itself has to wait for the turn
+            tenant.ok("stamp", within_s=ANSWER_S_MAX)
         result = tenant.result(f"alloc {slot} {size}", within_s=ANSWER_S_MAX)
         assert result in (SUCCESS, OUT_OF_MEMORY), (tenant.name, result, tenant.process.errors())
         if result == SUCCESS:

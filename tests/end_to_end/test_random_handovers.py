@@ -54,7 +54,7 @@ def hand_over_at_random(directory: Path, seed: int, steps: int, sanitizer: str =
         program = built_tenant(COMPILER_FLAGS[sanitizer], suffix=f"-{VARIANTS[sanitizer]}")
         options = {"hook": build_hook(sanitizer), "program": program}
     with (
-        swapping_scheduler(directory / "run", machine.env(), *SETTINGS) as scheduler,
+        swapping_scheduler(directory / "run", machine.env(), *SETTINGS, check=True) as scheduler,
         MemoryTenants(scheduler, machine.env(), directory, **options) as tenants,
     ):
         director = Director(tenants, random.Random(seed), directory, env)

@@ -204,12 +204,13 @@ SWAP = "--SettingsConfig.memory_mode=swap"
 
 @contextmanager
 def swapping_scheduler(
-    directory: Path, machine_env: Mapping[str, str], *options: str
+    directory: Path, machine_env: Mapping[str, str], *options: str, check: bool = False
 ) -> Iterator[SchedulerUnderTest]:
-    """A scheduler under which memory follows the turn, as it runs in production (no checks)."""
+    """A scheduler under which memory follows the turn, as it runs in production, where speed is
+    what counts; elsewhere with `check`: all its invariants are looked at after each event."""
     env = {"CUDA_VISIBLE_DEVICES": "0", **machine_env}
     settings = [SWAP, *options]
-    with running_scheduler(directory, *settings, env=env, check=False) as scheduler:
+    with running_scheduler(directory, *settings, env=env, check=check) as scheduler:
         yield scheduler
 
 
