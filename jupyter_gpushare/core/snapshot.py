@@ -55,6 +55,8 @@ class DeviceSnapshot:
     """Never given out."""
     bytes_usable: int
     """What tenants may have on the device together."""
+    bytes_staying: int
+    """What of theirs stays there, whoever has the turn."""
     lost: bool
     holders: tuple[HolderSnapshot, ...]
     """One, unless `anti_thrash` is off or was a moment ago."""
@@ -86,6 +88,8 @@ class TenantMemorySnapshot:
     bytes_resident: int
     bytes_parked: int
     bytes_fixed: int
+    bytes_staying: int
+    """Of what is on the device, what stays there, whoever has the turn."""
     cap_bytes: int
 
 

@@ -46,6 +46,7 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
         bytes_foreign=device.memory.bytes_foreign + device.memory.bytes_ghost,
         bytes_reserved=reserve_bytes(state.settings, device),
         bytes_usable=max(0, usable_bytes(state.settings, device)),
+        bytes_staying=sum(share.bytes_staying for share in device.memory.shares.values()),
         lost=device.lost,
         holders=tuple(
             HolderSnapshot(
@@ -119,6 +120,7 @@ def _memory(tenant: Tenant) -> Iterator[TenantMemorySnapshot]:
             bytes_resident=sum(share.bytes_resident for share in shares),
             bytes_parked=sum(share.bytes_parked for share in shares),
             bytes_fixed=sum(share.bytes_fixed for share in shares),
+            bytes_staying=sum(share.bytes_staying for share in shares),
             cap_bytes=tenant.cap_bytes,
         )
 

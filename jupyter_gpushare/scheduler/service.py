@@ -27,7 +27,13 @@ from jupyter_gpushare.core.events import (
     TenantRemoved,
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.settings import AntiThrash, SchedulerSettings, SettingsError, Visibility
+from jupyter_gpushare.core.settings import (
+    AntiThrash,
+    MemoryMode,
+    SchedulerSettings,
+    SettingsError,
+    Visibility,
+)
 from jupyter_gpushare.core.snapshot import Snapshot
 
 from .callers import Caller
@@ -140,24 +146,26 @@ class Service:
         return shown is not None and shown.owner_key == viewer.owner_key
 
     def memory_seen_by(self, client: ClientId, device: DeviceId) -> tuple[int, int] | None:
-        """Bytes in all and in use: the tenant's cap and its own use where it has a cap, else the
-        device's."""
+        """Bytes in all and in use, as `cuMemGetInfo` tells them in the tenant's processes.
+
+        Where memory follows the turn, what the tenant could not have even alone is in use. Where
+        it does not, its own use is, if it has a cap, and else the device's."""
         record = self._tenant_of.get(client)
         snapshot = self._snapshot()
         found = next((d for d in snapshot.devices if d.id == device), None)
         if record is None or found is None:
             return None
+        rows = (tenant.memory for tenant in snapshot.tenants if tenant.id == record.tenant_id)
+        own = [row for memory in rows for row in memory if row.device == device]
+        used = sum(row.bytes_resident + row.bytes_parked for row in own)
+        total = min(record.cap_bytes, found.bytes_total) if record.cap_bytes else found.bytes_total
+        if snapshot.settings.memory_mode is MemoryMode.SWAP:
+            of_others = found.bytes_staying - sum(row.bytes_staying for row in own)
+            usable = min(total, max(0, found.bytes_usable - of_others))
+            return total, total - max(0, usable - used)
         if not record.cap_bytes:
-            return found.bytes_total, max(found.bytes_used, found.bytes_allocated)
-        used = sum(
-            opened.bytes_allocated
-            for tenant in snapshot.tenants
-            if tenant.id == record.tenant_id
-            for process in tenant.clients
-            for opened in process.devices
-            if opened.device == device
-        )
-        return min(record.cap_bytes, found.bytes_total), used
+            return total, max(found.bytes_used, found.bytes_allocated)
+        return total, used
 
     # ---- from HTTP ----
 

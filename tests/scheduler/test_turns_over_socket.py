@@ -120,8 +120,24 @@ def test_contention_is_told(scheduler: SchedulerUnderTest) -> None:
             assert first.expect(Contention).tenants == 2
 
 
-def test_a_process_that_uses_nvml_alone_may_ask(scheduler: SchedulerUnderTest) -> None:
-    """Without a cap the device's own numbers are the answer; nothing has to be opened for it."""
+def test_a_process_that_uses_nvml_alone_may_ask(runtime: Path) -> None:
+    """Where memory stays and without a cap, the device's own numbers are the answer; nothing has to
+    be opened for it."""
+    off = "--SettingsConfig.memory_mode=off"
+    with running_scheduler(runtime, off) as scheduler:
+        used_and_total(scheduler, in_use=GIB)
+
+
+def test_where_memory_follows_the_turn_what_others_have_is_not_in_use(runtime: Path) -> None:
+    """NVML then tells what `cuMemGetInfo` tells: in use is what the tenant has, and what nobody
+    can have (the reserve, an eighth of this device)."""
+    with running_scheduler(runtime) as scheduler, scheduler.joined("other") as other:
+        other.send(memory_reported(DEVICE, 5 * GIB, room=5 * GIB), CellEnded())
+        used_and_total(scheduler, in_use=2 * GIB)
+
+
+def used_and_total(scheduler: SchedulerUnderTest, in_use: int) -> None:
+    """A tenant with 1 GiB asks, by a process that has opened nothing."""
     tenant = scheduler.tenant("notebook")
     with scheduler.connect() as worker, scheduler.connect() as nvidia_smi:
         worker.join(tenant.token)
@@ -130,7 +146,7 @@ def test_a_process_that_uses_nvml_alone_may_ask(scheduler: SchedulerUnderTest) -
         nvidia_smi.hello(tenant.token)
         nvidia_smi.send(MemoryQueried(device=DEVICE))
         answer = nvidia_smi.expect(MemoryAnswered)
-        assert (answer.bytes_total, answer.bytes_used) == (8 * GIB, GIB)
+        assert (answer.bytes_total, answer.bytes_used) == (8 * GIB, in_use)
 
 
 def test_with_a_cap_a_tenant_sees_its_own(runtime: Path) -> None:
