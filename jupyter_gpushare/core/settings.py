@@ -83,7 +83,7 @@ class SchedulerSettings:
     """How long a user may keep a turn by hand (`%gpushare hold`) at most; 0: not at all."""
     visibility: Visibility = Visibility.ANONYMOUS
     """Who holds and waits, to other users: `anonymous` hides names, `everyone` shows them."""
-    memory_mode: MemoryMode = MemoryMode.OFF
+    memory_mode: MemoryMode = MemoryMode.SWAP
     """`swap`: memory of those who have no turn makes room for who has it. `off`: it stays."""
     device_reserve_bytes: int = RESERVE_BY_SIZE
     """Of each device, for what no budget covers; -1: 2 %, at least 1 GiB, at most an eighth."""

@@ -20,10 +20,12 @@ from jupyter_gpushare.core.commands import (
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.settings import AntiThrash, SchedulerSettings
+from jupyter_gpushare.core.settings import AntiThrash, MemoryMode, SchedulerSettings
 from jupyter_gpushare.core.snapshot import DeviceSnapshot, TenantSnapshot
 
 C = TypeVar("C", bound=Command)
+TURNS_ALONE = SchedulerSettings(memory_mode=MemoryMode.OFF)
+"""For stories that memory has no part in: nothing happens in them but for turns."""
 
 
 class Desk:
@@ -37,9 +39,7 @@ class Desk:
         recovering_until_s: float | None = None,
     ) -> None:
         self.now_s = 100.0
-        self.scheduler = Scheduler(
-            settings or SchedulerSettings(), recovering_until_s=recovering_until_s
-        )
+        self.scheduler = Scheduler(settings or TURNS_ALONE, recovering_until_s=recovering_until_s)
         self.last: list[Command] = []
         self.turns: dict[int, TurnId] = {}
         """The turn that each client was granted last."""

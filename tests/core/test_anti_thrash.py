@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import GrantTurn, ReopenGate
-from jupyter_gpushare.core.settings import AntiThrash, SchedulerSettings
+from jupyter_gpushare.core.settings import AntiThrash
 
-from .desk import Desk
+from .desk import TURNS_ALONE, Desk
 
-OFF = SchedulerSettings(anti_thrash=AntiThrash.OFF)
+OFF = TURNS_ALONE.replace(anti_thrash=AntiThrash.OFF)
 
 
 def test_off_grants_everybody_at_once() -> None:

@@ -20,7 +20,7 @@ from jupyter_gpushare.core.transitions import (
     TenantTrigger,
 )
 
-from .desk import Desk
+from .desk import TURNS_ALONE, Desk
 
 NOBODY = ClientId(99)
 
@@ -74,7 +74,7 @@ def test_errors_know_whose_fault_they_are() -> None:
 
 def test_a_limit_on_clients() -> None:
     """One client too many is refused; the others do not notice."""
-    desk = Desk(SchedulerSettings(clients_max=2))
+    desk = Desk(TURNS_ALONE.replace(clients_max=2))
     desk.client("a")
     desk.client("b")
     with pytest.raises(errors.TooManyClients, match="2 processes"):

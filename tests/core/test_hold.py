@@ -7,11 +7,10 @@ import pytest
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import RecallTurn
 from jupyter_gpushare.core.ids import TenantId
-from jupyter_gpushare.core.settings import SchedulerSettings
 
-from .desk import Desk
+from .desk import TURNS_ALONE, Desk
 
-SETTINGS = SchedulerSettings(quantum_s=10, hold_max_s=60)
+SETTINGS = TURNS_ALONE.replace(quantum_s=10, hold_max_s=60)
 
 
 @pytest.fixture

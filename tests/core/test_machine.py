@@ -29,9 +29,10 @@ from jupyter_gpushare.core.commands import (
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.settings import AntiThrash, OverduePolicy, SchedulerSettings
+from jupyter_gpushare.core.settings import AntiThrash, OverduePolicy
 from jupyter_gpushare.core.snapshot import Snapshot
 
+from .desk import TURNS_ALONE
 from .model_client import Gate, ModelClient
 
 DEVICES = [DeviceId(name) for name in "ABC"]
@@ -66,7 +67,7 @@ class World(stateful.RuleBasedStateMachine):
         super().__init__()
         self.now_s = 1000.0
         self.recovering = False
-        self.scheduler = Scheduler(SchedulerSettings(quantum_s=5, overdue_s=20, hold_max_s=30))
+        self.scheduler = Scheduler(TURNS_ALONE.replace(quantum_s=5, overdue_s=20, hold_max_s=30))
         self.clients: dict[ClientId, ModelClient] = {}
         self.last_client = 0
         self.wake_at_s: float | None = None

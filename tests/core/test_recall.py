@@ -7,11 +7,11 @@ import pytest
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import CancelWait, KillClient, RecallTurn, ReportOverdue
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
-from jupyter_gpushare.core.settings import OverduePolicy, SchedulerSettings
+from jupyter_gpushare.core.settings import OverduePolicy
 
-from .desk import Desk
+from .desk import TURNS_ALONE, Desk
 
-SETTINGS = SchedulerSettings(quantum_s=10, recall_retry_s=0.5, overdue_s=30)
+SETTINGS = TURNS_ALONE.replace(quantum_s=10, recall_retry_s=0.5, overdue_s=30)
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import GrantTurn
-from jupyter_gpushare.core.settings import SchedulerSettings
 
-from .desk import Desk
+from .desk import TURNS_ALONE, Desk
 
 
 def test_a_free_device_is_granted_at_once() -> None:
     """Who asks alone is let through with the quantum and no waiters."""
-    desk = Desk(SchedulerSettings(quantum_s=7))
+    desk = Desk(TURNS_ALONE.replace(quantum_s=7))
     a = desk.client("a")
     desk.ask(a)
     (grant,) = desk.all(GrantTurn)
@@ -255,7 +254,7 @@ def test_turn_ids_are_never_used_twice() -> None:
 
 def test_equal_turns_for_tenants_that_always_ask() -> None:
     """Tenants that always want the device get equally many turns, in a fixed round."""
-    desk = Desk(SchedulerSettings(quantum_s=1))
+    desk = Desk(TURNS_ALONE.replace(quantum_s=1))
     clients = {name: desk.client(name) for name in "abcde"}
     for client in clients.values():
         desk.ask(client)

@@ -107,7 +107,8 @@ def test_room_for_a_context(swapping: SchedulerUnderTest) -> None:
 
 def test_memory_mode_off_is_without_limits(runtime: Path) -> None:
     """Every client hears once that it may have everything."""
-    with running_scheduler(runtime) as scheduler, scheduler.joined("one") as one:
+    off = "--SettingsConfig.memory_mode=off"
+    with running_scheduler(runtime, off) as scheduler, scheduler.joined("one") as one:
         assert one.expect(Settings).memory_mode is MemoryMode.OFF
         assert one.expect(MemoryBudget).budget_bytes == 2**64 - 1
 
