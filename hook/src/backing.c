@@ -375,8 +375,9 @@ void backing_context_ends(void *context) {
     bool waited = false;
     if (fork_process_ends()) return;
     while (blocks_close_of_context(context, &block)) {
-        /* Whatever it answers, the context goes. */
-        if (!waited && !captures_active()) wait_for_work(context);
+        /* Whatever it answers, the context goes. Captures in other contexts go on; one in this
+         * context would end with it anyway, and makes the wait answer at once. */
+        if (!waited) wait_for_work(context);
         waited = true;
         give_back(&block);
     }
