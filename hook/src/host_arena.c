@@ -11,6 +11,7 @@
 #include "chunks.h"
 #include "clock.h"
 #include "driver.h"
+#include "fork.h"
 #include "locks.h"
 #include "log.h"
 #include "prefault.h"
@@ -140,17 +141,30 @@ static char *end_upcoming(void) {
     return NULL;
 }
 
-/* Needs a current context, which then owns the registration; the others can use it as well. */
+/* Needs a current context, which then owns the registration; the others can use it as well. The
+ * process may have begun to end while pages were made. */
 static void *register_segment(char *base) {
     const struct driver *cuda = driver_get();
     CUcontext context = NULL;
-    if (cuda == NULL || cuda->context_get_current(&context) != CUDA_SUCCESS) return NULL;
-    const CUresult result =
-        cuda->host_register(base, HOST_ARENA_SEGMENT_BYTES, CU_MEMHOSTREGISTER_PORTABLE);
+    if (cuda == NULL || !fork_driver_use_begin()) return NULL;
+    CUresult result = cuda->context_get_current(&context);
+    if (result == CUDA_SUCCESS)
+        result = cuda->host_register(base, HOST_ARENA_SEGMENT_BYTES, CU_MEMHOSTREGISTER_PORTABLE);
+    fork_driver_use_end();
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
         return context;
     log_debug("arena: the driver answers %d to a registration", (int)result);
     return NULL;
+}
+
+/* While the process ends it keeps what is registered. */
+static void give_to_system(char *base, bool is_registered) {
+    if (is_registered) {
+        if (!fork_driver_use_begin()) return;
+        driver_get()->host_unregister(base);
+        fork_driver_use_end();
+    }
+    munmap(base, HOST_ARENA_SEGMENT_BYTES);
 }
 
 static bool add_segment(char *base, void *context) {
@@ -178,8 +192,7 @@ bool host_arena_prepare(uint64_t bytes) {
     if (host_arena_free() + HOST_ARENA_SEGMENT_BYTES < bytes) begin_upcoming();
     void *context = register_segment(base);
     if (context && add_segment(base, context)) return true;
-    if (context) driver_get()->host_unregister(base);
-    munmap(base, HOST_ARENA_SEGMENT_BYTES);
+    give_to_system(base, context != NULL);
     note_refusal("no registration");
     return false;
 }
@@ -199,7 +212,6 @@ static bool remove_free(struct segment *removed) {
 }
 
 void host_arena_trim(uint64_t bytes) {
-    const struct driver *cuda = driver_get();
     struct segment segment;
     uint64_t given_bytes = 0;
     if (upcoming && bytes == 0) {
@@ -207,8 +219,7 @@ void host_arena_trim(uint64_t bytes) {
         if (base) munmap(base, HOST_ARENA_SEGMENT_BYTES);
     }
     while (host_arena_free() >= bytes + HOST_ARENA_SEGMENT_BYTES && remove_free(&segment)) {
-        if (segment.context && cuda) cuda->host_unregister(segment.base);
-        munmap(segment.base, HOST_ARENA_SEGMENT_BYTES);
+        give_to_system(segment.base, segment.context != NULL);
         given_bytes += HOST_ARENA_SEGMENT_BYTES;
     }
     if (given_bytes > 0) log_debug("arena: gave %llu bytes back", (unsigned long long)given_bytes);

@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "copy_pipeline.h"
 #include "devices.h"
+#include "fork.h"
 #include "host_arena.h"
 #include "residency.h"
 #include "streams.h"
@@ -41,7 +42,10 @@ static bool use_some_context(void) {
     for (uint32_t i = 0; i < tables->contexts_used && context == NULL; i++)
         if (tables->contexts[i].failed_result == 0) context = tables->contexts[i].context;
     streams_unlock();
-    return context && pipeline_use_context(context);
+    if (context == NULL || !fork_driver_use_begin()) return false;
+    const bool is_used = pipeline_use_context(context);
+    fork_driver_use_end();
+    return is_used;
 }
 
 static enum mover_host_answer make_what_is_wanted(void) {
