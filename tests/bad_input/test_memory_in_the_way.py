@@ -86,10 +86,9 @@ def test_an_allocation_that_begins_a_cell(
     with in_the_way(device, tmp_path) as sentence:
         bob.ok("begin")
         assert bob.result(f"alloc 0 {HELD}", within_s=ANSWER_S_MAX) == OUT_OF_MEMORY
-        assert any(
-            f"{HELD} bytes on device 0 refused: the device has not so much" in line
-            for line in bob.process.log_lines("cuMemAlloc")
-        )
+        (told,) = (line for line in bob.process.log_lines("cuMemAlloc") if "error: " in line)
+        assert "40.0 MiB on GPU 0 is out of memory, because" in told, told
+        assert "see what is in the way: jupyter gpushare status" in told, told
         reason = device.blocked_reason(bob)
         assert sentence in reason and reason.count(". ") >= 1, reason
         bob.hold(1, 3, FITS_BESIDE)
