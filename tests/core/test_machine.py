@@ -68,6 +68,8 @@ class World(stateful.RuleBasedStateMachine):
         self.now_s = 1000.0
         self.recovering = False
         self.scheduler = Scheduler(TURNS_ALONE.replace(quantum_s=5, overdue_s=20, hold_max_s=30))
+        self.seen: Snapshot | None = None
+        """After the last event; nothing changes between two."""
         self.clients: dict[ClientId, ModelClient] = {}
         self.last_client = 0
         self.wake_at_s: float | None = None
@@ -97,17 +99,18 @@ class World(stateful.RuleBasedStateMachine):
     # ---- the scheduler's side ----------------------------------------------------------------
 
     def handle(self, event: ev.Event) -> None:
-        before = self.scheduler.snapshot(self.now_s)
+        before = self.seen or self.scheduler.snapshot(self.now_s)
         commands = self.scheduler.handle(event, now_s=self.now_s)
         self.scheduler.check_invariants()
+        self.seen = seen = self.scheduler.snapshot(self.now_s)
         if not isinstance(event, ev.DeviceOpened | ev.DeviceFound):
             # With these, an open gate may turn out to be one on a device: a claim before the queue.
-            nobody_was_overtaken(before, self.scheduler.snapshot(self.now_s))
+            nobody_was_overtaken(before, seen)
         for command in commands:
             assert command.cause
             self.perform(command)
-        self.everybody_knows_the_contention()
-        self.everybody_knows_the_holds()
+        self.everybody_knows_the_contention(seen)
+        self.everybody_knows_the_holds(seen)
 
     def perform(self, command: Command) -> None:
         match command:
@@ -139,9 +142,8 @@ class World(stateful.RuleBasedStateMachine):
         assert told is None or without_cause(told) != without_cause(command)
         self.told[subject] = command
 
-    def everybody_knows_the_contention(self) -> None:
+    def everybody_knows_the_contention(self, snapshot: Snapshot) -> None:
         """Who has the turn, the waiters of now; everybody, the tenants of now."""
-        snapshot = self.scheduler.snapshot(self.now_s)
         queues = {device.id: [w.tenant for w in device.queue] for device in snapshot.devices}
         live = {
             client.id: {d.device for d in client.devices if not d.failed} - self.lost_devices
@@ -162,9 +164,9 @@ class World(stateful.RuleBasedStateMachine):
                     waiting = [set(queues[device]) - {tenant.id} for device in live[client.id]]
                     assert told.waiters == max(map(len, waiting))
 
-    def everybody_knows_the_holds(self) -> None:
+    def everybody_knows_the_holds(self, snapshot: Snapshot) -> None:
         """What a process was told last about its tenant's hold is so, to the moment of its end."""
-        for tenant in self.scheduler.snapshot(self.now_s).tenants:
+        for tenant in snapshot.tenants:
             until_s = self.now_s + tenant.hold_left_s
             assert tenant.hold_left_s <= self.scheduler.settings.hold_max_s + 1e-6
             for client in tenant.clients:
