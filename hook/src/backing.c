@@ -49,11 +49,28 @@ static bool captures_active(void) {
 /* ---- mapping ----------------------------------------------------------------------------------
  */
 
-/* Large chunks copy at the full rate, small ones let a budget be kept to more exactly. */
+/* Large chunks copy at the full rate, small ones let a budget be kept to more exactly. Powers of
+ * two fill segments of host memory. */
 static uint64_t chunk_bytes_for(uint64_t bytes) {
-    const uint64_t eighth = round_up(bytes / 8, CHUNK_GRANULE);
-    if (eighth < CHUNK_BYTES_LEAST) return CHUNK_BYTES_LEAST;
-    return eighth > CHUNK_BYTES_MAX ? CHUNK_BYTES_MAX : eighth;
+    uint64_t chunk_bytes = CHUNK_BYTES_LEAST;
+    while (chunk_bytes < CHUNK_BYTES_MAX && chunk_bytes < bytes / 8)
+        chunk_bytes *= 2;
+    return chunk_bytes;
+}
+
+/* The next chunk of a block of which so much is left. A rest that would leave nearly half of a
+ * segment to nobody is two. */
+static uint64_t next_chunk_bytes(uint64_t chunk_bytes, uint64_t left) {
+    if (left >= chunk_bytes) return chunk_bytes;
+    return left > CHUNK_BYTES_MAX / 2 ? CHUNK_BYTES_MAX / 2 : left;
+}
+
+static size_t chunk_count(uint64_t bytes) {
+    const uint64_t chunk_bytes = chunk_bytes_for(bytes);
+    size_t count = 0;
+    for (uint64_t left = bytes; left > 0; count++)
+        left -= next_chunk_bytes(chunk_bytes, left);
+    return count;
 }
 
 static void drop_chunk(const struct driver *cuda, const struct chunk *chunk) {
@@ -94,6 +111,7 @@ static CUresult set_access(const struct driver *cuda, const struct block *block)
 static CUresult map_chunks(const struct driver *cuda, const struct block *block,
                            struct chunk *chunks, size_t count) {
     const uint64_t chunk_bytes = chunk_bytes_for(block->bytes);
+    uint64_t offset = 0;
     /* Not capable of RDMA: who registers memory without a word to CUDA is refused, instead of being
      * left with memory that has moved. */
     const CUmemAllocationProp properties = {
@@ -102,18 +120,17 @@ static CUresult map_chunks(const struct driver *cuda, const struct block *block,
     };
     CUresult result = CUDA_SUCCESS;
     size_t mapped = 0;
-    for (uint64_t offset = 0; mapped < count; offset += chunk_bytes) {
-        const uint64_t left = block->bytes - offset;
+    while (mapped < count) {
         chunks[mapped] = (struct chunk){
             .address = block->address + offset,
-            .bytes = left < chunk_bytes ? left : chunk_bytes,
+            .bytes = next_chunk_bytes(chunk_bytes, block->bytes - offset),
             .context = block->context,
             .device = block->device,
             .state = CHUNK_RESIDENT,
         };
         result = map_chunk(cuda, &chunks[mapped], &properties);
         if (result != CUDA_SUCCESS) break;
-        mapped++;
+        offset += chunks[mapped++].bytes;
     }
     if (result == CUDA_SUCCESS) result = set_access(cuda, block);
     for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
@@ -123,8 +140,7 @@ static CUresult map_chunks(const struct driver *cuda, const struct block *block,
 
 /* Maps the block and enters it into the tables. */
 static CUresult make_mapped(const struct driver *cuda, const struct block *block) {
-    const uint64_t chunk_bytes = chunk_bytes_for(block->bytes);
-    const size_t count = (size_t)((block->bytes + chunk_bytes - 1) / chunk_bytes);
+    const size_t count = chunk_count(block->bytes);
     struct chunk *chunks = malloc(count * sizeof *chunks);
     if (chunks == NULL) return NO_HOST_MEMORY;
     const unsigned int peers_before = peers_changes();

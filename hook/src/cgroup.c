@@ -17,12 +17,14 @@ struct hierarchy {
     const char *mount;      /* below the root that options.h names */
     const char *controller; /* in /proc/self/cgroup */
     const char *limit, *used, *reclaimable;
+    const char *slowed_from; /* who uses more is slowed down; NULL: there is no such file */
 };
 
 static const struct hierarchy HIERARCHIES[] = {
-    {"", "", "memory.max", "memory.current", "inactive_file"},
-    {"/unified", "", "memory.max", "memory.current", "inactive_file"},
-    {"/memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"},
+    {"", "", "memory.max", "memory.current", "inactive_file", "memory.high"},
+    {"/unified", "", "memory.max", "memory.current", "inactive_file", "memory.high"},
+    {"/memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file",
+     NULL},
 };
 
 static bool read_text(const char *path, char *text) {
@@ -58,7 +60,11 @@ static void look_at_level(struct cgroup_host *host, const struct hierarchy *hier
                                 hierarchy->mount, path);
     if (length < 0 || (size_t)length >= sizeof(directory)) return;
     if (!read_below(directory, hierarchy->limit, text)) return;
-    const uint64_t limit_bytes = cgroup_parse_limit(text);
+    uint64_t limit_bytes = cgroup_parse_limit(text);
+    if (hierarchy->slowed_from && read_below(directory, hierarchy->slowed_from, text)) {
+        const uint64_t slowed_from_bytes = cgroup_parse_limit(text);
+        if (slowed_from_bytes < limit_bytes) limit_bytes = slowed_from_bytes;
+    }
     if (limit_bytes == CGROUP_NO_LIMIT || !read_below(directory, hierarchy->used, text)) return;
     const uint64_t used_bytes = cgroup_parse_limit(text);
     const uint64_t reclaimable_bytes = read_below(directory, "memory.stat", text)

@@ -15,6 +15,7 @@
 #include "locks.h"
 #include "log.h"
 #include "prefault.h"
+#include "registry.h"
 
 #define GRANULES_PER_SEGMENT (HOST_ARENA_SEGMENT_BYTES / CHUNK_GRANULE)
 #define ROOM_IS_FRESH_NS 100000000u
@@ -32,6 +33,7 @@ struct segment {
 static struct segment *segments;
 static size_t segments_used, segments_room;
 static uint64_t taken_bytes;
+static bool has_upcoming;
 static struct cgroup_host system_host; /* as read, less what was taken since */
 static uint64_t system_host_at_ns;
 static uint64_t refused_until_ns; /* the system or the driver gave nothing */
@@ -47,28 +49,22 @@ static uint64_t free_bytes(void) {
     return segments_used * HOST_ARENA_SEGMENT_BYTES - taken_bytes;
 }
 
-static uint64_t system_room(void) {
-    if (clock_now_ns() < refused_until_ns) return 0;
-    return system_host.room_bytes / HOST_ARENA_SEGMENT_BYTES * HOST_ARENA_SEGMENT_BYTES;
+/* Segments that can still be had. */
+static uint64_t further_segments(void) {
+    if (clock_now_ns() < refused_until_ns) return has_upcoming;
+    return has_upcoming + system_host.room_bytes / HOST_ARENA_SEGMENT_BYTES;
 }
 
-/* Takes the lock; what the system leaves is known of late. */
-static void lock_with_fresh_room(void) {
+/* Takes the lock; what the system leaves is known as of so long ago at most. */
+static void lock_with_room_of(uint64_t age_ns_max) {
     const uint64_t now_ns = clock_now_ns();
     lock_take(LOCK_ARENA);
-    if (now_ns - system_host_at_ns < ROOM_IS_FRESH_NS) return;
+    if (now_ns - system_host_at_ns < age_ns_max) return;
     system_host_at_ns = now_ns;
     lock_release(LOCK_ARENA);
     const struct cgroup_host fresh = cgroup_look();
     lock_take(LOCK_ARENA);
     system_host = fresh;
-}
-
-uint64_t host_arena_room(void) {
-    lock_with_fresh_room();
-    const uint64_t bytes = free_bytes() + system_room();
-    lock_release(LOCK_ARENA);
-    return bytes;
 }
 
 uint64_t host_arena_free(void) {
@@ -79,7 +75,7 @@ uint64_t host_arena_free(void) {
 }
 
 bool host_arena_is_short(void) {
-    lock_with_fresh_room();
+    lock_with_room_of(ROOM_IS_FRESH_NS);
     const bool is_short = system_host.is_short;
     lock_release(LOCK_ARENA);
     return is_short;
@@ -109,17 +105,20 @@ static char *map_segment(void) {
 
 static void note_refusal(const char *what) {
     lock_take(LOCK_ARENA);
+    has_upcoming = false;
     refused_until_ns = clock_now_ns() + REFUSED_NS;
     lock_release(LOCK_ARENA);
     log_debug("arena: %s, so no more host memory for a while", what);
 }
 
-/* Begins to make a further segment's pages, where the system leaves room for one. */
+/* Begins to make a further segment's pages, where the system leaves room for one. Others of the
+ * group may do the same, so that each time it is looked anew. */
 static bool begin_upcoming(void) {
     if (upcoming) return true;
-    lock_with_fresh_room();
-    const bool has_room = system_room() >= HOST_ARENA_SEGMENT_BYTES;
+    lock_with_room_of(0);
+    const bool has_room = further_segments() > 0;
     if (has_room) system_host.room_bytes -= HOST_ARENA_SEGMENT_BYTES;
+    has_upcoming = has_room;
     lock_release(LOCK_ARENA);
     if (!has_room) return false;
     upcoming = map_segment();
@@ -135,6 +134,9 @@ static bool begin_upcoming(void) {
 static char *end_upcoming(void) {
     char *base = upcoming;
     upcoming = NULL;
+    lock_take(LOCK_ARENA);
+    has_upcoming = false;
+    lock_release(LOCK_ARENA);
     if (prefault_end(&upcoming_work)) return base;
     munmap(base, HOST_ARENA_SEGMENT_BYTES);
     note_refusal("no pages");
@@ -232,25 +234,43 @@ static uint32_t mask_of(uint64_t granules) {
     return granules >= GRANULES_PER_SEGMENT ? UINT32_MAX : ((uint32_t)1 << granules) - 1;
 }
 
-/* Takes so many granules in a row; NULL when the segment has no such row. With LOCK_ARENA held. */
-static void *take_from(struct segment *segment, uint64_t granules) {
-    const uint32_t mask = mask_of(granules);
-    for (uint64_t at = 0; at + granules <= GRANULES_PER_SEGMENT; at++) {
-        if (segment->taken & (mask << at)) continue;
-        segment->taken |= mask << at;
-        taken_bytes += granules * CHUNK_GRANULE;
-        return segment->base + at * CHUNK_GRANULE;
+/* How long the next row of free granules is, from `*at` on, which is moved to it; 0: none. */
+static uint32_t next_row(uint32_t taken, uint32_t *at) {
+    if (*at >= GRANULES_PER_SEGMENT) return 0;
+    const uint32_t rest_free = ~taken >> *at;
+    if (rest_free == 0) return 0;
+    *at += (uint32_t)__builtin_ctz(rest_free);
+    const uint32_t rest_taken = taken >> *at;
+    return rest_taken ? (uint32_t)__builtin_ctz(rest_taken) : GRANULES_PER_SEGMENT - *at;
+}
+
+/* The shortest row that is long enough, so that long ones are left to long chunks. NULL: none.
+ * With LOCK_ARENA held. */
+static struct segment *shortest_row(uint64_t granules, uint32_t *place) {
+    struct segment *found = NULL;
+    uint32_t shortest = UINT32_MAX, length;
+    for (size_t i = 0; i < segments_used && shortest > granules; i++) {
+        for (uint32_t at = 0; (length = next_row(segments[i].taken, &at)) > 0; at += length) {
+            if (length < granules || length >= shortest) continue;
+            shortest = length;
+            found = &segments[i];
+            *place = at;
+        }
     }
-    return NULL;
+    return found;
 }
 
 /* A row in a registered segment, or in one that has to be registered anew (`*lapsed`). */
-static void *find_row(uint64_t granules, char **lapsed) {
+static void *take_row(uint64_t granules, char **lapsed) {
     void *host = NULL;
+    uint32_t at = 0;
     lock_take(LOCK_ARENA);
-    for (size_t i = 0; i < segments_used && host == NULL; i++) {
-        host = take_from(&segments[i], granules);
-        if (host && segments[i].context == NULL) *lapsed = segments[i].base;
+    struct segment *segment = shortest_row(granules, &at);
+    if (segment) {
+        segment->taken |= mask_of(granules) << at;
+        taken_bytes += granules * CHUNK_GRANULE;
+        host = segment->base + at * CHUNK_GRANULE;
+        if (segment->context == NULL) *lapsed = segment->base;
     }
     lock_release(LOCK_ARENA);
     return host;
@@ -269,7 +289,7 @@ void *host_arena_take(uint64_t bytes) {
     char *lapsed = NULL;
     const uint64_t granules = bytes / CHUNK_GRANULE;
     if (granules == 0 || granules > GRANULES_PER_SEGMENT) return NULL;
-    void *host = find_row(granules, &lapsed);
+    void *host = take_row(granules, &lapsed);
     if (host == NULL || lapsed == NULL) return host;
     void *context = register_segment(lapsed);
     if (context == NULL) {
@@ -295,6 +315,57 @@ void host_arena_give(void *host, uint64_t bytes) {
     lock_release(LOCK_ARENA);
 }
 
+/* ---- room -------------------------------------------------------------------------------------
+ */
+
+/* Free rows by their length, and what of the memory that may leave has been laid into them. */
+struct laying {
+    uint64_t rows[GRANULES_PER_SEGMENT + 1];
+    uint64_t laid_bytes;
+    bool ends; /* a chunk found none: those behind it wait for it */
+};
+
+static void count_rows(struct laying *laying) {
+    uint32_t length;
+    for (size_t i = 0; i < segments_used; i++)
+        for (uint32_t at = 0; (length = next_row(segments[i].taken, &at)) > 0; at += length)
+            laying->rows[length]++;
+    laying->rows[GRANULES_PER_SEGMENT] += further_segments();
+}
+
+/* As take_row would. */
+static void lay(const struct chunk *chunk, void *argument) {
+    struct laying *laying = argument;
+    const uint64_t granules = chunk->bytes / CHUNK_GRANULE;
+    uint64_t length = granules;
+    if (laying->ends || chunk->state != CHUNK_RESIDENT || chunk->fixed ||
+        chunk->stays_until_ns != 0)
+        return;
+    while (length <= GRANULES_PER_SEGMENT && laying->rows[length] == 0)
+        length++;
+    laying->ends = length > GRANULES_PER_SEGMENT;
+    if (laying->ends) return;
+    laying->rows[length]--;
+    laying->rows[length - granules]++;
+    laying->laid_bytes += chunk->bytes;
+}
+
+uint64_t host_arena_room(void) {
+    struct laying laying = {0};
+    bool all = true;
+    lock_with_room_of(ROOM_IS_FRESH_NS);
+    const uint64_t bytes = free_bytes() + further_segments() * HOST_ARENA_SEGMENT_BYTES;
+    count_rows(&laying);
+    lock_release(LOCK_ARENA);
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
+        if (chunks_sums_of(device).bytes_movable == 0) continue;
+        laying.ends = false;
+        chunks_visit(device, lay, &laying);
+        all = all && !laying.ends;
+    }
+    return all ? bytes : laying.laid_bytes;
+}
+
 void host_arena_forget_context(void *context) {
     lock_take(LOCK_ARENA);
     for (size_t i = 0; i < segments_used; i++)
@@ -306,5 +377,6 @@ void host_arena_after_fork(void) {
     segments_used = 0;
     taken_bytes = 0;
     upcoming = NULL;
+    has_upcoming = false;
     system_host_at_ns = refused_until_ns = 0;
 }

@@ -24,7 +24,9 @@ bool host_arena_prepare(uint64_t bytes);
 /* For the mover alone. Gives free segments back to the system while more than `bytes` are free. */
 void host_arena_trim(uint64_t bytes);
 
-/* So much could be parked now: what is free, and what may still be taken from the system. */
+/* So much could be parked now: what is free, and what may still be taken from the system; but what
+ * lies in pieces that are too small for the chunks on the device only where all of these find room.
+ */
 uint64_t host_arena_room(void);
 uint64_t host_arena_free(void);
 /* The system runs short of memory: what is free here should go back. */
