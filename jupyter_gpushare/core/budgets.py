@@ -338,7 +338,7 @@ class DeviceBudgets:
         owed = any(self.is_awaited(share) for share in memory.shares.values())
         for room in self.pending_rooms():
             late_s = room.asked_at_s + self.settings.park_timeout_s
-            known = room.measured or not memory.is_measured
+            known = room.looks_awaited <= 0 or not memory.is_measured
             if room.bytes_released >= room.bytes_wanted:
                 made = True
             elif now_s >= late_s or (unmet and not owed and known):

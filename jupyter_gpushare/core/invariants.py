@@ -153,7 +153,8 @@ def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
     for tenant in state.turn_holders:
         if tenant.turn is None:
             continue
-        contended = any(state.waiters(tenant.turn.devices, besides=tenant))
+        others_wait = any(state.waiters(tenant.turn.devices, besides=tenant))
+        contended = state.turns_are_on and others_wait
         restoring = waits_for_its_memory(state, tenant, now_s)
         running = tenant.turn.contended_since_s is not None
         _rule(running == (contended and not restoring), "the quantum counts", tenant)

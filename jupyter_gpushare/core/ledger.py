@@ -133,9 +133,10 @@ class OpenedDevice:
         self._count()
 
     def fail(self) -> None:
-        """Its context is gone for good, and nothing of it will be created there any more."""
+        """Its context is gone for good, and nothing of it will be created there any more. Who waits
+        for memory there is still to be told so."""
         self.failed = True
-        self.needs(0)
+        self.needs_again()
         self._believed = deque([(self._believed[-1][0], self.bytes_resident)])
         self.budget_bytes = self.bytes_resident
         self._count()
@@ -166,8 +167,9 @@ class RoomWanted:
     bytes_used_before: int
     bytes_released: int = 0
     """By others since."""
-    measured: bool = False
-    """The device's used bytes have been looked at since."""
+    looks_awaited: int = 1
+    """So often the device has to be looked at before it can be said that there is no room. After a
+    release twice: the first look may have begun before it."""
     made_at_s: Seconds | None = None
     """It was told that there is room; until it has taken it, the room is kept."""
 

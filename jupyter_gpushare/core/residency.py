@@ -74,8 +74,10 @@ class Residency:
         if released and now_s >= tenant.short_until_s:
             memory.releases += 1
         for room in memory.rooms.values():
-            if room.client != client.id and room.made_at_s is None:
-                room.bytes_released += max(0, resident - share.bytes_resident)
+            left = resident - share.bytes_resident
+            if room.client != client.id and room.made_at_s is None and left > 0:
+                room.bytes_released += left
+                room.looks_awaited = 2
 
     def dropped(self, tenant: Tenant, client: Client, reason: DropReason, now_s: Seconds) -> None:
         """Its budgets are what it has, wherever it had heard of others."""
@@ -93,7 +95,7 @@ class Residency:
         memory.measured(bytes_used, now_s)
         device.bytes_used = bytes_used
         for room in memory.rooms.values():
-            room.measured = True
+            room.looks_awaited -= 1
             released = max(0, room.bytes_used_before - bytes_used)
             room.bytes_released = max(room.bytes_released, released)
             if room.made_at_s is not None:  # what it has taken since is foreign now

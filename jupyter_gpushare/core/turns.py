@@ -263,12 +263,13 @@ class Turns:
             self._grant_client(client, tenant.turn)
 
     def _count_contention(self, tenant: Tenant, now_s: Seconds) -> None:
-        """Starts or stops the clock of the quantum."""
+        """Starts or stops the clock of the quantum. Without turns nobody has one, although somebody
+        may wait for memory."""
         turn = tenant.turn
         assert turn is not None
         turn.restores = waits_for_its_memory(self._state, tenant, now_s)
         others_wait = any(self._state.waiters(turn.devices, besides=tenant))
-        contended = others_wait and not turn.restores
+        contended = self._state.turns_are_on and others_wait and not turn.restores
         if contended and turn.contended_since_s is None:
             turn.contended_since_s = now_s
         elif not contended and turn.contended_since_s is not None:

@@ -7,6 +7,7 @@ from jupyter_gpushare.core.commands import GrantTurn, ReopenGate
 from jupyter_gpushare.core.settings import AntiThrash
 
 from .desk import TURNS_ALONE, Desk
+from .memory_desk import USABLE, MemoryDesk
 
 OFF = TURNS_ALONE.replace(anti_thrash=AntiThrash.OFF)
 
@@ -113,3 +114,20 @@ def test_the_same_settings_again_say_nothing() -> None:
     desk.client("a")
     desk.do(ev.SettingsChanged(settings=desk.scheduler.settings))
     assert desk.last == []
+
+
+def test_without_turns_no_quantum_is_counted_for_who_waits_for_memory() -> None:
+    """Somebody may wait although turns are off: for memory. Nobody's quantum ends for that, and no
+    alarm is set for its end."""
+    desk = MemoryDesk(anti_thrash=AntiThrash.OFF)
+    two = desk.with_memory("b", 4000)
+    one = desk.client("a")
+    desk.ask(one)
+    desk.need(one, USABLE)
+    desk.park(two)
+    desk.report(one, allocated=USABLE, fixed=USABLE)
+    desk.ask(two)
+    assert desk.holders() == ["a"] and desk.obstacle("b") is not None
+    for _ in range(3):
+        desk.do(ev.ClockTicked(), after_s=desk.scheduler.settings.quantum_s)
+        assert desk.recalled() == []

@@ -263,6 +263,23 @@ def test_room_that_the_device_shows_is_there() -> None:
     assert desk.rooms() == {two: True}
 
 
+def test_room_is_not_denied_by_a_look_from_before_it_was_made() -> None:
+    """The device was looked at while somebody still parked: what it shows once that is over counts,
+    and a look that ends right after the release may have begun before."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 6000, fixed=5700)
+    two = desk.client("b", devices="")
+    desk.measure(7900)
+    desk.ask_room(two, 350)
+    desk.measure(7900)
+    desk.report(one, parked=300)
+    assert not desk.rooms()
+    desk.measure(7900)
+    assert not desk.rooms()
+    desk.measure(7600)
+    assert desk.rooms() == {two: True}
+
+
 def test_room_is_waited_for_park_timeout_s_at_most() -> None:
     """A victim that does not answer keeps nobody waiting for longer."""
     desk = MemoryDesk(park_timeout_s=2)

@@ -163,6 +163,20 @@ def test_beyond_the_device_alone_is_refused_at_once() -> None:
     assert desk.obstacle("b") is None
 
 
+def test_a_need_in_a_context_that_fails_is_refused() -> None:
+    """At once, and nobody is named; also one that has been met and not been taken."""
+    desk = MemoryDesk()
+    desk.with_memory("a", IN_THE_WAY, fixed=IN_THE_WAY)
+    two, three = desk.client("b"), desk.client("c")
+    desk.need(two, TOO_MUCH)
+    desk.fail(two)
+    assert desk.refused() == [two] and desk.obstacle("b") is None
+    desk.ask(three)
+    desk.need(three, JUST_FITS)
+    desk.fail(three)
+    assert desk.refused() == [three]
+
+
 # ---- what is in the way for a moment ---------------------------------------------------------
 
 
