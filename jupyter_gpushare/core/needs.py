@@ -39,7 +39,7 @@ class Needs:
         self._state = state
         self._device = device
         self._memory = device.memory
-        self._holding = holding
+        self._holding = {share.client for share in holding}
         self._now_s = now_s
         self._own: Counter[TenantId] = Counter()
         """What each tenant has, and needs that can be met."""
@@ -57,10 +57,12 @@ class Needs:
         """Those that are to be refused now, each once. Afterwards it is known which are in
         doubt."""
         shares = self._memory.shares.values()
+        if not any(share.needed_bytes or share.shortage for share in shares):
+            return
         for share in shares:
             self._own[share.tenant] += _own_at_most(share)
             self._stays[share.tenant] += share.bytes_staying
-            held = share.bytes_allocated if share in self._holding else 0
+            held = share.bytes_allocated if share.client in self._holding else 0
             self._stays_while_held[share.tenant] += max(held, share.bytes_staying)
         self._all_stays = self._stays.total()
         self._all_stays_while_held = self._stays_while_held.total()
@@ -135,7 +137,7 @@ class Needs:
     def _most_for(self, share: OpenedDevice) -> int:
         """What the client could have there at most, beside its siblings, as things are."""
         tenant = share.tenant
-        if share in self._holding:
+        if share.client in self._holding:
             others = self._all_stays_while_held - self._stays_while_held[tenant]
         else:
             others = self._all_stays - self._stays[tenant]
@@ -145,7 +147,7 @@ class Needs:
     def _lacks_elsewhere(self, share: OpenedDevice) -> Device | None:
         """Another device on which memory of the tenant is kept away: without it there is no turn,
         and the need waits for a turn."""
-        if share in self._holding:
+        if share.client in self._holding:
             return None
         for device_id in sorted(self._state.tenants[share.tenant].wanted_devices):
             device = self._state.devices[device_id]

@@ -279,5 +279,5 @@ TestMemoryWorld = MemoryWorld.TestCase
 TestMemoryWorld.__doc__ = "Whatever happens, memory is never given twice, and everybody is served."
 
 LongMemoryWorld.TestCase.settings = settings(max_examples=800, stateful_step_count=70)
-TestLongMemoryWorld = pytest.mark.full(LongMemoryWorld.TestCase)
+TestLongMemoryWorld = pytest.mark.timeout(900)(pytest.mark.full(LongMemoryWorld.TestCase))
 TestLongMemoryWorld.__doc__ = "The same in many more and longer runs."
