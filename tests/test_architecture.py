@@ -24,7 +24,7 @@ PURE_STDLIB = {
     "math",
     "typing",
 }
-PURE_C_FILES = ["turn_state.c", "idle_rule.c", "window_pace.c", "codec.c"]
+PURE_C_FILES = ["turn_state.c", "idle_rule.c", "window_pace.c", "codec.c", "ipc_handle.c"]
 PURE_C_HEADERS_FORBIDDEN = re.compile(
     r'#include [<"](cuda|nvml|sys/socket|sys/un|pthread|unistd|time|stdio)[\w/]*\.h[>"]'
 )

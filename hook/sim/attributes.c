@@ -58,8 +58,10 @@ static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr ad
             *(void **)data = (void *)(uintptr_t)address;
             return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
             *(unsigned *)data = 0;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+            *(unsigned *)data = range->kind == RANGE_ALLOCATION;
             return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_BUFFER_ID:
             *(unsigned long long *)data = range->id;

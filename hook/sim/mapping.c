@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "address.h"
 #include "context.h"
@@ -13,16 +15,6 @@
 #include "objects.h"
 #include "process.h"
 #include "sim_api.h"
-
-/* The object's references are those of handles and mappings together. */
-struct chunk {
-    struct object object;
-    uint64_t bytes;
-    uint32_t device;
-    CUmemAllocationProp properties;
-    unsigned char *storage;
-    _Atomic uint32_t handles; /* cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease */
-};
 
 struct reservation {
     uint64_t start;
@@ -37,17 +29,32 @@ static pthread_mutex_t reservations_lock = PTHREAD_MUTEX_INITIALIZER;
 
 void chunk_drop(struct chunk *chunk) {
     if (atomic_fetch_sub(&chunk->object.references, 1) != 1) return;
-    memory_storage_give(chunk->storage, chunk->bytes);
-    segment_discharge(process_segment, process_row, chunk->device, chunk->bytes);
-    memory_journal(JOURNAL_FREE, chunk->device, chunk->bytes, "chunk");
+    if (chunk->shared) {
+        munmap(chunk->storage, chunk->bytes); /* not to be kept for others */
+        close(chunk->fd);
+    } else {
+        memory_storage_give(chunk->storage, chunk->bytes);
+    }
+    if (!chunk->imported)
+        segment_discharge(process_segment, process_row, chunk->device, chunk->bytes);
+    memory_journal(JOURNAL_FREE, chunk->device, chunk->imported ? 0 : chunk->bytes,
+                   chunk->imported ? "import" : "chunk");
     atomic_store(&chunk->object.references, 1);
     object_drop(&chunk_pool, chunk);
 }
 
 /* A handle is the chunk's address; it is one while anybody holds the chunk by handle. */
-static struct chunk *chunk_check(CUmemGenericAllocationHandle handle) {
+struct chunk *chunk_check(CUmemGenericAllocationHandle handle) {
     struct chunk *chunk = object_check(&chunk_pool, (const void *)(uintptr_t)handle);
     return chunk != NULL && atomic_load(&chunk->handles) > 0 ? chunk : NULL;
+}
+
+struct chunk *chunk_new(CUmemGenericAllocationHandle *handle) {
+    struct chunk *chunk = object_take(&chunk_pool);
+    if (chunk == NULL) return NULL;
+    atomic_store(&chunk->handles, 1);
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)chunk;
+    return chunk;
 }
 
 static bool is_multiple(uint64_t value) {
@@ -61,7 +68,9 @@ static CUresult check_properties(const CUmemAllocationProp *prop) {
         return prop->location.type == CU_MEM_LOCATION_TYPE_INVALID ? CUDA_ERROR_INVALID_VALUE
                                                                    : CUDA_ERROR_NOT_SUPPORTED;
     if (!device_check(prop->location.id)) return CUDA_ERROR_INVALID_DEVICE;
-    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
+    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+        prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_NOT_SUPPORTED;
     return CUDA_SUCCESS;
 }
 
@@ -83,7 +92,8 @@ CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     if (atomic_load(&process_segment->devices[device].lost)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
     if (!segment_charge(process_segment, process_row, device, size))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct chunk *chunk = object_take(&chunk_pool);
+    CUmemGenericAllocationHandle made;
+    struct chunk *chunk = chunk_new(&made);
     unsigned char *storage = memory_storage_take(size);
     if (chunk == NULL || storage == NULL) {
         if (chunk != NULL) object_drop(&chunk_pool, chunk);
@@ -95,8 +105,7 @@ CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     chunk->device = device;
     chunk->properties = *prop;
     chunk->storage = storage;
-    atomic_store(&chunk->handles, 1);
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)chunk;
+    *handle = made;
     memory_journal(JOURNAL_ALLOC, device, size, "chunk");
     return CUDA_SUCCESS;
 }

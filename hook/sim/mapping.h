@@ -2,11 +2,31 @@
 #ifndef GPUSHARE_SIM_MAPPING_H
 #define GPUSHARE_SIM_MAPPING_H
 
+#include <cuda.h>
+#include <stdbool.h>
 #include <stdint.h>
 
-struct chunk;
+#include "objects.h"
+
+/* The object's references are those of handles and mappings together. */
+struct chunk {
+    struct object object;
+    uint64_t bytes;
+    uint32_t device;
+    CUmemAllocationProp properties;
+    unsigned char *storage;
+    _Atomic uint32_t handles; /* cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease */
+    bool shared;   /* the storage is in a file, `fd`, that other processes may have too */
+    bool imported; /* from another process, which is charged for it */
+    int fd;
+};
 
 #pragma GCC visibility push(hidden)
+
+/* The chunk of a live handle, or NULL. */
+struct chunk *chunk_check(CUmemGenericAllocationHandle handle);
+/* A new chunk with one handle, all else zero; NULL when there are too many. */
+struct chunk *chunk_new(CUmemGenericAllocationHandle *handle);
 
 /* Drops a mapping's or a handle's hold on a chunk; the last one gives its bytes back. */
 void chunk_drop(struct chunk *chunk);

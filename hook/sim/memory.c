@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "address.h"
 #include "context.h"
@@ -147,6 +149,26 @@ bool memory_reachable(const struct context *context, uint64_t address, uint64_t 
 
 bool memory_copyable(uint64_t address, uint64_t bytes) {
     return move_locked(NULL, address, NULL, bytes, LOOK);
+}
+
+/* Pages that nobody wrote to stay holes. */
+static bool copy_to_file(const unsigned char *storage, size_t bytes, int fd) {
+    static const unsigned char zeros[4096];
+    for (size_t at = 0; at < bytes; at += sizeof zeros) {
+        if (memcmp(storage + at, zeros, sizeof zeros) == 0) continue;
+        if (pwrite(fd, storage + at, sizeof zeros, (off_t)at) != (ssize_t)sizeof zeros)
+            return false;
+    }
+    return true;
+}
+
+bool memory_storage_share(unsigned char *storage, size_t bytes, int fd) {
+    pthread_rwlock_wrlock(&table_lock);
+    bool shared =
+        copy_to_file(storage, bytes, fd) &&
+        mmap(storage, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+    pthread_rwlock_unlock(&table_lock);
+    return shared;
 }
 
 void memory_free_range(struct range *range) {

@@ -73,6 +73,9 @@ void memory_release_context(struct context *context);
 /* Storage: zeroed or poisoned, never what another allocation left there. */
 unsigned char *memory_storage_take(size_t bytes);
 void memory_storage_give(unsigned char *storage, size_t bytes);
+/* Moves what is in storage into the file, and the file under its address, while nobody touches the
+ * bytes. False when the machine has no memory for that. */
+bool memory_storage_share(unsigned char *storage, size_t bytes, int fd);
 
 /* Charges a device for an allocation as the driver does: small ones share granules. */
 bool memory_charge(uint32_t device, uint64_t bytes);

@@ -7,11 +7,13 @@
 #include "blocks.h"
 #include "chunks.h"
 #include "contexts.h"
+#include "device_memory.h"
 #include "driver.h"
 #include "failure.h"
 #include "fork.h"
 #include "gate.h"
 #include "host_arena.h"
+#include "ipc_exports.h"
 #include "lifecycle.h"
 #include "log.h"
 #include "memory.h"
@@ -86,10 +88,9 @@ static void drop_chunk(const struct driver *cuda, const struct chunk *chunk) {
     if (chunk->host != NULL) host_arena_give(chunk->host, chunk->bytes);
 }
 
-static CUresult map_chunk(const struct driver *cuda, struct chunk *chunk,
-                          const CUmemAllocationProp *properties) {
+static CUresult map_chunk(const struct driver *cuda, struct chunk *chunk) {
     CUmemGenericAllocationHandle handle;
-    CUresult result = cuda->memory_create(&handle, chunk->bytes, properties, 0);
+    CUresult result = device_memory_create(cuda, &handle, chunk->bytes, chunk->device);
     if (result != CUDA_SUCCESS) return result;
     result = cuda->memory_map(chunk->address, chunk->bytes, 0, handle, 0);
     if (result != CUDA_SUCCESS)
@@ -112,12 +113,6 @@ static CUresult map_chunks(const struct driver *cuda, const struct block *block,
                            struct chunk *chunks, size_t count) {
     const uint64_t chunk_bytes = chunk_bytes_for(block->bytes);
     uint64_t offset = 0;
-    /* Not capable of RDMA: who registers memory without a word to CUDA is refused, instead of being
-     * left with memory that has moved. */
-    const CUmemAllocationProp properties = {
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = block->device},
-    };
     CUresult result = CUDA_SUCCESS;
     size_t mapped = 0;
     while (mapped < count) {
@@ -128,7 +123,7 @@ static CUresult map_chunks(const struct driver *cuda, const struct block *block,
             .device = block->device,
             .state = CHUNK_RESIDENT,
         };
-        result = map_chunk(cuda, &chunks[mapped], &properties);
+        result = map_chunk(cuda, &chunks[mapped]);
         if (result != CUDA_SUCCESS) break;
         offset += chunks[mapped++].bytes;
     }
@@ -194,6 +189,7 @@ static void give_back(const struct block *block) {
     struct chunk claimed[FREED_AT_ONCE];
     uint64_t at = block->address;
     size_t count;
+    exports_forget(block->address);
     do {
         count = chunks_claim_for_free(at, end - at, claimed, FREED_AT_ONCE);
         for (size_t i = 0; i < count; i++)

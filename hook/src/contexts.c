@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "backing.h"
+#include "ipc.h"
 #include "lifecycle.h"
 #include "memory.h"
 #include "symbols.h"
@@ -35,6 +36,7 @@ static struct allocation record_of(enum registry_space space, uint64_t key, void
 static int going(void *context, int device) {
     const bool was_known = lifecycle_context_closing(context, device);
     backing_context_ends(context);
+    ipc_context_ends(context);
     registry_drop_context(context);
     memory_tell(device);
     return was_known ? device : CONTEXTS_NONE;

@@ -57,10 +57,17 @@ static const struct driver_row MOVING_ROWS[] = {
     ROW(host_unregister, "cuMemHostUnregister"),
 };
 
+/* Without these movable memory cannot be given to other processes. */
+static const struct driver_row SHARING_ROWS[] = {
+    ROW(memory_export, "cuMemExportToShareableHandle"),
+    ROW(memory_import, "cuMemImportFromShareableHandle"),
+};
+
 static struct driver driver;
 static _Atomic(const struct driver *) driver_ready;
 static bool driver_complained; /* guarded by LOCK_DRIVER */
 static bool moving;            /* MOVING_ROWS are all there; does not change once it is ready */
+static bool sharing;           /* likewise SHARING_ROWS */
 
 static bool resolve_row(const struct driver_row *row) {
     void *function = symbols_real(row->name);
@@ -69,13 +76,14 @@ static bool resolve_row(const struct driver_row *row) {
     return function != NULL;
 }
 
-static void resolve_moving(void) {
-    moving = true;
-    for (size_t i = 0; i < sizeof(MOVING_ROWS) / sizeof(MOVING_ROWS[0]); i++) {
-        if (resolve_row(&MOVING_ROWS[i])) continue;
-        moving = false;
-        log_debug("driver: no %s, so memory stays where it is", MOVING_ROWS[i].name);
+static bool resolve_all(const struct driver_row *rows, size_t count, const char *so) {
+    bool all = true;
+    for (size_t i = 0; i < count; i++) {
+        if (resolve_row(&rows[i])) continue;
+        all = false;
+        log_debug("driver: no %s, so memory %s", rows[i].name, so);
     }
+    return all;
 }
 
 /* Fills the table; false where a function is missing. */
@@ -92,7 +100,10 @@ static bool resolve(void) {
             return false;
         }
     }
-    resolve_moving();
+    moving =
+        resolve_all(MOVING_ROWS, sizeof(MOVING_ROWS) / sizeof(MOVING_ROWS[0]), "stays where it is");
+    sharing = resolve_all(SHARING_ROWS, sizeof(SHARING_ROWS) / sizeof(SHARING_ROWS[0]),
+                          "is not given to other processes");
     return true;
 }
 
@@ -100,10 +111,16 @@ bool driver_can_move(const struct driver *cuda) {
     return cuda != NULL && moving;
 }
 
+bool driver_can_share(const struct driver *cuda) {
+    return cuda != NULL && sharing;
+}
+
 /* Apart from driver_get, which every launch in a window calls. */
 __attribute__((noinline, cold)) static const struct driver *make_ready(void) {
     lock_take(LOCK_DRIVER);
-    if (resolve()) atomic_store_explicit(&driver_ready, &driver, memory_order_release);
+    /* Another thread may have been faster, and read the table already. */
+    if (atomic_load_explicit(&driver_ready, memory_order_relaxed) == NULL && resolve())
+        atomic_store_explicit(&driver_ready, &driver, memory_order_release);
     lock_release(LOCK_DRIVER);
     return atomic_load_explicit(&driver_ready, memory_order_acquire);
 }

@@ -76,6 +76,16 @@ struct driver {
     /* Pins memory of the process for copies: about 40 GB/s where it is in huge pages already. */
     CUresult (*host_register)(void *host, size_t bytes, unsigned int flags);
     CUresult (*host_unregister)(void *host);
+
+    /* ---- memory of several processes; both are there where driver_can_share ---- */
+
+    /* A descriptor for memory that was created for it. It keeps the memory as a handle does, and
+     * can be closed by itself. Needs no context, and does not wait for the device. */
+    CUresult (*memory_export)(void *descriptor, CUmemGenericAllocationHandle handle,
+                              CUmemAllocationHandleType type, unsigned long long flags);
+    /* A handle again, in any process, for the same memory; the descriptor stays the caller's. */
+    CUresult (*memory_import)(CUmemGenericAllocationHandle *handle, void *descriptor,
+                              CUmemAllocationHandleType type);
 };
 
 /* NULL until libcuda is loaded, and for good where it lacks a function that we need. */
@@ -83,6 +93,8 @@ const struct driver *driver_get(void);
 
 /* Whether this driver has all that moving memory takes. */
 bool driver_can_move(const struct driver *driver);
+/* Whether besides it can give such memory to other processes. */
+bool driver_can_share(const struct driver *driver);
 
 /* The streams that have no handle of their own. */
 #define DRIVER_STREAM_LEGACY ((CUstream)0x1)

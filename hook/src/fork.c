@@ -13,6 +13,7 @@
 #include "gate_control.h"
 #include "host_arena.h"
 #include "interrupt.h"
+#include "ipc.h"
 #include "locks.h"
 #include "mover.h"
 #include "peers.h"
@@ -64,6 +65,7 @@ static void on_fork_in_child(void) {
     blocks_after_fork();
     peers_after_fork();
     chunks_after_fork();
+    ipc_after_fork();
     residency_after_fork();
     room_after_fork();
     host_arena_after_fork();

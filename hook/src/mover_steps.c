@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "clock.h"
+#include "device_memory.h"
 #include "driver.h"
 #include "failure.h"
 #include "host_arena.h"
@@ -36,12 +37,8 @@ static CUresult give_access(const struct chunk *chunk) {
 /* Device memory at the chunk's address, as it was when it was allocated. */
 static CUresult map(struct chunk *chunk) {
     const struct driver *cuda = driver_get();
-    const CUmemAllocationProp properties = {
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = chunk->device},
-    };
     CUmemGenericAllocationHandle handle;
-    CUresult result = cuda->memory_create(&handle, chunk->bytes, &properties, 0);
+    CUresult result = device_memory_create(cuda, &handle, chunk->bytes, chunk->device);
     if (result != CUDA_SUCCESS) return result;
     result = cuda->memory_map(chunk->address, chunk->bytes, 0, handle, 0);
     if (result != CUDA_SUCCESS) {

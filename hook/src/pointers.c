@@ -1,13 +1,14 @@
 #include "pointers.h"
 
 #include <cuda.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "backing.h"
 #include "blocks.h"
 #include "chunks.h"
+#include "device_memory.h"
 #include "gate.h"
+#include "ipc_imports.h"
 #include "log.h"
 #include "memory.h"
 #include "peers.h"
@@ -16,18 +17,22 @@ static bool has_context(void) {
     return memory_current_device() >= 0;
 }
 
+static bool find(uint64_t address, struct allocated *found) {
+    return blocks_find(address, found) || imports_find(address, found);
+}
+
 /* In a block of ours, but behind the bytes that were asked for, or freed: the driver would say that
  * something is mapped there. */
-static bool is_no_allocation(uint64_t address) {
-    return blocks_cover(address);
+static bool lies_here(uint64_t address) {
+    return blocks_cover(address) || imports_cover(address);
 }
 
 bool pointers_range(uint64_t address, uint64_t *base, size_t *bytes, int *cu_result) {
     struct allocated found;
     if (!has_context()) return false;
-    if (!blocks_find(address, &found)) {
+    if (!find(address, &found)) {
         *cu_result = CUDA_ERROR_NOT_FOUND;
-        return is_no_allocation(address);
+        return lies_here(address);
     }
     if (base != NULL) *base = found.address;
     if (bytes != NULL) *bytes = found.bytes;
@@ -100,10 +105,12 @@ static uint64_t value_of(CUpointer_attribute attribute, uint64_t address,
         case CU_POINTER_ATTRIBUTE_MAPPED:
             return 1;
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-            return can_use(memory_current_device(), found->device)
+            return imports_cover(address) || can_use(memory_current_device(), found->device)
                        ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
                        : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
-        default: /* not managed, from no pool, not for the host, other processes or RDMA */
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: /* not what is another process's */
+            return blocks_cover(address) && device_memory_shareable(found->device);
+        default: /* not managed, from no pool, not for the host or RDMA, without handle types */
             return 0;
     }
 }
@@ -124,7 +131,7 @@ bool pointers_attribute(uint64_t address, int attribute, void *data, int *cu_res
     struct allocated found;
     *cu_result = CUDA_ERROR_INVALID_VALUE;
     if (data == NULL || !has_context()) return false;
-    if (!blocks_find(address, &found)) return is_no_allocation(address);
+    if (!find(address, &found)) return lies_here(address);
     if (answer_bytes(asked) == 0) return false; /* newer than this list, or tokens for RDMA */
     if (asked == CU_POINTER_ATTRIBUTE_HOST_POINTER) return true;
     answer(asked, address, &found, data);
@@ -137,8 +144,8 @@ bool pointers_attributes(uint64_t address, unsigned int count, const int *attrib
                          int *cu_result) {
     struct allocated found;
     if (count == 0 || attributes == NULL || data == NULL || !has_context()) return false;
-    const bool known = blocks_find(address, &found);
-    if (!known && !is_no_allocation(address)) return false;
+    const bool known = find(address, &found);
+    if (!known && !lies_here(address)) return false;
     for (unsigned int i = 0; i < count; i++)
         if (data[i] == NULL || answer_bytes((CUpointer_attribute)attributes[i]) == 0) return false;
     for (unsigned int i = 0; i < count; i++) {
@@ -161,18 +168,7 @@ bool pointers_attributes(uint64_t address, unsigned int count, const int *attrib
 
 bool pointers_refuse(uint64_t address, int *cu_result) {
     *cu_result = CUDA_ERROR_INVALID_VALUE;
-    return blocks_cover(address);
-}
-
-bool pointers_refuse_ipc(uint64_t address, int *cu_result) {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (!pointers_refuse(address, cu_result)) return false;
-    if (!atomic_flag_test_and_set(&said))
-        log_error(
-            "GPU memory that follows the turn cannot be given to another process "
-            "(cuIpcGetMemHandle). Start this kernel with GPUSHARE_MEMORY=off in its environment to "
-            "share memory that way; it then keeps its GPU memory between turns.");
-    return true;
+    return lies_here(address);
 }
 
 static enum gate_answer pass_gate(const struct gate_call *call, int *cu_result) {

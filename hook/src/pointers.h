@@ -1,6 +1,7 @@
-/* What programs ask about addresses. For allocations of backing.c the answers are those of a plain
- * allocation, and the same wherever the memory is; the functions are false for all other addresses,
- * about which the driver is asked. Results are CUresult, as int. */
+/* What programs ask about addresses. For allocations of backing.c, and those of other processes
+ * that ipc_open.c has mapped, the answers are those of a plain allocation, and the same wherever
+ * the memory is; the functions are false for all other addresses, about which the driver is asked.
+ * Results are CUresult, as int. */
 #ifndef GPUSHARE_POINTERS_H
 #define GPUSHARE_POINTERS_H
 
@@ -20,8 +21,6 @@ bool pointers_attributes(uint64_t address, unsigned int count, const int *attrib
 /* Calls that only mapped memory, or memory of the older IPC, is for: a plain allocation of ours
  * answers them with an invalid value. */
 bool pointers_refuse(uint64_t address, int *cu_result);
-/* cuIpcGetMemHandle cannot be served for such an allocation: refused, and said how it can be. */
-bool pointers_refuse_ipc(uint64_t address, int *cu_result);
 
 /* The memory is about to be registered for access by other devices: from now on it stays where it
  * is. Passes the gate, so that it is on the device. True, with the result: the wait was cancelled.

@@ -8,6 +8,7 @@
 /* Before the visibility of exports is in force: */
 #include "backing.h"
 #include "contexts.h"
+#include "ipc.h"
 #include "memory.h"
 #include "peers.h"
 #include "physical.h"
@@ -54,6 +55,8 @@
     DONE_HERE(IS_WIDE(pointer) &&                                                           \
               backing_allocate_pitch(WIDE(uint64_t, pointer), WIDE(size_t, pitch), (width), \
                                      (height), (element), __func__, &done))
+#define OPENED_HERE(pointer, handle, flags) \
+    DONE_HERE(IS_WIDE(pointer) && ipc_open(WIDE(uint64_t, pointer), (handle), (flags), &done))
 #define BACKED_RANGE(base, bytes, address) \
     DONE_HERE(pointers_range((uint64_t)(address), WIDE(uint64_t, base), WIDE(size_t, bytes), &done))
 

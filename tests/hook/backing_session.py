@@ -102,3 +102,25 @@ def launch(name: str, stream: int, *values: ctypes._SimpleCData[int]) -> int:
     pointers = (c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
     shape = (4, 1, 1, 64, 1, 1, 0)
     return call("cuLaunchKernel", c_void_p(function), *shape, c_void_p(stream), pointers, None)
+
+
+class IpcHandle(ctypes.Structure):
+    """CUipcMemHandle."""
+
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+
+def share(address: int) -> str:
+    """The handle of an allocation, in hexadecimal; or the error, negative."""
+    handle = IpcHandle()
+    result = call("cuIpcGetMemHandle", byref(handle), c_uint64(address))
+    return str(-result) if result else bytes(handle).hex()
+
+
+def open_shared(handle: str, flags: int = 1) -> int:
+    """The address; or the error, negative."""
+    return made("cuIpcOpenMemHandle_v2", IpcHandle.from_buffer_copy(bytes.fromhex(handle)), flags)
+
+
+def close_shared(address: int) -> int:
+    return call("cuIpcCloseMemHandle", c_uint64(address))

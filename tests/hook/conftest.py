@@ -27,7 +27,9 @@ SPEC = ROOT / "hook" / "spec"
 SURFACE = (
     *("symbols.c", "elf_lookup.c", "interpose.c", "dlsym_trampoline.S", "registry.c", "memory.c"),
     *("physical.c", "contexts.c", "nvml_report.c", "driver.c", "locks.c", "log.c", "options.c"),
-    *("backing.c", "blocks.c", "slab.c", "chunks.c", "peers.c", "pointers.c"),
+    *("backing.c", "blocks.c", "slab.c", "chunks.c", "peers.c", "pointers.c", "device_memory.c"),
+    *("ipc.c", "ipc_open.c", "ipc_handle.c", "ipc_exports.c", "ipc_imports.c", "ipc_server.c"),
+    *("ipc_client.c", "ipc_descriptor.c", "link.c", "codec.c"),
     "refusal.c",
 )
 

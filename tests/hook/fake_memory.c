@@ -13,11 +13,13 @@
 
 #include "blocks.h"
 #include "chunks.h"
+#include "device_memory.h"
 #include "driver.h"
 #include "failure.h"
 #include "fake_trace.h"
 #include "fork.h"
 #include "host_arena.h"
+#include "ipc.h"
 #include "locks.h"
 #include "mover.h"
 #include "peers.h"
@@ -110,6 +112,7 @@ static void forget_in_child(void) {
     chunks_after_fork();
     blocks_after_fork();
     peers_after_fork();
+    ipc_after_fork();
 }
 
 __attribute__((constructor)) static void watch_forks(void) {
@@ -133,15 +136,12 @@ EXPORT int gpushare_fake_park(int device) {
 }
 
 static bool map_again(const struct driver *cuda, struct chunk *chunk) {
-    const CUmemAllocationProp properties = {
-        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = chunk->device},
-    };
     CUmemAccessDesc accesses[1 + PEERS_MAX];
     accesses[0] = peers_access_of(chunk->device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     const int count = 1 + peers_access(chunk->device, &accesses[1], PEERS_MAX);
     CUmemGenericAllocationHandle handle;
-    if (cuda->memory_create(&handle, chunk->bytes, &properties, 0) != CUDA_SUCCESS) return false;
+    if (device_memory_create(cuda, &handle, chunk->bytes, chunk->device) != CUDA_SUCCESS)
+        return false;
     chunk->handle = handle;
     return cuda->memory_map(chunk->address, chunk->bytes, 0, handle, 0) == CUDA_SUCCESS &&
            cuda->memory_set_access(chunk->address, chunk->bytes, accesses, (size_t)count) ==

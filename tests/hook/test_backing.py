@@ -10,7 +10,7 @@ import pytest
 from tests.hook.session import MIB, Session
 from tests.support.sim import SimulatedMachine
 
-INVALID_VALUE, OUT_OF_MEMORY, NOT_FOUND, CANCELLED = 1, 2, 500, 800
+INVALID_VALUE, OUT_OF_MEMORY, MAP_FAILED, NOT_FOUND, CANCELLED = 1, 2, 205, 500, 800
 NO_ROOM, ROOM_MADE, ROOM_CANCELLED = "1", "2", "3"
 """What others answer when they are asked for room."""
 
@@ -470,15 +470,32 @@ def test_registering_for_other_devices_fixes_memory(backed: Session) -> None:
     assert backed.memory() == [(20, 0), (40, 0), (40, 20), (20, 0), (0, 0)]
 
 
-def test_old_ipc_says_what_to_do(backed: Session) -> None:
-    """A handle for another process cannot be had; one line says how it could."""
+def test_a_handle_for_other_processes_fixes_memory(backed: Session) -> None:
+    """Memory that another process may map (cuIpcGetMemHandle) is made to be there, by passing the
+    gate as an allocation does, stays where it is, the whole of its block, and counts as fixed; it
+    can still be freed."""
     lines = [
-        "a, handle = alloc(4 * MIB), ctypes.create_string_buffer(64)",
-        "print(call('cuIpcGetMemHandle', handle, c_uint64(a)), attribute(10, a))",
-        "print(call('cuIpcGetMemHandle', handle, c_uint64(a)))",
+        "a, b = alloc(20 * MIB), alloc(20 * MIB)",
+        "print(attribute(10, a), len(share(a + MIB)), share(a) == share(a + MIB))",
+        "print(park(), sums(), restore(), free(a), free(b))",
     ]
-    assert backed.run(*lines) == [f"{INVALID_VALUE} 0", str(INVALID_VALUE)]
+    assert backed.run(*lines) == ["1 128 True", "3 (10, 10) 3 0 0"]
+    assert backed.memory() == [(20, 0), (40, 0), (40, 20), (20, 0), (0, 0)]
+    assert backed.told("gate").count("gate cuIpcGetMemHandle alloc legacy (nil)") == 3
+
+
+def test_a_handle_that_cannot_be_had(backed: Session) -> None:
+    """A wait for the turn that is cancelled is 800, memory that is not on the device cannot be
+    mapped, and a driver that exports nothing is told of once, with what to do; memory that was not
+    shared still moves."""
+    lines = ["a = alloc(4 * MIB)", "print(share(a), share(a))"]
+    refused = "fail cuMemExportToShareableHandle nth=1 result=304 times=0"
+    assert backed.run(*lines, GPUSHARE_SIM_FAULTS=refused) == [f"-{MAP_FAILED} -{MAP_FAILED}"]
     assert backed.stderr.count("GPUSHARE_MEMORY=off") == 1
+    away = ["a = alloc(4 * MIB)", "print(park(), share(a), restore(), len(share(a)))"]
+    assert backed.run(*away) == [f"1 -{MAP_FAILED} 1 128"]
+    cancelled = ["import os", "a = alloc(4 * MIB)", "os.environ['FAKE_CANCEL'] = '1'"]
+    assert backed.run(*cancelled, "print(share(a), park())") == [f"-{CANCELLED} 1"]
 
 
 def test_threads_without_a_context(backed: Session) -> None:

@@ -15,7 +15,16 @@ from tests.support.sim import SimulatedMachine
 PARTS = (
     *("backing.c", "blocks.c", "slab.c", "chunks.c", "peers.c", "pointers.c", "memory.c"),
     *("registry.c", "contexts.c", "driver.c", "symbols.c", "elf_lookup.c", "locks.c", "log.c"),
-    *("options.c", "refusal.c"),
+    *(
+        "options.c",
+        "refusal.c",
+        "device_memory.c",
+        "ipc.c",
+        "ipc_open.c",
+        "ipc_handle.c",
+        "ipc_exports.c",
+    ),
+    *("ipc_imports.c", "ipc_server.c", "ipc_client.c", "ipc_descriptor.c", "link.c", "codec.c"),
 )
 
 # The simulated GPU is not built with the sanitizers: its own ordering is not seen.
@@ -25,32 +34,52 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-def test_moves_and_frees_in_many_threads(
-    sanitizer: str,
+@pytest.fixture(params=["address,undefined", "thread"])
+def outcome(
+    request: pytest.FixtureRequest,
     program: Callable[..., Path],
     generated: Path,
     headers: Path,
     sim: SimulatedMachine,
-) -> None:
-    """Four threads allocate and free, one destroys contexts with memory in them, and one parks and
-    restores all the while: nothing is touched by two, and only empty slabs are left."""
+) -> Callable[[str], list[int]]:
+    """Runs a program with a sanitizer, which has nothing to say; the numbers that it prints."""
+    sanitizer: str = request.param
     sources = [SOURCE / name for name in PARTS]
     sources += [HERE / "fake_runtime.c", HERE / "fake_memory.c"]
     flags = ["-D_GNU_SOURCE", "-pthread", f"-fsanitize={sanitizer}", "-iquote", str(HERE)]
     flags += ["-iquote", str(SOURCE), "-iquote", str(generated), "-isystem", str(headers), "-ldl"]
-    racing = program("backing_race", *sources, *flags, suffix=f"-{sanitizer.split(',')[0]}")
     plain = {key: value for key, value in sim.env().items() if not key.startswith("GPUSHARE_T")}
-    done = subprocess.run(
-        [racing],
-        env={**os.environ, **plain, "FAKE_SWAP": "1", **OPTIONS},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    resident, parked, uncounted = map(int, done.stdout.split())
+
+    def run(name: str) -> list[int]:
+        done = subprocess.run(
+            [program(name, *sources, *flags, suffix=f"-{sanitizer.split(',')[0]}")],
+            env={**os.environ, **plain, "FAKE_SWAP": "1", **OPTIONS},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        return [int(word) for word in done.stdout.split()]
+
+    return run
+
+
+def test_moves_and_frees_in_many_threads(outcome: Callable[[str], list[int]]) -> None:
+    """Four threads allocate and free, one destroys contexts with memory in them, and one parks and
+    restores all the while: nothing is touched by two, and only empty slabs are left."""
+    resident, parked, uncounted = outcome("backing_race")
     assert resident + parked <= 1
     assert uncounted == parked
+
+
+def test_memory_is_given_to_another_process_in_many_threads(
+    outcome: Callable[[str], list[int]],
+) -> None:
+    """Four threads allocate, give to another process and free, four of that open, write and close,
+    and memory is parked and restored meanwhile: each sees what the other wrote, and the other is
+    left with nothing."""
+    given, importer_status = outcome("ipc_race")
+    assert given > 0
+    assert importer_status == 0

@@ -149,6 +149,7 @@ def room(
     devices: int = 1,
     device_bytes: int = DEVICE,
     copy_bytes_per_s: int = 2_000_000_000,
+    park_timeout_s: int = 1,
 ) -> Iterator[Room]:
     """At the end nobody's work has lost its memory under it."""
     machine = SimulatedMachine(
@@ -161,7 +162,7 @@ def room(
     seen = ",".join(str(number) for number in range(devices))
     env = machine.env({"CUDA_VISIBLE_DEVICES": seen})
     settings = ("device_reserve_bytes=2097152", "probe_period_s=0.1", "quantum_s=0.3")
-    settings += ("reclaim_s=1", "park_timeout_s=1")
+    settings += ("reclaim_s=1", f"park_timeout_s={park_timeout_s}")
     program = folder / "program.py"
     program.write_text(PROGRAM)
     chosen = [f"--SettingsConfig.{setting}" for setting in settings]

@@ -23,9 +23,9 @@ SOURCE = ROOT / "hook" / "src"
 OUTPUT = BUILD / "tests" / "runtime"
 PURE_PARTS = (
     *("turn_state.c", "idle_rule.c", "window_pace.c"),
-    *("swap_plan.c", "cgroup_parse.c"),
+    *("swap_plan.c", "cgroup_parse.c", "ipc_handle.c"),
 )
-SHIMS = ("turn_state_shim.c", "swap_shim.c")
+SHIMS = ("turn_state_shim.c", "swap_shim.c", "ipc_shim.c")
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,5 @@
-"""The hook's pure parts (turn_state.c, idle_rule.c, window_pace.c, swap_plan.c, cgroup_parse.c),
-for tests in Python."""
+"""The hook's pure parts (turn_state.c, idle_rule.c, window_pace.c, swap_plan.c, cgroup_parse.c,
+ipc_handle.c), for tests in Python."""
 
 from __future__ import annotations
 
