@@ -36,8 +36,8 @@ def rendered(status: dict[str, Any]) -> str:
         parts.append("No device is known yet.")
     tenants = status["tenants"]
     parts.append(_tenant_table(tenants) if tenants else "No tenants.")
-    failed = [line for tenant in tenants for line in _failure_lines(tenant)]
-    return "\n\n".join(parts + (["\n".join(failed)] if failed else []))
+    notes = [line for tenant in tenants for line in _notes(tenant)]
+    return "\n\n".join(parts + (["\n".join(notes)] if notes else []))
 
 
 def _scheduler_lines(status: dict[str, Any]) -> str:
@@ -92,6 +92,13 @@ def _failed_bytes(tenant: dict[str, Any]) -> list[int]:
     """What each failed context keeps."""
     opened = (device for client in tenant["clients"] for device in client["devices"])
     return [device["bytes_allocated"] for device in opened if device["failed"]]
+
+
+def _notes(tenant: dict[str, Any]) -> list[str]:
+    """What is wrong with it, and what to do. An older scheduler tells less."""
+    told = (tenant.get(word) for word in ("blocked_reason", "in_the_way"))
+    reasons = [f"{tenant['name']}: {sentences}" for sentences in told if sentences]
+    return _failure_lines(tenant) + reasons
 
 
 def _failure_lines(tenant: dict[str, Any]) -> list[str]:

@@ -211,8 +211,8 @@ def story_of(kernel: Any) -> str:
 
 
 def notes_on_waiting(status: Any, tenant: str) -> "list[str]":
-    """What a kernel that waits should know besides its place, a sentence each. Pure, but for the
-    clock. An older scheduler tells nothing of both."""
+    """What a kernel that waits should know besides its place, and one for whose memory others wait,
+    a sentence each. Pure, but for the clock. An older scheduler tells nothing of all this."""
     held = [
         "{} keeps it by hand until {}.".format(holder["name"], clock(holder["hold_left_s"]))
         for device in (status or _NOTHING)["devices"]
@@ -220,8 +220,9 @@ def notes_on_waiting(status: Any, tenant: str) -> "list[str]":
         for holder in device["holders"]
         if holder.get("hold_left_s")
     ]
-    blocked = _own(status, tenant).get("blocked_reason")
-    return [*held, *([str(blocked)] if blocked else [])]
+    own = _own(status, tenant)
+    told = (own.get(word) for word in ("blocked_reason", "in_the_way"))
+    return [*held, *(str(sentences) for sentences in told if sentences)]
 
 
 def notes_on_memory(status: Any, tenant: str) -> "list[str]":

@@ -1,8 +1,9 @@
-"""Why a tenant gets no turn although its devices are free, in words for its user. Pure."""
+"""Why a tenant gets no turn although its devices are free, in words for its user, and for the user
+of the tenant that is in its way. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -27,6 +28,21 @@ def blocked_reason(
         device=device["name"],
         whose=whose or "A notebook of another user",
     )
+
+
+def in_the_way(
+    tenants: Iterable[dict[str, Any]], devices: dict[str, dict[str, Any]]
+) -> dict[str, str]:
+    """By tenant: that its memory keeps others from theirs, and what its user can do. It is not told
+    whom."""
+    told: dict[str, str] = {}
+    for tenant in tenants:
+        obstacle = tenant["obstacle"]
+        sentences = None if obstacle is None else _SENTENCES_IN_THE_WAY.get(obstacle["kind"])
+        if sentences and obstacle["tenant"] is not None:
+            amount, device = size(obstacle["bytes_in_the_way"]), devices[obstacle["device"]]["name"]
+            told[obstacle["tenant"]] = " ".join(sentences).format(amount=amount, device=device)
+    return told
 
 
 def size(count: int) -> str:
@@ -74,5 +90,27 @@ _SENTENCES = {
     "retry": (
         "There was no room on {device} a moment ago, although there should have been.",
         "Wait; it is tried again.",
+    ),
+}
+
+_SENTENCES_IN_THE_WAY = {
+    "fixed": (
+        "{amount} of this notebook's memory on {device} cannot be moved, and others wait for it.",
+        "Free it, or restart this notebook when you can spare it.",
+    ),
+    "failed": (
+        "This notebook met an error from which CUDA cannot recover, and others wait for its "
+        "{amount} of {device}.",
+        "Restart it.",
+    ),
+    "silent": (
+        "This notebook was asked to make room on {device} and keeps {amount}, and others wait for "
+        "it.",
+        "Interrupt or restart it.",
+    ),
+    "host": (
+        "The host has no room for {amount} of this notebook's memory on {device}, and others wait "
+        "for it.",
+        "Free some of it, or restart this notebook when you can spare it.",
     ),
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyter_gpushare.core.snapshot import Snapshot
 
-from .blocked import blocked_reason
+from .blocked import blocked_reason, in_the_way
 from .config import settings_as_json
 from .tenants import TenantBook
 
@@ -58,6 +58,7 @@ def status_of(
     hidden: dict[str, str] = {}
     devices = {device["id"]: device for device in plain.devices}
     names = {tenant["id"]: tenant["name"] for tenant in plain.tenants}
+    ways = in_the_way(plain.tenants, devices)
 
     def is_mine(tenant_id: str) -> bool:
         record = tenants.get(tenant_id)
@@ -69,7 +70,8 @@ def status_of(
     for with_obstacle in plain.tenants:
         mine = is_mine(with_obstacle["id"])
         reason = blocked_reason(with_obstacle, devices, name_of) if mine else None
-        tenant = {**with_obstacle, "blocked_reason": reason}
+        way = ways.get(with_obstacle["id"]) if mine else None
+        tenant = {**with_obstacle, "blocked_reason": reason, "in_the_way": way}
         del tenant["obstacle"]
         if mine:
             shown_tenants.append({**tenant, "kernel_id": tenants.kernel_id(tenant["id"])})

@@ -164,7 +164,7 @@ def _state_of(
         return state, _why_it_waits(tenant, devices)
     if tenant["state"] == "recalled":
         return state, "It has been asked to give the GPU back."
-    return state, ""
+    return state, str(tenant.get("in_the_way") or "")
 
 
 def _why_it_waits(tenant: Mapping[str, Any], devices: list[dict[str, Any]]) -> str:

@@ -55,6 +55,13 @@ def test_fixed_memory_in_the_way_is_told_to_who_waits() -> None:
     assert notes_on_waiting(told, "a") == ["9.0 GiB of bob cannot be moved."]
 
 
+def test_who_is_in_the_way_reads_so() -> None:
+    """The user of the memory that others wait for is asked, too."""
+    told = status(tenant("a", in_the_way="Others wait for 9.0 GiB. Free them."))
+    assert notes_on_waiting(told, "a") == ["Others wait for 9.0 GiB. Free them."]
+    assert notes_on_waiting(told, "b") == []
+
+
 def test_each_device_has_a_bar() -> None:
     """In text and in HTML, in which names are text; never longer than it should be."""
     view = View("It is idle.", status(tenant("a", memory=[memory(bytes_resident=GIB)])), "a")

@@ -11,7 +11,7 @@ from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.obstacles import Obstacle, ObstacleKind
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot, TenantCounters, TenantSnapshot
-from jupyter_gpushare.scheduler.blocked import blocked_reason
+from jupyter_gpushare.scheduler.blocked import blocked_reason, in_the_way
 from jupyter_gpushare.scheduler.status import Plain, status_of
 from jupyter_gpushare.scheduler.tenants import TenantBook
 from jupyter_gpushare.scheduler.tokens import TenantRecord
@@ -43,6 +43,29 @@ def test_each_obstacle_is_said(kind: ObstacleKind, name: str | None) -> None:
     assert not said[0].islower() and said.endswith(".") and ". " in said
     assert "Restart" not in said and "Interrupt" not in said
     assert "{" not in said.replace(name or "", "")
+
+
+@pytest.mark.parametrize("kind", ObstacleKind)
+def test_who_is_in_the_way_is_told_what_to_do(kind: ObstacleKind) -> None:
+    """Where its user can do something about it: memory that stays. Who waits is not named."""
+    waiting = {
+        "name": "bob.ipynb",
+        "obstacle": {
+            "kind": kind.value,
+            "device": DEVICE,
+            "bytes_in_the_way": 9 * _GIB,
+            "bytes_short": _GIB,
+            "tenant": "other",
+        },
+    }
+    told = in_the_way([waiting, {"obstacle": None}], DEVICES)
+    stays = {ObstacleKind.FIXED, ObstacleKind.FAILED, ObstacleKind.SILENT, ObstacleKind.HOST}
+    assert list(told) == (["other"] if kind in stays else [])
+    for said in told.values():
+        assert "9.0 GiB" in said and "A100" in said and "bob" not in said
+        assert said.endswith(".") and ". " in said
+    nobodys = {**waiting, "obstacle": {**waiting["obstacle"], "tenant": None}}
+    assert in_the_way([nobodys], DEVICES) == {}
 
 
 def test_it_is_told_to_its_user_alone() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.cli.status import rendered
 from jupyter_gpushare.protocol.messages import (
     DropReason,
     MemoryBudget,
@@ -142,6 +143,13 @@ def test_who_is_blocked_is_told_why(swapping: SchedulerUnderTest) -> None:
             "two has 5.0 GiB on Scripted GPU that cannot be moved, and 4.0 GiB are missing. "
         )
         assert status["devices"][0]["queue"][0]["name"] == "one"
+        told = [tenant["in_the_way"] for tenant in status["tenants"]]
+        assert told[0] is None
+        assert told[1].startswith(
+            "5.0 GiB of this notebook's memory on Scripted GPU cannot be moved"
+        )
+        text = rendered(status)
+        assert f"one: {reason}" in text and f"two: {told[1]}" in text
 
 
 def test_memory_short_is_a_reason_to_drop(swapping: SchedulerUnderTest) -> None:

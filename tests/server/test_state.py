@@ -187,6 +187,15 @@ def test_fixed_memory_in_the_way_is_told(holders: list[str], reason: str) -> Non
     assert state["kernels"][0]["reason"] == reason
 
 
+@pytest.mark.parametrize("state", ["idle", "holding"])
+def test_who_is_in_the_way_is_told_so(state: str) -> None:
+    """The scheduler's sentence stands with the kernel whose memory others wait for."""
+    told = {**tenant("a", state), "in_the_way": "Others wait for it."}
+    assert state_of([kernel("a", "a")], [told], device([], []))["kernels"][0]["reason"] == (
+        "Others wait for it."
+    )
+
+
 def test_a_turn_that_is_kept_by_hand() -> None:
     """The holder tells for how much longer, and so does the kernel, also while it waits for it."""
     kept = device(["a"], ["b"])
