@@ -125,6 +125,20 @@ def test_all_who_tell_of_memory_tell_the_same(tmp_path: Path) -> None:
         assert by_status(gpu, "alice.ipynb") == told, "asking has moved memory"
 
 
+def test_without_a_limit_they_agree_too(tmp_path: Path) -> None:
+    """What others have and can give up is free, to CUDA, to NVML and to nvidia-smi."""
+    with crowded(tmp_path) as gpu:
+        alice, bob = gpu.kernel("alice.ipynb"), gpu.kernel("bob.ipynb")
+        for kernel in (alice, bob):
+            kernel.run(f"plain = gpu.allocate({PLAIN // 4})\ngpu.spin(1)").ok()
+        await_that(lambda: by_status(gpu, "alice.ipynb")["parked"] > 0, "alice is parked")
+        for kernel in (alice, bob):
+            by_cuda, by_nvml, by_smi = inside(kernel)
+            free, total, _ = by_cuda
+            assert total == DEVICE and 0 < free < DEVICE - PLAIN
+            assert by_nvml == by_smi == (free, DEVICE, DEVICE - free)
+
+
 def test_kernels_are_told_how_frameworks_should_take_memory(tmp_path: Path) -> None:
     """In a real kernel, and in what it starts, frameworks find the settings under which they grab
     nothing that they do not use; what the user has set is as it was."""
