@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jupyter_gpushare.client import RequestRefused
 from tests.support.fake_cgroup import FakeCgroup
 from tests.support.memory_tenants import (
     OUT_OF_MEMORY,
@@ -78,6 +79,7 @@ class Counts:
     kills: int = 0
     refused: int = 0
     cgroup_changes: int = 0
+    taken_back: int = 0
 
 
 @dataclass
@@ -187,6 +189,19 @@ class Director:
         victim.process.end()
         self.add()
 
+    def take_turns_back(self, tenant: MemoryTenant) -> None:
+        """Its user, or somebody in the panel, takes the turn back again and again while its memory
+        comes back; it is given the turn again at once."""
+        self.ask(tenant)
+        for _ in range(self.chance.randint(1, 3)):
+            until_s = time.monotonic() + self.chance.uniform(0, 0.03)  # a moment, not an event
+            while time.monotonic() < until_s:
+                with contextlib.suppress(RequestRefused):
+                    self.tenants.scheduler.client.release_tenant(tenant.tenant_id)
+                    self.counts.taken_back += 1
+                    break
+        self.collect(tenant)
+
     def change_a_cgroup(self) -> None:
         """Less host memory for one tenant; never for two, who could then keep a third one out."""
         if self._limited is not None:
@@ -201,8 +216,8 @@ class Director:
         """Something happens, and then everybody's bytes are looked at, in random order."""
         self.counts.steps += 1
         kind = self.chance.choices(
-            ("hand over", "several", "rewrite", "grow", "shrink", "kill", "cgroup"),
-            weights=(8, 4, 4, 3, 2, 2, 1),
+            ("hand over", "several", "rewrite", "grow", "shrink", "back", "kill", "cgroup"),
+            weights=(6, 4, 4, 3, 2, 3, 2, 1),
         )[0]
         tenant = self.chance.choice(self.alive)
         if kind == "several":
@@ -213,6 +228,8 @@ class Director:
             self.grow(tenant)
         elif kind == "shrink":
             self.shrink(tenant)
+        elif kind == "back":
+            self.take_turns_back(tenant)
         elif kind == "kill":
             self.kill_in_a_hand_over()
         elif kind == "cgroup":

@@ -64,6 +64,7 @@ class MemoryTenant:
     name: str
     process: GpuProcess
     held: dict[int, tuple[int, int]] = field(default_factory=dict)
+    tenant_id: str = ""
 
     def say(self, command: str) -> None:
         self.process.say(command)
@@ -167,7 +168,7 @@ class MemoryTenants:
         log = self._directory / f"{name}-{len(self.started)}.log"
         debug = {"GPUSHARE_LOG": "debug", "GPUSHARE_LOG_FILE": str(log)}
         process = GpuProcess([*wrapper, str(self._program)], tenant_env | debug, log)
-        tenant = MemoryTenant(name, process)
+        tenant = MemoryTenant(name, process, tenant_id=registration.tenant_id)
         self.started.append(tenant)
         if opened:
             tenant.ok(opened)
