@@ -333,16 +333,21 @@ static CUresult wait_for_work(void *context) {
     return result;
 }
 
+static void end_closed(const struct allocated *closed) {
+    struct block unused;
+    if (closed->event != NULL) streams_adopt_event(closed->context, closed->event, false);
+    if (blocks_end(closed, &unused)) give_back(&unused);
+}
+
 /* On failure it stays allocated, as with the driver. What exit handlers free goes with the process:
  * the mover has stopped, perhaps with a chunk in its hands. */
 static CUresult free_closed(const struct allocated *closed) {
     if (fork_process_ends()) return CUDA_SUCCESS;
     const CUresult result = wait_for_work(closed->context);
-    struct block unused;
-    if (result != CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS)
+        end_closed(closed);
+    else
         blocks_reopen(closed);
-    else if (blocks_end(closed, &unused))
-        give_back(&unused);
     return result;
 }
 
@@ -350,6 +355,32 @@ void backing_catch_up(void) {
     struct allocated closed;
     while (!captures_active() && blocks_take_put_off(&closed))
         free_closed(&closed);
+}
+
+void backing_free_done(void) {
+    struct allocated put_off[FREED_AT_ONCE];
+    size_t before = SIZE_MAX, count;
+    while (!captures_active() && !fork_process_ends() &&
+           (count = blocks_look_put_off(&before, put_off, FREED_AT_ONCE)) > 0)
+        for (size_t i = 0; i < count; i++)
+            if (streams_event_is_done(put_off[i].context, put_off[i].event) &&
+                blocks_take_looked_at(&put_off[i]))
+                end_closed(&put_off[i]);
+}
+
+/* What is in the stream now, to be asked about later; NULL: that cannot be. While a capture is
+ * active nothing touches the legacy stream. */
+static void *mark_stream(const void *context, void *stream) {
+    const struct driver *cuda = driver_get();
+    CUcontext current = NULL;
+    if (captures_active() || cuda->context_get_current(&current) != CUDA_SUCCESS) return NULL;
+    if (current != context) return NULL;
+    CUevent event = streams_spare_event(current);
+    if (event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        return NULL;
+    if (cuda->event_record(event, stream) == CUDA_SUCCESS) return event;
+    streams_adopt_event(current, event, false);
+    return NULL;
 }
 
 static bool has_context(void) {
@@ -375,8 +406,9 @@ bool backing_free_later(uint64_t address, void *stream, int *cu_result) {
     struct allocated closed;
     /* A captured one would have to be an allocation of the graph; the driver says so. */
     if (!has_context() || streams_is_capturing(stream)) return false;
-    backing_catch_up();
+    backing_free_done();
     if (!blocks_close(address, &closed)) return false;
+    closed.event = mark_stream(closed.context, stream);
     blocks_put_off(&closed);
     *cu_result = CUDA_SUCCESS;
     return true;

@@ -22,10 +22,13 @@ bool backing_allocate_pitch(uint64_t *address, size_t *pitch, size_t width_bytes
 /* cuMemFree: waits for the work of the allocation's context. While a capture is active it neither
  * waits nor frees; that is done with the next call here. False: not an allocation of ours. */
 bool backing_free(uint64_t address, int *cu_result);
-/* cuMemFreeAsync of such an allocation: freed with the next call here. */
+/* cuMemFreeAsync of such an allocation: freed with the next call here that waits, or sees its work
+ * done. */
 bool backing_free_later(uint64_t address, void *stream, int *cu_result);
 /* A capture has ended, or something else was waited for: frees what was put off. */
 void backing_catch_up(void);
+/* Frees what was put off and whose work is done; waits for nothing. */
+void backing_free_done(void);
 
 /* The driver is about to take a context down: its allocations go, wherever they are. */
 void backing_context_ends(void *context);

@@ -8,6 +8,7 @@
 #define GPUSHARE_BLOCKS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #pragma GCC visibility push(hidden)
@@ -34,6 +35,7 @@ struct allocated {
     int32_t device;
     uint64_t block_address; /* the block in which it lies */
     uint64_t block_bytes;
+    void *event; /* put off: the work before its free, in its context; NULL: not known */
 };
 
 /* A fresh number for an allocation. */
@@ -63,9 +65,14 @@ void blocks_remove(const struct block *block);
  * freeing just now are left to him. False: there are no more. */
 bool blocks_close_of_context(void *context, struct block *closed);
 
-/* Closed allocations whose end has to wait until no capture is active. */
+/* Closed allocations whose end has to wait: until no capture is active, or until their event is
+ * done. */
 void blocks_put_off(const struct allocated *closed);
 bool blocks_take_put_off(struct allocated *closed);
+/* Those with an event, below place `*before`, which is moved down to them; and taking such a one,
+ * false when it is gone. What lies below stays in its place. */
+size_t blocks_look_put_off(size_t *before, struct allocated *out, size_t max);
+bool blocks_take_looked_at(const struct allocated *put_off);
 
 void blocks_after_fork(void);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backing.h"
 #include "driver.h"
 #include "lifecycle.h"
 #include "memory.h"
@@ -66,6 +67,7 @@ static int ordinal_of(const uint8_t uuid[UUID_BYTES]) {
 static void report_of_process(int ordinal, uint64_t *bytes_total, uint64_t *bytes_free,
                               uint64_t *bytes_used) {
     uint64_t cap_bytes;
+    backing_free_done();
     memory_report(ordinal, bytes_free, bytes_total);
     *bytes_used = memory_used_by_tenant(ordinal, &cap_bytes);
 }

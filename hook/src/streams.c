@@ -350,6 +350,19 @@ void streams_adopt_event(void *context, void *event, bool pending) {
     streams_unlock();
 }
 
+bool streams_event_is_done(void *context, void *event) {
+    const struct driver *cuda = driver_get();
+    bool done = false;
+    streams_lock();
+    if (cuda && find_context(context)) {
+        const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+        done = cuda->event_query(event) == CUDA_SUCCESS;
+        driver_relaxed_end(cuda, mode);
+    }
+    streams_unlock();
+    return done;
+}
+
 void *streams_spare_event(void *context) {
     streams_lock();
     void *event = take_spare(context);

@@ -88,6 +88,8 @@ bool streams_is_capturing(void *stream);
 /* The thread that made the event ends, or forgets it: kept until it is done (`pending`), or at
  * once given to whoever needs one next. */
 void streams_adopt_event(void *context, void *event, bool pending);
+/* Whether all before this event of the context is done; false too when the context is gone. */
+bool streams_event_is_done(void *context, void *event);
 /* An event of this context, used before; NULL when there is none. */
 void *streams_spare_event(void *context);
 

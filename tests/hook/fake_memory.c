@@ -38,6 +38,21 @@ bool streams_is_capturing(void *stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+bool streams_event_is_done(void *context, void *event) {
+    return context != NULL && driver_get()->event_query(event) == CUDA_SUCCESS;
+}
+
+void *streams_spare_event(void *context) {
+    (void)context;
+    return NULL;
+}
+
+void streams_adopt_event(void *context, void *event, bool pending) {
+    (void)context;
+    (void)pending;
+    driver_get()->event_destroy(event);
+}
+
 bool fork_process_ends(void) {
     return fake_number("FAKE_EXIT") != 0;
 }

@@ -47,3 +47,85 @@ def test_a_context_that_ends_beside_a_capture_has_done_its_work(
     ]
     assert backed.run(*lines) == ["0", "0 True (0, 0)"]
     assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
+
+
+FREE_LATER = [
+    "s, t = stream_create(), stream_create()",
+    "later = lambda address, stream: call('cuMemFreeAsync', c_uint64(address), c_void_p(stream))",
+    "wait = lambda stream: call('cuStreamSynchronize', c_void_p(stream))",
+    "busy = lambda stream: call('cuStreamQuery', c_void_p(stream)) == 600",
+    "spin = lambda stream, ms: launch('spin', stream, c_uint64(ms * 1_000_000))",
+]
+
+
+@pytest.mark.parametrize("stream", ["s", "0"])
+@pytest.mark.parametrize(
+    "waits", ["wait(stream)", "call('cuCtxSynchronize')", "call('cuEventSynchronize', event)"]
+)
+def test_a_stream_ordered_free_ends_with_the_next_wait(
+    backed: Session, stream: str, waits: str
+) -> None:
+    """What cuMemFreeAsync was given is off the device once the work before it was waited for."""
+    lines = [
+        *FREE_LATER,
+        "before = info()",
+        f"a, stream = alloc(20 * MIB), {stream}",
+        "print(spin(stream, 50), later(a, stream), sums())",
+        "event = c_void_p(made('cuEventCreate', 0))",
+        "call('cuEventRecord', event, c_void_p(stream))",
+        f"print({waits}, sums(), info() == before)",
+    ]
+    assert backed.run(*lines) == ["0 0 (10, 0)", "0 (0, 0) True"]
+
+
+def test_a_stream_ordered_free_is_seen_in_the_free_memory(backed: Session) -> None:
+    """When its work is done, who asks for the free memory finds it, without a wait; and before that
+    it still counts."""
+    lines = [
+        *FREE_LATER,
+        "before = info()",
+        "a = alloc(20 * MIB)",
+        "print(spin(s, 100), later(a, s), info() == before, busy(s))",
+        "while busy(s):",
+        "    pass",
+        "print(sums(), info() == before, sums())",
+    ]
+    assert backed.run(*lines) == ["0 0 False True", "(10, 0) True (0, 0)"]
+
+
+def test_a_wait_waits_for_nothing_more_because_of_a_free(backed: Session) -> None:
+    """A wait for one stream frees what was freed there, although another one works on; what was
+    freed in that one stays until it is done."""
+    lines = [
+        *FREE_LATER,
+        "a, b = alloc(20 * MIB), alloc(4 * MIB)",
+        "print(spin(t, 1000), later(b, t), later(a, s), wait(s), sums(), busy(t))",
+        "print(wait(t), sums())",
+    ]
+    assert backed.run(*lines) == ["0 0 0 0 (2, 0) True", "0 (0, 0)"]
+
+
+def test_many_stream_ordered_frees(backed: Session) -> None:
+    """More than are looked at in one go, some done and some not, small and large."""
+    lines = [
+        *FREE_LATER,
+        "mine = [alloc(2 * MIB) for _ in range(100)]",
+        "others = [alloc(4096) for _ in range(100)] + [alloc(2 * MIB) for _ in range(10)]",
+        "print(spin(t, 1000), {later(a, t) for a in others}, {later(a, s) for a in mine})",
+        "print(wait(s), sums()[0] < 40, busy(t), wait(t), sums()[0])",
+    ]
+    assert backed.run(*lines) == ["0 {0} {0}", "0 True True 0 1"]
+
+
+def test_a_stream_ordered_free_beside_a_capture(backed: Session) -> None:
+    """It does not disturb the capture, in whichever stream, and ends with it."""
+    lines = [
+        *FREE_LATER,
+        "a, b = alloc(20 * MIB), alloc(20 * MIB)",
+        "print(later(a, 0))",
+        "assert call('cuStreamBeginCapture_v2', c_void_p(s), 0) == 0",
+        "print(later(b, t), wait(t), info()[0] > 0, sums())",
+        "graph = c_uint64(0)",
+        "print(call('cuStreamEndCapture', c_void_p(s), byref(graph)), graph.value > 0, sums())",
+    ]
+    assert backed.run(*lines) == ["0", "0 0 True (20, 0)", "0 True (0, 0)"]

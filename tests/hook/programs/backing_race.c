@@ -49,6 +49,12 @@ static void freed(uint64_t address) {
     must(result, "free");
 }
 
+static void freed_later(uint64_t address) {
+    int result = CUDA_ERROR_UNKNOWN;
+    if (!backing_free_later(address, NULL, &result)) result = CUDA_ERROR_UNKNOWN;
+    must(result, "free later");
+}
+
 static void check(uint64_t address, uint64_t bytes) {
     uint64_t base = 0;
     size_t size = 0;
@@ -65,7 +71,8 @@ static void *allocate_and_free(void *argument) {
     must(REAL(cuCtxSetCurrent)(context), "context");
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t *slot = &held[rand_r(&seed) % HELD];
-        if (*slot != 0) freed(*slot);
+        if (*slot != 0) (i % 3 == 0 ? freed_later : freed)(*slot);
+        if (i % 4 == 0) backing_free_done();
         const uint64_t bytes = sizes[rand_r(&seed) % 5];
         *slot = allocated(bytes);
         check(*slot, bytes);
@@ -83,6 +90,7 @@ static void *destroy_contexts(void *argument) {
         contexts_opened(own, 0);
         for (int j = 0; j < 4; j++)
             allocated((uint64_t)(j + 1) << 19);
+        freed_later(allocated(3 << 20));
         contexts_closed(contexts_closing(own));
         must(REAL(cuCtxDestroy_v2)(own), "destroy");
     }
@@ -110,6 +118,7 @@ int main(void) {
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
     pthread_join(destroying, NULL);
+    backing_catch_up();
     atomic_store(&over, true);
     pthread_join(moving, NULL);
     const struct chunk_sums sums = chunks_sums_of(0);
