@@ -54,7 +54,7 @@ static void note(struct cgroup_host *host, uint64_t limit_bytes, uint64_t used_b
 
 /* A level without these files limits nothing: it is the root, or not ours to see. */
 static void look_at_level(struct cgroup_host *host, const struct hierarchy *hierarchy,
-                          const char *path) {
+                          const char *path, uint64_t enough_bytes) {
     char directory[PATH_MAX], text[TEXT_BYTES];
     const int length = snprintf(directory, sizeof(directory), "%s%s%s", options_get()->cgroup_root,
                                 hierarchy->mount, path);
@@ -67,24 +67,26 @@ static void look_at_level(struct cgroup_host *host, const struct hierarchy *hier
     }
     if (limit_bytes == CGROUP_NO_LIMIT || !read_below(directory, hierarchy->used, text)) return;
     const uint64_t used_bytes = cgroup_parse_limit(text);
-    const uint64_t reclaimable_bytes = read_below(directory, "memory.stat", text)
-                                           ? cgroup_parse_stat(text, hierarchy->reclaimable)
-                                           : 0;
+    uint64_t reclaimable_bytes = 0;
+    /* The kernel may have to add up those of all groups below. */
+    if (cgroup_room(limit_bytes, used_bytes, 0) < enough_bytes &&
+        read_below(directory, "memory.stat", text))
+        reclaimable_bytes = cgroup_parse_stat(text, hierarchy->reclaimable);
     note(host, limit_bytes, used_bytes, reclaimable_bytes);
 }
 
 /* In a container the path may name a directory that is not to be seen there, while the root of the
  * mount is the container's own group: so every level up to it is looked at. */
 static void look_at_hierarchy(struct cgroup_host *host, const struct hierarchy *hierarchy,
-                              const char *groups) {
+                              const char *groups, uint64_t enough_bytes) {
     char path[PATH_MAX];
     if (!cgroup_parse_path(groups, hierarchy->controller, path, sizeof(path))) return;
     do
-        look_at_level(host, hierarchy, path);
+        look_at_level(host, hierarchy, path, enough_bytes);
     while (cgroup_parent(path));
 }
 
-struct cgroup_host cgroup_look(void) {
+struct cgroup_host cgroup_look(uint64_t enough_bytes) {
     char text[TEXT_BYTES];
     struct cgroup_host host = {.room_bytes = CGROUP_NO_LIMIT};
     if (!read_text("/proc/meminfo", text)) return (struct cgroup_host){0};
@@ -92,6 +94,6 @@ struct cgroup_host cgroup_look(void) {
     note(&host, total_bytes, total_bytes - cgroup_parse_meminfo(text, "MemAvailable"), 0);
     if (!read_text("/proc/self/cgroup", text)) return host;
     for (size_t i = 0; i < sizeof(HIERARCHIES) / sizeof(HIERARCHIES[0]); i++)
-        look_at_hierarchy(&host, &HIERARCHIES[i], text);
+        look_at_hierarchy(&host, &HIERARCHIES[i], text, enough_bytes);
     return host;
 }

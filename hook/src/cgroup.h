@@ -13,8 +13,10 @@ struct cgroup_host {
     bool is_short;       /* that reserve is being used up: what can be given back should be */
 };
 
-/* Reads the kernel's files: some 100 us. */
-struct cgroup_host cgroup_look(void);
+/* Reads the kernel's files: some 100 us, and more where groups are large, but for a level that
+ * leaves `enough_bytes` without what others count as free there (pages of files that are not in
+ * use). */
+struct cgroup_host cgroup_look(uint64_t enough_bytes);
 
 #pragma GCC visibility pop
 #endif

@@ -55,14 +55,14 @@ static uint64_t further_segments(void) {
     return has_upcoming + system_host.room_bytes / HOST_ARENA_SEGMENT_BYTES;
 }
 
-/* Takes the lock; what the system leaves is known as of so long ago at most. */
-static void lock_with_room_of(uint64_t age_ns_max) {
+/* Takes the lock; what the system leaves is known of late. */
+static void lock_with_fresh_room(void) {
     const uint64_t now_ns = clock_now_ns();
     lock_take(LOCK_ARENA);
-    if (now_ns - system_host_at_ns < age_ns_max) return;
+    if (now_ns - system_host_at_ns < ROOM_IS_FRESH_NS) return;
     system_host_at_ns = now_ns;
     lock_release(LOCK_ARENA);
-    const struct cgroup_host fresh = cgroup_look();
+    const struct cgroup_host fresh = cgroup_look(UINT64_MAX);
     lock_take(LOCK_ARENA);
     system_host = fresh;
 }
@@ -75,7 +75,7 @@ uint64_t host_arena_free(void) {
 }
 
 bool host_arena_is_short(void) {
-    lock_with_room_of(ROOM_IS_FRESH_NS);
+    lock_with_fresh_room();
     const bool is_short = system_host.is_short;
     lock_release(LOCK_ARENA);
     return is_short;
@@ -115,9 +115,14 @@ static void note_refusal(const char *what) {
  * group may do the same, so that each time it is looked anew. */
 static bool begin_upcoming(void) {
     if (upcoming) return true;
-    lock_with_room_of(0);
-    const bool has_room = further_segments() > 0;
-    if (has_room) system_host.room_bytes -= HOST_ARENA_SEGMENT_BYTES;
+    const struct cgroup_host now = cgroup_look(HOST_ARENA_SEGMENT_BYTES);
+    lock_take(LOCK_ARENA);
+    const bool has_room =
+        clock_now_ns() >= refused_until_ns && now.room_bytes >= HOST_ARENA_SEGMENT_BYTES;
+    if (!has_room)
+        system_host.room_bytes = now.room_bytes;
+    else if (system_host.room_bytes >= HOST_ARENA_SEGMENT_BYTES)
+        system_host.room_bytes -= HOST_ARENA_SEGMENT_BYTES;
     has_upcoming = has_room;
     lock_release(LOCK_ARENA);
     if (!has_room) return false;
@@ -353,7 +358,7 @@ static void lay(const struct chunk *chunk, void *argument) {
 uint64_t host_arena_room(void) {
     struct laying laying = {0};
     bool all = true;
-    lock_with_room_of(ROOM_IS_FRESH_NS);
+    lock_with_fresh_room();
     const uint64_t bytes = free_bytes() + further_segments() * HOST_ARENA_SEGMENT_BYTES;
     count_rows(&laying);
     lock_release(LOCK_ARENA);

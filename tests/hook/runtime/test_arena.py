@@ -202,10 +202,17 @@ class Group:
         """So much may be taken beside the reserve."""
         self._cgroup.limit(room + RESERVE)
 
+    def have(self, size: int) -> None:
+        """So much is used by others."""
+        self._write(0, size)
+
     def others_take(self, size: int) -> None:
-        """As soon as one of the processes begins to make pages."""
+        """So much more, as soon as one of the processes begins to make pages."""
+        self._write(16, size)
+
+    def _write(self, offset: int, size: int) -> None:
         with self._account.open("r+b") as file:
-            file.seek(16)
+            file.seek(offset)
             file.write(struct.pack("q", size))
 
     def taken(self) -> tuple[int, int]:
@@ -290,6 +297,20 @@ def test_processes_of_one_group_keep_to_its_room_together(opens: Opened, tmp_pat
     for memory in memories:
         memory.limit(1)  # by then it has looked again
     assert group.taken()[1] <= 5 * SEGMENT
+
+
+def test_pages_of_files_that_nobody_uses_make_way(opens: Opened, tmp_path: Path) -> None:
+    """They count as free, for what is told and for what is taken."""
+    group = Group(tmp_path)
+    group.leave(3 * SEGMENT)
+    group.have(2 * SEGMENT)
+    (group.knobs / "memory.stat").write_text(f"anon 5\ninactive_file {2 * SEGMENT}\n")
+    memory = filled(opens(env=group.env), 300)
+    assert memory.limit(2**40).bytes_host_room == 3 * SEGMENT
+    memory.budget(0)
+    memory.client.expect_memory(
+        lambda report: (report.bytes_parked, report.bytes_host_room) == (3 * SEGMENT, 0)
+    )
 
 
 @pytest.mark.parametrize("limit", ["max", str(4 * GIB)])
