@@ -382,7 +382,10 @@ static void rest(uint32_t seen) {
 static void *run(void *nothing) {
     pthread_setname_np(pthread_self(), "gpushare-mem");
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
-    driver_relaxed_begin(driver_get()); /* for good: captures of other threads go on */
+    if (fork_driver_use_begin()) {
+        driver_relaxed_begin(driver_get()); /* for good: captures of other threads go on */
+        fork_driver_use_end();
+    }
     for (;;) {
         const uint32_t seen = atomic_load(&word);
         see_goal();
