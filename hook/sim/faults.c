@@ -7,14 +7,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "process.h"
 
 #define FAULTS_MAX 64
+#define HOLD_LOOK_NS 1000000
 
-enum fault_verb { FAULT_FAIL, FAULT_STALL, FAULT_LOSE };
+enum fault_verb { FAULT_FAIL, FAULT_STALL, FAULT_LOSE, FAULT_HOLD };
 
 struct fault {
     enum fault_verb verb;
@@ -24,10 +26,13 @@ struct fault {
     int result;
     uint64_t stall_ms;
     uint32_t device;
+    char thread[16]; /* "": any */
+    char from[32], until[32];
     _Atomic uint64_t calls;
 };
 
 static struct fault faults[FAULTS_MAX];
+static char machine[PATH_MAX];
 static int fault_count; /* set by cuInit before any call is counted */
 
 /* The value after `key=` in a line, or the fallback. */
@@ -36,11 +41,20 @@ static uint64_t number_after(const char *line, const char *key, uint64_t fallbac
     return at == NULL ? fallback : strtoull(at + strlen(key), NULL, 10);
 }
 
+static void word_after(const char *line, const char *key, char *word, size_t room) {
+    const char *at = strstr(line, key);
+    if (at == NULL) return;
+    at += strlen(key);
+    snprintf(word, room, "%.*s", (int)strcspn(at, " "), at);
+}
+
 static bool parse_verb(const char *line, struct fault *fault) {
     if (sscanf(line, " fail %63s", fault->call) == 1) {
         fault->verb = FAULT_FAIL;
     } else if (sscanf(line, " stall %63s", fault->call) == 1) {
         fault->verb = FAULT_STALL;
+    } else if (sscanf(line, " hold %63s", fault->call) == 1) {
+        fault->verb = FAULT_HOLD;
     } else if (strncmp(line + strspn(line, " "), "lose ", 5) == 0) {
         const char *at = strstr(line, "call=");
         fault->verb = FAULT_LOSE;
@@ -61,6 +75,9 @@ static void parse_line(const char *line) {
     fault.result = (int)number_after(line, "result=", 2);
     fault.stall_ms = number_after(line, "ms=", 0);
     fault.device = (uint32_t)number_after(line, "device=", 0);
+    word_after(line, "thread=", fault.thread, sizeof fault.thread);
+    word_after(line, "from=", fault.from, sizeof fault.from);
+    word_after(line, "until=", fault.until, sizeof fault.until);
     faults[fault_count++] = fault;
 }
 
@@ -76,6 +93,7 @@ bool faults_load(const char *directory) {
     char text[16384];
     const char *inlined = getenv(SIM_ENV_FAULTS);
     text[0] = '\0';
+    snprintf(machine, sizeof machine, "%s", directory);
     if (inlined != NULL) {
         snprintf(text, sizeof text, "%s", inlined);
     } else {
@@ -90,8 +108,32 @@ bool faults_load(const char *directory) {
     return fault_count > 0;
 }
 
+static bool is_there(const char *file) {
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof path, "%s/%s", machine, file);
+    return access(path, F_OK) == 0;
+}
+
+static bool counts_here(const struct fault *fault) {
+    char name[16] = "";
+    if (fault->from[0] != '\0' && !is_there(fault->from)) return false;
+    if (fault->until[0] != '\0' && is_there(fault->until)) return false;
+    if (fault->thread[0] == '\0') return true;
+    prctl(PR_GET_NAME, name, 0, 0, 0);
+    return strcmp(name, fault->thread) == 0;
+}
+
+static void hold_until(const char *file) {
+    char path[PATH_MAX + 48];
+    snprintf(path, sizeof path, "%s/%s.held", machine, file);
+    FILE *held = fopen(path, "we");
+    if (held != NULL) fclose(held);
+    while (!is_there(file))
+        nanosleep(&(struct timespec){.tv_nsec = HOLD_LOOK_NS}, NULL);
+}
+
 static bool happens_now(struct fault *fault, const char *base_name) {
-    if (strcmp(fault->call, base_name) != 0) return false;
+    if (strcmp(fault->call, base_name) != 0 || !counts_here(fault)) return false;
     uint64_t call = atomic_fetch_add(&fault->calls, 1) + 1;
     return call >= fault->nth && (fault->times == 0 || call < fault->nth + fault->times);
 }
@@ -107,6 +149,8 @@ int faults_check(const char *base_name) {
             struct timespec pause = {.tv_sec = (time_t)(fault->stall_ms / 1000),
                                      .tv_nsec = (long)(fault->stall_ms % 1000) * 1000000};
             nanosleep(&pause, NULL);
+        } else if (fault->verb == FAULT_HOLD) {
+            hold_until(fault->until);
         } else if (fault->device < process_segment->device_count) {
             atomic_store(&process_segment->devices[fault->device].lost, 1);
         }

@@ -8,7 +8,14 @@
  *
  * CALL is a base name (cuMemCreate, cuMemcpyHtoDAsync): every ABI version and stream variant
  * counts. N counts per process and per line; T (default 1, 0 for ever) is how often it happens.
- * Lines with a pid count in that process alone. */
+ * Lines with a pid count in that process alone.
+ *
+ *   hold  CALL nth=N until=FILE [times=T]         the Nth such call takes until FILE is there
+ *
+ * FILE lies in the machine's directory; `FILE.held` there tells that a call is held. Every line may
+ * have `thread=NAME` (only calls of threads of that name count), `from=FILE` (none counts before
+ * FILE is there) and `until=FILE` (none counts from then on), so that a test says exactly when what
+ * happens. */
 #ifndef GPUSHARE_SIM_FAULTS_H
 #define GPUSHARE_SIM_FAULTS_H
 
