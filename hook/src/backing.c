@@ -77,7 +77,8 @@ static size_t chunk_count(uint64_t bytes) {
 
 static void drop_chunk(const struct driver *cuda, const struct chunk *chunk) {
     if (chunk->handle != 0) {
-        CUresult result = cuda->memory_unmap(chunk->address, chunk->bytes);
+        CUresult result = CUDA_SUCCESS;
+        if (!chunk->unmapped) result = cuda->memory_unmap(chunk->address, chunk->bytes);
         if (result == CUDA_SUCCESS) result = cuda->memory_release(chunk->handle);
         if (result != CUDA_SUCCESS) /* after a sticky error, say */
             log_info(

@@ -24,7 +24,8 @@ static struct device_chunks {
     uint64_t coming_from;
 } devices[REGISTRY_DEVICES_MAX];
 
-static size_t chunks_away; /* PARKED, LEAVING or COMING, on all devices */
+static size_t chunks_away;   /* PARKED, LEAVING or COMING, on all devices */
+static size_t chunks_copies; /* with a host copy that was not confirmed, on all devices */
 
 static size_t chunks_staying;     /* their copies have failed; on all devices */
 static uint64_t staying_until_ns; /* none of them stays for less */
@@ -82,9 +83,33 @@ static bool is_moving(const struct chunk *chunk) {
     return chunk->state == CHUNK_LEAVING || chunk->state == CHUNK_COMING;
 }
 
+static bool is_away(const struct chunk *chunk) {
+    return is_moving(chunk) || chunk->state == CHUNK_PARKED;
+}
+
 /* One that is being freed counts for what it was: without a handle it was parked. */
 static bool is_off_the_device(const struct chunk *chunk) {
-    return chunk->state == CHUNK_PARKED || (chunk->state == CHUNK_FREEING && chunk->handle == 0);
+    return chunk->handle == 0 && (chunk->state == CHUNK_PARKED || chunk->state == CHUNK_FREEING);
+}
+
+/* A chunk is held as what it was: with host memory it was BACK. */
+static bool is_or_was(const struct chunk *chunk, enum chunk_state state) {
+    return chunk->state == state ||
+           (chunk->state == CHUNK_HELD && (state == CHUNK_BACK) == (chunk->host != NULL));
+}
+
+/* By the same words as the claims find them (find_movable). */
+static void count_claimable(const struct chunk *chunk, int times) {
+    struct chunk_sums *sums = &devices[chunk->device].sums;
+    const uint32_t one = (uint32_t)times;
+    if (is_or_was(chunk, CHUNK_BACK)) {
+        sums->copies += one;
+        chunks_copies += (size_t)times;
+    }
+    if (!may_move(chunk)) return;
+    if (is_or_was(chunk, CHUNK_RESIDENT)) sums->to_leave += one;
+    if (is_or_was(chunk, CHUNK_BACK)) sums->to_take_back += one;
+    if (chunk->state == CHUNK_PARKED) sums->to_come += one;
 }
 
 /* Adds (times 1) or takes (times -1) a chunk to or from the sums; unsigned sums wrap as meant. */
@@ -92,16 +117,18 @@ static void count(const struct chunk *chunk, int times) {
     struct device_chunks *device = &devices[chunk->device];
     const uint64_t bytes = chunk->bytes * (uint64_t)(int64_t)times;
     const bool off = is_off_the_device(chunk);
+    count_claimable(chunk, times);
+    if (off && chunk->state == CHUNK_PARKED) device->sums.bytes_to_come += bytes;
     if (off)
         device->sums.bytes_parked += bytes;
     else
         device->sums.bytes_resident += bytes;
-    if (!off && may_move(chunk) && chunk->state != CHUNK_FREEING)
+    if (!off && may_move(chunk) && chunk->state != CHUNK_FREEING && chunk->state != CHUNK_PARKED)
         device->sums.bytes_movable += bytes;
     if (chunk->stays_until_ns != 0) chunks_staying += (size_t)times;
     if (is_moving(chunk)) device->sums.moving += (uint32_t)times;
     if (chunk->state == CHUNK_HELD) device->held += (uint32_t)times;
-    if (is_moving(chunk) || chunk->state == CHUNK_PARKED) chunks_away += (size_t)times;
+    if (is_away(chunk)) chunks_away += (size_t)times;
 }
 
 static void begin_search_no_later(const struct chunk *chunk) {
@@ -117,13 +144,16 @@ static void change(struct chunk *chunk, enum chunk_state state, uint64_t handle,
     chunk->state = (uint8_t)state;
     chunk->handle = handle;
     chunk->host = host;
+    chunk->unmapped = false;
     if (state == CHUNK_PARKED) chunk->failures = 0;
     count(chunk, 1);
     begin_search_no_later(chunk);
 }
 
 static void claim(struct chunk *chunk, enum chunk_state state, struct chunk *out) {
+    const bool unmapped = chunk->unmapped;
     change(chunk, state, chunk->handle, chunk->host);
+    chunk->unmapped = unmapped;
     *out = *chunk;
 }
 
@@ -194,7 +224,7 @@ bool chunks_fix(uint64_t address, uint64_t bytes) {
     const size_t from = first_from(address), to = first_from(address + bytes);
     bool all_here = true;
     for (size_t i = from; i < to; i++)
-        if (is_moving(&chunks[i]) || is_off_the_device(&chunks[i])) all_here = false;
+        if (is_away(&chunks[i]) || is_off_the_device(&chunks[i])) all_here = false;
     for (size_t i = from; all_here && i < to; i++) {
         count(&chunks[i], -1);
         chunks[i].fixed = true;
@@ -273,6 +303,17 @@ void chunks_settle(uint64_t address, enum chunk_state state, uint64_t handle, vo
     lock_take(LOCK_CHUNKS);
     const size_t i = first_from(address);
     if (i < chunks_used && chunks[i].address == address) change(&chunks[i], state, handle, host);
+    wake_waiters();
+    lock_release(LOCK_CHUNKS);
+}
+
+void chunks_settle_away(const struct chunk *settled, enum chunk_state state) {
+    lock_take(LOCK_CHUNKS);
+    const size_t i = first_from(settled->address);
+    if (i < chunks_used && chunks[i].address == settled->address) {
+        change(&chunks[i], state, settled->handle, settled->host);
+        chunks[i].unmapped = settled->unmapped;
+    }
     wake_waiters();
     lock_release(LOCK_CHUNKS);
 }
@@ -378,6 +419,13 @@ bool chunks_all_here(void) {
     return all_here;
 }
 
+bool chunks_all_confirmed(void) {
+    lock_take(LOCK_CHUNKS);
+    const bool all_confirmed = chunks_away == 0 && chunks_copies == 0;
+    lock_release(LOCK_CHUNKS);
+    return all_confirmed;
+}
+
 void chunks_visit(int device, void (*look)(const struct chunk *chunk, void *argument),
                   void *argument) {
     lock_take(LOCK_CHUNKS);
@@ -388,7 +436,7 @@ void chunks_visit(int device, void (*look)(const struct chunk *chunk, void *argu
 
 void chunks_after_fork(void) {
     chunks_used = 0;
-    chunks_away = chunks_staying = 0;
+    chunks_away = chunks_copies = chunks_staying = 0;
     memset(devices, 0, sizeof devices);
     atomic_store(&waiters, 0);
 }

@@ -46,15 +46,24 @@ struct chunk {
     uint8_t state;      /* enum chunk_state */
     uint8_t failures;   /* copies out that failed, in a row */
     bool fixed;         /* never moved any more */
+    /* `handle` is device memory that is mapped nowhere: the driver would not take it back. */
+    bool unmapped;
 };
 
-/* Bytes on one device, by state; `moving` are LEAVING or COMING ones. A FREEING chunk counts as
- * what it was until it is removed, but as movable no more. */
+/* What there is on one device. A FREEING chunk counts as what it was until it is removed, but as
+ * movable no more. A PARKED one whose device memory the driver would not take back is still there,
+ * and cannot be moved. */
 struct chunk_sums {
     uint64_t bytes_resident; /* RESIDENT, LEAVING, COMING, BACK, HELD: mapped, or about to be */
     uint64_t bytes_movable;  /* of those, what could be parked */
     uint64_t bytes_parked;
-    uint32_t moving;
+    uint64_t bytes_to_come; /* of those, what can come back; a FREEING one cannot */
+    uint32_t moving;        /* LEAVING or COMING */
+    /* So many can be claimed, or are held for a moment and can be then: as a loop ends by these,
+     * it ends when there is nothing to claim. */
+    uint32_t to_leave, to_come, to_take_back;
+    uint32_t
+        copies; /* BACK ones, held or not, fixed or not: all that have a host copy to confirm */
 };
 
 /* Adds the chunks of a new allocation, one behind the other, all RESIDENT, on a device below
@@ -80,6 +89,9 @@ bool chunks_claim_coming(int device, struct chunk *out);
 bool chunks_hold_next(int device, uint64_t *from, struct chunk *out, enum chunk_state *was);
 /* Ends a claim: the chunk at that address is now in `state`, with this handle and host memory. */
 void chunks_settle(uint64_t address, enum chunk_state state, uint64_t handle, void *host);
+/* Ends the mover's claim of one that is off the device, or nearly: PARKED, or FREEING where nobody
+ * can restore it. All that the claimer's copy says of its memory holds from now on. */
+void chunks_settle_away(const struct chunk *chunk, enum chunk_state state);
 /* Ends a claim for parking whose copy has failed: the chunk is RESIDENT, and stays for a while. */
 void chunks_settle_failed(uint64_t address, uint64_t handle, uint64_t now_ns);
 /* Lets those leave again that have stayed long enough; whether there were any. */
@@ -94,8 +106,10 @@ void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes));
 bool chunks_claim_back(int device, struct chunk *out);
 
 struct chunk_sums chunks_sums_of(int device);
-/* Whether any chunk of any device is parked or being moved: then the gate must stay shut. */
+/* No chunk of any device is parked or being moved. */
 bool chunks_all_here(void);
+/* Nor has any a host copy that was not confirmed: the gate may open. */
+bool chunks_all_confirmed(void);
 
 /* Calls `look` for each chunk of a device under the lock; it must not call anything of this file.
  */

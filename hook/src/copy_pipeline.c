@@ -5,11 +5,12 @@
 
 #include "clock.h"
 #include "driver.h"
+#include "failure.h"
 #include "swap_plan.h"
 
 #define LANES_MAX 64
 #define PIECE_BYTES ((uint64_t)32 << 20)
-#define REFUSED_POLL_NS 50000u
+#define UNKNOWN_NS 1000000000u
 
 /* What a context's copies need. Its events are used again and again, in order. */
 static struct lane {
@@ -44,7 +45,7 @@ static CUresult open_lane(struct lane **lane, void *context) {
     *lane = lane_of(context);
     if (*lane) return CUDA_SUCCESS;
     struct lane *fresh = lane_of(NULL);
-    if (fresh == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (fresh == NULL) return CUDA_ERROR_NOT_SUPPORTED; /* trying again would not help */
     memset(fresh, 0, sizeof(*fresh));
     CUresult result = cuda->stream_create(&fresh->stream, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < SWAP_FLIGHTS_MAX && result == CUDA_SUCCESS; i++)
@@ -58,10 +59,15 @@ static CUresult open_lane(struct lane **lane, void *context) {
     return CUDA_SUCCESS;
 }
 
+int pipeline_open(void *context) {
+    struct lane *lane;
+    if (!pipeline_use_context(context)) return CUDA_ERROR_INVALID_CONTEXT;
+    return (int)open_lane(&lane, context);
+}
+
 /* In pieces: one copy into a mapping of 64 MiB is slower than two (52 against 53.5 GB/s on an
- * H200). When one is refused, those before it are waited for: nothing may write to memory that is
- * given back. */
-static CUresult copy(const struct chunk *chunk, bool outward, CUstream stream) {
+ * H200). `began`: at least one is on its way, even if a later one was refused. */
+static CUresult copy(const struct chunk *chunk, bool outward, CUstream stream, bool *began) {
     const struct driver *cuda = driver_get();
     CUresult result = CUDA_SUCCESS;
     for (uint64_t done = 0; done < chunk->bytes && result == CUDA_SUCCESS; done += PIECE_BYTES) {
@@ -70,9 +76,7 @@ static CUresult copy(const struct chunk *chunk, bool outward, CUstream stream) {
         char *host = (char *)chunk->host + done;
         result = outward ? cuda->copy_to_host(host, chunk->address + done, bytes, stream)
                          : cuda->copy_to_device(chunk->address + done, host, bytes, stream);
-        if (result == CUDA_SUCCESS || done == 0) continue;
-        while (cuda->stream_query(stream) == CUDA_ERROR_NOT_READY)
-            clock_sleep_ns(REFUSED_POLL_NS);
+        *began = *began || result == CUDA_SUCCESS;
     }
     return result;
 }
@@ -84,17 +88,19 @@ int pipeline_begin(const struct chunk *chunk, bool outward) {
     if (!pipeline_use_context(chunk->context)) return CUDA_ERROR_INVALID_CONTEXT;
     CUresult result = open_lane(&lane, chunk->context);
     if (result != CUDA_SUCCESS) return (int)result;
-    result = copy(chunk, outward, lane->stream);
-    if (result != CUDA_SUCCESS) return (int)result;
+    bool began = false;
+    result = copy(chunk, outward, lane->stream, &began);
+    if (!began) return (int)result;
     /* As many events as flights there can be: the next one's copy has ended long ago. */
     CUevent event = lane->events[lane->next_event++ % SWAP_FLIGHTS_MAX];
-    result = cuda->event_record(event, lane->stream);
+    const CUresult recorded = cuda->event_record(event, lane->stream);
     struct flight *flight = &flights[(first_flight + flights_used++) % SWAP_FLIGHTS_MAX];
     *flight = (struct flight){
         .chunk = *chunk,
         .outward = outward,
-        .event = result == CUDA_SUCCESS ? event : NULL,
+        .event = recorded == CUDA_SUCCESS ? event : NULL,
         .lane = lane,
+        .cu_result = (int)result,
     };
     return CUDA_SUCCESS;
 }
@@ -107,13 +113,29 @@ static CUresult look_at(const struct flight *flight) {
                          : cuda->stream_query(flight->lane->stream);
 }
 
+/* Only 0 and a sticky error, after which nothing runs in its context, tell of the copy's end. Any
+ * other error may be of something else; then the stream is asked, and its end is the copy's. */
+static bool has_ended(struct flight *flight, CUresult answer) {
+    if (answer == CUDA_ERROR_NOT_READY) {
+        flight->unknown_since_ns = 0;
+        return false;
+    }
+    if (answer != CUDA_SUCCESS && (flight->cu_result == 0 || failure_is_sticky((int)answer)))
+        flight->cu_result = (int)answer;
+    if (answer == CUDA_SUCCESS || failure_is_sticky((int)answer)) return true;
+    const uint64_t now_ns = clock_now_ns();
+    if (flight->unknown_since_ns == 0) flight->unknown_since_ns = now_ns;
+    flight->event = NULL;
+    flight->has_no_end = now_ns - flight->unknown_since_ns >= UNKNOWN_NS;
+    return flight->has_no_end;
+}
+
 bool pipeline_take_ended(struct flight *ended, int *cu_result) {
     if (flights_used == 0) return false;
     struct flight *oldest = &flights[first_flight];
-    const CUresult result = look_at(oldest);
-    if (result == CUDA_ERROR_NOT_READY) return false;
+    if (!has_ended(oldest, look_at(oldest))) return false;
     *ended = *oldest;
-    *cu_result = (int)result;
+    *cu_result = oldest->cu_result;
     first_flight = (first_flight + 1) % SWAP_FLIGHTS_MAX;
     flights_used--;
     return true;

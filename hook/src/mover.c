@@ -24,14 +24,13 @@
 #include "log.h"
 #include "mover_host.h"
 #include "mover_steps.h"
+#include "mover_waits.h"
 #include "registry.h"
 #include "residency.h"
-#include "room.h"
 #include "swap_plan.h"
 
 #define STACK_BYTES (512 * 1024) /* room for the driver's own calls */
 #define POLL_NS 50000u
-#define RETRY_NS 20000000u
 #define FORGET_LOOK_NS 200000000u
 #define REPORT_BYTES ((uint64_t)64 << 20)
 #define REPORT_NS 2000000u
@@ -46,7 +45,6 @@ static bool started, has_thread; /* the former alone: none can be had */
 static void *leaving_context;    /* mover_forget_context waits for it; guarded by LOCK_MOVER */
 static _Atomic uint32_t word;    /* the mover sleeps on it */
 static _Atomic uint32_t left;    /* contexts that it has left; mover_forget_context sleeps on it */
-static _Atomic bool has_copies;  /* chunks may be BACK, with a host copy that is still good */
 static uint32_t gave_up; /* the number of the goal that was given up; guarded by LOCK_MOVER */
 
 static void wake(void) {
@@ -59,16 +57,17 @@ static void sleep_on(_Atomic uint32_t *what, uint32_t seen, uint64_t ns) {
     syscall(SYS_futex, what, FUTEX_WAIT_PRIVATE, seen, ns == NEVER ? NULL : &pause, NULL, 0);
 }
 
-bool mover_claim(enum mover_goal wanted, bool (*claim)(int device, struct chunk *out), int device,
-                 struct chunk *out) {
+enum step_answer mover_claim(enum mover_goal wanted, bool (*claim)(int device, struct chunk *out),
+                             int device, struct chunk *out) {
+    enum step_answer answer = STEP_NEW_GOAL;
     lock_take(LOCK_MOVER);
-    const bool claimed = goal == wanted && claim(device, out);
+    if (goal == wanted) answer = claim(device, out) ? STEP_DONE : STEP_NO_CHUNK;
     lock_release(LOCK_MOVER);
-    return claimed;
+    return answer;
 }
 
 bool mover_all_here(void) {
-    return chunks_all_here() && !atomic_load(&has_copies);
+    return chunks_all_confirmed();
 }
 
 bool mover_all_restored(void) {
@@ -103,13 +102,8 @@ static struct {
     uint32_t goal_number;
     uint64_t next_bytes[REGISTRY_DEVICES_MAX]; /* the chunk that comes next needs so much */
     uint64_t free_seen[REGISTRY_DEVICES_MAX];
-    bool has_copies[REGISTRY_DEVICES_MAX];
     bool has_failed;
     bool told_restored;
-    /* Room was asked for. */
-    bool asked;
-    struct room_wait asked_for;
-    uint64_t ask_until_ns, retry_at_ns;
     struct burst out, in;
     uint64_t unreported_bytes, reported_at_ns;
 } self;
@@ -151,44 +145,13 @@ static void end_burst(struct burst *burst, const char *name) {
     *burst = (struct burst){0};
 }
 
-static void set_copies(int device, bool kept) {
-    self.has_copies[device] = kept;
-    bool any = false;
-    for (int i = 0; i < REGISTRY_DEVICES_MAX; i++)
-        any = any || self.has_copies[i];
-    atomic_store(&has_copies, any);
-}
-
-/* ---- room that the driver lacks ---------------------------------------------------------------
- */
-
-static void end_asking(void) {
-    if (self.asked) room_end(&self.asked_for);
-    self.asked = false;
-}
-
 static void fail(void) {
     self.has_failed = true;
-    end_asking();
+    mover_waits_end_room();
 }
 
-/* Asks others to make room, and goes on trying: memory of a client that has ended may come back by
- * itself. */
 static void ask_for_room(int device, uint64_t bytes) {
-    const uint64_t now_ns = clock_now_ns();
-    if (!self.asked) self.ask_until_ns = now_ns + (uint64_t)residency_reclaim_ms() * 1000000;
-    if (self.asked && room_is_answered(&self.asked_for)) end_asking();
-    if (!self.asked) {
-        self.asked_for = room_ask(device, bytes, "restore");
-        self.asked = true;
-    }
-    self.retry_at_ns = now_ns + RETRY_NS;
-    if (now_ns >= self.ask_until_ns) fail();
-}
-
-static bool room_is_short(void) {
-    if (!self.asked) return false;
-    return clock_now_ns() < self.retry_at_ns && !room_is_answered(&self.asked_for);
+    if (!mover_waits_for_room(device, bytes)) fail();
 }
 
 /* ---- steps ------------------------------------------------------------------------------------
@@ -203,14 +166,17 @@ static struct swap_view view_of(int device) {
         .leaving_bytes = pipeline_leaving_bytes(device),
         .bytes_over = residency_bytes_over(device),
         .bytes_free = residency_bytes_free(device),
-        .bytes_movable = sums.bytes_movable,
-        .bytes_parked = sums.bytes_parked,
-        .arrives = pipeline_has_arrivals(device),
+        .bytes_to_come = sums.bytes_to_come,
         .next_bytes = self.next_bytes[device],
-        .has_copies = self.has_copies[device],
+        .to_leave = sums.to_leave,
+        .to_come = sums.to_come,
+        .to_take_back = sums.to_take_back,
+        .copies = sums.copies,
+        .arrives = pipeline_has_arrivals(device),
         .all_here = chunks_all_here(),
         .host_is_short = mover_host_is_short(),
-        .room_is_short = room_is_short(),
+        .stream_is_short = mover_waits_streams_are_short(),
+        .room_is_short = mover_waits_room_is_short(),
         .has_failed = self.has_failed,
     };
     return view;
@@ -222,6 +188,8 @@ static void leave(int device, uint64_t bytes_to_leave) {
     const enum step_answer answer = step_leave(device, &bytes);
     if (answer == STEP_NO_HOST) mover_host_want(bytes_to_leave > bytes ? bytes_to_leave : bytes);
     if (answer == STEP_FAILED) stays(bytes);
+    if (answer == STEP_NO_ROOM) mover_waits_for_streams();
+    if (answer == STEP_DONE) mover_waits_end_streams();
 }
 
 static void come(int device) {
@@ -230,9 +198,7 @@ static void come(int device) {
     const enum step_answer answer = step_come(device, &bytes);
     self.next_bytes[device] = answer == STEP_NO_CREDIT ? bytes : 0;
     if (answer == STEP_NO_ROOM) ask_for_room(device, bytes);
-    /* Before it can be settled: whoever sees it back must see the copy too. */
-    if (answer == STEP_DONE) set_copies(device, true);
-    if (answer == STEP_DONE) end_asking();
+    if (answer == STEP_DONE) mover_waits_end_room();
     if (answer == STEP_FAILED) fail();
 }
 
@@ -240,13 +206,12 @@ static void unmap(int device) {
     uint64_t bytes = 0;
     const enum step_answer answer = step_unmap(device, self.goal, &bytes);
     if (answer == STEP_DONE) moved(&self.out, bytes);
-    if (answer == STEP_NO_CHUNK) set_copies(device, false);
+    if (answer == STEP_FAILED) stays(bytes);
 }
 
 static void confirm(int device) {
     chunks_confirm_back(device, host_arena_give);
-    set_copies(device, false);
-    if (!atomic_load(&has_copies)) end_burst(&self.in, "restored");
+    if (mover_all_here()) end_burst(&self.in, "restored");
 }
 
 static void give_up(void) {
@@ -293,6 +258,7 @@ static void finish_copies(void) {
         if (answer == STEP_DONE) moved(ended.outward ? &self.out : &self.in, ended.chunk.bytes);
         if (answer == STEP_FAILED && ended.outward) stays(ended.chunk.bytes);
         if (answer == STEP_FAILED && !ended.outward) fail();
+        if (answer == STEP_NO_ROOM) ask_for_room(ended.chunk.device, ended.chunk.bytes);
     }
 }
 
@@ -303,23 +269,31 @@ static void step_devices(void) {
     bool further = true, gives_up = false;
     while (further) {
         further = false;
+        gives_up = count > 0;
         finish_copies();
         for (int i = 0; i < count; i++) {
             if (ordinals[i] >= REGISTRY_DEVICES_MAX) continue;
             const enum swap_step step = take_step(ordinals[i]);
             further =
                 further || (step != SWAP_NOTHING && step != SWAP_WAIT && step != SWAP_GIVE_UP);
-            gives_up = gives_up || step == SWAP_GIVE_UP;
+            gives_up = gives_up && step == SWAP_GIVE_UP;
         }
         lock_take(LOCK_MOVER);
-        further = further && goal_number == self.goal_number;
+        further = further && goal_number == self.goal_number && leaving_context == NULL;
         lock_release(LOCK_MOVER);
     }
-    if (gives_up && pipeline_flights() == 0 && !atomic_load(&has_copies)) give_up();
+    if (gives_up) give_up();
 }
 
 /* ---- contexts ---------------------------------------------------------------------------------
  */
+
+static bool context_leaves(void) {
+    lock_take(LOCK_MOVER);
+    const bool leaves = leaving_context != NULL;
+    lock_release(LOCK_MOVER);
+    return leaves;
+}
 
 static void leave_context(void) {
     lock_take(LOCK_MOVER);
@@ -345,20 +319,20 @@ static void see_goal(void) {
     self.goal_number = goal_number;
     lock_release(LOCK_MOVER);
     if (!changed) return;
-    end_asking();
+    mover_waits_end();
     self.has_failed = self.told_restored = false;
     mover_host_goal_changed();
     memset(self.next_bytes, 0, sizeof(self.next_bytes));
 }
 
 static uint64_t pause_ns(void) {
-    if (pipeline_flights() > 0) return POLL_NS;
-    if (self.asked) return RETRY_NS;
-    const uint64_t host_ns = mover_host_pause_ns(self.goal);
+    if (pipeline_flights() > 0 || context_leaves()) return POLL_NS;
+    uint64_t ns = mover_host_pause_ns(self.goal);
     const uint64_t go_at_ns = chunks_next_let_go_ns(), now_ns = clock_now_ns();
-    if (go_at_ns == UINT64_MAX) return host_ns;
     const uint64_t go_ns = go_at_ns > now_ns ? go_at_ns - now_ns : POLL_NS;
-    return go_ns < host_ns ? go_ns : host_ns;
+    if (go_at_ns != UINT64_MAX && go_ns < ns) ns = go_ns;
+    const uint64_t waits_ns = mover_waits_pause_ns();
+    return waits_ns < ns ? waits_ns : ns;
 }
 
 /* Whatever brought it about: what was on its way out may just have stayed. */
@@ -395,6 +369,8 @@ static void *run(void *nothing) {
         }
         leave_context();
         if (chunks_let_go(clock_now_ns())) report(true);
+        /* While the turn is held: when memory has to leave, the device may be full. */
+        if (self.goal == MOVER_REST && residency_park_hint() > 0) mover_waits_open_streams();
         step_devices();
         fork_driver_use_end();
         switch (mover_host_look(self.goal)) {
@@ -494,8 +470,8 @@ void mover_after_fork(void) {
     goal_number = gave_up = 0;
     started = has_thread = false;
     leaving_context = NULL;
-    atomic_store(&has_copies, false);
     memset(&self, 0, sizeof(self));
     mover_host_after_fork();
+    mover_waits_after_fork();
     pipeline_after_fork();
 }

@@ -14,23 +14,29 @@ static enum swap_step wait_or(const struct swap_view *view, enum swap_step other
 static enum swap_step plan_park(const struct swap_view *view) {
     /* What is on its way out will be gone. */
     if (view->bytes_over <= view->leaving_bytes) return wait_or(view, SWAP_NOTHING);
-    if (view->has_copies) return view->arrives ? SWAP_WAIT : SWAP_UNMAP;
-    const bool can_leave = view->bytes_movable > view->leaving_bytes && !view->host_is_short;
+    if (view->arrives) return SWAP_WAIT;
+    if (view->to_take_back > 0) return SWAP_UNMAP;
+    const bool can_leave = view->to_leave > 0 && !view->host_is_short && !view->stream_is_short;
     return can_leave && can_fly(view) ? SWAP_LEAVE : wait_or(view, SWAP_NOTHING);
+}
+
+/* What was known of the next chunk may be of one that was freed. */
+static uint64_t bytes_needed(const struct swap_view *view) {
+    const uint64_t next_bytes = view->next_bytes > 0 ? view->next_bytes : 1;
+    return next_bytes < view->bytes_to_come ? next_bytes : view->bytes_to_come;
 }
 
 static enum swap_step plan_restore(const struct swap_view *view) {
     if (view->has_failed) {
         if (view->flights > 0) return SWAP_WAIT;
-        return view->has_copies ? SWAP_ROLL_BACK : SWAP_GIVE_UP;
+        return view->to_take_back > 0 ? SWAP_ROLL_BACK : SWAP_GIVE_UP;
     }
-    if (view->bytes_parked > 0) {
-        const uint64_t needed = view->next_bytes > 0 ? view->next_bytes : 1;
-        const bool can_come = view->bytes_free >= needed && !view->room_is_short;
+    if (view->to_come > 0) {
+        const bool can_come = view->bytes_free >= bytes_needed(view) && !view->room_is_short;
         return can_come && can_fly(view) ? SWAP_COME : wait_or(view, SWAP_NOTHING);
     }
     if (view->flights > 0) return SWAP_WAIT;
-    return view->all_here && view->has_copies ? SWAP_CONFIRM : SWAP_NOTHING;
+    return view->all_here && view->copies > 0 ? SWAP_CONFIRM : SWAP_NOTHING;
 }
 
 enum swap_step swap_plan(const struct swap_view *view) {

@@ -60,6 +60,13 @@ static uint64_t begin_hold(uint64_t address) {
     return held.address;
 }
 
+/* The driver would not unmap its device memory, or not take it back. */
+static void settle_away(uint64_t address, enum chunk_state state, bool unmapped) {
+    const struct chunk chunk = {
+        .address = address, .handle = address + 1, .host = &host_given, .unmapped = unmapped};
+    chunks_settle_away(&chunk, state);
+}
+
 static uint64_t perform(const char *operation, uint64_t address, uint64_t count) {
     struct chunk chunk = {0};
     if (strcmp(operation, "add") == 0) return add(address, count);
@@ -74,6 +81,12 @@ static uint64_t perform(const char *operation, uint64_t address, uint64_t count)
         chunks_settle_failed(address, address + 1, count * SECOND_NS);
     else if (strcmp(operation, "parked") == 0)
         chunks_settle(address, CHUNK_PARKED, 0, &host_given);
+    else if (strcmp(operation, "unmapped") == 0)
+        settle_away(address, CHUNK_PARKED, true);
+    else if (strcmp(operation, "stuck") == 0)
+        settle_away(address, CHUNK_PARKED, false);
+    else if (strcmp(operation, "buried") == 0)
+        chunks_settle_away(&(struct chunk){.address = address, .host = &host_given}, CHUNK_FREEING);
     else if (strcmp(operation, "back") == 0)
         chunks_settle(address, CHUNK_BACK, address + 1, &host_given);
     else if (strcmp(operation, "resident") == 0)
@@ -89,9 +102,12 @@ static uint64_t perform(const char *operation, uint64_t address, uint64_t count)
 
 static void print_sums(void) {
     const struct chunk_sums sums = chunks_sums_of(0);
-    printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %d %d\n",
+    printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " %" PRIu32
+           " %" PRIu32 " %" PRIu32 " %d %d %d\n",
            sums.bytes_resident / CHUNK_GRANULE, sums.bytes_movable / CHUNK_GRANULE,
-           sums.bytes_parked / CHUNK_GRANULE, sums.moving, (int)chunks_all_here(), host_given);
+           sums.bytes_parked / CHUNK_GRANULE, sums.bytes_to_come / CHUNK_GRANULE, sums.moving,
+           sums.to_leave, sums.to_come, sums.to_take_back, sums.copies, (int)chunks_all_here(),
+           (int)chunks_all_confirmed(), host_given);
 }
 
 /* What each chunk of the race holds. Not atomic: whoever has claimed it is alone, which the thread

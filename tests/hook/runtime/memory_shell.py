@@ -62,6 +62,10 @@ class MemoryShell:
         assert self.run("sync") == 0
         self._seeds[tensor] = (seed, size)
 
+    def wrote(self, tensor: int, seed: int) -> None:
+        """The program filled it anew."""
+        self._seeds[tensor] = (seed, self._seeds[tensor][1])
+
     def is_whole(self, tensor: int) -> bool:
         """What the device says of the tensor's contents; needs the turn."""
         self.say(f"sum {tensor}")

@@ -1,0 +1,269 @@
+"""A driver that refuses what a park or a restore needs: nothing is unmapped under a copy, nothing
+is told as parked that is not, what can be tried again is, and nobody waits for what cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import DropReason, TurnDropped
+from tests.hook.runtime.memory_shell import MemoryShell, Opened, open_memory_shell
+from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.test_park_faults import wait_until
+from tests.hook.runtime.two_devices import CHUNK, Files, TwoDevices, program_of
+from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
+from tests.support.sim import SimulatedMachine
+
+SIZE = 5 * CHUNK
+MOVER = "thread=gpushare-mem"
+SLOW = 100_000_000
+"""Bytes each second: a chunk is on its way for 80 ms."""
+
+
+@pytest.fixture
+def sim(tmp_path: Path) -> SimulatedMachine:
+    return SimulatedMachine(tmp_path / "sim", copy_bytes_per_s=SLOW)
+
+
+@pytest.fixture
+def opens(start: Callable[..., GpuProcess], scheduler: FakeScheduler) -> Opened:
+    """Starts a shell whose memory follows the turn, with these faults."""
+    return lambda faults: open_memory_shell(
+        start, scheduler.accept, env={"GPUSHARE_SIM_FAULTS": faults}
+    )
+
+
+def hold(memory: MemoryShell) -> MemoryShell:
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    memory.fill(0, SIZE)
+    memory.take_turn()
+    return memory
+
+
+def assert_comes_back(memory: MemoryShell, sim: SimulatedMachine) -> None:
+    """By the turn that it was granted last or the next one, every byte of it."""
+    memory.say("spin d 1000")
+    memory.grant()
+    try:
+        assert memory.client.expect(TurnDropped, within_s=3).reason == DropReason.MEMORY_SHORT
+    except TimeoutError:
+        pass
+    else:
+        memory.grant()
+    assert memory.result("spin") == 0
+    assert memory.is_whole(0)
+    assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
+
+
+@pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
+def test_memory_that_the_driver_would_not_take_back(
+    opens: Opened, sim: SimulatedMachine, call: str
+) -> None:
+    """It is not told as parked: where it could not be unmapped it stays for a while and is tried
+    again, where it could not be released it is kept and counts as fixed until it is used again."""
+    memory = hold(opens(f"fail {call} {MOVER} result=999"))
+    memory.budget(0)
+    report = memory.client.expect_memory(
+        lambda report: report.bytes_parked + report.bytes_fixed == SIZE
+    )
+    assert report.bytes_fixed == CHUNK
+    if call == "cuMemUnmap":
+        assert memory.client.expect_memory(lambda report: report.bytes_parked == SIZE)
+    assert_comes_back(memory, sim)
+    memory.take_turn()
+    assert memory.park_to(0).bytes_parked == SIZE
+    assert memory.run("drop 0") == 0
+    assert memory.shell.log_lines("could not be freed") == []
+
+
+@pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
+def test_memory_that_the_driver_would_not_take_back_is_freed(
+    opens: Opened, sim: SimulatedMachine, call: str
+) -> None:
+    """Where the program frees it meanwhile, all of the device's memory is free."""
+    memory = hold(opens(f"fail {call} {MOVER} times=4 result=999"))
+    memory.budget(0)
+    memory.client.expect_memory(lambda report: report.bytes_fixed == 4 * CHUNK)
+    assert memory.run("drop 0") == 0
+    mapped = [record.amount for record in sim.journal() if record.kind.name == "MAP"]
+    unmapped = [record.amount for record in sim.journal() if record.kind.name == "UNMAP"]
+    assert sum(mapped) == sum(unmapped)
+    assert "could not be freed" not in memory.shell.log.read_text()
+
+
+@pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
+def test_a_restore_that_cannot_be_rolled_back(
+    opens: Opened, sim: SimulatedMachine, call: str
+) -> None:
+    """A copy in failed, and then the driver would not take the memory for it: the next restore uses
+    that very memory."""
+    memory = hold(
+        opens(
+            f"fail cuMemcpyHtoDAsync {MOVER} nth=2 result=1;"
+            f"fail {call} {MOVER} from=comes times=3 result=999"
+        )
+    )
+    memory.park_to(0)
+    Files(sim).make("comes")
+    assert_comes_back(memory, sim)
+
+
+@pytest.mark.parametrize("way", ["out", "in"])
+def test_an_answer_that_says_nothing_of_a_copy_is_not_its_end(
+    opens: Opened, sim: SimulatedMachine, way: str
+) -> None:
+    """The copy runs on; nothing is taken from under it, and the memory is whole in the end."""
+    memory = hold(opens(f"fail cuEventQuery {MOVER} from=copies nth=3 result=999 times=2"))
+    if way == "in":
+        memory.park_to(0)
+    Files(sim).make("copies")
+    memory.budget(0)
+    if way == "out":
+        memory.client.expect_memory(lambda report: report.bytes_parked == SIZE)
+    assert_comes_back(memory, sim)
+
+
+@pytest.mark.parametrize("way", ["out", "in"])
+def test_a_copy_whose_end_the_driver_never_tells(
+    opens: Opened, sim: SimulatedMachine, way: str
+) -> None:
+    """After a second it is given up: on the way out its chunk is fixed, on the way in it is copied
+    once more; no memory that it may use is given back."""
+    queries = ("cuEventQuery", "cuStreamQuery")
+    faults = [f"fail {call} {MOVER} from=copies until=clear times=0 result=999" for call in queries]
+    memory = hold(opens(";".join(faults)))
+    if way == "in":
+        memory.park_to(0)
+    files = Files(sim)
+    files.make("copies")
+    if way == "out":
+        memory.budget(0)
+        memory.client.expect_memory(lambda report: report.bytes_fixed > 0)
+        files.make("clear")
+        report = memory.client.expect_memory(
+            lambda report: report.bytes_parked + report.bytes_fixed == SIZE
+        )
+        assert report.bytes_fixed >= CHUNK
+    else:
+        memory.say("spin d 1000")
+        memory.grant()
+        assert memory.client.expect(TurnDropped).reason == DropReason.MEMORY_SHORT
+        files.make("clear")
+        memory.grant()
+        assert memory.result("spin") == 0
+        memory.take_turn()
+    assert_comes_back(memory, sim)
+
+
+@pytest.mark.parametrize("call", ["cuStreamCreate", "cuEventCreate"])
+def test_a_device_that_is_too_full_for_a_stream(opens: Opened, call: str) -> None:
+    """Its stream is tried again until there is memory for it; nothing is fixed meanwhile."""
+    memory = hold(opens(f"fail {call} {MOVER} times=6 result=2"))
+    memory.budget(0)
+    memory.client.expect_memory(lambda report: report.bytes_parked == SIZE)
+    reports = [m for m in memory.client.received if hasattr(m, "bytes_fixed")]
+    assert [report.bytes_fixed for report in reports if report.bytes_fixed] == []
+
+
+def test_streams_are_made_before_memory_has_to_leave(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """While the turn is held and others could want the room, so that a full device holds up none of
+    it."""
+    faults = f"fail cuStreamCreate {MOVER} from=full times=0;hold cuStreamCreate {MOVER} until=seen"
+    memory = open_memory_shell(start, scheduler.accept, env={"GPUSHARE_SIM_FAULTS": faults})
+    files = Files(sim)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    memory.fill(0, SIZE)
+    memory.budget(UNLIMITED, hint_bytes=SIZE)
+    files.wait_for_held("seen")
+    files.make("full")
+    files.make("seen")
+    memory.take_turn()
+    memory.park_to(0)
+
+
+Healthy = Callable[[str], TwoDevices]
+
+
+@pytest.fixture
+def two(tmp_path: Path, scheduler: FakeScheduler) -> Iterator[Healthy]:
+    """Starts a program with memory on two devices, filled and parked."""
+    started: list[GpuProcess] = []
+
+    def start(faults: str) -> TwoDevices:
+        machine = SimulatedMachine(tmp_path / "sim", devices=2)
+        started.append(program_of(tmp_path, scheduler, machine, faults))
+        both = TwoDevices(started[0], scheduler)
+        both.say(f"b = alloc({2 * CHUNK}); on(CONTEXT); a = alloc({2 * CHUNK})")
+        both.say(f"f = fill(a, 7, {2 * CHUNK}); on(OTHER); print('f', f, fill(b, 8, {2 * CHUNK}))")
+        both.grant(UNLIMITED, UNLIMITED)
+        assert both.hears("f") == "0 0"
+        both.drop()
+        both.budgets(0, 0)
+        both.expect_all_parked()
+        return both
+
+    yield start
+    for process in started:
+        process.end()
+
+
+def test_what_is_lost_with_its_context_keeps_no_gate_shut(two: Healthy) -> None:
+    """A sticky error in one context during a restore: the memory of the healthy one comes back, the
+    gate opens, the mover rests, and the context can be destroyed."""
+    both = two(f"fail cuMemcpyHtoDAsync {MOVER} result=700")
+    both.say(f"on(OTHER); print('w', words(b, {2 * CHUNK}))")
+    assert wait_for_words(both) == "[8]"
+    wait_until(lambda: mover_sleeps(both.process.pid))
+    both.say("print('reset', call('cuDevicePrimaryCtxReset_v2', 0))")
+    both.hears("reset")
+    both.say(f"on(OTHER); print('w', words(b, {2 * CHUNK}))")
+    assert both.hears("w") == "[8]"
+
+
+@pytest.mark.parametrize("nth", [2, 3, 4, 5])
+def test_a_context_that_cannot_be_made_current(two: Healthy, tmp_path: Path, nth: int) -> None:
+    """Each device's copies are asked for in its own context: where that cannot be made current,
+    they may run on."""
+    both = two(f"fail cuCtxPushCurrent {MOVER} from=copies nth={nth} result=201")
+    (tmp_path / "sim" / "copies").touch()
+    both.say(f"on(CONTEXT); w = words(a, {2 * CHUNK}); on(OTHER)")
+    both.say(f"print('w', w, words(b, {2 * CHUNK}))")
+    assert wait_for_words(both) == "[7] [8]"
+    machine = SimulatedMachine(tmp_path / "sim", devices=2)
+    assert [record for record in machine.journal() if record.kind.name == "FAULT"] == []
+
+
+def wait_for_words(both: TwoDevices) -> str:
+    """Turns that are given back for the failure are granted again."""
+    for _ in range(4):
+        both.grant(UNLIMITED, UNLIMITED)
+        try:
+            return both.hears("w", within_s=2)
+        except TimeoutError:
+            continue
+    return both.hears("w")
+
+
+def mover_sleeps(pid: int) -> bool:
+    """It used no processor time for a while (looked at by the system's clock ticks)."""
+    before = mover_ticks(pid)
+    for _ in range(200_000):
+        pass
+    return mover_ticks(pid) == before
+
+
+def mover_ticks(pid: int) -> int:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        name, _, rest = (task / "stat").read_text().partition(")")
+        if name.endswith("gpushare-mem"):
+            fields = rest.split()
+            return int(fields[11]) + int(fields[12])
+    raise AssertionError("no mover")
