@@ -129,8 +129,8 @@ def test_results_are_bit_identical_with_parks_between_steps(
     assert shared["digest"] == alone["digest"]
     assert shared["ballast_intact"] is True
     assert served["turns"] >= 3, "the workload never had to share"
-    # JAX maps its memory by itself: that stays where it is, and a little is left to be parked.
-    at_least = 1 if module == "jax" else GIB
+    # JAX maps its memory by itself: that stays where it is, and others' moves round about it.
+    at_least = 0 if module == "jax" else GIB
     assert parked[workload] >= at_least and parked["rival"] >= GIB, parked
 
 
