@@ -5,18 +5,17 @@ GPUSHARE_BALLAST_MIB says how much is held besides, on each device."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from tests.gpu.workloads.ballast import PART_WORDS, ballast_words
 from tests.gpu.workloads.report import digest, report, steps_from_argv
 
 
-def upwards(device: int) -> list[torch.Tensor]:
-    firsts = range(0, ballast_words(), PART_WORDS)
-    return [
-        torch.arange(first, first + PART_WORDS, dtype=torch.int32, device=f"cuda:{device}")
-        for first in firsts
-    ]
+def upwards(device: int) -> Iterator[torch.Tensor]:
+    for first in range(0, ballast_words(), PART_WORDS):
+        yield torch.arange(first, first + PART_WORDS, dtype=torch.int32, device=f"cuda:{device}")
 
 
 def walk(steps: int) -> str:
@@ -34,7 +33,7 @@ def walk(steps: int) -> str:
 
 if __name__ == "__main__":
     steps = steps_from_argv(4000)
-    ballast = [upwards(device) for device in (0, 1)]
+    ballast = [list(upwards(device)) for device in (0, 1)]
     result = walk(steps)
     intact = all(
         torch.equal(held, fresh)
