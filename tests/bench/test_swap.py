@@ -13,7 +13,7 @@ from typing import Any
 from tests.support.paths import ROOT
 from tests.support.sim import MIB
 
-HELD_MIB = 160
+HELD_MIB = 320
 
 
 def last_line(name: str, *options: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -95,6 +96,14 @@ class MemoryShell:
             need = self.client.expect(MemoryNeeded)
             if need.bytes == size:
                 return need
+
+    def refuse(self, command: str, budget_bytes: int, **more: Any) -> int:
+        """Refuses what the command needs, and returns its result. Where the refusal may be that of
+        a need before, which the process cannot tell, it asks once more, and is refused once more."""
+        while True:
+            self.budget(budget_bytes, refused=True, **more)
+            with contextlib.suppress(TimeoutError):
+                return int(self.shell.expect(f"0 {command} ", within_s=0.3).split()[2])
 
     def take_turn(self) -> None:
         """Recalls, and waits until the turn is given back."""

@@ -163,8 +163,7 @@ def test_a_need_that_cannot_be_met_is_out_of_memory(holder: MemoryShell) -> None
     holder.limit(HELD)
     holder.say(f"new 3 {SIZE}")
     holder.need(SIZE)
-    holder.budget(HELD, refused=True)
-    assert holder.result("new") == 2
+    assert holder.refuse("new", HELD) == 2
     holder.limit(HELD + MIB * 4)
     assert holder.run(f"new 3 {4 * MIB}") == 0
 
@@ -225,8 +224,7 @@ def test_a_refusal_of_a_need_that_is_over(holder: MemoryShell) -> None:
     holder.limit(HELD, refused=True)
     holder.say(f"new 3 {4 * MIB}")
     holder.need(4 * MIB)
-    holder.budget(HELD, refused=True)
-    assert holder.result("new") == 2
+    assert holder.refuse("new", HELD) == 2
 
 
 def test_the_user_reads_once_that_memory_was_refused(holder: MemoryShell) -> None:
@@ -235,8 +233,7 @@ def test_the_user_reads_once_that_memory_was_refused(holder: MemoryShell) -> Non
     for _ in range(2):
         holder.say(f"new 3 {SIZE}")
         holder.need(SIZE)
-        holder.budget(HELD, usable_bytes=HELD + MIB, refused=True)
-        assert holder.result("new") == 2
+        assert holder.refuse("new", HELD, usable_bytes=HELD + MIB) == 2
     (line,) = holder.shell.errors().splitlines()
     assert line == (
         "gpushare: cuMemAlloc_v2 of 24.0 MiB on GPU 0 is out of memory, because this process has "
