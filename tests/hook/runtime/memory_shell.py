@@ -99,7 +99,7 @@ class MemoryShell:
 
     def refuse(self, command: str, budget_bytes: int, **more: Any) -> int:
         """Refuses what the command needs, and returns its result. Where the refusal may be that of
-        a need before, which the process cannot tell, it asks once more, and is refused once more."""
+        a need before, which the process cannot tell, it asks and is refused once more."""
         while True:
             self.budget(budget_bytes, refused=True, **more)
             with contextlib.suppress(TimeoutError):
