@@ -54,6 +54,9 @@ static struct object_pool pools = OBJECT_POOL(struct pool, 4096);
 static struct pool *default_pools[SIM_DEVICES_MAX]; /* by ordinal; guarded by defaults_lock */
 static struct pool *current_pools[SIM_DEVICES_MAX];
 static pthread_mutex_t defaults_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Held while a free takes effect; taken before all other locks. Who allocates waits for that, so
+ * that memory which a stream has freed is used again however far the stream is. */
+static pthread_mutex_t releases_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct pool *pool_open(int ordinal, bool is_default) {
     struct pool *pool = object_take(&pools);
@@ -128,6 +131,8 @@ static void pool_give(struct pool *pool, uint64_t bytes) {
 }
 
 static CUresult allocate(struct pool *pool, size_t bytes, CUdeviceptr *address, unsigned flags) {
+    pthread_mutex_lock(&releases_lock);
+    pthread_mutex_unlock(&releases_lock);
     if (!pool_take(pool, rounded(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
     struct range *range = calloc(1, sizeof *range);
     unsigned char *storage = memory_storage_take(bytes);
@@ -188,7 +193,9 @@ static uint64_t take_freed(struct pool *pool, uint64_t ticket, uint64_t bytes, u
 void pool_release(uint64_t address, uint64_t ticket) {
     struct range found;
     if (!memory_find(address, &found) || found.kind != RANGE_POOLED) return;
+    pthread_mutex_lock(&releases_lock);
     if (take_freed(found.pool, ticket, 0, 0) != 0) release_now(address);
+    pthread_mutex_unlock(&releases_lock);
 }
 
 void pool_memory_hold(struct pool_memory *memory) {
