@@ -47,6 +47,7 @@ def started_demo(folder: Path, *options: str, **extra_env: str) -> Iterator[subp
             demo.communicate(timeout=120)
 
 
+@pytest.mark.full
 def test_two_users_of_a_hub_take_turns(tmp_path: Path) -> None:
     """It exits 0; its report has two users whose notebooks are theirs by the hub's word, and what
     the small demo shows; everything that it started has ended."""

@@ -13,6 +13,7 @@ from tests.support.fake_cgroup import FakeCgroup
 from tests.support.memory_tenants import OUT_OF_MEMORY
 from tests.support.sim import GIB, MIB
 
+pytestmark = pytest.mark.full  # the same by other means is in the short tests
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>

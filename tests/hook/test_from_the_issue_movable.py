@@ -21,6 +21,7 @@ from tests.support.paths import ROOT
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import MIB, SimulatedMachine
 
+pytestmark = pytest.mark.full  # the same by other means is in the short tests
 DEVICE = 64 * MIB
 HELD = 40
 """MiB; two such tenants are more than a device."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.hook.test_from_the_issue_host import arena
 from tests.hook.test_from_the_issue_movable import Program, Room, eventually, room
 from tests.support.sim import MIB
 
+pytestmark = pytest.mark.full  # the same by other means is in the short tests
 CAPTURED = """s, graph, ready = stream_create(), c_uint64(0), c_uint64(0)
 a, b = alloc(20 * MIB), alloc(20 * MIB)
 assert fill(a, 3, 20 * MIB) == fill(b, 4, 20 * MIB) == 0

@@ -16,6 +16,7 @@ from tests.support.other_user import as_root_only
 ACCOUNTS = "tests.hub.spawners.AccountsSpawner"
 
 
+@pytest.mark.full
 def test_a_spawner_with_an_empty_environment(start_hub: Callable[..., HubOnAMachine]) -> None:
     """A server that gets nothing of the hub's environment finds the scheduler all the same."""
     home = start_hub(spawner=EMPTY_ENVIRONMENT)
@@ -54,9 +55,8 @@ def test_an_account_for_each_user(start_hub: Callable[..., HubOnAMachine]) -> No
     home.hub.stop()
 
 
-@pytest.mark.parametrize(
-    "killed", [pytest.param(False, marks=pytest.mark.full), True], ids=["stopped", "killed"]
-)
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+@pytest.mark.full
 def test_a_hub_that_restarts(start_hub: Callable[..., HubOnAMachine], killed: bool) -> None:
     """The server and its kernel live on, and are the same user's at the next hub's scheduler; the
     kernel works, and its server can start and end others."""

@@ -38,7 +38,7 @@ def papermill(path: Path) -> list[str]:
     return [sys.executable, "-m", "papermill", *options, str(path), str(executed)]
 
 
-@pytest.mark.parametrize("way", ["run", "provisioner"])
+@pytest.mark.parametrize("way", [pytest.param("run", marks=pytest.mark.full), "provisioner"])
 @pytest.mark.parametrize("tool", [nbconvert, papermill])
 def test_batch_tools_take_turns(
     shared: SharedGpu, tmp_path: Path, tool: Callable[[Path], list[str]], way: str

@@ -59,6 +59,7 @@ def assert_comes_back(memory: MemoryShell, sim: SimulatedMachine) -> None:
     assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
 def test_memory_that_the_driver_would_not_take_back(
     opens: Opened, sim: SimulatedMachine, call: str
@@ -112,6 +113,7 @@ def test_a_restore_that_cannot_be_rolled_back(
     assert_comes_back(memory, sim)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["out", "in"])
 def test_an_answer_that_says_nothing_of_a_copy_is_not_its_end(
     opens: Opened, sim: SimulatedMachine, way: str
@@ -127,6 +129,7 @@ def test_an_answer_that_says_nothing_of_a_copy_is_not_its_end(
     assert_comes_back(memory, sim)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["out", "in"])
 def test_a_copy_whose_end_the_driver_never_tells(
     opens: Opened, sim: SimulatedMachine, way: str
