@@ -59,9 +59,9 @@ _SENTENCES = {
         "Free some of it, or shut down a process of this notebook.",
     ),
     "foreign": (
-        "{amount} of {device} belong to programs that are not under gpushare, and {short} are "
-        "missing.",
-        "End those programs, or wait until they end.",
+        "{amount} of {device} belong to CUDA contexts, this notebook's too, and to programs that "
+        "are not under gpushare, and {short} are missing.",
+        "End those programs or wait until they end, or free GPU memory in this notebook.",
     ),
     "ended": (
         "{device} has not got back {amount} of processes that have ended.",
