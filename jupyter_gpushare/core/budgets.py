@@ -3,6 +3,7 @@
 A client that has a turn may have all that it has allocated and needs. What is short is taken from
 budgets that nobody uses, then from those without a turn, the least recently used tenant first, and
 no more than is short. Nothing is given out before it has been reported as released: see ledger.py.
+What nobody can give is lent from the reserve, as far as room.py allows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .needs import Needs
 from .obstacles import ObstacleKind
 from .outbox import Outbox
 from .policy import progress_time_s
-from .room import holding_shares, obstacle, total_bytes, usable_bytes
+from .room import holding_shares, obstacle, reserve_to_lend_bytes, total_bytes, usable_bytes
 from .state import Device, State, Tenant
 
 STEP_BYTES = 64 << 20
@@ -99,7 +100,7 @@ class DeviceBudgets:
         missing = self.take_unused(self.missing_bytes())
         self.take_back_what_is_gone()
         unmet = self.ask_victims(max(missing, self.room_to_release()))
-        hungry = self.raise_budgets()
+        hungry = self.raise_budgets(min(unmet, self.to_lend))
         self.answer_rooms(unmet)
         if not hungry and not self.pending_rooms() and missing <= 0:
             self.share_what_is_free()
@@ -155,6 +156,7 @@ class DeviceBudgets:
     def reckon(self) -> None:
         """Sums that answers to clients are made of."""
         self.usable = usable_bytes(self.settings, self.device)
+        self.to_lend = reserve_to_lend_bytes(self.settings, self.device)
         self.staying_by_tenant: dict[str, int] = {}
         self.allocated = 0
         for share in self.memory.shares.values():
@@ -217,8 +219,7 @@ class DeviceBudgets:
         for share in self.holding:
             if missing <= 0:
                 break
-            needed = share.needed_bytes or share.granted_bytes
-            used = max(share.bytes_resident, share.bytes_allocated + needed)
+            used = max(share.bytes_resident, share.bytes_allocated + share.asked_bytes)
             unused = self.base_of(share) - used
             if unused <= 0 or share.silent:
                 continue
@@ -234,16 +235,20 @@ class DeviceBudgets:
         free = self.usable - memory.bytes_resident
         if not memory.ghost_confirmed:
             free += memory.bytes_ghost
-        excess = -max(0, free)
-        for share in memory.shares.values():
-            if not share.silent:
-                excess += max(0, share.budget_bytes - share.bytes_resident)
+        shares = [share for share in memory.shares.values() if not share.silent]
+        new = sum(share.budget_beyond(share.bytes_allocated) for share in shares) - max(0, free)
+        given = sum(share.budget_beyond(share.bytes_resident) for share in shares)
+        given -= max(0, free + self.to_lend)
         for share in reversed(self.holding):
-            unused = share.budget_bytes - share.bytes_resident
-            if excess > 0 and unused > 0 and not share.silent:
+            if share.silent:
+                continue
+            taken = min(max(new, given), share.budget_beyond(share.bytes_allocated))
+            taken = max(taken, min(given, share.budget_beyond(share.bytes_resident)))
+            if taken > 0:
                 share.needs_again()
-                self.tell(share, share.budget_bytes - min(excess, unused))
-                excess -= min(excess, unused)
+                self.tell(share, share.budget_bytes - taken)
+                new -= taken
+                given -= taken
 
     def ask_victims(self, missing: int) -> int:
         """Those without a turn park what is missing, the least recently used first; who was asked
@@ -272,9 +277,9 @@ class DeviceBudgets:
 
     # ---- where it goes ----
 
-    def raise_budgets(self) -> bool:
-        """All that is free goes to those with a turn, first come first served. Whether anybody
-        lacks something still."""
+    def raise_budgets(self, lent: int) -> bool:
+        """All that is free goes to those with a turn, first come first served; and so much more to
+        what was there before. Whether anybody lacks something still."""
         memory = self.memory
         self.free = self.usable - memory.bytes_charged
         self.free -= sum(room.bytes_wanted for room in memory.rooms.values())
@@ -285,7 +290,8 @@ class DeviceBudgets:
             if lacking > 0:
                 # Where more is charged than there is, what it may believe in is not to be had.
                 can_have = share.bytes_charged + self.free
-                budget = max(share.budget_bytes, min(wanted, can_have))
+                comes_back = min(share.bytes_allocated, can_have + lent)
+                budget = max(share.budget_bytes, comes_back, min(wanted, can_have))
                 self.free -= max(0, budget - share.bytes_charged)
                 hungry |= budget < wanted
                 enough = min(STEP_BYTES, (lacking + 3) // 4)

@@ -7,7 +7,7 @@ from collections import Counter
 
 from .ids import DeviceId, Seconds
 from .policy import next_deadline_s, quantum_ends_s, waits_for_its_memory
-from .room import obstacle, usable_bytes
+from .room import obstacle, reserve_to_lend_bytes, usable_bytes
 from .state import State, Tenant
 from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
 
@@ -190,21 +190,22 @@ def shares_are_of_clients(state: State) -> None:
 
 
 def no_more_is_given_than_there_is(state: State) -> None:
-    """Budgets beyond what clients have fit into what is free. What others have taken since, or
+    """Budgets beyond what clients have fit into what is free; for what comes back, the reserve
+    too is free as far as foreign memory would have filled it. What others have taken since, or
     clients have that nobody gave them, is being reclaimed. Of one who died a moment ago, we do not
     know yet how much it took of what it may have believed in."""
     if not state.memory_moves:
         return
     for device in state.devices.values():
-        given = sum(
-            max(0, share.budget_bytes - share.bytes_resident)
-            for share in device.memory.shares.values()
-            if not share.silent
-        )
+        shares = [share for share in device.memory.shares.values() if not share.silent]
+        given = sum(max(0, share.budget_bytes - share.bytes_resident) for share in shares)
+        new = sum(max(0, share.budget_bytes - share.bytes_allocated) for share in shares)
         free = usable_bytes(state.settings, device) - device.memory.bytes_resident
         if not device.memory.ghost_confirmed:
             free += device.memory.bytes_ghost
-        _rule(device.lost or given <= max(0, free), "no more is given than there is")
+        lent = reserve_to_lend_bytes(state.settings, device)
+        _rule(device.lost or new <= max(0, free), "no more is given than is usable")
+        _rule(device.lost or given <= max(0, free + lent), "no more is given than there is")
 
 
 def the_alarm_is_set(state: State, now_s: Seconds, wake_at_s: Seconds | None) -> None:

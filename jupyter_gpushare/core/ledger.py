@@ -80,9 +80,18 @@ class OpenedDevice:
         return self.bytes_charged > self.budget_bytes
 
     @property
+    def asked_bytes(self) -> int:
+        """What a call of it asked for beyond what it has, whether or not it may have it yet."""
+        return self.needed_bytes or self.granted_bytes
+
+    @property
     def has_heard(self) -> bool:
         """It has answered the last that it was told."""
         return len(self._believed) == 1
+
+    def budget_beyond(self, count: int) -> int:
+        """What of its budget would be left if it had so much."""
+        return max(0, self.budget_bytes - count)
 
     def told(self, serial: int, budget_bytes: int) -> None:
         self._believed.append((serial, budget_bytes))
@@ -116,12 +125,12 @@ class OpenedDevice:
 
     def may_have_what_it_needs(self) -> None:
         """It was told so; whether it takes it, it will say."""
-        self.granted_bytes, self.needed_bytes = self.needed_bytes or self.granted_bytes, 0
+        self.granted_bytes, self.needed_bytes = self.asked_bytes, 0
         self.need_short_since_s = None
 
     def needs_again(self) -> None:
         """What it was given is taken back before it has said that it took it."""
-        self.needed_bytes, self.granted_bytes = self.needed_bytes or self.granted_bytes, 0
+        self.needed_bytes, self.granted_bytes = self.asked_bytes, 0
 
     def dropped(self) -> None:
         """It gave its turn back: what it had heard by then has become what it has. It may still

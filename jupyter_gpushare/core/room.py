@@ -2,6 +2,10 @@
 
 Of a device, the *reserve* is never given out: contexts, modules and the driver itself need room
 that no budget covers. Nor is what is foreign there. The rest is usable.
+
+Contexts and modules are foreign as soon as they are there, and they grow while a notebook works.
+What was on the device before they grew may come back beside them: for it, and for nothing new,
+what is foreign fills the reserve first.
 """
 
 from __future__ import annotations
@@ -40,6 +44,11 @@ def usable_bytes(settings: SchedulerSettings, device: Device) -> int:
     return total_bytes(settings, device) - taken - device.memory.bytes_ghost
 
 
+def reserve_to_lend_bytes(settings: SchedulerSettings, device: Device) -> int:
+    """What clients may have there beyond the usable, of what they had before: see above."""
+    return min(reserve_bytes(settings, device), device.memory.bytes_foreign)
+
+
 def holding_shares(state: State, device: DeviceId) -> list[OpenedDevice]:
     """What clients with a turn on the device have there, those of the earliest turn first."""
     return [
@@ -76,7 +85,8 @@ def memory_is_kept_away(state: State, tenant: TenantId, device: Device) -> bool:
     others = sum(
         share.bytes_staying for share in device.memory.shares.values() if share.tenant != tenant
     )
-    return sum(map(own_bytes, own)) + others > usable_bytes(state.settings, device)
+    lent = reserve_to_lend_bytes(state.settings, device)
+    return sum(map(own_bytes, own)) + others > usable_bytes(state.settings, device) + lent
 
 
 def obstacle(
@@ -105,11 +115,12 @@ def _obstacle_on(
     own = [share for share in device.memory.shares.values() if share.tenant == tenant.id]
     if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):
         return None  # it has there all that it needs
-    wanted = sum(own_bytes(share) + share.needed_bytes for share in own)
     settings, memory = state.settings, device.memory
+    needed = sum(share.needed_bytes for share in own)
+    wanted = needed + sum(map(own_bytes, own))
     in_the_way = list(_in_the_way(state, tenant, device, holders_stay))
     short = wanted - usable_bytes(settings, device) + sum(each[0] for each in in_the_way)
-    if short <= 0:
+    if short <= 0 or (not needed and short <= reserve_to_lend_bytes(settings, device)):
         return None
     kind, whose = ObstacleKind.ITSELF, None
     most = wanted
@@ -137,7 +148,7 @@ def _in_the_way(
         if share.tenant == tenant.id:
             continue
         if share in holding and holders_stay:
-            wanted = share.bytes_allocated + share.needed_bytes
+            wanted = share.bytes_allocated + share.asked_bytes
             yield max(share.bytes_resident, wanted), ObstacleKind.HOLDER, share
         else:
             yield share.bytes_staying, _why_it_stays(share), share
