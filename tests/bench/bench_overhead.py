@@ -34,7 +34,8 @@ BATCHES = 1500
 LAUNCHES_PER_BATCH = 48
 COUNTED_LAUNCHES = 40
 BATCHES_IN_ALL = 6
-"""launch_loop makes five batches to warm up besides the one that it is asked for."""
+"""launch_loop makes five batches to warm up besides the one that is counted."""
+PROCESSES = 3
 LOOP = BUILD / "bench" / "launch_loop"
 STEPPER = BUILD / "bench" / "count_steps"
 
@@ -46,29 +47,55 @@ def build_programs() -> None:
     folders = [*ROOT.glob(".venv/lib/python3*/site-packages/nvidia/cu13/include")]
     folders.append(Path("/usr/local/cuda/include"))
     includes = [f"-I{folder}" for folder in folders if (folder / "cuda.h").exists()]
-    for program in (LOOP, STEPPER):
-        source = ROOT / "tests" / "bench" / f"{program.name}.c"
-        if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
-            command = ["cc", "-O2", "-g", *includes, source, "-o", program, "-ldl"]
+    lookup = ROOT / "hook" / "src" / "elf_lookup.c"
+    for program, more in ((LOOP, [lookup]), (STEPPER, [])):
+        sources = [ROOT / "tests" / "bench" / f"{program.name}.c", *more]
+        newest = max(source.stat().st_mtime for source in sources)
+        if not program.exists() or program.stat().st_mtime < newest:
+            command = [
+                "cc",
+                "-O2",
+                "-g",
+                "-D_GNU_SOURCE",
+                *includes,
+                *sources,
+                "-o",
+                program,
+                "-ldl",
+            ]
             subprocess.run(command, check=True)
 
 
-def run_loop(
-    env: Mapping[str, str], *, batches: int, launches: int, prefix: tuple[str, ...] = ()
-) -> str:
-    """What launch_loop prints, run in a process of its own."""
-    command = [*prefix, str(LOOP), str(BUILTINS_PTX), str(batches), str(launches)]
+def count_loop(env: Mapping[str, str], prefix: tuple[str, ...]) -> str:
+    """What a tool prints that counts in launch_loop."""
+    command = [*prefix, str(LOOP), str(BUILTINS_PTX), str(COUNTED_LAUNCHES)]
     result = subprocess.run(
         command, env=dict(env), check=True, capture_output=True, text=True, timeout=300
     )
     return result.stdout
 
 
-def launches(env: Mapping[str, str]) -> dict[str, float]:
-    """Median nanoseconds per launch of each kind."""
-    output = run_loop(env, batches=BATCHES, launches=LAUNCHES_PER_BATCH)
-    rows = (line.split() for line in output.splitlines())
-    return {kind: float(ns) for kind, ns in rows}
+class Loop:
+    """A hooked process that launches, and compares itself with the driver's own functions."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        command = [str(LOOP), str(BUILTINS_PTX), str(BATCHES), str(LAUNCHES_PER_BATCH)]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True)
+
+    def measure(self) -> dict[str, tuple[float, float]]:
+        """Median nanoseconds a launch of each kind, bare and hooked."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        rows = [self._process.stdout.readline().split() for _ in KINDS]
+        return {kind: (float(bare), float(hooked)) for kind, bare, hooked in rows}
+
+    def __enter__(self) -> Loop:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.communicate()
 
 
 @contextmanager
@@ -97,29 +124,26 @@ def second_tenant(scheduler: Tenants, machine_env: Mapping[str, str]) -> Iterato
 def measure_launches(
     machine: Machine, scheduler: Tenants, hooked_env: Mapping[str, str], rounds: int
 ) -> dict[str, float]:
-    """Interleaved rounds, so that a change of the machine's mood meets all three alike."""
+    """Rounds alone and beside a second tenant, in turn, in several processes. What a second tenant
+    adds is counted from bare launches in the same process, and of the round before it."""
     samples: dict[str, dict[str, list[float]]] = {
-        mode: {kind: [] for kind in KINDS} for mode in ("bare", "hooked", "shared")
+        kind: {"bare": [], "hooked": [], "added_shared": []} for kind in KINDS
     }
-
-    def sample(mode: str, env: Mapping[str, str]) -> None:
-        for kind, ns in launches(env).items():
-            samples[mode][kind].append(ns)
-
-    for _ in range(rounds):
-        sample("bare", machine.env)
-        sample("hooked", hooked_env)
-        with second_tenant(scheduler, machine.env):
-            sample("shared", hooked_env)
-    report: dict[str, float] = {}
-    for kind, key in KINDS.items():
-        # Each sample is a median already; of the rounds the quietest counts, for all modes alike:
-        # whatever else the machine does can only add.
-        bare, hooked, shared = (min(samples[mode][kind]) for mode in ("bare", "hooked", "shared"))
-        report[f"{key}_ns_bare"] = round(bare, 1)
-        report[f"{key}_ns_hooked"] = round(hooked, 1)
-        report[f"{key}_ns_added_shared"] = round(shared - bare, 1)
-    return report
+    for _ in range(PROCESSES):
+        with Loop(hooked_env) as loop:
+            for _ in range(rounds):
+                alone = loop.measure()
+                with second_tenant(scheduler, machine.env):
+                    beside = loop.measure()
+                for kind, (bare, hooked) in alone.items():
+                    samples[kind]["bare"].append(bare)
+                    samples[kind]["hooked"].append(hooked)
+                    samples[kind]["added_shared"].append(beside[kind][1] - bare)
+    return {
+        f"{key}_ns_{what}": round(statistics.median(samples[kind][what]), 1)
+        for kind, key in KINDS.items()
+        for what in samples[kind]
+    }
 
 
 def callgrind_instructions(env: Mapping[str, str], folder: Path) -> dict[str, float]:
@@ -129,7 +153,7 @@ def callgrind_instructions(env: Mapping[str, str], folder: Path) -> dict[str, fl
         output = folder / "callgrind.out"
         tool = ("valgrind", "--tool=callgrind", "--collect-atstart=no", "--quiet")
         options = (f"--toggle-collect=measured_{key}", f"--callgrind-out-file={output}")
-        run_loop(env, batches=1, launches=COUNTED_LAUNCHES, prefix=(*tool, *options))
+        count_loop(env, (*tool, *options))
         total = re.search(r"^(?:summary|totals): (\d+)", output.read_text(), re.M)
         assert total, "callgrind wrote no total"
         counts[kind] = int(total[1]) / (BATCHES_IN_ALL * COUNTED_LAUNCHES)
@@ -139,7 +163,7 @@ def callgrind_instructions(env: Mapping[str, str], folder: Path) -> dict[str, fl
 def stepped_instructions(env: Mapping[str, str]) -> dict[str, float]:
     """The same, counted by single-stepping the launching thread; the last batch of each kind."""
     marked = {**env, "LAUNCH_LOOP_MARKS": "1"}
-    output = run_loop(marked, batches=1, launches=COUNTED_LAUNCHES, prefix=(str(STEPPER),))
+    output = count_loop(marked, (str(STEPPER),))
     steps = [int(field) for field in output.splitlines()[-1].split()[1:]]
     return {kind: count / COUNTED_LAUNCHES for kind, count in zip(KINDS, steps, strict=True)}
 
@@ -204,7 +228,7 @@ def run(rounds: int, starts: int) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds of launches")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds in each process")
     parser.add_argument("--starts", type=int, default=400, help="interleaved pairs of starts")
     options = parser.parse_args()
     report = run(options.rounds, options.starts)

@@ -2,8 +2,16 @@
  * asynchronous launches, the device drained between batches and outside the timed part.
  *
  * usage: launch_loop MODULE.ptx BATCHES LAUNCHES_PER_BATCH
- * prints one line a kind: `KIND median_ns_per_launch`.
- * `measured_*` are functions of their own, so that callgrind can count inside them alone. */
+ * For each line on its standard input it prints one line a kind, `KIND BARE_NS FOUND_NS`: median
+ * nanoseconds a launch through the driver's own functions and through those that the process finds.
+ * Batches of the two alternate in one process, because processes differ from each other by more
+ * than a hook adds.
+ *
+ * usage: launch_loop MODULE.ptx LAUNCHES
+ * One batch of each kind through what the process finds, to be counted. `measured_*` are functions
+ * of their own, so that callgrind can count inside them alone. */
+#include "../../hook/src/elf_lookup.h"
+
 #include <cuda.h>
 #include <dlfcn.h>
 #include <signal.h>
@@ -12,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+enum { WARM_UP_BATCHES = 5 };
 
 typedef CUresult (*get_proc_address_fn)(const char *, void **, int, cuuint64_t, void *);
 
@@ -32,10 +42,15 @@ static void check(CUresult result, const char *what) {
     exit(2);
 }
 
-static CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                          unsigned, CUstream, void **, void **);
-static CUresult (*launch_ex)(const CUlaunchConfig *, CUfunction, void **, void **);
-static CUresult (*graph_launch)(CUgraphExec, CUstream);
+struct launches {
+    CUresult (*plain)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                      unsigned, CUstream, void **, void **);
+    CUresult (*ex)(const CUlaunchConfig *, CUfunction, void **, void **);
+    CUresult (*graph)(CUgraphExec, CUstream);
+};
+
+static struct launches bare, found;
+static const struct launches *measured; /* one of the two */
 static CUresult (*synchronise)(CUstream);
 
 static CUfunction function;
@@ -47,28 +62,28 @@ static CUlaunchConfig config;
 __attribute__((noinline)) CUresult measured_launch(int count) {
     CUresult result = CUDA_SUCCESS;
     for (int i = 0; i < count; i++)
-        result |= launch(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+        result |= measured->plain(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
     return result;
 }
 
 __attribute__((noinline)) CUresult measured_launch_default(int count) {
     CUresult result = CUDA_SUCCESS;
     for (int i = 0; i < count; i++)
-        result |= launch(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
+        result |= measured->plain(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
     return result;
 }
 
 __attribute__((noinline)) CUresult measured_launch_ex(int count) {
     CUresult result = CUDA_SUCCESS;
     for (int i = 0; i < count; i++)
-        result |= launch_ex(&config, function, parameters, NULL);
+        result |= measured->ex(&config, function, parameters, NULL);
     return result;
 }
 
 __attribute__((noinline)) CUresult measured_graph_launch(int count) {
     CUresult result = CUDA_SUCCESS;
     for (int i = 0; i < count; i++)
-        result |= graph_launch(graph, stream);
+        result |= measured->graph(graph, stream);
     return result;
 }
 
@@ -83,29 +98,55 @@ static double now_ns(void) {
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-/* For count_steps.c, where it is asked for: brackets the last batch, which is to be counted. */
-static void mark(bool last_batch) {
-    static int wanted = -1;
-    if (wanted < 0) wanted = getenv("LAUNCH_LOOP_MARKS") != NULL;
-    if (wanted && last_batch) raise(SIGUSR1);
+static const struct kind {
+    const char *name;
+    CUresult (*batch)(int);
+} kinds[] = {
+    {"cuLaunchKernel", measured_launch},
+    {"cuLaunchKernel/default", measured_launch_default},
+    {"cuLaunchKernelEx", measured_launch_ex},
+    {"cuGraphLaunch", measured_graph_launch},
+};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static double batch_ns(const struct kind *kind, const struct launches *functions, int launches) {
+    measured = functions;
+    double start_ns = now_ns();
+    CUresult result = kind->batch(launches);
+    double end_ns = now_ns();
+    check(result, kind->name);
+    check(synchronise(stream), "cuStreamSynchronize");
+    check(synchronise(NULL), "cuStreamSynchronize");
+    return (end_ns - start_ns) / launches;
 }
 
-static void run(const char *kind, CUresult (*measured)(int), int batches, int launches) {
-    double *samples = malloc(sizeof(double) * (size_t)batches);
-    for (int i = -5; i < batches; i++) { /* the first five warm up */
-        double start_ns = now_ns();
-        mark(i == batches - 1);
-        CUresult result = measured(launches);
-        mark(i == batches - 1);
-        double end_ns = now_ns();
-        check(result, kind);
-        check(synchronise(stream), "cuStreamSynchronize");
-        check(synchronise(NULL), "cuStreamSynchronize");
-        if (i >= 0) samples[i] = (end_ns - start_ns) / launches;
+static double median(double *samples, int count) {
+    qsort(samples, (size_t)count, sizeof(double), by_value);
+    return samples[count / 2];
+}
+
+static void compare(const struct kind *kind, int batches, int launches) {
+    double *bare_ns = malloc(sizeof(double) * (size_t)batches);
+    double *found_ns = malloc(sizeof(double) * (size_t)batches);
+    for (int i = 0; i < WARM_UP_BATCHES + batches; i++) {
+        int sample = i < WARM_UP_BATCHES ? 0 : i - WARM_UP_BATCHES;
+        bare_ns[sample] = batch_ns(kind, &bare, launches);
+        found_ns[sample] = batch_ns(kind, &found, launches);
     }
-    qsort(samples, (size_t)batches, sizeof(double), by_value);
-    printf("%s %.2f\n", kind, samples[batches / 2]);
-    free(samples);
+    printf("%s %.2f %.2f\n", kind->name, median(bare_ns, batches), median(found_ns, batches));
+    free(bare_ns);
+    free(found_ns);
+}
+
+/* For count_steps.c: the signals bracket the batch. */
+static void count(const struct kind *kind, int launches) {
+    for (int i = 0; i < WARM_UP_BATCHES; i++)
+        batch_ns(kind, &found, launches);
+    bool marks = getenv("LAUNCH_LOOP_MARKS") != NULL;
+    if (marks) raise(SIGUSR1);
+    CUresult result = kind->batch(launches);
+    if (marks) raise(SIGUSR1);
+    check(result, kind->name);
 }
 
 static char *read_text(const char *path) {
@@ -145,6 +186,17 @@ static void open_device(const char *module_path) {
     synchronise = (CUresult (*)(CUstream))proc("cuStreamSynchronize", 2000);
 }
 
+static struct launches launches_of(get_proc_address_fn driver) {
+    struct launches functions;
+    get_proc_address_fn before = get_proc_address;
+    get_proc_address = driver;
+    *(void **)&functions.plain = proc("cuLaunchKernel", 4000);
+    *(void **)&functions.ex = proc("cuLaunchKernelEx", 11060);
+    *(void **)&functions.graph = proc("cuGraphLaunch", 10000);
+    get_proc_address = before;
+    return functions;
+}
+
 static void prepare_launches(void) {
     static unsigned long long nanoseconds = 0;
     parameters[0] = &nanoseconds;
@@ -155,24 +207,24 @@ static void prepare_launches(void) {
                               .blockDimY = 1,
                               .blockDimZ = 1,
                               .hStream = stream};
-    *(void **)&launch = proc("cuLaunchKernel", 4000);
-    *(void **)&launch_ex = proc("cuLaunchKernelEx", 11060);
-    *(void **)&graph_launch = proc("cuGraphLaunch", 10000);
     CUgraph captured;
     check(((CUresult (*)(CUstream, CUstreamCaptureMode))proc("cuStreamBeginCapture", 10010))(
               stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
           "cuStreamBeginCapture");
-    check(launch(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL), "captured launch");
+    check(found.plain(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL), "captured launch");
     check(((CUresult (*)(CUstream, CUgraph *))proc("cuStreamEndCapture", 10000))(stream, &captured),
           "cuStreamEndCapture");
     check(((CUresult (*)(CUgraphExec *, CUgraph, unsigned long long))proc(
               "cuGraphInstantiateWithFlags", 11040))(&graph, captured, 0),
           "cuGraphInstantiateWithFlags");
+    /* The first one asks for the turn. */
+    check(found.plain(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL), "first launch");
+    check(synchronise(stream), "cuStreamSynchronize");
 }
 
 int main(int argc, char **argv) {
-    if (argc != 4) {
-        fprintf(stderr, "usage: launch_loop MODULE.ptx BATCHES LAUNCHES_PER_BATCH\n");
+    if (argc != 3 && argc != 4) {
+        fprintf(stderr, "usage: launch_loop MODULE.ptx [BATCHES] LAUNCHES_PER_BATCH\n");
         return 2;
     }
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -181,12 +233,20 @@ int main(int argc, char **argv) {
         return 2;
     }
     *(void **)&get_proc_address = dlsym(library, "cuGetProcAddress_v2");
-    int batches = atoi(argv[2]), launches = atoi(argv[3]);
     open_device(argv[1]);
+    found = launches_of(get_proc_address);
+    bare = launches_of((get_proc_address_fn)elf_lookup("libcuda.so.1", "cuGetProcAddress_v2"));
     prepare_launches();
-    run("cuLaunchKernel", measured_launch, batches, launches);
-    run("cuLaunchKernel/default", measured_launch_default, batches, launches);
-    run("cuLaunchKernelEx", measured_launch_ex, batches, launches);
-    run("cuGraphLaunch", measured_graph_launch, batches, launches);
+    int launches = atoi(argv[argc - 1]);
+    if (argc == 3) {
+        for (int i = 0; i < KINDS; i++)
+            count(&kinds[i], launches);
+        return 0;
+    }
+    while (getchar() == '\n') {
+        for (int i = 0; i < KINDS; i++)
+            compare(&kinds[i], atoi(argv[2]), launches);
+        fflush(stdout);
+    }
     return 0;
 }
