@@ -198,8 +198,7 @@ static void wait_for_oldest(struct window_ring *ring, const struct driver *cuda)
 
 /* A group cannot have begun before it was launched, nor before the group ahead of it was done: the
  * later of the two bounds how long it took. */
-static void retire_oldest(struct window_ring *ring) {
-    uint64_t done_ns = ring->done_seen_ns ? ring->done_seen_ns : clock_now_ns();
+static void retire_oldest(struct window_ring *ring, uint64_t done_ns) {
     uint64_t launched_ns = ring->group_started_ns[ring->oldest];
     uint64_t began_ns =
         launched_ns > ring->ahead_done_ns_min ? launched_ns : ring->ahead_done_ns_min;
@@ -214,6 +213,17 @@ static void retire_oldest(struct window_ring *ring) {
                          atomic_load_explicit(&window_ns, memory_order_relaxed));
 }
 
+/* How many of the oldest groups are done, as far as that is worth asking. */
+static uint32_t groups_done(struct window_ring *ring, const struct driver *cuda) {
+    if (ring->done_seen_ns) return 1;
+    uint32_t groups = window_pace_ask(&ring->pace, ring->under_way);
+    uint32_t newest = (ring->oldest + groups - 1) % WINDOW_EVENTS;
+    if (query_event(cuda, ring->events[newest]) != CUDA_ERROR_NOT_READY) return groups;
+    if (groups == 1) return 0;
+    window_pace_behind(&ring->pace);
+    return query_event(cuda, ring->events[ring->oldest]) != CUDA_ERROR_NOT_READY ? 1 : 0;
+}
+
 bool window_admit(struct thread_record *self, const struct gate_call *call) {
     self->counting = NULL;
     if (call->kind == GATE_ALLOC) return true;
@@ -223,16 +233,17 @@ bool window_admit(struct thread_record *self, const struct gate_call *call) {
     struct window_ring *ring = find_ring(self, cuda, call);
     if (ring == NULL || streams_is_capturing(ring->stream)) return true;
 
-    if (ring->under_way >= ring->pace.depth && ring->uncovered == 0) {
-        bool done = ring->done_seen_ns ||
-                    query_event(cuda, ring->events[ring->oldest]) != CUDA_ERROR_NOT_READY;
-        if (done) {
-            retire_oldest(ring);
-        } else if (!ring->waived) {
+    while (ring->under_way >= ring->pace.depth && ring->uncovered == 0) {
+        uint32_t done = groups_done(ring, cuda);
+        if (done == 0 && ring->waived) break;
+        if (done == 0) {
             gate_mark_outside(self);
             wait_for_oldest(ring, cuda);
             return false;
         }
+        uint64_t done_ns = ring->done_seen_ns ? ring->done_seen_ns : clock_now_ns();
+        for (; done > 0; done--)
+            retire_oldest(ring, done_ns);
     }
     if (ring->uncovered == 0) ring->next_group_started_ns = clock_now_ns();
     self->counting = ring;

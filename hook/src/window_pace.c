@@ -4,6 +4,19 @@ void window_pace_start(struct window_pace *pace) {
     *pace = (struct window_pace){.launches_per_event = 1, .depth = 1};
 }
 
+uint32_t window_pace_ask(struct window_pace *pace, uint32_t under_way) {
+    if (pace->groups_behind > 0) {
+        pace->groups_behind--;
+        return 1;
+    }
+    /* The newest of all was recorded a moment ago. */
+    return under_way == WINDOW_EVENTS ? WINDOW_EVENTS - 1 : 1;
+}
+
+void window_pace_behind(struct window_pace *pace) {
+    pace->groups_behind = WINDOW_GROUPS_BEHIND;
+}
+
 void window_pace_measured(struct window_pace *pace, uint64_t group_ns, uint64_t window_ns) {
     /* The slowest group counts, and fades by an eighth a group: one long launch among many short
      * ones must not be forgotten before it comes again in the next step of a training loop. */

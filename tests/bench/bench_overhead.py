@@ -124,8 +124,8 @@ def second_tenant(scheduler: Tenants, machine_env: Mapping[str, str]) -> Iterato
 def measure_launches(
     machine: Machine, scheduler: Tenants, hooked_env: Mapping[str, str], rounds: int
 ) -> dict[str, float]:
-    """Rounds alone and beside a second tenant, in turn, in several processes. What a second tenant
-    adds is counted from bare launches in the same process, and of the round before it."""
+    """Rounds alone and beside a second tenant, in turn, in several processes. What is added is counted
+    from bare launches of the same round."""
     samples: dict[str, dict[str, list[float]]] = {
         kind: {"bare": [], "hooked": [], "added_shared": []} for kind in KINDS
     }
@@ -138,7 +138,8 @@ def measure_launches(
                 for kind, (bare, hooked) in alone.items():
                     samples[kind]["bare"].append(bare)
                     samples[kind]["hooked"].append(hooked)
-                    samples[kind]["added_shared"].append(beside[kind][1] - bare)
+                for kind, (bare, hooked) in beside.items():
+                    samples[kind]["added_shared"].append(hooked - bare)
     return {
         f"{key}_ns_{what}": round(statistics.median(samples[kind][what]), 1)
         for kind, key in KINDS.items()

@@ -164,6 +164,12 @@ class Pace:
     def measured(self, group_ns: float) -> None:
         self._c.pace_measured(self._pace, U64(int(group_ns)), U64(self._window_ns))
 
+    def ask(self, under_way: int) -> int:
+        return int(self._c.pace_ask(self._pace, ctypes.c_uint32(under_way)))
+
+    def behind(self) -> None:
+        self._c.pace_behind(self._pace)
+
     @property
     def launches_per_event(self) -> int:
         return int(self._c.pace_launches_per_event(self._pace))

@@ -51,6 +51,23 @@ def test_the_first_recall_of_long_launches_is_bounded(
     shell.expect("0 loop 0")
 
 
+def test_launches_that_grow_long_in_a_turn_are_kept_few(
+    opened: Opened, sim: SimulatedMachine
+) -> None:
+    """Many short ones were in flight. Of long ones it is two soon: one that runs and the next."""
+    shell, client = opened(window_ms=20)
+    shell.say("0 spin d 2000 2000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    shell.say(f"0 loop d {15 * MS}")
+    wait_for_launches(sim, 2000 + 100)
+    assert drain_ms(client) <= 40
+    client.expect(TurnRequested)
+    client.grant()
+    shell.say("0 stop")
+    shell.expect("0 loop 0")
+
+
 def test_without_a_window_the_same_loop_queues_without_bound(
     opened: Opened, sim: SimulatedMachine
 ) -> None:

@@ -67,3 +67,16 @@ def test_launches_that_grow_longer_are_noticed_at_once(pure: Pure) -> None:
     assert pace.depth == 1
     settle(pace, 2 * MS, groups=8)
     assert pace.launches_per_event == 1
+
+
+def test_one_query_tells_of_several_groups(pure: Pure) -> None:
+    """Of all but the newest, which was recorded a moment ago, once so many are under way."""
+    pace = Pace(pure)
+    assert [pace.ask(under_way) for under_way in (1, 2, 3, 4)] == [1, 1, 1, 3]
+
+
+def test_where_the_device_is_behind_groups_are_asked_about_one_by_one(pure: Pure) -> None:
+    """For a while: then it is tried again whether it keeps up."""
+    pace = Pace(pure)
+    pace.behind()
+    assert [pace.ask(EVENTS_MAX) for _ in range(17)] == [1] * 16 + [3]

@@ -71,6 +71,14 @@ void pace_measured(struct window_pace *pace, uint64_t group_ns, uint64_t window_
     window_pace_measured(pace, group_ns, window_ns);
 }
 
+uint32_t pace_ask(struct window_pace *pace, uint32_t under_way) {
+    return window_pace_ask(pace, under_way);
+}
+
+void pace_behind(struct window_pace *pace) {
+    window_pace_behind(pace);
+}
+
 unsigned pace_launches_per_event(const struct window_pace *pace) {
     return pace->launches_per_event;
 }
