@@ -124,7 +124,7 @@ def second_tenant(scheduler: Tenants, machine_env: Mapping[str, str]) -> Iterato
 def measure_launches(
     machine: Machine, scheduler: Tenants, hooked_env: Mapping[str, str], rounds: int
 ) -> dict[str, float]:
-    """Rounds alone and beside a second tenant, in turn, in several processes. What is added is counted
+    """Rounds alone and beside a second tenant, in several processes. What is added is counted
     from bare launches of the same round."""
     samples: dict[str, dict[str, list[float]]] = {
         kind: {"bare": [], "hooked": [], "added_shared": []} for kind in KINDS
