@@ -196,21 +196,25 @@ static void wait_for_oldest(struct window_ring *ring, const struct driver *cuda)
     ring->done_seen_ns = clock_now_ns();
 }
 
-/* A group cannot have begun before it was launched, nor before the group ahead of it was done: the
- * later of the two bounds how long it took. */
-static void retire_oldest(struct window_ring *ring, uint64_t done_ns) {
+/* The oldest groups are done. None can have begun before it was launched, nor before the group
+ * ahead was done: the later of the two bounds how long they took together, one after the other. */
+static void retire(struct window_ring *ring, uint32_t groups) {
+    uint64_t done_ns = ring->done_seen_ns ? ring->done_seen_ns : clock_now_ns();
     uint64_t launched_ns = ring->group_started_ns[ring->oldest];
     uint64_t began_ns =
         launched_ns > ring->ahead_done_ns_min ? launched_ns : ring->ahead_done_ns_min;
+    uint64_t group_ns = done_ns > began_ns ? (done_ns - began_ns) / groups : 0;
+    launched_ns = ring->group_started_ns[(ring->oldest + groups - 1) % WINDOW_EVENTS];
     ring->ahead_done_ns_min = ring->pending_ns > launched_ns ? ring->pending_ns : launched_ns;
     ring->pending_ns = 0;
     ring->done_seen_ns = 0;
-    ring->oldest = (ring->oldest + 1) % WINDOW_EVENTS;
-    ring->under_way--;
+    ring->oldest = (ring->oldest + groups) % WINDOW_EVENTS;
+    ring->under_way -= groups;
     ring->waived = false;
     ring->waivers = 0;
-    window_pace_measured(&ring->pace, done_ns > began_ns ? done_ns - began_ns : 0,
-                         atomic_load_explicit(&window_ns, memory_order_relaxed));
+    for (; groups > 0; groups--)
+        window_pace_measured(&ring->pace, group_ns,
+                             atomic_load_explicit(&window_ns, memory_order_relaxed));
 }
 
 /* How many of the oldest groups are done, as far as that is worth asking. */
@@ -241,9 +245,8 @@ bool window_admit(struct thread_record *self, const struct gate_call *call) {
             wait_for_oldest(ring, cuda);
             return false;
         }
-        uint64_t done_ns = ring->done_seen_ns ? ring->done_seen_ns : clock_now_ns();
-        for (; done > 0; done--)
-            retire_oldest(ring, done_ns);
+        retire(ring, done);
+        if (!window_pace_is_one_at_a_time(&ring->pace)) break;
     }
     if (ring->uncovered == 0) ring->next_group_started_ns = clock_now_ns();
     self->counting = ring;

@@ -17,6 +17,10 @@ void window_pace_behind(struct window_pace *pace) {
     pace->groups_behind = WINDOW_GROUPS_BEHIND;
 }
 
+bool window_pace_is_one_at_a_time(const struct window_pace *pace) {
+    return pace->depth == 1 && pace->launches_per_event == 1;
+}
+
 void window_pace_measured(struct window_pace *pace, uint64_t group_ns, uint64_t window_ns) {
     /* The slowest group counts, and fades by an eighth a group: one long launch among many short
      * ones must not be forgotten before it comes again in the next step of a training loop. */

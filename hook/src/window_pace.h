@@ -31,6 +31,10 @@ uint32_t window_pace_ask(struct window_pace *pace, uint32_t under_way);
 /* More than one was asked about, and they were not done. */
 void window_pace_behind(struct window_pace *pace);
 
+/* Launches are so long that no more than one is to be under way. Where they are shorter, `depth` is
+ * reached by and by: short groups that follow a long one would else let the device run dry. */
+bool window_pace_is_one_at_a_time(const struct window_pace *pace);
+
 /* A group took at most `group_ns` on the device. */
 void window_pace_measured(struct window_pace *pace, uint64_t group_ns, uint64_t window_ns);
 
