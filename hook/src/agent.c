@@ -4,7 +4,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -23,12 +22,12 @@
 #include "locks.h"
 #include "log.h"
 #include "mover.h"
+#include "own_thread.h"
 #include "residency.h"
 #include "streams.h"
 #include "wait.h"
 #include "wakeup.h"
 
-#define STACK_BYTES (512 * 1024) /* room for the driver's own calls */
 #define ACT_PATIENCE_NS 100000000
 #define DEAF_PAUSE_NS 10000000
 
@@ -223,22 +222,6 @@ static void prepare_state(void) {
     agent.window_ms = 20;
 }
 
-/* Signals belong to the program's own threads: the agent is born with all of them blocked. */
-static bool start_thread(void) {
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0) return false;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    bool started = pthread_create(&thread, &attributes, run, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return started;
-}
-
 void agent_start(const char *cause) {
     if (agent_is_ready()) return;
     lock_take(LOCK_AGENT);
@@ -249,7 +232,7 @@ void agent_start(const char *cause) {
             fork_watch();
             prepare_state();
             residency_start();
-            runs = wakeup_open() && start_thread();
+            runs = wakeup_open() && own_thread_start(run, NULL);
             if (!runs)
                 log_error(
                     "the GPU sharing of this process could not start, so it takes no turns. "

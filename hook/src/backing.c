@@ -1,7 +1,6 @@
 #include "backing.h"
 
 #include <cuda.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "blocks.h"
@@ -14,7 +13,6 @@
 #include "gate.h"
 #include "host_arena.h"
 #include "ipc_exports.h"
-#include "lifecycle.h"
 #include "log.h"
 #include "memory.h"
 #include "mover.h"
@@ -42,10 +40,6 @@ struct request {
 
 static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
-}
-
-static bool captures_active(void) {
-    return atomic_load(&streams_captures) > 0;
 }
 
 /* ---- mapping ----------------------------------------------------------------------------------
@@ -208,7 +202,7 @@ static void give_back(const struct block *block) {
 
 /* In a capture the thread's mode decides; the driver refuses in its own words. */
 static bool may_allocate(const struct driver *cuda) {
-    if (!captures_active()) return true;
+    if (!streams_capture_anywhere()) return true;
     const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
     driver_relaxed_end(cuda, mode);
     return mode == CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -317,21 +311,10 @@ bool backing_allocate_pitch(uint64_t *address, size_t *pitch, size_t width_bytes
 /* ---- freeing ----------------------------------------------------------------------------------
  */
 
-/* As cuMemFree does, unlike the calls that take mapped memory down. Where memory is in host memory
- * the gate was shut and the work drained, and nothing was launched since. */
+/* Where memory is in host memory the gate was shut and the work drained, and nothing was launched
+ * since. */
 static CUresult wait_for_work(void *context) {
-    const struct driver *cuda = driver_get();
-    if (!chunks_all_here()) return CUDA_SUCCESS;
-    CUresult result = cuda->context_push(context);
-    if (result != CUDA_SUCCESS) return result;
-    lifecycle_synchronise_began();
-    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-    result = cuda->context_synchronize();
-    driver_relaxed_end(cuda, mode);
-    lifecycle_synchronise_ended((int)result);
-    CUcontext popped;
-    cuda->context_pop(&popped);
-    return result;
+    return chunks_all_here() ? contexts_wait_for_work(context) : CUDA_SUCCESS;
 }
 
 static void end_closed(const struct allocated *closed) {
@@ -354,14 +337,14 @@ static CUresult free_closed(const struct allocated *closed) {
 
 void backing_catch_up(void) {
     struct allocated closed;
-    while (!captures_active() && blocks_take_put_off(&closed))
+    while (!streams_capture_anywhere() && blocks_take_put_off(&closed))
         free_closed(&closed);
 }
 
 void backing_free_done(void) {
     struct allocated put_off[FREED_AT_ONCE];
     size_t before = SIZE_MAX, count;
-    while (!captures_active() && !fork_process_ends() &&
+    while (!streams_capture_anywhere() && !fork_process_ends() &&
            (count = blocks_look_put_off(&before, put_off, FREED_AT_ONCE)) > 0)
         for (size_t i = 0; i < count; i++)
             if (streams_event_is_done(put_off[i].context, put_off[i].event) &&
@@ -374,7 +357,8 @@ void backing_free_done(void) {
 static void *mark_stream(const void *context, void *stream) {
     const struct driver *cuda = driver_get();
     CUcontext current = NULL;
-    if (captures_active() || cuda->context_get_current(&current) != CUDA_SUCCESS) return NULL;
+    if (streams_capture_anywhere() || cuda->context_get_current(&current) != CUDA_SUCCESS)
+        return NULL;
     if (current != context) return NULL;
     CUevent event = streams_spare_event(current);
     if (event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
@@ -396,7 +380,7 @@ bool backing_free(uint64_t address, int *cu_result) {
     backing_catch_up();
     if (!blocks_close(address, &closed)) return false;
     *cu_result = CUDA_SUCCESS;
-    if (captures_active())
+    if (streams_capture_anywhere())
         blocks_put_off(&closed);
     else
         *cu_result = (int)free_closed(&closed);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "backing.h"
+#include "driver.h"
 #include "ipc.h"
 #include "lifecycle.h"
 #include "memory.h"
@@ -118,4 +119,18 @@ int contexts_green_closing(void *green_context) {
         lifecycle_context_closing((void *)(uintptr_t)removed.link, removed.device))
         return removed.device;
     return CONTEXTS_NONE;
+}
+
+CUresult contexts_wait_for_work(void *context) {
+    const struct driver *cuda = driver_get();
+    CUresult result = cuda->context_push(context);
+    if (result != CUDA_SUCCESS) return result;
+    lifecycle_synchronise_began();
+    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    result = cuda->context_synchronize();
+    driver_relaxed_end(cuda, mode);
+    lifecycle_synchronise_ended((int)result);
+    CUcontext popped;
+    cuda->context_pop(&popped);
+    return result;
 }

@@ -4,6 +4,7 @@
 #ifndef GPUSHARE_CONTEXTS_H
 #define GPUSHARE_CONTEXTS_H
 
+#include <cuda.h>
 #include <stdbool.h>
 
 #define CONTEXTS_NONE (-1) /* no context that is known goes */
@@ -28,6 +29,10 @@ int contexts_green_closing(void *green_context);
 /* Whether memory allocated in this context lives as long as the context, on this device. That of a
  * green context belongs to another. */
 bool contexts_own_memory(void *context, int device);
+
+/* Waits for all work of the context, as cuMemFree does, unlike the calls that take mapped memory
+ * down. Not while a capture is active. */
+CUresult contexts_wait_for_work(void *context);
 
 /* The driver has taken down what `_closing`, `_releasing` and the like gave the device of. Until
  * then it waits for the context's work, and so does a drain. */

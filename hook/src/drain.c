@@ -138,7 +138,7 @@ static CUresult mark_legacy_stream(struct look *look, struct context_entry *entr
 static bool defaults_are_done(struct look *look, const struct streams *tables,
                               struct context_entry *entry) {
     if (entry->failed_result || !use_context(look, entry->context)) return true;
-    if (atomic_load(&streams_captures) > 0) {
+    if (streams_capture_anywhere()) {
         uint32_t uncovered = 0;
         uint32_t busy =
             look_at_rings(look, tables, WINDOW_STREAM_LEGACY, entry->context, &uncovered);
@@ -227,7 +227,7 @@ bool drain_device_busy(void) {
     if (cuda == NULL) return false;
     struct look look = {.cuda = cuda};
     struct streams *tables = streams_lock();
-    bool captures = atomic_load(&streams_captures) > 0;
+    bool captures = streams_capture_anywhere();
     for (uint32_t i = 0; i < tables->streams_used && look.left == 0; i++) {
         struct stream_entry *entry = &tables->streams[i];
         if (!has_failed(tables, entry->context)) look.left += !stream_is_done(&look, entry);

@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include "chunks.h"
+#include "contexts.h"
 #include "driver.h"
 #include "fork.h"
 #include "ipc.h"
 #include "ipc_client.h"
 #include "ipc_imports.h"
 #include "ipc_server.h"
-#include "lifecycle.h"
 #include "log.h"
 #include "memory.h"
 #include "peers.h"
@@ -144,30 +144,12 @@ static CUresult open_new(const struct ipc_handle *handle, void *context, uint64_
 /* ---- closing ----------------------------------------------------------------------------------
  */
 
-static CUresult wait_for_work(void *context) {
-    const struct driver *cuda = driver_get();
-    CUresult result = cuda->context_push(context);
-    if (result != CUDA_SUCCESS) return result;
-    lifecycle_synchronise_began();
-    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-    result = cuda->context_synchronize();
-    driver_relaxed_end(cuda, mode);
-    lifecycle_synchronise_ended((int)result);
-    CUcontext popped;
-    cuda->context_pop(&popped);
-    return result;
-}
-
-static bool captures_active(void) {
-    return atomic_load(&streams_captures) > 0;
-}
-
 /* A capture must not be synchronised: what was closed meanwhile goes with the next call here. */
 static CUresult unmap_unused(void) {
     struct import unused;
     CUresult result = CUDA_SUCCESS;
-    while (!captures_active() && imports_take_unused(&unused)) {
-        const CUresult waited = wait_for_work(unused.context);
+    while (!streams_capture_anywhere() && imports_take_unused(&unused)) {
+        const CUresult waited = contexts_wait_for_work(unused.context);
         if (waited != CUDA_SUCCESS) result = waited;
         unmap(&unused, unused.bytes);
     }
@@ -212,7 +194,7 @@ void ipc_context_ends(void *context) {
     bool waited = false;
     if (fork_process_ends()) return;
     while (imports_take_of_context(context, &taken)) {
-        if (!waited) wait_for_work(context); /* whatever it answers, the context goes */
+        if (!waited) contexts_wait_for_work(context); /* whatever it answers, the context goes */
         waited = true;
         unmap(&taken, taken.bytes);
     }

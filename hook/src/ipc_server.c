@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +16,8 @@
 #include "ipc_exports.h"
 #include "locks.h"
 #include "log.h"
+#include "own_thread.h"
 
-#define STACK_BYTES (256 * 1024)
 #define BACKLOG 128
 #define REQUEST_PATIENCE_MS 1000
 #define REPLY_PATIENCE_NS 10000000000u
@@ -103,24 +102,11 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* Signals belong to the program's own threads. */
 static bool start_thread(const struct server *started) {
     struct server *copy = malloc(sizeof *copy);
-    pthread_attr_t attributes;
-    if (copy == NULL || pthread_attr_init(&attributes) != 0) {
-        free(copy);
-        return false;
-    }
+    if (copy == NULL) return false;
     *copy = *started;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    const bool runs = pthread_create(&thread, &attributes, run, copy) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
+    const bool runs = own_thread_start(run, copy);
     if (!runs) free(copy);
     return runs;
 }

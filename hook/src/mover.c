@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
@@ -25,11 +24,11 @@
 #include "mover_host.h"
 #include "mover_steps.h"
 #include "mover_waits.h"
+#include "own_thread.h"
 #include "registry.h"
 #include "residency.h"
 #include "swap_plan.h"
 
-#define STACK_BYTES (512 * 1024) /* room for the driver's own calls */
 #define POLL_NS 50000u
 #define FORGET_LOOK_NS 200000000u
 #define REPORT_BYTES ((uint64_t)64 << 20)
@@ -388,22 +387,6 @@ static void *run(void *nothing) {
     return nothing;
 }
 
-/* Signals belong to the program's own threads: the mover is born with all of them blocked. */
-static bool start_thread(void) {
-    pthread_attr_t attributes;
-    if (pthread_attr_init(&attributes) != 0) return false;
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    const bool runs = pthread_create(&thread, &attributes, run, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return runs;
-}
-
 /* Whether there is anything for the mover to do: a hand-over without memory wakes nobody. */
 static bool has_work(enum mover_goal wanted) {
     if (wanted == MOVER_RESTORE) return true;
@@ -425,7 +408,7 @@ void mover_look(void) {
     lock_take(LOCK_MOVER);
     if (!started) {
         started = true;
-        has_thread = start_thread();
+        has_thread = own_thread_start(run, NULL);
         if (!has_thread)
             log_error(
                 "the memory of this process cannot follow its turns, because no thread could be "

@@ -51,6 +51,9 @@ struct streams {
 extern _Atomic uint32_t streams_epoch;
 /* How many captures are under way in this process. */
 extern _Atomic uint32_t streams_captures;
+static inline bool streams_capture_anywhere(void) {
+    return atomic_load(&streams_captures) > 0;
+}
 /* How many contexts are open, and how many of them have a sticky error. */
 extern _Atomic uint32_t streams_contexts_open;
 extern _Atomic uint32_t streams_contexts_failed;

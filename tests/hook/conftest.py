@@ -30,7 +30,7 @@ SURFACE = (
     *("backing.c", "blocks.c", "slab.c", "chunks.c", "peers.c", "pointers.c", "device_memory.c"),
     *("ipc.c", "ipc_open.c", "ipc_handle.c", "ipc_exports.c", "ipc_imports.c", "ipc_server.c"),
     *("ipc_client.c", "ipc_descriptor.c", "link.c", "codec.c"),
-    "refusal.c",
+    *("refusal.c", "own_thread.c"),
 )
 
 

@@ -15,15 +15,8 @@ from tests.support.sim import SimulatedMachine
 PARTS = (
     *("backing.c", "blocks.c", "slab.c", "chunks.c", "peers.c", "pointers.c", "memory.c"),
     *("registry.c", "contexts.c", "driver.c", "symbols.c", "elf_lookup.c", "locks.c", "log.c"),
-    *(
-        "options.c",
-        "refusal.c",
-        "device_memory.c",
-        "ipc.c",
-        "ipc_open.c",
-        "ipc_handle.c",
-        "ipc_exports.c",
-    ),
+    *("options.c", "refusal.c", "device_memory.c", "own_thread.c"),
+    *("ipc.c", "ipc_open.c", "ipc_handle.c", "ipc_exports.c"),
     *("ipc_imports.c", "ipc_server.c", "ipc_client.c", "ipc_descriptor.c", "link.c", "codec.c"),
 )
 
