@@ -40,6 +40,7 @@ CALLS_THAT_FAIL = {
     "cuMemHostRegister": (OUT_OF_MEMORY,),
     "cuMemAddressReserve": (OUT_OF_MEMORY,),
 }
+CALLS_THAT_ALLOCATE = ("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess")
 CALLS_THAT_STALL = ("cuMemCreate", "cuMemUnmap", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync")
 ANSWER_S_MAX = 60.0
 
@@ -70,6 +71,16 @@ def fault_plan(chance: random.Random) -> str:
     return ";".join(lines)
 
 
+def errors_of_allocations(plan: str) -> set[int]:
+    """What a process with this plan may hear from the driver when it allocates."""
+    failing = [line for line in plan.split(";") if line.startswith("fail ")]
+    return {
+        int(line.split("result=")[1].split()[0])
+        for line in failing
+        if line.split()[1] in CALLS_THAT_ALLOCATE
+    }
+
+
 @dataclass
 class Counts:
     """What has happened, for the report of a run."""
@@ -94,6 +105,8 @@ class Director:
     counts: Counts = field(default_factory=Counts)
     alive: list[MemoryTenant] = field(default_factory=list)
     cgroups: dict[str, FakeCgroup] = field(default_factory=dict)
+    answers: dict[str, set[int]] = field(default_factory=dict)
+    """What else a tenant's allocations may answer."""
     _number: int = 0
     _limited: FakeCgroup | None = None
 
@@ -107,8 +120,10 @@ class Director:
         name = f"tenant-{self._number}"
         group = self.cgroups[name] = FakeCgroup(self.directory / f"cgroup-{self._number}")
         env = {**self.env, **group.env()}
-        if self.faults:
-            env["GPUSHARE_SIM_FAULTS"] = fault_plan(self.chance)
+        plan = fault_plan(self.chance) if self.faults else ""
+        if plan:
+            env["GPUSHARE_SIM_FAULTS"] = plan
+        self.answers[name] = errors_of_allocations(plan)
         tenant = self.tenants.start(name, env=env)
         self.alive.append(tenant)
         for _ in range(3):
@@ -117,7 +132,8 @@ class Director:
     # ---- what a tenant may do ----
 
     def grow(self, tenant: MemoryTenant) -> None:
-        """Allocate something that fits, in a cell. Out of memory is an answer, wrong data none."""
+        """Allocate something that fits, in a cell. Out of memory is an answer, and so is what the
+        driver says of itself; wrong data is none."""
         free_slots = [slot for slot in range(SLOTS) if slot not in tenant.held]
         held = sum(size for _, size in tenant.held.values())
         sizes = [size for size in SIZES if held + size <= HELD_BYTES_MAX]
@@ -128,7 +144,8 @@ class Director:
         if self.chance.random() < 0.5:  # else the allocation itself has to wait for the turn
             tenant.ok("stamp", within_s=ANSWER_S_MAX)
         result = tenant.result(f"alloc {slot} {size}", within_s=ANSWER_S_MAX)
-        assert result in (SUCCESS, OUT_OF_MEMORY), (tenant.name, result, tenant.process.errors())
+        allowed = (SUCCESS, OUT_OF_MEMORY, *self.answers[tenant.name])
+        assert result in allowed, (tenant.name, result, tenant.process.errors())
         if result == SUCCESS:
             tenant.refill(slot, self.chance.getrandbits(32), size)
         else:
