@@ -27,7 +27,8 @@ BOB = 1001
 
 
 def status(**changes: Any) -> dict[str, Any]:
-    """What the scheduler of that machine answers: one kernel, process 42, with 2 GiB."""
+    """What the scheduler of that machine answers: one kernel, process 42, with 2 GiB. An older one
+    does not tell what is parked."""
     opened = {"device": DEVICE_ID, "bytes_allocated": 2 * GIB}
     return {
         "scheduler": {"version": "1.0", "pid": 7, "user": "alice", "runtime_dir": "/run/x"},

@@ -152,6 +152,13 @@ WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
         WARNING,
         "may be killed",
     ),
+    (
+        "host-memory",
+        "cgroup",
+        {"path": "/a", "version": 2, "bytes_max": 4 * GIB, "bytes_used": 4 * GIB - 1},
+        WARNING,
+        "cannot be parked there",
+    ),
 ]
 
 
@@ -169,6 +176,22 @@ def test_each_fault_is_found_alone(
     assert words in finding.what
     assert finding.remedy.endswith(".")
     assert finding.what != finding.remedy
+
+
+def test_parked_memory_hides_no_stranger() -> None:
+    """What a kernel has parked is not on the device: as much there is of somebody else."""
+    opened = {"device": DEVICE_ID, "bytes_allocated": 62 * GIB, "bytes_parked": 60 * GIB}
+    told = status(
+        devices=[{"id": DEVICE_ID, "name": "GPU 0", "bytes_allocated": 62 * GIB}],
+        tenants=[{"clients": [{"pid": None, "devices": [opened]}]}],
+    )
+    healthy = machine_with("scheduler", status=told)
+    stranger = dataclasses.replace(
+        healthy.machine, devices=(device(pids=(99,), bytes_used=40 * GIB),)
+    )
+    assert not bad(healthy)
+    (finding,) = bad(dataclasses.replace(healthy, machine=stranger))
+    assert (finding.check, "36.0 GiB" in finding.what) == ("foreign-memory", True)
 
 
 def test_the_checks_are_pure() -> None:

@@ -384,8 +384,8 @@ def check_foreign_memory(facts: Facts) -> Iterator[Finding]:
                 "Start them with `jupyter gpushare run -- COMMAND`, or end them.",
             )
             continue
-        left_over = device.bytes_used - known["bytes_allocated"]
-        left_over -= _CONTEXT_BYTES * (1 + len(own))
+        on_device = known["bytes_allocated"] - _parked_bytes(own, known["id"])
+        left_over = device.bytes_used - on_device - _CONTEXT_BYTES * (1 + len(own))
         if left_over > 0:
             yield _warning(
                 "foreign-memory",
@@ -412,6 +412,12 @@ def _clients_on(status: dict[str, Any], device_id: str) -> list[dict[str, Any]]:
     ]
 
 
+def _parked_bytes(clients: list[dict[str, Any]], device_id: str) -> int:
+    """What of their memory is in host memory. An older scheduler moves none, and tells nothing."""
+    opened = (device for client in clients for device in client["devices"])
+    return sum(each.get("bytes_parked", 0) for each in opened if each["device"] == device_id)
+
+
 def _foreign_pids(facts: Facts, device: DeviceFacts, own: list[dict[str, Any]]) -> list[int]:
     """Empty where our own processes are hidden, or are not among NVML's: then it counts in another
     pid namespace, and its numbers say nothing."""
@@ -432,7 +438,8 @@ def check_cgroup(facts: Facts) -> Iterator[Finding]:
         yield _warning(
             "host-memory",
             f"{group.path} limits host memory to {limit} and has {max(room, 0) / _GIB:.1f} GiB "
-            f"left, so kernels may be killed.",
+            f"left, so kernels may be killed, and their GPU memory cannot be parked there to make "
+            f"room for others.",
             "Raise the limit, or shut down kernels that are not needed.",
         )
     else:
