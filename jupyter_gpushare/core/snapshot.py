@@ -52,7 +52,8 @@ class DeviceSnapshot:
     bytes_foreign: int
     """On the device, and not under our hook."""
     bytes_reserved: int
-    """Never given out."""
+    """For what no budget covers. Nobody gets new memory there; what was on the device before
+    contexts grew may come back into it."""
     bytes_usable: int
     """What tenants may have on the device together."""
     bytes_staying: int

@@ -21,8 +21,9 @@ from .snapshot import (
 from .state import Client, Device, State, Tenant
 from .transitions import TenantState
 
-REFUSAL_SHOWN_S = 60.0
-"""For so long the status says why a tenant was out of memory: its user looks there afterwards."""
+REFUSAL_SHOWN_S = 600.0
+"""For so long the status says why a tenant was out of memory: its user is sent there, and may look
+only when they come back to it."""
 
 
 def take_snapshot(state: State, now_s: Seconds) -> Snapshot:

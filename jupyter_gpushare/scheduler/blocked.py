@@ -45,6 +45,27 @@ def in_the_way(
     return told
 
 
+def without_what_is_gone(tenants: Iterable[dict[str, Any]]) -> None:
+    """A refusal is told for minutes: where the tenant that was in the way has ended since, or keeps
+    nothing there any more, nobody reads that it does."""
+    told = list(tenants)
+    by_id = {tenant["id"]: tenant for tenant in told}
+    for tenant in told:
+        obstacle = tenant["obstacle"]
+        if obstacle is None or obstacle["tenant"] is None:
+            continue
+        whose = by_id.get(obstacle["tenant"])
+        if whose is None or (
+            obstacle["kind"] in _SENTENCES_IN_THE_WAY
+            and not any(
+                each["bytes_staying"]
+                for each in whose["memory"]
+                if each["device"] == obstacle["device"]
+            )
+        ):
+            tenant["obstacle"] = None
+
+
 def size(count: int) -> str:
     """As people read it: 61.0 GiB."""
     value, unit = float(count), 0
@@ -80,8 +101,9 @@ _SENTENCES = {
         "Let its owner interrupt or restart it.",
     ),
     "host": (
-        "{whose} has {amount} on {device} for which the host has no room.",
-        "Free memory of the host, or shut down notebooks that are not needed.",
+        "{whose} has {amount} on {device} for which the host, or the memory limit of its server, "
+        "has no room.",
+        "Raise that limit, free memory of the host, or shut down notebooks that are not needed.",
     ),
     "holder": (
         "{whose} works with {amount} of {device}, and {short} are missing.",
@@ -109,8 +131,9 @@ _SENTENCES_IN_THE_WAY = {
         "Interrupt or restart it.",
     ),
     "host": (
-        "The host has no room for {amount} of this notebook's memory on {device}, and others wait "
-        "for it.",
-        "Free some of it, or restart this notebook when you can spare it.",
+        "The host, or the memory limit of this server, has no room for {amount} of this notebook's "
+        "memory on {device}, and others wait for it.",
+        "Free some of it, let somebody raise that limit, or restart this notebook when you can "
+        "spare it.",
     ),
 }

@@ -102,8 +102,9 @@ class SettingsConfig(Configurable):
     ).tag(config=True)
     device_reserve_bytes = Integer(
         _DEFAULTS.device_reserve_bytes,
-        help="How much of each device is never given out; -1: 2 %, at least 1 GiB, at most an "
-        "eighth.",
+        help="How much of each device is kept for contexts and modules: no new memory is given "
+        "out there, but what was on the device before they grew may come back beside them; -1: "
+        "2 %, at least 1 GiB, at most an eighth.",
     ).tag(config=True)
     device_bytes_max = Integer(
         _DEFAULTS.device_bytes_max,

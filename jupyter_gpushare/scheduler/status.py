@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyter_gpushare.core.snapshot import Snapshot
 
-from .blocked import blocked_reason, in_the_way
+from .blocked import blocked_reason, in_the_way, without_what_is_gone
 from .config import settings_as_json
 from .tenants import TenantBook
 
@@ -29,12 +29,14 @@ class Plain:
 
     @staticmethod
     def of(snapshot: Snapshot) -> Plain:
+        tenants = [_tenant(asdict(tenant)) for tenant in snapshot.tenants]
+        without_what_is_gone(tenants)
         return Plain(
             at_s=snapshot.at_s,
             recovering=snapshot.recovering,
             settings=settings_as_json(snapshot.settings),
             devices=[asdict(device) for device in snapshot.devices],
-            tenants=[_tenant(asdict(tenant)) for tenant in snapshot.tenants],
+            tenants=tenants,
         )
 
 

@@ -164,7 +164,8 @@ def _state_of(
         return state, _why_it_waits(tenant, devices)
     if tenant["state"] == "recalled":
         return state, "It has been asked to give the GPU back."
-    return state, str(tenant.get("in_the_way") or "")
+    # Of a kernel that waits no more: why it was refused memory, for some minutes.
+    return state, str(tenant.get("in_the_way") or tenant.get("blocked_reason") or "")
 
 
 def _why_it_waits(tenant: Mapping[str, Any], devices: list[dict[str, Any]]) -> str:

@@ -55,7 +55,7 @@ def host(device: SmallDevice, directory: Path) -> Iterator[str]:
     group = FakeCgroup(directory / "group")
     group.limit(0)
     alice = device.start("alice", seed=1, env=group.env())
-    yield "for which the host has no room"
+    yield "for which the host, or the memory limit of its server, has no room"
     alice.verify()
     group.limit(None)
 

@@ -324,7 +324,8 @@ def test_what_was_possible_meanwhile_has_its_moment() -> None:
 
 
 def test_the_status_forgets_a_refusal() -> None:
-    """When the tenant is given what it needs, or after a minute."""
+    """When the tenant is given what it needs, or after ten minutes: whoever reads that he was
+    refused is sent to the status, and may have been away meanwhile."""
     desk = MemoryDesk()
     desk.with_memory("a", IN_THE_WAY, fixed=IN_THE_WAY)
     two = desk.client("b")
@@ -336,7 +337,9 @@ def test_the_status_forgets_a_refusal() -> None:
     assert desk.obstacle("b") is None
     desk.need(two, TOO_MUCH)
     desk.await_refusal(two)
-    desk.now_s += REFUSAL_SHOWN_S
+    desk.now_s += 590
+    assert desk.obstacle("b") == "fixed"
+    desk.now_s += REFUSAL_SHOWN_S - 590
     assert desk.obstacle("b") is None
 
 

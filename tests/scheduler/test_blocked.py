@@ -11,7 +11,7 @@ from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.obstacles import Obstacle, ObstacleKind
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot, TenantCounters, TenantSnapshot
-from jupyter_gpushare.scheduler.blocked import blocked_reason, in_the_way
+from jupyter_gpushare.scheduler.blocked import blocked_reason, in_the_way, without_what_is_gone
 from jupyter_gpushare.scheduler.status import Plain, status_of
 from jupyter_gpushare.scheduler.tenants import TenantBook
 from jupyter_gpushare.scheduler.tokens import TenantRecord
@@ -19,9 +19,17 @@ from jupyter_gpushare.scheduler.tokens import TenantRecord
 DEVICE = "0" * 32
 DEVICES: dict[str, dict[str, Any]] = {DEVICE: {"id": DEVICE, "name": "A100"}}
 _GIB = 1 << 30
+STAYS = (ObstacleKind.FIXED, ObstacleKind.FAILED, ObstacleKind.SILENT, ObstacleKind.HOST)
+"""Kinds of memory that its user could free."""
+OTHER: dict[str, Any] = {
+    "id": "other",
+    "obstacle": None,
+    "memory": [{"device": DEVICE, "bytes_staying": 9 * _GIB}],
+}
 
 
-def reason(kind: ObstacleKind, name: str | None) -> str:
+def waiting_for(kind: ObstacleKind) -> dict[str, Any]:
+    """A tenant in whose way the memory of OTHER is."""
     obstacle = {
         "kind": kind.value,
         "device": DEVICE,
@@ -29,7 +37,11 @@ def reason(kind: ObstacleKind, name: str | None) -> str:
         "bytes_short": _GIB,
         "tenant": "other",
     }
-    said = blocked_reason({"obstacle": obstacle}, DEVICES, lambda tenant_id: name)
+    return {"id": "bob", "name": "bob.ipynb", "obstacle": obstacle, "memory": []}
+
+
+def reason(kind: ObstacleKind, name: str | None) -> str:
+    said = blocked_reason(waiting_for(kind), DEVICES, lambda tenant_id: name)
     assert said is not None
     return said
 
@@ -45,27 +57,37 @@ def test_each_obstacle_is_said(kind: ObstacleKind, name: str | None) -> None:
     assert "{" not in said.replace(name or "", "")
 
 
+def test_a_limit_of_its_server_may_be_what_is_short() -> None:
+    """Where the host has no room, the memory limit of a server may be why, and can be raised."""
+    whoever_waits = reason(ObstacleKind.HOST, "alice.ipynb")
+    assert "memory limit" in whoever_waits and "Raise that limit" in whoever_waits
+    (whose,) = in_the_way([waiting_for(ObstacleKind.HOST), OTHER], DEVICES).values()
+    assert "memory limit" in whose and "raise that limit" in whose
+
+
 @pytest.mark.parametrize("kind", ObstacleKind)
 def test_who_is_in_the_way_is_told_what_to_do(kind: ObstacleKind) -> None:
     """Where its user can do something about it: memory that stays. Who waits is not named."""
-    waiting = {
-        "name": "bob.ipynb",
-        "obstacle": {
-            "kind": kind.value,
-            "device": DEVICE,
-            "bytes_in_the_way": 9 * _GIB,
-            "bytes_short": _GIB,
-            "tenant": "other",
-        },
-    }
-    told = in_the_way([waiting, {"obstacle": None}], DEVICES)
-    stays = {ObstacleKind.FIXED, ObstacleKind.FAILED, ObstacleKind.SILENT, ObstacleKind.HOST}
-    assert list(told) == (["other"] if kind in stays else [])
+    waiting = waiting_for(kind)
+    told = in_the_way([waiting, OTHER], DEVICES)
+    assert list(told) == (["other"] if kind in STAYS else [])
     for said in told.values():
         assert "9.0 GiB" in said and "A100" in said and "bob" not in said
         assert said.endswith(".") and ". " in said
     nobodys = {**waiting, "obstacle": {**waiting["obstacle"], "tenant": None}}
-    assert in_the_way([nobodys], DEVICES) == {}
+    assert in_the_way([nobodys, OTHER], DEVICES) == {}
+
+
+@pytest.mark.parametrize("kind", [*STAYS, ObstacleKind.HOLDER])
+def test_what_is_gone_is_in_nobodys_way(kind: ObstacleKind) -> None:
+    """A refusal is told for minutes: a notebook that has ended since, or freed what stayed, is not
+    blamed for it, and is not told that others wait."""
+    there, ended, freed = waiting_for(kind), waiting_for(kind), waiting_for(kind)
+    without_what_is_gone([there, OTHER])
+    without_what_is_gone([ended])
+    without_what_is_gone([freed, {**OTHER, "memory": []}])
+    assert there["obstacle"] is not None and ended["obstacle"] is None
+    assert (freed["obstacle"] is None) == (kind in STAYS)
 
 
 def test_it_is_told_to_its_user_alone() -> None:

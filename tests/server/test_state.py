@@ -196,6 +196,17 @@ def test_who_is_in_the_way_is_told_so(state: str) -> None:
     )
 
 
+@pytest.mark.parametrize("state", ["idle", "holding"])
+def test_why_memory_was_refused_is_seen_afterwards(state: str) -> None:
+    """The failed cell waits for nothing any more; what others ask of its user comes first."""
+    refused = {**tenant("a", state), "blocked_reason": "Bob's 9 GiB cannot be moved."}
+    shown = state_of([kernel("a", "a")], [refused], device([], []))["kernels"][0]
+    assert shown["reason"] == "Bob's 9 GiB cannot be moved."
+    refused["in_the_way"] = "Others wait for it."
+    shown = state_of([kernel("a", "a")], [refused], device([], []))["kernels"][0]
+    assert shown["reason"] == "Others wait for it."
+
+
 def test_a_turn_that_is_kept_by_hand() -> None:
     """The holder tells for how much longer, and so does the kernel, also while it waits for it."""
     kept = device(["a"], ["b"])
