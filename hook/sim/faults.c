@@ -17,6 +17,7 @@
 #define HOLD_LOOK_NS 1000000
 
 enum fault_verb { FAULT_FAIL, FAULT_STALL, FAULT_LOSE, FAULT_HOLD };
+static const char *const verbs[] = {"fail", "stall", "lose", "hold"};
 
 struct fault {
     enum fault_verb verb;
@@ -132,9 +133,20 @@ static void hold_until(const char *file) {
         nanosleep(&(struct timespec){.tv_nsec = HOLD_LOOK_NS}, NULL);
 }
 
+/* For tests that have to know that something did go wrong. */
+static void tell_that_it_happens(const struct fault *fault) {
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof path, "%s/happened", machine);
+    FILE *happened = fopen(path, "ae");
+    if (happened == NULL) return;
+    fprintf(happened, "%d %s %s\n", (int)getpid(), verbs[fault->verb], fault->call);
+    fclose(happened);
+}
+
 static bool happens_now(struct fault *fault, const char *base_name) {
     if (strcmp(fault->call, base_name) != 0 || !counts_here(fault)) return false;
     uint64_t call = atomic_fetch_add(&fault->calls, 1) + 1;
+    if (call == fault->nth) tell_that_it_happens(fault);
     return call >= fault->nth && (fault->times == 0 || call < fault->nth + fault->times);
 }
 

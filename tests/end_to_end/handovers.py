@@ -88,9 +88,11 @@ class Counts:
     steps: int = 0
     verified: int = 0
     kills: int = 0
+    allocated: int = 0
     refused: int = 0
     cgroup_changes: int = 0
     taken_back: int = 0
+    faults: int = 0
 
 
 @dataclass
@@ -148,6 +150,7 @@ class Director:
         assert result in allowed, (tenant.name, result, tenant.process.errors())
         if result == SUCCESS:
             tenant.refill(slot, self.chance.getrandbits(32), size)
+            self.counts.allocated += 1
         else:
             self.counts.refused += 1
         tenant.ok("end")

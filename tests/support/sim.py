@@ -60,6 +60,12 @@ class SimulatedMachine:
         """Every launch and copy so far, of all processes, in the order in which they began."""
         return list(load_journal_reader().read_journal(self.directory))
 
+    def happened(self) -> list[str]:
+        """What fault plans made go wrong so far, as `fail cuMemCreate`; each line of a plan once."""
+        told = self.directory / "happened"
+        lines = told.read_text().splitlines() if told.exists() else []
+        return [line.partition(" ")[2] for line in lines]
+
     def overlaps(self) -> list[tuple[Any, Any]]:
         """Pairs of work of different processes that were on one device at the same time."""
         return list(load_journal_reader().overlaps(self.journal()))
