@@ -61,7 +61,7 @@ class SimulatedMachine:
         return list(load_journal_reader().read_journal(self.directory))
 
     def happened(self) -> list[str]:
-        """What fault plans made go wrong so far, as `fail cuMemCreate`; each line of a plan once."""
+        """What fault plans made go wrong so far, as `fail cuMemCreate`; once for each line."""
         told = self.directory / "happened"
         lines = told.read_text().splitlines() if told.exists() else []
         return [line.partition(" ")[2] for line in lines]
