@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from jupyter_gpushare.core import settings
+from jupyter_gpushare.scheduler.config import NAMES, SettingsConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,6 +37,16 @@ def test_settings_page_is_complete() -> None:
     for field in dataclasses.fields(settings.SchedulerSettings):
         default = field.default.value if isinstance(field.default, enum.Enum) else field.default
         assert f"| `{field.name}` | {default} | {meanings[field.name]} |" in page
+
+
+def test_settings_page_names_what_only_a_start_can_set() -> None:
+    """Each trait that is no live setting has a row with its default."""
+    page = (ROOT / "docs" / "settings.md").read_text()
+    fixed = SettingsConfig.class_own_traits(config=True).keys() - set(NAMES)
+    assert len(fixed) == 4
+    for name in fixed:
+        default = str(SettingsConfig.class_own_traits()[name].default_value)
+        assert f"| `{name}` | {default} |".replace("|  |", "| |") in page
 
 
 def test_links_between_documents_lead_somewhere() -> None:

@@ -36,7 +36,7 @@ static void say_why_not(CUresult result) {
     if (descriptors_are_out())
         log_error(
             "this process has no file descriptor left to share its GPU memory with others "
-            "(cuIpcGetMemHandle takes one for each 64 MiB). Raise its limit of open files "
+            "(cuIpcGetMemHandle takes one for each 8 to 64 MiB). Raise its limit of open files "
             "(ulimit -n) and restart it.");
     else
         log_error(
