@@ -2,7 +2,8 @@
 
 `alloc_ratio` is a cuMemAlloc of 2 MiB and its cuMemFree, hooked by bare, medians of interleaved
 batches; `small_memory_ratio` is what NVML counts for 10,000 allocations of 4 KiB, likewise. Raw
-samples go to `alloc-samples.json` beside the report. The last line is JSON.
+samples go to `alloc-samples.json` beside the report. The last line is JSON; the status is
+1 where a bar is missed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from tests.bench.bars import Bar, exit_status
 from tests.bench.device_memory import UsedBytes, watched
 from tests.support.machine import Machine, choose_machine
 from tests.support.memory_tenants import (
@@ -112,14 +114,13 @@ def measure(machine: Machine, folder: Path, batches: int) -> tuple[Result, Sampl
     return result, samples
 
 
-def print_table(result: Result) -> None:
-    print(f"\n{result.device}")
-    for name, value, bar in (
-        ("2 MiB allocated and freed", result.alloc_ratio, ALLOC_RATIO_BAR),
-        ("10,000 x 4 KiB, device bytes", result.small_memory_ratio, SMALL_MEMORY_RATIO_BAR),
-    ):
-        verdict = "ok" if value <= bar else "OVER"
-        print(f"  {name:<30}{value:>8.3f} of the driver's own (at most {bar:g})  {verdict}")
+def bars_of(result: Result) -> list[Bar]:
+    """Both are shares of what the driver takes by itself."""
+    small = result.small_memory_ratio
+    return [
+        Bar("2 MiB allocated and freed", result.alloc_ratio, at_most=ALLOC_RATIO_BAR),
+        Bar("10,000 x 4 KiB, device bytes", small, at_most=SMALL_MEMORY_RATIO_BAR),
+    ]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -132,10 +133,11 @@ def main(argv: list[str] | None = None) -> int:
         result, samples = measure(machine, Path(text), options.batches)
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "alloc-samples.json").write_text(json.dumps(asdict(samples)) + "\n")
-    print_table(result)
+    print(f"\n{result.device}, hooked / the driver's own")
+    status = exit_status(bars_of(result))
     print(f"samples: {options.output / 'alloc-samples.json'}")
     print(json.dumps(asdict(result)))
-    return 0
+    return status
 
 
 if __name__ == "__main__":

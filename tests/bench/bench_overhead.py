@@ -1,7 +1,7 @@
 """What the hook costs: launches, instructions, and the start of a process that never uses CUDA.
 
 usage: python -m tests.bench.bench_overhead [--rounds N] [--starts N]
-Prints a table and, as the last line, one JSON object.
+Prints a table and, as the last line, one JSON object; the status is 1 where a bar is missed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from tests.bench.bars import Bar, exit_status
 from tests.support.machine import Machine, choose_machine
 from tests.support.paths import BUILD, BUILTINS_PTX, HOOK_LIBRARY, ROOT
 from tests.support.tenants import Tenants, tenants
@@ -36,6 +38,9 @@ COUNTED_LAUNCHES = 40
 BATCHES_IN_ALL = 6
 """launch_loop makes five batches to warm up besides the one that is counted."""
 PROCESSES = 3
+ALONE_NS_BAR, SHARED_NS_BAR = 60.0, 150.0
+INSTRUCTIONS_BAR = 120.0
+PRELOAD_MS_BAR = 0.3
 LOOP = BUILD / "bench" / "launch_loop"
 STEPPER = BUILD / "bench" / "count_steps"
 
@@ -227,15 +232,33 @@ def run(rounds: int, starts: int) -> dict[str, object]:
     return report
 
 
-def main() -> None:
+def bars_of(report: Mapping[str, Any]) -> list[Bar]:
+    """What the figures are held to."""
+    bars = []
+    for kind, key in KINDS.items():
+        alone = round(report[f"{key}_ns_hooked"] - report[f"{key}_ns_bare"], 1)
+        shared = report[f"{key}_ns_added_shared"]
+        counted = report[f"{key}_instructions_added"]
+        bars += [
+            Bar(f"{kind}, added alone", alone, at_most=ALONE_NS_BAR, unit="ns"),
+            Bar(f"{kind}, added shared", shared, at_most=SHARED_NS_BAR, unit="ns"),
+            Bar(f"{kind}, added", counted, at_most=INSTRUCTIONS_BAR, unit="instructions"),
+        ]
+    preload = report["preload_ms_added"]
+    return [*bars, Bar("start of a process", preload, at_most=PRELOAD_MS_BAR, unit="ms")]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="rounds in each process")
     parser.add_argument("--starts", type=int, default=400, help="interleaved pairs of starts")
     options = parser.parse_args()
     report = run(options.rounds, options.starts)
     print_table(report)
+    status = exit_status(bars_of(report))
     print(json.dumps(report))
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.bench import bench_overhead
+from tests.bench.bars import exit_status
 from tests.support.machine import Machine
 from tests.support.sim import SimulatedMachine
 from tests.support.tenants import tenants
-
-INSTRUCTIONS_ADDED_BAR = 120
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def test_at_most_120_instructions_are_added(machine: Machine, tmp_path: Path) ->
         bare = bench_overhead.stepped_instructions(machine.env)
         hooked = bench_overhead.stepped_instructions(scheduler.env("notebook", machine.env))
     for kind in bench_overhead.KINDS:
-        assert 5 <= hooked[kind] - bare[kind] <= INSTRUCTIONS_ADDED_BAR, kind
+        assert 5 <= hooked[kind] - bare[kind] <= bench_overhead.INSTRUCTIONS_BAR, kind
 
 
 def test_the_report_has_the_keys_that_others_read(
@@ -40,3 +39,14 @@ def test_the_report_has_the_keys_that_others_read(
              ("bare", "hooked", "added_shared")]  # fmt: skip
     counted = [f"{key}_instructions_added" for key in bench_overhead.KINDS.values()]
     assert set(report) == {"device", "preload_ms_added", *added, *counted}
+
+
+def test_a_missed_bar_ends_with_status_1() -> None:
+    """The added time of each kind of launch, alone and shared, its instructions, and a start."""
+    good: dict[str, float] = {"preload_ms_added": 0.08}
+    for key in bench_overhead.KINDS.values():
+        good |= {f"{key}_ns_bare": 3000.0, f"{key}_ns_hooked": 3050.0}
+        good |= {f"{key}_ns_added_shared": 140.0, f"{key}_instructions_added": 72.0}
+    assert exit_status(bench_overhead.bars_of(good)) == 0
+    for figure in good.keys() - {f"{key}_ns_bare" for key in bench_overhead.KINDS.values()}:
+        assert exit_status(bench_overhead.bars_of({**good, figure: good[figure] * 4})) == 1, figure
