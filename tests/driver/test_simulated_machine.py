@@ -144,8 +144,11 @@ def test_copies_take_the_time_of_their_rate(tmp_path: Path) -> None:
     ],
 )
 def test_fault_plans(sim: SimulatedMachine, plan: str, answers: str) -> None:
-    """A fault plan fails just the calls that it names."""
-    assert run(sim, ALLOCATE, GPUSHARE_SIM_FAULTS=plan).strip() == answers
+    """A fault plan fails just the calls that it names, and it is told that it did; a line that never
+    took effect is not told."""
+    later = "fail cuMemFree nth=1000"
+    assert run(sim, ALLOCATE, GPUSHARE_SIM_FAULTS=f"{plan};{later}").strip() == answers
+    assert sim.happened() == ["fail cuMemAlloc"]
 
 
 def test_capacity_is_shared_by_all_processes(tmp_path: Path) -> None:
