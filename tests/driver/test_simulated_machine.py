@@ -144,8 +144,8 @@ def test_copies_take_the_time_of_their_rate(tmp_path: Path) -> None:
     ],
 )
 def test_fault_plans(sim: SimulatedMachine, plan: str, answers: str) -> None:
-    """A fault plan fails just the calls that it names, and it is told that it did; a line that never
-    took effect is not told."""
+    """A fault plan fails just the calls that it names; what of it took effect is told, and no
+    more."""
     later = "fail cuMemFree nth=1000"
     assert run(sim, ALLOCATE, GPUSHARE_SIM_FAULTS=f"{plan};{later}").strip() == answers
     assert sim.happened() == ["fail cuMemAlloc"]
