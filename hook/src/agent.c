@@ -113,6 +113,7 @@ void agent_look_at_news(struct agent *self) {
         wait_look_again();
     }
     if (what & AGENT_MEMORY_MOVED) look_at_mover(self);
+    if (what & AGENT_HOST_SHORT) agent_look_at_short_host(self);
     if (what & AGENT_NEEDS_CHANGED) agent_tell_needs(self);
     look_at_cells(self);
     look_at_calls(self);

@@ -19,6 +19,7 @@ enum agent_news {
     AGENT_WISHED = 1 << 6,
     AGENT_NEEDS_CHANGED = 1 << 7, /* claims that wait for budget, or room is wanted */
     AGENT_MEMORY_MOVED = 1 << 8,  /* parked or restored some, or came to an end with it */
+    AGENT_HOST_SHORT = 1 << 9,    /* host memory that was told is not to be had */
 };
 
 /* Starts the agent unless it runs. Where the hook takes no part, or cannot, opens the gate for

@@ -187,6 +187,7 @@ static void give_back(const struct block *block) {
     exports_forget(block->address);
     do {
         count = chunks_claim_for_free(at, end - at, claimed, FREED_AT_ONCE);
+        if (fork_process_ends()) return; /* what is left goes with the process */
         for (size_t i = 0; i < count; i++)
             drop_chunk(cuda, &claimed[i]);
         if (count > 0) at = claimed[count - 1].address + claimed[count - 1].bytes;
@@ -195,6 +196,7 @@ static void give_back(const struct block *block) {
     memory_block_ended(block->address, block->device);
     blocks_remove(block);
     cuda->address_free(block->address, block->bytes);
+    mover_freed();
 }
 
 /* ---- allocating -------------------------------------------------------------------------------

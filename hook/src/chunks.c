@@ -33,6 +33,7 @@ static uint64_t staying_until_ns; /* none of them stays for less */
 /* Counts the ends of claims: what those sleep on who wait for one. */
 static _Atomic uint32_t settled;
 static _Atomic uint32_t waiters;
+static _Atomic bool stopped; /* the process ends: no claim ends any more */
 
 /* What stays for hardly longer goes with the rest. */
 #define TOGETHER_NS (CHUNK_STAYS_NS / 4)
@@ -43,20 +44,30 @@ static _Atomic uint32_t waiters;
 /* ---- waiting ----------------------------------------------------------------------------------
  */
 
-/* Called with LOCK_CHUNKS held, which is not held while it waits. */
-static void wait_for_settling(void) {
+/* Called with LOCK_CHUNKS held, which is not held while it waits. False: nobody ends claims now. */
+static bool wait_for_settling(void) {
     atomic_fetch_add(&waiters, 1);
     const uint32_t seen = atomic_load(&settled);
+    if (atomic_load(&stopped)) {
+        atomic_fetch_sub(&waiters, 1);
+        return false;
+    }
     lock_release(LOCK_CHUNKS);
     syscall(SYS_futex, &settled, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
     lock_take(LOCK_CHUNKS);
     atomic_fetch_sub(&waiters, 1);
+    return !atomic_load(&stopped);
 }
 
 static void wake_waiters(void) {
     atomic_fetch_add(&settled, 1);
     if (atomic_load(&waiters) > 0)
         syscall(SYS_futex, &settled, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void chunks_stop(void) {
+    atomic_store(&stopped, true);
+    wake_waiters();
 }
 
 /* ---- the table --------------------------------------------------------------------------------
@@ -209,7 +220,7 @@ size_t chunks_claim_for_free(uint64_t address, uint64_t bytes, struct chunk *out
         const size_t i = first_from(at); /* anew after a wait: the table may have moved */
         if (i >= chunks_used || chunks[i].address >= address + bytes) break;
         if (is_moving(&chunks[i]) || chunks[i].state == CHUNK_HELD) {
-            wait_for_settling();
+            if (!wait_for_settling()) break;
             continue;
         }
         at = chunks[i].address + chunks[i].bytes;
@@ -249,7 +260,7 @@ bool chunks_claim_leaving(int device, struct chunk *out) {
     for (;;) {
         chunk = find_movable(device, on->leaving_from, CHUNK_RESIDENT);
         if (chunk != NULL || on->held == 0) break;
-        wait_for_settling(); /* for a moment: the holder is in one call of the driver */
+        if (!wait_for_settling()) break; /* for a moment: the holder is in one call of the driver */
     }
     on->leaving_from = chunk != NULL ? chunk->address + chunk->bytes : UINT64_MAX;
     if (chunk != NULL) claim(chunk, CHUNK_LEAVING, out);
@@ -271,7 +282,7 @@ bool chunks_claim_back(int device, struct chunk *out) {
     lock_take(LOCK_CHUNKS);
     struct chunk *chunk;
     while ((chunk = find_movable(device, 0, CHUNK_BACK)) == NULL && devices[device].held > 0)
-        wait_for_settling();
+        if (!wait_for_settling()) break;
     if (chunk != NULL) claim(chunk, CHUNK_LEAVING, out);
     lock_release(LOCK_CHUNKS);
     return chunk != NULL;
@@ -286,7 +297,7 @@ bool chunks_hold_next(int device, uint64_t *from, struct chunk *out, enum chunk_
         struct chunk *chunk = &chunks[i];
         const bool ours = chunk->device == device;
         if (ours && (is_moving(chunk) || chunk->state == CHUNK_HELD)) {
-            wait_for_settling();
+            if (!wait_for_settling()) break;
             continue;
         }
         *from = chunk->address + chunk->bytes;
@@ -386,7 +397,7 @@ void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes)) {
         confirmed_count = 0;
         lock_take(LOCK_CHUNKS);
         while (devices[device].held > 0) /* it is settled back to what it was */
-            wait_for_settling();
+            if (!wait_for_settling()) break;
         size_t i = first_from(from);
         for (; i < chunks_used && confirmed_count < BATCH; i++) {
             if (chunks[i].device != device || chunks[i].state != CHUNK_BACK) continue;

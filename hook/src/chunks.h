@@ -116,6 +116,8 @@ bool chunks_all_confirmed(void);
 void chunks_visit(int device, void (*look)(const struct chunk *chunk, void *argument),
                   void *argument);
 
+/* The process ends, and the mover with it: nobody waits for a claim any more. */
+void chunks_stop(void);
 void chunks_after_fork(void);
 
 #pragma GCC visibility pop

@@ -53,6 +53,7 @@ static void on_exit_of_process(void) {
     uint64_t until_ns = clock_now_ns() + EXIT_PATIENCE_NS;
     while (atomic_load(&driver_users) > 0 && clock_now_ns() < until_ns)
         clock_sleep_ns(100000);
+    chunks_stop();
 }
 
 /* The child has neither our threads nor the parent's contexts: everything is as at the start. Its

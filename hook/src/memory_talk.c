@@ -79,6 +79,13 @@ void agent_look_at_scarce_host(struct agent *agent) {
         agent->host_look_at_ms = agent_now_ms() + SCARCE_LOOK_PERIOD_MS;
 }
 
+/* It was not to be had, although it was told. */
+void agent_look_at_short_host(struct agent *agent) {
+    const uint64_t told_bytes = agent->host_room_bytes;
+    look_at_host_room(agent);
+    if (agent->host_room_bytes < told_bytes) agent_report_memory(agent, true);
+}
+
 static void tell_need(struct agent *agent, int device) {
     const struct residency_need need = residency_need_of(device);
     const struct residency_numbers numbers = residency_numbers_of(device);

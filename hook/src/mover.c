@@ -280,6 +280,7 @@ static void step_devices(void) {
         lock_take(LOCK_MOVER);
         further = further && goal_number == self.goal_number && leaving_context == NULL;
         lock_release(LOCK_MOVER);
+        further = further && !fork_process_ends();
     }
     if (gives_up) give_up();
 }
@@ -376,7 +377,8 @@ static void *run(void *nothing) {
             case MOVER_HOST_MORE:
                 break;
             case MOVER_HOST_SHORT:
-                report(true); /* how much room there is after all */
+                report(true);
+                agent_notify(AGENT_HOST_SHORT); /* how much room there is after all */
                 rest(seen);
                 break;
             case MOVER_HOST_DONE:
@@ -416,6 +418,13 @@ void mover_look(void) {
     }
     lock_release(LOCK_MOVER);
     wake();
+}
+
+void mover_freed(void) {
+    lock_take(LOCK_MOVER);
+    const bool waits = has_thread && goal != MOVER_REST;
+    lock_release(LOCK_MOVER);
+    if (waits) wake();
 }
 
 void mover_set_goal(enum mover_goal wanted) {

@@ -17,6 +17,9 @@ enum mover_goal {
 void mover_set_goal(enum mover_goal goal);
 /* Budgets or settings have changed: look again. */
 void mover_look(void);
+/* Memory was freed, by any thread: a restore may be at its end, its budget reach further, or what
+ * has to leave have become less. */
+void mover_freed(void);
 /* Nothing is parked or on its way, and no host copy is kept: the gate may open. */
 bool mover_all_here(void);
 /* All is back since the goal is RESTORE (true at once when nothing was parked or on its way). */

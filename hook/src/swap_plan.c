@@ -32,7 +32,8 @@ static enum swap_step plan_restore(const struct swap_view *view) {
         return view->to_take_back > 0 ? SWAP_ROLL_BACK : SWAP_GIVE_UP;
     }
     if (view->to_come > 0) {
-        const bool can_come = view->bytes_free >= bytes_needed(view) && !view->room_is_short;
+        const bool can_come =
+            view->bytes_over == 0 && view->bytes_free >= bytes_needed(view) && !view->room_is_short;
         return can_come && can_fly(view) ? SWAP_COME : wait_or(view, SWAP_NOTHING);
     }
     if (view->flights > 0) return SWAP_WAIT;

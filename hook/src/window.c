@@ -127,29 +127,6 @@ static CUcontext current_context(struct thread_record *self, const struct driver
     return context;
 }
 
-/* The thread's ring for the call's stream; NULL when the stream cannot be told. */
-static struct window_ring *find_ring(struct thread_record *self, const struct driver *cuda,
-                                     const struct gate_call *call) {
-    void *stream;
-    enum window_stream_kind kind = kind_of(call, &stream);
-    CUcontext context = kind == WINDOW_STREAM_CREATED ? NULL : current_context(self, cuda);
-    uintptr_t hash = (uintptr_t)stream ^ ((uintptr_t)stream >> 4) ^ ((uintptr_t)context >> 4);
-    struct window_ring *ring = &self->rings[(hash ^ (hash >> 8)) % WINDOW_RINGS];
-    uint32_t epoch = atomic_load_explicit(&streams_epoch, memory_order_acquire);
-    bool ours = ring->stream == stream &&
-                (kind == WINDOW_STREAM_CREATED || ring->context == (void *)context);
-    if (!ours || !still_valid(ring, epoch)) {
-        if (ring->stream) release_events(ring);
-        if (!fill(ring, kind, stream, context, epoch)) {
-            self->current_context = NULL;
-            return NULL;
-        }
-    }
-    uint32_t turn = atomic_load_explicit(&turn_epoch, memory_order_acquire);
-    if (ring->turn_epoch != turn) begin_turn(ring, turn);
-    return ring;
-}
-
 static CUresult query_event(const struct driver *cuda, void *event) {
     if (atomic_load_explicit(&streams_captures, memory_order_relaxed) == 0)
         return cuda->event_query(event);
@@ -228,13 +205,74 @@ static uint32_t groups_done(struct window_ring *ring, const struct driver *cuda)
     return query_event(cuda, ring->events[ring->oldest]) != CUDA_ERROR_NOT_READY ? 1 : 0;
 }
 
+/* The place of the stream's ring: where it is, else where it can be, else that of another stream.
+ */
+static struct window_ring *place_for(struct thread_record *self, enum window_stream_kind kind,
+                                     void *stream, CUcontext context) {
+    uintptr_t hash = (uintptr_t)stream ^ ((uintptr_t)stream >> 4) ^ ((uintptr_t)context >> 4);
+    uintptr_t home = hash ^ (hash >> 8);
+    struct window_ring *unused = NULL;
+    for (uintptr_t i = 0; i < WINDOW_RINGS; i++) {
+        struct window_ring *ring = &self->rings[(home + i) % WINDOW_RINGS];
+        if (ring->stream == stream &&
+            (kind == WINDOW_STREAM_CREATED || ring->context == (void *)context))
+            return ring;
+        if (ring->stream == NULL && unused == NULL) unused = ring;
+    }
+    return unused ? unused : &self->rings[home % WINDOW_RINGS];
+}
+
+/* What another stream has under way is waited for before its ring goes, or nothing would bound it.
+ */
+static bool makes_way(struct thread_record *self, struct window_ring *ring,
+                      const struct driver *cuda, uint32_t turn) {
+    while (ring->turn_epoch == turn && ring->under_way > 0 && !ring->waived) {
+        uint32_t done = groups_done(ring, cuda);
+        if (done == 0) {
+            gate_mark_outside(self);
+            wait_for_oldest(ring, cuda);
+            return false;
+        }
+        retire(ring, done);
+    }
+    return true;
+}
+
+/* The thread's ring for the call's stream; NULL when the stream cannot be told. False: it has
+ * waited outside the gate. */
+static bool find_ring(struct thread_record *self, const struct driver *cuda,
+                      const struct gate_call *call, struct window_ring **found) {
+    void *stream;
+    *found = NULL;
+    enum window_stream_kind kind = kind_of(call, &stream);
+    CUcontext context = kind == WINDOW_STREAM_CREATED ? NULL : current_context(self, cuda);
+    struct window_ring *ring = place_for(self, kind, stream, context);
+    uint32_t epoch = atomic_load_explicit(&streams_epoch, memory_order_acquire);
+    uint32_t turn = atomic_load_explicit(&turn_epoch, memory_order_acquire);
+    bool ours = ring->stream == stream &&
+                (kind == WINDOW_STREAM_CREATED || ring->context == (void *)context);
+    if (!ours || !still_valid(ring, epoch)) {
+        if (!ours && ring->stream && still_valid(ring, epoch) && !makes_way(self, ring, cuda, turn))
+            return false;
+        if (ring->stream) release_events(ring);
+        if (!fill(ring, kind, stream, context, epoch)) {
+            self->current_context = NULL;
+            return true;
+        }
+    }
+    if (ring->turn_epoch != turn) begin_turn(ring, turn);
+    *found = ring;
+    return true;
+}
+
 bool window_admit(struct thread_record *self, const struct gate_call *call) {
     self->counting = NULL;
     if (call->kind == GATE_ALLOC) return true;
     if (!atomic_load_explicit(&window_active, memory_order_relaxed)) return true;
     const struct driver *cuda = driver_get();
     if (cuda == NULL) return true;
-    struct window_ring *ring = find_ring(self, cuda, call);
+    struct window_ring *ring;
+    if (!find_ring(self, cuda, call, &ring)) return false;
     if (ring == NULL || streams_is_capturing(ring->stream)) return true;
 
     while (ring->under_way >= ring->pace.depth && ring->uncovered == 0) {

@@ -44,10 +44,10 @@ def tell_budget(
     refused: bool = False,
 ) -> None:
     client = state.clients[share.client]
-    owed = share.owes
+    awaited = share.owes and not share.has_heard
     client.budget_serial += 1
     share.told(client.budget_serial, budget_bytes)
-    if share.owes and not owed:
+    if share.owes and not awaited:
         share.progress_at_s = progress_time_s(state, now_s)
     total = total_bytes(state.settings, device)
     share.told_usable_bytes = total if usable is None else usable
@@ -216,10 +216,14 @@ class DeviceBudgets:
         it at least: what is not needed at once is shared, and the next small step need not ask.
         What is still missing then."""
         grows = any(share.needed_bytes for share in self.holding)
+        earlier = False
         for share in self.holding:
             if missing <= 0:
                 break
-            used = max(share.bytes_resident, share.bytes_allocated + share.asked_bytes)
+            # A part of what it needs is of no use to it, and may be what an earlier one lacks.
+            asked = share.granted_bytes if earlier else share.asked_bytes
+            earlier |= share.needed_bytes > 0
+            used = max(share.bytes_resident, share.bytes_allocated + asked)
             unused = self.base_of(share) - used
             if unused <= 0 or share.silent:
                 continue
@@ -246,8 +250,8 @@ class DeviceBudgets:
             taken = max(taken, min(given, share.budget_beyond(share.bytes_resident)))
             if taken > 0:
                 share.needs_again()
+                new -= min(taken, share.budget_beyond(share.bytes_allocated))
                 self.tell(share, share.budget_bytes - taken)
-                new -= taken
                 given -= taken
 
     def ask_victims(self, missing: int) -> int:
@@ -291,6 +295,8 @@ class DeviceBudgets:
                 # Where more is charged than there is, what it may believe in is not to be had.
                 can_have = share.bytes_charged + self.free
                 comes_back = min(share.bytes_allocated, can_have + lent)
+                if hungry:  # what was taken from it for an earlier one is not its again
+                    can_have = min(can_have, share.budget_bytes + max(0, self.free))
                 budget = max(share.budget_bytes, comes_back, min(wanted, can_have))
                 self.free -= max(0, budget - share.bytes_charged)
                 hungry |= budget < wanted

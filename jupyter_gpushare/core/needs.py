@@ -59,10 +59,13 @@ class Needs:
         shares = self._memory.shares.values()
         if not any(share.needed_bytes or share.shortage for share in shares):
             return
+        holders = {share.tenant for share in shares if share.client in self._holding}
         for share in shares:
             self._own[share.tenant] += _own_at_most(share)
             self._stays[share.tenant] += share.bytes_staying
             held = share.bytes_allocated if share.client in self._holding else 0
+            if not held and share.tenant in holders:
+                held = share.bytes_resident  # it is no victim
             self._stays_while_held[share.tenant] += max(held, share.bytes_staying)
         self._all_stays = self._stays.total()
         self._all_stays_while_held = self._stays_while_held.total()

@@ -120,7 +120,9 @@ def _obstacle_on(
     wanted = needed + sum(map(own_bytes, own))
     in_the_way = list(_in_the_way(state, tenant, device, holders_stay))
     short = wanted - usable_bytes(settings, device) + sum(each[0] for each in in_the_way)
-    if short <= 0 or (not needed and short <= reserve_to_lend_bytes(settings, device)):
+    if not needed:
+        short -= reserve_to_lend_bytes(settings, device)
+    if short <= 0:
         return None
     kind, whose = ObstacleKind.ITSELF, None
     most = wanted

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.settings import AntiThrash
 
@@ -60,7 +62,9 @@ def test_beyond_the_reserve_nothing_comes_back() -> None:
     contexts_grow(desk, RESERVE + 1)
     desk.drop(two)
     assert desk.granted() == []
-    assert desk.obstacle("a") == "foreign"
+    obstacle = desk.status("a").obstacle
+    assert obstacle is not None
+    assert (obstacle.kind.value, obstacle.bytes_short) == ("foreign", 1)
 
 
 def test_nothing_new_is_lent() -> None:
@@ -123,3 +127,33 @@ def test_it_is_taken_back_where_it_would_not_be_there() -> None:
     assert desk.budget(one) == USABLE - 200
     desk.do(ev.DeviceMemoryMeasured(device=desk.device().id, bytes_used=USABLE - 600))
     assert desk.budget(one) == USABLE
+
+
+@pytest.mark.parametrize("foreign", [500, 1100, 1300])
+def test_new_memory_is_not_lent_beside_memory_that_comes_back(foreign: int) -> None:
+    """One process was given new bytes and has not used them, another one's are coming back, when
+    contexts grow: the new ones must not come out of the reserve."""
+    desk = MemoryDesk()
+    desk.measure(0)
+    one, two = desk.with_memory("a", 1000), desk.with_memory("a", 4000)
+    three = desk.with_memory("b", 0, resting=False)
+    desk.need(three, USABLE)
+    desk.park(one)
+    desk.park(two)
+    desk.report(three, allocated=USABLE)
+    desk.ask(one)
+    desk.ask(two)
+    desk.drop(three)
+    desk.park(three)
+    desk.report(three, allocated=0, parked=0)
+    desk.report(three)
+    desk.report(one, parked=0)
+    desk.report(two, parked=500)
+    desk.need(one, 2000)
+    desk.report(one)
+    desk.report(two)
+    assert (desk.budget(one), desk.budget(two)) == (3000, 4000)
+    for _ in range(5):  # the rules of invariants.py hold after each
+        desk.measure(4500 + foreign, after_s=0.2)
+    assert desk.device().bytes_foreign == foreign
+    assert desk.budget(one) <= 1000 + max(0, USABLE - 4500 - foreign)

@@ -93,6 +93,8 @@ enum shortage_answer shortage_ask(const struct shortage *shortage) {
     return (enum shortage_answer)fake_number("FAKE_ROOM");
 }
 
+void mover_freed(void) {}
+
 void mover_forget_context(void *context) {
     fake_trace("mover_forgets %d\n", context != NULL);
 }

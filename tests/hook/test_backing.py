@@ -188,7 +188,7 @@ def test_sizes_that_cannot_be(backed: Session) -> None:
     assert backed.run("print([alloc(n) for n in (64 << 30, 1 << 50)])") == [
         str([-OUT_OF_MEMORY] * 2)
     ]
-    assert backed.memory() == []
+    assert set(backed.memory()) <= {(0, 0)}
 
 
 def test_a_claim_that_is_refused_or_cancelled(backed: Session) -> None:
@@ -196,7 +196,7 @@ def test_a_claim_that_is_refused_or_cancelled(backed: Session) -> None:
     for answer, result in (("refused", OUT_OF_MEMORY), ("cancelled", CANCELLED)):
         lines = ["print(alloc(3 * MIB), alloc(100), sums())"]
         assert backed.run(*lines, FAKE_CLAIM=answer) == [f"-{result} -{result} (0, 0)"]
-        assert backed.memory() == []
+        assert set(backed.memory()) == {(0, 0)}
 
 
 @pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
@@ -252,7 +252,7 @@ def test_an_interrupt_while_room_is_made_cancels_the_call(backed: Session) -> No
         answers = backed.run(line, "print(info()[1] > 0)", FAKE_ROOM=ROOM_CANCELLED, **faults)
         assert answers == [f"-{CANCELLED}", "True"], call
         assert len(backed.told("room")) == 1
-        assert backed.memory() == []
+        assert set(backed.memory()) <= {(0, 0)}
 
 
 def users_lines(session: Session) -> list[str]:

@@ -26,7 +26,7 @@ def test_a_cancelled_allocation_is_not_counted(session: Session) -> None:
     assert session.run(
         "print(alloc(3 * MIB), alloc(3 * MIB))", FAKE_CANCEL="1", FAKE_CAP=str(4 * MIB)
     ) == ["-800 -800"]
-    assert session.memory() == []
+    assert set(session.memory()) == {(0, 0)}
 
 
 def test_pitched_memory_counts_with_the_drivers_pitch(session: Session) -> None:

@@ -23,10 +23,10 @@ def parking(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, tmp_path: Path
 ) -> Iterator[Parking]:
     """Starts a program that holds memory, and is in the middle of parking it."""
-    slow = SimulatedMachine(tmp_path / "slow", bytes_per_device=GIB, copy_bytes_per_s=100 * MIB)
+    slow = SimulatedMachine(tmp_path / "slow", bytes_per_device=GIB, copy_bytes_per_s=50 * MIB)
 
-    def opened(*arguments: str) -> tuple[GpuProcess, HookedClient]:
-        program = start("holds_memory", HELD // 4, *arguments, machine=slow)
+    def opened(*arguments: str, name: str = "holds_memory") -> tuple[GpuProcess, HookedClient]:
+        program = start(name, HELD // 4, *arguments, machine=slow)
         client = scheduler.accept()
         client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
         device = client.expect(DeviceOpened).device
@@ -51,6 +51,15 @@ def test_exit_handlers_that_free_end_soon(parking: Parking) -> None:
     assert time.monotonic() - began_s < SOON_S
     program.expect("freed 4")
     program.expect("reset 0")
+
+
+def test_a_thread_that_frees_while_the_process_ends(parking: Parking) -> None:
+    """It waits for a chunk that the mover has in its hands when the mover stops for good; a handler
+    of exit that joins the thread comes to an end all the same."""
+    program, _ = parking(name="frees_at_exit")
+    began_s = time.monotonic()
+    assert program.finish() == 0
+    assert time.monotonic() - began_s < SOON_S
 
 
 def test_frees_in_the_middle_of_a_park(parking: Parking) -> None:

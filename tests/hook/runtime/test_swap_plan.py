@@ -56,6 +56,13 @@ def test_without_host_memory_nothing_leaves(pure: Pure) -> None:
     assert view.step(pure) is Step.NOTHING, "all of it is fixed"
 
 
+def test_nothing_comes_while_too_much_is_there(pure: Pure) -> None:
+    """Not even what needs no more of the device, since its memory there was kept for it: it would
+    be refused, and tried again without end."""
+    view = SwapView(goal=Goal.RESTORE, to_come=1, bytes_to_come=0, bytes_over=1)
+    assert view.step(pure) is Step.NOTHING
+
+
 def test_memory_comes_back_as_far_as_the_budget_reaches(pure: Pure) -> None:
     """A chunk that did not fit waits for a budget that it fits in."""
     view = SwapView(goal=Goal.RESTORE, to_come=1, bytes_to_come=CHUNK, bytes_free=CHUNK)

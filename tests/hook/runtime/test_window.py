@@ -68,6 +68,42 @@ def test_launches_that_grow_long_in_a_turn_are_kept_few(
     shell.expect("0 loop 0")
 
 
+@pytest.mark.parametrize("apart", ["apart", ""])
+def test_streams_that_are_used_in_turn_are_bounded(
+    opened: Opened, sim: SimulatedMachine, apart: str
+) -> None:
+    """Whatever handles the driver gave to them: two whose place in the thread's table is the same,
+    and two others."""
+    shell, client = opened(window_ms=20)
+    shell.say(f"0 twins {2 * MS} {apart}")
+    left_ms = []
+    for turn in range(3):
+        client.grant_request()
+        wait_for_launches(sim, 40 * (turn + 1))
+        left_ms.append(drain_ms(client))
+    assert max(left_ms) <= 60, left_ms  # two streams of 20 ms each
+    client.expect(TurnRequested)
+    client.grant()
+    shell.say("0 stop")
+    shell.expect("0 twins 0")
+
+
+@pytest.mark.parametrize("streams", [24])
+def test_more_streams_than_are_remembered_are_bounded(
+    opened: Opened, sim: SimulatedMachine, streams: int
+) -> None:
+    """One that makes way for another waits for what it has under way."""
+    shell, client = opened(window_ms=20)
+    shell.say(f"0 many {2 * MS} {streams}")
+    client.grant_request()
+    wait_for_launches(sim, 10 * streams)
+    assert drain_ms(client) <= 100  # not the 24 x 20 ms and more of a queue without a bound
+    client.expect(TurnRequested)
+    client.grant()
+    shell.say("0 stop")
+    shell.expect("0 many 0")
+
+
 def test_without_a_window_the_same_loop_queues_without_bound(
     opened: Opened, sim: SimulatedMachine
 ) -> None:

@@ -69,6 +69,44 @@ static long loop(const char *stream, const char *ns) {
     return result;
 }
 
+/* Two streams that a thread's rings (window.c, find_ring) keep in one place; launches into them in
+ * turn until "0 stop". With "apart", two that are kept apart. */
+static long twins(const char *ns, const char *apart) {
+    CUstream made[64];
+    CUstream first = NULL, second = NULL;
+    for (int i = 0; i < 64 && second == NULL; i++) {
+        if (cuStreamCreate(&made[i], CU_STREAM_NON_BLOCKING)) return -1;
+        uintptr_t hash = (uintptr_t)made[i] ^ ((uintptr_t)made[i] >> 4);
+        hash = (hash ^ (hash >> 8)) % 16;
+        for (int j = 0; j < i && second == NULL; j++) {
+            uintptr_t other = (uintptr_t)made[j] ^ ((uintptr_t)made[j] >> 4);
+            other = (other ^ (other >> 8)) % 16;
+            if ((hash == other) == (apart == NULL)) first = made[j], second = made[i];
+        }
+    }
+    if (second == NULL) return -2;
+    CUresult result = CUDA_SUCCESS;
+    while (!atomic_load(&stop) && result == CUDA_SUCCESS) {
+        result = gpu_spin(&gpu, first, strtoull(ns, NULL, 10));
+        if (result == CUDA_SUCCESS) result = gpu_spin(&gpu, second, strtoull(ns, NULL, 10));
+    }
+    return result;
+}
+
+/* Launches into so many streams in turn until "0 stop". */
+static long many(const char *ns, const char *count) {
+    CUstream made[64];
+    const int streams = atoi(count);
+    if (streams > 64) return -1;
+    for (int i = 0; i < streams; i++)
+        if (cuStreamCreate(&made[i], CU_STREAM_NON_BLOCKING)) return -1;
+    CUresult result = CUDA_SUCCESS;
+    while (!atomic_load(&stop))
+        for (int i = 0; i < streams && result == CUDA_SUCCESS; i++)
+            result = gpu_spin(&gpu, made[i], strtoull(ns, NULL, 10));
+    return result;
+}
+
 static long poll_flag(const char *stream) {
     CUdeviceptr device;
     check(cuMemHostGetDevicePointer(&device, flag, 0), "cuMemHostGetDevicePointer");
@@ -200,6 +238,8 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "destroy") == 0) return cuStreamDestroy(stream_of(a));
     if (strcmp(command, "spin") == 0) return spin(a, b, c);
     if (strcmp(command, "loop") == 0) return loop(a, b);
+    if (strcmp(command, "twins") == 0) return twins(a, b);
+    if (strcmp(command, "many") == 0) return many(a, b);
     if (strcmp(command, "poll") == 0) return poll_flag(a);
     if (strcmp(command, "set") == 0) return set_flag(a);
     if (strcmp(command, "assert") == 0) return fail(a);

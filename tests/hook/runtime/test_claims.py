@@ -1,0 +1,47 @@
+"""Claims on the budget that end without memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
+from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.test_park_faults import CONTEXT, HELD, MIB, hold
+from tests.support.fake_scheduler import FakeScheduler
+
+Start = Callable[..., GpuProcess]
+REFUSED = 304  # CUDA_ERROR_OPERATING_SYSTEM, for which nobody makes room
+
+
+def opened(start: Start, scheduler: FakeScheduler, faults: str) -> MemoryShell:
+    env = {"GPUSHARE_SIM_FAULTS": faults}
+    return hold(open_memory_shell(start, scheduler.accept, env=env, reclaim_ms=20_000))
+
+
+def test_a_failed_allocation_is_no_longer_told(start: Start, scheduler: FakeScheduler) -> None:
+    """Its claim was told while it was being made, as any great allocation's is."""
+    faults = f"stall cuMemCreate nth=11 ms=300;fail cuMemCreate nth=14 result={REFUSED}"
+    memory = opened(start, scheduler, faults)
+    memory.limit(HELD)
+    memory.say(f"new 2 {CONTEXT}")
+    memory.need(CONTEXT)
+    memory.budget(2**40)
+    memory.client.expect_memory(lambda report: report.bytes_allocated == HELD + CONTEXT)
+    assert memory.result("new") == REFUSED
+    memory.client.expect_memory(lambda report: report.bytes_allocated == HELD)
+
+
+def test_a_failed_claim_wakes_who_waits_for_its_room(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """One thread's claim fits and its call fails; another waits for the budget that this frees."""
+    faults = f"stall cuMemCreate nth=11 ms=500;fail cuMemCreate nth=14 result={REFUSED}"
+    memory = opened(start, scheduler, faults)
+    memory.run("current", thread=1)
+    memory.limit(HELD + CONTEXT)
+    memory.say(f"new 2 {CONTEXT}")
+    time.sleep(0.2)  # it is being made; nothing tells
+    memory.say(f"new 3 {8 * MIB}", thread=1)
+    lines = sorted(memory.shell.expect("") for _ in range(2))
+    assert lines == [f"0 new {REFUSED}", "1 new 0"]
