@@ -149,8 +149,9 @@ static char *end_upcoming(void) {
 }
 
 /* Needs a current context, which then owns the registration; the others can use it as well. The
- * process may have begun to end while pages were made. */
-static void *register_segment(char *base) {
+ * process may have begun to end while pages were made. `*is_others`: it is registered already, by a
+ * context that ends just now. */
+static void *register_segment(char *base, bool *is_others) {
     const struct driver *cuda = driver_get();
     CUcontext context = NULL;
     if (cuda == NULL || !fork_driver_use_begin()) return NULL;
@@ -158,8 +159,8 @@ static void *register_segment(char *base) {
     if (result == CUDA_SUCCESS)
         result = cuda->host_register(base, HOST_ARENA_SEGMENT_BYTES, CU_MEMHOSTREGISTER_PORTABLE);
     fork_driver_use_end();
-    if (result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
-        return context;
+    *is_others = result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (result == CUDA_SUCCESS) return context;
     log_debug("arena: the driver answers %d to a registration", (int)result);
     return NULL;
 }
@@ -197,7 +198,8 @@ bool host_arena_prepare(uint64_t bytes) {
     if (base == NULL) return false;
     /* Pages of the one after it are made while the driver registers this one. */
     if (host_arena_free() + HOST_ARENA_SEGMENT_BYTES < bytes) begin_upcoming();
-    void *context = register_segment(base);
+    bool is_others = false; /* then those are other pages, which were at this address before */
+    void *context = register_segment(base, &is_others);
     if (context && add_segment(base, context)) return true;
     give_to_system(base, context != NULL);
     note_refusal("no registration");
@@ -296,7 +298,9 @@ void *host_arena_take(uint64_t bytes) {
     if (granules == 0 || granules > GRANULES_PER_SEGMENT) return NULL;
     void *host = take_row(granules, &lapsed);
     if (host == NULL || lapsed == NULL) return host;
-    void *context = register_segment(lapsed);
+    bool is_others = false;
+    void *context = register_segment(lapsed, &is_others);
+    if (is_others) return host; /* for now; it is registered anew when next used */
     if (context == NULL) {
         host_arena_give(host, bytes);
         return NULL;

@@ -1,0 +1,54 @@
+"""Host memory whose registration belongs to a context that ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.hook.runtime.two_devices import CHUNK, Files, TwoDevices, program_of
+from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
+from tests.support.sim import SimulatedMachine
+
+SEGMENTS = """
+import re, threading
+def segments():
+    found, at = [], None
+    for line in open("/proc/self/smaps"):
+        first = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
+        if first: at = int(first.group(1), 16)
+        if line.startswith("VmFlags:") and {"dc", "dd"} <= set(line.split()[1:]): found.append(at)
+    return found
+def reset():
+    print("reset", call("cuDevicePrimaryCtxReset", 0), flush=True)
+"""
+
+
+def test_host_memory_is_registered_anew_when_its_context_has_ended(
+    tmp_path: Path, scheduler: FakeScheduler
+) -> None:
+    """Another context used it while the first was ending, when it was registered still; what is
+    parked there later is parked in registered memory."""
+    machine = SimulatedMachine(tmp_path / "sim", devices=2)
+    process = program_of(tmp_path, scheduler, machine, "hold cuDevicePrimaryCtxReset until=go")
+    both, files = TwoDevices(process, scheduler), Files(machine)
+    try:
+        both.say("exec(" + repr(SEGMENTS) + ")")
+        both.say(f"b = alloc({2 * CHUNK}); on(CONTEXT); a = alloc({2 * CHUNK})")
+        both.say(f"f = fill(a, 7, {2 * CHUNK}); on(OTHER); print('f', f, fill(b, 8, {2 * CHUNK}))")
+        both.grant(UNLIMITED, UNLIMITED)
+        assert both.hears("f") == "0 0"
+        both.drop()
+        both.budgets(0, UNLIMITED)
+        both.expect_parked(lambda parked: parked[0] == 2 * CHUNK)
+        both.say("ends = threading.Thread(target=reset); ends.start()")
+        files.wait_for_held("go")
+        both.budgets(UNLIMITED, CHUNK)
+        both.expect_parked(lambda parked: parked[1] == CHUNK)
+        files.make("go")
+        assert both.hears("reset") == "0"
+        both.budgets(UNLIMITED, 0)
+        both.expect_parked(lambda parked: parked[1] == 2 * CHUNK)
+        ask = "[call('cuMemHostUnregister', c_void_p(s)) for s in segments()]"
+        both.say(f"on(OTHER); print('segments', {ask})")
+        assert both.hears("segments") == "[0]"
+    finally:
+        process.end()
