@@ -73,6 +73,7 @@ void agent_report_devices(struct agent *agent);
 void agent_report_memory(struct agent *agent, bool all);
 /* There was less host memory than could be needed: tells when there is more. */
 void agent_look_at_scarce_host(struct agent *agent);
+/* Host memory was not to be had: tells when there is less than was told. */
 void agent_look_at_short_host(struct agent *agent);
 /* Claims that wait for budget, and requests for room, that the scheduler does not know of. */
 void agent_tell_needs(struct agent *agent);

@@ -446,6 +446,7 @@ void chunks_visit(int device, void (*look)(const struct chunk *chunk, void *argu
 }
 
 void chunks_after_fork(void) {
+    atomic_store(&stopped, false);
     chunks_used = 0;
     chunks_away = chunks_copies = chunks_staying = 0;
     memset(devices, 0, sizeof devices);

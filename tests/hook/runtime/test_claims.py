@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_park_faults import CONTEXT, HELD, MIB, hold
+from tests.hook.runtime.test_park_faults import CONTEXT, HELD, MIB, hold, wait_until
 from tests.support.fake_scheduler import FakeScheduler
+from tests.support.sim import SimulatedMachine
 
 Start = Callable[..., GpuProcess]
 REFUSED = 304  # CUDA_ERROR_OPERATING_SYSTEM, for which nobody makes room
@@ -33,7 +33,7 @@ def test_a_failed_allocation_is_no_longer_told(start: Start, scheduler: FakeSche
 
 
 def test_a_failed_claim_wakes_who_waits_for_its_room(
-    start: Start, scheduler: FakeScheduler
+    start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
     """One thread's claim fits and its call fails; another waits for the budget that this frees."""
     faults = f"stall cuMemCreate nth=11 ms=500;fail cuMemCreate nth=14 result={REFUSED}"
@@ -41,7 +41,7 @@ def test_a_failed_claim_wakes_who_waits_for_its_room(
     memory.run("current", thread=1)
     memory.limit(HELD + CONTEXT)
     memory.say(f"new 2 {CONTEXT}")
-    time.sleep(0.2)  # it is being made; nothing tells
+    wait_until(lambda: any("stall" in line for line in sim.happened()))  # it is being made
     memory.say(f"new 3 {8 * MIB}", thread=1)
     lines = sorted(memory.shell.expect("") for _ in range(2))
     assert lines == [f"0 new {REFUSED}", "1 new 0"]
