@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import hook_source
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "jupyter_gpushare"
 HOOK = ROOT / "hook" / "src"
@@ -123,7 +125,7 @@ def test_shipping_code_never_imports_tests() -> None:
 @pytest.mark.parametrize("name", PURE_C_FILES)
 def test_pure_c_files_include_no_outside_world(name: str) -> None:
     """The decisions of the hook include no CUDA, socket, clock or pthread header."""
-    for path in (HOOK / name, HOOK / name.replace(".c", ".h")):
+    for path in (hook_source(name), hook_source(name.replace(".c", ".h"))):
         assert not PURE_C_HEADERS_FORBIDDEN.search(path.read_text()), path
 
 
@@ -131,7 +133,7 @@ def test_only_symbols_c_resolves_symbols() -> None:
     """In the hook, dlsym, dlvsym and dlopen are called in symbols.c alone."""
     callers = {
         path.name
-        for path in HOOK.glob("*.c")
+        for path in HOOK.rglob("*.c")
         if re.search(r"\b(dlsym|dlvsym|dlopen)\(", strip_comments(path.read_text()))
     }
     assert callers <= {"symbols.c", "interpose.c"}
@@ -141,7 +143,7 @@ def test_only_options_c_reads_the_environment() -> None:
     """Configuration is a table read once."""
     callers = {
         path.name
-        for path in HOOK.glob("*.c")
+        for path in HOOK.rglob("*.c")
         if re.search(r"\b(secure_)?getenv\(", strip_comments(path.read_text()))
     }
     assert callers <= {"options.c"}
@@ -149,7 +151,7 @@ def test_only_options_c_reads_the_environment() -> None:
 
 def test_the_hook_never_ends_its_host() -> None:
     """No exit, abort or assert in the hook: the user's kernel outlives our bugs."""
-    for path in HOOK.glob("*.c"):
+    for path in HOOK.rglob("*.c"):
         text = strip_comments(path.read_text())
         assert not re.search(r"(?<![\w.>])(exit|_exit|abort|assert|quick_exit)\(", text), path
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from classify import Rule, SpecError
 from headers import LEGACY, PER_THREAD, EntryPoint
 
-# INTERPOSE_NAME_SIZE of hook/src/interpose.h: names lie in the table itself, so that loading the
+# INTERPOSE_NAME_SIZE of surface/interpose.h: names lie in the table itself, so that loading the
 # library relocates no pointers to them.
 NAME_SIZE = 48
 
@@ -40,7 +40,7 @@ def table(wrapped: list[EntryPoint]) -> str:
     ]
     return "\n".join(
         [
-            _BANNER + '#include "interpose.h"',
+            _BANNER + '#include "surface/interpose.h"',
             "",
             *declarations,
             "",
@@ -115,14 +115,14 @@ def cuda_wrappers(entries: list[EntryPoint], rules: dict[str, Rule]) -> str:
         variant = f"#define WRAPPER_VARIANT {_VARIANTS[entry.variant]}\n"
         wrapper = _wrapper(entry, rules[entry.base], "CUresult", "CUDA_ERROR_NOT_FOUND")
         wrappers.append(f"{variant}{wrapper}#undef WRAPPER_VARIANT\n")
-    return "\n".join([_BANNER + '#include "wrappers_cuda.h"\n', *wrappers])
+    return "\n".join([_BANNER + '#include "surface/wrappers_cuda.h"\n', *wrappers])
 
 
 def nvml_wrappers(entries: list[EntryPoint], rules: dict[str, Rule]) -> str:
     """A wrapper for every entry point of libnvidia-ml that does not pass."""
     absent = "NVML_ERROR_FUNCTION_NOT_FOUND"
     wrappers = [_wrapper(entry, rules[entry.base], "nvmlReturn_t", absent) for entry in entries]
-    return "\n".join([_BANNER + '#include "wrappers_nvml.h"\n', *wrappers])
+    return "\n".join([_BANNER + '#include "surface/wrappers_nvml.h"\n', *wrappers])
 
 
 def version_checks(entries: list[EntryPoint]) -> str:

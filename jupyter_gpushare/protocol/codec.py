@@ -1,4 +1,4 @@
-"""Messages to bytes and back, without a socket. hook/src/codec.c is its twin in C.
+"""Messages to bytes and back, without a socket. hook/src/agent/codec.c is its twin in C.
 
 Receiving is strict and bounded: the first fault ends the stream (`ProtocolError`, the peer's
 fault). Sending never makes a frame that a receiver would refuse; a message that cannot be sent

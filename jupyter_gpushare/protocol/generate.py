@@ -1,4 +1,4 @@
-"""messages.toml → messages.py, hook/src/messages.h and docs/protocol.md.
+"""messages.toml → messages.py, hook/src/agent/messages.h and docs/protocol.md.
 
 Run `python -m jupyter_gpushare.protocol.generate` after a change of the schema; with `--check` it
 writes nothing and fails when a generated file is not what the schema says.
@@ -22,7 +22,7 @@ def render_all(root: Path = ROOT, schema_path: Path = SCHEMA) -> dict[Path, str]
     spec = schema.load(schema_path)
     return {
         root / "jupyter_gpushare/protocol/messages.py": render_python.render(spec),
-        root / "hook/src/messages.h": render_c.render(spec),
+        root / "hook/src/agent/messages.h": render_c.render(spec),
         root / "docs/protocol.md": render_docs.render(spec),
     }
 

@@ -1,4 +1,4 @@
-"""The schema as C: hook/src/messages.h.
+"""The schema as C: hook/src/agent/messages.h.
 
 The header holds the structures and, as lists of macro calls, every message and every field once;
 codec.c makes its tables of them.

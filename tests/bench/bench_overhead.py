@@ -52,7 +52,7 @@ def build_programs() -> None:
     folders = [*ROOT.glob(".venv/lib/python3*/site-packages/nvidia/cu13/include")]
     folders.append(Path("/usr/local/cuda/include"))
     includes = [f"-I{folder}" for folder in folders if (folder / "cuda.h").exists()]
-    lookup = ROOT / "hook" / "src" / "elf_lookup.c"
+    lookup = ROOT / "hook" / "src" / "base" / "elf_lookup.c"
     for program, more in ((LOOP, [lookup]), (STEPPER, [])):
         sources = [ROOT / "tests" / "bench" / f"{program.name}.c", *more]
         newest = max(source.stat().st_mtime for source in sources)

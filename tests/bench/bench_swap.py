@@ -41,7 +41,7 @@ RATIO_BAR_SIMULATED = 0.75
 ONE_WAY_RATIO_BAR = 0.95
 FIRST_PARK_GBPS_BAR = 12.0
 FIRST_PARK_CORES = 16
-CHUNK_BYTES = 64 * MIB  # CHUNK_BYTES_MAX of hook/src/chunks.h
+CHUNK_BYTES = 64 * MIB  # CHUNK_BYTES_MAX of hook/src/memory/chunks.h
 STEP_S = 300.0
 CLEANED_BYTES_PER_S = 100e9
 """A driver cleans what was freed, with a copy engine. 16 GiB take an H200 80 ms, in which plain

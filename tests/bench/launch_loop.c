@@ -10,7 +10,7 @@
  * usage: launch_loop MODULE.ptx LAUNCHES
  * One batch of each kind through what the process finds, to be counted. `measured_*` are functions
  * of their own, so that callgrind can count inside them alone. */
-#include "../../hook/src/elf_lookup.h"
+#include "../../hook/src/base/elf_lookup.h"
 
 #include <cuda.h>
 #include <dlfcn.h>

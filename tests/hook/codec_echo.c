@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codec.h"
+#include "agent/codec.h"
 
 struct answer {
     uint8_t *bytes;

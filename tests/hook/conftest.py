@@ -16,7 +16,7 @@ import pytest
 from tests.hook.fake_driver import FakeDriver, results_of, source_of
 from tests.hook.session import Session
 from tests.hook.table import Entry, read_table
-from tests.support.paths import BUILD, ROOT
+from tests.support.paths import BUILD, ROOT, hook_source
 
 HERE = Path(__file__).parent
 OUTPUT = BUILD / "tests" / "surface"
@@ -82,7 +82,7 @@ def table(generated: Path) -> list[Entry]:
 def surface(generated: Path, headers: Path) -> Path:
     """libgpushare.so with fake_runtime.c for everything behind gate.h and lifecycle.h."""
     library = OUTPUT / "libgpushare.so"
-    sources = [SOURCE / name for name in SURFACE]
+    sources = [hook_source(name) for name in SURFACE]
     sources += [HERE / "fake_runtime.c", HERE / "fake_memory.c", *sorted(generated.glob("*.c"))]
     flags = ["-D_GNU_SOURCE", "-std=c11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread"]
     flags += ["-Wno-deprecated-declarations", "-ftls-model=initial-exec"]
@@ -97,9 +97,9 @@ def surface(generated: Path, headers: Path) -> Path:
         str(headers),
     ]
     link = ["-shared", "-Wl,-Bsymbolic", "-Wl,-z,lazy", "-Wl,-soname,libgpushare.so"]
-    link.append(f"-Wl,--version-script={SOURCE / 'exports.map'}")
+    link.append(f"-Wl,--version-script={hook_source('exports.map')}")
     with one_at_a_time("surface"):
-        if not newer(library, *sources, *SOURCE.glob("*.h")):
+        if not newer(library, *sources, *SOURCE.glob("*/*.h")):
             run("cc", *flags, *link, "-o", library, *sources)
     return library
 
@@ -128,7 +128,7 @@ def program() -> Callable[..., Path]:
         source, output = HERE / "programs" / f"{name}.c", OUTPUT / f"{name}{suffix}"
         with one_at_a_time(name + suffix):
             inputs = [flag for flag in flags if isinstance(flag, Path)]
-            if not newer(output, source, *inputs, *SOURCE.glob("*.h"), Path(__file__)):
+            if not newer(output, source, *inputs, *SOURCE.glob("*/*.h"), Path(__file__)):
                 options = [str(flag) for flag in flags]
                 run("cc", "-std=gnu11", "-O1", "-g", "-o", output, source, *options)
         return output

@@ -11,21 +11,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "blocks.h"
-#include "chunks.h"
-#include "device_memory.h"
-#include "driver.h"
-#include "failure.h"
+#include "allocate/shortage.h"
+#include "base/driver.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "device/failure.h"
+#include "device/peers.h"
+#include "device/streams.h"
 #include "fake_trace.h"
-#include "fork.h"
-#include "host_arena.h"
-#include "ipc.h"
-#include "locks.h"
-#include "mover.h"
-#include "peers.h"
-#include "residency.h"
-#include "shortage.h"
-#include "streams.h"
+#include "memory/blocks.h"
+#include "memory/chunks.h"
+#include "memory/device_memory.h"
+#include "sharing/ipc.h"
+#include "swap/host_arena.h"
+#include "swap/mover.h"
+#include "swap/residency.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

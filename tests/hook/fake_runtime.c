@@ -10,11 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/memory_query.h"
+#include "device/lifecycle.h"
+#include "device/streams.h"
 #include "fake_trace.h"
-#include "gate.h"
-#include "lifecycle.h"
-#include "memory_query.h"
-#include "streams.h"
+#include "gate/gate.h"
 
 _Atomic uint32_t gate_word = GATE_WINDOWED;
 _Thread_local struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));

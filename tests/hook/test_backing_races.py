@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook.conftest import HERE, SOURCE
+from tests.support.paths import hook_source
 from tests.support.sim import SimulatedMachine
 
 PARTS = (
@@ -37,7 +38,7 @@ def outcome(
 ) -> Callable[[str], list[int]]:
     """Runs a program with a sanitizer, which has nothing to say; the numbers that it prints."""
     sanitizer: str = request.param
-    sources = [SOURCE / name for name in PARTS]
+    sources = [hook_source(name) for name in PARTS]
     sources += [HERE / "fake_runtime.c", HERE / "fake_memory.c"]
     flags = ["-D_GNU_SOURCE", "-pthread", f"-fsanitize={sanitizer}", "-iquote", str(HERE)]
     flags += ["-iquote", str(SOURCE), "-iquote", str(generated), "-isystem", str(headers), "-ldl"]

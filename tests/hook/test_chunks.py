@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.hook.conftest import SOURCE
+from tests.support.paths import hook_source
 
 GRANULE = 2 << 20
 SPAN = 8  # the most chunks of an allocation
@@ -116,14 +117,14 @@ class Model:
 
 @pytest.fixture(scope="session")
 def chunks(program: Build) -> Path:
-    sources = [SOURCE / "chunks.c", SOURCE / "locks.c"]
+    sources = [hook_source("chunks.c"), hook_source("locks.c")]
     flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-pthread", "-fsanitize=address,undefined"]
     return program("chunk_operations", *sources, *flags)
 
 
 @pytest.fixture(scope="session")
 def chunks_tsan(program: Build) -> Path:
-    sources = [SOURCE / "chunks.c", SOURCE / "locks.c"]
+    sources = [hook_source("chunks.c"), hook_source("locks.c")]
     flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-pthread", "-fsanitize=thread"]
     return program("chunk_operations", *sources, *flags, suffix="-tsan")
 

@@ -71,7 +71,7 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EchoProgram]:
     command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O1"]
     command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command += [f"-I{ROOT / 'hook/src'}", str(ROOT / "tests/hook/codec_echo.c")]
-    command += [str(ROOT / "hook/src/codec.c"), "-o", str(program)]
+    command += [str(ROOT / "hook/src/agent/codec.c"), "-o", str(program)]
     subprocess.run(command, check=True)
     echo_program = EchoProgram(program)
     yield echo_program

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.hook.conftest import SOURCE
+from tests.support.paths import hook_source
 
 UNKNOWN = 2**32 - 1
 OPERATIONS = ("add", "take", "find", "retain", "release", "fix", "drop")
@@ -63,14 +64,14 @@ class Model:
 
 @pytest.fixture(scope="session")
 def registry(program: Build) -> Path:
-    sources = [SOURCE / "registry.c", SOURCE / "locks.c"]
+    sources = [hook_source("registry.c"), hook_source("locks.c")]
     flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-pthread", "-fsanitize=address,undefined"]
     return program("registry_operations", *sources, *flags)
 
 
 @pytest.fixture(scope="session")
 def registry_tsan(program: Build) -> Path:
-    sources = [SOURCE / "registry.c", SOURCE / "locks.c"]
+    sources = [hook_source("registry.c"), hook_source("locks.c")]
     flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-pthread", "-fsanitize=thread"]
     return program("registry_operations", *sources, *flags, suffix="-tsan")
 

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.hook.conftest import SOURCE
+from tests.support.paths import hook_source
 
 UNIT, UNITS = 512, 4096
 
@@ -50,7 +51,7 @@ class Model:
 @pytest.fixture(scope="session")
 def slab(program: Callable[..., Path]) -> Path:
     flags = ["-iquote", str(SOURCE), "-fsanitize=address,undefined"]
-    return program("slab_operations", SOURCE / "slab.c", *flags)
+    return program("slab_operations", hook_source("slab.c"), *flags)
 
 
 sizes = st.one_of(st.integers(1, 2000), st.integers(1, 1 << 20), st.sampled_from((512, 1 << 20)))

@@ -65,7 +65,7 @@ def test_the_library_is_replaced_and_not_written_into(clone: Path, env: dict[str
     before = library.stat().st_ino
     with library.open("rb") as mapped:
         content = mapped.read()
-        (clone / "hook" / "src" / "log.c").touch()
+        (clone / "hook" / "src" / "base" / "log.c").touch()
         (clone / "build" / "hook" / "libgpushare.so").unlink()
         run(["make", "build"], cwd=clone, env=env)
         mapped.seek(0)

@@ -10,14 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "backing.h"
-#include "blocks.h"
-#include "chunks.h"
-#include "contexts.h"
+#include "allocate/backing.h"
+#include "base/symbols.h"
+#include "device/contexts.h"
 #include "fake_trace.h"
-#include "pointers.h"
-#include "registry.h"
-#include "symbols.h"
+#include "memory/blocks.h"
+#include "memory/chunks.h"
+#include "memory/pointers.h"
+#include "memory/registry.h"
 
 #define THREADS 4
 #define ROUNDS 150

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "chunks.h"
+#include "memory/chunks.h"
 
 #define ROUNDS 3000
 #define CHUNKS_MAX 8

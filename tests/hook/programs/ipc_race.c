@@ -12,13 +12,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backing.h"
-#include "contexts.h"
+#include "allocate/backing.h"
+#include "base/symbols.h"
+#include "device/contexts.h"
 #include "fake_trace.h"
-#include "ipc.h"
-#include "ipc_exports.h"
-#include "ipc_imports.h"
-#include "symbols.h"
+#include "sharing/ipc.h"
+#include "sharing/ipc_exports.h"
+#include "sharing/ipc_imports.h"
 
 #define THREADS 4
 #define ROUNDS 60

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "registry.h"
+#include "memory/registry.h"
 
 #define ROUNDS 20000
 #define LIMIT_BYTES 1000

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "slab.h"
+#include "memory/slab.h"
 
 int main(void) {
     static struct slab slab;

@@ -15,7 +15,7 @@ from tests.hook.conftest import newer, one_at_a_time
 from tests.hook.runtime.process import GpuProcess, Programs
 from tests.hook.runtime.pure import Pure
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
-from tests.support.paths import BUILD, HOOK_LIBRARY, ROOT
+from tests.support.paths import BUILD, HOOK_LIBRARY, ROOT, hook_source
 from tests.support.sim import SimulatedMachine
 
 HERE = Path(__file__).parent
@@ -33,9 +33,11 @@ def pure() -> Pure:
     """The parts of the hook that are pure, as a library of their own."""
     library = OUTPUT / "libturnstate.so"
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    sources = [SOURCE / name for name in PURE_PARTS] + [HERE / "programs" / name for name in SHIMS]
+    sources = [hook_source(name) for name in PURE_PARTS] + [
+        HERE / "programs" / name for name in SHIMS
+    ]
     with one_at_a_time("libturnstate"):
-        if not newer(library, *sources, *SOURCE.glob("*.h")):
+        if not newer(library, *sources, *SOURCE.glob("*/*.h")):
             flags = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
             flags.append("-D_GNU_SOURCE")
             command = ["cc", *flags, "-I", SOURCE, "-o", library, *sources]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.hook.conftest import newer, one_at_a_time
 from tests.hook.runtime.conftest import OUTPUT, SOURCE
+from tests.support.paths import hook_source
 
 PROGRAM = Path(__file__).parent / "programs" / "gate_litmus.c"
 # The thread sanitizer's build has no membarrier: it proves the other way of closing.
@@ -18,9 +19,9 @@ FLAGS = {"membarrier": [], "no membarrier": ["-D__SANITIZE_THREAD__"]}
 def build(headers: Path, name: str) -> Path:
     program = OUTPUT / f"gate_litmus{'-plain' if FLAGS[name] else ''}"
     OUTPUT.mkdir(parents=True, exist_ok=True)
-    sources = [PROGRAM, *(SOURCE / part for part in ("gate.c", "threads.c", "locks.c"))]
+    sources = [PROGRAM, *(hook_source(part) for part in ("gate.c", "threads.c", "locks.c"))]
     with one_at_a_time(program.name):
-        if not newer(program, *sources, *SOURCE.glob("*.h")):
+        if not newer(program, *sources, *SOURCE.glob("*/*.h")):
             options = ["-D_GNU_SOURCE", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]
             options += ["-Wno-deprecated-declarations", "-pthread", *FLAGS[name]]
             places = ["-I", SOURCE, "-isystem", headers, "-o", program]

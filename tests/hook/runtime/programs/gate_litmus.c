@@ -6,16 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent.h"
-#include "driver.h"
-#include "failure.h"
-#include "fork.h"
-#include "gate.h"
-#include "gate_control.h"
-#include "runtime.h"
-#include "streams.h"
-#include "threads.h"
-#include "wait.h"
+#include "agent/agent.h"
+#include "base/driver.h"
+#include "base/fork.h"
+#include "device/failure.h"
+#include "device/runtime.h"
+#include "device/streams.h"
+#include "gate/gate.h"
+#include "gate/gate_control.h"
+#include "gate/threads.h"
+#include "gate/wait.h"
 
 #define THREADS 3
 

@@ -1,5 +1,5 @@
 /* ipc_handle.c behind plain functions, for ctypes. */
-#include "ipc_handle.h"
+#include "sharing/ipc_handle.h"
 
 void ih_encode(const struct ipc_handle *handle, uint8_t *encoded) {
     ipc_handle_encode(handle, encoded);

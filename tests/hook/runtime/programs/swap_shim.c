@@ -1,6 +1,6 @@
 /* swap_plan.c and cgroup_parse.c behind plain functions, for ctypes. */
-#include "cgroup_parse.h"
-#include "swap_plan.h"
+#include "swap/cgroup_parse.h"
+#include "swap/swap_plan.h"
 
 int sp_plan(const struct swap_view *view) {
     return (int)swap_plan(view);

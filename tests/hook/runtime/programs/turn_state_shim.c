@@ -1,8 +1,8 @@
 /* The hook's pure parts behind plain functions, for ctypes. */
 #include <stdlib.h>
 
-#include "turn_state.h"
-#include "window_pace.h"
+#include "agent/turn_state.h"
+#include "gate/window_pace.h"
 
 struct turn_state *ts_new(unsigned idle_ms, unsigned reconnect_s, int fallback, int anti_thrash,
                           uint64_t now_ms) {

@@ -1,0 +1,260 @@
+#include "agent/agent.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "agent/agent_state.h"
+#include "agent/cells.h"
+#include "agent/wakeup.h"
+#include "base/clock.h"
+#include "base/driver.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "base/log.h"
+#include "base/own_thread.h"
+#include "device/lifecycle.h"
+#include "device/streams.h"
+#include "gate/gate_control.h"
+#include "gate/wait.h"
+#include "swap/mover.h"
+#include "swap/residency.h"
+
+#define ACT_PATIENCE_NS 100000000
+#define DEAF_PAUSE_NS 10000000
+
+static struct agent agent;     /* the agent thread's */
+static _Atomic bool ready;     /* agent_start is through */
+static _Atomic unsigned news;  /* what the agent has not looked at */
+static _Atomic uint32_t asked; /* agent_notify_and_wait: how many asked, */
+static _Atomic uint32_t acted; /* and up to which the agent has acted */
+
+uint64_t agent_now_ms(void) {
+    return clock_now_ns() / 1000000;
+}
+
+bool agent_is_ready(void) {
+    return atomic_load_explicit(&ready, memory_order_acquire);
+}
+
+void agent_notify(enum agent_news what) {
+    if (atomic_fetch_or(&news, what) == 0) wakeup_send();
+}
+
+void agent_notify_and_wait(enum agent_news what) {
+    agent_notify(what);
+    uint32_t ticket = atomic_fetch_add(&asked, 1) + 1;
+    wakeup_send();
+    uint64_t until_ns = clock_now_ns() + ACT_PATIENCE_NS;
+    struct timespec pause = {0, ACT_PATIENCE_NS};
+    uint32_t seen;
+    while ((int32_t)((seen = atomic_load(&acted)) - ticket) < 0 && clock_now_ns() < until_ns)
+        syscall(SYS_futex, &acted, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
+}
+
+/* ---- what has happened in the process ---------------------------------------------------------
+ */
+
+static void look_at_cells(struct agent *self) {
+    bool runs = cells_running();
+    uint64_t ended = cells_ended();
+    bool ended_since = ended != self->cells_ended_seen;
+    self->cells_ended_seen = ended;
+    if (self->cell_runs_seen && (ended_since || !runs)) {
+        self->cell_runs_seen = false;
+        session_send(&self->session, &(struct message){.type = MESSAGE_CELL_ENDED});
+        agent_feed_kind(self, TURN_EVENT_CELL_ENDED);
+    } else if (ended_since && !runs) {
+        /* It began and ended between two looks. */
+        agent_feed_kind(self, TURN_EVENT_CELL_ENDED);
+    }
+    if (runs && !self->cell_runs_seen) {
+        self->cell_runs_seen = true;
+        session_send(&self->session, &(struct message){.type = MESSAGE_CELL_BEGAN});
+        agent_feed_kind(self, TURN_EVENT_CELL_BEGAN);
+    }
+}
+
+static void look_at_calls(struct agent *self) {
+    bool wait = wait_calls_waiting() > 0;
+    if (wait == self->calls_wait_seen) return;
+    self->calls_wait_seen = wait;
+    agent_feed_kind(self, wait ? TURN_EVENT_CALLS_WAIT : TURN_EVENT_NO_CALLS_WAIT);
+}
+
+/* The gate first: calls wait for it. */
+static void look_at_mover(struct agent *self) {
+    if (self->turn.phase == TURN_RESTORING && mover_all_restored())
+        agent_feed_kind(self, TURN_EVENT_RESTORED);
+    else if (self->turn.phase == TURN_RESTORING && mover_gave_up())
+        agent_feed_kind(self, TURN_EVENT_RESTORE_FAILED);
+    agent_report_memory(self, false);
+}
+
+void agent_look_at_news(struct agent *self) {
+    uint32_t asked_before = atomic_load(&asked);
+    unsigned what = atomic_exchange(&news, 0);
+    if (what & (AGENT_DEVICE_OPENED | AGENT_DEVICE_CLOSED | AGENT_CONTEXT_FAILED))
+        agent_report_devices(self);
+    if (what & AGENT_DEVICE_OPENED) agent_feed_kind(self, TURN_EVENT_DEVICE_OPENED);
+    if (what & AGENT_DEVICE_CLOSED && atomic_load(&streams_contexts_open) == 0)
+        agent_feed_kind(self, TURN_EVENT_LAST_DEVICE_CLOSED);
+    if (what & AGENT_CONTEXT_FAILED) {
+        agent_fix_failed_memory();
+        agent_feed_kind(self, TURN_EVENT_CONTEXT_FAILED);
+        wait_look_again();
+    }
+    if (what & AGENT_MEMORY_MOVED) look_at_mover(self);
+    if (what & AGENT_HOST_SHORT) agent_look_at_short_host(self);
+    if (what & AGENT_NEEDS_CHANGED) agent_tell_needs(self);
+    look_at_cells(self);
+    look_at_calls(self);
+    agent_tell_wishes(self);
+    if (atomic_load(&acted) != asked_before) {
+        atomic_store(&acted, asked_before);
+        syscall(SYS_futex, &acted, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
+}
+
+/* ---- time -------------------------------------------------------------------------------------
+ */
+
+static void look_at_time(void) {
+    uint64_t now_ms = agent_now_ms();
+    if (now_ms >= agent.memory_report_at_ms) agent_report_devices(&agent);
+    if (agent.host_look_at_ms > 0 && now_ms >= agent.host_look_at_ms)
+        agent_look_at_scarce_host(&agent);
+    if (now_ms < turn_state_wake_ms(&agent.turn, now_ms)) return;
+    if (!turn_state_wants_samples(&agent.turn)) {
+        struct turn_event tick = {.kind = TURN_EVENT_TICK, .memory_away = agent_memory_is_away()};
+        agent_feed(&agent, &tick);
+        return;
+    }
+    struct turn_event event = {.kind = TURN_EVENT_SAMPLED};
+    uint64_t activity = gate_activity(&event.busy);
+    if (activity != agent.activity_seen) event.busy = true;
+    /* With the gate open a call that waits does so for memory, which others have to make room for.
+     */
+    if (wait_calls_waiting() > 0) event.busy = true;
+    agent.activity_seen = activity;
+    agent_feed(&agent, &event);
+}
+
+/* Nanoseconds until something is due; UINT64_MAX for never. */
+static uint64_t pause_ns(void) {
+    uint64_t now_ms = agent_now_ms();
+    uint64_t wake_ms = turn_state_wake_ms(&agent.turn, now_ms);
+    uint64_t session_ms = session_wake_ms(&agent.session);
+    if (session_ms < wake_ms) wake_ms = session_ms;
+    if (agent.memory_report_at_ms > now_ms && agent.memory_report_at_ms < wake_ms)
+        wake_ms = agent.memory_report_at_ms;
+    if (agent.host_look_at_ms > 0 && agent.host_look_at_ms < wake_ms)
+        wake_ms = agent.host_look_at_ms;
+    uint64_t pause = UINT64_MAX;
+    if (wake_ms != UINT64_MAX) pause = wake_ms > now_ms ? (wake_ms - now_ms) * 1000000 : 0;
+    if (agent.draining) {
+        uint64_t drain_ns = agent_drain_pause_ns(&agent);
+        if (drain_ns < pause) pause = drain_ns;
+    }
+    /* Nobody can wake the agent while there is no descriptor to be had: it has to look. */
+    if (wakeup_fd() < 0 && pause > DEAF_PAUSE_NS) pause = DEAF_PAUSE_NS;
+    return pause;
+}
+
+static void pause_until_news(void) {
+    struct pollfd descriptors[2] = {
+        {.fd = wakeup_fd(), .events = POLLIN},
+        {.fd = agent.session.link.fd, .events = POLLIN},
+    };
+    if (agent.session.link.unsent_bytes > 0) descriptors[1].events |= POLLOUT;
+    uint64_t ns = pause_ns();
+    struct timespec timeout = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    ppoll(descriptors, 2, ns == UINT64_MAX ? NULL : &timeout, NULL);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------
+ */
+
+static void begin(void) {
+    pthread_setname_np(pthread_self(), "gpushare");
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0); /* drains are polled in steps of microseconds */
+    const struct driver *cuda = driver_get();
+    if (cuda) driver_relaxed_begin(cuda); /* for good: our queries never disturb a capture */
+}
+
+static void *run(void *nothing) {
+    begin();
+    for (;;) {
+        if (!wakeup_clear()) {
+            wakeup_close();
+            wakeup_open();
+        }
+        agent_look_at_news(&agent);
+        agent_converse(&agent);
+        look_at_time();
+        agent_step_drain(&agent);
+        session_flush(&agent.session);
+        agent_publish(&agent);
+        pause_until_news();
+    }
+    return nothing;
+}
+
+static void prepare_state(void) {
+    const struct options *options = options_get();
+    struct turn_settings settings = {
+        .anti_thrash = true,
+        .idle_ms = 50,
+        .reconnect_s = options->reconnect_s,
+        .fallback = (enum fallback)options->fallback,
+    };
+    memset(&agent, 0, sizeof(agent));
+    turn_state_start(&agent.turn, &settings, agent_now_ms());
+    session_start(&agent.session);
+    agent.drain_stall_ms = 200;
+    agent.window_ms = 20;
+}
+
+void agent_start(const char *cause) {
+    if (agent_is_ready()) return;
+    lock_take(LOCK_AGENT);
+    if (!agent_is_ready()) {
+        gate_prepare();
+        bool runs = false;
+        if (lifecycle_enabled() && driver_get()) {
+            fork_watch();
+            prepare_state();
+            residency_start();
+            runs = wakeup_open() && own_thread_start(run, NULL);
+            if (!runs)
+                log_error(
+                    "the GPU sharing of this process could not start, so it takes no turns. "
+                    "Raise its limits of threads and open files and restart it.");
+            if (!runs) residency_set_mode(false, 0);
+        }
+        if (runs)
+            log_debug("start: %s", cause);
+        else
+            gate_open(false);
+        atomic_store_explicit(&ready, true, memory_order_release);
+    }
+    lock_release(LOCK_AGENT);
+}
+
+void agent_after_fork(void) {
+    if (!agent_is_ready()) return;
+    wakeup_close();
+    link_close(&agent.session.link);
+    atomic_store(&news, 0);
+    atomic_store(&asked, 0);
+    atomic_store(&acted, 0);
+    atomic_store(&ready, false);
+}

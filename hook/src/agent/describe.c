@@ -1,0 +1,129 @@
+/* gpushare_describe: the state of this client as JSON. The agent leaves a copy of what it knows;
+ * the reader turns it into text. */
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "agent/agent_state.h"
+#include "base/locks.h"
+#include "device/devices.h"
+#include "device/streams.h"
+#include "gate/wait.h"
+#include "swap/residency.h"
+
+#define MEMORY_ENTRY_BYTES 320
+#define MEMORY_LIST_BYTES (16 * MEMORY_ENTRY_BYTES)
+
+struct description {
+    enum turn_phase phase;
+    uint64_t turn_id;
+    bool connected, windowed, cell_runs;
+    uint32_t waiters, tenants, queue_position;
+    char holder[129], tenant_id[65], problem[640];
+    uint64_t hold_ends_ms;
+    struct agent_counters counters;
+};
+
+static struct description published; /* guarded by LOCK_DESCRIBE */
+
+void agent_publish(const struct agent *agent) {
+    lock_take(LOCK_DESCRIBE);
+    published.phase = agent->turn.phase;
+    published.turn_id = agent->turn.turn_id;
+    published.connected = agent->turn.connected;
+    published.windowed = agent->gate_is_open && agent->gate_is_windowed;
+    published.cell_runs = agent->turn.cell_runs;
+    published.waiters = agent->turn.waiters;
+    published.tenants = agent->turn.tenants;
+    published.queue_position = agent->turn.phase == TURN_ASKED ? agent->queue_position : 0;
+    memcpy(published.holder, agent->holder, sizeof(published.holder));
+    memcpy(published.tenant_id, agent->session.tenant_id, sizeof(published.tenant_id));
+    memcpy(published.problem, agent->session.problem, sizeof(published.problem));
+    published.hold_ends_ms = agent->hold_ends_ms;
+    published.counters = agent->counters;
+    lock_release(LOCK_DESCRIBE);
+}
+
+/* A text as a JSON string. `room` holds twice the text's bytes at least six times over. */
+static const char *quoted(const char *text, char *room, size_t bytes) {
+    size_t used = 0;
+    room[used++] = '"';
+    for (; *text && used + 8 < bytes; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte == '"' || byte == '\\') {
+            room[used++] = '\\';
+            room[used++] = (char)byte;
+        } else if (byte < 0x20 || byte == 0x7f) {
+            used += (size_t)snprintf(room + used, bytes - used, "\\u%04x", byte);
+        } else {
+            room[used++] = (char)byte;
+        }
+    }
+    room[used++] = '"';
+    room[used] = 0;
+    return room;
+}
+
+static const char *boolean(bool value) {
+    return value ? "true" : "false";
+}
+
+static const char *number_or_null(uint64_t bytes, char room[24]) {
+    if (bytes == RESIDENCY_UNLIMITED) return "null";
+    snprintf(room, 24, "%llu", (unsigned long long)bytes);
+    return room;
+}
+
+/* The process's memory on each open device, as a JSON list. */
+static const char *memory_list(char *text, size_t bytes) {
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    size_t used = (size_t)snprintf(text, bytes, "[");
+    for (int i = 0; i < count && used + MEMORY_ENTRY_BYTES < bytes; i++) {
+        const struct residency_numbers numbers = residency_numbers_of(ordinals[i]);
+        char budget[24], usable[24];
+        used += (size_t)snprintf(
+            text + used, bytes - used,
+            "%s{\"device\": %d, \"allocated\": %llu, \"resident\": %llu, \"parked\": %llu, "
+            "\"fixed\": %llu, \"budget\": %s, \"usable\": %s}",
+            i > 0 ? ", " : "", ordinals[i], (unsigned long long)numbers.bytes_allocated,
+            (unsigned long long)numbers.bytes_resident, (unsigned long long)numbers.bytes_parked,
+            (unsigned long long)numbers.bytes_fixed, number_or_null(numbers.budget_bytes, budget),
+            number_or_null(residency_usable(ordinals[i]), usable));
+    }
+    snprintf(text + used, bytes - used, "]");
+    return text;
+}
+
+size_t agent_describe(char *json, size_t bytes) {
+    lock_take(LOCK_DESCRIBE);
+    struct description now = published;
+    lock_release(LOCK_DESCRIBE);
+    uint64_t now_ms = agent_now_ms();
+    uint64_t hold_left_ms = now.hold_ends_ms > now_ms ? now.hold_ends_ms - now_ms : 0;
+    char holder[800], tenant[400], problem[4000], memory[MEMORY_LIST_BYTES];
+    const struct agent_counters *counters = &now.counters;
+    int needed = snprintf(
+        json, bytes,
+        "{\"running\": %s, \"phase\": \"%s\", \"turn\": %llu, \"windowed\": %s, "
+        "\"connected\": %s, \"tenant\": %s, \"problem\": %s, \"cell_runs\": %s, "
+        "\"waiters\": %u, \"tenants\": %u, \"queue_position\": %u, \"holder\": %s, "
+        "\"calls_waiting\": %u, \"calls_cancelled\": %llu, \"contexts_open\": %u, "
+        "\"contexts_failed\": %u, \"requests\": %llu, \"grants\": %llu, \"recalls\": %llu, "
+        "\"drops\": %llu, \"drain_stalls\": %llu, \"reopenings\": %llu, "
+        "\"hold_left_ms\": %llu, \"hold_answers\": %llu, \"memory_follows\": %s, "
+        "\"memory\": %s}",
+        boolean(agent_is_ready()), turn_phase_name(now.phase), (unsigned long long)now.turn_id,
+        boolean(now.windowed), boolean(now.connected),
+        quoted(now.tenant_id, tenant, sizeof(tenant)),
+        quoted(now.problem, problem, sizeof(problem)), boolean(now.cell_runs), now.waiters,
+        now.tenants, now.queue_position, quoted(now.holder, holder, sizeof(holder)),
+        wait_calls_waiting(), (unsigned long long)wait_calls_cancelled(),
+        atomic_load(&streams_contexts_open), atomic_load(&streams_contexts_failed),
+        (unsigned long long)counters->requests, (unsigned long long)counters->grants,
+        (unsigned long long)counters->recalls, (unsigned long long)counters->drops,
+        (unsigned long long)counters->stalls, (unsigned long long)counters->reopenings,
+        (unsigned long long)hold_left_ms, (unsigned long long)counters->hold_answers,
+        boolean(residency_swaps()), memory_list(memory, sizeof(memory)));
+    return needed < 0 ? 0 : (size_t)needed + 1;
+}

@@ -1,0 +1,185 @@
+/* What the scheduler is to know of this process's memory, and what it says about it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/agent_state.h"
+#include "base/log.h"
+#include "device/devices.h"
+#include "device/streams.h"
+#include "memory/chunks.h"
+#include "swap/host_arena.h"
+#include "swap/mover.h"
+#include "swap/room.h"
+
+#define MEMORY_REPORT_PERIOD_MS 100
+#define SCARCE_LOOK_PERIOD_MS 1000
+
+static bool is_as_told(const struct agent *agent, int device,
+                       const struct residency_numbers *numbers) {
+    const struct residency_numbers *told = &agent->told_numbers[device];
+    return told->bytes_allocated == numbers->bytes_allocated &&
+           told->bytes_parked == numbers->bytes_parked &&
+           told->bytes_fixed == numbers->bytes_fixed && told->serial == numbers->serial;
+}
+
+static void report(struct agent *agent, int device, const struct residency_numbers *numbers) {
+    struct message message = {.type = MESSAGE_MEMORY_REPORTED};
+    struct message_memory_reported *reported = &message.memory_reported;
+    if (!devices_uuid_of(device, reported->device)) return;
+    reported->bytes_allocated = numbers->bytes_allocated;
+    reported->bytes_parked = numbers->bytes_parked;
+    reported->bytes_fixed = numbers->bytes_fixed;
+    reported->bytes_host_room = agent->host_room_bytes;
+    reported->budget_serial = numbers->serial;
+    session_send(&agent->session, &message);
+    agent->told_numbers[device] = *numbers;
+}
+
+/* Finding out takes long enough to be left out where a turn is given back: there it is only said
+ * again what was said before. */
+static void look_at_host_room(struct agent *agent) {
+    agent->host_room_bytes = residency_swaps() && mover_can_run() ? host_arena_room() : 0;
+}
+
+/* Not all that could be parked would find room. */
+static bool host_is_scarce(const struct agent *agent) {
+    uint64_t movable_bytes = 0;
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
+        const struct residency_numbers *told = &agent->told_numbers[device];
+        movable_bytes += told->bytes_resident - told->bytes_fixed;
+    }
+    return residency_swaps() && agent->host_room_bytes < movable_bytes;
+}
+
+void agent_report_memory(struct agent *agent, bool all) {
+    if (agent->session.stage != SESSION_UP) return;
+    bool has_looked = false;
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    for (int i = 0; i < count; i++) {
+        if (ordinals[i] >= REGISTRY_DEVICES_MAX || !devices_is_announced(ordinals[i])) continue;
+        const struct residency_numbers numbers = residency_numbers_of(ordinals[i]);
+        const bool as_told = is_as_told(agent, ordinals[i], &numbers);
+        if (as_told && (!all || numbers.bytes_allocated == 0)) continue;
+        if (!as_told && !has_looked) look_at_host_room(agent);
+        has_looked = has_looked || !as_told;
+        report(agent, ordinals[i], &numbers);
+        agent->memory_report_at_ms = agent_now_ms() + MEMORY_REPORT_PERIOD_MS;
+    }
+    agent->host_look_at_ms = host_is_scarce(agent) ? agent_now_ms() + SCARCE_LOOK_PERIOD_MS : 0;
+}
+
+/* Host memory that others have given back makes a victim of this process again, if it says so. */
+void agent_look_at_scarce_host(struct agent *agent) {
+    const uint64_t told_bytes = agent->host_room_bytes;
+    look_at_host_room(agent);
+    if (agent->host_room_bytes > told_bytes)
+        agent_report_memory(agent, true);
+    else
+        agent->host_look_at_ms = agent_now_ms() + SCARCE_LOOK_PERIOD_MS;
+}
+
+/* It was not to be had, although it was told. */
+void agent_look_at_short_host(struct agent *agent) {
+    const uint64_t told_bytes = agent->host_room_bytes;
+    look_at_host_room(agent);
+    if (agent->host_room_bytes < told_bytes) agent_report_memory(agent, true);
+}
+
+static void tell_need(struct agent *agent, int device) {
+    const struct residency_need need = residency_need_of(device);
+    const struct residency_numbers numbers = residency_numbers_of(device);
+    struct told_need *told = &agent->told_needs[device];
+    if (need.ticket == told->ticket &&
+        (need.ticket == 0 || told->bytes_resident == numbers.bytes_resident))
+        return;
+    struct message message = {.type = MESSAGE_MEMORY_NEEDED};
+    struct message_memory_needed *needed = &message.memory_needed;
+    if (!devices_is_announced(device) || !devices_uuid_of(device, needed->device)) return;
+    /* The need is counted from what is there now, so that is said first. */
+    if (!is_as_told(agent, device, &numbers)) report(agent, device, &numbers);
+    if (need.ticket != 0 && !residency_need_told(device, need.ticket)) return;
+    needed->bytes = need.bytes;
+    codec_set_text(needed->cause, sizeof(needed->cause), need.bytes ? need.call_name : "");
+    session_send(&agent->session, &message);
+    told->ticket = need.ticket;
+    told->bytes_resident = numbers.bytes_resident;
+    log_debug("need: %llu bytes on device %d, %s", (unsigned long long)need.bytes, device,
+              needed->cause);
+}
+
+void agent_tell_needs(struct agent *agent) {
+    if (agent->session.stage != SESSION_UP) return;
+    int device;
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    for (int i = 0; i < count; i++)
+        if (ordinals[i] < REGISTRY_DEVICES_MAX) tell_need(agent, ordinals[i]);
+    struct message message = {.type = MESSAGE_ROOM_REQUESTED};
+    struct message_room_requested *room = &message.room_requested;
+    const char *call_name;
+    while (room_next(&device, &room->bytes, &call_name)) {
+        if (!devices_uuid_of(device, room->device)) continue;
+        codec_set_text(room->cause, sizeof(room->cause), call_name);
+        session_send(&agent->session, &message);
+        log_debug("room: %llu bytes on device %d wanted for %s", (unsigned long long)room->bytes,
+                  device, call_name);
+    }
+}
+
+void agent_on_budget(struct agent *agent, const struct message_memory_budget *budget) {
+    log_debug("budget: serial %u, %llu bytes, usable %llu, hint %llu%s", budget->serial,
+              (unsigned long long)budget->budget_bytes, (unsigned long long)budget->usable_bytes,
+              (unsigned long long)budget->park_hint_bytes, budget->refused ? ", refused" : "");
+    residency_set_budget(budget->device, budget->serial, budget->budget_bytes, budget->usable_bytes,
+                         budget->park_hint_bytes, budget->refused != 0);
+    agent_report_memory(agent, false);
+    agent_tell_needs(agent);
+    mover_look();
+}
+
+/* ---- what a sticky error holds fast ---- */
+
+#define FAILED_CONTEXTS_MAX 16
+#define BATCH 64
+
+struct fast_look {
+    void *contexts[FAILED_CONTEXTS_MAX];
+    uint32_t contexts_used;
+    struct chunk found[BATCH];
+    uint32_t found_count;
+};
+
+static void look_for_fast(const struct chunk *chunk, void *argument) {
+    struct fast_look *look = argument;
+    if (chunk->fixed || look->found_count == BATCH) return;
+    if (chunk->state != CHUNK_RESIDENT && chunk->state != CHUNK_BACK) return;
+    for (uint32_t i = 0; i < look->contexts_used; i++)
+        if (look->contexts[i] == chunk->context) look->found[look->found_count++] = *chunk;
+}
+
+/* Nothing can be copied out of a context with a sticky error, so what it has is fixed. */
+void agent_fix_failed_memory(void) {
+    struct fast_look look = {0};
+    const struct streams *tables = streams_lock();
+    for (uint32_t i = 0; i < tables->contexts_used; i++)
+        if (tables->contexts[i].failed_result && look.contexts_used < FAILED_CONTEXTS_MAX)
+            look.contexts[look.contexts_used++] = tables->contexts[i].context;
+    streams_unlock();
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    for (int i = 0; i < count; i++) {
+        do {
+            look.found_count = 0;
+            chunks_visit(ordinals[i], look_for_fast, &look);
+            for (uint32_t j = 0; j < look.found_count; j++)
+                chunks_fix(look.found[j].address, look.found[j].bytes);
+        } while (look.found_count == BATCH);
+    }
+}
+
+void agent_forget_told(struct agent *agent) {
+    memset(agent->told_numbers, 0, sizeof(agent->told_numbers));
+    memset(agent->told_needs, 0, sizeof(agent->told_needs));
+    room_ask_again();
+}

@@ -1,0 +1,427 @@
+#include "allocate/backing.h"
+
+#include <cuda.h>
+#include <stdlib.h>
+
+#include "allocate/memory.h"
+#include "base/driver.h"
+#include "base/fork.h"
+#include "base/log.h"
+#include "device/contexts.h"
+#include "device/failure.h"
+#include "device/peers.h"
+#include "device/streams.h"
+#include "gate/gate.h"
+#include "memory/blocks.h"
+#include "memory/chunks.h"
+#include "memory/device_memory.h"
+#include "memory/slab.h"
+#include "sharing/ipc_exports.h"
+#include "swap/host_arena.h"
+#include "swap/mover.h"
+#include "swap/residency.h"
+
+#define CHUNK_BYTES_LEAST ((uint64_t)8 << 20)
+/* No device has so much; sums of sizes below it do not overflow. */
+#define BYTES_BEYOND_ALL ((uint64_t)1 << 46)
+#define PITCH_ALIGNMENT 512u
+#define FREED_AT_ONCE 64
+#define ROOM_TRIES_MAX 5
+/* Among ourselves: there is none for our tables. No room on the device would help. */
+#define NO_HOST_MEMORY ((CUresult) - 1)
+
+struct request {
+    const char *call_name;
+    uint64_t bytes;       /* as asked for */
+    uint64_t block_bytes; /* to be mapped when there is no room in a slab */
+    void *context;
+    int device;
+};
+
+static uint64_t round_up(uint64_t value, uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+/* ---- mapping ----------------------------------------------------------------------------------
+ */
+
+/* Large chunks copy at the full rate, small ones let a budget be kept to more exactly. Powers of
+ * two fill segments of host memory. */
+static uint64_t chunk_bytes_for(uint64_t bytes) {
+    uint64_t chunk_bytes = CHUNK_BYTES_LEAST;
+    while (chunk_bytes < CHUNK_BYTES_MAX && chunk_bytes < bytes / 8)
+        chunk_bytes *= 2;
+    return chunk_bytes;
+}
+
+/* The next chunk of a block of which so much is left. A rest that would leave nearly half of a
+ * segment to nobody is two. */
+static uint64_t next_chunk_bytes(uint64_t chunk_bytes, uint64_t left) {
+    if (left >= chunk_bytes) return chunk_bytes;
+    return left > CHUNK_BYTES_MAX / 2 ? CHUNK_BYTES_MAX / 2 : left;
+}
+
+static size_t chunk_count(uint64_t bytes) {
+    const uint64_t chunk_bytes = chunk_bytes_for(bytes);
+    size_t count = 0;
+    for (uint64_t left = bytes; left > 0; count++)
+        left -= next_chunk_bytes(chunk_bytes, left);
+    return count;
+}
+
+static void drop_chunk(const struct driver *cuda, const struct chunk *chunk) {
+    if (chunk->handle != 0) {
+        CUresult result = CUDA_SUCCESS;
+        if (!chunk->unmapped) result = cuda->memory_unmap(chunk->address, chunk->bytes);
+        if (result == CUDA_SUCCESS) result = cuda->memory_release(chunk->handle);
+        if (result != CUDA_SUCCESS) /* after a sticky error, say */
+            log_info(
+                "%llu bytes of GPU memory could not be freed (error %d). They are free when this "
+                "process ends.",
+                (unsigned long long)chunk->bytes, (int)result);
+    }
+    if (chunk->host != NULL) host_arena_give(chunk->host, chunk->bytes);
+}
+
+static CUresult map_chunk(const struct driver *cuda, struct chunk *chunk) {
+    CUmemGenericAllocationHandle handle;
+    CUresult result = device_memory_create(cuda, &handle, chunk->bytes, chunk->device);
+    if (result != CUDA_SUCCESS) return result;
+    result = cuda->memory_map(chunk->address, chunk->bytes, 0, handle, 0);
+    if (result != CUDA_SUCCESS)
+        cuda->memory_release(handle);
+    else
+        chunk->handle = handle;
+    return result;
+}
+
+/* For the owner of the device and its peers, over the whole range at once. */
+static CUresult set_access(const struct driver *cuda, const struct block *block) {
+    CUmemAccessDesc accesses[1 + PEERS_MAX];
+    accesses[0] = peers_access_of(block->device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    const int count = peers_access(block->device, &accesses[1], PEERS_MAX);
+    return cuda->memory_set_access(block->address, block->bytes, accesses, (size_t)count + 1);
+}
+
+/* Maps `block` in these chunks; on failure nothing is mapped. */
+static CUresult map_chunks(const struct driver *cuda, const struct block *block,
+                           struct chunk *chunks, size_t count) {
+    const uint64_t chunk_bytes = chunk_bytes_for(block->bytes);
+    uint64_t offset = 0;
+    CUresult result = CUDA_SUCCESS;
+    size_t mapped = 0;
+    while (mapped < count) {
+        chunks[mapped] = (struct chunk){
+            .address = block->address + offset,
+            .bytes = next_chunk_bytes(chunk_bytes, block->bytes - offset),
+            .context = block->context,
+            .device = block->device,
+            .state = CHUNK_RESIDENT,
+        };
+        result = map_chunk(cuda, &chunks[mapped]);
+        if (result != CUDA_SUCCESS) break;
+        offset += chunks[mapped++].bytes;
+    }
+    if (result == CUDA_SUCCESS) result = set_access(cuda, block);
+    for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
+        drop_chunk(cuda, &chunks[i]);
+    return result;
+}
+
+/* Maps the block and enters it into the tables. */
+static CUresult make_mapped(const struct driver *cuda, const struct block *block) {
+    const size_t count = chunk_count(block->bytes);
+    struct chunk *chunks = malloc(count * sizeof *chunks);
+    if (chunks == NULL) return NO_HOST_MEMORY;
+    const unsigned int peers_before = peers_changes();
+    CUresult result = map_chunks(cuda, block, chunks, count);
+    if (result == CUDA_SUCCESS && !chunks_add(chunks, count)) {
+        for (size_t i = 0; i < count; i++)
+            drop_chunk(cuda, &chunks[i]);
+        result = NO_HOST_MEMORY;
+    }
+    free(chunks);
+    /* A peer that was enabled meanwhile did not find the chunks in the table. */
+    if (result == CUDA_SUCCESS && peers_changes() != peers_before) set_access(cuda, block);
+    return result;
+}
+
+static void give_back(const struct block *block);
+
+/* A block of its own for the request, or a slab with the request in it. */
+static CUresult make_block(const struct request *request, uint64_t *address) {
+    const struct driver *cuda = driver_get();
+    const bool small = request->bytes <= SLAB_ALLOCATION_BYTES_MAX;
+    struct block block = {
+        .bytes = request->block_bytes,
+        .bytes_requested = request->bytes,
+        .id = blocks_next_id(),
+        .context = request->context,
+        .device = request->device,
+    };
+    CUdeviceptr reserved = 0;
+    CUresult result = cuda->address_reserve(&reserved, block.bytes, CHUNK_GRANULE, 0, 0);
+    if (result != CUDA_SUCCESS) return result;
+    block.address = reserved;
+    result = make_mapped(cuda, &block);
+    if (result != CUDA_SUCCESS) {
+        cuda->address_free(reserved, block.bytes);
+        return result;
+    }
+    if (!blocks_add(&block, small ? (uint32_t)request->bytes : 0)) {
+        give_back(&block);
+        return NO_HOST_MEMORY;
+    }
+    *address = block.address;
+    return CUDA_SUCCESS;
+}
+
+/* Takes a block off the device, or out of host memory, and gives its addresses back. Nobody may be
+ * given them again before all tables have forgotten them. */
+static void give_back(const struct block *block) {
+    const struct driver *cuda = driver_get();
+    const uint64_t end = block->address + block->bytes;
+    struct chunk claimed[FREED_AT_ONCE];
+    uint64_t at = block->address;
+    size_t count;
+    exports_forget(block->address);
+    do {
+        count = chunks_claim_for_free(at, end - at, claimed, FREED_AT_ONCE);
+        if (fork_process_ends()) return; /* what is left goes with the process */
+        for (size_t i = 0; i < count; i++)
+            drop_chunk(cuda, &claimed[i]);
+        if (count > 0) at = claimed[count - 1].address + claimed[count - 1].bytes;
+    } while (count == FREED_AT_ONCE);
+    chunks_remove(block->address, block->bytes);
+    memory_block_ended(block->address, block->device);
+    blocks_remove(block);
+    cuda->address_free(block->address, block->bytes);
+    mover_freed();
+}
+
+/* ---- allocating -------------------------------------------------------------------------------
+ */
+
+/* In a capture the thread's mode decides; the driver refuses in its own words. */
+static bool may_allocate(const struct driver *cuda) {
+    if (!streams_capture_anywhere()) return true;
+    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    driver_relaxed_end(cuda, mode);
+    return mode == CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+static bool serves(struct request *request) {
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    if (!residency_swaps() || !driver_can_move(cuda)) return false;
+    if (cuda->context_get_current(&context) != CUDA_SUCCESS || context == NULL) return false;
+    request->context = context;
+    request->device = memory_current_device();
+    if (request->device < 0 || request->device >= REGISTRY_DEVICES_MAX) return false;
+    return contexts_own_memory(context, request->device) && !failure_in_current_context() &&
+           may_allocate(cuda);
+}
+
+static CUresult make_behind_gate(const struct request *request, uint64_t *address) {
+    const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, request->call_name};
+    const enum gate_answer answer = gate_enter(&call);
+    if (answer == GATE_CANCELLED) return (CUresult)GATE_CANCELLED_RESULT;
+    const CUresult result = make_block(request, address);
+    if (answer == GATE_PASS) gate_leave(&call, (int)result);
+    return result;
+}
+
+/* Tries again while others make room. */
+static CUresult make_with_room(const struct request *request, uint64_t *address) {
+    CUresult result = make_behind_gate(request, address);
+    for (uint32_t tries = 0; result == CUDA_ERROR_OUT_OF_MEMORY && tries < ROOM_TRIES_MAX;
+         tries++) {
+        result = (CUresult)memory_room_for_block(request->device, request->block_bytes, tries,
+                                                 request->call_name);
+        if (result != CUDA_SUCCESS) return result;
+        result = make_behind_gate(request, address);
+    }
+    if (result != NO_HOST_MEMORY) return result;
+    memory_refused(REFUSAL_HOST, request->device, request->bytes, request->call_name);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult allocate_block(const struct request *request, uint64_t *address) {
+    struct memory_claim claim;
+    CUresult result =
+        (CUresult)memory_claim(&claim, request->device, request->block_bytes, request->call_name);
+    if (result != CUDA_SUCCESS) return result;
+    result = make_with_room(request, address);
+    if (result == CUDA_SUCCESS)
+        memory_keep_block(&claim, *address, request->context);
+    else
+        memory_unclaim(&claim);
+    return result;
+}
+
+/* Room in a slab is the tenant's already, wherever the slab is: that takes neither a claim nor the
+ * turn. */
+static CUresult allocate_small(const struct request *request, uint64_t *address) {
+    if (blocks_take_small(request->context, (uint32_t)request->bytes, address)) return CUDA_SUCCESS;
+    return allocate_block(request, address);
+}
+
+bool backing_allocate(uint64_t *address, uint64_t bytes, const char *call_name, int *cu_result) {
+    struct request request = {.call_name = call_name, .bytes = bytes};
+    if (!serves(&request)) return false;
+    backing_catch_up();
+    uint64_t allocated = 0;
+    CUresult result;
+    if (address == NULL || bytes == 0)
+        result = CUDA_ERROR_INVALID_VALUE;
+    else if (bytes >= BYTES_BEYOND_ALL)
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    else {
+        request.block_bytes = round_up(bytes, CHUNK_GRANULE);
+        result = bytes <= SLAB_ALLOCATION_BYTES_MAX ? allocate_small(&request, &allocated)
+                                                    : allocate_block(&request, &allocated);
+    }
+    if (result == CUDA_SUCCESS) *address = allocated;
+    *cu_result = (int)result;
+    return true;
+}
+
+static bool is_element(unsigned int bytes) {
+    return bytes == 4 || bytes == 8 || bytes == 16;
+}
+
+bool backing_allocate_pitch(uint64_t *address, size_t *pitch, size_t width_bytes, size_t height,
+                            unsigned int element_bytes, const char *call_name, int *cu_result) {
+    struct request request = {0};
+    if (!serves(&request)) return false;
+    if (pitch == NULL || width_bytes == 0 || height == 0 || !is_element(element_bytes)) {
+        *cu_result = CUDA_ERROR_INVALID_VALUE;
+        return true;
+    }
+    if (width_bytes >= BYTES_BEYOND_ALL) {
+        *cu_result = CUDA_ERROR_OUT_OF_MEMORY;
+        return true;
+    }
+    const uint64_t row_bytes = round_up(width_bytes, PITCH_ALIGNMENT);
+    uint64_t bytes;
+    if (__builtin_mul_overflow(row_bytes, height, &bytes)) bytes = BYTES_BEYOND_ALL;
+    if (!backing_allocate(address, bytes, call_name, cu_result)) return false;
+    if (*cu_result == CUDA_SUCCESS) *pitch = row_bytes;
+    return true;
+}
+
+/* ---- freeing ----------------------------------------------------------------------------------
+ */
+
+/* Where memory is in host memory the gate was shut and the work drained, and nothing was launched
+ * since. */
+static CUresult wait_for_work(void *context) {
+    return chunks_all_here() ? contexts_wait_for_work(context) : CUDA_SUCCESS;
+}
+
+static void end_closed(const struct allocated *closed) {
+    struct block unused;
+    if (closed->event != NULL) streams_adopt_event(closed->context, closed->event, false);
+    if (blocks_end(closed, &unused)) give_back(&unused);
+}
+
+/* On failure it stays allocated, as with the driver. What exit handlers free goes with the process:
+ * the mover has stopped, perhaps with a chunk in its hands. */
+static CUresult free_closed(const struct allocated *closed) {
+    if (fork_process_ends()) return CUDA_SUCCESS;
+    const CUresult result = wait_for_work(closed->context);
+    if (result == CUDA_SUCCESS)
+        end_closed(closed);
+    else
+        blocks_reopen(closed);
+    return result;
+}
+
+void backing_catch_up(void) {
+    struct allocated closed;
+    while (!streams_capture_anywhere() && blocks_take_put_off(&closed))
+        free_closed(&closed);
+}
+
+void backing_free_done(void) {
+    struct allocated put_off[FREED_AT_ONCE];
+    size_t before = SIZE_MAX, count;
+    while (!streams_capture_anywhere() && !fork_process_ends() &&
+           (count = blocks_look_put_off(&before, put_off, FREED_AT_ONCE)) > 0)
+        for (size_t i = 0; i < count; i++)
+            if (streams_event_is_done(put_off[i].context, put_off[i].event) &&
+                blocks_take_looked_at(&put_off[i]))
+                end_closed(&put_off[i]);
+}
+
+/* What is in the stream now, to be asked about later; NULL: that cannot be. While a capture is
+ * active nothing touches the legacy stream. */
+static void *mark_stream(const void *context, void *stream) {
+    const struct driver *cuda = driver_get();
+    CUcontext current = NULL;
+    if (streams_capture_anywhere() || cuda->context_get_current(&current) != CUDA_SUCCESS)
+        return NULL;
+    if (current != context) return NULL;
+    CUevent event = streams_spare_event(current);
+    if (event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        return NULL;
+    if (cuda->event_record(event, stream) == CUDA_SUCCESS) return event;
+    streams_adopt_event(current, event, false);
+    return NULL;
+}
+
+static bool has_context(void) {
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    return cuda != NULL && cuda->context_get_current(&context) == CUDA_SUCCESS && context != NULL;
+}
+
+bool backing_free(uint64_t address, int *cu_result) {
+    struct allocated closed;
+    if (!has_context()) return false; /* the driver refuses that */
+    backing_catch_up();
+    if (!blocks_close(address, &closed)) return false;
+    *cu_result = CUDA_SUCCESS;
+    if (streams_capture_anywhere())
+        blocks_put_off(&closed);
+    else
+        *cu_result = (int)free_closed(&closed);
+    return true;
+}
+
+bool backing_free_later(uint64_t address, void *stream, int *cu_result) {
+    struct allocated closed;
+    /* A captured one would have to be an allocation of the graph; the driver says so. */
+    if (!has_context() || streams_is_capturing(stream)) return false;
+    backing_free_done();
+    if (!blocks_close(address, &closed)) return false;
+    closed.event = mark_stream(closed.context, stream);
+    blocks_put_off(&closed);
+    *cu_result = CUDA_SUCCESS;
+    return true;
+}
+
+void backing_context_ends(void *context) {
+    struct block block;
+    bool waited = false;
+    if (fork_process_ends()) return;
+    while (blocks_close_of_context(context, &block)) {
+        /* Whatever it answers, the context goes. Captures in other contexts go on; one in this
+         * context would end with it anyway, and makes the wait answer at once. */
+        if (!waited) wait_for_work(context);
+        waited = true;
+        give_back(&block);
+    }
+    peers_forget_context(context);
+    mover_forget_context(context);
+    host_arena_forget_context(context);
+}
+
+bool backing_fix(uint64_t address) {
+    struct allocated found;
+    int device;
+    if (!blocks_find(address, &found) || !chunks_fix(found.block_address, found.block_bytes))
+        return false;
+    if (registry_mark_fixed(REGISTRY_BLOCK, found.block_address, &device)) memory_tell(device);
+    return true;
+}

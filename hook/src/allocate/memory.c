@@ -1,0 +1,265 @@
+#include "allocate/memory.h"
+
+#include <cuda.h>
+#include <stddef.h>
+
+#include "allocate/shortage.h"
+#include "base/driver.h"
+#include "device/lifecycle.h"
+#include "swap/residency.h"
+
+/* What a call that is no allocation may take: a module, local memory, a context. */
+#define ROOM_BYTES_UNKNOWN ((uint64_t)512 << 20)
+/* What the driver may take for an allocation beyond its size: a pool grows by 32 MiB. */
+#define ROOM_BYTES_EXTRA ((uint64_t)32 << 20)
+/* Not less is asked for at first, and twice as much each time that it did not do. */
+#define ROOM_BYTES_LEAST ((uint64_t)8 << 20)
+
+int memory_current_device(void) {
+    const struct driver *cuda = driver_get();
+    CUdevice device = 0;
+    if (cuda == NULL || cuda->context_get_device(&device) != CUDA_SUCCESS)
+        return MEMORY_NOT_ON_DEVICE;
+    return (int)device;
+}
+
+static void *current_context(void) {
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    if (cuda == NULL || cuda->context_get_current(&context) != CUDA_SUCCESS) return NULL;
+    return context;
+}
+
+void memory_tell(int device) {
+    if (device < 0) return;
+    const struct registry_sums sums = registry_sums_of(device);
+    lifecycle_memory_changed(device, sums.bytes_allocated, sums.bytes_fixed);
+}
+
+uint64_t memory_used_by_tenant(int device, uint64_t *cap_bytes) {
+    uint64_t others_bytes = 0;
+    lifecycle_memory_limit(device, cap_bytes, &others_bytes);
+    return registry_sums_of(device).bytes_allocated + others_bytes;
+}
+
+/* What this process alone may have: the cap less what the tenant's other processes have. */
+static uint64_t limit_of_process(int device, uint64_t *cap_bytes) {
+    uint64_t others_bytes = 0;
+    lifecycle_memory_limit(device, cap_bytes, &others_bytes);
+    if (*cap_bytes == 0) return UINT64_MAX;
+    return *cap_bytes > others_bytes ? *cap_bytes - others_bytes : 0;
+}
+
+void memory_refused(enum refusal_kind kind, int device, uint64_t bytes, const char *function) {
+    struct refusal refusal = {
+        .kind = kind, .device = device, .bytes = bytes, .call_name = function};
+    if (kind == REFUSAL_CAP) {
+        refusal.used_bytes = memory_used_by_tenant(device, &refusal.limit_bytes);
+    } else {
+        refusal.used_bytes = registry_sums_of(device).bytes_allocated;
+        refusal.limit_bytes = residency_usable(device);
+    }
+    refusal_tell(&refusal);
+}
+
+int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes,
+                          const char *function) {
+    if (device == MEMORY_CURRENT_DEVICE) device = memory_current_device();
+    *claim = (struct memory_claim){.device = device, .bytes = bytes};
+    if (device < 0) return CUDA_SUCCESS;
+    uint64_t cap_bytes = 0;
+    const uint64_t limit_bytes = limit_of_process(device, &cap_bytes);
+    if (registry_claim(device, bytes, limit_bytes)) return CUDA_SUCCESS;
+    memory_refused(REFUSAL_CAP, device, bytes, function);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const char *function) {
+    const int refused = memory_claim_captured(claim, device, bytes, function);
+    if (refused != CUDA_SUCCESS || claim->device < 0 || !residency_swaps()) return refused;
+    const enum residency_answer answer = residency_claim(claim->device, bytes, function);
+    if (answer == RESIDENCY_FITS) return CUDA_SUCCESS;
+    memory_unclaim(claim);
+    if (answer == RESIDENCY_CANCELLED) return GATE_CANCELLED_RESULT;
+    memory_refused(REFUSAL_BUDGET, claim->device, bytes, function);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static bool inside_gate(void) {
+    return gate_self != NULL &&
+           (atomic_load_explicit(&gate_self->sequence, memory_order_relaxed) & 1) != 0;
+}
+
+static int room_for(const struct shortage *shortage) {
+    if (!residency_swaps() || inside_gate() || shortage->device < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    switch (shortage_ask(shortage)) {
+        case SHORTAGE_OVER:
+            return CUDA_SUCCESS;
+        case SHORTAGE_CANCELLED:
+            return GATE_CANCELLED_RESULT;
+        case SHORTAGE_STAYS:
+            memory_refused(REFUSAL_ROOM, shortage->device, shortage->bytes, shortage->call_name);
+            break;
+        case SHORTAGE_ALONE:
+            break;
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+int memory_room_for(int device, uint64_t bytes, const char *function) {
+    const struct shortage shortage = {
+        .device = device == MEMORY_CURRENT_DEVICE ? memory_current_device() : device,
+        .bytes = bytes,
+        .bytes_extra = ROOM_BYTES_EXTRA,
+        .bytes_least = bytes != 0 ? ROOM_BYTES_LEAST : ROOM_BYTES_UNKNOWN,
+        .call_name = function,
+    };
+    return room_for(&shortage);
+}
+
+int memory_room_for_block(int device, uint64_t bytes, uint32_t tries, const char *function) {
+    const struct shortage shortage = {
+        .device = device,
+        .bytes = bytes,
+        .bytes_least = ROOM_BYTES_LEAST << tries,
+        .call_name = function,
+    };
+    return room_for(&shortage);
+}
+
+void memory_unclaim(const struct memory_claim *claim) {
+    if (claim->device < 0) return;
+    registry_unclaim(claim->device, claim->bytes);
+    memory_tell(claim->device); /* it may have been told, and others may wait for its room */
+}
+
+void memory_keep(const struct memory_claim *claim, enum registry_space space,
+                 enum allocation_kind kind, uint64_t key, uint64_t bytes) {
+    if (claim->device < 0) return;
+    const struct allocation allocation = {
+        .key = key,
+        .bytes = bytes,
+        .context = kind == ALLOCATION_PHYSICAL ? NULL : current_context(),
+        .references = 1,
+        .device = claim->device,
+        .space = (uint8_t)space,
+        .kind = (uint8_t)kind,
+        .fixed = true,
+    };
+    registry_keep(&allocation, claim->bytes);
+    memory_tell(claim->device);
+}
+
+void memory_keep_block(const struct memory_claim *claim, uint64_t address, void *context) {
+    const struct allocation block = {
+        .key = address,
+        .bytes = claim->bytes,
+        .context = context,
+        .references = 1,
+        .device = claim->device,
+        .space = REGISTRY_BLOCK,
+        .kind = ALLOCATION_BLOCK,
+    };
+    registry_keep(&block, claim->bytes);
+    memory_tell(claim->device);
+}
+
+void memory_block_ended(uint64_t address, int device) {
+    struct allocation taken;
+    if (registry_take(REGISTRY_BLOCK, address, &taken)) memory_tell(device);
+}
+
+void memory_freed(const struct allocation *taken, int cu_result) {
+    if (cu_result != CUDA_SUCCESS) registry_add(taken);
+    memory_tell(taken->device);
+}
+
+void memory_imported(enum registry_space space, uint64_t key) {
+    const struct allocation allocation = {
+        .key = key,
+        .context = current_context(),
+        .device = memory_current_device(),
+        .space = (uint8_t)space,
+        .kind = ALLOCATION_IMPORTED,
+        .fixed = true,
+    };
+    registry_add(&allocation);
+}
+
+void memory_exported(enum registry_space space, uint64_t key) {
+    int device = MEMORY_NOT_ON_DEVICE;
+    if (registry_mark_fixed(space, key, &device)) memory_tell(device);
+}
+
+void memory_pool_created(uint64_t pool, int device) {
+    const struct allocation record = {
+        .key = pool,
+        .device = device,
+        .space = REGISTRY_POOL,
+        .kind = ALLOCATION_NONE,
+    };
+    registry_add(&record);
+}
+
+void memory_pool_destroyed(uint64_t pool) {
+    struct allocation record;
+    registry_take(REGISTRY_POOL, pool, &record);
+}
+
+int memory_pool_device(uint64_t pool) {
+    struct allocation record;
+    return registry_find(REGISTRY_POOL, pool, &record) ? record.device : MEMORY_CURRENT_DEVICE;
+}
+
+bool memory_is_captured(void *stream, enum gate_stream_variant variant) {
+    if (stream == NULL && variant == GATE_STREAM_PER_THREAD) stream = DRIVER_STREAM_PER_THREAD;
+    if (stream == NULL || stream == DRIVER_STREAM_LEGACY) return false; /* cannot be captured */
+    const struct driver *cuda = driver_get();
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (cuda == NULL || cuda->stream_is_capturing(stream, &status) != CUDA_SUCCESS) return false;
+    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+static uint64_t bytes_per_element(unsigned int format) {
+    switch (format) {
+        case CU_AD_FORMAT_UNSIGNED_INT8:
+        case CU_AD_FORMAT_SIGNED_INT8:
+            return 1;
+        case CU_AD_FORMAT_UNSIGNED_INT32:
+        case CU_AD_FORMAT_SIGNED_INT32:
+        case CU_AD_FORMAT_FLOAT:
+            return 4;
+        default: /* 16 bits, and block-compressed or video formats, which have no simple size */
+            return 2;
+    }
+}
+
+static uint64_t at_least_one(uint64_t value) {
+    return value != 0 ? value : 1;
+}
+
+uint64_t memory_array_bytes(uint64_t width, uint64_t height, uint64_t depth, unsigned int format,
+                            unsigned int channels, unsigned int levels) {
+    uint64_t bytes = 0;
+    for (unsigned int level = 0; level < levels && level < 32; level++)
+        bytes += at_least_one(width >> level) * at_least_one(height >> level) *
+                 at_least_one(depth >> level);
+    return bytes * bytes_per_element(format) * at_least_one(channels);
+}
+
+void memory_report(int device, uint64_t *bytes_free, uint64_t *bytes_total) {
+    if (device < 0) return;
+    lifecycle_learn_memory_limit(device);
+    uint64_t cap_bytes = 0;
+    const uint64_t used_bytes = memory_used_by_tenant(device, &cap_bytes);
+    const uint64_t usable_bytes = residency_usable(device);
+    if (cap_bytes != 0 && *bytes_total > cap_bytes) *bytes_total = cap_bytes;
+    /* What others have there now will make room, so that the driver's own number does not count. */
+    const bool follows_turn = usable_bytes != RESIDENCY_UNLIMITED;
+    if (cap_bytes == 0 && !follows_turn) return;
+    uint64_t limit_bytes = *bytes_total;
+    if (follows_turn && usable_bytes < limit_bytes) limit_bytes = usable_bytes;
+    const uint64_t left_bytes = limit_bytes > used_bytes ? limit_bytes - used_bytes : 0;
+    if (follows_turn || *bytes_free > left_bytes) *bytes_free = left_bytes;
+}

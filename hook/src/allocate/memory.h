@@ -1,0 +1,85 @@
+/* Counts device memory, holds the tenant to its cap, and answers for it.
+ *
+ * An allocation is claimed before the driver is called, so that two threads cannot pass the cap
+ * together, and kept or unclaimed behind it. What is freed leaves the registry before the driver
+ * is called, since another thread may be given the address at once. */
+#ifndef GPUSHARE_MEMORY_H
+#define GPUSHARE_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "allocate/refusal.h"
+#include "gate/gate.h"
+#include "memory/registry.h"
+
+#pragma GCC visibility push(hidden)
+
+#define MEMORY_CURRENT_DEVICE (-1)
+#define MEMORY_NOT_ON_DEVICE (-2) /* host memory, or no current context: not counted */
+
+/* An allocation on its way through the driver. */
+struct memory_claim {
+    int device;
+    uint64_t bytes;
+};
+
+/* Claims room for an allocation, under the tenant's cap, and waits for it where memory follows the
+ * turn. 0, or the CUresult that the caller answers: out-of-memory, or cancelled. Not inside the
+ * gate. */
+int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const char *function);
+/* Under the cap alone: for what belongs to a capture, which never waits. */
+int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes,
+                          const char *function);
+/* An allocation of ours ends in out-of-memory: tells the user. */
+void memory_refused(enum refusal_kind kind, int device, uint64_t bytes, const char *function);
+void memory_unclaim(const struct memory_claim *claim);
+/* The allocation was made, with `bytes` in the end. */
+void memory_keep(const struct memory_claim *claim, enum registry_space space,
+                 enum allocation_kind kind, uint64_t key, uint64_t bytes);
+
+/* Likewise for a block of backing.c, which can be moved, and its end. */
+void memory_keep_block(const struct memory_claim *claim, uint64_t address, void *context);
+void memory_block_ended(uint64_t address, int device);
+
+/* The driver was out of memory in a call that takes `bytes` (0: it is no allocation, so nobody
+ * knows). 0: others have made room, so that the call is worth another try; else the CUresult that
+ * it answers: out-of-memory, or cancelled. */
+int memory_room_for(int device, uint64_t bytes, const char *function);
+/* The same for a block, for which the driver takes no more than its size, and which may be tried
+ * more than once: `tries` says how often it has been. */
+int memory_room_for_block(int device, uint64_t bytes, uint32_t tries, const char *function);
+
+/* The driver has answered a free of what was taken from the registry: on failure it goes back. */
+void memory_freed(const struct allocation *taken, int cu_result);
+
+/* Memory of another process, mapped here. */
+void memory_imported(enum registry_space space, uint64_t key);
+/* Another process may map it from now on, so it is fixed. */
+void memory_exported(enum registry_space space, uint64_t key);
+
+void memory_pool_created(uint64_t pool, int device);
+void memory_pool_destroyed(uint64_t pool);
+/* Where the allocations of a pool are; the current device for pools made elsewhere. */
+int memory_pool_device(uint64_t pool);
+
+/* Whether an allocation in this stream belongs to a graph. */
+bool memory_is_captured(void *stream, enum gate_stream_variant variant);
+
+/* The bytes of an array; dimensions of 0 count as 1. */
+uint64_t memory_array_bytes(uint64_t width, uint64_t height, uint64_t depth, unsigned int format,
+                            unsigned int channels, unsigned int levels);
+
+/* Makes of what the driver says of a device what the tenant may have of it. */
+void memory_report(int device, uint64_t *bytes_free, uint64_t *bytes_total);
+/* What the tenant has allocated there, in all its processes; its cap or 0. */
+uint64_t memory_used_by_tenant(int device, uint64_t *cap_bytes);
+
+/* The ordinal of the calling thread's device; MEMORY_NOT_ON_DEVICE without a context. */
+int memory_current_device(void);
+
+/* Tells the runtime how much there is now. */
+void memory_tell(int device);
+
+#pragma GCC visibility pop
+#endif

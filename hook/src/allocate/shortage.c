@@ -1,0 +1,91 @@
+#include "allocate/shortage.h"
+
+#include <stdbool.h>
+
+#include "base/clock.h"
+#include "base/driver.h"
+#include "base/log.h"
+#include "gate/wait.h"
+#include "swap/residency.h"
+#include "swap/room.h"
+
+/* What the driver has free there, by its own word; 0 where it can only be asked about another
+ * device. */
+static uint64_t bytes_free(int device) {
+    const struct driver *cuda = driver_get();
+    CUdevice current = 0;
+    size_t free_bytes = 0, total_bytes = 0;
+    if (!driver_can_move(cuda) || cuda->context_get_device(&current) != CUDA_SUCCESS ||
+        (int)current != device)
+        return 0;
+    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    const CUresult result = cuda->memory_get_info(&free_bytes, &total_bytes);
+    driver_relaxed_end(cuda, mode);
+    return result == CUDA_SUCCESS ? free_bytes : 0;
+}
+
+static uint64_t bytes_missing(const struct shortage *shortage, uint64_t free_bytes) {
+    const uint64_t needed_bytes = shortage->bytes + shortage->bytes_extra;
+    const uint64_t bytes = needed_bytes > free_bytes ? needed_bytes - free_bytes : 0;
+    return bytes > shortage->bytes_least ? bytes : shortage->bytes_least;
+}
+
+/* A request on its way. It is made from within the wait, so that no cancellation that follows comes
+ * too early. */
+struct asking {
+    const struct shortage *shortage;
+    uint64_t bytes;
+    bool asked;
+    struct room_wait wait;
+};
+
+static bool is_answered(void *argument) {
+    struct asking *asking = argument;
+    const struct shortage *shortage = asking->shortage;
+    if (asking->asked) return room_is_answered(&asking->wait);
+    asking->wait = room_ask(shortage->device, asking->bytes, shortage->call_name);
+    asking->asked = true;
+    return false;
+}
+
+/* Whether there is room by now. Others may have made some, though not all that was asked for. */
+static bool wait_for_room(const struct shortage *shortage, bool *cancelled) {
+    const uint64_t free_before = bytes_free(shortage->device);
+    struct asking asking = {.shortage = shortage, .bytes = bytes_missing(shortage, free_before)};
+    const struct wait_condition condition = {
+        .holds = is_answered,
+        .argument = &asking,
+        .until_ns = clock_now_ns() + (uint64_t)residency_reclaim_ms() * 1000000,
+    };
+    *cancelled = wait_for(&condition, shortage->call_name) == GATE_CANCELLED;
+    const bool made = asking.asked && room_end(&asking.wait);
+    const uint64_t free_after = bytes_free(shortage->device);
+    const bool enough = free_after > free_before && free_after >= shortage->bytes;
+    log_debug("room: %llu bytes on device %d for %s, %s", (unsigned long long)asking.bytes,
+              shortage->device, shortage->call_name,
+              *cancelled ? "cancelled"
+              : made     ? "made"
+              : enough   ? "enough made"
+                         : "not made");
+    return made || enough;
+}
+
+enum shortage_answer shortage_ask(const struct shortage *shortage) {
+    bool has_claim = false, cancelled = false;
+    if (!residency_suspend_claim(shortage->device, shortage->call_name, &has_claim))
+        return SHORTAGE_ALONE;
+    const bool has_room = wait_for_room(shortage, &cancelled);
+    if (cancelled || !has_room) {
+        if (has_claim) residency_let_claim_be();
+        return cancelled ? SHORTAGE_CANCELLED : SHORTAGE_STAYS;
+    }
+    switch (has_claim ? residency_claim_again(shortage->call_name) : RESIDENCY_FITS) {
+        case RESIDENCY_FITS:
+            return SHORTAGE_OVER;
+        case RESIDENCY_CANCELLED:
+            return SHORTAGE_CANCELLED;
+        case RESIDENCY_REFUSED:
+            break;
+    }
+    return SHORTAGE_STAYS;
+}

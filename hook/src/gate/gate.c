@@ -1,0 +1,154 @@
+#include "gate/gate.h"
+
+#include <linux/membarrier.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "base/driver.h"
+#include "base/fork.h"
+#include "device/failure.h"
+#include "device/runtime.h"
+#include "device/streams.h"
+#include "gate/gate_control.h"
+#include "gate/gate_mark.h"
+#include "gate/threads.h"
+#include "gate/wait.h"
+#include "gate/window.h"
+#include "swap/residency.h"
+
+_Atomic uint32_t gate_word = GATE_SHUT;
+
+/* True where membarrier works: then the fast path needs no barrier of its own. Where it does not,
+ * the gate is never GATE_OPEN but GATE_WINDOWED with an inactive window, so that every call takes
+ * the slow path, whose mark is a full barrier. Written before the gate opens for the first time. */
+bool gate_barrier_works;
+static _Atomic bool unbounded;
+
+#if defined(__SANITIZE_THREAD__)
+/* The thread sanitizer knows nothing of membarrier and would report what it orders. */
+static bool barrier_register(void) {
+    return false;
+}
+#else
+static bool barrier_register(void) {
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
+           syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+#endif
+
+void gate_prepare(void) {
+    gate_barrier_works = barrier_register();
+}
+
+void gate_open(bool windowed) {
+    if (!windowed) atomic_store(&unbounded, true);
+    window_set_active(windowed);
+    atomic_store(&gate_word, windowed || !gate_barrier_works ? GATE_WINDOWED : GATE_OPEN);
+    wait_wake_all();
+}
+
+void gate_shut(void) {
+    atomic_store(&gate_word, GATE_SHUT);
+    if (gate_barrier_works) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    for (struct thread_record *record = threads_first(); record; record = record->next) {
+        record->sequence_at_close = atomic_load(&record->gate.sequence);
+        record->left_since_close = !(record->sequence_at_close & 1);
+    }
+}
+
+uint32_t gate_calls_inside(void) {
+    uint32_t inside = 0;
+    for (struct thread_record *record = threads_first(); record; record = record->next) {
+        if (record->left_since_close) continue;
+        /* A record that came after the gate was shut reads the word as shut: 0 is even. */
+        record->left_since_close =
+            atomic_load(&record->gate.sequence) != record->sequence_at_close ||
+            !(record->sequence_at_close & 1);
+        inside += !record->left_since_close;
+    }
+    return inside;
+}
+
+bool gate_was_unbounded(void) {
+    return atomic_load(&unbounded);
+}
+
+void gate_drained(void) {
+    atomic_store(&unbounded, false);
+    window_turn_drained();
+}
+
+uint64_t gate_activity(bool *busy) {
+    uint64_t sum = 0;
+    *busy = false;
+    for (struct thread_record *record = threads_first(); record; record = record->next) {
+        uint64_t sequence = atomic_load_explicit(&record->gate.sequence, memory_order_relaxed);
+        uint64_t synchronises = atomic_load_explicit(&record->synchronises, memory_order_relaxed);
+        sum += sequence + synchronises;
+        if ((sequence | synchronises) & 1) *busy = true;
+    }
+    return sum;
+}
+
+/* Calls that never wait, though the process has no turn: captured ones do nothing on the device,
+ * those that cannot work (no context, or one with a sticky error) only answer with their error,
+ * those of libraries that clean up while the process ends would wait for an agent that no longer
+ * drains, and for an allocation whose claim stands the turn is not given back yet. */
+static bool passes_shut_gate(const struct gate_call *call) {
+    const struct driver *cuda = driver_get();
+    if (cuda == NULL || fork_process_ends()) return true;
+    if (call->kind == GATE_ALLOC && residency_claim_stands(call->name)) return true;
+    if (call->kind != GATE_SYNC) {
+        bool per_thread = call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD;
+        if (streams_is_capturing(per_thread ? DRIVER_STREAM_PER_THREAD : call->stream)) return true;
+    }
+    if (!runtime_know_current_context()) return true;
+    return failure_in_current_context();
+}
+
+static uint64_t sequence_of(const struct thread_record *self) {
+    return atomic_load_explicit(&self->gate.sequence, memory_order_relaxed);
+}
+
+enum gate_answer gate_enter_slow(const struct gate_call *call) {
+    struct thread_record *self = threads_self();
+    if (self == NULL) return GATE_NESTED;
+    self->counting = NULL;
+    for (;;) {
+        gate_mark_inside(self);
+        uint32_t word = atomic_load(&gate_word);
+        if (word == GATE_OPEN) return GATE_PASS;
+        if (word == GATE_WINDOWED) {
+            if (!window_admit(self, call)) continue;
+            self->counting_sequence = sequence_of(self);
+            return GATE_PASS;
+        }
+        if (passes_shut_gate(call)) return GATE_PASS;
+        gate_mark_outside(self);
+        if (!agent_is_ready()) {
+            agent_start(call->name);
+            continue;
+        }
+        if (wait_for_turn(call->name) == GATE_CANCELLED) return GATE_CANCELLED;
+    }
+}
+
+void gate_leave_slow(const struct gate_call *call, int cu_result) {
+    (void)call;
+    struct thread_record *self = (struct thread_record *)(void *)gate_self;
+    if (self == NULL) return;
+    /* A call that left while the window was off did not come here and has left its ring behind. */
+    bool counts = self->counting_sequence == sequence_of(self);
+    struct window_ring *ring = counts ? self->counting : NULL;
+    self->counting = NULL;
+    if (cu_result != 0) failure_look(cu_result);
+    if (ring && cu_result == 0) window_launched(self, ring);
+    gate_mark_outside(self);
+}
+
+void gate_after_fork(void) {
+    atomic_store(&gate_word, GATE_SHUT);
+    atomic_store(&unbounded, false);
+}

@@ -1,0 +1,97 @@
+#include "gate/interrupt.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/locks.h"
+#include "gate/wait.h"
+
+static uint32_t watchers;         /* guarded by LOCK_INTERRUPT */
+static bool installed;            /* guarded by LOCK_INTERRUPT */
+static struct sigaction previous; /* written before the handler is installed, never while it is */
+
+/* A handler that was set while ours was installed may hand the signal on to ours, which then means
+ * what the process wanted before. Without this the two would call each other for ever. */
+static struct sigaction before_replaced;
+static bool was_replaced;
+static _Thread_local bool handling __attribute__((tls_model("initial-exec")));
+
+/* Does with the signal what the process would have done without us. Async-signal-safe. */
+static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
+                    void *machine_context) {
+    if (wanted->sa_flags & SA_SIGINFO) {
+        wanted->sa_sigaction(number, info, machine_context);
+    } else if (wanted->sa_handler == SIG_DFL) {
+        sigaction(number, wanted, NULL);
+        raise(number); /* blocked until this handler returns, then it ends the process */
+    } else if (wanted->sa_handler != SIG_IGN) {
+        wanted->sa_handler(number);
+    }
+}
+
+static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
+    int saved_errno = errno;
+    wait_interrupted();
+    if (was_replaced && handling) {
+        pass_on(&before_replaced, number, info, machine_context);
+    } else {
+        handling = true;
+        pass_on(&previous, number, info, machine_context);
+        handling = false;
+    }
+    errno = saved_errno;
+}
+
+static bool is_ours(const struct sigaction *action) {
+    return (action->sa_flags & SA_SIGINFO) && action->sa_sigaction == on_interrupt;
+}
+
+static void note_replaced(void) {
+    if (!installed) return;
+    before_replaced = previous;
+    was_replaced = true;
+}
+
+void interrupt_watch(void) {
+    lock_take(LOCK_INTERRUPT);
+    struct sigaction current;
+    watchers++;
+    /* Each that begins to wait looks: the program may have replaced ours since the first did. */
+    if (sigaction(SIGINT, NULL, &current) == 0 && !is_ours(&current) &&
+        ((current.sa_flags & SA_SIGINFO) || current.sa_handler != SIG_IGN)) {
+        note_replaced();
+        previous = current;
+        struct sigaction ours = current;
+        /* A handler that wants to run once only must not take ours away with it. */
+        ours.sa_flags = (int)(((unsigned)current.sa_flags | SA_SIGINFO) & ~(unsigned)SA_RESETHAND);
+        ours.sa_sigaction = on_interrupt;
+        installed = sigaction(SIGINT, &ours, NULL) == 0;
+    }
+    lock_release(LOCK_INTERRUPT);
+}
+
+/* Puts the process's disposition back, unless somebody has replaced ours meanwhile. */
+static void restore(void) {
+    struct sigaction current;
+    if (installed && sigaction(SIGINT, NULL, &current) == 0) {
+        if (is_ours(&current))
+            sigaction(SIGINT, &previous, NULL);
+        else
+            note_replaced();
+    }
+    installed = false;
+}
+
+void interrupt_unwatch(void) {
+    lock_take(LOCK_INTERRUPT);
+    if (watchers > 0 && --watchers == 0) restore();
+    lock_release(LOCK_INTERRUPT);
+}
+
+void interrupt_after_fork(void) {
+    restore();
+    watchers = 0;
+}

@@ -1,0 +1,79 @@
+#include "gate/threads.h"
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/locks.h"
+
+_Thread_local struct gate_thread *gate_self;
+
+static _Atomic(struct thread_record *) first;
+static pthread_key_t end_key;
+static bool end_key_made; /* guarded by LOCK_THREADS */
+
+/* A thread that is cancelled ends inside its call, and one that a fork left behind never leaves. */
+static void leave_all(struct thread_record *self) {
+    uint64_t sequence = atomic_load(&self->gate.sequence);
+    atomic_store(&self->gate.sequence, sequence + (sequence & 1));
+    uint64_t synchronises = atomic_load(&self->synchronises);
+    atomic_store(&self->synchronises, synchronises + (synchronises & 1));
+    self->counting = NULL;
+    self->current_context = NULL;
+}
+
+/* Gives a record back. Its sequence stays, so that sums over all records only grow. */
+static void thread_ends(void *pointer) {
+    struct thread_record *self = pointer;
+    gate_self = NULL;
+    leave_all(self);
+    lock_take(LOCK_THREADS); /* the agent reads rings under it */
+    window_thread_ends(self);
+    self->taken = false;
+    lock_release(LOCK_THREADS);
+}
+
+/* Called with LOCK_THREADS held. */
+static struct thread_record *take_free_record(void) {
+    for (struct thread_record *record = threads_first(); record; record = record->next) {
+        if (!record->taken) return record;
+    }
+    /* Lines of its own: every launch writes to the first of them. */
+    struct thread_record *record = aligned_alloc(_Alignof(struct thread_record), sizeof(*record));
+    if (record == NULL) return NULL;
+    memset(record, 0, sizeof(*record));
+    record->next = atomic_load_explicit(&first, memory_order_relaxed);
+    atomic_store_explicit(&first, record, memory_order_release);
+    return record;
+}
+
+static struct thread_record *register_thread(void) {
+    lock_take(LOCK_THREADS);
+    if (!end_key_made) end_key_made = pthread_key_create(&end_key, thread_ends) == 0;
+    struct thread_record *record = end_key_made ? take_free_record() : NULL;
+    if (record) record->taken = true;
+    lock_release(LOCK_THREADS);
+    if (record == NULL) return NULL;
+    gate_self = &record->gate;
+    pthread_setspecific(end_key, record);
+    return record;
+}
+
+struct thread_record *threads_self(void) {
+    if (gate_self) return (struct thread_record *)(void *)gate_self;
+    return register_thread();
+}
+
+struct thread_record *threads_first(void) {
+    return atomic_load_explicit(&first, memory_order_acquire);
+}
+
+void threads_after_fork(void) {
+    struct thread_record *self = (struct thread_record *)(void *)gate_self;
+    for (struct thread_record *record = threads_first(); record; record = record->next) {
+        leave_all(record);
+        memset(record->rings, 0, sizeof(record->rings));
+        record->taken = record == self;
+    }
+}

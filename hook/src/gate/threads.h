@@ -1,0 +1,39 @@
+/* One record per thread that ever made a gated call. Records are never freed, only used again, so
+ * that the agent can walk the list without a lock. */
+#ifndef GPUSHARE_THREADS_H
+#define GPUSHARE_THREADS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gate/gate.h"
+#include "gate/window.h"
+
+#pragma GCC visibility push(hidden)
+
+struct thread_record {
+    _Alignas(64) struct gate_thread gate; /* must be first: gate_self points here */
+    _Atomic uint64_t synchronises;        /* odd while the thread waits in a synchronise; its own */
+    uint64_t sequence_at_close;           /* the agent's: what it saw when it shut the gate */
+    bool left_since_close;                /* the agent's */
+    struct window_ring *counting; /* the thread's: ring of the call that the window admitted, */
+    uint64_t counting_sequence;   /* and the sequence inside that call */
+    void *current_context; /* the thread's: what the driver said within this group of launches into
+                              a default stream; NULL: ask */
+    struct window_ring rings[WINDOW_RINGS];
+    struct thread_record *next; /* never changes once the record is in the list */
+    bool taken;                 /* guarded by LOCK_THREADS */
+};
+
+/* The calling thread's record; NULL only when there is no memory for one. */
+struct thread_record *threads_self(void);
+
+/* Head of the list; walk it by `next`. */
+struct thread_record *threads_first(void);
+
+/* In a child after fork: only the calling thread is left, and it is outside. */
+void threads_after_fork(void);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,152 @@
+#include "gate/wait.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "base/clock.h"
+#include "gate/interrupt.h"
+
+/* Changes with every opening and cancellation; waiting threads sleep on it. */
+static _Atomic uint32_t wake_word;
+static _Atomic uint32_t waits;         /* all that can be cancelled */
+static _Atomic uint32_t calls_waiting; /* of those, the ones that want the turn */
+static _Atomic uint64_t cancellations; /* a wait that began before the latest one fails */
+static _Atomic uint64_t calls_cancelled;
+static _Atomic uint64_t interrupted_at_ns; /* SIGINT cancelled waits then; 0: not of late */
+static _Atomic uint64_t looks; /* a wait that began before the latest one looks at its call again */
+static _Atomic(const char *) cause = "";
+
+/* Longer than a provisioner waits for the scheduler. */
+#define SECOND_CANCEL_NS_MAX 5000000000u
+
+/* Sleeps until the word is not what was seen, or the time has come. */
+static void futex_wait(uint32_t seen, uint64_t until_ns) {
+    uint64_t now_ns = until_ns == UINT64_MAX ? 0 : clock_now_ns();
+    if (now_ns >= until_ns) return;
+    uint64_t ns = until_ns - now_ns;
+    struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    syscall(SYS_futex, &wake_word, FUTEX_WAIT_PRIVATE, seen, until_ns == UINT64_MAX ? NULL : &pause,
+            NULL, 0);
+}
+
+void wait_wake_all(void) {
+    atomic_fetch_add(&wake_word, 1);
+    syscall(SYS_futex, &wake_word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Counted before the signal is watched: one that comes from then on finds what to cancel. */
+static void begin_waiting(void) {
+    atomic_fetch_add(&waits, 1);
+    interrupt_watch();
+}
+
+static void end_waiting(void) {
+    interrupt_unwatch();
+    atomic_fetch_sub(&waits, 1);
+}
+
+static void begin_to_want_turn(const char *call_name) {
+    atomic_store(&cause, call_name ? call_name : "");
+    atomic_fetch_add(&calls_waiting, 1);
+    agent_notify(AGENT_CALLS_WAITING_CHANGED);
+}
+
+static void end_to_want_turn(void) {
+    atomic_fetch_sub(&calls_waiting, 1);
+    agent_notify(AGENT_CALLS_WAITING_CHANGED);
+}
+
+enum gate_answer wait_for(const struct wait_condition *condition, const char *call_name) {
+    /* A thread that ended here would wait for ever in our books. */
+    int cancel_state;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    uint64_t cancellations_before = atomic_load(&cancellations);
+    begin_waiting();
+
+    enum gate_answer answer = GATE_PASS;
+    bool wants_turn = false;
+    for (;;) {
+        uint32_t seen = atomic_load(&wake_word);
+        if (atomic_load(&cancellations) != cancellations_before) {
+            answer = GATE_CANCELLED;
+            atomic_fetch_add(&calls_cancelled, 1);
+            break;
+        }
+        if (condition->holds(condition->argument)) break;
+        if (condition->until_ns != UINT64_MAX && clock_now_ns() >= condition->until_ns) break;
+        if (condition->wants_turn && !wants_turn) {
+            wants_turn = true;
+            begin_to_want_turn(call_name);
+        }
+        futex_wait(seen, condition->until_ns);
+    }
+
+    if (wants_turn) end_to_want_turn();
+    end_waiting();
+    pthread_setcancelstate(cancel_state, NULL);
+    return answer;
+}
+
+static bool gate_or_call_has_changed(void *looks_before) {
+    return atomic_load(&gate_word) != GATE_SHUT || atomic_load(&looks) != *(uint64_t *)looks_before;
+}
+
+enum gate_answer wait_for_turn(const char *call_name) {
+    uint64_t looks_before = atomic_load(&looks);
+    const struct wait_condition condition = {
+        .holds = gate_or_call_has_changed,
+        .argument = &looks_before,
+        .until_ns = UINT64_MAX,
+        .wants_turn = true,
+    };
+    return wait_for(&condition, call_name);
+}
+
+uint64_t wait_looks(void) {
+    return atomic_load(&looks);
+}
+
+uint32_t wait_cancel_all(void) {
+    uint32_t waiting = atomic_load(&waits);
+    if (waiting == 0) return 0;
+    atomic_fetch_add(&cancellations, 1);
+    wait_wake_all();
+    return waiting;
+}
+
+void wait_interrupted(void) {
+    if (wait_cancel_all() > 0) atomic_store(&interrupted_at_ns, clock_now_ns());
+}
+
+bool wait_interrupt_was_seen(void) {
+    uint64_t at_ns = atomic_exchange(&interrupted_at_ns, 0);
+    return at_ns != 0 && clock_now_ns() - at_ns < SECOND_CANCEL_NS_MAX;
+}
+
+void wait_look_again(void) {
+    atomic_fetch_add(&looks, 1);
+    wait_wake_all();
+}
+
+uint32_t wait_calls_waiting(void) {
+    return atomic_load(&calls_waiting);
+}
+
+uint64_t wait_calls_cancelled(void) {
+    return atomic_load(&calls_cancelled);
+}
+
+const char *wait_cause(void) {
+    return atomic_load(&cause);
+}
+
+void wait_after_fork(void) {
+    atomic_store(&waits, 0);
+    atomic_store(&calls_waiting, 0);
+}

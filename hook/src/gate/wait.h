@@ -1,0 +1,55 @@
+/* Waiting for the turn, for budget and for room, so that it can be cancelled from outside and by
+ * SIGINT. */
+#ifndef GPUSHARE_WAIT_H
+#define GPUSHARE_WAIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gate/gate.h"
+
+#pragma GCC visibility push(hidden)
+
+/* Waits until the call is to look at the gate again (GATE_PASS) or the wait is cancelled. */
+enum gate_answer wait_for_turn(const char *call_name);
+
+/* Waits until the condition holds (GATE_PASS), the wait is cancelled, or the clock shows `until_ns`
+ * (UINT64_MAX: never): then GATE_PASS too, and the caller finds out. The condition is looked at
+ * after every wait_wake_all, and first when the wait can be cancelled already: what it tells others
+ * then is told in time. With `wants_turn` the call counts, from the second look on, among those for
+ * which the agent asks for a turn. */
+struct wait_condition {
+    bool (*holds)(void *argument);
+    void *argument;
+    uint64_t until_ns;
+    bool wants_turn;
+};
+enum gate_answer wait_for(const struct wait_condition *condition, const char *call_name);
+
+/* The gate word, a budget, or what else a condition looks at has changed. */
+void wait_wake_all(void);
+
+/* Fails all calls that wait now; says how many. Safe in a signal handler. */
+uint32_t wait_cancel_all(void);
+
+/* The same for SIGINT. The kernel's provisioner, which sent it, tells the scheduler as well: that
+ * this cancellation is still to come is what wait_interrupt_was_seen answers, once. By then the
+ * next cell may wait already, which nobody interrupted. */
+void wait_interrupted(void);
+bool wait_interrupt_was_seen(void);
+
+/* Calls that wait are to find out whether they have to: a context has failed, say. */
+void wait_look_again(void);
+/* Changes with each of them. */
+uint64_t wait_looks(void);
+
+/* Those that want the turn. */
+uint32_t wait_calls_waiting(void);
+uint64_t wait_calls_cancelled(void);
+/* Name of the call that began to wait last; "" before any did. */
+const char *wait_cause(void);
+
+void wait_after_fork(void);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,352 @@
+#include "gate/window.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/driver.h"
+#include "device/runtime.h"
+#include "device/streams.h"
+#include "gate/gate_mark.h"
+#include "gate/threads.h"
+
+static _Atomic uint64_t window_ns = 20 * 1000000u;
+static _Atomic uint64_t stall_ns = 200 * 1000000u;
+static _Atomic bool window_active;
+static _Atomic uint32_t turn_epoch = 1;
+
+#define SPIN_NS 50000u /* shorter waits are not worth going to sleep for */
+#define SLEEP_NS_MIN 20000u
+/* Behind a long launch the rest of what is in flight may be short: a training step's optimiser
+ * leaves some 0.3 ms of it, and who sleeps longer than that lets the device run dry. */
+#define SLEEP_NS_MAX 50000u
+
+void window_configure(uint32_t window_ms, uint32_t stall_ms) {
+    atomic_store(&window_ns, (uint64_t)window_ms * 1000000u);
+    atomic_store(&stall_ns, (uint64_t)stall_ms * 1000000u);
+}
+
+void window_set_active(bool active) {
+    atomic_store(&window_active, active);
+}
+
+void window_turn_drained(void) {
+    atomic_fetch_add(&turn_epoch, 1);
+}
+
+/* Which of the three kinds a caller's handle means. Default streams get their explicit handle, so
+ * that our calls mean the same stream whatever variant they are made through. */
+static enum window_stream_kind kind_of(const struct gate_call *call, void **stream) {
+    *stream = call->stream;
+    bool per_thread = call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD;
+    if (per_thread || call->stream == DRIVER_STREAM_PER_THREAD) {
+        *stream = DRIVER_STREAM_PER_THREAD;
+        return WINDOW_STREAM_PER_THREAD;
+    }
+    if (call->stream == NULL || call->stream == DRIVER_STREAM_LEGACY) {
+        *stream = DRIVER_STREAM_LEGACY;
+        return WINDOW_STREAM_LEGACY;
+    }
+    return WINDOW_STREAM_CREATED;
+}
+
+/* Events go back to the table; those of the thread's own default stream may still be needed. */
+static void release_events(struct window_ring *ring) {
+    bool alive = streams_context_number(ring->context) == ring->context_number;
+    bool needed = ring->kind == WINDOW_STREAM_PER_THREAD &&
+                  ring->turn_epoch == atomic_load(&turn_epoch) && ring->under_way > 0;
+    uint32_t newest = (ring->oldest + ring->under_way + WINDOW_EVENTS - 1) % WINDOW_EVENTS;
+    for (uint32_t i = 0; i < WINDOW_EVENTS && alive; i++) {
+        if (ring->events[i])
+            streams_adopt_event(ring->context, ring->events[i], needed && i == newest);
+    }
+    memset(ring, 0, sizeof(*ring));
+}
+
+/* What the ring's stream and context are called now: 0 where they are not known. */
+static void look_up(enum window_stream_kind kind, void *stream, void **context,
+                    uint64_t *stream_number, uint64_t *context_number) {
+    *stream_number = 0;
+    if (kind == WINDOW_STREAM_CREATED) *stream_number = streams_number(stream, context);
+    *context_number = streams_context_number(*context);
+}
+
+/* The ring is about the stream that has this handle now. One that has gone took the events with
+ * its context, or leaves them to be used again. */
+static bool still_valid(struct window_ring *ring, uint32_t epoch) {
+    if (ring->streams_epoch == epoch) return true;
+    void *context = ring->context;
+    uint64_t stream_number, context_number;
+    look_up(ring->kind, ring->stream, &context, &stream_number, &context_number);
+    if (context_number == 0 || context_number != ring->context_number ||
+        stream_number != ring->stream_number)
+        return false;
+    ring->streams_epoch = epoch;
+    return true;
+}
+
+static bool fill(struct window_ring *ring, enum window_stream_kind kind, void *stream,
+                 void *context, uint32_t epoch) {
+    if (kind != WINDOW_STREAM_CREATED && !runtime_know_current_context()) return false;
+    uint64_t stream_number, context_number;
+    look_up(kind, stream, &context, &stream_number, &context_number);
+    if (context_number == 0 || (kind == WINDOW_STREAM_CREATED && stream_number == 0)) return false;
+    *ring = (struct window_ring){
+        .stream = stream,
+        .context = context,
+        .kind = kind,
+        .streams_epoch = epoch,
+        .stream_number = stream_number,
+        .context_number = context_number,
+    };
+    window_pace_start(&ring->pace);
+    return true;
+}
+
+/* A new turn begins with an empty window, and cautiously: what it launches may be of another kind
+ * than what the last one did. */
+static void begin_turn(struct window_ring *ring, uint32_t turn) {
+    ring->turn_epoch = turn;
+    ring->under_way = 0;
+    ring->uncovered = 0;
+    ring->waived = false;
+    ring->waivers = 0;
+    ring->done_seen_ns = 0;
+    ring->pending_ns = 0;
+    window_pace_start(&ring->pace);
+}
+
+/* Which context a default stream belongs to now. The driver is asked once for a group of launches;
+ * the thread's calls that switch contexts clear what is remembered, and so does every event, in
+ * case it was switched by a way that no wrapper sees. */
+static CUcontext current_context(struct thread_record *self, const struct driver *cuda) {
+    CUcontext context = self->current_context;
+    if (context) return context;
+    if (cuda->context_get_current(&context) != CUDA_SUCCESS) return NULL;
+    self->current_context = context;
+    return context;
+}
+
+static CUresult query_event(const struct driver *cuda, void *event) {
+    if (atomic_load_explicit(&streams_captures, memory_order_relaxed) == 0)
+        return cuda->event_query(event);
+    CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    CUresult result = cuda->event_query(event);
+    driver_relaxed_end(cuda, mode);
+    return result;
+}
+
+/* How long a launch is held up by an event that does not come. The work ahead may itself wait for a
+ * call that this thread makes later, so there is an end to it; but it may as well be a long queue
+ * from before the window began, so the next launches are held up too, ever shorter, and always for
+ * long enough that such a queue gets shorter. */
+static uint64_t patience_ns(const struct window_ring *ring) {
+    uint64_t most_ns = atomic_load(&stall_ns);
+    uint64_t least_ns = atomic_load(&window_ns);
+    uint64_t slowest_ns = ring->pace.group_ns_max;
+    if (most_ns < 4 * slowest_ns) most_ns = 4 * slowest_ns;
+    if (least_ns < slowest_ns) least_ns = slowest_ns;
+    uint64_t patience = most_ns >> (ring->waivers < 16 ? ring->waivers : 16);
+    return patience < least_ns ? least_ns : patience;
+}
+
+/* Waits, outside the gate, until the oldest event is done or patience is over. */
+static void wait_for_oldest(struct window_ring *ring, const struct driver *cuda) {
+    void *event = ring->events[ring->oldest];
+    uint64_t started_ns = clock_now_ns();
+    uint64_t until_ns = started_ns + patience_ns(ring);
+    /* A sleep is short against a group, so that neither the device runs dry nor the group seems to
+     * have lasted as long as the sleep. */
+    uint64_t sleep_ns = ring->pace.group_ns_max / 8;
+    if (sleep_ns < SLEEP_NS_MIN) sleep_ns = SLEEP_NS_MIN;
+    if (sleep_ns > SLEEP_NS_MAX) sleep_ns = SLEEP_NS_MAX;
+    while (query_event(cuda, event) == CUDA_ERROR_NOT_READY) {
+        ring->pending_ns = clock_now_ns();
+        if (ring->pending_ns > until_ns) {
+            ring->waived = true;
+            ring->waivers++;
+            return;
+        }
+        if (ring->pending_ns - started_ns < SPIN_NS) continue;
+        clock_sleep_ns(sleep_ns);
+    }
+    ring->done_seen_ns = clock_now_ns();
+}
+
+/* The oldest groups are done. None can have begun before it was launched, nor before the group
+ * ahead was done: the later of the two bounds how long they took together, one after the other. */
+static void retire(struct window_ring *ring, uint32_t groups) {
+    uint64_t done_ns = ring->done_seen_ns ? ring->done_seen_ns : clock_now_ns();
+    uint64_t launched_ns = ring->group_started_ns[ring->oldest];
+    uint64_t began_ns =
+        launched_ns > ring->ahead_done_ns_min ? launched_ns : ring->ahead_done_ns_min;
+    uint64_t group_ns = done_ns > began_ns ? (done_ns - began_ns) / groups : 0;
+    launched_ns = ring->group_started_ns[(ring->oldest + groups - 1) % WINDOW_EVENTS];
+    ring->ahead_done_ns_min = ring->pending_ns > launched_ns ? ring->pending_ns : launched_ns;
+    ring->pending_ns = 0;
+    ring->done_seen_ns = 0;
+    ring->oldest = (ring->oldest + groups) % WINDOW_EVENTS;
+    ring->under_way -= groups;
+    ring->waived = false;
+    ring->waivers = 0;
+    for (; groups > 0; groups--)
+        window_pace_measured(&ring->pace, group_ns,
+                             atomic_load_explicit(&window_ns, memory_order_relaxed));
+}
+
+/* How many of the oldest groups are done, as far as that is worth asking. */
+static uint32_t groups_done(struct window_ring *ring, const struct driver *cuda) {
+    if (ring->done_seen_ns) return 1;
+    uint32_t groups = window_pace_ask(&ring->pace, ring->under_way);
+    uint32_t newest = (ring->oldest + groups - 1) % WINDOW_EVENTS;
+    if (query_event(cuda, ring->events[newest]) != CUDA_ERROR_NOT_READY) return groups;
+    if (groups == 1) return 0;
+    window_pace_behind(&ring->pace);
+    return query_event(cuda, ring->events[ring->oldest]) != CUDA_ERROR_NOT_READY ? 1 : 0;
+}
+
+/* The place of the stream's ring: where it is, else where it can be, else that of another stream.
+ */
+static struct window_ring *place_for(struct thread_record *self, enum window_stream_kind kind,
+                                     void *stream, CUcontext context) {
+    uintptr_t hash = (uintptr_t)stream ^ ((uintptr_t)stream >> 4) ^ ((uintptr_t)context >> 4);
+    uintptr_t home = hash ^ (hash >> 8);
+    struct window_ring *unused = NULL;
+    for (uintptr_t i = 0; i < WINDOW_RINGS; i++) {
+        struct window_ring *ring = &self->rings[(home + i) % WINDOW_RINGS];
+        if (ring->stream == stream &&
+            (kind == WINDOW_STREAM_CREATED || ring->context == (void *)context))
+            return ring;
+        if (ring->stream == NULL && unused == NULL) unused = ring;
+    }
+    return unused ? unused : &self->rings[home % WINDOW_RINGS];
+}
+
+/* What another stream has under way is waited for before its ring goes, or nothing would bound it.
+ */
+static bool makes_way(struct thread_record *self, struct window_ring *ring,
+                      const struct driver *cuda, uint32_t turn) {
+    while (ring->turn_epoch == turn && ring->under_way > 0 && !ring->waived) {
+        uint32_t done = groups_done(ring, cuda);
+        if (done == 0) {
+            gate_mark_outside(self);
+            wait_for_oldest(ring, cuda);
+            return false;
+        }
+        retire(ring, done);
+    }
+    return true;
+}
+
+/* The thread's ring for the call's stream; NULL when the stream cannot be told. False: it has
+ * waited outside the gate. */
+static bool find_ring(struct thread_record *self, const struct driver *cuda,
+                      const struct gate_call *call, struct window_ring **found) {
+    void *stream;
+    *found = NULL;
+    enum window_stream_kind kind = kind_of(call, &stream);
+    CUcontext context = kind == WINDOW_STREAM_CREATED ? NULL : current_context(self, cuda);
+    struct window_ring *ring = place_for(self, kind, stream, context);
+    uint32_t epoch = atomic_load_explicit(&streams_epoch, memory_order_acquire);
+    uint32_t turn = atomic_load_explicit(&turn_epoch, memory_order_acquire);
+    bool ours = ring->stream == stream &&
+                (kind == WINDOW_STREAM_CREATED || ring->context == (void *)context);
+    if (!ours || !still_valid(ring, epoch)) {
+        if (!ours && ring->stream && still_valid(ring, epoch) && !makes_way(self, ring, cuda, turn))
+            return false;
+        if (ring->stream) release_events(ring);
+        if (!fill(ring, kind, stream, context, epoch)) {
+            self->current_context = NULL;
+            return true;
+        }
+    }
+    if (ring->turn_epoch != turn) begin_turn(ring, turn);
+    *found = ring;
+    return true;
+}
+
+bool window_admit(struct thread_record *self, const struct gate_call *call) {
+    self->counting = NULL;
+    if (call->kind == GATE_ALLOC) return true;
+    if (!atomic_load_explicit(&window_active, memory_order_relaxed)) return true;
+    const struct driver *cuda = driver_get();
+    if (cuda == NULL) return true;
+    struct window_ring *ring;
+    if (!find_ring(self, cuda, call, &ring)) return false;
+    if (ring == NULL || streams_is_capturing(ring->stream)) return true;
+
+    while (ring->under_way >= ring->pace.depth && ring->uncovered == 0) {
+        uint32_t done = groups_done(ring, cuda);
+        if (done == 0 && ring->waived) break;
+        if (done == 0) {
+            gate_mark_outside(self);
+            wait_for_oldest(ring, cuda);
+            return false;
+        }
+        retire(ring, done);
+        if (!window_pace_is_one_at_a_time(&ring->pace)) break;
+    }
+    if (ring->uncovered == 0) ring->next_group_started_ns = clock_now_ns();
+    self->counting = ring;
+    return true;
+}
+
+static void *make_event(const struct driver *cuda, const struct window_ring *ring) {
+    CUevent event = streams_spare_event(ring->context);
+    if (event) return event;
+    CUcontext current = NULL;
+    cuda->context_get_current(&current);
+    bool elsewhere = current != (CUcontext)ring->context;
+    if (elsewhere && cuda->context_push(ring->context) != CUDA_SUCCESS) return NULL;
+    if (cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) event = NULL;
+    if (elsewhere) cuda->context_pop(&current);
+    return event;
+}
+
+/* Records the event that covers the launches since the last one. A full ring moves its newest. */
+static void record(struct window_ring *ring, const struct driver *cuda) {
+    bool full = ring->under_way == WINDOW_EVENTS;
+    uint32_t slot = (ring->oldest + ring->under_way - (full ? 1 : 0)) % WINDOW_EVENTS;
+    if (ring->events[slot] == NULL) ring->events[slot] = make_event(cuda, ring);
+    if (ring->events[slot] == NULL) return;
+    if (cuda->event_record(ring->events[slot], ring->stream) != CUDA_SUCCESS) return;
+    if (!full) {
+        ring->group_started_ns[slot] = ring->next_group_started_ns;
+        ring->under_way++;
+    }
+    ring->uncovered = 0;
+    ring->waived = false;
+}
+
+void window_launched(struct thread_record *self, struct window_ring *ring) {
+    ring->uncovered++;
+    bool capture = atomic_load_explicit(&streams_captures, memory_order_relaxed) > 0;
+    /* Only this thread can record in its default stream, and after the gate is shut nobody could:
+     * there every launch gets its event. So it does during captures, when the drain cannot add
+     * one; except on the legacy stream, where recording would break the capture. */
+    if (capture ? ring->kind == WINDOW_STREAM_LEGACY
+                : ring->kind != WINDOW_STREAM_PER_THREAD &&
+                      ring->uncovered < ring->pace.launches_per_event)
+        return;
+    const struct driver *cuda = driver_get();
+    if (cuda) record(ring, cuda);
+    self->current_context = NULL;
+}
+
+bool window_last_event(const struct window_ring *ring, void **event, bool *uncovered) {
+    *uncovered = false;
+    if (ring->stream == NULL || ring->turn_epoch != atomic_load(&turn_epoch)) return false;
+    if (ring->uncovered > 0) {
+        *uncovered = true;
+        return false;
+    }
+    if (ring->under_way == 0) return false;
+    *event = ring->events[(ring->oldest + ring->under_way + WINDOW_EVENTS - 1) % WINDOW_EVENTS];
+    return true;
+}
+
+void window_thread_ends(struct thread_record *self) {
+    for (int i = 0; i < WINDOW_RINGS; i++) {
+        if (self->rings[i].stream) release_events(&self->rings[i]);
+    }
+}

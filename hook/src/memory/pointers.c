@@ -1,0 +1,197 @@
+#include "memory/pointers.h"
+
+#include <cuda.h>
+#include <string.h>
+
+#include "allocate/backing.h"
+#include "allocate/memory.h"
+#include "base/log.h"
+#include "device/peers.h"
+#include "gate/gate.h"
+#include "memory/blocks.h"
+#include "memory/chunks.h"
+#include "memory/device_memory.h"
+#include "sharing/ipc_imports.h"
+
+static bool has_context(void) {
+    return memory_current_device() >= 0;
+}
+
+static bool find(uint64_t address, struct allocated *found) {
+    return blocks_find(address, found) || imports_find(address, found);
+}
+
+/* In a block of ours, but behind the bytes that were asked for, or freed: the driver would say that
+ * something is mapped there. */
+static bool lies_here(uint64_t address) {
+    return blocks_cover(address) || imports_cover(address);
+}
+
+bool pointers_range(uint64_t address, uint64_t *base, size_t *bytes, int *cu_result) {
+    struct allocated found;
+    if (!has_context()) return false;
+    if (!find(address, &found)) {
+        *cu_result = CUDA_ERROR_NOT_FOUND;
+        return lies_here(address);
+    }
+    if (base != NULL) *base = found.address;
+    if (bytes != NULL) *bytes = found.bytes;
+    *cu_result = CUDA_SUCCESS;
+    return true;
+}
+
+/* ---- attributes -------------------------------------------------------------------------------
+ */
+
+static bool can_use(int user_device, int device) {
+    CUmemAccessDesc accesses[PEERS_MAX];
+    const int count = peers_access(device, accesses, PEERS_MAX);
+    bool can = user_device == device;
+    for (int i = 0; i < count && !can; i++)
+        can = accesses[i].location.id == user_device;
+    return can;
+}
+
+/* The bytes of an attribute's answer; 0: unknown. */
+static size_t answer_bytes(CUpointer_attribute attribute) {
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+            return 4;
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+            return 8;
+        default:
+            return 0;
+    }
+}
+
+static uint64_t value_of(CUpointer_attribute attribute, uint64_t address,
+                         const struct allocated *found) {
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+            return (uintptr_t)found->context;
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+            return CU_MEMORYTYPE_DEVICE;
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+            return address;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+            return found->id;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+            return (uint32_t)found->device;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+            return found->address;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+            return found->bytes;
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+            return 1;
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+            return imports_cover(address) || can_use(memory_current_device(), found->device)
+                       ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                       : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: /* not what is another process's */
+            return blocks_cover(address) && device_memory_shareable(found->device);
+        default: /* not managed, from no pool, not for the host or RDMA, without handle types */
+            return 0;
+    }
+}
+
+static void answer(CUpointer_attribute attribute, uint64_t address, const struct allocated *found,
+                   void *data) {
+    const uint64_t value = value_of(attribute, address, found);
+    if (answer_bytes(attribute) == 8) {
+        memcpy(data, &value, 8);
+    } else {
+        const uint32_t narrow = (uint32_t)value;
+        memcpy(data, &narrow, 4);
+    }
+}
+
+bool pointers_attribute(uint64_t address, int attribute, void *data, int *cu_result) {
+    const CUpointer_attribute asked = (CUpointer_attribute)attribute;
+    struct allocated found;
+    *cu_result = CUDA_ERROR_INVALID_VALUE;
+    if (data == NULL || !has_context()) return false;
+    if (!find(address, &found)) return lies_here(address);
+    if (answer_bytes(asked) == 0) return false; /* newer than this list, or tokens for RDMA */
+    if (asked == CU_POINTER_ATTRIBUTE_HOST_POINTER) return true;
+    answer(asked, address, &found, data);
+    *cu_result = CUDA_SUCCESS;
+    return true;
+}
+
+/* An attribute that an address does not have is no error here: its answer is zero. */
+bool pointers_attributes(uint64_t address, unsigned int count, const int *attributes, void **data,
+                         int *cu_result) {
+    struct allocated found;
+    if (count == 0 || attributes == NULL || data == NULL || !has_context()) return false;
+    const bool known = find(address, &found);
+    if (!known && !lies_here(address)) return false;
+    for (unsigned int i = 0; i < count; i++)
+        if (data[i] == NULL || answer_bytes((CUpointer_attribute)attributes[i]) == 0) return false;
+    for (unsigned int i = 0; i < count; i++) {
+        const CUpointer_attribute asked = (CUpointer_attribute)attributes[i];
+        if (known) {
+            answer(asked, address, &found, data[i]);
+        } else {
+            memset(data[i], 0, answer_bytes(asked));
+            const int no_device = CU_DEVICE_INVALID;
+            if (asked == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+                memcpy(data[i], &no_device, sizeof no_device);
+        }
+    }
+    *cu_result = CUDA_SUCCESS;
+    return true;
+}
+
+/* ---- what a plain allocation is not for -------------------------------------------------------
+ */
+
+bool pointers_refuse(uint64_t address, int *cu_result) {
+    *cu_result = CUDA_ERROR_INVALID_VALUE;
+    return lies_here(address);
+}
+
+static enum gate_answer pass_gate(const struct gate_call *call, int *cu_result) {
+    const enum gate_answer answer = gate_enter(call);
+    if (answer == GATE_CANCELLED) *cu_result = GATE_CANCELLED_RESULT;
+    return answer;
+}
+
+bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result) {
+    if (!blocks_cover(address)) return false;
+    const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, call_name};
+    const enum gate_answer answer = pass_gate(&call, cu_result);
+    if (answer == GATE_CANCELLED) return true;
+    const bool fixed = backing_fix(address);
+    if (answer == GATE_PASS) gate_leave(&call, 0);
+    if (!fixed) log_debug("pointers: %s of memory that is not there", call_name);
+    return false;
+}
+
+bool pointers_wait_fails(const char *call_name, int *cu_result) {
+    if (chunks_all_here()) return false;
+    const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, call_name};
+    const enum gate_answer answer = pass_gate(&call, cu_result);
+    if (answer == GATE_PASS) gate_leave(&call, 0);
+    return answer == GATE_CANCELLED;
+}

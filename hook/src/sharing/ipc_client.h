@@ -1,0 +1,34 @@
+/* Asks an exporting process for the descriptors of a block of its device memory. */
+#ifndef GPUSHARE_IPC_CLIENT_H
+#define GPUSHARE_IPC_CLIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sharing/ipc_handle.h"
+
+#pragma GCC visibility push(hidden)
+
+enum ipc_client_answer {
+    IPC_CLIENT_HERE,
+    IPC_CLIENT_NO_BLOCK, /* the exporter lives, and has no such memory any more */
+    IPC_CLIENT_GONE,     /* nobody of this user answers, or not in time */
+    IPC_CLIENT_NO_ROOM,  /* too few descriptors are left in this process */
+};
+
+struct ipc_client {
+    int socket;
+    uint64_t until_ns;
+    struct ipc_progress progress;
+};
+
+/* Connects and asks. Each packet then comes with ipc_client_next; the caller closes its
+ * descriptors, of which there are `batch->count`, when it is HERE. */
+enum ipc_client_answer ipc_client_ask(struct ipc_client *client, const struct ipc_handle *handle);
+enum ipc_client_answer ipc_client_next(struct ipc_client *client, const struct ipc_handle *handle,
+                                       struct ipc_batch *batch, int descriptors[IPC_BATCH_MAX]);
+bool ipc_client_is_done(const struct ipc_client *client);
+void ipc_client_end(struct ipc_client *client);
+
+#pragma GCC visibility pop
+#endif

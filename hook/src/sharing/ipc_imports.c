@@ -1,0 +1,190 @@
+#include "sharing/ipc_imports.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "base/locks.h"
+
+/* An allocation that the program has opened, so many times. */
+struct opening {
+    uint64_t address; /* here */
+    uint64_t bytes;
+    uint64_t id;
+    uint64_t import_address; /* of the block in which it lies */
+    uint32_t count;
+};
+
+/* Guarded by LOCK_IPC. */
+static struct import *imports;
+static size_t imports_used, imports_room;
+static struct opening *openings;
+static size_t openings_used, openings_room;
+static _Atomic size_t imports_there; /* so that who imports nothing takes no lock */
+
+static bool grow(void **table, size_t used, size_t *room, size_t element_bytes) {
+    if (used < *room) return true;
+    const size_t wanted = *room ? *room * 2 : 16;
+    void *grown = realloc(*table, wanted * element_bytes);
+    if (grown == NULL) return false;
+    *table = grown;
+    *room = wanted;
+    return true;
+}
+
+static struct import *import_of(const struct ipc_handle *handle, const void *context) {
+    for (size_t i = 0; i < imports_used; i++)
+        if (imports[i].server == handle->server && imports[i].block == handle->block &&
+            imports[i].context == context)
+            return &imports[i];
+    return NULL;
+}
+
+static struct import *import_around(uint64_t address) {
+    for (size_t i = 0; i < imports_used; i++)
+        if (address >= imports[i].address && address - imports[i].address < imports[i].bytes)
+            return &imports[i];
+    return NULL;
+}
+
+static struct opening *opening_at(uint64_t address) {
+    for (size_t i = 0; i < openings_used; i++)
+        if (openings[i].address == address) return &openings[i];
+    return NULL;
+}
+
+static bool open_in(struct import *import, const struct ipc_handle *handle, uint64_t *address) {
+    if (handle->offset >= import->bytes || handle->bytes > import->bytes - handle->offset)
+        return false;
+    *address = import->address + handle->offset;
+    struct opening *opening = opening_at(*address);
+    if (opening == NULL) {
+        if (!grow((void **)(void *)&openings, openings_used, &openings_room, sizeof *openings))
+            return false;
+        opening = &openings[openings_used++];
+        *opening = (struct opening){
+            .address = *address,
+            .bytes = handle->bytes,
+            .id = blocks_next_id(),
+            .import_address = import->address,
+        };
+        import->openings++;
+    }
+    opening->count++;
+    return true;
+}
+
+bool imports_reopen(const struct ipc_handle *handle, void *context, uint64_t *address) {
+    if (atomic_load(&imports_there) == 0) return false;
+    lock_take(LOCK_IPC);
+    struct import *import = import_of(handle, context);
+    const bool opened = import != NULL && open_in(import, handle, address);
+    lock_release(LOCK_IPC);
+    return opened;
+}
+
+static bool enter(const struct import *mapped, const struct ipc_handle *handle, uint64_t *address) {
+    if (!grow((void **)(void *)&imports, imports_used, &imports_room, sizeof *imports))
+        return false;
+    imports[imports_used] = *mapped;
+    imports[imports_used].openings = 0;
+    if (!open_in(&imports[imports_used], handle, address)) return false;
+    atomic_store(&imports_there, ++imports_used);
+    return true;
+}
+
+enum imports_answer imports_add(const struct import *mapped, const struct ipc_handle *handle,
+                                uint64_t *address) {
+    lock_take(LOCK_IPC);
+    struct import *there = import_of(handle, mapped->context);
+    const bool opened =
+        there != NULL ? open_in(there, handle, address) : enter(mapped, handle, address);
+    lock_release(LOCK_IPC);
+    if (!opened) return IMPORTS_NO_ROOM;
+    return there != NULL ? IMPORTS_THERE : IMPORTS_ADDED;
+}
+
+bool imports_close(uint64_t address) {
+    if (atomic_load(&imports_there) == 0) return false;
+    lock_take(LOCK_IPC);
+    struct opening *opening = opening_at(address);
+    if (opening != NULL && --opening->count == 0) {
+        import_around(address)->openings--;
+        *opening = openings[--openings_used];
+    }
+    lock_release(LOCK_IPC);
+    return opening != NULL;
+}
+
+/* With all that is open in it. */
+static void take(struct import *import, struct import *taken) {
+    *taken = *import;
+    *import = imports[--imports_used];
+    atomic_store(&imports_there, imports_used);
+    for (size_t i = 0; i < openings_used;) {
+        if (openings[i].import_address == taken->address)
+            openings[i] = openings[--openings_used];
+        else
+            i++;
+    }
+}
+
+bool imports_take_unused(struct import *unused) {
+    bool found = false;
+    if (atomic_load(&imports_there) == 0) return false;
+    lock_take(LOCK_IPC);
+    for (size_t i = 0; i < imports_used && !found; i++) {
+        found = imports[i].openings == 0;
+        if (found) take(&imports[i], unused);
+    }
+    lock_release(LOCK_IPC);
+    return found;
+}
+
+bool imports_take_of_context(const void *context, struct import *taken) {
+    bool found = false;
+    if (atomic_load(&imports_there) == 0) return false;
+    lock_take(LOCK_IPC);
+    for (size_t i = 0; i < imports_used && !found; i++) {
+        found = imports[i].context == context;
+        if (found) take(&imports[i], taken);
+    }
+    lock_release(LOCK_IPC);
+    return found;
+}
+
+bool imports_find(uint64_t address, struct allocated *found) {
+    bool known = false;
+    if (atomic_load_explicit(&imports_there, memory_order_acquire) == 0) return false;
+    lock_take(LOCK_IPC);
+    const struct import *import = import_around(address);
+    for (size_t i = 0; import != NULL && i < openings_used && !known; i++) {
+        const struct opening *opening = &openings[i];
+        known = address >= opening->address && address - opening->address < opening->bytes;
+        if (known)
+            *found = (struct allocated){
+                .address = opening->address,
+                .bytes = opening->bytes,
+                .id = opening->id,
+                .context = import->context,
+                .device = import->device,
+                .block_address = import->address,
+                .block_bytes = import->bytes,
+            };
+    }
+    lock_release(LOCK_IPC);
+    return known;
+}
+
+bool imports_cover(uint64_t address) {
+    if (atomic_load_explicit(&imports_there, memory_order_acquire) == 0) return false;
+    lock_take(LOCK_IPC);
+    const bool covers = import_around(address) != NULL;
+    lock_release(LOCK_IPC);
+    return covers;
+}
+
+void imports_after_fork(void) {
+    imports_used = openings_used = 0;
+    atomic_store(&imports_there, 0);
+}

@@ -1,0 +1,49 @@
+/* Blocks of other processes' device memory that are mapped here, and the allocations in them that
+ * the program has opened. LOCK_IPC guards the tables. Results are CUresult, as int. */
+#ifndef GPUSHARE_IPC_IMPORTS_H
+#define GPUSHARE_IPC_IMPORTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "memory/blocks.h"
+#include "sharing/ipc_handle.h"
+
+#pragma GCC visibility push(hidden)
+
+/* A block of an exporter, mapped for one context. */
+struct import {
+    uint64_t server, block; /* what it is there */
+    void *context;
+    uint64_t address; /* where it is here */
+    uint64_t bytes;
+    int32_t device;    /* ordinal of the device that has it, or else of the context's */
+    uint32_t openings; /* allocations that are open in it; 0: to be unmapped */
+};
+
+/* Opens once more what the context has mapped already. */
+bool imports_reopen(const struct ipc_handle *handle, void *context, uint64_t *address);
+enum imports_answer {
+    IMPORTS_ADDED,
+    IMPORTS_THERE,   /* opened in a mapping that another thread has made meanwhile */
+    IMPORTS_NO_ROOM, /* not opened: no host memory */
+};
+
+/* Enters a mapping and opens the handle's allocation in it. Unless it is ADDED, the mapping is the
+ * caller's to take down. */
+enum imports_answer imports_add(const struct import *mapped, const struct ipc_handle *handle,
+                                uint64_t *address);
+/* Closes what was opened at this address, once. False: nothing was. */
+bool imports_close(uint64_t address);
+/* Takes a mapping in which nothing is open out of the table, or any of a context. */
+bool imports_take_unused(struct import *unused);
+bool imports_take_of_context(const void *context, struct import *taken);
+
+/* The opened allocation in which the address lies; whether it lies in such memory at all. */
+bool imports_find(uint64_t address, struct allocated *found);
+bool imports_cover(uint64_t address);
+
+void imports_after_fork(void);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,201 @@
+/* cuIpcOpenMemHandle and cuIpcCloseMemHandle. */
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "allocate/memory.h"
+#include "base/driver.h"
+#include "base/fork.h"
+#include "base/log.h"
+#include "device/contexts.h"
+#include "device/peers.h"
+#include "device/streams.h"
+#include "memory/chunks.h"
+#include "sharing/ipc.h"
+#include "sharing/ipc_client.h"
+#include "sharing/ipc_imports.h"
+#include "sharing/ipc_server.h"
+
+/* ---- mapping ----------------------------------------------------------------------------------
+ */
+
+/* What is mapped at the beginning of the reserved addresses, or all of it. */
+static void unmap(const struct import *mapped, uint64_t mapped_bytes) {
+    const struct driver *cuda = driver_get();
+    if (mapped_bytes > 0) cuda->memory_unmap(mapped->address, mapped_bytes);
+    cuda->address_free(mapped->address, mapped->bytes);
+}
+
+/* The mapping alone keeps the memory. The descriptor is closed by the caller. */
+static CUresult map_piece(uint64_t address, uint64_t bytes, int fd) {
+    const struct driver *cuda = driver_get();
+    CUmemGenericAllocationHandle handle;
+    CUresult result = cuda->memory_import(&handle, (void *)(intptr_t)fd,
+                                          CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != CUDA_SUCCESS) return result;
+    result = cuda->memory_map(address, bytes, 0, handle, 0);
+    cuda->memory_release(handle);
+    return result;
+}
+
+/* Maps the pieces of a packet behind what is there, and closes its descriptors whatever happens. */
+static CUresult map_batch(const struct import *mapped, uint64_t *mapped_bytes,
+                          const struct ipc_batch *batch, const int *descriptors) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < batch->count; i++) {
+        if (result == CUDA_SUCCESS)
+            result =
+                map_piece(mapped->address + *mapped_bytes, batch->piece_bytes[i], descriptors[i]);
+        if (result == CUDA_SUCCESS) *mapped_bytes += batch->piece_bytes[i];
+        close(descriptors[i]);
+    }
+    return result;
+}
+
+/* The ordinal here of the device that has the memory; the context's own where it is not visible. */
+static int device_of(const uint8_t uuid[16], int own) {
+    const struct driver *cuda = driver_get();
+    CUdevice device;
+    CUuuid found;
+    for (int ordinal = 0; cuda->device_get(&device, ordinal) == CUDA_SUCCESS; ordinal++)
+        if (cuda->device_get_uuid(&found, device) == CUDA_SUCCESS &&
+            memcmp(found.bytes, uuid, 16) == 0)
+            return ordinal;
+    return own;
+}
+
+/* For the context's device, and for those that may use the memory of the device that has it. */
+static CUresult give_access(const struct import *mapped, int own) {
+    const struct driver *cuda = driver_get();
+    CUmemAccessDesc accesses[1 + PEERS_MAX];
+    int count = 1;
+    accesses[0] = peers_access_of(own, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    CUmemAccessDesc peers[PEERS_MAX];
+    const int peer_count = peers_access(mapped->device, peers, PEERS_MAX);
+    for (int i = 0; i < peer_count; i++)
+        if (peers[i].location.id != own) accesses[count++] = peers[i];
+    return cuda->memory_set_access(mapped->address, mapped->bytes, accesses, (size_t)count);
+}
+
+static CUresult result_of(enum ipc_client_answer answer) {
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (answer == IPC_CLIENT_HERE) return CUDA_SUCCESS;
+    if (answer == IPC_CLIENT_NO_ROOM && !atomic_flag_test_and_set(&said))
+        log_error(
+            "this process has no file descriptor left to open another one's GPU memory "
+            "(cuIpcOpenMemHandle). Raise its limit of open files (ulimit -n) and restart it.");
+    log_debug("ipc: memory of another process is not to be had (%d)", (int)answer);
+    return answer == IPC_CLIENT_NO_BLOCK ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_MAP_FAILED;
+}
+
+/* Packet by packet, so that few descriptors are open at any time. On failure nothing is mapped. */
+static CUresult map_block(struct ipc_client *client, const struct ipc_handle *handle, int own,
+                          struct import *mapped) {
+    const struct driver *cuda = driver_get();
+    struct ipc_batch batch;
+    int descriptors[IPC_BATCH_MAX];
+    uint64_t mapped_bytes = 0;
+    CUresult result = result_of(ipc_client_next(client, handle, &batch, descriptors));
+    if (result != CUDA_SUCCESS) return result;
+    CUdeviceptr reserved = 0;
+    mapped->bytes = batch.bytes;
+    mapped->device = device_of(batch.device_uuid, own);
+    result = cuda->address_reserve(&reserved, mapped->bytes, CHUNK_GRANULE, 0, 0);
+    mapped->address = reserved;
+    if (result != CUDA_SUCCESS) {
+        for (uint32_t i = 0; i < batch.count; i++)
+            close(descriptors[i]);
+        return CUDA_ERROR_MAP_FAILED;
+    }
+    result = map_batch(mapped, &mapped_bytes, &batch, descriptors);
+    while (result == CUDA_SUCCESS && !ipc_client_is_done(client)) {
+        result = result_of(ipc_client_next(client, handle, &batch, descriptors));
+        if (result == CUDA_SUCCESS) result = map_batch(mapped, &mapped_bytes, &batch, descriptors);
+    }
+    if (result == CUDA_SUCCESS) result = give_access(mapped, own);
+    if (result == CUDA_SUCCESS) return result;
+    log_debug("ipc: the driver answers %d to another process's memory", (int)result);
+    unmap(mapped, mapped_bytes);
+    return CUDA_ERROR_MAP_FAILED;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static CUresult open_new(const struct ipc_handle *handle, void *context, uint64_t *address) {
+    struct ipc_client client;
+    struct import mapped = {
+        .server = handle->server,
+        .block = handle->block,
+        .context = context,
+    };
+    CUresult result = result_of(ipc_client_ask(&client, handle));
+    if (result == CUDA_SUCCESS)
+        result = map_block(&client, handle, memory_current_device(), &mapped);
+    ipc_client_end(&client);
+    if (result != CUDA_SUCCESS) return result;
+    const enum imports_answer answer = imports_add(&mapped, handle, address);
+    if (answer != IMPORTS_ADDED) unmap(&mapped, mapped.bytes);
+    return answer == IMPORTS_NO_ROOM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+/* ---- closing ----------------------------------------------------------------------------------
+ */
+
+/* A capture must not be synchronised: what was closed meanwhile goes with the next call here. */
+static CUresult unmap_unused(void) {
+    struct import unused;
+    CUresult result = CUDA_SUCCESS;
+    while (!streams_capture_anywhere() && imports_take_unused(&unused)) {
+        const CUresult waited = contexts_wait_for_work(unused.context);
+        if (waited != CUDA_SUCCESS) result = waited;
+        unmap(&unused, unused.bytes);
+    }
+    return result;
+}
+
+bool ipc_open(uint64_t *address, const void *encoded, unsigned int flags, int *cu_result) {
+    struct ipc_handle handle;
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    const enum ipc_handle_kind kind = ipc_handle_decode(encoded, &handle);
+    if (kind == IPC_HANDLE_FOREIGN || cuda == NULL) return false;
+    if (cuda->context_get_current(&context) != CUDA_SUCCESS || context == NULL)
+        *cu_result = CUDA_ERROR_INVALID_CONTEXT;
+    else if (address == NULL || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
+        *cu_result = CUDA_ERROR_INVALID_VALUE;
+    else if (kind == IPC_HANDLE_DAMAGED)
+        *cu_result = CUDA_ERROR_INVALID_HANDLE;
+    else if (ipc_server_is_here(handle.server))
+        *cu_result = CUDA_ERROR_INVALID_CONTEXT; /* memory of this very process */
+    else if (!driver_can_move(cuda) || !driver_can_share(cuda))
+        *cu_result = CUDA_ERROR_NOT_SUPPORTED;
+    else if (imports_reopen(&handle, context, address))
+        *cu_result = CUDA_SUCCESS;
+    else
+        *cu_result = (int)open_new(&handle, context, address);
+    unmap_unused();
+    return true;
+}
+
+/* What exit handlers close goes with the process. */
+bool ipc_close(uint64_t address, int *cu_result) {
+    if (memory_current_device() < 0) return false; /* the driver refuses that */
+    *cu_result = CUDA_ERROR_INVALID_VALUE;
+    if (!imports_close(address)) return imports_cover(address);
+    *cu_result = fork_process_ends() ? CUDA_SUCCESS : (int)unmap_unused();
+    return true;
+}
+
+void ipc_context_ends(void *context) {
+    struct import taken;
+    bool waited = false;
+    if (fork_process_ends()) return;
+    while (imports_take_of_context(context, &taken)) {
+        if (!waited) contexts_wait_for_work(context); /* whatever it answers, the context goes */
+        waited = true;
+        unmap(&taken, taken.bytes);
+    }
+}

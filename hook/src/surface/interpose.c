@@ -1,0 +1,139 @@
+#include "surface/interpose.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/symbols.h"
+#include "device/lifecycle.h"
+
+/* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
+#define PER_THREAD_DEFAULT_STREAM 2u
+
+typedef void *(*dlsym_function)(void *handle, const char *name);
+
+_Atomic(void *) interpose_real[INTERPOSE_ENTRY_COUNT];
+
+static enum symbols_library library_of(size_t entry) {
+    return interpose_names[entry][0] == 'n' ? SYMBOLS_NVML : SYMBOLS_CUDA;
+}
+
+static int find_entry(const char *name) {
+    if (strncmp(name, "cu", 2) != 0 && strncmp(name, "nvml", 4) != 0) return -1;
+    size_t low = 0, high = INTERPOSE_ENTRY_COUNT;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const int order = strcmp(name, interpose_names[middle]);
+        if (order == 0) return (int)middle;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return -1;
+}
+
+/* The real function of an entry, remembered; for use where the hook takes part. */
+static void *real_of_entry(size_t entry) {
+    void *real = atomic_load_explicit(&interpose_real[entry], memory_order_relaxed);
+    if (real != NULL) return real;
+    real = symbols_real_if_loaded(library_of(entry), interpose_names[entry]);
+    if (real != NULL) atomic_store_explicit(&interpose_real[entry], real, memory_order_relaxed);
+    return real;
+}
+
+void *interpose_resolve(size_t entry) {
+    void *real = symbols_real_loading(library_of(entry), interpose_names[entry]);
+    if (real != NULL && lifecycle_enabled())
+        atomic_store_explicit(&interpose_real[entry], real, memory_order_relaxed);
+    return real;
+}
+
+/* Our own export is what RTLD_DEFAULT and the main program's handle find first. What they would
+ * find without us comes next after us; RTLD_NEXT means this, because the call is made from here. */
+static void *find_behind_ours(dlsym_function libc_dlsym, size_t entry, void *found) {
+    if (found != interpose_wrappers[entry]) return found;
+    return libc_dlsym(RTLD_NEXT, interpose_names[entry]);
+}
+
+struct interpose_answer interpose_dlsym(void *handle, const char *name) {
+    static _Atomic(void *) libc_dlsym_once;
+    void *libc_dlsym = atomic_load_explicit(&libc_dlsym_once, memory_order_relaxed);
+    if (libc_dlsym == NULL) {
+        libc_dlsym = symbols_libc("dlsym");
+        if (libc_dlsym == NULL) return (struct interpose_answer){NULL, 1};
+        atomic_store_explicit(&libc_dlsym_once, libc_dlsym, memory_order_relaxed);
+    }
+    const int entry = name != NULL && handle != RTLD_NEXT ? find_entry(name) : -1;
+    if (entry < 0) return (struct interpose_answer){libc_dlsym, 0};
+    void *found = ((dlsym_function)libc_dlsym)(handle, name);
+    if (found != NULL) found = find_behind_ours((dlsym_function)libc_dlsym, (size_t)entry, found);
+    if (found == NULL || !lifecycle_enabled()) return (struct interpose_answer){found, 1};
+    /* Another library may define functions of these names too, for instance a stub that looks up
+     * the driver at its first call. Such a stub comes to us when it does; wrapped, it would be
+     * called by the wrapper that it calls. */
+    if (found != real_of_entry((size_t)entry)) return (struct interpose_answer){found, 1};
+    return (struct interpose_answer){interpose_wrappers[entry], 1};
+}
+
+/* Orders a name against the API name of a version record. */
+static int compare_base(const char *name, const struct interpose_version *version) {
+    const int order = strncmp(name, interpose_names[version->entry], version->base_length);
+    return order != 0 ? order : (unsigned char)name[version->base_length];
+}
+
+static size_t first_version_of(const char *base) {
+    size_t low = 0, high = interpose_version_count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (compare_base(base, &interpose_versions[middle]) <= 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static bool is_candidate(const struct interpose_version *version, const void *found, int asked) {
+    if (version->cuda_version > asked) return false;
+    /* A driver that finds its functions by name, as programs do, finds our exports. */
+    return found == interpose_wrappers[version->entry] || found == real_of_entry(version->entry);
+}
+
+/* The record of the function that the driver answered with: of this name, not newer than asked
+ * for, and the same address as the export of that record. The newest wins, and among equals the
+ * stream variant that was asked for, since a driver may use one function for several. */
+static const struct interpose_version *version_of(const char *symbol, const void *found,
+                                                  int cuda_version, uint64_t flags,
+                                                  bool *name_is_ours) {
+    const enum gate_stream_variant variant =
+        flags & PER_THREAD_DEFAULT_STREAM ? GATE_STREAM_PER_THREAD : GATE_STREAM_LEGACY;
+    const struct interpose_version *best = NULL;
+    size_t i = first_version_of(symbol);
+    for (; i < interpose_version_count; i++) {
+        const struct interpose_version *version = &interpose_versions[i];
+        if (compare_base(symbol, version) != 0) break;
+        *name_is_ours = true;
+        if (!is_candidate(version, found, cuda_version)) continue;
+        const bool newer = best == NULL || version->cuda_version > best->cuda_version;
+        if (newer || version->variant == variant) best = version;
+    }
+    return best;
+}
+
+void interpose_proc_address(const char *symbol, void **function, int cuda_version, uint64_t flags) {
+    if (symbol == NULL || function == NULL || *function == NULL) return;
+    bool name_is_ours = false;
+    const struct interpose_version *version =
+        version_of(symbol, *function, cuda_version, flags, &name_is_ours);
+    if (version != NULL) {
+        *function = interpose_wrappers[version->entry];
+    } else if (name_is_ours) {
+        static atomic_flag told = ATOMIC_FLAG_INIT;
+        if (!atomic_flag_test_and_set(&told))
+            log_error(
+                "The driver has a version of %s for CUDA %d that this library does not know; "
+                "it is used without turns. Install a newer jupyter-gpushare.",
+                symbol, cuda_version);
+    }
+}

@@ -1,0 +1,22 @@
+/* What all generated wrappers begin with. */
+#ifndef GPUSHARE_WRAPPERS_H
+#define GPUSHARE_WRAPPERS_H
+
+#include "device/lifecycle.h"
+#include "surface/interpose.h"
+
+/* Everything that the generated files define is an export. */
+#pragma GCC visibility push(default)
+
+/* Declares `real`, the function that this wrapper stands for. Where the hook takes no part the slot
+ * stays empty, and the call goes straight on. */
+#define REAL_OR_RETURN(name, arguments, absent)                       \
+    __typeof__(&name) real = (__typeof__(&name))atomic_load_explicit( \
+        &interpose_real[ENTRY_##name], memory_order_relaxed);         \
+    if (__builtin_expect(real == NULL, 0)) {                          \
+        real = (__typeof__(&name))interpose_resolve(ENTRY_##name);    \
+        if (real == NULL) return absent;                              \
+        if (!lifecycle_enabled()) return real arguments;              \
+    }
+
+#endif

@@ -1,0 +1,153 @@
+/* What the rules of hook/spec/cuda_api.toml are made of, for libcuda. Each macro stands in a
+ * wrapper, and sees its parameters, `real`, `claim` and `result`. */
+#ifndef GPUSHARE_WRAPPERS_CUDA_H
+#define GPUSHARE_WRAPPERS_CUDA_H
+
+#define __CUDA_API_VERSION_INTERNAL /* every exported name as it is, no renaming macros */
+#include <cuda.h>
+/* Before the visibility of exports is in force: */
+#include "allocate/backing.h"
+#include "allocate/memory.h"
+#include "device/contexts.h"
+#include "device/peers.h"
+#include "device/streams.h"
+#include "memory/physical.h"
+#include "memory/pointers.h"
+#include "sharing/ipc.h"
+#include "surface/wrappers.h"
+
+#define CANCELLED ((CUresult)GATE_CANCELLED_RESULT)
+
+/* A launch in several streams: the gate is passed once for each of the others, so that the window
+ * and the drain know of them; the first stream is passed with the launch itself. The mark is ahead
+ * of the launch, because a wait must be: its event covers what the stream had before, and the
+ * window is a launch longer there. The drain asks the streams themselves, none of which may be a
+ * default stream. */
+#define LAUNCH_MARK_OTHER_STREAMS(list, count)                                                     \
+    for (unsigned int i = 1; (list) != NULL && i < (count); i++) {                                 \
+        const struct gate_call mark = {GATE_LAUNCH, WRAPPER_VARIANT, (list)[i].hStream, __func__}; \
+        const enum gate_answer marked = gate_enter(&mark);                                         \
+        if (marked == GATE_CANCELLED) return CANCELLED;                                            \
+        if (marked == GATE_PASS) gate_leave(&mark, 0);                                             \
+    }
+
+/* What is done here altogether, without the driver's function: `call` says whether it was, and
+ * leaves its result in `done`. */
+#define DONE_HERE(call)                    \
+    do {                                   \
+        int done = CUDA_SUCCESS;           \
+        if (call) return (CUresult)(done); \
+    } while (0)
+
+/* Pointers to addresses and sizes of the first ABI are narrower; ours fit none of them. */
+#define IS_WIDE(pointer) (sizeof *(pointer) == sizeof(uint64_t))
+#define WIDE(type, pointer) ((type *)(void *)(pointer))
+
+/* A captured call passes the shut gate, but the driver looks up the addresses that it is given. */
+#define CAPTURED_WITH_MEMORY                                                                     \
+    if (__builtin_expect(atomic_load_explicit(&streams_captures, memory_order_relaxed) != 0, 0)) \
+    DONE_HERE(pointers_wait_fails(__func__, &done))
+
+#define BACKED_ALLOCATION(pointer, bytes) \
+    DONE_HERE(IS_WIDE(pointer) &&         \
+              backing_allocate(WIDE(uint64_t, pointer), (bytes), __func__, &done))
+#define BACKED_PITCH(pointer, pitch, width, height, element)                                \
+    DONE_HERE(IS_WIDE(pointer) &&                                                           \
+              backing_allocate_pitch(WIDE(uint64_t, pointer), WIDE(size_t, pitch), (width), \
+                                     (height), (element), __func__, &done))
+#define OPENED_HERE(pointer, handle, flags) \
+    DONE_HERE(IS_WIDE(pointer) && ipc_open(WIDE(uint64_t, pointer), (handle), (flags), &done))
+#define BACKED_RANGE(base, bytes, address) \
+    DONE_HERE(pointers_range((uint64_t)(address), WIDE(uint64_t, base), WIDE(size_t, bytes), &done))
+
+/* After an out-of-memory: whether others made room; if not, `result` is the answer. A call that
+ * allocates nothing by itself (lazy loading, local memory, a context) says how much it lacks no
+ * more than the driver does. */
+#define OUT_OF_MEMORY(result) __builtin_expect((result) == CUDA_ERROR_OUT_OF_MEMORY, 0)
+#define ROOM_FOR(device, bytes)                                          \
+    ({                                                                   \
+        result = (CUresult)memory_room_for((device), (bytes), __func__); \
+        result == CUDA_SUCCESS;                                          \
+    })
+#define ROOM_FOR_CLAIM ROOM_FOR(claim.device, claim.bytes)
+#define ROOM_ON(device) ROOM_FOR((int)(device), 0)
+#define ROOM ROOM_ON(MEMORY_CURRENT_DEVICE)
+
+#define CLAIM_ON(device, bytes)                                                           \
+    struct memory_claim claim;                                                            \
+    const CUresult refused = (CUresult)memory_claim(&claim, (device), (bytes), __func__); \
+    if (refused != CUDA_SUCCESS) return refused
+/* For stream-ordered allocations: what a capture takes belongs to the graph. */
+#define CLAIM_IN_STREAM(device, bytes, stream)                                      \
+    struct memory_claim claim;                                                      \
+    const CUresult refused =                                                        \
+        (CUresult)(memory_is_captured((stream), WRAPPER_VARIANT)                    \
+                       ? memory_claim_captured(&claim, (device), (bytes), __func__) \
+                       : memory_claim(&claim, (device), (bytes), __func__));        \
+    if (refused != CUDA_SUCCESS) return refused
+#define MEMORY_CLAIM_ASYNC(bytes, stream) CLAIM_IN_STREAM(MEMORY_CURRENT_DEVICE, bytes, stream)
+#define MEMORY_CLAIM(bytes) CLAIM_ON(MEMORY_CURRENT_DEVICE, (bytes))
+#define MEMORY_CLAIM_FROM_POOL(pool, bytes, stream) \
+    CLAIM_IN_STREAM(memory_pool_device((uintptr_t)(pool)), bytes, stream)
+#define MEMORY_CLAIM_PHYSICAL(properties, bytes) CLAIM_ON(LOCATION_DEVICE(properties), (bytes))
+
+#define LOCATION_DEVICE(properties)                                                     \
+    ((properties) != NULL && (properties)->location.type == CU_MEM_LOCATION_TYPE_DEVICE \
+         ? (properties)->location.id                                                    \
+         : MEMORY_NOT_ON_DEVICE)
+
+/* Sparse and deferred arrays get their memory from cuMemCreate. */
+#define ARRAYS_WITHOUT_MEMORY (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)
+#define ARRAY_BYTES(array)                                                                     \
+    ((array) == NULL ? 0                                                                       \
+                     : memory_array_bytes((array)->Width, (array)->Height, 1, (array)->Format, \
+                                          (array)->NumChannels, 1))
+#define ARRAY3D_BYTES(array, levels)                                                            \
+    ((array) == NULL || ((array)->Flags & ARRAYS_WITHOUT_MEMORY) != 0                           \
+         ? 0                                                                                    \
+         : memory_array_bytes((array)->Width, (array)->Height, (array)->Depth, (array)->Format, \
+                              (array)->NumChannels, (levels)))
+
+#define KEEP_BYTES(space, kind, pointer, bytes)                                         \
+    if (result == CUDA_SUCCESS)                                                         \
+        memory_keep(&claim, (space), (kind), (uint64_t)(uintptr_t)*(pointer), (bytes)); \
+    else                                                                                \
+        memory_unclaim(&claim)
+#define MEMORY_KEEP(space, kind, pointer) KEEP_BYTES(space, kind, pointer, claim.bytes)
+#define MEMORY_KEEP_PITCH(pointer, pitch, height) \
+    KEEP_BYTES(REGISTRY_ADDRESS, ALLOCATION_PLAIN, pointer, (uint64_t)*(pitch) * (height))
+#define MEMORY_KEEP_ASYNC(pointer, stream)                                                   \
+    MEMORY_KEEP(                                                                             \
+        REGISTRY_ADDRESS,                                                                    \
+        memory_is_captured((stream), WRAPPER_VARIANT) ? ALLOCATION_GRAPH : ALLOCATION_ASYNC, \
+        pointer)
+#define MEMORY_KEEP_PHYSICAL(handle)         \
+    if (result == CUDA_SUCCESS)              \
+        physical_created(&claim, *(handle)); \
+    else                                     \
+        memory_unclaim(&claim)
+
+#define MEMORY_TAKE(space, key) \
+    struct allocation taken;    \
+    const bool was_known = registry_take((space), (uint64_t)(uintptr_t)(key), &taken)
+#define MEMORY_GIVE_UP \
+    if (was_known) memory_freed(&taken, (int)result)
+
+#define MEMORY_IMPORTED(space, pointer) \
+    if (result == CUDA_SUCCESS) memory_imported((space), (uint64_t)*(pointer))
+
+#define REPORT_MEMORY_INFO(free_bytes, total_bytes)                                \
+    if (result == CUDA_SUCCESS && (free_bytes) != NULL && (total_bytes) != NULL) { \
+        uint64_t reported_free = *(free_bytes), reported_total = *(total_bytes);   \
+        memory_report(memory_current_device(), &reported_free, &reported_total);   \
+        *(free_bytes) = (__typeof__(*(free_bytes)))reported_free;                  \
+        *(total_bytes) = (__typeof__(*(total_bytes)))reported_total;               \
+    }
+#define REPORT_TOTAL_MEMORY(total_bytes, device)                     \
+    if (result == CUDA_SUCCESS && (total_bytes) != NULL) {           \
+        uint64_t unused_free = 0, reported_total = *(total_bytes);   \
+        memory_report((int)(device), &unused_free, &reported_total); \
+        *(total_bytes) = (__typeof__(*(total_bytes)))reported_total; \
+    }
+
+#endif

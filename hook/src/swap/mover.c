@@ -1,0 +1,469 @@
+#include "swap/mover.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "base/clock.h"
+#include "base/driver.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "base/log.h"
+#include "base/own_thread.h"
+#include "device/devices.h"
+#include "memory/chunks.h"
+#include "memory/registry.h"
+#include "swap/copy_pipeline.h"
+#include "swap/host_arena.h"
+#include "swap/mover_host.h"
+#include "swap/mover_steps.h"
+#include "swap/mover_waits.h"
+#include "swap/residency.h"
+#include "swap/swap_plan.h"
+
+#define POLL_NS 50000u
+#define FORGET_LOOK_NS 200000000u
+#define REPORT_BYTES ((uint64_t)64 << 20)
+#define REPORT_NS 2000000u
+#define NEVER MOVER_HOST_NEVER
+
+/* ---- what other threads see -------------------------------------------------------------------
+ */
+
+static enum mover_goal goal;     /* guarded by LOCK_MOVER, like the next two */
+static uint32_t goal_number;     /* counts the changes */
+static bool started, has_thread; /* the former alone: none can be had */
+static void *leaving_context;    /* mover_forget_context waits for it; guarded by LOCK_MOVER */
+static _Atomic uint32_t word;    /* the mover sleeps on it */
+static _Atomic uint32_t left;    /* contexts that it has left; mover_forget_context sleeps on it */
+static uint32_t gave_up; /* the number of the goal that was given up; guarded by LOCK_MOVER */
+
+static void wake(void) {
+    atomic_fetch_add(&word, 1);
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void sleep_on(_Atomic uint32_t *what, uint32_t seen, uint64_t ns) {
+    struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    syscall(SYS_futex, what, FUTEX_WAIT_PRIVATE, seen, ns == NEVER ? NULL : &pause, NULL, 0);
+}
+
+enum step_answer mover_claim(enum mover_goal wanted, bool (*claim)(int device, struct chunk *out),
+                             int device, struct chunk *out) {
+    enum step_answer answer = STEP_NEW_GOAL;
+    lock_take(LOCK_MOVER);
+    if (goal == wanted) answer = claim(device, out) ? STEP_DONE : STEP_NO_CHUNK;
+    lock_release(LOCK_MOVER);
+    return answer;
+}
+
+bool mover_all_here(void) {
+    return chunks_all_confirmed();
+}
+
+bool mover_all_restored(void) {
+    return mover_all_here();
+}
+
+bool mover_can_run(void) {
+    lock_take(LOCK_MOVER);
+    const bool can = has_thread || !started;
+    lock_release(LOCK_MOVER);
+    return can;
+}
+
+bool mover_gave_up(void) {
+    lock_take(LOCK_MOVER);
+    const bool given_up = goal == MOVER_RESTORE && gave_up == goal_number;
+    lock_release(LOCK_MOVER);
+    return given_up;
+}
+
+/* ---- the mover's own --------------------------------------------------------------------------
+ */
+
+/* Bytes that went one way in one go, for the log. */
+struct burst {
+    uint64_t bytes, began_ns;
+    uint32_t chunks;
+};
+
+static struct {
+    enum mover_goal goal; /* as seen at the beginning of this round */
+    uint32_t goal_number;
+    uint64_t next_bytes[REGISTRY_DEVICES_MAX]; /* the chunk that comes next needs so much */
+    uint64_t free_seen[REGISTRY_DEVICES_MAX];
+    bool has_failed;
+    bool told_restored;
+    struct burst out, in;
+    uint64_t unreported_bytes, reported_at_ns;
+} self;
+
+static void report(bool at_once) {
+    const uint64_t now_ns = clock_now_ns();
+    if (!at_once && self.unreported_bytes < REPORT_BYTES &&
+        now_ns - self.reported_at_ns < REPORT_NS)
+        return;
+    self.unreported_bytes = 0;
+    self.reported_at_ns = now_ns;
+    agent_notify(AGENT_MEMORY_MOVED);
+}
+
+static void moved(struct burst *burst, uint64_t bytes) {
+    burst->bytes += bytes;
+    burst->chunks++;
+    self.unreported_bytes += bytes;
+    report(false);
+}
+
+/* A chunk counts as fixed for a while, which is to be told. */
+static void stays(uint64_t bytes) {
+    self.unreported_bytes += bytes;
+    report(false);
+}
+
+static void begin_burst(struct burst *burst) {
+    if (burst->began_ns == 0) burst->began_ns = clock_now_ns();
+}
+
+static void end_burst(struct burst *burst, const char *name) {
+    if (burst->bytes > 0) {
+        const double ns = (double)(clock_now_ns() - burst->began_ns);
+        log_debug("%s: %llu bytes in %u chunks, %.3f ms, %.2f GB/s", name,
+                  (unsigned long long)burst->bytes, burst->chunks, ns / 1e6,
+                  (double)burst->bytes / ns);
+    }
+    *burst = (struct burst){0};
+}
+
+static void fail(void) {
+    self.has_failed = true;
+    mover_waits_end_room();
+}
+
+static void ask_for_room(int device, uint64_t bytes) {
+    if (!mover_waits_for_room(device, bytes)) fail();
+}
+
+/* ---- steps ------------------------------------------------------------------------------------
+ */
+
+static struct swap_view view_of(int device) {
+    const struct chunk_sums sums = chunks_sums_of(device);
+    struct swap_view view = {
+        .goal = self.goal,
+        .flights = pipeline_flights(),
+        .flight_bytes = pipeline_bytes(),
+        .leaving_bytes = pipeline_leaving_bytes(device),
+        .bytes_over = residency_bytes_over(device),
+        .bytes_free = residency_bytes_free(device),
+        .bytes_to_come = sums.bytes_to_come,
+        .next_bytes = self.next_bytes[device],
+        .to_leave = sums.to_leave,
+        .to_come = sums.to_come,
+        .to_take_back = sums.to_take_back,
+        .copies = sums.copies,
+        .arrives = pipeline_has_arrivals(device),
+        .all_here = chunks_all_here(),
+        .host_is_short = mover_host_is_short(),
+        .stream_is_short = mover_waits_streams_are_short(),
+        .room_is_short = mover_waits_room_is_short(),
+        .has_failed = self.has_failed,
+    };
+    return view;
+}
+
+static void leave(int device, uint64_t bytes_to_leave) {
+    uint64_t bytes = 0;
+    begin_burst(&self.out);
+    const enum step_answer answer = step_leave(device, &bytes);
+    if (answer == STEP_NO_HOST) mover_host_want(bytes_to_leave > bytes ? bytes_to_leave : bytes);
+    if (answer == STEP_FAILED) stays(bytes);
+    if (answer == STEP_NO_ROOM) mover_waits_for_streams();
+    if (answer == STEP_DONE) mover_waits_end_streams();
+}
+
+static void come(int device) {
+    uint64_t bytes = 0;
+    begin_burst(&self.in);
+    const enum step_answer answer = step_come(device, &bytes);
+    self.next_bytes[device] = answer == STEP_NO_CREDIT ? bytes : 0;
+    if (answer == STEP_NO_ROOM) ask_for_room(device, bytes);
+    if (answer == STEP_DONE) mover_waits_end_room();
+    if (answer == STEP_FAILED) fail();
+}
+
+static void unmap(int device) {
+    uint64_t bytes = 0;
+    const enum step_answer answer = step_unmap(device, self.goal, &bytes);
+    if (answer == STEP_DONE) moved(&self.out, bytes);
+    if (answer == STEP_FAILED) stays(bytes);
+}
+
+static void confirm(int device) {
+    chunks_confirm_back(device, host_arena_give);
+    if (mover_all_here()) end_burst(&self.in, "restored");
+}
+
+static void give_up(void) {
+    lock_take(LOCK_MOVER);
+    const bool is_news = gave_up != self.goal_number;
+    gave_up = self.goal_number;
+    lock_release(LOCK_MOVER);
+    if (!is_news) return;
+    end_burst(&self.out, "rolled back");
+    report(true);
+}
+
+static enum swap_step take_step(int device) {
+    const struct swap_view view = view_of(device);
+    const enum swap_step step = swap_plan(&view);
+    switch (step) {
+        case SWAP_LEAVE:
+            leave(device, view.bytes_over - view.leaving_bytes);
+            break;
+        case SWAP_COME:
+            come(device);
+            break;
+        case SWAP_UNMAP:
+        case SWAP_ROLL_BACK:
+            begin_burst(&self.out);
+            unmap(device);
+            break;
+        case SWAP_CONFIRM:
+            confirm(device);
+            break;
+        case SWAP_GIVE_UP:
+        case SWAP_NOTHING:
+        case SWAP_WAIT:
+            break;
+    }
+    return step;
+}
+
+static void finish_copies(void) {
+    struct flight ended;
+    int cu_result;
+    while (pipeline_take_ended(&ended, &cu_result)) {
+        const enum step_answer answer = step_finish(&ended, cu_result, self.goal);
+        if (answer == STEP_DONE) moved(ended.outward ? &self.out : &self.in, ended.chunk.bytes);
+        if (answer == STEP_FAILED && ended.outward) stays(ended.chunk.bytes);
+        if (answer == STEP_FAILED && !ended.outward) fail();
+        if (answer == STEP_NO_ROOM) ask_for_room(ended.chunk.device, ended.chunk.bytes);
+    }
+}
+
+/* Takes steps until there is nothing to do but wait. */
+static void step_devices(void) {
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    bool further = true, gives_up = false;
+    while (further) {
+        further = false;
+        gives_up = count > 0;
+        finish_copies();
+        for (int i = 0; i < count; i++) {
+            if (ordinals[i] >= REGISTRY_DEVICES_MAX) continue;
+            const enum swap_step step = take_step(ordinals[i]);
+            further =
+                further || (step != SWAP_NOTHING && step != SWAP_WAIT && step != SWAP_GIVE_UP);
+            gives_up = gives_up && step == SWAP_GIVE_UP;
+        }
+        lock_take(LOCK_MOVER);
+        further = further && goal_number == self.goal_number && leaving_context == NULL;
+        lock_release(LOCK_MOVER);
+        further = further && !fork_process_ends();
+    }
+    if (gives_up) give_up();
+}
+
+/* ---- contexts ---------------------------------------------------------------------------------
+ */
+
+static bool context_leaves(void) {
+    lock_take(LOCK_MOVER);
+    const bool leaves = leaving_context != NULL;
+    lock_release(LOCK_MOVER);
+    return leaves;
+}
+
+static void leave_context(void) {
+    lock_take(LOCK_MOVER);
+    void *context = leaving_context;
+    lock_release(LOCK_MOVER);
+    if (context == NULL || pipeline_has_flights_of(context)) return;
+    pipeline_forget_context(context);
+    host_arena_forget_context(context);
+    lock_take(LOCK_MOVER);
+    leaving_context = NULL;
+    lock_release(LOCK_MOVER);
+    atomic_fetch_add(&left, 1);
+    syscall(SYS_futex, &left, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------
+ */
+
+static void see_goal(void) {
+    lock_take(LOCK_MOVER);
+    const bool changed = self.goal_number != goal_number;
+    self.goal = goal;
+    self.goal_number = goal_number;
+    lock_release(LOCK_MOVER);
+    if (!changed) return;
+    mover_waits_end();
+    self.has_failed = self.told_restored = false;
+    mover_host_goal_changed();
+    memset(self.next_bytes, 0, sizeof(self.next_bytes));
+}
+
+static uint64_t pause_ns(void) {
+    if (pipeline_flights() > 0 || context_leaves()) return POLL_NS;
+    uint64_t ns = mover_host_pause_ns(self.goal);
+    const uint64_t go_at_ns = chunks_next_let_go_ns(), now_ns = clock_now_ns();
+    const uint64_t go_ns = go_at_ns > now_ns ? go_at_ns - now_ns : POLL_NS;
+    if (go_at_ns != UINT64_MAX && go_ns < ns) ns = go_ns;
+    const uint64_t waits_ns = mover_waits_pause_ns();
+    return waits_ns < ns ? waits_ns : ns;
+}
+
+/* Whatever brought it about: what was on its way out may just have stayed. */
+static void tell_restored(void) {
+    if (self.goal != MOVER_RESTORE || self.told_restored || !mover_all_here()) return;
+    self.told_restored = true;
+    report(true);
+}
+
+static void rest(uint32_t seen) {
+    const uint64_t ns = pause_ns();
+    tell_restored();
+    if (pipeline_flights() == 0) {
+        end_burst(&self.out, self.goal == MOVER_PARK ? "parked" : "left");
+        if (self.goal != MOVER_RESTORE) end_burst(&self.in, "came");
+        if (self.unreported_bytes > 0) report(true);
+    }
+    sleep_on(&word, seen, ns);
+}
+
+static void *run(void *nothing) {
+    pthread_setname_np(pthread_self(), "gpushare-mem");
+    prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
+    if (fork_driver_use_begin()) {
+        driver_relaxed_begin(driver_get()); /* for good: captures of other threads go on */
+        fork_driver_use_end();
+    }
+    for (;;) {
+        const uint32_t seen = atomic_load(&word);
+        see_goal();
+        if (!fork_driver_use_begin()) {
+            sleep_on(&word, seen, NEVER); /* the process ends */
+            continue;
+        }
+        leave_context();
+        if (chunks_let_go(clock_now_ns())) report(true);
+        /* While the turn is held: when memory has to leave, the device may be full. */
+        if (self.goal == MOVER_REST && residency_park_hint() > 0) mover_waits_open_streams();
+        step_devices();
+        fork_driver_use_end();
+        switch (mover_host_look(self.goal)) {
+            case MOVER_HOST_MORE:
+                break;
+            case MOVER_HOST_SHORT:
+                report(true);
+                agent_notify(AGENT_HOST_SHORT); /* how much room there is after all */
+                rest(seen);
+                break;
+            case MOVER_HOST_DONE:
+                rest(seen);
+                break;
+        }
+    }
+    return nothing;
+}
+
+/* Whether there is anything for the mover to do: a hand-over without memory wakes nobody. */
+static bool has_work(enum mover_goal wanted) {
+    if (wanted == MOVER_RESTORE) return true;
+    if (residency_park_hint() > 0 || !mover_all_here()) return true;
+    if (wanted != MOVER_PARK) return false;
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    for (int i = 0; i < count; i++)
+        if (residency_bytes_over(ordinals[i]) > 0 && chunks_sums_of(ordinals[i]).bytes_movable > 0)
+            return true;
+    return false;
+}
+
+void mover_look(void) {
+    lock_take(LOCK_MOVER);
+    const enum mover_goal wanted = goal;
+    lock_release(LOCK_MOVER);
+    if (!has_work(wanted)) return;
+    lock_take(LOCK_MOVER);
+    if (!started) {
+        started = true;
+        has_thread = own_thread_start(run, NULL);
+        if (!has_thread)
+            log_error(
+                "the memory of this process cannot follow its turns, because no thread could be "
+                "started. Raise its limit of threads and restart it.");
+    }
+    lock_release(LOCK_MOVER);
+    wake();
+}
+
+void mover_freed(void) {
+    lock_take(LOCK_MOVER);
+    const bool waits = has_thread && goal != MOVER_REST;
+    lock_release(LOCK_MOVER);
+    if (waits) wake();
+}
+
+void mover_set_goal(enum mover_goal wanted) {
+    lock_take(LOCK_MOVER);
+    const bool changes = goal != wanted;
+    goal = wanted;
+    goal_number += changes;
+    lock_release(LOCK_MOVER);
+    if (changes) mover_look();
+}
+
+void mover_forget_context(void *context) {
+    lock_take(LOCK_MOVER);
+    const bool runs = has_thread;
+    lock_release(LOCK_MOVER);
+    for (bool asked = false; runs && !fork_process_ends();) {
+        const uint32_t seen = atomic_load(&left);
+        lock_take(LOCK_MOVER);
+        if (asked && leaving_context != context) {
+            lock_release(LOCK_MOVER);
+            return;
+        }
+        if (leaving_context == NULL) {
+            leaving_context = context;
+            asked = true;
+        }
+        lock_release(LOCK_MOVER);
+        wake();
+        sleep_on(&left, seen, FORGET_LOOK_NS);
+    }
+}
+
+void mover_after_fork(void) {
+    goal = MOVER_REST;
+    goal_number = gave_up = 0;
+    started = has_thread = false;
+    leaving_context = NULL;
+    memset(&self, 0, sizeof(self));
+    mover_host_after_fork();
+    mover_waits_after_fork();
+    pipeline_after_fork();
+}

@@ -1,0 +1,103 @@
+#include "swap/mover_host.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fork.h"
+#include "device/devices.h"
+#include "device/streams.h"
+#include "memory/chunks.h"
+#include "swap/copy_pipeline.h"
+#include "swap/host_arena.h"
+#include "swap/residency.h"
+#include "swap/swap_plan.h"
+
+#define SHORT_NS 200000000u
+#define HOUSEKEEPING_NS 1000000000u
+
+static struct {
+    uint64_t wanted_bytes;
+    uint64_t short_until_ns; /* 0: not of late */
+    uint64_t excess_since_ns;
+} self;
+
+void mover_host_want(uint64_t bytes) {
+    self.wanted_bytes = bytes;
+}
+
+bool mover_host_is_short(void) {
+    return self.wanted_bytes > 0 || clock_now_ns() < self.short_until_ns;
+}
+
+void mover_host_goal_changed(void) {
+    self.short_until_ns = 0;
+    self.excess_since_ns = clock_now_ns(); /* what a restore left free may be needed again soon */
+}
+
+/* Registering needs a context; any that works will do. */
+static bool use_some_context(void) {
+    void *context = NULL;
+    struct streams *tables = streams_lock();
+    for (uint32_t i = 0; i < tables->contexts_used && context == NULL; i++)
+        if (tables->contexts[i].failed_result == 0) context = tables->contexts[i].context;
+    streams_unlock();
+    if (context == NULL || !fork_driver_use_begin()) return false;
+    const bool is_used = pipeline_use_context(context);
+    fork_driver_use_end();
+    return is_used;
+}
+
+static enum mover_host_answer make_what_is_wanted(void) {
+    /* What is free now is in pieces that are too small. */
+    const uint64_t ready_bytes = host_arena_free() + self.wanted_bytes;
+    self.wanted_bytes = 0;
+    self.short_until_ns = 0;
+    if (use_some_context() && host_arena_prepare(ready_bytes)) return MOVER_HOST_MORE;
+    self.short_until_ns = clock_now_ns() + SHORT_NS;
+    return MOVER_HOST_SHORT;
+}
+
+static struct swap_host_view view_now(void) {
+    struct swap_host_view view = {
+        .free_bytes = host_arena_free(),
+        .hint_bytes = residency_park_hint(),
+        .is_short = host_arena_is_short(),
+    };
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    for (int i = 0; i < count; i++)
+        view.movable_bytes += chunks_sums_of(ordinals[i]).bytes_movable;
+    const uint64_t now_ns = clock_now_ns();
+    if (view.free_bytes < swap_host_wanted(&view) + HOST_ARENA_SEGMENT_BYTES)
+        self.excess_since_ns = now_ns;
+    view.excess_ms = (now_ns - self.excess_since_ns) / 1000000;
+    return view;
+}
+
+enum mover_host_answer mover_host_look(enum mover_goal goal) {
+    if (self.wanted_bytes > 0) return make_what_is_wanted();
+    if (goal == MOVER_RESTORE || pipeline_flights() > 0) return MOVER_HOST_DONE;
+    const struct swap_host_view view = view_now();
+    switch (swap_host_plan(&view)) {
+        case SWAP_HOST_PREPARE:
+            /* Without the turn, memory leaves as soon as it has to; nothing is ahead of need. */
+            if (goal != MOVER_REST || !use_some_context()) return MOVER_HOST_DONE;
+            return host_arena_prepare(swap_host_wanted(&view)) ? MOVER_HOST_MORE : MOVER_HOST_DONE;
+        case SWAP_HOST_TRIM:
+            if (use_some_context()) host_arena_trim(swap_host_wanted(&view));
+            return MOVER_HOST_DONE;
+        case SWAP_HOST_KEEP:
+            return MOVER_HOST_DONE;
+    }
+    return MOVER_HOST_DONE;
+}
+
+uint64_t mover_host_pause_ns(enum mover_goal goal) {
+    if (goal == MOVER_PARK && self.short_until_ns > 0) return SHORT_NS;
+    return host_arena_free() > 0 || residency_park_hint() > 0 ? HOUSEKEEPING_NS : MOVER_HOST_NEVER;
+}
+
+void mover_host_after_fork(void) {
+    memset(&self, 0, sizeof(self));
+}

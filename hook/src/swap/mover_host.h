@@ -1,0 +1,36 @@
+/* Host memory for the mover: more of it while a park goes on, some ahead of need, and back when
+ * nobody needs it. The mover's thread alone. */
+#ifndef GPUSHARE_MOVER_HOST_H
+#define GPUSHARE_MOVER_HOST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "swap/mover.h"
+
+#pragma GCC visibility push(hidden)
+
+#define MOVER_HOST_NEVER UINT64_MAX
+
+/* A chunk found no host memory ready: for it and those behind it so much is wanted. */
+void mover_host_want(uint64_t bytes);
+/* It is wanted, or was not to be had a moment ago. */
+bool mover_host_is_short(void);
+/* Tries again what was not to be had, and counts anew for how long there has been too much. */
+void mover_host_goal_changed(void);
+
+enum mover_host_answer {
+    MOVER_HOST_DONE,  /* nothing to do */
+    MOVER_HOST_MORE,  /* a segment was made ready: look at once what follows */
+    MOVER_HOST_SHORT, /* what is wanted is not to be had */
+};
+
+/* Does the next thing; a segment at a time, so that the mover can see to its copies. */
+enum mover_host_answer mover_host_look(enum mover_goal goal);
+/* When to come again. */
+uint64_t mover_host_pause_ns(enum mover_goal goal);
+
+void mover_host_after_fork(void);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,225 @@
+#include "swap/mover_steps.h"
+
+#include <stddef.h>
+
+#include "base/clock.h"
+#include "base/driver.h"
+#include "base/log.h"
+#include "device/failure.h"
+#include "device/peers.h"
+#include "device/streams.h"
+#include "memory/device_memory.h"
+#include "swap/host_arena.h"
+#include "swap/residency.h"
+
+#define ACCESSES_MAX (PEERS_MAX + 1)
+
+/* ---- mapping ----------------------------------------------------------------------------------
+ */
+
+/* Takes its device memory from the chunk. On failure the chunk says what it still has: memory that
+ * is mapped, or memory that is mapped nowhere. */
+static CUresult take_off(struct chunk *chunk) {
+    const struct driver *cuda = driver_get();
+    CUresult result = CUDA_SUCCESS;
+    if (!chunk->unmapped) result = cuda->memory_unmap(chunk->address, chunk->bytes);
+    if (result != CUDA_SUCCESS) return result;
+    chunk->unmapped = true;
+    result = cuda->memory_release(chunk->handle);
+    if (result != CUDA_SUCCESS) return result;
+    chunk->unmapped = false;
+    chunk->handle = 0;
+    return result;
+}
+
+static CUresult give_access(const struct chunk *chunk) {
+    CUmemAccessDesc accesses[ACCESSES_MAX];
+    accesses[0] = (CUmemAccessDesc){
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = chunk->device},
+        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    const int peers = peers_access(chunk->device, &accesses[1], ACCESSES_MAX - 1);
+    return driver_get()->memory_set_access(chunk->address, chunk->bytes, accesses,
+                                           (size_t)peers + 1);
+}
+
+static CUresult create(struct chunk *chunk) {
+    CUmemGenericAllocationHandle handle;
+    const CUresult result =
+        device_memory_create(driver_get(), &handle, chunk->bytes, chunk->device);
+    if (result != CUDA_SUCCESS) return result;
+    chunk->handle = handle;
+    chunk->unmapped = true;
+    return result;
+}
+
+/* Device memory at the chunk's address, as it was when it was allocated; the very memory that the
+ * driver would not take back, where there is such. */
+static CUresult map(struct chunk *chunk) {
+    CUresult result = chunk->handle == 0 ? create(chunk) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) return result;
+    if (chunk->unmapped)
+        result = driver_get()->memory_map(chunk->address, chunk->bytes, 0, chunk->handle, 0);
+    if (result == CUDA_SUCCESS) {
+        chunk->unmapped = false;
+        result = give_access(chunk);
+    }
+    if (result != CUDA_SUCCESS) take_off(chunk);
+    return result;
+}
+
+/* ---- failures ---------------------------------------------------------------------------------
+ */
+
+static void note_failure(const struct chunk *chunk, int cu_result, const char *what) {
+    log_debug("%s: the driver answers %d for %llu bytes on device %d", what, cu_result,
+              (unsigned long long)chunk->bytes, chunk->device);
+    if (failure_is_sticky(cu_result)) failure_in_context(chunk->context, cu_result);
+}
+
+/* It stays where it is from now on: what a sticky error has in its hands cannot be copied. */
+static void leave_alone(const struct chunk *chunk) {
+    chunks_settle(chunk->address, CHUNK_RESIDENT, chunk->handle, NULL);
+    chunks_fix(chunk->address, chunk->bytes);
+}
+
+/* It could not leave, and is still whole where it is mapped: it is tried again later. */
+static enum step_answer leave_for_now(const struct chunk *chunk, int cu_result) {
+    if (failure_is_sticky(cu_result))
+        leave_alone(chunk);
+    else
+        chunks_settle_failed(chunk->address, chunk->handle, clock_now_ns());
+    note_failure(chunk, cu_result, "park");
+    return STEP_FAILED;
+}
+
+/* The host memory has what the device has: the latter goes. Where the driver refuses, the chunk
+ * stays on the device; where it has unmapped it already, its device memory is kept for it. */
+static enum step_answer park(struct chunk *chunk) {
+    const CUresult result = take_off(chunk);
+    if (result != CUDA_SUCCESS && !chunk->unmapped) {
+        host_arena_give(chunk->host, chunk->bytes);
+        return leave_for_now(chunk, (int)result);
+    }
+    chunks_settle_away(chunk, CHUNK_PARKED);
+    if (result == CUDA_SUCCESS) return STEP_DONE;
+    note_failure(chunk, (int)result, "release");
+    return STEP_FAILED;
+}
+
+/* It could not be copied in; its host memory still has all of it. */
+static void stay_parked(struct chunk *chunk) {
+    if (chunk->handle != 0) take_off(chunk);
+    chunks_settle_away(chunk, CHUNK_PARKED);
+}
+
+/* Nothing can be copied in a context with a sticky error, so what is parked is lost with it. As a
+ * chunk that is being freed it keeps nobody's gate shut. */
+static void bury(const struct chunk *chunk) {
+    chunks_settle_away(chunk, CHUNK_FREEING);
+}
+
+/* Nobody knows whether the copy has ended, so nothing that it may still use is given back: not the
+ * device memory on the way in, which is used again when the chunk comes (behind this copy, in the
+ * same stream); not the host memory on the way out. */
+static enum step_answer give_up_copy(const struct flight *flight, int cu_result) {
+    if (flight->outward)
+        leave_alone(&flight->chunk);
+    else
+        chunks_settle_away(&flight->chunk, CHUNK_PARKED);
+    note_failure(&flight->chunk, cu_result, "copy without an end");
+    return STEP_FAILED;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------
+ */
+
+/* Its chunk stays, to be claimed again. */
+static enum step_answer not_now(const struct chunk *chunk, enum step_answer answer) {
+    chunks_settle(chunk->address, CHUNK_RESIDENT, chunk->handle, NULL);
+    return answer;
+}
+
+enum step_answer step_leave(int device, uint64_t *bytes) {
+    struct chunk chunk;
+    const enum step_answer claimed = mover_claim(MOVER_PARK, chunks_claim_leaving, device, &chunk);
+    if (claimed != STEP_DONE) return claimed;
+    *bytes = chunk.bytes;
+    if (streams_context_has_failed(chunk.context)) {
+        leave_alone(&chunk);
+        return STEP_DONE;
+    }
+    int cu_result = pipeline_open(chunk.context);
+    if (cu_result == CUDA_ERROR_OUT_OF_MEMORY) return not_now(&chunk, STEP_NO_ROOM);
+    if (cu_result != CUDA_SUCCESS) return leave_for_now(&chunk, cu_result);
+    chunk.host = host_arena_take(chunk.bytes);
+    if (chunk.host == NULL) return not_now(&chunk, STEP_NO_HOST);
+    cu_result = pipeline_begin(&chunk, true);
+    if (cu_result == CUDA_SUCCESS) return STEP_DONE;
+    host_arena_give(chunk.host, chunk.bytes);
+    if (cu_result == CUDA_ERROR_OUT_OF_MEMORY) return not_now(&chunk, STEP_NO_ROOM);
+    return leave_for_now(&chunk, cu_result);
+}
+
+static CUresult begin_to_come(struct chunk *chunk) {
+    if (!pipeline_use_context(chunk->context)) return CUDA_ERROR_INVALID_CONTEXT;
+    const CUresult result = map(chunk);
+    return result == CUDA_SUCCESS ? (CUresult)pipeline_begin(chunk, false) : result;
+}
+
+enum step_answer step_come(int device, uint64_t *bytes) {
+    struct chunk chunk;
+    const enum step_answer claimed =
+        mover_claim(MOVER_RESTORE, chunks_claim_coming, device, &chunk);
+    if (claimed != STEP_DONE) return claimed;
+    *bytes = chunk.bytes;
+    if (streams_context_has_failed(chunk.context)) {
+        bury(&chunk);
+        return STEP_DONE;
+    }
+    if (residency_bytes_over(device) > 0) { /* while it comes it counts as there */
+        chunks_settle_away(&chunk, CHUNK_PARKED);
+        return STEP_NO_CREDIT;
+    }
+    const CUresult result = begin_to_come(&chunk);
+    if (result == CUDA_SUCCESS) return STEP_DONE;
+    stay_parked(&chunk);
+    note_failure(&chunk, (int)result, "restore");
+    return result == CUDA_ERROR_OUT_OF_MEMORY ? STEP_NO_ROOM : STEP_FAILED;
+}
+
+enum step_answer step_unmap(int device, enum mover_goal goal, uint64_t *bytes) {
+    struct chunk chunk;
+    const enum step_answer claimed = mover_claim(goal, chunks_claim_back, device, &chunk);
+    if (claimed != STEP_DONE) return claimed;
+    *bytes = chunk.bytes;
+    pipeline_use_context(chunk.context);
+    return park(&chunk);
+}
+
+/* What was wanted may have changed since the copy began: then it was in vain, and nothing is lost.
+ */
+static enum step_answer finish_leaving(struct chunk *chunk, int cu_result, enum mover_goal goal) {
+    const bool goes = goal == MOVER_PARK && residency_bytes_over(chunk->device) > 0;
+    if (cu_result == CUDA_SUCCESS && goes) return park(chunk);
+    host_arena_give(chunk->host, chunk->bytes);
+    return cu_result == CUDA_SUCCESS ? not_now(chunk, STEP_NO_CHUNK)
+                                     : leave_for_now(chunk, cu_result);
+}
+
+static enum step_answer finish_coming(struct chunk *chunk, int cu_result) {
+    if (cu_result == CUDA_SUCCESS) {
+        chunks_settle(chunk->address, CHUNK_BACK, chunk->handle, chunk->host);
+        return STEP_DONE;
+    }
+    stay_parked(chunk);
+    note_failure(chunk, cu_result, "restore");
+    return cu_result == CUDA_ERROR_OUT_OF_MEMORY ? STEP_NO_ROOM : STEP_FAILED;
+}
+
+enum step_answer step_finish(struct flight *flight, int cu_result, enum mover_goal goal) {
+    if (flight->has_no_end) return give_up_copy(flight, cu_result);
+    pipeline_use_context(flight->chunk.context);
+    return flight->outward ? finish_leaving(&flight->chunk, cu_result, goal)
+                           : finish_coming(&flight->chunk, cu_result);
+}

@@ -1,0 +1,38 @@
+/* What the mover does with one chunk, or with one copy that has ended. The mover's thread alone. */
+#ifndef GPUSHARE_MOVER_STEPS_H
+#define GPUSHARE_MOVER_STEPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "swap/copy_pipeline.h"
+#include "swap/mover.h"
+
+#pragma GCC visibility push(hidden)
+
+enum step_answer {
+    STEP_DONE,      /* one step further */
+    STEP_NO_CHUNK,  /* there was none, or it may stay where it is after all */
+    STEP_NEW_GOAL,  /* the goal is another one; it says nothing of what there is */
+    STEP_NO_HOST,   /* no host memory is ready for it */
+    STEP_NO_CREDIT, /* the budget does not reach for it */
+    STEP_NO_ROOM,   /* the driver had no memory */
+    STEP_FAILED,    /* the driver refused it for another reason */
+};
+
+/* Each gives the size of the chunk that it was about. */
+enum step_answer step_leave(int device, uint64_t *bytes);
+enum step_answer step_come(int device, uint64_t *bytes);
+enum step_answer step_unmap(int device, enum mover_goal goal, uint64_t *bytes);
+
+/* A copy has ended. STEP_FAILED: with an error; the chunk is where it was before. STEP_NO_ROOM: as
+ * that, on the way in, because the driver had no memory. */
+enum step_answer step_finish(struct flight *flight, int cu_result, enum mover_goal goal);
+
+/* mover.c: claims a chunk, provided that the goal is still this one. STEP_DONE, STEP_NO_CHUNK or
+ * STEP_NEW_GOAL. */
+enum step_answer mover_claim(enum mover_goal goal, bool (*claim)(int device, struct chunk *out),
+                             int device, struct chunk *out);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,98 @@
+#include "swap/room.h"
+
+#include <string.h>
+
+#include "agent/agent.h"
+#include "base/locks.h"
+#include "device/devices.h"
+#include "gate/wait.h"
+#include "memory/registry.h"
+
+static struct room {
+    uint32_t waiters;
+    uint32_t answers;
+    bool made;  /* by the latest answer */
+    bool asked; /* it was sent */
+    uint64_t bytes;
+    const char *call_name;
+} rooms[REGISTRY_DEVICES_MAX];
+
+struct room_wait room_ask(int device, uint64_t bytes, const char *call_name) {
+    lock_take(LOCK_RESIDENCY);
+    struct room *room = &rooms[device];
+    if (room->waiters++ == 0 || bytes > room->bytes) {
+        room->bytes = bytes;
+        room->asked = false;
+        room->call_name = call_name;
+    }
+    const struct room_wait wait = {device, room->answers};
+    lock_release(LOCK_RESIDENCY);
+    agent_notify(AGENT_NEEDS_CHANGED);
+    return wait;
+}
+
+bool room_is_answered(void *argument) {
+    const struct room_wait *wait = argument;
+    lock_take(LOCK_RESIDENCY);
+    const bool answered = rooms[wait->device].answers != wait->answers_before;
+    lock_release(LOCK_RESIDENCY);
+    return answered;
+}
+
+bool room_end(const struct room_wait *wait) {
+    lock_take(LOCK_RESIDENCY);
+    struct room *room = &rooms[wait->device];
+    room->waiters--;
+    const bool made = room->answers != wait->answers_before && room->made;
+    lock_release(LOCK_RESIDENCY);
+    return made;
+}
+
+bool room_next(int *device, uint64_t *bytes, const char **call_name) {
+    bool found = false;
+    lock_take(LOCK_RESIDENCY);
+    for (int i = 0; i < REGISTRY_DEVICES_MAX && !found; i++) {
+        struct room *room = &rooms[i];
+        found = room->waiters > 0 && !room->asked && room->bytes > 0;
+        if (!found) continue;
+        room->asked = true;
+        *device = i;
+        *bytes = room->bytes;
+        *call_name = room->call_name;
+    }
+    lock_release(LOCK_RESIDENCY);
+    return found;
+}
+
+void room_ask_again(void) {
+    lock_take(LOCK_RESIDENCY);
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
+        rooms[device].asked = false;
+    lock_release(LOCK_RESIDENCY);
+}
+
+static bool is_awaited(int device) {
+    lock_take(LOCK_RESIDENCY);
+    const bool awaited = rooms[device].waiters > 0;
+    lock_release(LOCK_RESIDENCY);
+    return awaited;
+}
+
+void room_answered(const uint8_t uuid[16], bool made) {
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
+        uint8_t own_uuid[16];
+        if (!is_awaited(device) || !devices_uuid_of(device, own_uuid) ||
+            memcmp(uuid, own_uuid, sizeof(own_uuid)) != 0)
+            continue;
+        lock_take(LOCK_RESIDENCY);
+        rooms[device].answers++;
+        rooms[device].made = made;
+        rooms[device].bytes = 0;
+        lock_release(LOCK_RESIDENCY);
+    }
+    wait_wake_all();
+}
+
+void room_after_fork(void) {
+    memset(rooms, 0, sizeof(rooms));
+}

@@ -1,0 +1,60 @@
+#include "swap/swap_plan.h"
+
+#include "swap/host_arena.h"
+
+static bool can_fly(const struct swap_view *view) {
+    if (view->flights >= SWAP_FLIGHTS_MAX) return false;
+    return view->flights < SWAP_FLIGHTS_MIN || view->flight_bytes < SWAP_FLIGHT_BYTES;
+}
+
+static enum swap_step wait_or(const struct swap_view *view, enum swap_step otherwise) {
+    return view->flights > 0 ? SWAP_WAIT : otherwise;
+}
+
+static enum swap_step plan_park(const struct swap_view *view) {
+    /* What is on its way out will be gone. */
+    if (view->bytes_over <= view->leaving_bytes) return wait_or(view, SWAP_NOTHING);
+    if (view->arrives) return SWAP_WAIT;
+    if (view->to_take_back > 0) return SWAP_UNMAP;
+    const bool can_leave = view->to_leave > 0 && !view->host_is_short && !view->stream_is_short;
+    return can_leave && can_fly(view) ? SWAP_LEAVE : wait_or(view, SWAP_NOTHING);
+}
+
+/* What was known of the next chunk may be of one that was freed. */
+static uint64_t bytes_needed(const struct swap_view *view) {
+    const uint64_t next_bytes = view->next_bytes > 0 ? view->next_bytes : 1;
+    return next_bytes < view->bytes_to_come ? next_bytes : view->bytes_to_come;
+}
+
+static enum swap_step plan_restore(const struct swap_view *view) {
+    if (view->has_failed) {
+        if (view->flights > 0) return SWAP_WAIT;
+        return view->to_take_back > 0 ? SWAP_ROLL_BACK : SWAP_GIVE_UP;
+    }
+    if (view->to_come > 0) {
+        const bool can_come =
+            view->bytes_over == 0 && view->bytes_free >= bytes_needed(view) && !view->room_is_short;
+        return can_come && can_fly(view) ? SWAP_COME : wait_or(view, SWAP_NOTHING);
+    }
+    if (view->flights > 0) return SWAP_WAIT;
+    return view->all_here && view->copies > 0 ? SWAP_CONFIRM : SWAP_NOTHING;
+}
+
+enum swap_step swap_plan(const struct swap_view *view) {
+    if (view->goal == MOVER_PARK) return plan_park(view);
+    if (view->goal == MOVER_RESTORE) return plan_restore(view);
+    return wait_or(view, SWAP_NOTHING);
+}
+
+uint64_t swap_host_wanted(const struct swap_host_view *view) {
+    if (view->is_short) return 0;
+    return view->hint_bytes < view->movable_bytes ? view->hint_bytes : view->movable_bytes;
+}
+
+enum swap_host_step swap_host_plan(const struct swap_host_view *view) {
+    const uint64_t wanted_bytes = swap_host_wanted(view);
+    if (view->free_bytes < wanted_bytes) return SWAP_HOST_PREPARE;
+    const bool has_excess = view->free_bytes >= wanted_bytes + HOST_ARENA_SEGMENT_BYTES;
+    if (has_excess && (view->is_short || view->excess_ms >= SWAP_EXCESS_MS)) return SWAP_HOST_TRIM;
+    return SWAP_HOST_KEEP;
+}

@@ -1,0 +1,71 @@
+/* What the mover does next on a device. PURE: how things stand in, one step out. The mover takes
+ * the step, and asks again. */
+#ifndef GPUSHARE_SWAP_PLAN_H
+#define GPUSHARE_SWAP_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "swap/mover.h"
+
+#pragma GCC visibility push(hidden)
+
+/* So much is kept on its way: several chunks, so that a copy never waits for the mapping of the
+ * next one; and not much more, so that a change of goal takes effect soon. */
+#define SWAP_FLIGHTS_MIN 4
+#define SWAP_FLIGHTS_MAX 32
+#define SWAP_FLIGHT_BYTES ((uint64_t)64 << 20)
+
+enum swap_step {
+    SWAP_NOTHING,   /* until a budget, a goal or the room changes */
+    SWAP_WAIT,      /* until a copy that is on its way has ended */
+    SWAP_UNMAP,     /* claim a chunk whose host copy is still good, and unmap it */
+    SWAP_LEAVE,     /* claim a chunk and begin to copy it out */
+    SWAP_COME,      /* claim a parked chunk, map it and begin to copy it in */
+    SWAP_CONFIRM,   /* all is back on all devices: the host copies can go */
+    SWAP_ROLL_BACK, /* as SWAP_UNMAP, because the restore has failed */
+    SWAP_GIVE_UP,   /* the restore has failed, and what had come is gone again */
+};
+
+struct swap_view {
+    enum mover_goal goal;
+    uint32_t flights;                /* copies on their way, on all devices; */
+    uint64_t flight_bytes;           /* and their bytes */
+    uint64_t leaving_bytes;          /* those of this device alone */
+    uint64_t bytes_over, bytes_free; /* by the budget, what leaves counted as there */
+    uint64_t bytes_to_come;          /* parked, and nothing of the device is kept for it */
+    uint64_t next_bytes; /* the chunk that comes next needs so much budget; 0: not known */
+    /* As the table of chunks counts them (chunks.h): a step that claims one of these finds it. */
+    uint32_t to_leave, to_come, to_take_back;
+    uint32_t copies;      /* chunks that came back and still have their host copy */
+    bool arrives;         /* copies to this device are on their way */
+    bool all_here;        /* nothing is parked or moving on any device */
+    bool host_is_short;   /* no host memory was to be had */
+    bool stream_is_short; /* the driver had no memory for a copy out, a moment ago */
+    bool room_is_short;   /* the driver had no memory: room was asked for and is not there yet */
+    bool has_failed;      /* there will be no room in time */
+};
+
+enum swap_step swap_plan(const struct swap_view *view);
+
+/* How much host memory is to be kept ready, and whether to give back what is beyond it. */
+struct swap_host_view {
+    uint64_t free_bytes;    /* ready, and not in use */
+    uint64_t hint_bytes;    /* so much would have to leave if the others came back */
+    uint64_t movable_bytes; /* so much could */
+    uint64_t excess_ms;     /* more than that was ready for so long */
+    bool is_short;          /* the system runs short of it */
+};
+
+#define SWAP_EXCESS_MS 30000
+
+enum swap_host_step {
+    SWAP_HOST_KEEP,
+    SWAP_HOST_PREPARE, /* up to swap_host_wanted */
+    SWAP_HOST_TRIM,    /* likewise; all of it where the system is short */
+};
+uint64_t swap_host_wanted(const struct swap_host_view *view);
+enum swap_host_step swap_host_plan(const struct swap_host_view *view);
+
+#pragma GCC visibility pop
+#endif
