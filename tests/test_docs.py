@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import ast
-import dataclasses
-import enum
-import itertools
 import re
 from pathlib import Path
 
-from jupyter_gpushare.core import settings
+from jupyter_gpushare.core.settings import SETTINGS
 from jupyter_gpushare.scheduler.config import NAMES, SettingsConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def documented_settings() -> dict[str, str]:
-    """The docstring below each field of SchedulerSettings."""
-    tree = ast.parse(Path(settings.__file__).read_text())
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    (body,) = [node.body for node in classes if node.name == "SchedulerSettings"]
-    return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in itertools.pairwise(body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-    }
-
-
 def test_settings_page_is_complete() -> None:
     """docs/settings.md has each setting with its default and its meaning."""
     page = (ROOT / "docs" / "settings.md").read_text()
-    meanings = documented_settings()
-    for field in dataclasses.fields(settings.SchedulerSettings):
-        default = field.default.value if isinstance(field.default, enum.Enum) else field.default
-        assert f"| `{field.name}` | {default} | {meanings[field.name]} |" in page
+    for row in SETTINGS:
+        assert f"| `{row.name}` | {row.plain_default} | {row.help} |" in page
 
 
 def test_settings_page_names_what_only_a_start_can_set() -> None:

@@ -1,12 +1,21 @@
-"""The scheduler's settings, as one frozen value. Checked here, and only here."""
+"""The scheduler's settings, written once: name, default, unit, range and help of each.
+
+`SchedulerSettings` is the frozen value that the scheduler works with; it checks its ranges.
+`SETTINGS` is the same table as data: traits, the command line and docs/settings.md come from it.
+A unit ends each name: `_s`, `_ms`, `_bytes`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 from .ids import Seconds
+
+T = TypeVar("T")
 
 
 class SettingsError(ValueError):
@@ -52,75 +61,202 @@ RESERVE_BY_SIZE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerSettings:
-    """All times in the unit that the name says; ranges are in `_RANGES`."""
+class Setting:
+    """One row of the table."""
 
-    quantum_s: Seconds = 10.0
-    """How long a turn lasts while others wait."""
-    anti_thrash: AntiThrash = AntiThrash.ON
-    """`on`: tenants take turns. `off`: all run at once, as without us."""
-    idle_ms: int = 50
-    """Inside a cell: give the turn back after this long without GPU work, while others wait."""
-    window_ms: int = 20
-    """How much queued GPU work a client may have in flight, in time."""
-    drain_stall_ms: int = 200
-    """A drain without progress for this long, while a call waits, takes the recall back."""
-    recall_retry_s: Seconds = 0.5
-    """How long after a drain stall the recall is tried again."""
-    overdue_s: Seconds = 30.0
-    """A recalled client that has not answered for this long is overdue."""
-    overdue_policy: OverduePolicy = OverduePolicy.WARN
-    """What happens to an overdue client: `warn` says so in the log, `kill` ends its process."""
-    reconnect_s: int = 30
-    """How long a hook looks for a lost scheduler before it follows `fallback`."""
-    fallback: Fallback = Fallback.WAIT
-    """What gated calls do then: `wait` goes on looking, `run` lets them through."""
-    reconnect_grace_s: Seconds = 2.0
-    """How long a scheduler that replaces a lost one waits for clients before it grants."""
-    clients_max: int = 1024
-    """How many processes may be connected at once."""
-    hold_max_s: Seconds = 600.0
-    """How long a user may keep a turn by hand (`%gpushare hold`) at most; 0: not at all."""
-    visibility: Visibility = Visibility.ANONYMOUS
-    """Who holds and waits, to other users: `anonymous` hides names, `everyone` shows them."""
-    memory_mode: MemoryMode = MemoryMode.SWAP
-    """`swap`: memory of those who have no turn makes room for who has it. `off`: it stays."""
-    device_reserve_bytes: int = RESERVE_BY_SIZE
-    """Of each device, for what no budget covers; -1: 2 %, at least 1 GiB, at most an eighth."""
-    device_bytes_max: int = 0
-    """Use no more than this of each device, as if it were smaller; 0: all of it."""
-    park_timeout_s: Seconds = 10.0
-    """A process that was to release memory and makes no progress for this long is passed over."""
-    reclaim_s: Seconds = 5.0
-    """How long memory may be short on a device although nobody has it, until that is believed."""
+    name: str
+    default: int | float | str | enum.Enum
+    unit: str
+    """In words, as in "3 seconds"; empty for what is not counted."""
+    low: float
+    high: float
+    """The range of a number, ends included."""
+    help: str
+    """One or two sentences, for the command line and the page."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """What an enumeration may be; empty for numbers and text."""
+        default = self.default
+        return tuple(m.value for m in type(default)) if isinstance(default, enum.Enum) else ()
+
+    @property
+    def plain_default(self) -> int | float | str:
+        """The default as JSON and traits have it."""
+        default = self.default
+        return cast("str", default.value) if isinstance(default, enum.Enum) else default
+
+
+def setting(
+    default: T,
+    *,
+    help: str,
+    unit: str = "",
+    low: float = -math.inf,
+    high: float = math.inf,
+) -> T:
+    """A field of a settings dataclass, with what `table_of` says about it."""
+    row = {"unit": unit, "low": low, "high": high, "help": help}
+    return dataclasses.field(default=default, metadata=row)
+
+
+def table_of(settings: type) -> tuple[Setting, ...]:
+    """The rows of a dataclass whose fields are made by `setting`."""
+    return tuple(
+        Setting(name=field.name, default=field.default, **field.metadata)
+        for field in dataclasses.fields(settings)
+    )
+
+
+def check_ranges(settings: object, table: tuple[Setting, ...]) -> None:
+    """Raises SettingsError for the first value that is outside its range."""
+    for row in table:
+        value = getattr(settings, row.name)
+        if isinstance(value, int | float) and not row.low <= value <= row.high:
+            raise SettingsError(
+                f"{row.name} is {value}, which is outside {row.low} to {row.high}. "
+                f"Give a value in that range."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    """What an admin can change while the scheduler runs."""
+
+    quantum_s: Seconds = setting(
+        10.0,
+        unit="seconds",
+        low=0.01,
+        high=86_400,
+        help="How long a turn lasts while others wait.",
+    )
+    anti_thrash: AntiThrash = setting(
+        AntiThrash.ON,
+        help="`on`: tenants take turns on a device. `off`: all run at once, as without gpushare.",
+    )
+    idle_ms: int = setting(
+        50,
+        unit="milliseconds",
+        low=1,
+        high=3_600_000,
+        help="A cell that uses no GPU for this long gives its turn back while others wait.",
+    )
+    window_ms: int = setting(
+        20,
+        unit="milliseconds",
+        low=1,
+        high=10_000,
+        help="How much GPU work a process may have queued, in time.",
+    )
+    drain_stall_ms: int = setting(
+        200,
+        unit="milliseconds",
+        low=10,
+        high=600_000,
+        help="If a drain makes no progress for this long while a call of the same tenant waits, "
+        "the scheduler takes the recall back.",
+    )
+    recall_retry_s: Seconds = setting(
+        0.5,
+        unit="seconds",
+        low=0.01,
+        high=3_600,
+        help="How long after a drain stall the scheduler tries the recall again.",
+    )
+    overdue_s: Seconds = setting(
+        30.0,
+        unit="seconds",
+        low=0.1,
+        high=86_400,
+        help="A process that does not answer a recall for this long is overdue.",
+    )
+    overdue_policy: OverduePolicy = setting(
+        OverduePolicy.WARN,
+        help="What happens to an overdue process: `warn` writes it to the log, `kill` ends it.",
+    )
+    reconnect_s: int = setting(
+        30,
+        unit="seconds",
+        low=0,
+        high=86_400,
+        help="How long a process looks for a lost scheduler before it follows `fallback`.",
+    )
+    fallback: Fallback = setting(
+        Fallback.WAIT,
+        help="What GPU calls do when the scheduler stays away: `wait` keeps looking for it, `run` "
+        "lets them through unshared.",
+    )
+    reconnect_grace_s: Seconds = setting(
+        2.0,
+        unit="seconds",
+        low=0,
+        high=3_600,
+        help="How long a scheduler that replaces a lost one waits for its clients before it "
+        "grants turns.",
+    )
+    clients_max: int = setting(
+        1024,
+        unit="processes",
+        low=1,
+        high=100_000,
+        help="How many processes may be connected at once.",
+    )
+    hold_max_s: Seconds = setting(
+        600.0,
+        unit="seconds",
+        low=0,
+        high=86_400,
+        help="The longest time for which a user may keep a turn by hand (`%gpushare hold`); 0 "
+        "switches holds off.",
+    )
+    visibility: Visibility = setting(
+        Visibility.ANONYMOUS,
+        help="What users see of the others who hold and wait: `anonymous` hides their names, "
+        "`everyone` shows them.",
+    )
+    memory_mode: MemoryMode = setting(
+        MemoryMode.SWAP,
+        help="`swap`: device memory follows the turn; tenants without a turn make room. `off`: "
+        "memory stays where it is.",
+    )
+    device_reserve_bytes: int = setting(
+        RESERVE_BY_SIZE,
+        unit="bytes",
+        low=RESERVE_BY_SIZE,
+        high=2**62,
+        help="How much of each device is kept for contexts and modules; -1: 2 %, at least 1 GiB, "
+        "at most an eighth of the device. No new memory is given out there. Memory that was on "
+        "the device before contexts grew may come back into it.",
+    )
+    device_bytes_max: int = setting(
+        0,
+        unit="bytes",
+        low=0,
+        high=2**62,
+        help="Use no more than this of each device, as if it were smaller; 0: all of it.",
+    )
+    park_timeout_s: Seconds = setting(
+        10.0,
+        unit="seconds",
+        low=0.1,
+        high=3_600,
+        help="A process that must release memory and makes no progress for this long is skipped.",
+    )
+    reclaim_s: Seconds = setting(
+        5.0,
+        unit="seconds",
+        low=0,
+        high=3_600,
+        help="How long memory that should be free may be missing on a device before gpushare gives "
+        "up on it.",
+    )
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise SettingsError(
-                    f"{name} is {value}, which is outside {low} to {high}. "
-                    f"Give a value in that range."
-                )
+        check_ranges(self, SETTINGS)
 
     def replace(self, **changes: object) -> SchedulerSettings:
         """A copy with some settings changed; raises SettingsError as the constructor does."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
 
-_RANGES: dict[str, tuple[float, float]] = {
-    "quantum_s": (0.01, 86_400),
-    "idle_ms": (1, 3_600_000),
-    "window_ms": (1, 10_000),
-    "drain_stall_ms": (10, 600_000),
-    "recall_retry_s": (0.01, 3_600),
-    "overdue_s": (0.1, 86_400),
-    "reconnect_s": (0, 86_400),
-    "reconnect_grace_s": (0, 3_600),
-    "clients_max": (1, 100_000),
-    "hold_max_s": (0, 86_400),
-    "device_reserve_bytes": (RESERVE_BY_SIZE, 2**62),
-    "device_bytes_max": (0, 2**62),
-    "park_timeout_s": (0.1, 3_600),
-    "reclaim_s": (0, 3_600),
-}
+SETTINGS = table_of(SchedulerSettings)

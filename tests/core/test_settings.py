@@ -1,0 +1,34 @@
+"""The table of settings: written once, checked there."""
+
+from __future__ import annotations
+
+import enum
+
+import pytest
+
+from jupyter_gpushare.core.settings import SETTINGS, SchedulerSettings, Setting, SettingsError
+
+NUMBERS = [row for row in SETTINGS if not row.choices]
+
+
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.name)
+def test_a_row_says_what_a_setting_is(row: Setting) -> None:
+    """Each has a help text, a range or choices, and a unit that fits its name."""
+    assert row.help.endswith(".")
+    assert bool(row.choices) == isinstance(row.default, enum.Enum)
+    units = {"_ms": "milliseconds", "_s": "seconds", "_bytes": "bytes"}
+    ending = next((ending for ending in units if row.name.endswith(ending)), None)
+    if ending is not None:
+        assert row.unit == units[ending]
+    assert row.choices or row.unit
+
+
+@pytest.mark.parametrize("row", NUMBERS, ids=lambda row: row.name)
+def test_a_number_outside_its_range_is_refused(row: Setting) -> None:
+    """The sentence names the setting and the range; the ends of the range are allowed."""
+    settings = SchedulerSettings()
+    for allowed in (row.low, row.high):
+        assert getattr(settings.replace(**{row.name: allowed}), row.name) == allowed
+    for outside in (row.low - 1, row.high * 2):
+        with pytest.raises(SettingsError, match=rf"^{row.name} is .+ outside {row.low} to"):
+            settings.replace(**{row.name: outside})
