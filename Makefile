@@ -9,11 +9,11 @@ C_FILES = $(shell git ls-files 'hook/*.c' 'hook/*.h' 'tests/*.c' 'tests/*.h')
 PYTEST := $(PY) -m pytest -n 2 --dist loadfile
 
 .PHONY: build panel test test-without-browser test-in-browser test-full lint format demo demo-small
-.PHONY: generate clean help bench-handoff bench-overhead bench-swap bench-alloc
+.PHONY: generate clean help rooms bench-handoff bench-overhead bench-swap bench-alloc
 
 help:
 	@echo "make build | panel | test | test-full | lint | format | demo | demo-small | generate"
-	@echo "make bench-handoff | bench-overhead | bench-swap | bench-alloc | clean"
+	@echo "make rooms | bench-handoff | bench-overhead | bench-swap | bench-alloc | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
 # needs neither it nor Node.
@@ -74,6 +74,11 @@ demo: build $(if $(filter-out 0,$(KEEP)),panel)
 # The same without a hub: a scheduler and two kernels.
 demo-small: build
 	$(PY) -m tests.demo.small $(DEMO_ARGS)
+
+# Which room needs which, each arrow that leads up, the circles, and the figures that
+# tests/test_architecture.py holds.
+rooms: build
+	@$(PY) -m tests.rooms
 
 bench-handoff bench-overhead bench-swap bench-alloc: bench-%: build
 	$(PY) -m tests.bench.bench_$* $(BENCH_ARGS)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import rooms
 from tests.support.paths import hook_source
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -167,6 +168,50 @@ def test_files_stay_small() -> None:
     lines = sorted(len(p.read_text().splitlines()) for p in files)
     assert lines[len(lines) // 2] <= 200
     assert lines[-1] <= 560, [p.name for p in files if len(p.read_text().splitlines()) > 560]
+
+
+# What `make rooms` may print. A figure that becomes better is entered here at once, none becomes worse.
+# The ends: arrows_up 0, largest_circle 4, files_in_a_folder_max 30, hook_code_lines 11,600.
+AT_MOST = {
+    "arrows_up": 71,
+    "largest_circle": 31,
+    "files_in_a_folder_max": 81,
+    "registrations": 12,
+    "hook_code_lines": 12_200,
+}
+COMMENT_SHARE_AT_LEAST = 0.0994
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, float]:
+    """What `make rooms` prints last."""
+    return rooms.figures(rooms.houses())
+
+
+@pytest.mark.parametrize("name", AT_MOST)
+def test_rooms_are_in_order(figures: dict[str, float], name: str) -> None:
+    """Arrows between rooms run one way, circles and folders are small: `make rooms` names which."""
+    assert figures[name] <= AT_MOST[name], "`make rooms` shows what it is"
+
+
+def test_the_hook_says_why(figures: dict[str, float]) -> None:
+    """The share of comments in the hook does not fall."""
+    assert figures["hook_comment_share"] >= COMMENT_SHARE_AT_LEAST
+
+
+def test_circles_are_found() -> None:
+    """The check itself finds a circle, and leaves out what only leads to it."""
+    needs = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": {"b", "e"}, "e": set()}
+    assert rooms.components(needs)[0] == ["b", "c", "d"]
+
+
+def test_an_arrow_up_is_found() -> None:
+    """The check itself tells an arrow that leads up from those that lead down or stay."""
+    up = rooms.Arrow("base/a.c", "f", "gate/b.c")
+    others = {rooms.Arrow("gate/b.c", "g", "base/a.c"), rooms.Arrow("gate/b.c", "h", "gate/c.c")}
+    room_of = {"base/a.c": "base", "gate/b.c": "gate", "gate/c.c": "gate"}
+    house = rooms.House("house", ("base", "gate"), room_of, frozenset({up} | others))
+    assert house.arrows_up() == [up]
 
 
 def strip_comments(text: str) -> str:
