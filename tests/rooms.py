@@ -1,8 +1,8 @@
 """What depends on what, between rooms: `make rooms`, and the bars of tests/test_architecture.py.
 
-A room is a folder. In C an arrow is a symbol that one object file needs and another defines, so it is
-read from what was built; in Python it is an import. Each table below names rooms from bottom to top,
-and an arrow may only go down or stay in its room."""
+A room is a folder. In C an arrow is a symbol that one object file needs and another defines, so it
+is read from what was built; in Python it is an import. Each table below names rooms from bottom to
+top, and an arrow may only go down or stay in its room."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ HOOK_ROOMS = (
 GENERATED_ROOM = "surface"  # wrappers and tables that hook/spec/generate.py writes
 # The simulated GPU's rooms, bottom to top; empty while its files lie in one folder.
 SIM_ROOMS: tuple[str, ...] = ()
-# Dotted names are packages in packages. The folder itself is the room of its other modules; "" is what
-# every module may know of the package, its version.
+# Dotted names are packages in packages; the folder itself is the room of its other modules. "" is
+# what every module may know of the package, its version.
 PYTHON_ROOMS = ("", "core", "protocol", "client", "hub", "scheduler", "kernel", "server", "cli")
 
 # Hands its function to a new thread; nothing in base/ calls back.
@@ -96,7 +96,7 @@ class House:
 
 
 def components(needs: dict[str, set[str]]) -> list[list[str]]:
-    """The strongly connected components of a graph, the largest first (Tarjan's way, no recursion)."""
+    """The strongly connected components of a graph, the largest first (Tarjan's algorithm)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -127,7 +127,7 @@ def components(needs: dict[str, set[str]]) -> list[list[str]]:
     return sorted(found, key=lambda c: (-len(c), c))
 
 
-# ---- C ----------------------------------------------------------------------------------------------
+# ---- C -----------------------------------------------------------------------------------------
 
 
 def run_nm(objects: list[Path]) -> Iterable[tuple[Path, str, str]]:
@@ -145,7 +145,7 @@ def run_nm(objects: list[Path]) -> Iterable[tuple[Path, str, str]]:
 
 
 def c_house(title: str, objects: Path, rooms: tuple[str, ...]) -> House:
-    """The house that these objects make; files that were deleted since the last build are left out."""
+    """The house of these objects; those whose source was deleted since are left out."""
     sources = {"src": HOOK, "sim": SIM}[title.split("/")[1]]
 
     def name_of(path: Path) -> str | None:
@@ -197,7 +197,7 @@ def callback_takers() -> set[str]:
 
 
 def registrations(house: House) -> list[Arrow]:
-    """Functions that a room hands to a lower one to be called by it, one for each place that does."""
+    """Functions that a room hands to a lower one, which calls them: one for each such place."""
     takers = callback_takers()
     found = []
     for arrow in sorted(house.arrows):
@@ -231,11 +231,11 @@ def hook_lines() -> tuple[int, int]:
     return code, comment
 
 
-# ---- Python -----------------------------------------------------------------------------------------
+# ---- Python ------------------------------------------------------------------------------------
 
 
 def python_house() -> House:
-    """The package's modules; an import inside a function or for types alone counts like any other."""
+    """The package's modules. An import in a function or for types counts like any other."""
     paths = {module_name(p): p for p in PACKAGE.rglob("*.py")}
     files = {name: str(path.relative_to(ROOT)) for name, path in paths.items()}
     arrows = set()
@@ -262,7 +262,7 @@ def python_room(module: str) -> str:
 
 
 def imported_modules(path: Path, modules: set[str]) -> set[str]:
-    """Our modules that this one imports; of a name in a package the module that it is, if it is one."""
+    """Our modules that this one imports, those among the names that it takes included."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -277,7 +277,7 @@ def imported_modules(path: Path, modules: set[str]) -> set[str]:
     return found & modules
 
 
-# ---- figures ----------------------------------------------------------------------------------------
+# ---- figures -----------------------------------------------------------------------------------
 
 
 def houses() -> list[House]:
