@@ -56,6 +56,7 @@ lint: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $(C_FILES)
 	$(PY) -m jupyter_gpushare.protocol.generate --check
+	$(PY) -m tests.promises --check
 	$(PY) labextension/build.py --check
 
 format: $(READY)
@@ -65,6 +66,7 @@ format: $(READY)
 
 generate: $(READY)
 	$(PY) -m jupyter_gpushare.protocol.generate
+	$(PY) -m tests.promises
 
 # With a real JupyterHub, whose proxy npm puts into build/node. KEEP=1 leaves the hub up, for a look at
 # it with a browser.

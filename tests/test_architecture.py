@@ -57,6 +57,11 @@ def ours(names: set[str]) -> set[str]:
     return {n.split(".")[1] for n in names if n.startswith("jupyter_gpushare.") and "." in n}
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "The core is pure, and keeps its invariants under Hypothesis's stateful testing",
+)
+@pytest.mark.promise("demo", "The walls between the rooms hold")
 @pytest.mark.parametrize("path", modules(PACKAGE / "core"), ids=lambda p: p.name)
 def test_core_is_pure(path: Path) -> None:
     """The core imports the pure part of the standard library and itself, nothing else."""
@@ -66,18 +71,21 @@ def test_core_is_pure(path: Path) -> None:
     assert ours(names) <= {"core"}
 
 
+@pytest.mark.promise("The core is pure, and keeps...")
 def test_core_reads_no_clock() -> None:
     """Time is an argument of the core: nobody in it can read one."""
     for path in modules(PACKAGE / "core"):
         assert not imported(path) & {"time", "datetime", "asyncio", "random"}, path
 
 
+@pytest.mark.promise("The walls between the rooms hold...")
 @pytest.mark.parametrize("path", modules(PACKAGE / "protocol"), ids=lambda p: p.name)
 def test_protocol_does_not_know_the_core(path: Path) -> None:
     """The protocol package imports itself alone from ours."""
     assert ours(imported(path)) <= {"protocol", "__version__"}
 
 
+@pytest.mark.promise("The walls between the rooms hold...")
 def test_one_module_knows_core_and_protocol() -> None:
     """Only scheduler/translate.py imports messages of the protocol and events of the core."""
     both = [
@@ -89,6 +97,7 @@ def test_one_module_knows_core_and_protocol() -> None:
     assert both == ["translate.py"]
 
 
+@pytest.mark.promise("The walls between the rooms hold...")
 def test_one_module_drives_the_core() -> None:
     """driver.py alone calls Scheduler.handle."""
     callers = [
@@ -99,6 +108,7 @@ def test_one_module_drives_the_core() -> None:
     assert callers == ["driver.py"]
 
 
+@pytest.mark.promise("The walls between the rooms hold...")
 @pytest.mark.parametrize("room", ["kernel", "cli", "client", "server", "hub"])
 def test_clients_use_the_api_alone(room: str) -> None:
     """Kernel side and command line speak to the scheduler through its API, not its insides.
@@ -117,12 +127,14 @@ def used_only_runtime_dir(path: Path) -> bool:
     return all(n.startswith("jupyter_gpushare.scheduler.runtime_dir") for n in scheduler)
 
 
+@pytest.mark.promise("The walls between the rooms hold...")
 def test_shipping_code_never_imports_tests() -> None:
     """No module of the package imports from tests."""
     for path in modules(PACKAGE):
         assert not any(n.split(".")[0] == "tests" for n in imported(path)), path
 
 
+@pytest.mark.promise("The walls between the rooms hold...")
 @pytest.mark.parametrize("name", PURE_C_FILES)
 def test_pure_c_files_include_no_outside_world(name: str) -> None:
     """The decisions of the hook include no CUDA, socket, clock or pthread header."""
@@ -130,6 +142,7 @@ def test_pure_c_files_include_no_outside_world(name: str) -> None:
         assert not PURE_C_HEADERS_FORBIDDEN.search(path.read_text()), path
 
 
+@pytest.mark.promise("The walls between the rooms hold...")
 def test_only_symbols_c_resolves_symbols() -> None:
     """In the hook, dlsym, dlvsym and dlopen are called in symbols.c alone."""
     callers = {
@@ -150,6 +163,7 @@ def test_only_options_c_reads_the_environment() -> None:
     assert callers <= {"options.c"}
 
 
+@pytest.mark.promise("hook", "The hook never ends its host, and needs the C library alone")
 def test_the_hook_never_ends_its_host() -> None:
     """No exit, abort or assert in the hook: the user's kernel outlives our bugs."""
     for path in HOOK.rglob("*.c"):

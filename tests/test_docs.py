@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from jupyter_gpushare.core.settings import SETTINGS
 from jupyter_gpushare.scheduler.config import NAMES, SettingsConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.mark.promise("demo", "The documents tell the truth about settings and files")
 def test_settings_page_is_complete() -> None:
     """docs/settings.md has each setting with its default and its meaning."""
     page = (ROOT / "docs" / "settings.md").read_text()
@@ -28,6 +31,7 @@ def test_settings_page_names_what_only_a_start_can_set() -> None:
         assert f"| `{name}` | {default} |".replace("|  |", "| |") in page
 
 
+@pytest.mark.promise("The documents tell the truth about...")
 def test_links_between_documents_lead_somewhere() -> None:
     """Each relative link of a document names a file that exists."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "hook").rglob("*.md")]

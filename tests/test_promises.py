@@ -1,92 +1,89 @@
-"""Each promise of docs/promises.md is held by a test that exists."""
+"""What the software promises is marked on tests that exist, and none of them is skipped."""
 
 from __future__ import annotations
 
-import ast
-from functools import cache
-
 import pytest
 
-from tests.promises import ROOT, Promise, SkippedPromises, read_promises
+from tests.promises import (
+    DOCUMENT,
+    HEADINGS,
+    BadMark,
+    SkippedPromises,
+    marks_of,
+    promises_of,
+    read_marks,
+    render,
+)
 
 pytest_plugins = ["pytester"]
 
-HEADINGS = [
-    "The simulated GPU",
-    "The hook",
-    "The protocol",
-    "The scheduler",
-    "Jupyter",
-    "The Jupyter server",
-    "JupyterHub",
-    "The panel",
-    "Packaging",
-    "The command line",
-    "The demo, and how the project is run",
-    "Memory that follows the turn: who has what",
-    "Memory that follows the turn: kernels",
-    "Memory that follows the turn: backing",
-    "Memory that follows the turn: park and restore",
-    "Memory that follows the turn: by programs, the real mover and the real scheduler",
-    "Bad input",
-    "Bad input while memory moves",
-    "Speed",
-    "On a real GPU",
-]
+STATED = '@pytest.mark.promise("hook", "Frees never wait for the turn")\n'
 
 
-@cache
-def functions_of(path: str) -> set[str]:
-    """Names of the test functions of a file, methods as Class::name. A machine of Hypothesis is a
-    name that is assigned at module level, and its test is called runTest."""
-    names = set()
-    for node in ast.parse((ROOT / path).read_text()).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            names.add(node.name)
-        elif isinstance(node, ast.ClassDef):
-            names |= {
-                f"{node.name}::{method.name}"
-                for method in node.body
-                if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
-            }
-        elif isinstance(node, ast.Assign):
-            names |= {f"{t.id}::runTest" for t in node.targets if isinstance(t, ast.Name)}
-    return names
+@pytest.mark.promise("demo", "Each promise has a test that exists, and a skipped one fails the run")
+def test_the_document_says_what_the_marks_say() -> None:
+    """docs/promises.md is made from the marks."""
+    page = render(promises_of(read_marks()))
+    assert page == DOCUMENT.read_text(), "Run `make generate`; a promise is a mark on a test."
 
 
-@pytest.mark.parametrize("promise", read_promises(), ids=lambda p: p.text[:60])
-def test_promise_names_tests_that_exist(promise: Promise) -> None:
-    """A promise names at least one test, and each named test is there."""
-    assert promise.tests, "This promise has no test. Name the one that holds it."
-    for test in promise.tests:
-        path, _, name = test.partition("::")
-        assert (ROOT / path).exists(), f"{path} is missing."
-        assert name in functions_of(path), f"{path} has no {name}."
+@pytest.mark.promise("Each promise has a test that...")
+def test_every_heading_has_promises() -> None:
+    """No part of what was promised is without a test."""
+    assert {promise.heading for promise in promises_of(read_marks())} == set(HEADINGS)
 
 
-def test_every_part_has_promises() -> None:
-    """No part of what was promised is left out of the document."""
-    headings = {promise.heading for promise in read_promises()}
-    assert set(HEADINGS) == headings
+def test_a_promise_has_all_its_tests() -> None:
+    """Functions, methods and machines of Hypothesis hold a promise; its beginning names it."""
+    source = (
+        f"{STATED}def test_a(): pass\n"
+        'class TestB:\n    @pytest.mark.promise("Frees never...")\n    def test_c(self): pass\n'
+        "TestD = D.TestCase\n"
+        'TestD.pytestmark = [pytest.mark.full, pytest.mark.promise("Frees never...")]\n'
+    )
+    (promise,) = promises_of(list(marks_of("tests/test_it.py", source)))
+    ids = ["test_a", "TestB::test_c", "TestD::runTest"]
+    assert promise.tests == [f"tests/test_it.py::{name}" for name in ids]
 
 
 @pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        (f"{STATED}def helper(): pass", "does not collect helper"),
+        (f"{STATED}def test_a(): pass\n{STATED}def test_b(): pass", "test_a states this promise"),
+        ('@pytest.mark.promise("Frees...")\ndef test_a(): pass', "0 promises begin so"),
+        ('@pytest.mark.promise("hok", "Frees")\ndef test_a(): pass', "has a heading"),
+        ('@pytest.mark.promise("Frees")\ndef test_a(): pass', "has a heading"),
+    ],
+    ids=["no-test", "stated-twice", "not-stated", "no-such-heading", "no-dots"],
+)
+def test_a_bad_mark_is_told(source: str, complaint: str) -> None:
+    """A mark that states no promise and names none is an error with its place."""
+    with pytest.raises(BadMark, match=f"tests/test_it.py:.*{complaint}"):
+        promises_of(list(marks_of("tests/test_it.py", source)))
+
+
+@pytest.mark.promise("Each promise has a test that...")
+@pytest.mark.parametrize(
     "source",
     [
-        "import pytest\ndef test_promised(): pytest.skip('no reason')",
-        "import pytest\npytest.skip('no reason', allow_module_level=True)",
-        "import pytest\n@pytest.mark.parametrize('n', [1, 2])\n"
-        "def test_promised(n): n == 1 or pytest.skip('no reason')",
+        f"{STATED}def test_promised(): pytest.skip('no reason')",
+        f"pytest.skip('no reason', allow_module_level=True)\n{STATED}def test_promised(): pass",
+        "@pytest.mark.parametrize('n', [1, 2])\n"
+        f"{STATED}def test_promised(n): n == 1 or pytest.skip('no reason')",
     ],
     ids=["test", "file", "one-of-several"],
 )
 def test_a_skipped_promise_fails_the_run(pytester: pytest.Pytester, source: str) -> None:
-    """A run in which a promised test was skipped, alone or with its whole file, does not pass."""
-    pytester.makepyfile(test_it=source, test_other="def test_other(): pass")
-    plugin = SkippedPromises()
-    plugin.promised = {"test_it.py::test_promised"}
-    result = pytester.inline_run("-p", "no:cacheprovider", plugins=[plugin])
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    plugin.skipped.clear()
-    plugin.promised = set()
-    assert pytester.inline_run("-p", "no:cacheprovider", plugins=[plugin]).ret == 0
+    """A run in which a promised test was skipped, alone or with its whole file, does not pass. One
+    that was not promised may be skipped."""
+    folder = pytester.mkdir("tests")
+    (folder / "test_other.py").write_text("def test_other(): pass\n")
+    for text, status in (
+        (source, pytest.ExitCode.TESTS_FAILED),
+        (source.replace(STATED, ""), pytest.ExitCode.OK),
+    ):
+        (folder / "test_it.py").write_text(f"import pytest\n{text}\n")
+        plugin = SkippedPromises(pytester.path)
+        result = pytester.inline_run("-p", "no:cacheprovider", folder, plugins=[plugin])
+        assert result.ret == status

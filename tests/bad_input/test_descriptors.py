@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from jupyter_gpushare.kernel.environment import tenant_environment
 from tests.kernel.conftest import SharedGpu, await_that
 from tests.support.paths import HOOK_LIBRARY
@@ -15,6 +17,10 @@ from tests.support.tenant_programs import TenantPrograms
 Bystanders = Callable[[], None]
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "A program that closes all descriptors: its files are never written to, it goes on with turns",
+)
 def test_a_program_that_closes_all_descriptors_keeps_its_files(
     shared: SharedGpu, tenant_programs: TenantPrograms, bystanders: Bystanders, tmp_path: Path
 ) -> None:
@@ -63,6 +69,8 @@ with open(result, "w") as file:
 """
 
 
+@pytest.mark.promise("hook", "Messages to the user never end up in a file of the program")
+@pytest.mark.promise("A program that closes all descriptors...")
 def test_a_file_in_the_place_of_stderr_is_not_written_to(
     shared: SharedGpu, bystanders: Bystanders, tmp_path: Path
 ) -> None:

@@ -34,6 +34,15 @@ def other(shared: SharedGpu) -> Kernel:
     return shared.kernel("other.ipynb")
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "A device-side assert: that kernel is told to restart and how much memory that frees",
+)
+@pytest.mark.promise(
+    "bad-input",
+    "A device-side assert: its turn goes back at once, also when nobody looked, and the others go "
+    "on",
+)
 def test_a_device_side_assertion(
     shared: SharedGpu, broken: Kernel, other: Kernel, tmp_path: Path
 ) -> None:
@@ -64,6 +73,7 @@ def test_a_device_side_assertion(
     assert shared.machine.sim is not None and shared.machine.sim.overlaps() == []
 
 
+@pytest.mark.promise("A device-side assert: its turn goes...")
 def test_an_assertion_that_nobody_looks_at(
     shared: SharedGpu, broken: Kernel, other: Kernel
 ) -> None:

@@ -31,6 +31,11 @@ def shared(tmp_path: Path) -> Iterator[SharedGpu]:
             kernel.stop()
 
 
+@pytest.mark.promise("A fault plan makes a device...")
+@pytest.mark.promise(
+    "bad-input",
+    "A device that disappears: its users and waiters meet the driver's error, the others go on",
+)
 def test_a_device_that_disappears(shared: SharedGpu) -> None:
     """The cell that uses it, and the one that waits for it, end with the driver's error; nobody
     hangs, no kernel dies, and a kernel on the other device goes on."""

@@ -74,6 +74,7 @@ def holder(device: SmallDevice, directory: Path) -> Iterator[str]:
     assert alice.process.finish() == 0
 
 
+@pytest.mark.promise("A need that memory of others...")
 @pytest.mark.parametrize("in_the_way", [foreign, fixed, host, holder])
 def test_an_allocation_that_begins_a_cell(
     device: SmallDevice,
@@ -106,6 +107,7 @@ def has_got(tenant: MemoryTenant, size: int) -> bool:
     return tenant.result(f"alloc 0 {size}", within_s=ANSWER_S_MAX) == SUCCESS
 
 
+@pytest.mark.promise("A need that memory of others...")
 def test_who_has_parked_memory_and_needs_more(device: SmallDevice) -> None:
     """What is parked can come back and what is needed besides cannot: that alone is refused."""
     with somebody_else(device, 12 * MIB):
@@ -121,6 +123,7 @@ def test_who_has_parked_memory_and_needs_more(device: SmallDevice) -> None:
             tenant.verify()
 
 
+@pytest.mark.promise("Each need ends: it is met...")
 def test_an_allocation_in_doubt_can_be_interrupted(device: SmallDevice) -> None:
     """While it might still turn out to be possible, it is cancelled as any wait is."""
     bob = device.start("bob")
@@ -139,6 +142,7 @@ def test_an_allocation_in_doubt_can_be_interrupted(device: SmallDevice) -> None:
     bob.verify()
 
 
+@pytest.mark.promise("Nothing is refused for what is...")
 def test_an_allocation_that_a_restart_meets(tmp_path: Path, device: SmallDevice) -> None:
     """Memory of tenants that are not back yet is not taken for a stranger's: an allocation that
     waits while the scheduler is replaced is met."""

@@ -49,6 +49,11 @@ def hand_over_often(device: SmallDevice, *tenants: MemoryTenant) -> None:
             tenant.verify()
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "`cuMemCreate`, `cuMemMap` or `cuMemSetAccess` fails in the middle of a restore: nothing is "
+    "lost, others are served meanwhile",
+)
 @pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
 @pytest.mark.parametrize("result", [OUT_OF_MEMORY, UNKNOWN])
 def test_an_allocation_that_fails_in_the_middle_of_a_restore(
@@ -63,6 +68,7 @@ def test_an_allocation_that_fails_in_the_middle_of_a_restore(
     hand_over_often(device, alice, bob)
 
 
+@pytest.mark.promise("`cuMemCreate`, `cuMemMap` or `cuMemSetAccess` fails in...")
 def test_a_restore_that_succeeds_in_the_end(device: SmallDevice) -> None:
     """A restore that fails again and again is rolled back and tried again: the others are served
     meanwhile, and when the driver has memory all is there."""
@@ -78,6 +84,7 @@ def test_a_restore_that_succeeds_in_the_end(device: SmallDevice) -> None:
     hand_over_often(device, bob, alice)
 
 
+@pytest.mark.promise("`cuMemCreate`, `cuMemMap` or `cuMemSetAccess` fails in...")
 def test_a_restore_that_never_succeeds(device: SmallDevice) -> None:
     """The others are served; the launch that waits can be cancelled, and its process can end."""
     second_back = device.chunks_of_an_allocation() + 2
@@ -93,6 +100,10 @@ def test_a_restore_that_never_succeeds(device: SmallDevice) -> None:
     hand_over_often(device, bob, device.bystander)
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "A copy that fails or stalls while memory moves: no byte is changed",
+)
 @pytest.mark.parametrize("call", ["cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync"])
 @pytest.mark.parametrize("result", [OUT_OF_MEMORY, UNKNOWN])
 def test_a_copy_that_fails(device: SmallDevice, call: str, result: int) -> None:
@@ -104,6 +115,7 @@ def test_a_copy_that_fails(device: SmallDevice, call: str, result: int) -> None:
     hand_over_often(device, alice, bob)
 
 
+@pytest.mark.promise("A copy that fails or stalls...")
 def test_copies_that_stall(device: SmallDevice) -> None:
     """Copies that hang for a while are waited for."""
     plan = "stall cuMemcpyDtoHAsync nth=2 ms=400;stall cuMemcpyHtoDAsync nth=1 ms=400"
@@ -112,6 +124,7 @@ def test_copies_that_stall(device: SmallDevice) -> None:
     hand_over_often(device, alice, bob)
 
 
+@pytest.mark.promise("Host memory and control groups exhausted...")
 def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     """While the driver registers nothing there is no room to park: who needs it is out of memory,
     with nothing changed. When it does again, memory moves."""
@@ -125,6 +138,11 @@ def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     hand_over_often(device, alice, bob)
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "SIGKILL of either side in the middle of a full-duplex hand-over: the other goes on with "
+    "every byte, the memory of the dead is there for the next",
+)
 @pytest.mark.parametrize("victim", ["giver", "taker"])
 def test_a_kill_in_the_middle_of_a_full_duplex_hand_over(slow: SmallDevice, victim: str) -> None:
     """Whichever of the two dies while memory is on its way both ways, the other one goes on with
@@ -149,6 +167,11 @@ def test_a_kill_in_the_middle_of_a_full_duplex_hand_over(slow: SmallDevice, vict
     hand_over_often(slow, survivor, third)
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "Device reset and context destruction while parked free all of it; a process with parked "
+    "memory ends well",
+)
 @pytest.mark.parametrize("how", ["reset", "close"])
 def test_the_end_of_a_context_while_parked(device: SmallDevice, how: str) -> None:
     """A device reset, and the destruction of a context of one's own, free what is in host memory as
@@ -168,6 +191,10 @@ def test_the_end_of_a_context_while_parked(device: SmallDevice, how: str) -> Non
     hand_over_often(device, bob, alice)
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "A fork while parked and with an arena takes nothing from the parent",
+)
 def test_a_fork_while_parked_and_with_an_arena(device: SmallDevice) -> None:
     """A child has neither CUDA nor the parent's host memory, and its end takes nothing away."""
     alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
@@ -178,6 +205,11 @@ def test_a_fork_while_parked_and_with_an_arena(device: SmallDevice) -> None:
     hand_over_often(device, bob, alice)
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "An interrupt during a restore ends the wait at once, and the memory is all there at the next "
+    "launch",
+)
 def test_an_interrupt_during_a_restore(tmp_path: Path) -> None:
     """The launch that waits for its memory is cancelled at once, long before all of that is back;
     what had come and what had not are both there at the next launch."""
@@ -196,6 +228,11 @@ def test_an_interrupt_during_a_restore(tmp_path: Path) -> None:
         bob.verify()
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "A device-side assert while holding memory: others are served, and have its memory when the "
+    "process ends",
+)
 def test_a_device_side_assert_while_holding_memory(device: SmallDevice) -> None:
     """A context with a sticky error is nobody's victim: its memory stays in the way until its
     process ends, others are out of memory only if they need that much, and none is harmed."""

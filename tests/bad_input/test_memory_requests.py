@@ -28,6 +28,11 @@ def device(tmp_path: Path) -> Iterator[SmallDevice]:
         yield found
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "A device full of somebody else's memory: tenants share the rest, and who needs more than "
+    "that is out of memory",
+)
 def test_a_device_full_of_somebody_elses_memory(device: SmallDevice) -> None:
     """What a process without the hook has cannot be parked: tenants share the rest, and only who
     needs more than that by itself is out of memory. When it goes, there is room again."""
@@ -48,6 +53,11 @@ def test_a_device_full_of_somebody_elses_memory(device: SmallDevice) -> None:
         tenant.verify()
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "Host memory and control groups exhausted: whoever cannot be parked is no victim, the "
+    "newcomer is out of memory until there is room",
+)
 def test_host_memory_exhausted(tmp_path: Path, device: SmallDevice) -> None:
     """A tenant whose control group has no room for the park is nobody's victim: the newcomer is out
     of memory, and gets it once there is room."""
@@ -68,6 +78,11 @@ def test_host_memory_exhausted(tmp_path: Path, device: SmallDevice) -> None:
         tenant.verify()
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "Allocations of 0 bytes, of more than the cap, of more than the device: the driver's own "
+    "errors, at once",
+)
 def test_allocations_of_nothing_and_of_too_much(device: SmallDevice) -> None:
     """Zero bytes are an invalid value; more than the device has is out of memory, at once and for
     this tenant alone, whoever else has memory there."""
@@ -81,6 +96,7 @@ def test_allocations_of_nothing_and_of_too_much(device: SmallDevice) -> None:
         tenant.verify()
 
 
+@pytest.mark.promise("Allocations of 0 bytes, of more...")
 def test_allocations_of_more_than_the_cap(tmp_path: Path) -> None:
     """A tenant's cap counts what it has parked too."""
     with small_device(tmp_path, f"--SettingsConfig.memory_cap_bytes={HELD + 4 * MIB}") as device:
@@ -94,6 +110,10 @@ def test_allocations_of_more_than_the_cap(tmp_path: Path) -> None:
             tenant.verify()
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "Double frees, frees of foreign pointers: invalid value, and nothing changes",
+)
 def test_frees_that_are_none(device: SmallDevice) -> None:
     """A second free, a pointer from elsewhere and one into the middle are invalid values; what is
     there stays there."""
@@ -113,6 +133,7 @@ def test_frees_that_are_none(device: SmallDevice) -> None:
         tenant.verify()
 
 
+@pytest.mark.promise("bad-memory", "A free while parked needs no turn and brings nothing back")
 def test_a_free_while_parked(device: SmallDevice) -> None:
     """Memory that lies in host memory is freed without a turn and without coming back; the rest
     comes back as it was."""
@@ -135,6 +156,7 @@ def test_a_free_while_parked(device: SmallDevice) -> None:
         tenant.verify()
 
 
+@pytest.mark.promise("Device reset and context destruction while...")
 def test_processes_end_well(device: SmallDevice) -> None:
     """Who has parked memory and ends, ends: with status 0, and leaves the device to the others."""
     alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)

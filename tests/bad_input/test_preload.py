@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.paths import HOOK_LIBRARY
@@ -27,6 +29,10 @@ pid_t getppid(void) {
 """
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "`LD_PRELOAD` already set: kept, in front, and both libraries work",
+)
 def test_an_own_preloaded_library_and_the_hook_both_work(shared: SharedGpu, tmp_path: Path) -> None:
     """The user's library stays first and does what it did; the kernel waits for its turn all the
     same."""

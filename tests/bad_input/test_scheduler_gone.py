@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
 from tests.support.scheduler_process import running_scheduler
@@ -15,6 +17,12 @@ while not pathlib.Path({file!r}).exists():
 """
 
 
+@pytest.mark.promise("A restarted scheduler learns from its...")
+@pytest.mark.promise(
+    "bad-input",
+    "Scheduler gone: holders go on, waiters read why in the notebook, and are served by the next "
+    "one",
+)
 def test_a_scheduler_that_dies_and_comes_back(shared: SharedGpu, tmp_path: Path) -> None:
     """The holder computes on; who waits reads in the notebook what is wrong and what to do, and is
     served by the next scheduler when the holder's cell has ended: at no time are both on the
@@ -43,6 +51,7 @@ def test_a_scheduler_that_dies_and_comes_back(shared: SharedGpu, tmp_path: Path)
         waiter.stop()
 
 
+@pytest.mark.promise("bad-input", "Scheduler gone: a waiting cell can be interrupted")
 def test_an_interrupt_without_a_scheduler(shared: SharedGpu) -> None:
     """A cell that waits for a scheduler which is gone can be interrupted, and the kernel lives."""
     kernel, other = shared.kernel("kernel.ipynb"), shared.kernel("other.ipynb")

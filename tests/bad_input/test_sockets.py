@@ -79,6 +79,10 @@ def me_as_another(tmp_path: Path) -> dict[str, str]:
     return {"LD_PRELOAD": str(library)}
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "A socket squatted by another user: nothing is sent to it, and its owner is named",
+)
 def test_a_squatted_socket_gets_nothing(
     tenant_programs: TenantPrograms,
     bystanders: Bystanders,
@@ -101,6 +105,11 @@ def test_a_squatted_socket_gets_nothing(
     goes_on_without(program)
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "A socket without permission: said where the user looks, nobody dies, and it is served when "
+    "permitted",
+)
 def test_a_socket_that_may_not_be_opened(
     shared: SharedGpu, tenant_programs: TenantPrograms, bystanders: Bystanders
 ) -> None:

@@ -68,6 +68,14 @@ MISDEEDS = [
 ]
 
 
+@pytest.mark.promise("A wrong token: refused with what...")
+@pytest.mark.promise("A wrong protocol version: said to...")
+@pytest.mark.promise(
+    "bad-input",
+    "Garbage: that peer loses its connection and its turn, nothing else happens",
+)
+@pytest.mark.promise("bad-input", "A 10 MB frame: likewise")
+@pytest.mark.promise("bad-input", "Half a message and then silence: likewise, after a deadline")
 @pytest.mark.parametrize(
     ("misdeed", "code"), MISDEEDS, ids=lambda value: getattr(value, "__name__", "")
 )
@@ -90,6 +98,9 @@ def test_a_stranger_disturbs_nobody(
     assert clients_of(shared) == tenants_before
 
 
+@pytest.mark.promise("Garbage: that peer loses its connection...")
+@pytest.mark.promise("A 10 MB frame: likewise...")
+@pytest.mark.promise("Half a message and then silence...")
 @pytest.mark.parametrize(
     "misdeed", [garbage, frame_of_10_mb, half_a_message, another_version], ids=lambda f: f.__name__
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
 from tests.support.tenant_programs import TenantPrograms
@@ -12,6 +14,10 @@ Bystanders = Callable[[], None]
 CANCELLED = 800
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "A wrong token: refused with what is wrong and what to do; tenants notice nothing",
+)
 def test_a_wrong_token_is_said_to_the_user(
     tenant_programs: TenantPrograms, bystanders: Bystanders
 ) -> None:
@@ -31,6 +37,10 @@ def test_a_wrong_token_is_said_to_the_user(
     assert "token" in told.lower() and "estart" in told
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "A token of a kernel that is gone: said in the notebook, and cured by a restart",
+)
 def test_a_kernel_whose_tenant_was_removed_says_so_in_the_notebook(
     shared: SharedGpu, bystanders: Bystanders
 ) -> None:

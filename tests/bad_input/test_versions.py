@@ -74,6 +74,11 @@ def told(program: GpuProcess) -> str:
     return program.errors()
 
 
+@pytest.mark.promise("It is versioned: another version is...")
+@pytest.mark.promise(
+    "bad-input",
+    "A wrong protocol version: said to the user at once, no storm of connections",
+)
 def test_another_version_of_the_protocol(
     between: OtherVersion, tenant_programs: TenantPrograms, bystanders: Bystanders
 ) -> None:

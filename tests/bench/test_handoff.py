@@ -19,6 +19,12 @@ ROUNDS = 20
 GOOD = Result("", 300, 1.4, 2.1, 0.03)
 
 
+@pytest.mark.promise("The next kernel's cell starts within...")
+@pytest.mark.promise(
+    "speed",
+    "`make bench-handoff` measures the hand-over between two ipykernels and the idle scheduler's "
+    "CPU, with its bars",
+)
 def test_the_hand_over_is_measured() -> None:
     """A short run between two real kernels ends with one JSON object: as many hand-overs as were
     asked for, with their times, and the idle scheduler's share of a CPU."""
@@ -39,6 +45,7 @@ def test_the_hand_over_is_measured() -> None:
     assert 0 <= report["scheduler_idle_cpu_percent"] <= 100
 
 
+@pytest.mark.promise("A benchmark that misses a bar...")
 @pytest.mark.parametrize(
     "slow",
     [

@@ -18,6 +18,10 @@ def machine(sim: SimulatedMachine) -> Machine:
     return Machine(device="simulated GPU", env=sim.env(), sim=sim)
 
 
+@pytest.mark.promise(
+    "speed",
+    "At most 120 instructions are added to a launch of each kind while the turn is held",
+)
 def test_at_most_120_instructions_are_added(machine: Machine, tmp_path: Path) -> None:
     """While the turn is held, the hook adds few instructions to a launch, and some: it is there."""
     bench_overhead.build_programs()
@@ -28,6 +32,10 @@ def test_at_most_120_instructions_are_added(machine: Machine, tmp_path: Path) ->
         assert 5 <= hooked[kind] - bare[kind] <= bench_overhead.INSTRUCTIONS_BAR, kind
 
 
+@pytest.mark.promise(
+    "speed",
+    "`make bench-overhead` measures launches bare, hooked and shared, and the start of a process",
+)
 def test_the_report_has_the_keys_that_others_read(
     machine: Machine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,6 +49,7 @@ def test_the_report_has_the_keys_that_others_read(
     assert set(report) == {"device", "preload_ms_added", *added, *counted}
 
 
+@pytest.mark.promise("A benchmark that misses a bar...")
 def test_a_missed_bar_ends_with_status_1() -> None:
     """The added time of each kind of launch, alone and shared, its instructions, and a start."""
     good: dict[str, float] = {"preload_ms_added": 0.08}

@@ -54,6 +54,11 @@ def report_of(name: str, *options: str, missed: bool = False) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.promise(
+    "speed",
+    "`make bench-swap` measures hand-overs, parks and restores beside the plain pinned copy of "
+    "the same run, checks every byte, and keeps its raw samples",
+)
 def test_swapping_is_measured(tmp_path: Path) -> None:
     """A short run ends with one JSON object: most of what each client holds has moved each way, no
     faster than the plain copy of the same run, and every byte was right; raw samples lie beside."""
@@ -69,6 +74,11 @@ def test_swapping_is_measured(tmp_path: Path) -> None:
     assert len(samples["handoffs"]) == 2 and len(samples["plain_ns"]["both"]) == 1
 
 
+@pytest.mark.promise(
+    "speed",
+    "`make bench-alloc` measures what an allocation costs, in time and in device memory, beside "
+    "the driver's own",
+)
 def test_allocating_is_measured(tmp_path: Path) -> None:
     """A short run ends with one JSON object: both ratios, and what they were made from."""
     report = report_of("alloc", "--batches=2", f"--output={tmp_path}", missed=True)
@@ -79,6 +89,10 @@ def test_allocating_is_measured(tmp_path: Path) -> None:
     assert len(samples["bare_ns"]) == len(samples["hooked_ns"]) == 200
 
 
+@pytest.mark.promise(
+    "speed",
+    "Simulated, a hand-over has at least 0.75 of the plain copy's rate both ways",
+)
 @pytest.mark.full
 def test_swapping_is_fast_enough(tmp_path: Path) -> None:
     """A hand-over on the simulated device of 2 GiB has three quarters of the plain copy's rate."""
@@ -87,6 +101,11 @@ def test_swapping_is_fast_enough(tmp_path: Path) -> None:
     assert report["ratio_to_limit"] >= 0.75
 
 
+@pytest.mark.promise(
+    "speed",
+    "2 MiB are allocated and freed in at most twice the driver's own time, and 10,000 allocations "
+    "of 4 KiB take at most its device memory and a tenth",
+)
 @pytest.mark.full
 def test_allocating_is_fast_enough(tmp_path: Path) -> None:
     """2 MiB cost at most twice the driver's own, small allocations a tenth more device memory."""
@@ -95,6 +114,10 @@ def test_allocating_is_fast_enough(tmp_path: Path) -> None:
     assert report["small_memory_ratio"] <= 1.10
 
 
+@pytest.mark.promise(
+    "speed",
+    "A benchmark that misses a bar, or finds a wrong byte, ends with status 1",
+)
 @pytest.mark.parametrize(
     ("bad", "simulated_too"),
     [
@@ -118,6 +141,7 @@ def test_a_slow_or_wrong_swap_ends_with_status_1(
     assert exit_status(bench_swap.bars_of(found, simulated=True)) == simulated_too
 
 
+@pytest.mark.promise("A benchmark that misses a bar...")
 @pytest.mark.parametrize("bad", [{"alloc_ratio": 2.01}, {"small_memory_ratio": 1.11}], ids=str)
 def test_a_dear_allocation_ends_with_status_1(bad: dict[str, Any]) -> None:
     """Time and device memory count, each by itself."""
@@ -125,6 +149,7 @@ def test_a_dear_allocation_ends_with_status_1(bad: dict[str, Any]) -> None:
     assert exit_status(bench_alloc.bars_of(dataclasses.replace(GOOD_ALLOC, **bad))) == 1
 
 
+@pytest.mark.promise("A benchmark that misses a bar...")
 def test_a_bar_says_on_which_side_a_figure_is(capsys: pytest.CaptureFixture[str]) -> None:
     """The table has a verdict for each."""
     assert exit_status([Bar("a", 1.0, at_least=1), Bar("b", 1.0, at_most=1)]) == 0

@@ -72,6 +72,11 @@ def _text_of(panel: Panel, kernel_name: str) -> str:
     return panel.kernel(kernel_name).inner_text()
 
 
+@pytest.mark.promise(
+    "panel",
+    "Each device is shown with its memory, its holder and its queue in order; my kernels with "
+    "their state",
+)
 def test_devices_holders_and_queues_are_shown_in_order(panel: Panel) -> None:
     """Each device shows its memory, its holder and who waits, first comer first."""
     assert panel.devices.count() == 2
@@ -83,6 +88,7 @@ def test_devices_holders_and_queues_are_shown_in_order(panel: Panel) -> None:
     assert "Number 2 in the queue" in panel.kernel("explore.ipynb").inner_text()
 
 
+@pytest.mark.promise("Each device is shown with its...")
 def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
     """The bar and its words tell mine from others'; each kernel tells what it has where."""
     shares = panel.devices.first.get_by_role("list", name="Whose the memory is")
@@ -102,6 +108,11 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
     assert "GPU-5c1a90f3: 2.0 GiB on the GPU" in _text_of(panel, "two devices.ipynb")
 
 
+@pytest.mark.promise("Each device is shown with its...")
+@pytest.mark.promise(
+    "panel",
+    "A turn that is kept by hand counts down, and who waits for it reads until when",
+)
 def test_a_turn_that_is_kept_by_hand(panel: Panel, stub: StubControl) -> None:
     """Its holder's row counts down, and who waits reads until when; then it is over."""
     assert "kept by hand, 9 min left" in panel.devices.first.inner_text()
@@ -115,6 +126,11 @@ def test_a_turn_that_is_kept_by_hand(panel: Panel, stub: StubControl) -> None:
     panel.root.get_by_text("kept by hand").wait_for(state="detached")
 
 
+@pytest.mark.promise(
+    "panel",
+    "A change stands in the page within half a second, pushed; nothing is polled while the stream "
+    "is up",
+)
 def test_a_change_is_pushed_within_half_a_second(panel: Panel, stub: StubControl) -> None:
     """What the server emits stands in the page 500 ms later, and the browser never asks for it."""
     asked = stub.asked
@@ -127,6 +143,7 @@ def test_a_change_is_pushed_within_half_a_second(panel: Panel, stub: StubControl
     assert stub.asked == asked
 
 
+@pytest.mark.promise("A change stands in the page...")
 def test_the_queue_moves(panel: Panel, stub: StubControl) -> None:
     """When a turn goes on to the next, the queue gets shorter and the holder is another."""
     first, second = tenant("a.ipynb", "bob", waited_s=1), tenant("b.ipynb", "carol", waited_s=1)
@@ -137,6 +154,7 @@ def test_the_queue_moves(panel: Panel, stub: StubControl) -> None:
     assert [text.split("\n")[1] for text in _texts(panel)] == ["b.ipynb"]
 
 
+@pytest.mark.promise("panel", "A turn is released with the keyboard too, and a refusal tells why")
 def test_a_turn_is_released_with_the_keyboard(panel: Panel, stub: StubControl) -> None:
     """Tab leads to the button, Enter releases, and the keyboard stays in the kernel's row."""
     before = len(stub.released)
@@ -151,6 +169,7 @@ def test_a_turn_is_released_with_the_keyboard(panel: Panel, stub: StubControl) -
     assert panel.page.locator(":focus").inner_text().startswith("train-resnet.ipynb")
 
 
+@pytest.mark.promise("A turn is released with the...")
 def test_a_refused_release_tells_why(panel: Panel, stub: StubControl) -> None:
     """The server's sentence stands beside the kernel that it is about."""
     refusal = "This kernel does not have the GPU. Nothing needs to be released."
@@ -159,6 +178,7 @@ def test_a_refused_release_tells_why(panel: Panel, stub: StubControl) -> None:
     panel.kernel("train-resnet.ipynb").get_by_role("alert").filter(has_text=refusal).wait_for()
 
 
+@pytest.mark.promise("A change stands in the page...")
 def test_it_polls_only_while_the_stream_is_down(page: Page, stub: StubControl) -> None:
     """With the event stream cut, changes still arrive, because the browser asks for them."""
 
@@ -174,6 +194,10 @@ def test_it_polls_only_while_the_stream_is_down(page: Page, stub: StubControl) -
     assert stub.asked > asked
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "An old labextension with a new server extension, the reverse, or none at all: one sentence",
+)
 @pytest.mark.parametrize("version", [0, 2])
 def test_another_version_is_one_sentence(panel: Panel, stub: StubControl, version: int) -> None:
     """A state of an older or a newer version is not shown; one sentence says so, until a right
@@ -186,6 +210,7 @@ def test_another_version_is_one_sentence(panel: Panel, stub: StubControl, versio
     panel.devices.first.wait_for()
 
 
+@pytest.mark.promise("An old labextension with a new...")
 def test_a_server_without_the_extension_is_one_sentence(page: Page, tmp_path: Path) -> None:
     """Where the panel is installed and the server extension is off, it says how to enable it."""
     with JupyterProcess(tmp_path / "jupyter", None) as jupyter:
@@ -194,6 +219,7 @@ def test_a_server_without_the_extension_is_one_sentence(page: Page, tmp_path: Pa
         assert panel.devices.count() == 0
 
 
+@pytest.mark.promise("A user name with spaces, unicode...")
 def test_names_are_text(panel: Panel, stub: StubControl) -> None:
     """A name with HTML, spaces and other scripts is shown as it is, and nothing of it is run."""
     name = '<img src=x onerror="document.title=1"> Zoë 山田 O\'Brien'
@@ -202,6 +228,7 @@ def test_names_are_text(panel: Panel, stub: StubControl) -> None:
     assert panel.root.locator("img").count() == 0
 
 
+@pytest.mark.promise("It can be read in the...")
 def test_a_narrow_sidebar_overflows_nowhere(panel: Panel, stub: StubControl) -> None:
     """Whatever is long gives way: nothing is wider than the sidebar."""
     long = "a-very-long-name-without-a-space-" * 4
@@ -216,6 +243,10 @@ def test_a_narrow_sidebar_overflows_nowhere(panel: Panel, stub: StubControl) -> 
     assert panel.root.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
 
 
+@pytest.mark.promise(
+    "panel",
+    "It can be read in the light and the dark theme, however narrow the sidebar",
+)
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
 def test_both_themes_can_be_read(page: Page, stub: StubControl, theme: str) -> None:
     """Every text has a contrast of 4.5 to 1 against what is behind it, in both themes."""
@@ -227,6 +258,7 @@ def test_both_themes_can_be_read(page: Page, stub: StubControl, theme: str) -> N
     assert panel.root.evaluate(LOW_CONTRASTS) == []
 
 
+@pytest.mark.promise("panel", "It works in Jupyter Notebook 7")
 def test_it_works_in_jupyter_notebook(page: Page, stub: StubControl) -> None:
     """Jupyter Notebook 7 has the panel in its left sidebar too."""
     write_notebook(stub.jupyter.files / "a notebook.ipynb", "")

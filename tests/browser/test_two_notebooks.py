@@ -121,6 +121,11 @@ def _open_exploring(page: Page, jupyter: JupyterProcess) -> Page:
     return window
 
 
+@pytest.mark.promise(
+    "panel",
+    "In a real browser, with notebooks, the queue changes and a turn is released from the panel",
+)
+@pytest.mark.promise("It works in JupyterLab 4.2 and...")
 @pytest.mark.parametrize("versions", ["these", pytest.param("oldest", marks=pytest.mark.full)])
 def test_the_queue_changes_and_a_turn_is_released(
     page: Page, jupyter: JupyterProcess, versions: str
@@ -143,6 +148,7 @@ def test_the_queue_changes_and_a_turn_is_released(
     assert panel.queue.count() == 0
 
 
+@pytest.mark.promise("Each device is shown with its...")
 def test_another_holder_is_named_to_a_notebook_that_waits(
     page: Page, jupyter: JupyterProcess
 ) -> None:
@@ -158,6 +164,7 @@ def test_another_holder_is_named_to_a_notebook_that_waits(
     assert panel.queue.count() == 0
 
 
+@pytest.mark.promise("A change stands in the page...")
 def test_a_change_at_the_scheduler_is_soon_in_the_page(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
 ) -> None:
@@ -183,6 +190,7 @@ def _served_device(scheduler: SchedulerUnderTest) -> bytes:
     return bytes.fromhex(device["id"])
 
 
+@pytest.mark.promise("panel", "Memory that had to make room is shown as parked")
 @pytest.mark.parametrize("sim", [DEVICE_BYTES], indirect=True)
 @pytest.mark.parametrize("memory_mode", ["swap"])
 def test_memory_that_had_to_make_room_is_shown_as_parked(

@@ -136,6 +136,11 @@ def test_no_limit(tmp_path: Path) -> None:
     assert tightest_limit(tmp_path).bytes_max is None
 
 
+@pytest.mark.promise(
+    "cli",
+    "The doctor knows memory limits of control groups of both versions, MPS, gateways and shared "
+    "uids",
+)
 def test_the_tightest_level_of_version_2(tmp_path: Path) -> None:
     """Of a group and those above it, the one with the least room counts."""
     put(tmp_path / "proc/self/cgroup", "0::/hub/alice\n")
@@ -149,6 +154,7 @@ def test_the_tightest_level_of_version_2(tmp_path: Path) -> None:
     assert (facts.bytes_max, facts.bytes_used) == (16 * GIB, 15 * GIB)
 
 
+@pytest.mark.promise("The doctor knows memory limits of...")
 def test_version_1(tmp_path: Path) -> None:
     """The memory controller's own hierarchy counts; its huge number means no limit."""
     put(tmp_path / "proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/docker/abc\n")
@@ -170,6 +176,8 @@ def test_a_group_whose_path_is_that_of_the_host(tmp_path: Path) -> None:
 # ---- the hub, MPS ----------------------------------------------------------------------------
 
 
+@pytest.mark.promise("hub", "Users who share a uid are told by the doctor")
+@pytest.mark.promise("The doctor knows memory limits of...")
 def test_users_of_the_hub_under_one_uid(tmp_path: Path) -> None:
     """Servers that run under our uid tell their users by their environments."""
     put(tmp_path / "proc/10/environ", "HOME=/\0JUPYTERHUB_USER=alice\0")
@@ -180,6 +188,7 @@ def test_users_of_the_hub_under_one_uid(tmp_path: Path) -> None:
     assert servers.hub_facts({}, root=tmp_path).other_users == frozenset()
 
 
+@pytest.mark.promise("The doctor knows memory limits of...")
 def test_mps_is_known_by_its_daemon_and_by_its_pipe(tmp_path: Path) -> None:
     """Each of the two alone is enough; neither means no MPS."""
     assert machine_facts({}, root=tmp_path).mps == ""
@@ -225,6 +234,7 @@ def test_the_extension_may_be_named_in_a_program(config: Path) -> None:
     assert servers.jupyter_facts({}).extension_enabled is False
 
 
+@pytest.mark.promise("The doctor knows memory limits of...")
 def test_configuration_is_read_as_a_server_does(config: Path) -> None:
     """The default provisioner and the gateway may stand in a Python file."""
     put(

@@ -44,6 +44,7 @@ def served(sim: SimulatedMachine, runtime: Path) -> Iterator[SchedulerUnderTest]
         yield running
 
 
+@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
 def test_a_machine_with_everything_running(
     sim: SimulatedMachine, served: SchedulerUnderTest, gpushare: Command
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_machine_with_everything_running(
     assert "CUDA 13" in found["driver"]["what"]
 
 
+@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
 def test_a_machine_with_nothing_running(gpushare: Command) -> None:
     """Without driver and scheduler the exit status is 1, and each has its remedy."""
     done = gpushare("doctor", "--json", env={"LD_LIBRARY_PATH": ""})
@@ -77,6 +79,11 @@ def test_a_machine_with_nothing_running(gpushare: Command) -> None:
         assert bool(finding["remedy"]) == (finding["level"] != "ok")
 
 
+@pytest.mark.promise(
+    "cli",
+    "The doctor names processes that use a device without the hook, and accuses nobody on numbers "
+    "that say nothing",
+)
 def test_a_process_without_the_hook_is_found(
     sim: SimulatedMachine, served: SchedulerUnderTest, gpushare: Command
 ) -> None:
@@ -106,6 +113,7 @@ def test_the_text_says_what_to_do() -> None:
     assert rendered(findings(HEALTHY)).endswith("Everything is in place.")
 
 
+@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
 def test_json_is_the_same_for_programs() -> None:
     """Every finding with its four fields, and whether all is well."""
     document = json.loads(as_json(findings(HEALTHY)))

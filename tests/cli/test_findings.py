@@ -162,6 +162,11 @@ WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
 ]
 
 
+@pytest.mark.promise(
+    "cli",
+    "`jupyter gpushare doctor` finds each thing that can be wrong, with what to do, exit status "
+    "and JSON",
+)
 @pytest.mark.parametrize(
     ("check", "part", "changes", "level", "words"),
     WRONG,
@@ -178,6 +183,7 @@ def test_each_fault_is_found_alone(
     assert finding.what != finding.remedy
 
 
+@pytest.mark.promise("The doctor knows memory limits of...")
 def test_parked_memory_hides_no_stranger() -> None:
     """What a kernel has parked is not on the device: as much there is of somebody else."""
     opened = {"device": DEVICE_ID, "bytes_allocated": 62 * GIB, "bytes_parked": 60 * GIB}
@@ -204,6 +210,7 @@ def test_the_checks_are_pure() -> None:
     assert imported - pure == {"elf_versions", "facts"}
 
 
+@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
 def test_problems_decide_the_exit_status() -> None:
     """Warnings alone leave it 0; one problem makes it 1."""
     warned = findings(machine_with("machine", mps="process 5"))
@@ -229,6 +236,7 @@ def test_the_environment_beats_the_extension() -> None:
     assert bad(facts) == []
 
 
+@pytest.mark.promise("The doctor names processes that use...")
 @pytest.mark.parametrize(
     "devices",
     [
@@ -242,6 +250,7 @@ def test_numbers_that_say_nothing_accuse_nobody(devices: tuple[DeviceFacts, ...]
     assert bad(machine_with("machine", devices=devices)) == []
 
 
+@pytest.mark.promise("The doctor names processes that use...")
 def test_hidden_processes_of_others_are_not_foreign() -> None:
     """Where other users' processes are hidden, only bytes can tell."""
     facts = machine_with("scheduler", status=status(tenants=OTHERS))

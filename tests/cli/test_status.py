@@ -26,6 +26,7 @@ from tests.support.other_user import OTHER_UID, as_root_only
 from tests.support.scheduler_process import SchedulerUnderTest
 
 
+@pytest.mark.promise("cli", "`jupyter gpushare status` tells who holds and who waits")
 def test_status_says_who_holds_and_who_waits(
     scheduler: SchedulerUnderTest, gpushare: Command
 ) -> None:
@@ -43,6 +44,7 @@ def test_status_says_who_holds_and_who_waits(
     assert "TENANT" in done.stdout
 
 
+@pytest.mark.promise("cli", "`jupyter gpushare status --json` tells all")
 def test_status_as_json(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """`status --json` is all that the API tells."""
     with scheduler.joined("first") as first:
@@ -52,6 +54,7 @@ def test_status_as_json(scheduler: SchedulerUnderTest, gpushare: Command) -> Non
     assert status["devices"][0]["holders"][0]["name"] == "first"
 
 
+@pytest.mark.promise("cli", "`jupyter gpushare queue` tells the order")
 def test_queue_tells_the_order(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """Holder first, then who waits, in the order in which they will be served."""
     clients = [scheduler.joined(name) for name in ("a", "b", "c")]
@@ -69,6 +72,7 @@ def test_queue_tells_the_order(scheduler: SchedulerUnderTest, gpushare: Command)
         client.close()
 
 
+@pytest.mark.promise("Others see that a turn is...")
 def test_queue_tells_of_a_turn_kept_by_hand(
     scheduler: SchedulerUnderTest, gpushare: Command
 ) -> None:
@@ -83,6 +87,7 @@ def test_queue_tells_of_a_turn_kept_by_hand(
         assert client.expect(TurnRecalled).cause == "released in the notebook"
 
 
+@pytest.mark.promise("`jupyter gpushare queue` tells the order...")
 def test_queue_of_a_free_device(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """A device that nobody holds is free; without devices there is a sentence."""
     assert gpushare("queue").stdout == "No device is known yet.\n"
@@ -92,6 +97,10 @@ def test_queue_of_a_free_device(scheduler: SchedulerUnderTest, gpushare: Command
         assert "free" in gpushare("queue").stdout
 
 
+@pytest.mark.promise(
+    "cli",
+    "`jupyter gpushare set` changes the quantum and anti-thrash, for running programs too",
+)
 @pytest.mark.parametrize(
     ("arguments", "name", "value"),
     [
@@ -116,6 +125,8 @@ def test_set_changes_a_setting(
     assert done.stdout.splitlines()[0].split() == ["SETTING", "VALUE"]
 
 
+@pytest.mark.promise("`anti_thrash` off lets everybody run, and...")
+@pytest.mark.promise("`jupyter gpushare set` changes the quantum...")
 def test_set_reaches_the_clients(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """A hook is told at once; several settings may be changed together."""
     with scheduler.joined() as client:
@@ -132,6 +143,7 @@ def test_set_without_arguments_shows_all(scheduler: SchedulerUnderTest, gpushare
     assert ["idle", "50", "ms"] in [line.split() for line in lines]
 
 
+@pytest.mark.promise("`jupyter gpushare set` changes the quantum...")
 @pytest.mark.parametrize(
     ("arguments", "status", "sentence"),
     [
@@ -158,6 +170,11 @@ def test_a_wrong_set_is_explained(
     assert sentence in done.stderr
 
 
+@pytest.mark.promise(
+    "cli",
+    "Every verb says in a sentence that there is no scheduler, and how to start one",
+)
+@pytest.mark.promise("Scheduler not there when a command...")
 @pytest.mark.parametrize("verb", [["status"], ["queue"], ["set"], ["run", "--", "true"]])
 def test_without_a_scheduler(gpushare: Command, verb: list[str], fake_library: Path) -> None:
     """Every verb says that there is none and how to start one, with exit status 69."""
@@ -225,6 +242,10 @@ def test_a_failed_context_is_explained(scheduler: SchedulerUnderTest, gpushare: 
     assert [text.splitlines()[-3].split()[i] for i in (0, 3)] == ["broken", "failed"]
 
 
+@pytest.mark.promise(
+    "cli",
+    "`jupyter gpushare status` tells parked memory apart from what is on the device",
+)
 def test_parked_memory_is_not_on_the_device(
     scheduler: SchedulerUnderTest, gpushare: Command
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import GrantTurn, ReopenGate
 from jupyter_gpushare.core.settings import AntiThrash
@@ -23,6 +25,7 @@ def test_off_grants_everybody_at_once() -> None:
     assert desk.wake_at_s is None
 
 
+@pytest.mark.promise("`anti_thrash` off lets everybody run, and...")
 def test_switching_off_grants_all_who_wait() -> None:
     """The queue empties in its order."""
     desk = Desk()
@@ -53,6 +56,7 @@ def test_switching_off_takes_recalls_back() -> None:
     assert desk.granted() == [a]
 
 
+@pytest.mark.promise("`anti_thrash` off lets everybody run, and...")
 def test_switching_on_recalls_all_but_the_first() -> None:
     """On each device the earliest holder goes on; the others give back and queue."""
     desk = Desk(OFF)
@@ -116,6 +120,11 @@ def test_the_same_settings_again_say_nothing() -> None:
     assert desk.last == []
 
 
+@pytest.mark.promise(
+    "together",
+    "Without turns no quantum is counted for those who wait for memory; a need in a context that "
+    "fails is refused; no room is denied by a look from before it was made",
+)
 def test_without_turns_no_quantum_is_counted_for_who_waits_for_memory() -> None:
     """Somebody may wait although turns are off: for memory. Nobody's quantum ends for that, and no
     alarm is set for its end."""

@@ -100,6 +100,10 @@ def state_with(client_state: ClientState, tenant_state: TenantState) -> tuple[St
     return state, client
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "Its transitions are a table, and the documented diagrams are made from it",
+)
 @pytest.mark.parametrize(
     ("where", "trigger"), list(itertools.product(ClientState, ClientTrigger)), ids=str
 )
@@ -115,6 +119,7 @@ def test_client_transitions_are_the_table(where: ClientState, trigger: ClientTri
         assert client.state is where
 
 
+@pytest.mark.promise("Its transitions are a table, and...")
 @pytest.mark.parametrize(
     ("where", "trigger"), list(itertools.product(TenantState, TenantTrigger)), ids=str
 )

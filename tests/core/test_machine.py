@@ -564,8 +564,15 @@ class LongWorld(World):
 
 World.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
 TestWorld = World.TestCase
+TestWorld.pytestmark = [
+    pytest.mark.promise("The core is pure, and keeps..."),
+]
 TestWorld.__doc__ = "Whatever happens, the invariants hold and everybody who waits is served."
 
 LongWorld.TestCase.settings = settings(max_examples=800, stateful_step_count=70)
-TestLongWorld = pytest.mark.full(LongWorld.TestCase)
+TestLongWorld = LongWorld.TestCase
+TestLongWorld.pytestmark = [
+    pytest.mark.full,
+    pytest.mark.promise("The core is pure, and keeps..."),
+]
 TestLongWorld.__doc__ = "The same in many more and longer runs."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import RecallTurn
 from jupyter_gpushare.core.ids import DeviceId
@@ -22,6 +24,11 @@ def two_that_do_not_fit(desk: MemoryDesk) -> tuple[int, int]:
 # ---- who is passed over ----------------------------------------------------------------------
 
 
+@pytest.mark.promise(
+    "accounts",
+    "A tenant whose memory cannot be on its devices is passed over, is told what is in the way "
+    "and what to do, and is served when there is room",
+)
 def test_who_has_no_room_is_passed_over() -> None:
     """Another's memory cannot be moved: those behind in the queue go first, and the status says
     what is in the way."""
@@ -41,6 +48,7 @@ def test_who_has_no_room_is_passed_over() -> None:
     assert desk.queue() == ["a"]
 
 
+@pytest.mark.promise("A tenant whose memory cannot be...")
 def test_who_was_passed_over_is_served_when_there_is_room() -> None:
     """As soon as a report shows it."""
     desk = MemoryDesk()
@@ -54,6 +62,7 @@ def test_who_was_passed_over_is_served_when_there_is_room() -> None:
     assert desk.obstacle("a") is None
 
 
+@pytest.mark.promise("A tenant whose memory cannot be...")
 def test_each_obstacle_has_its_name() -> None:
     """What is in the way: the host's room, a failed context, strangers, the tenant itself."""
     desk = MemoryDesk()
@@ -75,6 +84,11 @@ def test_each_obstacle_has_its_name() -> None:
     assert desk.granted() == [one]
 
 
+@pytest.mark.promise(
+    "accounts",
+    "A failed context, fixed memory, and what the host has no room for, are never asked for; room "
+    "on the host that comes back is noticed",
+)
 def test_room_on_the_host_that_comes_back_is_noticed() -> None:
     """While somebody is in the way for want of it, it is asked every second."""
     desk = MemoryDesk()
@@ -95,6 +109,7 @@ def test_room_on_the_host_that_comes_back_is_noticed() -> None:
     assert desk.granted() == [one]
 
 
+@pytest.mark.promise("A tenant whose memory cannot be...")
 def test_a_tenant_that_outgrew_the_device_is_told_so() -> None:
     """The device has become smaller: nobody else is in the way."""
     desk = MemoryDesk()
@@ -105,6 +120,7 @@ def test_a_tenant_that_outgrew_the_device_is_told_so() -> None:
     assert desk.obstacle("a") == "itself"
 
 
+@pytest.mark.promise("A tenant whose memory cannot be...")
 def test_who_needs_nothing_more_is_served() -> None:
     """However full the device is."""
     desk = MemoryDesk()
@@ -114,6 +130,7 @@ def test_who_needs_nothing_more_is_served() -> None:
     assert desk.granted() == [one]
 
 
+@pytest.mark.promise("accounts", "Several devices are counted apart, and all must have room")
 def test_both_devices_must_have_room() -> None:
     """A turn covers all devices of a tenant, and so does the question."""
     desk = MemoryDesk(devices="AB")
@@ -134,6 +151,7 @@ def test_both_devices_must_have_room() -> None:
     assert obstacle is not None and obstacle.device == "B"
 
 
+@pytest.mark.promise("Several devices are counted apart, and...")
 def test_budgets_are_kept_apart_by_device() -> None:
     """Room on one is none on the other."""
     desk = MemoryDesk(devices="AB")
@@ -148,6 +166,11 @@ def test_budgets_are_kept_apart_by_device() -> None:
 # ---- memory that is short --------------------------------------------------------------------
 
 
+@pytest.mark.promise(
+    "accounts",
+    "A turn whose memory was short is not granted again at once, and one whose memory cannot come "
+    "back is recalled",
+)
 def test_who_found_no_room_is_not_asked_at_once_again() -> None:
     """It is tried again after a second."""
     desk = MemoryDesk()
@@ -165,6 +188,7 @@ def test_who_found_no_room_is_not_asked_at_once_again() -> None:
     assert short_s + 1 <= desk.now_s < short_s + 1.1
 
 
+@pytest.mark.promise("A turn whose memory was short...")
 def test_who_found_no_room_is_asked_again_when_some_is_released() -> None:
     """By somebody else."""
     desk = MemoryDesk()
@@ -182,6 +206,10 @@ def test_who_found_no_room_is_asked_again_when_some_is_released() -> None:
 # ---- the quantum -----------------------------------------------------------------------------
 
 
+@pytest.mark.promise(
+    "accounts",
+    "The quantum begins when memory is back, unless it makes no progress",
+)
 def test_the_quantum_begins_when_memory_is_back() -> None:
     """The time for which memory is still coming back is nobody's."""
     desk = MemoryDesk(quantum_s=5)
@@ -202,6 +230,7 @@ def test_the_quantum_begins_when_memory_is_back() -> None:
     assert desk.now_s == back_s + 5
 
 
+@pytest.mark.promise("The quantum begins when memory is...")
 def test_the_quantum_does_not_wait_for_one_that_makes_no_progress() -> None:
     """It has its budget, and restores nothing: after `park_timeout_s` its quantum counts."""
     desk = MemoryDesk(quantum_s=5, park_timeout_s=10)
@@ -218,6 +247,7 @@ def test_the_quantum_does_not_wait_for_one_that_makes_no_progress() -> None:
     assert granted_s + 15 <= desk.now_s < granted_s + 17
 
 
+@pytest.mark.promise("A turn whose memory was short...")
 def test_a_turn_whose_memory_cannot_come_back_is_recalled() -> None:
     """A victim falls silent after the grant: the turn goes to somebody who can use it."""
     desk = MemoryDesk(park_timeout_s=10)
@@ -241,6 +271,7 @@ def test_a_turn_whose_memory_cannot_come_back_is_recalled() -> None:
 # ---- the ends --------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("accounts", "A closed or lost device takes its memory along")
 def test_a_closed_device_gives_its_memory_back() -> None:
     """The driver has freed it before the client says so."""
     desk = MemoryDesk()
@@ -251,6 +282,7 @@ def test_a_closed_device_gives_its_memory_back() -> None:
     assert desk.budget(two) == USABLE
 
 
+@pytest.mark.promise("A closed or lost device takes...")
 def test_a_lost_device_gives_nothing_more() -> None:
     """A need there is refused, and what was parked is waited for by nobody."""
     desk = MemoryDesk()
@@ -260,6 +292,11 @@ def test_a_lost_device_gives_nothing_more() -> None:
     assert desk.refused() == [one]
 
 
+@pytest.mark.promise(
+    "accounts",
+    "The status tells resident, parked and fixed memory and the cap of each tenant, and of each "
+    "device what is foreign, reserved and usable",
+)
 def test_the_status_tells_what_is_where() -> None:
     """Resident, parked, fixed and cap of a tenant, all its processes together."""
     desk = MemoryDesk()

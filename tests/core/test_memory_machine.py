@@ -280,8 +280,25 @@ class LongMemoryWorld(MemoryWorld):
 
 MemoryWorld.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
 TestMemoryWorld = MemoryWorld.TestCase
+TestMemoryWorld.pytestmark = [
+    pytest.mark.promise(
+        "accounts",
+        "Whatever crosses on the lines, no more is given out than there is, and whoever waits is "
+        "served",
+    ),
+    pytest.mark.promise(
+        "accounts",
+        "Each need ends: it is met, refused or cancelled, also of several processes and on "
+        "several devices, and one that was met in vain is not lost",
+    ),
+]
 TestMemoryWorld.__doc__ = "Whatever happens, memory is never given twice, and everybody is served."
 
 LongMemoryWorld.TestCase.settings = settings(max_examples=800, stateful_step_count=70)
-TestLongMemoryWorld = pytest.mark.timeout(900)(pytest.mark.full(LongMemoryWorld.TestCase))
+TestLongMemoryWorld = LongMemoryWorld.TestCase
+TestLongMemoryWorld.pytestmark = [
+    pytest.mark.full,
+    pytest.mark.timeout(900),
+    pytest.mark.promise("Whatever crosses on the lines, no..."),
+]
 TestLongMemoryWorld.__doc__ = "The same in many more and longer runs."

@@ -19,6 +19,7 @@ def desk() -> Desk:
     return Desk(SETTINGS)
 
 
+@pytest.mark.promise("scheduler", "The quantum counts only while others wait")
 def test_a_turn_has_no_end_while_nobody_waits(desk: Desk) -> None:
     """Without waiters there is no deadline, and time changes nothing."""
     a = desk.client("a")
@@ -28,6 +29,7 @@ def test_a_turn_has_no_end_while_nobody_waits(desk: Desk) -> None:
     assert desk.last == []
 
 
+@pytest.mark.promise("The quantum counts only while others...")
 def test_the_quantum_counts_from_the_first_waiter(desk: Desk) -> None:
     """A holder that was alone for long has a whole quantum once the first other one comes."""
     a, b = desk.client("a"), desk.client("b")
@@ -42,6 +44,7 @@ def test_the_quantum_counts_from_the_first_waiter(desk: Desk) -> None:
     assert desk.granted() == [b]
 
 
+@pytest.mark.promise("The quantum counts only while others...")
 def test_waiters_that_come_and_go_use_up_one_quantum(desk: Desk) -> None:
     """Time without waiters does not count, and time with them is not forgotten."""
     a, b = desk.client("a"), desk.client("b")
@@ -83,6 +86,7 @@ def test_a_recall_on_one_device_recalls_the_whole_turn(desk: Desk) -> None:
     assert desk.status("a").counters.recalls == 1
 
 
+@pytest.mark.promise("Settings change while it runs, and...")
 def test_a_shorter_quantum_applies_at_once(desk: Desk) -> None:
     """A live change of the quantum holds for the turn that runs."""
     a, b = desk.client("a"), desk.client("b")
@@ -115,6 +119,7 @@ class TestDrainStall:
         assert desk.recalled() == [holder]
         return holder, sibling, other
 
+    @pytest.mark.promise("A drain that stalls on a gated sibling...")
     def test_the_gate_reopens_for_the_whole_tenant(self, desk: Desk) -> None:
         """A waiting sibling is granted the turn, the holder's recall is taken back."""
         holder, sibling, _ = self.recalled_pair(desk)
@@ -158,6 +163,7 @@ class TestDrainStall:
         desk.sleep_until_woken()
         assert [report.client for report in desk.all(ReportOverdue)] == [holder]
 
+    @pytest.mark.promise("A drain that stalls on a gated sibling...")
     def test_the_recall_is_tried_again(self, desk: Desk) -> None:
         """After recall_retry_s all processes of the tenant are asked again."""
         holder, sibling, other = self.recalled_pair(desk)
@@ -252,6 +258,7 @@ class TestOverdue:
         assert desk.holders() == ["b"]
         assert not desk.status("a").clients[0].overdue
 
+    @pytest.mark.promise("A client that does not answer...")
     def test_policy_kill(self, desk: Desk) -> None:
         """With overdue_policy `kill` the process is to be ended; its loss frees the turn."""
         desk.set(overdue_policy=OverduePolicy.KILL)
@@ -420,6 +427,7 @@ class TestFailures:
         assert desk.granted() == [a]
         assert desk.queue() == []
 
+    @pytest.mark.promise("A device that disappears: its users...")
     def test_a_lost_device_lets_its_waiters_through(self, desk: Desk) -> None:
         """Turns on a lost device end; who needs it is granted, to meet the driver's error."""
         a, b, c = desk.client("a", "A"), desk.client("b", "A"), desk.client("c", "B")

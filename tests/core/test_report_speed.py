@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import TellBudget
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
@@ -74,6 +76,10 @@ class Handover:
         return (time.thread_time() - began_s) / reports
 
 
+@pytest.mark.promise(
+    "accounts",
+    "A report costs the scheduler less than 100 µs with twenty tenants",
+)
 def test_a_report_is_handled_in_no_time() -> None:
     """With twenty tenants in the queue: the best of some rounds, for the machine may be busy."""
     handover = Handover()

@@ -16,6 +16,11 @@ MIB = 1 << 20
 # ---- what a holder gets ----------------------------------------------------------------------
 
 
+@pytest.mark.promise(
+    "accounts",
+    "Who has a turn may have all that it has allocated and needs, and what is free besides; it is "
+    "told before the turn is granted",
+)
 def test_a_holder_may_have_all_that_is_free() -> None:
     """The budget is told before the turn is granted."""
     desk = MemoryDesk()
@@ -25,6 +30,11 @@ def test_a_holder_may_have_all_that_is_free() -> None:
     assert desk.budget(one) == USABLE
 
 
+@pytest.mark.promise(
+    "accounts",
+    "Memory stays where it is while there is room; only what is short is parked, the least "
+    "recently used first",
+)
 def test_what_one_has_stays_when_its_turn_ends() -> None:
     """Nothing moves while there is room; the next one may have the rest."""
     desk = MemoryDesk()
@@ -35,6 +45,7 @@ def test_what_one_has_stays_when_its_turn_ends() -> None:
     assert one not in desk.told()
 
 
+@pytest.mark.promise("Who has a turn may have...")
 def test_processes_of_a_tenant_share_what_is_free() -> None:
     """Each may have a part; one that needs more is given what another does not use."""
     desk = MemoryDesk()
@@ -47,6 +58,7 @@ def test_processes_of_a_tenant_share_what_is_free() -> None:
     assert desk.budget(one) <= USABLE - 5000
 
 
+@pytest.mark.promise("Growth during a turn is answered...")
 def test_a_need_is_answered_even_when_the_budget_suffices() -> None:
     """The question may have crossed the answer."""
     desk = MemoryDesk()
@@ -56,6 +68,7 @@ def test_a_need_is_answered_even_when_the_budget_suffices() -> None:
     assert desk.told() == {one: USABLE} and not desk.refused()
 
 
+@pytest.mark.promise("Memory stays where it is while...")
 def test_a_need_that_is_withdrawn_moves_nothing_more() -> None:
     """Who was asked to park for it is told to stop."""
     desk = MemoryDesk()
@@ -72,6 +85,7 @@ def test_a_need_that_is_withdrawn_moves_nothing_more() -> None:
 # ---- who makes room --------------------------------------------------------------------------
 
 
+@pytest.mark.promise("Memory stays where it is while...")
 def test_only_what_is_short_is_parked() -> None:
     """The holder lacks 1000: so much is asked of the other, and given as it is released."""
     desk = MemoryDesk()
@@ -87,6 +101,7 @@ def test_only_what_is_short_is_parked() -> None:
     assert desk.budget(two) == 3000
 
 
+@pytest.mark.promise("Memory stays where it is while...")
 def test_the_least_recently_used_make_room_first() -> None:
     """In the order in which their turns ended, each as far as it can."""
     desk = MemoryDesk()
@@ -99,6 +114,7 @@ def test_the_least_recently_used_make_room_first() -> None:
     assert [desk.budget(each) for each in (two, three, one)] == [0, 500, 2000]
 
 
+@pytest.mark.promise("Who has a turn may have...")
 def test_parked_memory_comes_back_with_the_turn() -> None:
     """The next holder is the one that had parked: all that it has allocated is wanted."""
     desk = MemoryDesk()
@@ -116,6 +132,7 @@ def test_parked_memory_comes_back_with_the_turn() -> None:
     assert desk.budget(one) == 5000
 
 
+@pytest.mark.promise("What a victim has released is...")
 def test_budgets_are_not_raised_by_crumbs() -> None:
     """A quarter of what is lacking, 64 MiB, or all of it: less is kept until there is more."""
     desk = MemoryDesk()
@@ -131,6 +148,7 @@ def test_budgets_are_not_raised_by_crumbs() -> None:
     assert len(told) < 20
 
 
+@pytest.mark.promise("A failed context, fixed memory, and...")
 def test_a_failed_context_is_no_victim() -> None:
     """Its memory stays where it is until the process ends; others make room, or nobody."""
     desk = MemoryDesk()
@@ -144,6 +162,8 @@ def test_a_failed_context_is_no_victim() -> None:
     desk.await_refusal(three)
 
 
+@pytest.mark.promise("Growth during a turn is answered...")
+@pytest.mark.promise("A failed context, fixed memory, and...")
 def test_fixed_memory_is_not_asked_for() -> None:
     """And a need that it makes impossible is refused."""
     desk = MemoryDesk()
@@ -158,6 +178,7 @@ def test_fixed_memory_is_not_asked_for() -> None:
     desk.await_refusal(two)
 
 
+@pytest.mark.promise("A failed context, fixed memory, and...")
 def test_the_host_must_have_room() -> None:
     """No more is asked of a process than its host could take."""
     desk = MemoryDesk()
@@ -169,6 +190,7 @@ def test_the_host_must_have_room() -> None:
     assert (desk.budget(one), desk.budget(two)) == (3000, 1000)
 
 
+@pytest.mark.promise("Whatever crosses on the lines, no...")
 def test_memory_that_is_freed_without_a_turn_is_free_for_others() -> None:
     """Its budget goes down with it, and is given away when that has been heard."""
     desk = MemoryDesk()
@@ -182,6 +204,7 @@ def test_memory_that_is_freed_without_a_turn_is_free_for_others() -> None:
     assert desk.budget(two) == 6000
 
 
+@pytest.mark.promise("Whatever crosses on the lines, no...")
 def test_a_budget_that_crosses_a_drop_is_taken_back() -> None:
     """Until the process has said that it heard that, nobody else gets those bytes."""
     desk = MemoryDesk()
@@ -204,6 +227,7 @@ def test_a_budget_that_crosses_a_drop_is_taken_back() -> None:
 # ---- what cannot be had ----------------------------------------------------------------------
 
 
+@pytest.mark.promise("Growth during a turn is answered...")
 def test_more_than_the_device_is_refused_at_once() -> None:
     """Nobody parks for it."""
     desk = MemoryDesk()
@@ -215,6 +239,7 @@ def test_more_than_the_device_is_refused_at_once() -> None:
     assert one not in desk.told()
 
 
+@pytest.mark.promise("Growth during a turn is answered...")
 def test_more_than_the_cap_is_refused_at_once() -> None:
     """All processes of the tenant count, on the device or parked."""
     desk = MemoryDesk()
@@ -229,6 +254,7 @@ def test_more_than_the_cap_is_refused_at_once() -> None:
     assert not desk.refused() and desk.budget(two) >= 2000
 
 
+@pytest.mark.promise("Growth during a turn is answered...")
 def test_who_has_not_the_turn_is_refused_what_nobody_could_have() -> None:
     """It need not wait for a turn to learn that."""
     desk = MemoryDesk()
@@ -241,6 +267,10 @@ def test_who_has_not_the_turn_is_refused_what_nobody_could_have() -> None:
 # ---- who does not answer ---------------------------------------------------------------------
 
 
+@pytest.mark.promise(
+    "accounts",
+    "A victim that makes no progress is passed over and shown, and is one again when it answers",
+)
 def test_a_silent_victim_is_passed_over_and_shown() -> None:
     """After `park_timeout_s` without progress the next one is asked."""
     desk = MemoryDesk(park_timeout_s=10)
@@ -257,6 +287,7 @@ def test_a_silent_victim_is_passed_over_and_shown() -> None:
     assert [client.devices[0].silent for client in desk.status("a").clients] == [True]
 
 
+@pytest.mark.promise("A victim that makes no progress...")
 def test_a_silent_victim_that_answers_is_one_again() -> None:
     """Progress is all that counts."""
     desk = MemoryDesk(park_timeout_s=10)
@@ -274,6 +305,7 @@ def test_a_silent_victim_that_answers_is_one_again() -> None:
     assert desk.budget(two) == 3000
 
 
+@pytest.mark.promise("A victim that makes no progress...")
 def test_slow_progress_is_progress() -> None:
     """Each report begins the time anew."""
     desk = MemoryDesk(park_timeout_s=10)
@@ -289,6 +321,10 @@ def test_slow_progress_is_progress() -> None:
 # ---- several holders -------------------------------------------------------------------------
 
 
+@pytest.mark.promise(
+    "accounts",
+    "Without turns each gets some, first come first served; who does not fit waits",
+)
 def test_without_turns_each_gets_some() -> None:
     """Nobody gets all that is free; who has a turn is nobody's victim."""
     desk = MemoryDesk()
@@ -308,6 +344,7 @@ def test_without_turns_each_gets_some() -> None:
     assert desk.budget(two) >= 3500
 
 
+@pytest.mark.promise("Without turns each gets some, first...")
 def test_without_turns_who_does_not_fit_waits() -> None:
     """Until one of those that are in the way has ended."""
     desk = MemoryDesk()
@@ -327,6 +364,10 @@ def test_without_turns_who_does_not_fit_waits() -> None:
 # ---- modes and settings ----------------------------------------------------------------------
 
 
+@pytest.mark.promise(
+    "accounts",
+    "Memory mode, reserve and a smaller device are settings, and change while it runs",
+)
 def test_with_memory_mode_off_nobody_has_a_limit() -> None:
     """It is said once."""
     desk = MemoryDesk(memory_mode=MemoryMode.OFF)
@@ -339,6 +380,7 @@ def test_with_memory_mode_off_nobody_has_a_limit() -> None:
     assert desk.told() == {one: UNLIMITED_BYTES}
 
 
+@pytest.mark.promise("Memory mode, reserve and a smaller...")
 def test_swap_can_be_switched_on() -> None:
     """What they have they keep; nobody parks because others could believe in no limit."""
     desk = MemoryDesk(memory_mode=MemoryMode.OFF)
@@ -351,6 +393,7 @@ def test_swap_can_be_switched_on() -> None:
     assert not desk.told()
 
 
+@pytest.mark.promise("Memory mode, reserve and a smaller...")
 def test_swap_can_be_switched_off() -> None:
     """Everybody may have everything again; what is parked comes back with the turn."""
     desk = MemoryDesk()
@@ -359,6 +402,8 @@ def test_swap_can_be_switched_off() -> None:
     assert desk.told() == {one: UNLIMITED_BYTES, two: UNLIMITED_BYTES}
 
 
+@pytest.mark.promise("Memory mode, reserve and a smaller...")
+@pytest.mark.promise("The status tells resident, parked and...")
 @pytest.mark.parametrize(
     ("settings", "reserved", "usable"),
     [
@@ -379,6 +424,7 @@ def test_what_is_usable(settings: dict[str, int], reserved: int, usable: int) ->
     assert desk.budget(one) == usable
 
 
+@pytest.mark.promise("Memory mode, reserve and a smaller...")
 def test_the_reserve_of_a_large_device() -> None:
     """2 %, and at least 1 GiB."""
     desk = MemoryDesk()
@@ -390,6 +436,11 @@ def test_the_reserve_of_a_large_device() -> None:
 # ---- what clients are told besides -----------------------------------------------------------
 
 
+@pytest.mark.promise(
+    "accounts",
+    "What is usable, and what would have to leave, is told with each budget, and again when it "
+    "changes, but seldom",
+)
 def test_usable_is_what_others_cannot_keep() -> None:
     """Others' fixed memory, and what the host has no room for, is not to be had."""
     desk = MemoryDesk()
@@ -400,6 +451,7 @@ def test_usable_is_what_others_cannot_keep() -> None:
     assert desk.budgets[three, "A"].usable_bytes == USABLE - 1000 - 1500
 
 
+@pytest.mark.promise("What is usable, and what would...")
 def test_the_hint_is_what_would_have_to_leave() -> None:
     """When all the others came back at once."""
     desk = MemoryDesk()
@@ -413,6 +465,7 @@ def test_the_hint_is_what_would_have_to_leave() -> None:
     assert desk.budgets[two, "A"].park_hint_bytes == 2000
 
 
+@pytest.mark.promise("What is usable, and what would...")
 def test_changes_that_concern_others_are_told_seldom() -> None:
     """At most once a second, and the last of them always."""
     desk = MemoryDesk()
@@ -428,6 +481,11 @@ def test_changes_that_concern_others_are_told_seldom() -> None:
 # ---- recovery --------------------------------------------------------------------------------
 
 
+@pytest.mark.promise(
+    "accounts",
+    "After a restart of the scheduler everybody has what it has, and nobody parks for those who "
+    "are not back yet",
+)
 def test_after_a_restart_everybody_has_what_it_has() -> None:
     """Nobody is told to park, and nothing is given out, before all are back."""
     desk = MemoryDesk(recovering_until_s=110.0)
@@ -442,6 +500,7 @@ def test_after_a_restart_everybody_has_what_it_has() -> None:
     assert desk.budget(one) == 4500
 
 
+@pytest.mark.promise("After a restart of the scheduler...")
 def test_who_comes_back_is_no_stranger() -> None:
     """What it has was on the device before a restarted scheduler knew it: nobody parks for that."""
     desk = MemoryDesk(recovering_until_s=110.0)

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from jupyter_gpushare.core.transitions import CLIENT_TRANSITIONS, TENANT_TRANSITIONS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
+@pytest.mark.promise("Its transitions are a table, and...")
 def test_the_page_is_current() -> None:
     """The page is what the tables say."""
     command = [sys.executable, DOCS / "generate_states.py", "--check"]
@@ -18,6 +21,7 @@ def test_the_page_is_current() -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.promise("Its transitions are a table, and...")
 def test_the_page_has_every_arrow() -> None:
     """No transition between two states is missing from the pictures."""
     page = (DOCS / "states.md").read_text()

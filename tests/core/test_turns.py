@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import GrantTurn
 
@@ -19,6 +21,7 @@ def test_a_free_device_is_granted_at_once() -> None:
     assert grant.cause == "cuLaunchKernel"
 
 
+@pytest.mark.promise("scheduler", "Turns are first come, first served, for each device")
 def test_first_come_first_served() -> None:
     """Waiting tenants are served in the order in which they asked."""
     desk = Desk()
@@ -49,6 +52,7 @@ def test_who_asks_again_goes_to_the_end() -> None:
     assert desk.queue() == ["c", "a"]
 
 
+@pytest.mark.promise("scheduler", "A tenant on several devices gets all its turns or none")
 def test_all_devices_or_none() -> None:
     """A tenant on two devices waits until both are free, and gets them together."""
     desk = Desk()
@@ -64,6 +68,7 @@ def test_all_devices_or_none() -> None:
     assert desk.holders("A") == desk.holders("B") == ["m"]
 
 
+@pytest.mark.promise("Turns are first come, first served...")
 def test_a_later_one_does_not_overtake_for_a_free_device() -> None:
     """A free device that an earlier waiter wants stays free for it: nobody starves."""
     desk = Desk()
@@ -86,6 +91,7 @@ def test_tenants_on_different_devices_do_not_meet() -> None:
     assert desk.granted() == [b]
 
 
+@pytest.mark.promise("A tenant on several devices gets...")
 def test_the_device_set_is_that_of_all_processes() -> None:
     """A process on one device waits for the devices of its siblings too."""
     desk = Desk()
@@ -108,6 +114,7 @@ def test_siblings_share_the_turn() -> None:
     assert desk.turns[first] == desk.turns[second]
 
 
+@pytest.mark.promise("Processes of one tenant share its...")
 def test_the_turn_ends_with_its_last_process() -> None:
     """The next tenant comes when all processes that were granted the turn have dropped it."""
     desk = Desk()
@@ -252,6 +259,7 @@ def test_turn_ids_are_never_used_twice() -> None:
     assert len(seen) == 20
 
 
+@pytest.mark.promise("Turns are first come, first served...")
 def test_equal_turns_for_tenants_that_always_ask() -> None:
     """Tenants that always want the device get equally many turns, in a fixed round."""
     desk = Desk(TURNS_ALONE.replace(quantum_s=1))

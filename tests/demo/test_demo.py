@@ -47,6 +47,17 @@ def started_demo(folder: Path, *options: str, **extra_env: str) -> Iterator[subp
             demo.communicate(timeout=120)
 
 
+@pytest.mark.promise(
+    "demo",
+    "`make demo` runs a real JupyterHub: two users log in, their notebooks take turns without "
+    "overlap and are theirs by the hub's word, the control run overlaps, and the report says so",
+)
+@pytest.mark.promise(
+    "demo",
+    "`make demo` oversubscribes: alice and bob hold four fifths of the device each and find every "
+    "byte after every hand-over, more than half of the device is parked at each, nobody is out of "
+    "memory, and with memory that stays somebody is",
+)
 @pytest.mark.full
 def test_two_users_of_a_hub_take_turns(tmp_path: Path) -> None:
     """It exits 0; its report has two users whose notebooks are theirs by the hub's word, and what
@@ -66,6 +77,10 @@ def test_two_users_of_a_hub_take_turns(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.promise(
+    "demo",
+    "`make demo KEEP=1` leaves the hub up and tells address, logins and how to end it",
+)
 @pytest.mark.full
 def test_a_hub_that_is_kept(tmp_path: Path) -> None:
     """With KEEP=1 the hub answers after the demo's end, at the address and by the way of ending it
@@ -89,6 +104,7 @@ def test_a_hub_that_is_kept(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.promise("The demo shows live who holds...")
 @pytest.mark.full
 def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C in its first act ends hub, proxy, scheduler, servers and kernels."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import pytest
+
 from tests.demo.live import LiveView
 
 
@@ -18,6 +20,10 @@ def status(holder: str, *waiters: str) -> dict[str, Any]:
     return {"devices": [{"holders": holders, "queue": [{"name": name} for name in waiters]}]}
 
 
+@pytest.mark.promise(
+    "demo",
+    "The demo shows live who holds and who waits, and stops what it started",
+)
 def test_without_a_terminal_each_change_is_a_line() -> None:
     """Plain lines, and none while nothing changes."""
     out = io.StringIO()
@@ -28,6 +34,7 @@ def test_without_a_terminal_each_change_is_a_line() -> None:
     assert lines == ["a holds, b waits", "a idle, b holds", "a idle, b idle"]
 
 
+@pytest.mark.promise("The demo shows live who holds...")
 def test_on_a_terminal_a_strip_per_kernel_is_redrawn() -> None:
     """Two lines that grow in place; a headline leaves them standing."""
     out = Terminal()

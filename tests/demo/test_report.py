@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.demo.memory import MemoryReport, ParkedBytes, make_memory_report
 from tests.demo.picture import draw
 from tests.demo.report import HubReport, Report, make_report
@@ -56,6 +58,7 @@ def stayed(*failures: str) -> Act:
 OVERLAPPING = [Work(0, 10, 0), Work(5, 15, 1)]
 
 
+@pytest.mark.promise("The demo's verdict is right about...")
 def test_an_overlap_is_work_of_two_kernels_at_once() -> None:
     """Work of one kernel may overlap itself; touching is no overlap; containment is one."""
     assert overlaps(OVERLAPPING) == 1
@@ -96,6 +99,10 @@ def test_a_good_run_has_no_complaints() -> None:
     assert good.complaints() == []
 
 
+@pytest.mark.promise(
+    "demo",
+    "The demo's verdict is right about overlaps, waits, failures and owners",
+)
 def test_each_thing_that_does_not_hold_is_a_sentence() -> None:
     """An overlap, a failed cell, too few waits and a control run that proves nothing."""
     assert "proves nothing" in report([]).complaints()[0]
@@ -104,6 +111,7 @@ def test_each_thing_that_does_not_hold_is_a_sentence() -> None:
     assert "1 of 10 cells failed" in report(OVERLAPPING, failures=("why",)).complaints()[0]
 
 
+@pytest.mark.promise("`make demo` oversubscribes: alice and bob...")
 def test_memory_that_followed_the_turn() -> None:
     """Two notebooks with four fifths each are more than the device; what was parked is told by
     hand-over, and that somebody had no memory in the control run."""
@@ -121,6 +129,7 @@ def test_memory_that_followed_the_turn() -> None:
     assert report(OVERLAPPING).as_json()["bytes_parked_per_handover"] == 571_428
 
 
+@pytest.mark.promise("`make demo` oversubscribes: alice and bob...")
 def test_each_thing_about_memory_that_does_not_hold_is_a_sentence() -> None:
     """Out of memory, other bytes, too little parked, and a control run in which all went well."""
     short = make_memory_report(DEVICE_BYTES, swapped(NO_MEMORY), stayed())
@@ -148,6 +157,7 @@ def test_parked_bytes_are_the_sum_of_all_increases() -> None:
     assert parked.total == 8 + 3 + 4
 
 
+@pytest.mark.promise("The demo's verdict is right about...")
 def test_owners_must_be_those_who_logged_in() -> None:
     """Two notebooks of one owner, or of the wrong ones, are a complaint and no success."""
     users = {"a": "alice", "b": "bob"}
@@ -159,6 +169,7 @@ def test_owners_must_be_those_who_logged_in() -> None:
     assert "a is root's, b is root's" in shared.complaints()[0]
 
 
+@pytest.mark.promise("The demo's verdict is right about...")
 def test_the_picture_is_drawn(tmp_path: Path) -> None:
     """Both acts end up in one PNG file."""
     acts = [act(4), act(2)]

@@ -38,6 +38,8 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
+@pytest.mark.promise("`make demo` oversubscribes: alice and bob...")
+@pytest.mark.promise("demo", "`make demo-small` shows the same without a hub")
 @pytest.mark.full
 def test_the_demo_shows_turns(tmp_path: Path) -> None:
     """It exits 0, says that the GPU is simulated, and its report holds what the project promises;
@@ -58,6 +60,7 @@ def test_the_demo_shows_turns(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.promise("The demo shows live who holds...")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     """Stopped in its first act, it ends its kernels and its scheduler, and says so."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
@@ -45,6 +46,10 @@ def with_context(gpu: Gpu, work: Callable[[], Any]) -> Any:
     return in_thread(bound)
 
 
+@pytest.mark.promise(
+    "simulated",
+    "Graphs that were captured replay their launches, with the driver's rules for captures",
+)
 @alone
 def test_captured_work_runs_when_its_graph_does(gpu: Gpu) -> None:
     """Captured launches, copies and memsets run once for each launch of the graph, not before."""
@@ -119,6 +124,7 @@ def test_launching_into_an_invalidated_capture(gpu: Gpu) -> None:
     assert code(cuda.cuStreamEndCapture(stream)) is R.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
 
 
+@pytest.mark.promise("Graphs that were captured replay their...")
 @alone
 def test_unsafe_calls_invalidate_a_global_capture(gpu: Gpu) -> None:
     """Allocating during a capture in global mode is unsupported and ruins it."""
@@ -193,6 +199,7 @@ def test_another_thread_may_not_end_a_capture(gpu: Gpu) -> None:
     assert with_context(gpu, lambda: code(cuda.cuStreamEndCapture(stream))) is R.CUDA_SUCCESS
 
 
+@pytest.mark.promise("Graphs that were captured replay their...")
 @alone
 def test_streams_join_a_capture_by_events(gpu: Gpu) -> None:
     """A stream that waits for a captured event captures too, until it is joined again."""
@@ -250,6 +257,7 @@ def test_captures_have_ids(gpu: Gpu) -> None:
     assert ok(cuda.cuStreamGetCaptureInfo(stream))[0] == NONE
 
 
+@pytest.mark.promise("Graphs that were captured replay their...")
 @alone
 def test_captured_allocations_belong_to_the_graph(gpu: Gpu) -> None:
     """Memory allocated and freed in a capture is there in every launch of the graph."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
@@ -39,6 +40,7 @@ def test_new_threads_have_no_context(gpu: Gpu) -> None:
         assert code(in_thread(call)) is R.CUDA_ERROR_INVALID_CONTEXT
 
 
+@pytest.mark.promise("simulated", "Contexts: creation, the stack, primary contexts and their reset")
 def test_created_context_is_current_until_destroyed(gpu: Gpu) -> None:
     """cuCtxCreate pushes the new context; destroying it brings the one below back."""
     before = int(ok(cuda.cuCtxGetCurrent()))
@@ -49,6 +51,7 @@ def test_created_context_is_current_until_destroyed(gpu: Gpu) -> None:
     assert int(ok(cuda.cuCtxGetCurrent())) == before
 
 
+@pytest.mark.promise("Contexts: creation, the stack, primary contexts...")
 def test_context_stack(gpu: Gpu) -> None:
     """Push and pop nest; set replaces the top alone."""
     base = int(gpu.context)
@@ -91,6 +94,7 @@ def test_context_knows_its_flags(gpu: Gpu) -> None:
     assert flags & 0x7 == cuda.CUctx_flags.CU_CTX_SCHED_YIELD
 
 
+@pytest.mark.promise("Contexts: creation, the stack, primary contexts...")
 @alone
 def test_primary_context_is_counted(gpu: Gpu) -> None:
     """The primary context is one per device, active while somebody retains it."""
@@ -113,6 +117,7 @@ def test_primary_context_comes_back(gpu: Gpu) -> None:
     assert fresh.download(pointer, 3).tolist() == [1, 2, 3]
 
 
+@pytest.mark.promise("Contexts: creation, the stack, primary contexts...")
 @alone
 def test_primary_reset_frees_memory_but_not_the_count(gpu: Gpu) -> None:
     """cuDevicePrimaryCtxReset takes all memory; the context works on for those who retain it."""
@@ -146,6 +151,7 @@ def test_other_threads_see_that_their_context_is_gone(gpu: Gpu) -> None:
     assert answers == [R.CUDA_ERROR_CONTEXT_IS_DESTROYED]
 
 
+@pytest.mark.promise("Contexts: creation, the stack, primary contexts...")
 def test_destroying_a_context_frees_its_memory(gpu: Gpu) -> None:
     """What was allocated in a context goes with it."""
     context = create_context(gpu)

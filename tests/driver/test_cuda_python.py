@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings import runtime as cudart
 
@@ -31,6 +32,12 @@ def done(answer: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else values or None
 
 
+@pytest.mark.promise("simulated", "cuda-python works on it, unmodified")
+@pytest.mark.promise(
+    "simulated",
+    "A conformance suite runs against the simulated and, where there is one, the real driver, "
+    "with equal results",
+)
 @alone
 def test_a_program_for_the_driver() -> None:
     """Context, module, asynchronous copies, a launch and events, as a user would write it."""
@@ -135,6 +142,7 @@ def test_runtime_and_driver_share_a_context() -> None:
     assert (back == 9).all()
 
 
+@pytest.mark.promise("cuda-python works on it, unmodified...")
 def test_a_program_finds_the_driver_by_its_name() -> None:
     """A fresh program that knows nothing of us loads the driver under test and sees its devices."""
     found = subprocess.run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
@@ -27,6 +28,7 @@ def test_flags_of_events(gpu: Gpu) -> None:
     assert code(cuda.cuEventCreate(interprocess)) is R.CUDA_ERROR_INVALID_VALUE
 
 
+@pytest.mark.promise("simulated", "Events order streams and time work")
 @alone
 def test_event_follows_its_stream(gpu: Gpu) -> None:
     """A recorded event is done when the work before it is, and not sooner."""
@@ -40,6 +42,7 @@ def test_event_follows_its_stream(gpu: Gpu) -> None:
     ok(cuda.cuEventQuery(event))
 
 
+@pytest.mark.promise("Events order streams and time work...")
 @alone
 def test_a_stream_waits_for_an_event_of_another(gpu: Gpu) -> None:
     """cuStreamWaitEvent holds back what comes after it in its stream."""
@@ -88,6 +91,7 @@ def test_destroying_an_event_that_is_waited_for(gpu: Gpu) -> None:
     ok(cuda.cuStreamSynchronize(second))
 
 
+@pytest.mark.promise("Events order streams and time work...")
 def test_elapsed_time_of_a_spin(gpu: Gpu) -> None:
     """The time between two events is that of the work between them."""
     begin, end = ok(cuda.cuEventCreate(0)), ok(cuda.cuEventCreate(0))

@@ -19,6 +19,10 @@ def expected_checksum(values: Any) -> int:
     return sum(int(v) * (2 * i + 1) for i, v in enumerate(values)) % 2**64
 
 
+@pytest.mark.promise(
+    "simulated",
+    "Modules with the named built-in launches compute what a real device computes",
+)
 @pytest.mark.parametrize(("grid", "block"), SHAPES)
 def test_fill(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
     """fill writes n words and no more, whatever the shape of the launch."""
@@ -27,6 +31,7 @@ def test_fill(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int])
     assert gpu.download(pointer, 1001).tolist() == [0xFFFFFFFE] * 1000 + [0]
 
 
+@pytest.mark.promise("Modules with the named built-in launches...")
 @pytest.mark.parametrize(("grid", "block"), SHAPES)
 def test_axpy(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
     """axpy adds a multiple, each operation rounded to single precision."""
@@ -38,6 +43,8 @@ def test_axpy(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int])
     assert np.array_equal(gpu.download(at_y, 1000, np.float32), a * x + y)
 
 
+@pytest.mark.promise("Modules with the named built-in launches...")
+@pytest.mark.promise("A conformance suite runs against the...")
 @pytest.mark.parametrize(("grid", "block"), SHAPES)
 def test_matmul(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
     """matmul multiplies row-major matrices and sums upwards in single precision."""
@@ -51,6 +58,7 @@ def test_matmul(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int
     assert np.array_equal(gpu.download(at_c, n * n, np.float32), expected.ravel())
 
 
+@pytest.mark.promise("Modules with the named built-in launches...")
 @pytest.mark.parametrize(("grid", "block"), SHAPES)
 def test_checksum(gpu: Gpu, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
     """checksum writes its sum, modulo 2 to the 64th, over whatever was there."""
@@ -66,6 +74,7 @@ def test_nothing_to_do(gpu: Gpu) -> None:
     ok(cuda.cuCtxSynchronize())
 
 
+@pytest.mark.promise("Launches of every kind: plain, with...")
 def test_arguments_in_one_buffer(gpu: Gpu) -> None:
     """Arguments may come packed in a buffer instead of one by one."""
     pointer = gpu.upload(np.zeros(10))
@@ -93,6 +102,10 @@ def launch_config(grid: int = 2, block: int = 32) -> Any:
     return config
 
 
+@pytest.mark.promise(
+    "simulated",
+    "Launches of every kind: plain, with attributes, cooperative, host functions",
+)
 def test_launch_kernel_ex(gpu: Gpu) -> None:
     """cuLaunchKernelEx launches with and without attributes."""
     pointer = gpu.upload(np.zeros(100))
@@ -107,6 +120,7 @@ def test_launch_kernel_ex(gpu: Gpu) -> None:
     assert gpu.download(pointer, 100).tolist() == [1] * 50 + [2] * 50
 
 
+@pytest.mark.promise("Launches of every kind: plain, with...")
 def test_cooperative_launch(gpu: Gpu) -> None:
     """A cooperative launch runs when it fits, and is too large when it does not."""
     pointer = gpu.upload(np.zeros(100))
@@ -185,6 +199,7 @@ def test_occupancy(gpu: Gpu) -> None:
     assert ok(answer) >= 1
 
 
+@pytest.mark.promise("Modules with the named built-in launches...")
 def test_modules_that_are_none(gpu: Gpu) -> None:
     """Text that is no PTX is refused as such; what is nothing known is an invalid image."""
     broken = b".version 7.0\n.target sm_75\n.address_size 64\nthis is no PTX\n\0"
@@ -192,6 +207,7 @@ def test_modules_that_are_none(gpu: Gpu) -> None:
     assert code(cuda.cuModuleLoad(b"/nonexistent/file")) is R.CUDA_ERROR_FILE_NOT_FOUND
 
 
+@pytest.mark.promise("Modules with the named built-in launches...")
 def test_modules_from_files(gpu: Gpu) -> None:
     """A module loads from a file, and goes when it is unloaded."""
     module = ok(cuda.cuModuleLoad(str(BUILTINS_PTX).encode()))
@@ -199,6 +215,7 @@ def test_modules_from_files(gpu: Gpu) -> None:
     ok(cuda.cuModuleUnload(module))
 
 
+@pytest.mark.promise("Modules with the named built-in launches...")
 def test_libraries(gpu: Gpu) -> None:
     """A library's kernel can be launched as it is, and leads to its function in a context."""
     image = BUILTINS_PTX.read_bytes() + b"\0"

@@ -56,6 +56,7 @@ def mapper(gpu: Gpu) -> Mapper:
     return Mapper(gpu)
 
 
+@pytest.mark.promise("A conformance suite runs against the...")
 def test_granularity_is_two_mebibytes(mapper: Mapper) -> None:
     """The smallest chunk of a device is 2 MiB."""
     assert mapper.granule == 2 << 20
@@ -81,6 +82,7 @@ def test_creating_more_than_the_device_has(gpu: Gpu, mapper: Mapper) -> None:
     ok(cuda.cuMemAddressFree(address, size))
 
 
+@pytest.mark.promise("simulated", "Mapped memory, with strict rules for map, unmap and access")
 def test_full_life_of_a_mapping(gpu: Gpu, mapper: Mapper) -> None:
     """Mapped memory with access works like any other, and everything can be given back."""
     address, chunk = mapper.reserve(), mapper.create()
@@ -93,6 +95,7 @@ def test_full_life_of_a_mapping(gpu: Gpu, mapper: Mapper) -> None:
     mapper.free(address)
 
 
+@pytest.mark.promise("Mapped memory, with strict rules for...")
 def test_memory_is_used_from_creation_to_release(mapper: Mapper) -> None:
     """A chunk takes device memory from its creation on, mapped or not."""
     before, _ = ok(cuda.cuMemGetInfo())
@@ -116,6 +119,7 @@ def test_released_chunk_lives_while_it_is_mapped(gpu: Gpu, mapper: Mapper) -> No
     mapper.free(address)
 
 
+@pytest.mark.promise("simulated", "Data moves out and back under one address")
 def test_data_moves_out_and_back_under_one_address(gpu: Gpu, mapper: Mapper) -> None:
     """After copy out, unmap, release, create, map and copy in, a launch finds its data again."""
     address, chunk = mapper.reserve(), mapper.create()
@@ -170,6 +174,7 @@ def test_copies_span_neighbouring_chunks(gpu: Gpu, mapper: Mapper) -> None:
     mapper.free(address, 2)
 
 
+@pytest.mark.promise("Mapped memory, with strict rules for...")
 def test_mapping_over_a_mapping_is_refused(mapper: Mapper) -> None:
     """A range that is mapped cannot be mapped again before it is unmapped."""
     address, first, second = mapper.reserve(), mapper.create(), mapper.create()
@@ -205,6 +210,7 @@ def test_mappings_are_unmapped_whole(mapper: Mapper) -> None:
     mapper.free(address, 2)
 
 
+@pytest.mark.promise("Mapped memory, with strict rules for...")
 def test_half_a_chunk_cannot_be_unmapped(mapper: Mapper) -> None:
     """A chunk of two granules that is mapped as one is unmapped as one."""
     size = 2 * mapper.granule
@@ -285,6 +291,7 @@ def test_copying_without_access_is_refused(gpu: Gpu) -> None:
     ok(cuda.cuCtxSynchronize())
 
 
+@pytest.mark.promise("Mapped memory, with strict rules for...")
 @alone
 def test_launching_on_unmapped_memory_is_a_fault(gpu: Gpu) -> None:
     """A launch that touches what was unmapped leaves the context with a sticky error."""
@@ -300,6 +307,7 @@ def test_launching_on_unmapped_memory_is_a_fault(gpu: Gpu) -> None:
     assert code(cuda.cuMemAlloc(16)) is R.CUDA_ERROR_ILLEGAL_ADDRESS
 
 
+@pytest.mark.promise("Mapped memory, with strict rules for...")
 @alone
 def test_launching_without_access_is_a_fault(gpu: Gpu) -> None:
     """A launch that touches memory without access leaves the context with a sticky error."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUmemPool_attribute as PoolAttribute
 from cuda.bindings.driver import CUresult as R
@@ -24,6 +25,7 @@ def attribute(pool: Any, which: PoolAttribute) -> int:
     return int(ok(cuda.cuMemPoolGetAttribute(pool, which)))
 
 
+@pytest.mark.promise("simulated", "Stream-ordered memory")
 def test_memory_follows_the_order_of_its_stream(gpu: Gpu) -> None:
     """Memory is there for what comes after its allocation in the stream, until its free."""
     stream = ok(cuda.cuStreamCreate(1))
@@ -37,6 +39,7 @@ def test_memory_follows_the_order_of_its_stream(gpu: Gpu) -> None:
     ok(cuda.cuStreamDestroy(stream))
 
 
+@pytest.mark.promise("Stream-ordered memory...")
 def test_freed_pool_memory_is_used_again_in_its_stream(gpu: Gpu) -> None:
     """An allocation after a free in the same stream gets the same memory."""
     stream = ok(cuda.cuStreamCreate(1))
@@ -71,6 +74,7 @@ def test_plain_memory_may_be_freed_in_stream_order(gpu: Gpu) -> None:
     assert code(cuda.cuMemFree(pointer)) is R.CUDA_ERROR_INVALID_VALUE
 
 
+@pytest.mark.promise("Stream-ordered memory...")
 def test_too_much_pool_memory(gpu: Gpu) -> None:
     """Too large a stream-ordered allocation is out of memory when it is asked for."""
     _, total = ok(cuda.cuMemGetInfo())
@@ -104,6 +108,7 @@ def test_pool_counts_what_is_used(gpu: Gpu) -> None:
     ok(cuda.cuMemPoolDestroy(pool))
 
 
+@pytest.mark.promise("Stream-ordered memory...")
 def test_release_threshold_keeps_memory(gpu: Gpu) -> None:
     """Below its release threshold a pool keeps freed memory until it is trimmed."""
     pool = create_pool(gpu)

@@ -33,6 +33,11 @@ def exported(name: str) -> int | None:
     return ctypes.cast(getattr(raw(), name), ctypes.c_void_p).value
 
 
+@pytest.mark.promise(
+    "simulated",
+    "`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name, version and per-thread-stream "
+    "flag",
+)
 def test_known_names_are_found(gpu: Gpu) -> None:
     """A base name and a version that is new enough give a function that works."""
     found = ask(b"cuDriverGetVersion", 2020)
@@ -47,6 +52,7 @@ def test_known_names_are_found(gpu: Gpu) -> None:
     assert version.value == expected.value
 
 
+@pytest.mark.promise("`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name...")
 def test_unknown_names(gpu: Gpu) -> None:
     """For an unknown name the call succeeds: the pointer is NULL, and the status says why."""
     assert ask(b"cuNoSuchThing", 12000) == Answer(CUDA_SUCCESS, None, NOT_FOUND)
@@ -59,12 +65,14 @@ def test_names_are_base_names(gpu: Gpu) -> None:
         assert ask(name, 12000) == Answer(CUDA_SUCCESS, None, NOT_FOUND), name
 
 
+@pytest.mark.promise("`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name...")
 def test_versions_that_are_too_old(gpu: Gpu) -> None:
     """A name that came after the version that is asked for is there, but not for that version."""
     assert ask(b"cuMemAllocAsync", 11000) == Answer(CUDA_SUCCESS, None, TOO_OLD)
     assert ask(b"cuMemAllocAsync", 11020).status == FOUND
 
 
+@pytest.mark.promise("`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name...")
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
@@ -99,6 +107,7 @@ def test_exported_symbols_do_the_same(gpu: Gpu, name: bytes, version: int, symbo
     assert ask(name, version).address == exported(symbol)
 
 
+@pytest.mark.promise("`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name...")
 @pytest.mark.parametrize(
     ("name", "symbol"),
     [
@@ -149,6 +158,7 @@ def test_without_status_the_pointer_tells(gpu: Gpu) -> None:
         assert (answer, address.value) == (CUDA_SUCCESS, None)
 
 
+@pytest.mark.promise("`cuGetProcAddress` and `cuGetProcAddress_v2` choose by name...")
 def test_first_version_of_the_call(gpu: Gpu) -> None:
     """cuGetProcAddress of CUDA 11.3 knows no status, and answers the same functions."""
     address = ctypes.c_void_p()

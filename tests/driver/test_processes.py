@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
@@ -37,6 +38,7 @@ def in_forked_child(work: Callable[[], bool]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.promise("cuda-python works on it, unmodified...")
 @alone
 def test_threads_with_streams_of_their_own(gpu: Gpu) -> None:
     """Eight threads that launch, copy and allocate at once all get their own results."""
@@ -65,6 +67,7 @@ def test_threads_with_streams_of_their_own(gpu: Gpu) -> None:
     assert failures == []
 
 
+@pytest.mark.promise("simulated", "A fork leaves parent and child as the driver would")
 @alone
 def test_children_forked_after_init_have_no_cuda(gpu: Gpu) -> None:
     """CUDA that was initialised before a fork does not work in the child, and stays so."""
@@ -77,6 +80,7 @@ def test_children_forked_after_init_have_no_cuda(gpu: Gpu) -> None:
     assert gpu.download(gpu.upload([5]), 1).tolist() == [5]
 
 
+@pytest.mark.promise("A fork leaves parent and child...")
 @alone
 def test_children_forked_before_init_have_cuda() -> None:
     """A child forked before the parent opened CUDA uses the device, and so does the parent."""
@@ -89,6 +93,7 @@ def test_children_forked_before_init_have_cuda() -> None:
     assert work()
 
 
+@pytest.mark.promise("Each device enforces its capacity in...")
 @alone
 def test_memory_of_other_processes_is_not_free(gpu: Gpu) -> None:
     """Free memory shrinks by what another process holds, and comes back when it has ended."""
@@ -110,6 +115,7 @@ def test_memory_of_other_processes_is_not_free(gpu: Gpu) -> None:
     assert abs(after - before) < 64 * MIB, (before, during, after)
 
 
+@pytest.mark.promise("simulated", "A killed process leaves nothing behind that others could miss")
 @alone
 def test_memory_of_killed_processes_comes_back(gpu: Gpu) -> None:
     """What a killed process held is free again, without anybody cleaning up."""

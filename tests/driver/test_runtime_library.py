@@ -131,6 +131,11 @@ def test_errors() -> None:
     done(runtime().cudaDeviceSynchronize())
 
 
+@pytest.mark.promise(
+    "simulated",
+    "The real `libcudart.so.13` does on it what docs/simulated-gpu.md says: it fails with one "
+    "clear code, each time",
+)
 @pytest.mark.skipif(driver_kind() != "sim", reason="the real driver has its private tables")
 @alone
 def test_refusal_without_private_tables() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
@@ -96,6 +97,7 @@ def exported(chunk: object) -> int:
     return int(ok(cuda.cuMemExportToShareableHandle(chunk, POSIX, 0)))
 
 
+@pytest.mark.promise("Memory that another process is given...")
 def test_two_processes_have_the_same_bytes(gpu: Gpu) -> None:
     """What either writes the other reads, after the descriptor is closed on both sides too; the
     second one takes no more of the device."""

@@ -85,6 +85,10 @@ def run(machine: SimulatedMachine, program: str, **extra: str) -> str:
     return done.stdout
 
 
+@pytest.mark.promise(
+    "simulated",
+    "Two processes' launches overlap when nothing stops them, and share the device's time",
+)
 def test_launches_of_two_processes_overlap_when_nothing_stops_them(sim: SimulatedMachine) -> None:
     """Two processes that launch at once are seen to overlap, and share the device's time."""
     workers = [Worker(sim), Worker(sim)]
@@ -103,6 +107,7 @@ def test_launches_of_two_processes_overlap_when_nothing_stops_them(sim: Simulate
     assert max(shared) > 25_000_000
 
 
+@pytest.mark.promise("A journal tells of every launch...")
 def test_launches_one_after_the_other_do_not_overlap(sim: SimulatedMachine) -> None:
     """Two processes that take turns leave a journal without overlaps."""
     workers = [Worker(sim), Worker(sim)]
@@ -116,6 +121,10 @@ def test_launches_one_after_the_other_do_not_overlap(sim: SimulatedMachine) -> N
     assert sim.overlaps() == []
 
 
+@pytest.mark.promise(
+    "simulated",
+    "A journal tells of every launch and copy: process, device, start and end",
+)
 def test_the_journal_tells_launches_and_copies(sim: SimulatedMachine) -> None:
     """Launches and copies are recorded in order, each with its begin and end."""
     run(sim, ONE_OF_EACH)
@@ -126,6 +135,7 @@ def test_the_journal_tells_launches_and_copies(sim: SimulatedMachine) -> None:
         assert record.submitted_ns <= record.started_ns <= record.ended_ns
 
 
+@pytest.mark.promise("simulated", "Copies take the time of their rate")
 def test_copies_take_the_time_of_their_rate(tmp_path: Path) -> None:
     """A megabyte at 100 MB/s takes ten milliseconds."""
     machine = SimulatedMachine(tmp_path, copy_bytes_per_s=100_000_000)
@@ -135,6 +145,10 @@ def test_copies_take_the_time_of_their_rate(tmp_path: Path) -> None:
     assert all(record.ended_ns - record.started_ns >= 10_000_000 for record in copies)
 
 
+@pytest.mark.promise(
+    "simulated",
+    "A fault plan fails the Nth call of a kind, and what of it took effect is told",
+)
 @pytest.mark.parametrize(
     ("plan", "answers"),
     [
@@ -151,6 +165,10 @@ def test_fault_plans(sim: SimulatedMachine, plan: str, answers: str) -> None:
     assert sim.happened() == ["fail cuMemAlloc"]
 
 
+@pytest.mark.promise(
+    "simulated",
+    "Each device enforces its capacity in bytes, across all processes",
+)
 def test_capacity_is_shared_by_all_processes(tmp_path: Path) -> None:
     """What one process holds, another cannot have."""
     machine = SimulatedMachine(tmp_path, bytes_per_device=64 * MIB, context_bytes=2 * MIB)

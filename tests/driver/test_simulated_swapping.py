@@ -137,6 +137,10 @@ def faults(machine: SimulatedMachine) -> list[int]:
     return [record.amount for record in machine.journal() if record.kind.name == "FAULT"]
 
 
+@pytest.mark.promise(
+    "simulated",
+    "Unmapping what running work touches always shows, though other memory comes to the address",
+)
 def test_unmapping_under_a_copy_shows(tmp_path: Path) -> None:
     """Memory that is unmapped while a copy of it is under way: a sticky error, and a record."""
     machine = SimulatedMachine(tmp_path, copy_bytes_per_s=100_000_000)
@@ -144,6 +148,7 @@ def test_unmapping_under_a_copy_shows(tmp_path: Path) -> None:
     assert faults(machine) == [2 * MIB]
 
 
+@pytest.mark.promise("Unmapping what running work touches always...")
 def test_unmapping_under_a_launch_shows_though_it_is_mapped_again(tmp_path: Path) -> None:
     """Other memory comes to the same address before the launch ends: that does not excuse it."""
     machine = SimulatedMachine(tmp_path, launch_ns=300_000_000)
@@ -152,6 +157,7 @@ def test_unmapping_under_a_launch_shows_though_it_is_mapped_again(tmp_path: Path
     assert faults(machine) == [2 * MIB]
 
 
+@pytest.mark.promise("Unmapping what running work touches always...")
 def test_unmapping_after_the_work_is_no_fault(sim: SimulatedMachine) -> None:
     """Who waits for the copy's event may unmap; the journal tells what came and went."""
     assert run(sim, MAPPED + UNMAP_AFTER_THE_WORK).strip() == "CUDA_SUCCESS"
@@ -160,6 +166,7 @@ def test_unmapping_after_the_work_is_no_fault(sim: SimulatedMachine) -> None:
         assert [r.amount for r in sim.journal() if r.kind.name == kind] == 4 * [2 * MIB]
 
 
+@pytest.mark.promise("simulated", "Two copy engines, one for each direction")
 def test_one_copy_engine_for_each_direction(tmp_path: Path) -> None:
     """A copy out and a copy in, each over several mappings, take the time of one of them."""
     machine = SimulatedMachine(tmp_path, copy_bytes_per_s=100_000_000)
@@ -171,17 +178,23 @@ def test_one_copy_engine_for_each_direction(tmp_path: Path) -> None:
     assert {r.amount for r in copies} == {32 * MIB}
 
 
+@pytest.mark.promise(
+    "simulated",
+    "Released memory is poisoned, and what nobody touched costs nothing",
+)
 def test_released_chunks_are_poisoned(sim: SimulatedMachine) -> None:
     """What was in a chunk is not to be had again: its memory comes back poisoned."""
     assert run(sim, MAPPED + POISON).strip() == "['0xdbdbdbdb']"
 
 
+@pytest.mark.promise("Every step of moving memory can...")
 def test_many_segments_of_host_memory_are_registered(sim: SimulatedMachine) -> None:
     """Portable registration, segment by segment; a copy may run over two of them; none of it is
     device memory."""
     assert run(sim, MAPPED + SEGMENTS).strip() == "done"
 
 
+@pytest.mark.promise("Released memory is poisoned, and what...")
 def test_what_nobody_touches_costs_nothing(tmp_path: Path) -> None:
     """64 GiB of a device of 64 GiB and a context are taken in a process that grows by a few MiB."""
     machine = SimulatedMachine(tmp_path, bytes_per_device=64 * GIB + 32 * MIB)
@@ -191,6 +204,10 @@ def test_what_nobody_touches_costs_nothing(tmp_path: Path) -> None:
     assert int(grown_kib) * 1024 < 64 * MIB
 
 
+@pytest.mark.promise(
+    "simulated",
+    "Every step of moving memory can fail or stall, in a process of one's choice",
+)
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
@@ -213,6 +230,7 @@ def test_every_step_can_fail(sim: SimulatedMachine, plan: str, message: str) -> 
     assert message in done.stderr
 
 
+@pytest.mark.promise("Every step of moving memory can...")
 def test_a_copy_can_fail_and_stall(sim: SimulatedMachine) -> None:
     """The second copy out fails; one that stalls takes its time, in the process that is named."""
     plan = "fail cuMemcpyDtoHAsync nth=2 result=999"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
@@ -53,6 +54,10 @@ def break_and_check(gpu: Gpu, launch: Callable[[Any], None], expected: R) -> Non
     assert code(cuda.cuModuleGetFunction(gpu.module, b"fill")) is expected
 
 
+@pytest.mark.promise(
+    "simulated",
+    "Errors are sticky where the driver's are, in their process alone",
+)
 @alone
 def test_illegal_address(gpu: Gpu) -> None:
     """A launch that writes where nothing is leaves an error that every later call answers."""
@@ -63,6 +68,7 @@ def test_illegal_address(gpu: Gpu) -> None:
     )
 
 
+@pytest.mark.promise("Errors are sticky where the driver's...")
 @alone
 def test_failed_assertion(gpu: Gpu) -> None:
     """A failed device-side assertion leaves an error that every later call answers."""
@@ -71,6 +77,7 @@ def test_failed_assertion(gpu: Gpu) -> None:
     )
 
 
+@pytest.mark.promise("Errors are sticky where the driver's...")
 @alone
 def test_the_launch_itself_succeeds(gpu: Gpu) -> None:
     """A launch that will fail is accepted; the error comes with the next synchronisation."""
@@ -92,6 +99,7 @@ def test_what_needs_no_context_still_works(gpu: Gpu) -> None:
     assert ok(cuda.cuGetErrorName(R.CUDA_ERROR_ASSERT)) == b"CUDA_ERROR_ASSERT"
 
 
+@pytest.mark.promise("Errors are sticky where the driver's...")
 @alone
 def test_other_processes_do_not_notice(gpu: Gpu) -> None:
     """A sticky error is the matter of its process; others use the device as before."""
@@ -112,6 +120,7 @@ def test_streams_of_the_context_fail_together(gpu: Gpu) -> None:
     assert code(cuda.cuStreamSynchronize(second)) is R.CUDA_ERROR_ASSERT
 
 
+@pytest.mark.promise("Errors are sticky where the driver's...")
 @alone
 def test_a_broken_context_can_be_destroyed(gpu: Gpu) -> None:
     """A context with a sticky error can be destroyed, and takes its memory with it."""

@@ -45,6 +45,11 @@ def named(uuid: str) -> str:
     return "GPU-" + "-".join(parts)
 
 
+@pytest.mark.promise(
+    "simulated",
+    "Several devices, each with its own UUID, memory and place in the order of "
+    "`CUDA_VISIBLE_DEVICES`",
+)
 def test_devices_by_ordinal_and_by_uuid(gpu: Gpu) -> None:
     """A device can be named by its ordinal or by its UUID."""
     last = all_uuids()[-1]
@@ -64,6 +69,7 @@ def test_the_list_ends_at_its_first_mistake(gpu: Gpu) -> None:
     assert devices_seen("0,99,0") == (R.CUDA_SUCCESS, [first])
 
 
+@pytest.mark.promise("Several devices, each with its own...")
 def test_order_of_devices(gpu: Gpu) -> None:
     """Ordinals follow the order of the list."""
     uuids = all_uuids()
@@ -73,6 +79,8 @@ def test_order_of_devices(gpu: Gpu) -> None:
     assert devices_seen("1") == (R.CUDA_SUCCESS, [uuids[1]])
 
 
+@pytest.mark.promise("Several devices, each with its own...")
+@pytest.mark.promise("Copies of all shapes, between devices...")
 def test_devices_have_memory_of_their_own(gpu: Gpu) -> None:
     """An allocation on one device takes nothing from another, and copies go between them."""
     if len(all_uuids()) < 2:

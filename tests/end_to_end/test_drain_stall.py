@@ -49,6 +49,11 @@ assert sibling.stdout.readline() == "ready\\n"
 """
 
 
+@pytest.mark.promise(
+    "hook",
+    "A drain that stalls on a gated sibling process reopens the gate for the whole tenant, and is "
+    "counted",
+)
 @pytest.mark.parametrize("sibling_comes", [True, False], ids=["sibling", "control"])
 def test_a_sibling_process_ends_a_drain_stall(
     shared: SharedGpu, tmp_path: Path, sibling_comes: bool

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from jupyter_gpushare.server.state import ServerKernel, panel_state
 from tests.kernel.conftest import SharedGpu, await_that
 from tests.support.kernels import Kernel
@@ -106,6 +108,11 @@ def inside(kernel: Kernel) -> list[tuple[int, ...]]:
     return [tuple(ast.literal_eval(kernel.run(code).ok().text.strip())) for code in codes]
 
 
+@pytest.mark.promise(
+    "together",
+    "`status --json`, the panel, `%gpushare`, CUDA, NVML in the process and NVML alone tell the "
+    "same of a kernel's memory",
+)
 def test_all_who_tell_of_memory_tell_the_same(tmp_path: Path) -> None:
     """Of a kernel with a limit, some of whose memory is parked and some cannot be moved."""
     with crowded(tmp_path, f"memory_cap_bytes={CAP}") as gpu:
@@ -126,6 +133,7 @@ def test_all_who_tell_of_memory_tell_the_same(tmp_path: Path) -> None:
         assert by_status(gpu, "alice.ipynb") == told, "asking has moved memory"
 
 
+@pytest.mark.promise("`status --json`, the panel, `%gpushare`, CUDA...")
 def test_without_a_limit_they_agree_too(tmp_path: Path) -> None:
     """What others have and can give up is free, to CUDA, to NVML and to nvidia-smi."""
     with crowded(tmp_path) as gpu:
@@ -141,6 +149,7 @@ def test_without_a_limit_they_agree_too(tmp_path: Path) -> None:
             assert by_nvml == by_smi == (free, DEVICE, DEVICE - free)
 
 
+@pytest.mark.promise("together", "A real kernel and its children have the settings for frameworks")
 def test_kernels_are_told_how_frameworks_should_take_memory(tmp_path: Path) -> None:
     """In a real kernel, and in what it starts, frameworks find the settings under which they grab
     nothing that they do not use; what the user has set is as it was."""

@@ -52,6 +52,11 @@ def start_stranger(shared: Room, folder: Path, size_mib: int) -> GpuProcess:
     return process
 
 
+@pytest.mark.promise(
+    "together",
+    "Stream-ordered pools, mapped, managed and graph-owned memory and arrays are passed through, "
+    "stay, are counted and shown",
+)
 @pytest.mark.parametrize("kind", [*KINDS, "array"])
 def test_memory_that_cannot_be_moved_stays_and_is_shown(tmp_path: Path, kind: str) -> None:
     """Pools, memory that the program maps itself, managed and graph-owned memory, arrays: the
@@ -73,6 +78,11 @@ def test_memory_that_cannot_be_moved_stays_and_is_shown(tmp_path: Path, kind: st
             assert bob.holds("b", 1, HELD)
 
 
+@pytest.mark.promise(
+    "together",
+    "Fixed memory in the way is told to who waits, and to whose it is, in the status, the panel, "
+    "`%gpushare` and at the command line",
+)
 def test_fixed_memory_in_the_way_is_told_and_waited_for(tmp_path: Path) -> None:
     """A tenant whose memory cannot come back beside another's fixed memory is told whose it is and
     how much; when that is freed it goes on, with every byte."""
@@ -92,6 +102,7 @@ def test_fixed_memory_in_the_way_is_told_and_waited_for(tmp_path: Path) -> None:
         assert bob.holds("b", 2)
 
 
+@pytest.mark.promise("together", "A device that strangers fill while memory is parked")
 def test_a_device_that_strangers_fill_while_memory_is_parked(tmp_path: Path) -> None:
     """Who is parked and whose place a program without the hook has taken waits, is told what is in
     the way, can be interrupted, and has every byte when the stranger has gone."""

@@ -38,6 +38,19 @@ def shared(sim: SimulatedMachine, tmp_path: Path) -> Iterator[SharedGpu]:
             kernel.stop()
 
 
+@pytest.mark.promise(
+    "hook",
+    "A cap holds, for all processes of a tenant and all threads of a process",
+)
+@pytest.mark.promise(
+    "hook",
+    "`cuMemGetInfo` and `cuDeviceTotalMem` answer for the tenant, from the first question on",
+)
+@pytest.mark.promise(
+    "hook",
+    "NVML memory queries answer for the tenant, also in a process that uses NVML alone, as "
+    "`nvidia-smi` does",
+)
 def test_a_capped_tenant_sees_and_gets_its_own(shared: SharedGpu) -> None:
     """cuMemGetInfo, cuDeviceTotalMem and NVML, in the kernel and in a child that uses NVML alone,
     say total 2 GiB and used what this tenant has, whatever another one has; an allocation beyond
@@ -59,6 +72,8 @@ def test_a_capped_tenant_sees_and_gets_its_own(shared: SharedGpu) -> None:
     other.run(f"more = gpu.allocate({512 * MIB // 4})").ok()
 
 
+@pytest.mark.promise("A cap holds, for all processes...")
+@pytest.mark.promise("`cuMemGetInfo` and `cuDeviceTotalMem` answer for the...")
 def test_a_cap_holds_for_all_processes_of_a_tenant(shared: SharedGpu) -> None:
     """What the kernel has, its children cannot have too; and a child that asks how much there is
     at once, before anybody can have told it of the cap, gets the right answer."""

@@ -85,6 +85,12 @@ def assert_much_happened(director: Director) -> None:
         assert counts.kills > 0 and counts.cgroup_changes > 0 and counts.faults > 0, counts
 
 
+@pytest.mark.promise(
+    "bad-memory",
+    "1,000 random hand-overs among 6 tenants with allocation failures, stalls, kills and limits "
+    "on host memory, each of which is seen to happen: every byte of every survivor is right after "
+    "each; address and thread sanitizers are silent",
+)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_hand_overs_lose_no_byte(tmp_path: Path, seed: int) -> None:
     """A short run."""
@@ -92,6 +98,7 @@ def test_random_hand_overs_lose_no_byte(tmp_path: Path, seed: int) -> None:
     assert_much_happened(director)
 
 
+@pytest.mark.promise("1,000 random hand-overs among 6 tenants...")
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_a_thousand_random_hand_overs_lose_no_byte(tmp_path: Path) -> None:
@@ -101,6 +108,7 @@ def test_a_thousand_random_hand_overs_lose_no_byte(tmp_path: Path) -> None:
     assert_much_happened(director)
 
 
+@pytest.mark.promise("1,000 random hand-overs among 6 tenants...")
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("sanitizer", sorted(VARIANTS))

@@ -36,6 +36,12 @@ def overlap(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) ->
     return one[1] == other[1] and one[2] < other[3] and other[2] < one[3]
 
 
+@pytest.mark.promise("scheduler", "Processes of one tenant share its turn")
+@pytest.mark.promise("A recall drains before the next...")
+@pytest.mark.promise(
+    "cli",
+    "`jupyter gpushare run` works for programs that start several processes, as torchrun does",
+)
 def test_workers_of_a_launcher_share_a_turn(shared: SharedGpu) -> None:
     """`run -- LAUNCHER`: its workers are on the device at the same time, since they are one tenant,
     and never together with the kernel, which computes meanwhile."""
@@ -83,6 +89,9 @@ def on_both(milliseconds, count):
 """
 
 
+@pytest.mark.promise("simulated", "Work on two devices runs side by side")
+@pytest.mark.promise("hook", "Several contexts and devices in one process are served")
+@pytest.mark.promise("A tenant on several devices gets...")
 def test_a_tenant_on_two_devices_has_both_or_none(two_devices: SharedGpu) -> None:
     """A kernel on both devices waits while another one has either of them, a kernel on the one
     device never keeps the other one's user waiting, and no two are on a device at once."""

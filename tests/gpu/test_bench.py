@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.bench.bench_swap import FIRST_PARK_CORES
 from tests.gpu.test_turns import record
 from tests.support.paths import ROOT
@@ -33,6 +35,11 @@ def report_of(name: str, *options: str) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.promise(
+    "speed",
+    "On a real GPU with 16 GiB each way, a hand-over has at least 0.80 of the plain copy's rate "
+    "both ways, park and restore 0.95 of it one way, and a first park 12 GB/s with 16 cores",
+)
 def test_swapping_is_as_fast_as_the_bus(tmp_path: Path) -> None:
     """With 16 GiB each way, a hand-over has four fifths of the plain copy's rate both ways, a park
     and a restore 0.95 of it, and a first park 12 GB/s where there are 16 cores."""
@@ -45,6 +52,7 @@ def test_swapping_is_as_fast_as_the_bus(tmp_path: Path) -> None:
         assert report["first_park_gbps"] >= 12
 
 
+@pytest.mark.promise("2 MiB are allocated and freed...")
 def test_allocating_costs_little(tmp_path: Path) -> None:
     """2 MiB cost at most twice the driver's own, small allocations a tenth more device memory."""
     report = report_of("alloc", f"--output={tmp_path}")

@@ -116,6 +116,16 @@ def run_parked(
         return report, parked, counters(scheduler, workload)
 
 
+@pytest.mark.promise(
+    "gpu",
+    "PyTorch (eager and graphs), CuPy, Triton and Numba, parked and restored between steps: "
+    "results bit-identical",
+)
+@pytest.mark.promise(
+    "gpu",
+    "JAX, which maps its memory itself and keeps it on the device, gives the same with others' "
+    "memory parked and restored about it",
+)
 @pytest.mark.parametrize(("module", "workload"), FRAMEWORKS, ids=[name for _, name in FRAMEWORKS])
 def test_results_are_bit_identical_with_parks_between_steps(
     module: str, workload: str, tmp_path: Path
@@ -141,6 +151,11 @@ def test_results_are_bit_identical_with_parks_between_steps(
     assert all(parked.most[name] >= GIB for name in movers), parked.most
 
 
+@pytest.mark.promise(
+    "gpu",
+    "Two processes oversubscribe the device, more than half of what each holds is parked in turn, "
+    "every byte verified",
+)
 def test_two_processes_oversubscribe_the_device(tmp_path: Path) -> None:
     """Two tenants with four fifths of the device each take turns; every byte of each is verified by
     launches in every turn, and nobody is out of memory."""
@@ -167,6 +182,11 @@ def test_two_processes_oversubscribe_the_device(tmp_path: Path) -> None:
     assert min(parked.most[tenant.name] for tenant in (first, second)) >= size // 2, parked.most
 
 
+@pytest.mark.promise(
+    "gpu",
+    "A training loop parked every 2 s: bit-identical, and at least 0.97 of its throughput in its "
+    "turns",
+)
 def test_a_training_loop_that_is_parked_every_two_seconds(tmp_path: Path) -> None:
     """Bit-identical, and as fast in its turns as alone: steps that a hand-over fell into count as
     one step each, without the wait."""

@@ -17,6 +17,11 @@ from tests.support.tenants import tenants
 pytestmark = pytest.mark.skipif(DEVICES < 2, reason="needs two GPUs")
 
 
+@pytest.mark.promise(
+    "gpu",
+    "Two devices, parked and restored on the first: copies between them, and kernels that read a "
+    "peer's memory, give what they give alone",
+)
 def test_tensors_that_walk_between_devices(tmp_path: Path) -> None:
     """Copies between two devices, and kernels that read a peer's memory, give what they give alone
     while the memory on the first device is parked and restored."""
@@ -31,6 +36,11 @@ def test_tensors_that_walk_between_devices(tmp_path: Path) -> None:
     assert all(parked.most[name] >= GIB for name in ("torch_peers", "rival")), parked.most
 
 
+@pytest.mark.promise(
+    "gpu",
+    "NCCL with two processes of one tenant whose other memory is parked, with buffers that it "
+    "maps itself and with plain ones: results as alone",
+)
 @pytest.mark.parametrize("mapped", ["1", "0"], ids=["mapped_buffers", "plain_buffers"])
 def test_nccl_beside_memory_that_moves(mapped: str, tmp_path: Path) -> None:
     """Two processes that reduce over NCCL, whether it maps its buffers itself or allocates them,

@@ -23,12 +23,17 @@ def backed(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -
     return Session(swapping, tmp_path / "trace", "backing_session")
 
 
+@pytest.mark.promise(
+    "backing",
+    "Plain allocations can be moved, in chunks of 8 to 64 MiB, and not a byte changes",
+)
 def test_allocations_can_be_moved(backed: Session) -> None:
     """What is allocated counts in blocks of 2 MiB, none of it fixed, and is freed again."""
     backed.run("a, b = alloc(3 * MIB), alloc(20 * MIB)", "print(free(a), free(b))")
     assert backed.memory() == [(4, 0), (24, 0), (20, 0), (0, 0)]
 
 
+@pytest.mark.promise("Plain allocations can be moved, in...")
 def test_chunks_are_of_8_to_64_mebibytes(backed: Session) -> None:
     """An allocation is parked in chunks of about an eighth of it, of 8, 16, 32 or 64 MiB, and at
     most two for the rest; all of it comes back."""
@@ -43,6 +48,7 @@ def test_chunks_are_of_8_to_64_mebibytes(backed: Session) -> None:
     ]
 
 
+@pytest.mark.promise("Plain allocations can be moved, in...")
 def test_no_byte_changes(backed: Session) -> None:
     """Large and small allocations hold after a park and a restore what they held before, at the
     addresses that they had."""
@@ -56,6 +62,11 @@ def test_no_byte_changes(backed: Session) -> None:
     assert backed.run(*lines) == ["True 0 True 0", "True"]
 
 
+@pytest.mark.promise(
+    "backing",
+    "10,000 allocations of 4 KiB take at most 41.8 MiB; small ones share blocks, without a claim "
+    "for each",
+)
 def test_small_allocations_share_blocks(backed: Session, sim: SimulatedMachine) -> None:
     """10,000 allocations of 4 KiB take at most 41.8 MiB of the device, lie apart and aligned, and
     one by one freed leave a single block."""
@@ -69,6 +80,7 @@ def test_small_allocations_share_blocks(backed: Session, sim: SimulatedMachine) 
     assert backed.run(*lines) == ["True True", "True", "{0} 2"]
 
 
+@pytest.mark.promise("10,000 allocations of 4 KiB take...")
 def test_room_in_a_block_needs_no_claim(backed: Session) -> None:
     """Only the first of many small allocations asks for room and passes the gate."""
     backed.run("a = [alloc(1000) for _ in range(50)]", "b = alloc(2 * MIB)")
@@ -76,6 +88,7 @@ def test_room_in_a_block_needs_no_claim(backed: Session) -> None:
     assert backed.told("gate") == ["gate cuMemAlloc_v2 alloc legacy (nil)"] * 2
 
 
+@pytest.mark.promise("backing", "Alignment and pitch are kept")
 def test_addresses_are_aligned(backed: Session) -> None:
     """Small allocations to 512 bytes, large ones to 2 MiB."""
     lines = [
@@ -85,6 +98,11 @@ def test_addresses_are_aligned(backed: Session) -> None:
     assert backed.run(*lines) == ["{0}", "{0}"]
 
 
+@pytest.mark.promise(
+    "backing",
+    "`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without the hook, parked or "
+    "not",
+)
 def test_queries_answer_as_without_the_hook(backed: Session) -> None:
     """Each query of each place in an allocation has the answer of the driver's own allocation: same
     sizes, same distances, same errors beside it."""
@@ -103,6 +121,7 @@ def test_queries_answer_as_without_the_hook(backed: Session) -> None:
     assert backed.run(*lines) == backed.run(*lines, FAKE_SWAP="0")
 
 
+@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
 def test_queries_do_not_tell_where_memory_is(backed: Session) -> None:
     """Parked or not, an address has the same attributes and the same range."""
     lines = [
@@ -114,6 +133,7 @@ def test_queries_do_not_tell_where_memory_is(backed: Session) -> None:
     assert backed.run(*lines) == ["True True", "True True"]
 
 
+@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
 def test_behind_an_allocation_is_nothing(backed: Session) -> None:
     """What is mapped behind the bytes that were asked for, or was freed, is no allocation."""
     lines = [
@@ -129,6 +149,7 @@ def test_behind_an_allocation_is_nothing(backed: Session) -> None:
     assert backed.run(*lines) == [nothing] * 3 + [gone]
 
 
+@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
 def test_every_allocation_has_a_number_of_its_own(backed: Session) -> None:
     """The buffer's id is unique, also where an address is used again, and never changes."""
     lines = [
@@ -143,6 +164,7 @@ def test_every_allocation_has_a_number_of_its_own(backed: Session) -> None:
     assert backed.run(*lines) == ["22 22 True"]
 
 
+@pytest.mark.promise("`cuMemGetAddressRange` and `cuPointerGetAttribute(s)` answer as without...")
 def test_it_is_not_seen_to_be_mapped(backed: Session) -> None:
     """Calls that are for mapped memory refuse it as they refuse any plain allocation, and leave it
     as it is."""
@@ -160,6 +182,7 @@ def test_it_is_not_seen_to_be_mapped(backed: Session) -> None:
     assert backed.run(*lines) == [f"-{INVALID_VALUE}"] + [str(INVALID_VALUE)] * 4 + ["0 0"]
 
 
+@pytest.mark.promise("Alignment and pitch are kept...")
 def test_pitch(backed: Session) -> None:
     """Rows are 512 bytes or a multiple of that; odd elements and empty sizes are refused."""
     lines = [
@@ -176,6 +199,11 @@ def test_pitch(backed: Session) -> None:
     assert answers[5:] == [str([True] * 3), f"-{OUT_OF_MEMORY} -{OUT_OF_MEMORY}"]
 
 
+@pytest.mark.promise(
+    "backing",
+    "0 bytes, more than the cap, than the device, than there are addresses: the documented error, "
+    "and nothing is left",
+)
 def test_sizes_that_cannot_be(backed: Session) -> None:
     """Zero bytes are an invalid value; more than the cap, than the device, than there are addresses
     is out of memory; nothing is left of it."""
@@ -191,6 +219,10 @@ def test_sizes_that_cannot_be(backed: Session) -> None:
     assert set(backed.memory()) <= {(0, 0)}
 
 
+@pytest.mark.promise(
+    "backing",
+    "No budget is out of memory, an interrupted wait is 800; neither leaves anything",
+)
 def test_a_claim_that_is_refused_or_cancelled(backed: Session) -> None:
     """No room is out of memory, a cancelled wait is 800, and neither leaves anything claimed."""
     for answer, result in (("refused", OUT_OF_MEMORY), ("cancelled", CANCELLED)):
@@ -199,6 +231,10 @@ def test_a_claim_that_is_refused_or_cancelled(backed: Session) -> None:
         assert set(backed.memory()) == {(0, 0)}
 
 
+@pytest.mark.promise(
+    "backing",
+    "A driver that fails in the middle of an allocation leaves nothing of it",
+)
 @pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
 def test_a_driver_that_fails_in_the_middle(backed: Session, call: str) -> None:
     """Of an allocation that fails at its third chunk nothing is left, and its error is told."""
@@ -213,6 +249,11 @@ def test_a_driver_that_fails_in_the_middle(backed: Session, call: str) -> None:
     assert backed.run(*lines, **faults) == ["-999 True (0, 0)", "True (50, 0) 0 True"]
 
 
+@pytest.mark.promise(
+    "backing",
+    "Out-of-memory although the budget has room, from allocations, launches, modules and "
+    "contexts: others make room, and it is tried again",
+)
 def test_out_of_memory_is_tried_again_when_others_made_room(backed: Session) -> None:
     """The driver's out-of-memory although the budget has room: others make room, and it is tried
     again; without room it is out of memory."""
@@ -223,6 +264,7 @@ def test_out_of_memory_is_tried_again_when_others_made_room(backed: Session) -> 
     assert backed.run("print(alloc(20 * MIB))", **faults) == [f"-{OUT_OF_MEMORY}"]
 
 
+@pytest.mark.promise("Out-of-memory although the budget has room...")
 def test_more_room_is_asked_for_while_others_make_some(backed: Session) -> None:
     """When what they made does not do, they are asked again, for more each time, and not for
     ever."""
@@ -236,6 +278,7 @@ def test_more_room_is_asked_for_while_others_make_some(backed: Session) -> None:
     assert len(backed.told("room")) == 5
 
 
+@pytest.mark.promise("An interrupt while room is being...")
 def test_an_interrupt_while_room_is_made_cancels_the_call(backed: Session) -> None:
     """An allocation, a launch, a module and a context answer 800, as other calls that wait, and
     nothing stays claimed."""
@@ -266,6 +309,7 @@ def users_lines(session: Session) -> list[str]:
     return lines
 
 
+@pytest.mark.promise("Why memory was refused is said...")
 def test_the_user_reads_once_why_memory_was_refused(backed: Session) -> None:
     """No budget, no room on a full device, the cap, and no host memory for our own tables: each in
     two sentences, however often it happens."""
@@ -286,6 +330,7 @@ def test_the_user_reads_once_why_memory_was_refused(backed: Session) -> None:
         assert line.split(", because ")[1].startswith(reason), line
 
 
+@pytest.mark.promise("Why memory was refused is said...")
 def test_the_user_reads_that_host_memory_is_short(backed: Session) -> None:
     """Where the tables of a great allocation find no memory, nobody is asked for room on the
     device."""
@@ -300,6 +345,7 @@ def test_the_user_reads_that_host_memory_is_short(backed: Session) -> None:
     assert backed.told("room") == []
 
 
+@pytest.mark.promise("Out-of-memory although the budget has room...")
 def test_calls_that_allocate_nothing_are_tried_again_too(backed: Session) -> None:
     """A launch, a module and a context that find no memory are tried once more when there is
     room."""
@@ -317,6 +363,7 @@ def test_calls_that_allocate_nothing_are_tried_again_too(backed: Session) -> Non
         assert backed.told("room") == [f"room 0 {512 * MIB} {call}"]
 
 
+@pytest.mark.promise("`cuMemFree` keeps its implicit wait; double...")
 def test_double_and_foreign_frees_are_refused(backed: Session) -> None:
     """Freed twice, freed inside, freed where nothing is: an invalid value; null is nothing."""
     lines = [
@@ -328,6 +375,10 @@ def test_double_and_foreign_frees_are_refused(backed: Session) -> None:
     assert backed.run(*lines) == [f"{refused} {refused} {refused} 0", f"0 {refused} 0 {refused}"]
 
 
+@pytest.mark.promise(
+    "backing",
+    "`cuMemFree` keeps its implicit wait; double and foreign frees are refused",
+)
 def test_a_free_waits_for_the_work(backed: Session) -> None:
     """cuMemFree returns when the work in flight of the context is done."""
     lines = [
@@ -340,6 +391,7 @@ def test_a_free_waits_for_the_work(backed: Session) -> None:
     assert backed.run(*lines) == ["0", "600 0 0"] * 2
 
 
+@pytest.mark.promise("backing", "A free while parked gives host memory and address back")
 def test_a_free_of_what_is_parked(backed: Session) -> None:
     """It gives the host memory back, and nothing comes back to the device for it."""
     lines = [
@@ -352,6 +404,11 @@ def test_a_free_of_what_is_parked(backed: Session) -> None:
     assert sum(given) == 22 * MIB
 
 
+@pytest.mark.promise(
+    "backing",
+    "Captures are not disturbed: frees are put off, allocations are the driver's to refuse, and "
+    "captured copies find their memory",
+)
 def test_captures_put_frees_off(backed: Session) -> None:
     """While a capture is active, a free neither disturbs it nor takes the memory away; the address
     is not used again before the capture has ended, and then it is free."""
@@ -367,6 +424,7 @@ def test_captures_put_frees_off(backed: Session) -> None:
     assert backed.memory()[-1] == (2, 0)
 
 
+@pytest.mark.promise("Captures are not disturbed: frees are...")
 def test_captures_decide_about_allocations(backed: Session) -> None:
     """Inside a capture a thread that is not relaxed gets the driver's own answer; a relaxed one
     gets memory that can be moved."""
@@ -386,6 +444,7 @@ def test_captures_decide_about_allocations(backed: Session) -> None:
     )
 
 
+@pytest.mark.promise("Captures are not disturbed: frees are...")
 def test_what_is_captured_finds_its_memory(backed: Session) -> None:
     """Copies and fills that are captured, or put into a graph by hand, while memory is parked wait
     until it is there: the driver looks up their addresses. Captured functions do not wait."""
@@ -411,6 +470,7 @@ def test_what_is_captured_finds_its_memory(backed: Session) -> None:
     assert answers[1:] == [moved, f"2 {moved}", f"2 {moved}", "0 2", moved, "0", "0", "{7} True"]
 
 
+@pytest.mark.promise("backing", "`cuMemFreeAsync` of a plain allocation frees it")
 def test_stream_ordered_frees_of_plain_memory(backed: Session) -> None:
     """cuMemFreeAsync takes a plain allocation too: it is gone for the program, and freed when the
     work before is done."""
@@ -422,6 +482,10 @@ def test_stream_ordered_frees_of_plain_memory(backed: Session) -> None:
     assert backed.run(*lines) == [f"0 {INVALID_VALUE} -{INVALID_VALUE}", "True (1, 0)"]
 
 
+@pytest.mark.promise(
+    "backing",
+    "The end of a context, and a device reset, free what they must, parked or not",
+)
 @pytest.mark.parametrize("where", ["", "park()"])
 @pytest.mark.parametrize("end", ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"])
 def test_the_end_of_a_context_frees_its_memory(backed: Session, where: str, end: str) -> None:
@@ -443,6 +507,7 @@ def test_the_end_of_a_context_frees_its_memory(backed: Session, where: str, end:
     assert order == ["mover_forgets", "arena_forgets", "context_closed"]
 
 
+@pytest.mark.promise("The end of a context, and...")
 def test_a_context_takes_only_its_own(backed: Session) -> None:
     """Destroying a second context leaves the first one's memory, and its bytes."""
     lines = [
@@ -458,6 +523,7 @@ def test_a_context_takes_only_its_own(backed: Session) -> None:
     assert backed.run(*lines) == ["True True (5, 0)", "0 (2, 0)", f"True {INVALID_VALUE} 0"]
 
 
+@pytest.mark.promise("backing", "Memory that is registered for other devices is fixed")
 def test_registering_for_other_devices_fixes_memory(backed: Session) -> None:
     """Memory with synchronous operations (set before it is registered for RDMA) stays where it is,
     the whole of its block, and counts as fixed; it can still be freed."""
@@ -470,6 +536,11 @@ def test_registering_for_other_devices_fixes_memory(backed: Session) -> None:
     assert backed.memory() == [(20, 0), (40, 0), (40, 20), (20, 0), (0, 0)]
 
 
+@pytest.mark.promise(
+    "backing",
+    "Memory that another process is given (`cuIpcGetMemHandle`) stays, is counted as fixed, and "
+    "is the same memory on both sides, whatever else is parked",
+)
 def test_a_handle_for_other_processes_fixes_memory(backed: Session) -> None:
     """Memory that another process may map (cuIpcGetMemHandle) is made to be there, by passing the
     gate as an allocation does, stays where it is, the whole of its block, and counts as fixed; it
@@ -484,6 +555,7 @@ def test_a_handle_for_other_processes_fixes_memory(backed: Session) -> None:
     assert backed.told("gate").count("gate cuIpcGetMemHandle alloc legacy (nil)") == 3
 
 
+@pytest.mark.promise("Handles that are foreign, damaged, of...")
 def test_a_handle_that_cannot_be_had(backed: Session) -> None:
     """A wait for the turn that is cancelled is 800, memory that is not on the device cannot be
     mapped, and a driver that exports nothing is told of once, with what to do; memory that was not
@@ -498,6 +570,7 @@ def test_a_handle_that_cannot_be_had(backed: Session) -> None:
     assert backed.run(*cancelled, "print(share(a), park())") == [f"-{CANCELLED} 1"]
 
 
+@pytest.mark.promise("`cuMemFree` keeps its implicit wait; double...")
 def test_threads_without_a_context(backed: Session) -> None:
     """Where no context is current the driver answers: nothing is allocated, queried or freed."""
     lines = [
@@ -510,6 +583,7 @@ def test_threads_without_a_context(backed: Session) -> None:
     assert backed.run(*lines) == backed.run(*lines, FAKE_SWAP="0")
 
 
+@pytest.mark.promise("backing", "A forked child has none of it")
 def test_a_forked_child_has_none_of_it(backed: Session) -> None:
     """In a child the parent's addresses are not allocations; the parent's stay as they were."""
     lines = [
@@ -523,6 +597,11 @@ def test_a_forked_child_has_none_of_it(backed: Session) -> None:
     assert backed.run(*lines) == ["0 1 True"]
 
 
+@pytest.mark.promise(
+    "backing",
+    "`cuMemGetInfo` and `cuDeviceTotalMem` tell what the tenant can still have, whatever others "
+    "hold, and NVML says the same",
+)
 def test_memory_info_follows_the_tenant_not_the_device(backed: Session) -> None:
     """What is free is what the tenant could still have, parked memory counted as its own, however
     full the device is; total and NVML agree."""
@@ -537,6 +616,7 @@ def test_memory_info_follows_the_tenant_not_the_device(backed: Session) -> None:
     assert backed.run(*lines, **capped) == ["(850, 1000) True (850, 1000)", "1000"]
 
 
+@pytest.mark.promise("`cuMemGetInfo` and `cuDeviceTotalMem` tell what the...")
 def test_nvml_agrees_with_cuda(backed: Session) -> None:
     """Free and total are those of cuMemGetInfo, parked or not; the process is listed with all that
     it has allocated."""
@@ -557,6 +637,7 @@ def test_nvml_agrees_with_cuda(backed: Session) -> None:
     assert backed.run(*lines, **usable, FAKE_CAP=str(1000 * MIB)) == ["True True True True True"]
 
 
+@pytest.mark.promise("Plain allocations can be moved, in...")
 def test_threads_allocate_and_free_at_once(backed: Session) -> None:
     """Eight threads that allocate, write, read and free large and small memory never see each
     other's bytes, and leave nothing but a block."""

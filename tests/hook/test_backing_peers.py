@@ -37,6 +37,10 @@ SET_UP = (
 )
 
 
+@pytest.mark.promise(
+    "backing",
+    "Peer access holds for present and future memory, and after a restore",
+)
 def test_a_peer_reaches_what_is_there_and_what_comes(pair: Session) -> None:
     """Memory from before and after the access was enabled, large and small."""
     lines = [
@@ -48,6 +52,7 @@ def test_a_peer_reaches_what_is_there_and_what_comes(pair: Session) -> None:
     assert pair.run(*SET_UP, *lines) == ["0 0 3", "0 {7}", "0 {8} 0 {9} True"]
 
 
+@pytest.mark.promise("Peer access holds for present and...")
 def test_a_peer_reaches_it_after_a_restore(pair: Session) -> None:
     """Enabled before the park, or while it was parked."""
     lines = [
@@ -61,6 +66,7 @@ def test_a_peer_reaches_it_after_a_restore(pair: Session) -> None:
     assert pair.run(*SET_UP, *lines) == ["0 0", "3 3", "0 {8}", "0 0", "0 {9}"]
 
 
+@pytest.mark.promise("Peer access holds for present and...")
 @pytest.mark.parametrize("before", ["", "enable(), disable()"])
 def test_without_peer_access_it_is_a_fault(pair: Session, before: str) -> None:
     """Not enabled, or disabled again: the launch faults, as on a plain allocation."""
@@ -69,6 +75,7 @@ def test_without_peer_access_it_is_a_fault(pair: Session, before: str) -> None:
     assert pair.run(*SET_UP, *lines, FAKE_SWAP="0") == [str(ILLEGAL_ADDRESS)]
 
 
+@pytest.mark.promise("Peer access holds for present and...")
 def test_the_end_of_a_context_ends_its_access(pair: Session) -> None:
     """Access that a context had enabled is not given to what is allocated after it has gone."""
     lines = [

@@ -60,6 +60,7 @@ def outcome(
     return run
 
 
+@pytest.mark.promise("Plain allocations can be moved, in...")
 def test_moves_and_frees_in_many_threads(outcome: Callable[[str], list[int]]) -> None:
     """Four threads allocate and free, one destroys contexts with memory in them, and one parks and
     restores all the while: nothing is touched by two, and only empty slabs are left."""
@@ -68,6 +69,7 @@ def test_moves_and_frees_in_many_threads(outcome: Callable[[str], list[int]]) ->
     assert uncounted == parked
 
 
+@pytest.mark.promise("A free, an end, a stop...")
 def test_memory_is_given_to_another_process_in_many_threads(
     outcome: Callable[[str], list[int]],
 ) -> None:

@@ -20,6 +20,7 @@ def backed(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -
     return Session(swapping, tmp_path / "trace", "backing_session")
 
 
+@pytest.mark.promise("The end of a context, and...")
 @pytest.mark.parametrize("mode", [0, 2])
 @pytest.mark.parametrize("end", [DESTROY, RESET])
 def test_a_context_that_ends_beside_a_capture_has_done_its_work(
@@ -58,6 +59,7 @@ FREE_LATER = [
 ]
 
 
+@pytest.mark.promise("`cuMemFreeAsync` of a plain allocation frees...")
 @pytest.mark.parametrize("stream", ["s", "0"])
 @pytest.mark.parametrize(
     "waits", ["wait(stream)", "call('cuCtxSynchronize')", "call('cuEventSynchronize', event)"]
@@ -78,6 +80,7 @@ def test_a_stream_ordered_free_ends_with_the_next_wait(
     assert backed.run(*lines) == ["0 0 (10, 0)", "0 (0, 0) True"]
 
 
+@pytest.mark.promise("`cuMemFreeAsync` of a plain allocation frees...")
 def test_a_stream_ordered_free_is_seen_in_the_free_memory(backed: Session) -> None:
     """When its work is done, who asks for the free memory finds it, without a wait; and before that
     it still counts."""
@@ -93,6 +96,7 @@ def test_a_stream_ordered_free_is_seen_in_the_free_memory(backed: Session) -> No
     assert backed.run(*lines) == ["0 0 False True", "(10, 0) True (0, 0)"]
 
 
+@pytest.mark.promise("`cuMemFreeAsync` of a plain allocation frees...")
 def test_a_wait_waits_for_nothing_more_because_of_a_free(backed: Session) -> None:
     """A wait for one stream frees what was freed there, although another one works on; what was
     freed in that one stays until it is done."""
@@ -105,6 +109,7 @@ def test_a_wait_waits_for_nothing_more_because_of_a_free(backed: Session) -> Non
     assert backed.run(*lines) == ["0 0 0 0 (2, 0) True", "0 (0, 0)"]
 
 
+@pytest.mark.promise("`cuMemFreeAsync` of a plain allocation frees...")
 def test_many_stream_ordered_frees(backed: Session) -> None:
     """More than are looked at in one go, some done and some not, small and large."""
     lines = [
@@ -117,6 +122,7 @@ def test_many_stream_ordered_frees(backed: Session) -> None:
     assert backed.run(*lines) == ["0 {0} {0}", "0 True True 0 1"]
 
 
+@pytest.mark.promise("`cuMemFreeAsync` of a plain allocation frees...")
 def test_a_stream_ordered_free_beside_a_capture(backed: Session) -> None:
     """It does not disturb the capture, in whichever stream, and ends with it."""
     lines = [

@@ -153,6 +153,7 @@ steps = st.tuples(
 )
 
 
+@pytest.mark.promise("backing", "Who moves, frees or asks for a chunk has it alone")
 @settings(
     max_examples=60,
     deadline=None,
@@ -188,6 +189,7 @@ def test_the_table_behaves_like_a_list(
     run(chunks, Model(), shadow)
 
 
+@pytest.mark.promise("Who moves, frees or asks for...")
 def test_a_great_allocation_leaves_and_comes_back_in_order(chunks: Path) -> None:
     """Every chunk is claimed once each way, lowest address first; then none is left to claim."""
     base = 1 << 40
@@ -212,6 +214,7 @@ def test_a_chunk_that_is_held_is_not_passed_over(chunks: Path, operation: str) -
     assert [answers[at][0] for at in (6, 8, 10)] == [claimed, 0, base]
 
 
+@pytest.mark.promise("A chunk that could not be...")
 def test_a_chunk_that_could_not_be_copied_stays_for_a_while(chunks: Path) -> None:
     """Twice as long after each failure in a row, and after eight of them for good; one copy that
     succeeds makes up for all of them."""
@@ -230,6 +233,7 @@ def test_a_chunk_that_could_not_be_copied_stays_for_a_while(chunks: Path) -> Non
     assert (first.fixed, first.failures, other.fixed) == (True, FAILURES_MAX, False)
 
 
+@pytest.mark.promise("Who moves, frees or asks for...")
 def test_threads_that_move_and_free_at_once(chunks_tsan: Path) -> None:
     """Six threads free what two movers park and restore and a third holds: nobody has a chunk that
     another has claimed, and nothing is left."""

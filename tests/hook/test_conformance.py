@@ -55,11 +55,16 @@ def run_suite(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.promise(
+    "backing",
+    "The driver's conformance suite holds for a tenant whose memory follows the turn",
+)
 def test_memory_answers_as_without_the_hook(tmp_path: Path) -> None:
     """Allocations, queries, mapped and stream-ordered memory: every case holds."""
     assert " passed" in run_suite(tmp_path, *(f"tests/driver/{name}.py" for name in SHORT))
 
 
+@pytest.mark.promise("The driver's conformance suite holds for...")
 @pytest.mark.full
 def test_everything_answers_as_without_the_hook(tmp_path: Path) -> None:
     """All cases about CUDA hold."""

@@ -71,6 +71,12 @@ def shim(tmp_path: Path) -> Path:
     return library
 
 
+@pytest.mark.promise(
+    "together",
+    "Host memory is ready before anybody asks for the device, made by several threads, registered "
+    "once and used again, given back when its group runs short, and kept from children and core "
+    "files",
+)
 def test_host_memory_is_ready_before_anybody_asks_for_the_device(tmp_path: Path) -> None:
     """While a tenant works in its turn, and nobody waits, the host memory is made ready for all
     that would have to leave if the others came back; nothing of the device is moved for that."""
@@ -86,6 +92,7 @@ def test_host_memory_is_ready_before_anybody_asks_for_the_device(tmp_path: Path)
             assert shared.records(alice, "COPY_D2H") == []
 
 
+@pytest.mark.promise("Host memory is ready before anybody...")
 def test_host_memory_is_made_by_several_threads(tmp_path: Path, shim: Path) -> None:
     """On a machine with sixteen processors eight threads make the pages of each piece, each its own
     part of it, and together all of it."""
@@ -104,6 +111,7 @@ def test_host_memory_is_made_by_several_threads(tmp_path: Path, shim: Path) -> N
     assert len({address for address, _, _ in first}) == 8
 
 
+@pytest.mark.promise("Host memory is ready before anybody...")
 def test_host_memory_is_registered_once_and_used_again(tmp_path: Path) -> None:
     """A driver that registers nothing after the first time: hand-overs go on all the same, each of
     them parks, and the host memory is no more than it was after the first."""
@@ -121,6 +129,8 @@ def test_host_memory_is_registered_once_and_used_again(tmp_path: Path) -> None:
         assert sizes == {64 * MIB}
 
 
+@pytest.mark.promise("What is parked is copied to...")
+@pytest.mark.promise("Host memory is ready before anybody...")
 def test_all_that_is_parked_lies_where_no_child_and_no_core_file_has_it(tmp_path: Path) -> None:
     """The mappings that are left out of both hold at least every parked byte; a child, forked while
     all that is there, has none of them."""
@@ -137,6 +147,7 @@ def test_all_that_is_parked_lies_where_no_child_and_no_core_file_has_it(tmp_path
         assert alice.holds("a", 7, 150)
 
 
+@pytest.mark.promise("Host memory is ready before anybody...")
 def test_host_memory_goes_back_when_the_group_runs_short(tmp_path: Path) -> None:
     """Memory that is ready and not in use goes back to the system when the tenant's control group
     has too little left, by whoever in it; what is parked stays where it is, whole."""

@@ -175,6 +175,10 @@ def room(
     assert [record for record in machine.journal() if record.kind.name == "FAULT"] == []
 
 
+@pytest.mark.promise(
+    "together",
+    "Peer access is set again by every restore, for present and future memory",
+)
 @pytest.mark.parametrize("enabled", ["before", "parked"])
 def test_peer_access_holds_after_a_restore_and_for_what_comes(tmp_path: Path, enabled: str) -> None:
     """Peer access, enabled before the park or while memory is parked, holds after it has come back
@@ -209,6 +213,7 @@ def test_peer_access_holds_after_a_restore_and_for_what_comes(tmp_path: Path, en
                 assert alice.ask("words(d, 4096)") == [12]
 
 
+@pytest.mark.promise("together", "A tenant on two devices leaves and comes back on both")
 def test_a_tenant_on_two_devices_is_parked_and_restored_on_both(tmp_path: Path) -> None:
     """Rivals on either device push its memory out; its next turn begins with all of it back, on
     both devices, every byte the same."""
@@ -238,6 +243,10 @@ def test_a_tenant_on_two_devices_is_parked_and_restored_on_both(tmp_path: Path) 
                 assert rival.holds("a", 20 + number)
 
 
+@pytest.mark.promise(
+    "together",
+    "`cuMemFree` waits for the work that was launched before, by the device's own journal",
+)
 def test_a_free_waits_for_the_work_that_was_launched_before(tmp_path: Path) -> None:
     """cuMemFree keeps its implicit wait, for large and small memory and for any stream: it returns
     when what was launched before is over, by the device's own journal, and nothing is taken from
@@ -255,6 +264,7 @@ def test_a_free_waits_for_the_work_that_was_launched_before(tmp_path: Path) -> N
             assert spins and spins[-1].ended_ns <= freed_ns
 
 
+@pytest.mark.promise("together", "What is asked of parked memory is answered without a turn")
 def test_what_is_asked_of_parked_memory_is_answered_without_the_turn(tmp_path: Path) -> None:
     """While another tenant has the device, every query of every kind of allocation has the answer
     that it had before, at once, and brings nothing back."""
@@ -274,6 +284,7 @@ def test_what_is_asked_of_parked_memory_is_answered_without_the_turn(tmp_path: P
         assert alice.holds("a", 7)
 
 
+@pytest.mark.promise("together", "Only the missing bytes leave the device")
 def test_only_what_is_missing_leaves_the_device(tmp_path: Path) -> None:
     """A newcomer that lacks a little moves a little: at most what it lacks, and one chunk more."""
     with room(tmp_path) as shared:
@@ -287,6 +298,7 @@ def test_only_what_is_missing_leaves_the_device(tmp_path: Path) -> None:
         assert alice.holds("a", 7) and bob.holds("b", 1, 28)
 
 
+@pytest.mark.promise("together", "A hand-over goes both ways at once")
 def test_a_hand_over_goes_both_ways_at_once(tmp_path: Path) -> None:
     """The one who restores begins as soon as the first chunks are free: on a slow bus, the first
     copies into the one have begun long before the last copy out of the other ends."""
@@ -306,6 +318,10 @@ def test_a_hand_over_goes_both_ways_at_once(tmp_path: Path) -> None:
         assert alice.holds("a", 7, size) and bob.holds("b", 2, size)
 
 
+@pytest.mark.promise(
+    "together",
+    "A signal during a restore ends the wait, and what was parked is as it was",
+)
 def test_a_signal_during_a_restore_ends_the_wait(tmp_path: Path) -> None:
     """Ctrl-C while memory comes back: the launch that waits answers the documented error at once,
     and all of the memory is there at the next one."""
@@ -324,6 +340,7 @@ def test_a_signal_during_a_restore_ends_the_wait(tmp_path: Path) -> None:
         assert bob.holds("b", 1) and alice.holds("a", 7)
 
 
+@pytest.mark.promise("together", "A victim that does not answer is passed over and shown")
 def test_a_victim_that_does_not_answer_is_passed_over_and_shown(tmp_path: Path) -> None:
     """A stopped process keeps its memory: after park_timeout_s the newcomer is told who is in the
     way, others are served, and when it goes on again all of it is as before."""

@@ -65,6 +65,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
             yield Pair(shared, exporter, importer)
 
 
+@pytest.mark.promise("Memory that another process is given...")
 def test_both_read_what_the_other_writes(pair: Pair) -> None:
     """The bytes are the same memory, seen from either side."""
     pair.give("a")
@@ -77,6 +78,7 @@ def test_both_read_what_the_other_writes(pair: Pair) -> None:
     assert pair.importer.holds("a", 9, SHARED)
 
 
+@pytest.mark.promise("Memory that another process is given...")
 def test_shared_memory_stays_and_the_rest_moves(pair: Pair) -> None:
     """What is shared counts as fixed and stays on the device when another tenant needs the room;
     the rest of both processes moves; no byte of either changes."""
@@ -96,6 +98,7 @@ def test_shared_memory_stays_and_the_rest_moves(pair: Pair) -> None:
     assert pair.room.memory("alice", "fixed") == SHARED * MIB
 
 
+@pytest.mark.promise("Memory that another process is given...")
 def test_memory_that_is_parked_can_be_shared(pair: Pair) -> None:
     """The call waits for the turn, as an allocation does, and the memory comes back for it."""
     pair.exporter.hold("rest", 5, 36)
@@ -107,6 +110,11 @@ def test_memory_that_is_parked_can_be_shared(pair: Pair) -> None:
     assert bob.holds("b", 1, 56)
 
 
+@pytest.mark.promise(
+    "backing",
+    "It is opened at the beginning of its allocation, large or small, as often as asked, and "
+    "asked about like any other",
+)
 def test_opening_twice_and_closing_twice(pair: Pair) -> None:
     """The same handle gives the same address, as often as it is opened; after as many closes it is
     not mapped any more, and a further close is refused."""
@@ -124,6 +132,7 @@ def test_opening_twice_and_closing_twice(pair: Pair) -> None:
     assert pair.importer.holds("first", 7, SHARED)
 
 
+@pytest.mark.promise("It is opened at the beginning...")
 def test_what_an_opened_address_is(pair: Pair) -> None:
     """Queries answer for the whole allocation, from any address in it; it cannot be freed, taken
     for mapped memory or given on."""
@@ -145,6 +154,7 @@ def test_what_an_opened_address_is(pair: Pair) -> None:
     assert pair.importer.holds("a", 7, SHARED)
 
 
+@pytest.mark.promise("It is opened at the beginning...")
 def test_small_allocations_lie_where_they_should(pair: Pair) -> None:
     """Of allocations that share a block each opens at its own beginning, in one mapping; a handle
     of an address inside one is that of the whole."""
@@ -164,6 +174,12 @@ def test_small_allocations_lie_where_they_should(pair: Pair) -> None:
         assert ask("read(c, 70000) == b'c' * 70000")
 
 
+@pytest.mark.promise(
+    "backing",
+    "Handles that are foreign, damaged, of this process, of freed memory, or of a process that is "
+    "gone, and a driver or a process that cannot: the documented error, and one line on what to "
+    "do where there is something",
+)
 def test_handles_that_are_refused(pair: Pair) -> None:
     """In the same process, without the flag, and damaged: each its documented error; what is not
     ours goes to the driver; addresses that are no allocation have no handle."""
@@ -182,6 +198,7 @@ def test_handles_that_are_refused(pair: Pair) -> None:
     assert pair.exporter.holds("a", 7, SHARED)
 
 
+@pytest.mark.promise("Handles that are foreign, damaged, of...")
 def test_memory_that_was_freed_cannot_be_opened(pair: Pair) -> None:
     """A handle dies with its memory, also when other memory comes to the same address; the device
     has it back."""
@@ -195,6 +212,11 @@ def test_memory_that_was_freed_cannot_be_opened(pair: Pair) -> None:
     assert pair.share("a") != handle
 
 
+@pytest.mark.promise(
+    "backing",
+    "A free, an end, a stop, a fork, a context's end or closed descriptors on either side harm "
+    "nobody else",
+)
 def test_freed_while_it_is_open(pair: Pair) -> None:
     """What the importer then sees is nobody's promise; it can go on and close, and the exporter and
     others have theirs."""
@@ -211,6 +233,7 @@ def test_freed_while_it_is_open(pair: Pair) -> None:
     assert pair.importer.ask("close_shared(a)") == 0
 
 
+@pytest.mark.promise("Handles that are foreign, damaged, of...")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_the_exporter_is_gone(pair: Pair, how: signal.Signals) -> None:
     """What is open stays usable; what is not cannot be opened any more."""
@@ -225,6 +248,7 @@ def test_the_exporter_is_gone(pair: Pair, how: signal.Signals) -> None:
     pair.importer.hold("c", 1, 50)
 
 
+@pytest.mark.promise("A free, an end, a stop...")
 def test_the_importer_is_gone(pair: Pair) -> None:
     """Killed with the memory open: the exporter has it as before, and can give it to others."""
     pair.give("a")
@@ -237,6 +261,7 @@ def test_the_importer_is_gone(pair: Pair) -> None:
     assert bob.holds("a", 7, SHARED)
 
 
+@pytest.mark.promise("A free, an end, a stop...")
 def test_an_exporter_that_does_not_answer(pair: Pair) -> None:
     """One that is stopped makes an importer wait, and goes on serving when it goes on; killed in
     the middle of it, it has ended like any other."""
@@ -251,6 +276,7 @@ def test_an_exporter_that_does_not_answer(pair: Pair) -> None:
             assert pair.importer.ask(f"close_shared({address})") == 0
 
 
+@pytest.mark.promise("A free, an end, a stop...")
 def test_both_end_by_themselves(pair: Pair) -> None:
     """Neither the thread that serves nor memory that is open keeps a process from ending."""
     pair.give("a")
@@ -259,6 +285,7 @@ def test_both_end_by_themselves(pair: Pair) -> None:
     assert pair.exporter.process.errors() == pair.importer.process.errors() == ""
 
 
+@pytest.mark.promise("Handles that are foreign, damaged, of...")
 @pytest.mark.parametrize(
     "call", ["cuMemImportFromShareableHandle", "cuMemMap", "cuMemSetAccess", "cuMemAddressReserve"]
 )
@@ -276,6 +303,7 @@ def test_a_driver_that_fails_while_it_is_opened(pair: Pair, tmp_path: Path, call
         assert other.holds("b", 2, 20)
 
 
+@pytest.mark.promise("A free, an end, a stop...")
 def test_a_close_in_a_capture_is_done_later(pair: Pair) -> None:
     """A capture is not disturbed by it, and what was closed goes with the next call."""
     pair.give("a")
@@ -293,6 +321,7 @@ def test_a_close_in_a_capture_is_done_later(pair: Pair) -> None:
     assert pair.room.moved(pair.importer, "UNMAP") == SHARED * MIB
 
 
+@pytest.mark.promise("It is opened at the beginning...")
 def test_the_memory_of_another_device(tmp_path: Path) -> None:
     """A context opens memory of a device that is not its own, under whatever number it sees it."""
     with room(tmp_path, devices=2, park_timeout_s=PATIENCE_S) as shared:
@@ -307,6 +336,7 @@ def test_the_memory_of_another_device(tmp_path: Path) -> None:
                 assert other.holds("a", 7, SHARED)
 
 
+@pytest.mark.promise("Memory that another process is given...")
 @pytest.mark.full
 def test_a_block_of_many_chunks(tmp_path: Path) -> None:
     """More descriptors than go with one message: all of it is there, in order."""
@@ -326,6 +356,7 @@ def test_a_block_of_many_chunks(tmp_path: Path) -> None:
             assert there and other.ask("len(places)") > 253
 
 
+@pytest.mark.promise("A free, an end, a stop...")
 def test_the_end_of_a_context_ends_what_it_had(pair: Pair) -> None:
     """In the exporter the memory and its handles go; in the importer what was open there."""
     pair.give("a")
@@ -341,6 +372,7 @@ def test_the_end_of_a_context_ends_what_it_had(pair: Pair) -> None:
     pair.exporter.hold("a", 2, SHARED)
 
 
+@pytest.mark.promise("A free, an end, a stop...")
 def test_forks_on_both_sides(pair: Pair) -> None:
     """Children have neither descriptors nor the thread that serves them; their parents go on."""
     pair.give("a")
@@ -371,6 +403,7 @@ def memory_descriptors(pid: int) -> int:
     return sum("gpushare-sim-chunk" in str(path.readlink()) for path in kept)
 
 
+@pytest.mark.promise("A free, an end, a stop...")
 def test_descriptors_go_with_the_memory(pair: Pair) -> None:
     """One for each chunk while it is there, none afterwards; the importer keeps none."""
     before = memory_descriptors(pair.exporter.pid)
@@ -383,6 +416,7 @@ def test_descriptors_go_with_the_memory(pair: Pair) -> None:
     assert memory_descriptors(pair.exporter.pid) == before
 
 
+@pytest.mark.promise("Handles that are foreign, damaged, of...")
 def test_without_descriptors(pair: Pair) -> None:
     """The documented error on either side, and one sentence that says what to do; with descriptors
     again it works."""
@@ -404,6 +438,7 @@ def test_without_descriptors(pair: Pair) -> None:
     assert pair.importer.holds("b", 2, 20)
 
 
+@pytest.mark.promise("A free, an end, a stop...")
 def test_a_program_that_closes_everything(pair: Pair) -> None:
     """Descriptors that it closed are made anew with the next handle, and none of its own are
     touched."""
@@ -421,6 +456,7 @@ def test_a_program_that_closes_everything(pair: Pair) -> None:
     ]
 
 
+@pytest.mark.promise("Handles that are foreign, damaged, of...")
 def test_a_driver_that_takes_no_handle_types(tmp_path: Path) -> None:
     """Memory is made without, and moves; a handle is refused with what to do, and the pointer says
     so beforehand."""
@@ -437,6 +473,7 @@ def test_a_driver_that_takes_no_handle_types(tmp_path: Path) -> None:
         assert alice.holds("a", 7)
 
 
+@pytest.mark.promise("It is opened at the beginning...")
 def test_an_importer_whose_own_memory_stays(pair: Pair, tmp_path: Path) -> None:
     """A process with GPUSHARE_MEMORY=off opens such handles too."""
     handle = pair.share("a")
@@ -445,6 +482,11 @@ def test_an_importer_whose_own_memory_stays(pair: Pair, tmp_path: Path) -> None:
         assert other.holds("a", 7, SHARED)
 
 
+@pytest.mark.promise(
+    "backing",
+    "Descriptors of device memory are given to who shows the token, and nothing that comes from "
+    "outside is believed",
+)
 def test_nobody_without_the_token_is_served(pair: Pair) -> None:
     """Whoever connects and says nothing, nonsense or the wrong token gets no descriptor, and keeps
     nobody else from being served."""

@@ -80,6 +80,11 @@ def gate_lines(trace: Path) -> list[list[str]]:
     return [line.split()[1:4] for line in lines if line.startswith("gate ")]
 
 
+@pytest.mark.promise("hook", "All ABI versions and both stream variants are reached by `dlsym`")
+@pytest.mark.promise(
+    "hook",
+    "Every version and variant of a gated call passes the gate, and no other call does",
+)
 def test_dlsym_leads_to_each_functions_own_wrapper(
     ask: Ask, table: list[Entry], fake_driver: FakeDriver, tmp_path: Path
 ) -> None:
@@ -95,6 +100,10 @@ def test_dlsym_leads_to_each_functions_own_wrapper(
     assert len(gated) > 100
 
 
+@pytest.mark.promise(
+    "hook",
+    "All ABI versions and both stream variants are reached by `cuGetProcAddress` and `_v2`",
+)
 @pytest.mark.parametrize("way", ["proc", "proc_no_status", "proc1"])
 def test_proc_address_leads_to_the_version_and_variant_asked_for(
     way: str, ask: Ask, table: list[Entry], fake_driver: FakeDriver
@@ -116,6 +125,9 @@ def test_proc_address_leads_to_the_version_and_variant_asked_for(
             assert answer.status == 0, request
 
 
+@pytest.mark.promise(
+    "All ABI versions and both stream variants are reached by `cuGetProcAddress`...",
+)
 def test_versions_between_two_lead_to_the_older(
     ask: Ask, table: list[Entry], fake_driver: FakeDriver
 ) -> None:
@@ -134,6 +146,10 @@ def test_versions_between_two_lead_to_the_older(
     assert {a.object_name for a in answers} == {"libgpushare.so"}
 
 
+@pytest.mark.promise(
+    "hook",
+    "What the driver lacks stays absent, and what is newer than the headers passes and is told",
+)
 def test_what_is_absent_stays_absent(ask: Ask) -> None:
     """Unknown names, suffixed names, versions too old or too new, and names that only begin like
     one of ours are answered as the driver answers."""
@@ -151,6 +167,9 @@ def test_what_is_absent_stays_absent(ask: Ask) -> None:
     assert [answer.status for answer in answers[:4]] == [1, 1, 2, 1]
 
 
+@pytest.mark.promise(
+    "All ABI versions and both stream variants are reached by `cuGetProcAddress`...",
+)
 def test_proc_address_found_through_itself_is_ours(ask: Ask) -> None:
     """cuGetProcAddress asked for cuGetProcAddress gives the wrapper, in both versions."""
     requests = [
@@ -159,6 +178,7 @@ def test_proc_address_found_through_itself_is_ours(ask: Ask) -> None:
     assert [answer.object_name for answer in ask(requests)] == ["libgpushare.so"] * 2
 
 
+@pytest.mark.promise("hook", "`GPUSHARE_DISABLE=1` takes the hook out")
 def test_a_switched_off_hook_hands_out_the_driver(
     ask: Ask, table: list[Entry], fake_driver: FakeDriver, tmp_path: Path
 ) -> None:
@@ -171,6 +191,8 @@ def test_a_switched_off_hook_hands_out_the_driver(
     assert not (tmp_path / "trace").exists()
 
 
+@pytest.mark.promise("Every version and variant of a...")
+@pytest.mark.promise("Frees, destroys, synchronises and reports are...")
 def test_a_cancelled_call_never_reaches_the_driver(ask: Ask, table: list[Entry]) -> None:
     """Every gated call that is cancelled returns 800, and nothing that is not gated does."""
     entries = [entry for entry in cuda_entries(table) if entry.exported_name not in NOT_CALLED]
@@ -180,6 +202,7 @@ def test_a_cancelled_call_never_reaches_the_driver(ask: Ask, table: list[Entry])
         assert cancelled == (entry.gate != "-"), entry.exported_name
 
 
+@pytest.mark.promise("What the driver lacks stays absent...")
 def test_a_newer_driver_passes_unwrapped_and_is_told_once(
     program: Callable[..., Path], environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -210,6 +233,7 @@ def test_a_newer_driver_passes_unwrapped_and_is_told_once(
     assert "Install a newer jupyter-gpushare" in done.stderr
 
 
+@pytest.mark.promise("hook", "Direct linking reaches the wrappers")
 def test_direct_linking_reaches_wrappers_and_driver(
     program: Callable[..., Path],
     environment: dict[str, str],
@@ -229,6 +253,7 @@ def test_direct_linking_reaches_wrappers_and_driver(
     assert len(gate_lines(tmp_path / "trace")) == 1
 
 
+@pytest.mark.promise("What the driver lacks stays absent...")
 def test_a_function_that_the_driver_lacks_is_not_found(
     program: Callable[..., Path],
     environment: dict[str, str],

@@ -34,6 +34,10 @@ def recorded() -> list[dict[str, str]]:
     return list(csv.DictReader(lines, delimiter="\t"))
 
 
+@pytest.mark.promise(
+    "hook",
+    "The interposition table comes from the versioned headers; every entry point is classified",
+)
 def test_every_entry_point_has_a_class(table: list[Entry]) -> None:
     """The table has all of cuda.h and nvml.h, each in a known class."""
     assert len([entry for entry in table if not entry.is_nvml]) >= 685
@@ -41,6 +45,10 @@ def test_every_entry_point_has_a_class(table: list[Entry]) -> None:
     assert {entry.kind for entry in table} == {"gate", "memory", "report", "lifecycle", "pass"}
 
 
+@pytest.mark.promise(
+    "hook",
+    "An entry point that is not classified, or not rightly, fails the build",
+)
 def test_an_unclassified_entry_point_fails_the_build(headers: Path, tmp_path: Path) -> None:
     """A name of the headers that no rule has ends the generator with its name."""
     spec = tmp_path / "cuda_api.toml"
@@ -53,6 +61,7 @@ def test_an_unclassified_entry_point_fails_the_build(headers: Path, tmp_path: Pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.promise("An entry point that is not...")
 @pytest.mark.parametrize(
     ("name", "message"),
     [("cuMemcpyDtoX", "no header has: cuMemcpyDtoX."), ("cuInit", "cuInit is classified twice.")],
@@ -69,6 +78,10 @@ def test_a_wrong_name_fails_the_build(
     assert message in done.stderr
 
 
+@pytest.mark.promise(
+    "hook",
+    "Every entry point that frameworks were recorded to ask for is in the table",
+)
 def test_what_the_frameworks_asked_for_resolves(table: list[Entry]) -> None:
     """Every recorded request of cuGetProcAddress and dlsym has its entry in the table."""
     exported = {entry.exported_name for entry in table}
@@ -84,6 +97,13 @@ def test_what_the_frameworks_asked_for_resolves(table: list[Entry]) -> None:
     assert set(missing) == ASKED_TOO_EARLY
 
 
+@pytest.mark.promise("Every version and variant of a...")
+@pytest.mark.promise(
+    "Launches (`cuLaunchKernel`, `Ex`, cooperative, `cuGraphLaunch`, `cuGraphUpload`...",
+)
+@pytest.mark.promise("Copies (1D, 2D, 3D, peer, batch)...")
+@pytest.mark.promise("Memsets, prefetches and stream memory operations...")
+@pytest.mark.promise("Frees, destroys, synchronises and reports are...")
 @pytest.mark.parametrize(
     ("gate", "names"),
     [

@@ -38,6 +38,10 @@ def environment_of(c: Config, spawner: type[LocalProcessSpawner] = LocalProcessS
     return spawner(config=c).environment
 
 
+@pytest.mark.promise(
+    "hub",
+    "Two lines are enough: the hub starts the scheduler as its service, and its servers find it",
+)
 def test_two_lines_are_enough(c: Config) -> None:
     """With nothing else configured, the hub starts the scheduler and its servers find it."""
     setup(c)
@@ -54,6 +58,11 @@ def test_two_lines_are_enough(c: Config) -> None:
         assert directory == str(ROOTS_RUNTIME_DIR)
 
 
+@pytest.mark.promise(
+    "hub",
+    "`setup(c)` may be called twice, chains hooks, and replaces nothing that the administrator "
+    "has configured",
+)
 def test_called_twice(c: Config) -> None:
     """The second call changes nothing."""
     c.JupyterHub.services = [{"name": "theirs"}]
@@ -63,6 +72,7 @@ def test_called_twice(c: Config) -> None:
     assert repr(c) == once
 
 
+@pytest.mark.promise("`setup(c)` may be called twice, chains...")
 def test_called_again_with_another_directory(c: Config) -> None:
     """The last word about the directory counts, for the scheduler and for the servers."""
     setup(c)
@@ -73,6 +83,7 @@ def test_called_again_with_another_directory(c: Config) -> None:
     assert environment_of(c)["GPUSHARE_RUNTIME_DIR"] == "/somewhere/else"
 
 
+@pytest.mark.promise("`setup(c)` may be called twice, chains...")
 def test_what_is_there_stays(c: Config) -> None:
     """Services, roles, scopes and variables of the administrator are all still there."""
     c.JupyterHub.services.append({"name": "theirs"})
@@ -86,6 +97,7 @@ def test_what_is_there_stays(c: Config) -> None:
     assert environment_of(c)["THEIRS"] == "1"
 
 
+@pytest.mark.promise("Backing out makes new kernels plain...")
 def test_switched_off(c: Config) -> None:
     """With `enabled` off only the scopes' names are there, without which the hub would fail at the
     tokens of servers that were started before; and new servers share nothing on their own."""
@@ -102,6 +114,7 @@ def test_switched_off(c: Config) -> None:
     assert ours == {"GPUSHARE_DISABLE": "1"}
 
 
+@pytest.mark.promise("`setup(c)` may be called twice, chains...")
 def test_a_scheduler_of_their_own(c: Config) -> None:
     """A service of our name that somebody else has defined is left as it is."""
     theirs = {"name": "gpushare", "url": "http://127.0.0.1:1"}
@@ -110,6 +123,7 @@ def test_a_scheduler_of_their_own(c: Config) -> None:
     assert hubs_services(c) == [theirs]
 
 
+@pytest.mark.promise("`setup(c)` may be called twice, chains...")
 def test_a_variable_of_their_own(c: Config) -> None:
     """A variable that the administrator has set for a spawner wins, in every way of setting it."""
     c.Spawner.environment.update({"GPUSHARE_SCHEDULER_UID": "77"})
@@ -129,6 +143,7 @@ def test_a_spawner_class_with_its_own_environment(c: Config) -> None:
     assert {"THEIRS", "GPUSHARE_RUNTIME_DIR"} <= set(simple)
 
 
+@pytest.mark.promise("`setup(c)` may be called twice, chains...")
 def test_hooks_of_the_administrator_stay(c: Config) -> None:
     """pre_spawn_hook is not touched; a server_token_scopes hook is asked, and ours added once."""
 
@@ -145,6 +160,7 @@ def test_hooks_of_the_administrator_stay(c: Config) -> None:
     assert asyncio.run(c.Spawner.server_token_scopes(None)) == ["theirs", OWN_USE]
 
 
+@pytest.mark.promise("`setup(c)` may be called twice, chains...")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [(["theirs"], ["theirs", OWN_USE]), ([], []), (lambda spawner: ["x"], ["x", OWN_USE])],
@@ -158,6 +174,11 @@ def test_scopes_of_the_servers_token(c: Config, given: Any, expected: list[str])
     assert (asyncio.run(found(None)) if callable(found) else found) == expected
 
 
+@pytest.mark.promise(
+    "hub",
+    "Roles have least privilege: the service has no right at the hub, no server's token may "
+    "administer",
+)
 def test_least_privilege(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Users and servers get the use of the GPU for themselves; the service gets no right at all;
     only named administrators may administer."""
@@ -180,6 +201,7 @@ def test_least_privilege(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "admin" not in {r["name"] for r in c.JupyterHub.load_roles}
 
 
+@pytest.mark.promise("Roles have least privilege: the service...")
 def test_roles_that_somebody_has_changed(c: Config) -> None:
     """Their scopes stay, ours are added; a role `user` that is defined anew has ours in it,
     because the hub then reads no extra_user_scopes."""
@@ -209,6 +231,7 @@ def test_an_authenticator_that_manages_roles(c: Config) -> None:
     assert "users" not in role(c, "gpushare-admin")
 
 
+@pytest.mark.promise("Roles have least privilege: the service...")
 def test_chosen_administrators(c: Config) -> None:
     """c.GPUShare names users and groups instead of the hub's administrators."""
     c.Authenticator.admin_users = {"root"}

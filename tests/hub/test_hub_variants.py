@@ -16,6 +16,7 @@ from tests.support.other_user import as_root_only
 ACCOUNTS = "tests.hub.spawners.AccountsSpawner"
 
 
+@pytest.mark.promise("hub", "It works with spawners that start from an empty environment")
 @pytest.mark.full
 def test_a_spawner_with_an_empty_environment(start_hub: Callable[..., HubOnAMachine]) -> None:
     """A server that gets nothing of the hub's environment finds the scheduler all the same."""
@@ -55,6 +56,10 @@ def test_an_account_for_each_user(start_hub: Callable[..., HubOnAMachine]) -> No
     home.hub.stop()
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "A hub that restarts: servers and kernels live on and are the same users'",
+)
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 @pytest.mark.full
 def test_a_hub_that_restarts(start_hub: Callable[..., HubOnAMachine], killed: bool) -> None:
@@ -88,6 +93,7 @@ def test_a_hub_that_restarts(start_hub: Callable[..., HubOnAMachine], killed: bo
     home.hub.stop()
 
 
+@pytest.mark.promise("hub", "Backing out makes new kernels plain, and servers from before go on")
 @pytest.mark.full
 def test_backing_out(start_hub: Callable[..., HubOnAMachine]) -> None:
     """With `enabled` off, a server that was started before still lets its user in, although its

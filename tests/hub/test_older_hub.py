@@ -25,6 +25,7 @@ def home(start_hub: Callable[..., HubOnAMachine], python: Path) -> HubOnAMachine
     return start_hub(python=python)
 
 
+@pytest.mark.promise("hub", "JupyterHub 5 does too")
 def test_two_users_take_turns(home: HubOnAMachine) -> None:
     """Each kernel is a tenant of the user who logged in, both use the GPU, and each user's panel
     knows whose it is."""
@@ -42,6 +43,7 @@ def test_two_users_take_turns(home: HubOnAMachine) -> None:
         assert [each["tenant_id"] for each in state["kernels"]] == [tenant["id"]]
 
 
+@pytest.mark.promise("JupyterHub 5 does too...")
 def test_a_token_is_its_owners_alone(home: HubOnAMachine) -> None:
     """Alice's token registers nobody for bob, and what it may see names nobody else."""
     alice = home.hub.visitor("alice")

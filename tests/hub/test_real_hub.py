@@ -47,6 +47,11 @@ def alices_token(hers: HubKernel) -> str:
     return hers.run("import os; print(os.environ['JUPYTERHUB_API_TOKEN'])").ok().text.strip()
 
 
+@pytest.mark.promise("hub", "Owners are what the hub says, also where users share an account")
+@pytest.mark.promise(
+    "bad-input",
+    "A user name with spaces, unicode and HTML: it is text everywhere, and takes turns",
+)
 def test_owners_are_what_the_hub_says(
     home: HubOnAMachine, hers: HubKernel, zoes: HubKernel
 ) -> None:
@@ -59,6 +64,9 @@ def test_owners_are_what_the_hub_says(
         assert (tenant["owner"], tenant["name"]) == (owner, kernel.name)
 
 
+@pytest.mark.promise("Two lines are enough: the hub...")
+@pytest.mark.promise("hub", "Users of a hub take turns and never overlap")
+@pytest.mark.promise("A user name with spaces, unicode...")
 def test_users_take_turns(home: HubOnAMachine, hers: HubKernel, zoes: HubKernel) -> None:
     """Overlapping cells of two users never have the device at once, and both are served."""
     observed = ObservedKernels(home.machine, [hers, zoes])
@@ -76,6 +84,7 @@ def test_users_take_turns(home: HubOnAMachine, hers: HubKernel, zoes: HubKernel)
     assert min(served) >= 1
 
 
+@pytest.mark.promise("bad-input", "A hub token that registers for somebody else: 403")
 def test_alices_token_does_not_register_for_another(home: HubOnAMachine, alices_token: str) -> None:
     """Whom she names makes no difference: 403 for another user, and hers is hers."""
     body = {"name": "x", "kind": "kernel"}
@@ -89,6 +98,7 @@ def test_alices_token_does_not_register_for_another(home: HubOnAMachine, alices_
     home.hub.ask("DELETE", f"/tenants/{answer['tenant_id']}", token=alices_token)
 
 
+@pytest.mark.promise("hub", "A user acts on no other user's kernel")
 def test_alices_token_does_not_act_on_others(
     home: HubOnAMachine, alices_token: str, zoes: HubKernel
 ) -> None:
@@ -103,6 +113,11 @@ def test_alices_token_does_not_act_on_others(
     assert home.tenant_of(zoes.kernel_id) is not None
 
 
+@pytest.mark.promise(
+    "hub",
+    "The raw JSON for another user's name has it nowhere, asked for with one's own token, and the "
+    "magic shows as little",
+)
 def test_others_are_anonymous(
     home: HubOnAMachine, alices_token: str, hers: HubKernel, zoes: HubKernel
 ) -> None:
@@ -118,6 +133,7 @@ def test_others_are_anonymous(
     assert sum(t["owner"] == "another user" for t in answer["tenants"]) == 1
 
 
+@pytest.mark.promise("The raw JSON for another user's...")
 def test_the_magic_shows_what_its_user_may_see(hers: HubKernel, zoes: HubKernel) -> None:
     """`%gpushare` in alice's notebook tells that somebody has the device, and not who: under one
     account, which is the scheduler's too."""
@@ -132,6 +148,7 @@ def test_the_magic_shows_what_its_user_may_see(hers: HubKernel, zoes: HubKernel)
     assert "zoes secret.ipynb (this kernel)" in own
 
 
+@pytest.mark.promise("A revoked or foreign hub token...")
 def test_a_foreign_token(home: HubOnAMachine, alice: Visitor) -> None:
     """A token of alice's that was made for something else is refused, with what to do."""
     token = alice.new_token("read:users:name!user")
@@ -139,6 +156,7 @@ def test_a_foreign_token(home: HubOnAMachine, alice: Visitor) -> None:
     assert (status, "made for something else" in answer["message"]) == (403, True)
 
 
+@pytest.mark.promise("bad-input", "A revoked or foreign hub token: 403, with what to do")
 def test_a_revoked_token(home: HubOnAMachine, alice: Visitor) -> None:
     """A token that alice has taken back is worth nothing."""
     token = alice.new_token()
@@ -168,6 +186,7 @@ def test_another_account_without_a_token(home: HubOnAMachine) -> None:
     assert as_other_user(look).startswith("401: This scheduler belongs to a JupyterHub")
 
 
+@pytest.mark.promise("Owners are what the hub says...")
 def test_a_kernel_that_is_restarted(home: HubOnAMachine, alice: Visitor) -> None:
     """It is a new tenant of the same user; the old one is gone; so is the new one at its end."""
     kernel = alice.open_notebook("restarted.ipynb")
@@ -180,6 +199,7 @@ def test_a_kernel_that_is_restarted(home: HubOnAMachine, alice: Visitor) -> None
     assert home.tenant_of(kernel.kernel_id) is None
 
 
+@pytest.mark.promise("hub", "The panel of a hub's user knows them and their kernels")
 def test_the_panel_knows_its_user(home: HubOnAMachine, alice: Visitor, hers: HubKernel) -> None:
     """The server's own API tells alice's browser about her kernel, under her name."""
     home.hub.await_that(

@@ -26,6 +26,10 @@ def kernel(start_kernel: Start, stub_env: dict[str, str]) -> Kernel:
     return start_kernel(stub_env)
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "The bootstrap reports begin and end of cells that fail, do not parse, await, nest or overlap",
+)
 @pytest.mark.parametrize(
     ("code", "status"),
     [
@@ -51,18 +55,23 @@ def test_an_empty_cell_is_no_cell(kernel: Kernel, recording: Recording, code: st
     assert recording.of(kernel.pid) == []
 
 
+@pytest.mark.promise("Scripts and notebooks that a cell...")
 def test_silent_execution_is_not_reported(kernel: Kernel, recording: Recording) -> None:
     """A frontend's own silent code is no cell of the user."""
     assert kernel.run("1 + 1", silent=True).status == "ok"
     assert recording.of(kernel.pid) == []
 
 
+@pytest.mark.promise("The bootstrap reports begin and end...")
+@pytest.mark.promise("Scripts and notebooks that a cell...")
 def test_a_cell_in_a_cell_is_part_of_it(kernel: Kernel, recording: Recording) -> None:
     """run_cell inside a cell, empty or not, does not end the outer one."""
     kernel.run("ip = get_ipython()\nip.run_cell('1 + 1')\nip.run_cell('2')").ok()
     assert recording.of(kernel.pid) == BEGAN_ENDED
 
 
+@pytest.mark.promise("The bootstrap reports begin and end...")
+@pytest.mark.promise("Scripts and notebooks that a cell...")
 def test_overlapping_cells_end_with_the_last(
     kernel: Kernel, recording: Recording, tmp_path: Path
 ) -> None:
@@ -79,6 +88,7 @@ def test_overlapping_cells_end_with_the_last(
     assert told.count("began") == told.count("ended") and told[-1] == "ended"
 
 
+@pytest.mark.promise("The bootstrap reports begin and end...")
 def test_an_interrupted_cell_ends(kernel: Kernel, recording: Recording) -> None:
     """KeyboardInterrupt in a cell is reported as its end."""
     cell = kernel.submit("import time\nprint('up', flush=True)\ntime.sleep(60)")
@@ -162,6 +172,7 @@ def test_an_async_cell_without_a_wait_is_interrupted_as_ever(kernel: Kernel) -> 
     assert kernel.run("6 * 7").ok().text == "42"
 
 
+@pytest.mark.promise("Children of a kernel inherit nothing...")
 def test_a_forked_child_reports_nothing(kernel: Kernel, recording: Recording) -> None:
     """A child of the kernel that runs cells of its own is no notebook."""
     code = """
@@ -179,6 +190,7 @@ def test_a_forked_child_reports_nothing(kernel: Kernel, recording: Recording) ->
     assert recording.of(kernel.pid) == BEGAN_ENDED
 
 
+@pytest.mark.promise("jupyter", "Children of a kernel inherit nothing of the bootstrap")
 def test_children_do_not_see_the_shim(
     start_kernel: Start, stub_env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -206,6 +218,7 @@ def test_without_a_pythonpath_of_the_user_none_is_left(
     assert kernel.run("import os; 'PYTHONPATH' in os.environ").ok().text == "False"
 
 
+@pytest.mark.promise("The user's own IPython configuration: extensions...")
 def test_the_users_own_extension_is_loaded_too(
     start_kernel: Start, stub_env: dict[str, str], recording: Recording, tmp_path: Path
 ) -> None:
@@ -219,6 +232,10 @@ def test_the_users_own_extension_is_loaded_too(
     assert recording.of(kernel.pid) == BEGAN_ENDED
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "The bootstrap works without our package in the kernel's environment",
+)
 def test_it_works_in_an_environment_without_our_package(
     start_kernel: Start, stub_env: dict[str, str], recording: Recording, tmp_path: Path
 ) -> None:
@@ -246,6 +263,7 @@ def test_it_registers_nothing_where_the_hook_is_not(tmp_path: Path) -> None:
     subprocess.run(arguments, check=True, env=env)
 
 
+@pytest.mark.promise("The bootstrap works without our package...")
 @pytest.mark.parametrize("source", [SOURCE, SHIM_DIR.parent / "magics.py"], ids=lambda p: p.name)
 def test_it_is_one_file_of_old_python_and_the_standard_library(source: Path) -> None:
     """Bootstrap and magics parse as Python 3.6 and import nothing outside the standard library, but

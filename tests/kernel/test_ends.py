@@ -46,6 +46,8 @@ def gone(shared: SharedGpu, name: str) -> None:
     await_that(lambda: shared.tenant(name) is None, f"{name} is forgotten")
 
 
+@pytest.mark.promise("jupyter", "Restart of a kernel that waits or holds leaves the others running")
+@pytest.mark.promise("bad-input", "A kernel restarted while it waits or holds: the others go on")
 @pytest.mark.parametrize("now", [True, False], ids=["now", "politely"])
 def test_restart_while_waiting(shared: SharedGpu, other: Kernel, ending: Kernel, now: bool) -> None:
     """The holder is not disturbed; the restarted kernel is a new tenant that works."""
@@ -62,6 +64,8 @@ def test_restart_while_waiting(shared: SharedGpu, other: Kernel, ending: Kernel,
     ending.run(gpu_cells.spin(1)).ok()
 
 
+@pytest.mark.promise("Restart of a kernel that waits...")
+@pytest.mark.promise("A kernel restarted while it waits...")
 @pytest.mark.parametrize("now", [True, False], ids=["now", "politely"])
 def test_restart_while_holding(shared: SharedGpu, other: Kernel, ending: Kernel, now: bool) -> None:
     """The one who waits is served, and the restarted kernel works again."""
@@ -73,6 +77,11 @@ def test_restart_while_holding(shared: SharedGpu, other: Kernel, ending: Kernel,
     ending.run(gpu_cells.spin(1)).ok()
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "Shutdown of a kernel that waits or holds leaves the others running",
+)
+@pytest.mark.promise("bad-input", "A kernel shut down while it waits or holds: the others go on")
 @pytest.mark.parametrize("now", [True, False], ids=["now", "politely"])
 def test_shutdown_while_waiting(
     shared: SharedGpu, other: Kernel, ending: Kernel, now: bool
@@ -85,6 +94,8 @@ def test_shutdown_while_waiting(
     assert shared.waiters() == [] and not other.done(held)
 
 
+@pytest.mark.promise("Shutdown of a kernel that waits...")
+@pytest.mark.promise("A kernel shut down while it...")
 @pytest.mark.parametrize("now", [True, False], ids=["now", "politely"])
 def test_shutdown_while_holding(
     shared: SharedGpu, other: Kernel, ending: Kernel, now: bool
@@ -97,6 +108,7 @@ def test_shutdown_while_holding(
     gone(shared, "ending.ipynb")
 
 
+@pytest.mark.promise("bad-input", "A kernel killed with the turn (SIGKILL): the next one gets it")
 def test_a_kernel_that_dies_with_the_turn(shared: SharedGpu, other: Kernel, ending: Kernel) -> None:
     """SIGKILL: the end of the connection is enough, nobody has to say anything."""
     begin_to_hold(shared, ending)
@@ -105,6 +117,11 @@ def test_a_kernel_that_dies_with_the_turn(shared: SharedGpu, other: Kernel, endi
     other.wait(waiting, timeout_s=20).ok()
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "A kernel killed with the turn, whose forked child lives on and may keep the socket: the next "
+    "one gets it",
+)
 def test_a_kernel_that_dies_and_leaves_a_forked_child(
     shared: SharedGpu, other: Kernel, ending: Kernel
 ) -> None:
@@ -121,6 +138,7 @@ def test_a_kernel_that_dies_and_leaves_a_forked_child(
         os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.promise("Scheduler gone: holders go on, waiters...")
 def test_the_scheduler_ends_and_the_holder_goes_on(
     shared: SharedGpu, other: Kernel, ending: Kernel
 ) -> None:
@@ -132,6 +150,7 @@ def test_the_scheduler_ends_and_the_holder_goes_on(
     other.stop()  # with nobody to tell it to
 
 
+@pytest.mark.promise("A device-side assert: its turn goes...")
 def test_a_device_side_assert_costs_only_its_own_kernel(
     shared: SharedGpu, other: Kernel, ending: Kernel
 ) -> None:
@@ -157,6 +176,7 @@ def test_a_device_side_assert_costs_only_its_own_kernel(
     ending.run(gpu_cells.spin(1)).ok()
 
 
+@pytest.mark.promise("Scheduler gone: holders go on, waiters...")
 def test_a_restarted_scheduler_serves_those_who_wait(
     shared: SharedGpu, other: Kernel, ending: Kernel, tmp_path: Path
 ) -> None:

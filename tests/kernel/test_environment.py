@@ -25,6 +25,7 @@ def tenant(base: dict[str, str], token: str = "a") -> dict[str, str]:
     return tenant_environment(base, socket="/run/hook.sock", token=token, library=HOOK)
 
 
+@pytest.mark.promise("`LD_PRELOAD` already set: kept, in front...")
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
@@ -48,6 +49,11 @@ def test_a_restart_changes_only_the_token() -> None:
     assert tenant(once, token="b") == {**once, "GPUSHARE_TOKEN": "b"}
 
 
+@pytest.mark.promise(
+    "kernels",
+    "Kernels get the settings under which JAX, TensorFlow and NCCL take only the memory that they "
+    "use, unless the user set them",
+)
 def test_frameworks_take_only_what_they_use() -> None:
     """JAX, TensorFlow and NCCL are told how to live with memory that follows the turn."""
     env = tenant({})
@@ -56,6 +62,7 @@ def test_frameworks_take_only_what_they_use() -> None:
     assert env["NCCL_GRAPH_REGISTER"] == "0"
 
 
+@pytest.mark.promise("Kernels get the settings under which...")
 @pytest.mark.parametrize("name", FRAMEWORK_SETTINGS)
 def test_what_the_user_told_a_framework_stays(name: str) -> None:
     """A user's own setting of a framework is not changed, be it empty."""
@@ -92,6 +99,7 @@ def test_everything_added_can_be_taken_away() -> None:
     }
 
 
+@pytest.mark.promise("The default provisioner is set by...")
 def test_jupyters_default_provisioner_is_not_inherited() -> None:
     """In an environment without our entry point, that variable would hide every kernelspec."""
     env = {"JUPYTER_DEFAULT_PROVISIONER_NAME": "gpushare-provisioner"}
@@ -105,6 +113,7 @@ def test_the_shim_folder_holds_the_bootstrap_alone() -> None:
     assert names == {f"{SHIM_MODULE}.py"}
 
 
+@pytest.mark.promise("The library file missing: kernels and...")
 def test_a_missing_library_is_named_with_what_to_do(tmp_path: Path) -> None:
     """A library that is not there is reported before ld.so could complain on every start."""
     with pytest.raises(LibraryMissing, match=r"gone\.so does not exist\. Correct GPUSHARE_LIBRARY"):

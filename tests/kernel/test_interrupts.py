@@ -55,6 +55,11 @@ while True:
 ]
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "Interrupting a kernel that waits ends the cell with KeyboardInterrupt at once, and it stays "
+    "usable",
+)
 @pytest.mark.parametrize("code", WAITING_CELLS)
 def test_an_interrupt_while_waiting(
     shared: SharedGpu, holder: Kernel, waiter: Kernel, code: str
@@ -79,6 +84,10 @@ def test_an_interrupt_while_waiting(
     assert int(waiter.run("gpu.checksum(kept, 4096)").ok().text) == 9 * 4096**2
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "Interrupting a kernel that holds the turn, or is idle, works as ever",
+)
 def test_an_interrupt_while_holding(shared: SharedGpu, holder: Kernel, waiter: Kernel) -> None:
     """The holder's cell ends with KeyboardInterrupt, the waiting one is served, and the holder
     works again."""
@@ -93,6 +102,7 @@ def test_an_interrupt_while_holding(shared: SharedGpu, holder: Kernel, waiter: K
     holder.run(gpu_cells.spin(1)).ok()
 
 
+@pytest.mark.promise("Interrupting a kernel that holds the...")
 def test_an_interrupt_of_an_idle_kernel_harms_nobody(
     shared: SharedGpu, holder: Kernel, waiter: Kernel
 ) -> None:
@@ -102,6 +112,7 @@ def test_an_interrupt_of_an_idle_kernel_harms_nobody(
     holder.run(gpu_cells.spin(1)).ok()
 
 
+@pytest.mark.promise("Interrupting a kernel that waits ends...")
 def test_the_users_own_kill_cancels_the_wait_too(
     shared: SharedGpu, holder: Kernel, waiter: Kernel
 ) -> None:

@@ -23,6 +23,11 @@ Start = Callable[..., Kernel]
 Env = dict[str, str]
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "`%gpushare` shows this kernel and the queue, as text and as an HTML table in which names are "
+    "text",
+)
 def test_it_shows_this_kernel_and_the_queue(shared: SharedGpu) -> None:
     """Text and an HTML table name the device, who has it, and this kernel as such."""
     alice = shared.kernel("alice.ipynb")
@@ -33,6 +38,11 @@ def test_it_shows_this_kernel_and_the_queue(shared: SharedGpu) -> None:
     assert "alice.ipynb (this kernel)" in reply.html
 
 
+@pytest.mark.promise("`%gpushare` shows this kernel and the...")
+@pytest.mark.promise(
+    "jupyter",
+    "Others see that a turn is kept by hand, and who waits for it reads until when",
+)
 def test_it_shows_who_waits(shared: SharedGpu) -> None:
     """A kernel that does not use the GPU sees who has it and who is next."""
     shared.scheduler.client.change_settings({"quantum_s": 60})
@@ -49,6 +59,7 @@ def test_it_shows_who_waits(shared: SharedGpu) -> None:
     bob.wait(waits).ok()
 
 
+@pytest.mark.promise("Others see that a turn is...")
 def test_a_kernel_that_waits_reads_until_when_the_turn_is_kept(
     shared: SharedGpu, tmp_path: Path
 ) -> None:
@@ -76,6 +87,7 @@ def test_a_kernel_that_waits_reads_until_when_the_turn_is_kept(
     bob.run("waits.join()").ok()
 
 
+@pytest.mark.promise("jupyter", "Under a hub the magic shows whose the request is")
 def test_a_hubs_scheduler_is_shown_whose_the_request_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +99,8 @@ def test_a_hubs_scheduler_is_shown_whose_the_request_is(
     assert (stub.asked(), stub.authorizations) == (["GET /status"], ["token the-users"])
 
 
+@pytest.mark.promise("`%gpushare` shows this kernel and the...")
+@pytest.mark.promise("A user name with spaces, unicode...")
 def test_names_are_shown_as_text(shared: SharedGpu) -> None:
     """A notebook's name with HTML in it does nothing in another's notebook."""
     evil = shared.kernel("<img src=x onerror=alert(1)>.ipynb")
@@ -95,6 +109,10 @@ def test_names_are_shown_as_text(shared: SharedGpu) -> None:
     assert "&lt;img" in reply.html
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "`%gpushare hold` keeps the turn between cells, beyond the quantum, for `hold_max_s` at most",
+)
 def test_a_held_gpu_stays_between_cells(shared: SharedGpu) -> None:
     """After `hold`, the end of the cell leaves the turn where it is; `hold 0` gives it back."""
     alice = shared.kernel("alice.ipynb")
@@ -115,6 +133,7 @@ def test_a_hold_may_come_before_the_first_use(shared: SharedGpu) -> None:
     await_that(lambda: shared.holders() == ["alice.ipynb"], "the turn is kept")
 
 
+@pytest.mark.promise("`%gpushare hold` keeps the turn between...")
 def test_a_hold_is_cut_to_what_the_scheduler_allows(shared: SharedGpu) -> None:
     """A longer time is cut to hold_max, with a word about it; with hold_max 0 there is none."""
     alice = shared.kernel("alice.ipynb")
@@ -124,6 +143,7 @@ def test_a_hold_is_cut_to_what_the_scheduler_allows(shared: SharedGpu) -> None:
     assert "does not let you keep the GPU" in alice.run("%gpushare hold 2h").ok().text
 
 
+@pytest.mark.promise("`%gpushare hold` keeps the turn between...")
 def test_a_hold_that_is_over_lets_the_next_one_in(shared: SharedGpu) -> None:
     """When the time is over, the turn goes to who waits, without anybody's doing."""
     alice, bob = shared.kernel("alice.ipynb"), shared.kernel("bob.ipynb")
@@ -134,6 +154,7 @@ def test_a_hold_that_is_over_lets_the_next_one_in(shared: SharedGpu) -> None:
     bob.wait(cell).ok()
 
 
+@pytest.mark.promise("jupyter", "`%gpushare release` gives the turn away, inside a cell too")
 def test_a_release_inside_a_cell(shared: SharedGpu, tmp_path: Path) -> None:
     """The cell goes on without the GPU, and its next call gets it again."""
     shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 60})
@@ -153,6 +174,7 @@ def test_a_release_inside_a_cell(shared: SharedGpu, tmp_path: Path) -> None:
     assert "The GPU was given back." in alice.wait(cell).ok().text
 
 
+@pytest.mark.promise("`%gpushare release` gives the turn away...")
 def test_nothing_to_release(shared: SharedGpu) -> None:
     """Without a turn there is a sentence, and nothing happens."""
     alice = shared.kernel("alice.ipynb")
@@ -166,6 +188,7 @@ def test_nothing_to_release_before_the_first_use(shared: SharedGpu) -> None:
     assert "has not used the GPU yet" in alice.run("%gpushare").ok().text
 
 
+@pytest.mark.promise("Bad arguments of the magic get...")
 def test_without_the_scheduler_it_says_so(shared: SharedGpu) -> None:
     """When the scheduler is gone, each form has a sentence about it, and none fails."""
     alice = shared.kernel("alice.ipynb")
@@ -178,6 +201,10 @@ def test_without_the_scheduler_it_says_so(shared: SharedGpu) -> None:
     assert "No scheduler is connected" in alice.run("%gpushare release").ok().text
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "Bad arguments of the magic get one line and the usage; a kernel that does not share says why",
+)
 def test_bad_arguments_get_a_line_and_the_usage(start_kernel: Start, stub_env: Env) -> None:
     """One line on what is wrong, then how it is used; the cell does not fail."""
     kernel = start_kernel(stub_env)
@@ -195,6 +222,7 @@ def test_bad_arguments_get_a_line_and_the_usage(start_kernel: Start, stub_env: E
         assert lines[1] == "usage:"
 
 
+@pytest.mark.promise("Bad arguments of the magic get...")
 def test_without_sharing_it_says_why(start_kernel: Start, tmp_path: Path) -> None:
     """A kernel that was started without a scheduler has the magic, and the reason."""
     env = {**without_gpushare(os.environ), "GPUSHARE_RUNTIME_DIR": str(tmp_path / "none")}
@@ -205,6 +233,11 @@ def test_without_sharing_it_says_why(start_kernel: Start, tmp_path: Path) -> Non
         assert "No scheduler serves" in text
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "The magics work without our package in the kernel's environment, and by `%load_ext "
+    "jupyter_gpushare`",
+)
 def test_it_works_in_an_environment_without_our_package(shared: SharedGpu, tmp_path: Path) -> None:
     """The bootstrap brings the magics along: the kernel's Python cannot import jupyter_gpushare."""
     argv = [sys.executable, "-S", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -217,6 +250,7 @@ def test_it_works_in_an_environment_without_our_package(shared: SharedGpu, tmp_p
         assert "foreign.ipynb (this kernel)" in reply.text
 
 
+@pytest.mark.promise("The magics work without our package...")
 def test_load_ext_by_hand(tmp_path: Path) -> None:
     """In a shell that nobody prepared, `%load_ext jupyter_gpushare` brings the magic, and
     `%unload_ext` takes it away; nothing heavy is imported."""
@@ -240,6 +274,7 @@ def test_load_ext_by_hand(tmp_path: Path) -> None:
     assert "This kernel does not share the GPU." in done.stdout
 
 
+@pytest.mark.promise("The magics work without our package...")
 def test_load_ext_in_a_kernel_that_has_it_reports_cells_once(
     start_kernel: Start, stub_env: Env, recording: Recording
 ) -> None:

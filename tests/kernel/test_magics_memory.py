@@ -37,6 +37,11 @@ def bytes_of(gpu: SharedGpu, name: str, kind: str) -> int:
     return sum(memory[f"bytes_{kind}"] for memory in tenant["memory"])
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "`%gpushare` shows each device's memory, what this kernel has there and parked, and what is "
+    "in its way",
+)
 def test_parked_memory_is_told(crowded: SharedGpu) -> None:
     """What had to make room is told to its own kernel as parked."""
     alice, bob = crowded.kernel("alice.ipynb"), crowded.kernel("bob.ipynb")

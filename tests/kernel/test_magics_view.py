@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from jupyter_gpushare.kernel.magics import View, memory_bar, notes_on_memory, notes_on_waiting
 
 GIB = 1 << 30
@@ -24,6 +26,7 @@ def status(*tenants: dict[str, Any], **device: Any) -> dict[str, Any]:
     return {"devices": [{**blank, **queued, **device}], "tenants": list(tenants)}
 
 
+@pytest.mark.promise("`%gpushare` shows each device's memory, what...")
 def test_memory_of_this_kernel_alone() -> None:
     """On the device, parked, fixed and its limit, each where there is something to say."""
     amounts = {"bytes_resident": 8 * GIB, "bytes_parked": 12 * GIB, "bytes_fixed": GIB // 2}
@@ -42,12 +45,14 @@ def test_memory_of_this_kernel_alone() -> None:
     assert notes_on_memory(told, "c") == notes_on_memory(told, "nobody") == []
 
 
+@pytest.mark.promise("`%gpushare` shows each device's memory, what...")
 def test_an_older_or_silent_scheduler_tells_no_memory() -> None:
     """Then there is no line about it, and no error."""
     assert notes_on_memory(status(tenant("a")), "a") == notes_on_memory(None, "a") == []
     assert notes_on_waiting(status(tenant("a")), "a") == notes_on_waiting(None, "a") == []
 
 
+@pytest.mark.promise("`%gpushare` shows each device's memory, what...")
 def test_fixed_memory_in_the_way_is_told_to_who_waits() -> None:
     """The scheduler's sentence, after the holder's hold."""
     waiting = tenant("a", state="waiting", blocked_reason="9.0 GiB of bob cannot be moved.")
@@ -55,6 +60,7 @@ def test_fixed_memory_in_the_way_is_told_to_who_waits() -> None:
     assert notes_on_waiting(told, "a") == ["9.0 GiB of bob cannot be moved."]
 
 
+@pytest.mark.promise("Fixed memory in the way is...")
 def test_who_is_in_the_way_reads_so() -> None:
     """The user of the memory that others wait for is asked, too."""
     told = status(tenant("a", in_the_way="Others wait for 9.0 GiB. Free them."))
@@ -62,6 +68,7 @@ def test_who_is_in_the_way_reads_so() -> None:
     assert notes_on_waiting(told, "b") == []
 
 
+@pytest.mark.promise("`%gpushare` shows each device's memory, what...")
 def test_each_device_has_a_bar() -> None:
     """In text and in HTML, in which names are text; never longer than it should be."""
     view = View("It is idle.", status(tenant("a", memory=[memory(bytes_resident=GIB)])), "a")

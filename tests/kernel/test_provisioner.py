@@ -37,6 +37,7 @@ def launch_of(
     return asyncio.run(provisioner.pre_launch(env=env))
 
 
+@pytest.mark.promise("Each tenant has a token that...")
 def test_each_start_has_a_fresh_token(
     start_kernel: Start, stub: StubScheduler, stub_env: dict[str, str]
 ) -> None:
@@ -125,6 +126,7 @@ def test_another_server_process_can_go_on_with_the_kernel(
     assert stub.asked() == ["POST /tenants", "DELETE /tenants/tenant-1"]
 
 
+@pytest.mark.promise("jupyter", "Kernels of other languages are tenants too")
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
@@ -148,6 +150,7 @@ def test_only_ipykernel_gets_the_bootstrap(
     assert launch["env"]["GPUSHARE_TOKEN"] == "token-1"
 
 
+@pytest.mark.promise("The provisioner works in batch tools...")
 def test_the_mixin_serves_other_peoples_provisioners(stub_env: dict[str, str]) -> None:
     """Mixed into another provisioner, it keeps what that one adds to the launch."""
 
@@ -164,6 +167,7 @@ def test_the_mixin_serves_other_peoples_provisioners(stub_env: dict[str, str]) -
     assert launch["env"]["GPUSHARE_TOKEN"] == "token-1"
 
 
+@pytest.mark.promise("`LD_PRELOAD` already set: kept, in front...")
 def test_a_library_of_the_user_stays_preloaded(
     start_kernel: Start, stub_env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -181,6 +185,7 @@ def test_a_library_of_the_user_stays_preloaded(
     assert value == f"'{own}:{stub_env['GPUSHARE_LIBRARY']}'"
 
 
+@pytest.mark.promise("`GPUSHARE_DISABLE=1` takes the hook out...")
 def test_disabled_means_not_there(stub: StubScheduler, stub_env: dict[str, str]) -> None:
     """GPUSHARE_DISABLE=1: no tenant, no preload, no bootstrap, no word."""
     argv = ["python", "-m", "ipykernel_launcher"]
@@ -203,6 +208,11 @@ def starts_unshared(kernel: Kernel, caplog: pytest.LogCaptureFixture, reason: st
     assert len(warnings) == 1 and reason in warnings[0]
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "Scheduler not there when a kernel starts: it starts without sharing and says so in the "
+    "notebook",
+)
 def test_without_a_scheduler_the_kernel_starts_and_says_so(
     start_kernel: Start, recording: Recording, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,6 +224,10 @@ def test_without_a_scheduler_the_kernel_starts_and_says_so(
     starts_unshared(start_kernel(env), caplog, "Start one with `jupyter gpushare scheduler`")
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "The library file missing: kernels and commands run without sharing and say so",
+)
 def test_without_the_library_the_kernel_starts_and_says_so(
     start_kernel: Start,
     stub: StubScheduler,
@@ -240,6 +254,7 @@ def as_nobody() -> Iterator[None]:
         os.seteuid(0)
 
 
+@pytest.mark.promise("A socket without permission: said where...")
 def test_a_socket_without_permission_is_said(stub: StubScheduler, stub_env: dict[str, str]) -> None:
     """A socket that this user may not open: the kernel starts without sharing."""
     env = {**stub_env, "GPUSHARE_LIBRARY": "/bin/sh"}  # any file that everybody may read
@@ -251,6 +266,7 @@ def test_a_socket_without_permission_is_said(stub: StubScheduler, stub_env: dict
     assert stub.requests == []
 
 
+@pytest.mark.promise("A socket squatted by another user...")
 def test_a_socket_of_another_user_is_not_spoken_to(
     recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +292,7 @@ def test_a_socket_of_another_user_is_not_spoken_to(
     assert squatter.requests == []
 
 
+@pytest.mark.promise("bad-input", "A scheduler that hangs or answers nonsense never hangs a kernel")
 @pytest.mark.parametrize("mode", ["hang", "garbage"])
 def test_a_broken_scheduler_never_hangs_a_kernel(
     mode: str,
@@ -295,6 +312,7 @@ def test_a_broken_scheduler_never_hangs_a_kernel(
         assert "LD_PRELOAD" not in launch["env"]
 
 
+@pytest.mark.promise("A scheduler that hangs or answers...")
 def test_a_scheduler_that_hangs_later_stops_nothing(
     stub: StubScheduler, stub_env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -327,6 +345,10 @@ def test_a_scheduler_that_hangs_later_stops_nothing(
     assert asyncio.run(scenario()) < 0.8
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "The provisioner works in batch tools, and beside other people's provisioners",
+)
 def test_batch_tools_find_the_provisioner_by_name() -> None:
     """The entry point is there under the name that documentation and settings use."""
     factory = KernelProvisionerFactory(default_provisioner_name=PROVISIONER)

@@ -68,6 +68,11 @@ def kernels(shared: SharedGpu, tmp_path: Path, oldest_python: Path) -> list[Kern
     ]
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "Kernels of three environments share a device: ours, one without our package, and one with "
+    "ipykernel 6.15 and IPython 7.34",
+)
 def test_cells_of_three_environments_take_turns(shared: SharedGpu, kernels: list[Kernel]) -> None:
     """Cells sent to all three at once are never two on the device, and each kernel is served."""
     assert kernels[2].run("import IPython; IPython.__version__").ok().text == "'7.34.0'"
@@ -84,6 +89,7 @@ def test_cells_of_three_environments_take_turns(shared: SharedGpu, kernels: list
     assert min(waits_served(hand_overs(works, observed.cells), len(kernels))) >= 2
 
 
+@pytest.mark.promise("Kernels of three environments share a...")
 def test_the_end_of_a_cell_gives_the_turn_back_in_each(
     shared: SharedGpu, kernels: list[Kernel]
 ) -> None:
@@ -94,6 +100,7 @@ def test_the_end_of_a_cell_gives_the_turn_back_in_each(
             kernel.run(gpu_cells.spin(2), timeout_s=20).ok()
 
 
+@pytest.mark.promise("The magics work without our package...")
 def test_the_magics_are_there_in_each(kernels: list[Kernel]) -> None:
     """Each keeps the device by hand, shows itself with it, and gives it away."""
     for kernel in kernels:
@@ -104,6 +111,7 @@ def test_the_magics_are_there_in_each(kernels: list[Kernel]) -> None:
         assert "The GPU was given back." in kernel.run("%gpushare release").ok().text
 
 
+@pytest.mark.promise("Kernels of three environments share a...")
 def test_an_interrupt_while_waiting_in_each(shared: SharedGpu, kernels: list[Kernel]) -> None:
     """A cell that waits for the device ends with KeyboardInterrupt, and the kernel stays usable."""
     shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 600})

@@ -35,6 +35,15 @@ def play(observed: ObservedKernels, cells_each: int, code: str) -> None:
         observed.collect(number, cell).ok()
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "A kernel started by the provisioner is a tenant; cells of two kernels take turns and never "
+    "overlap",
+)
+@pytest.mark.promise(
+    "jupyter",
+    "The next kernel's cell starts within milliseconds of the end of the one before",
+)
 def test_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
     """Cells of both kernels at once: never two on the device, each waits and is served, results are
     right, and the next one starts within milliseconds."""
@@ -47,6 +56,11 @@ def test_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None
     assert median([hand_over.gap_ms for hand_over in found]) < HAND_OVER_MS_MAX
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "`anti_thrash` off lets everybody run, and on again restores the turns",
+)
+@pytest.mark.promise("A kernel started by the provisioner...")
 def test_without_turns_cells_overlap(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
     """The control: with anti_thrash off the same cells are on the device at once."""
     shared.scheduler.client.change_settings({"anti_thrash": "off"})
@@ -55,6 +69,7 @@ def test_without_turns_cells_overlap(shared: SharedGpu, alice: Kernel, bob: Kern
     assert overlaps(observed.works()) > 0
 
 
+@pytest.mark.promise("The bootstrap reports begin and end...")
 def test_async_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
     """Cells with a top-level await are cells like others."""
     observed = shared.observed(alice, bob)
@@ -65,6 +80,7 @@ def test_async_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -
     assert min(waits_served(hand_overs(works, observed.cells), 2)) >= 2
 
 
+@pytest.mark.promise("jupyter", "Cells that use no GPU never wait")
 def test_what_uses_no_gpu_never_waits(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
     """Cells without GPU calls run while another kernel has the device, and ask for nothing."""
     waits_before = shared.tenant("bob.ipynb")["counters"]["turns"]  # type: ignore[index]
@@ -76,6 +92,7 @@ def test_what_uses_no_gpu_never_waits(shared: SharedGpu, alice: Kernel, bob: Ker
     alice.wait(busy).ok()
 
 
+@pytest.mark.promise("jupyter", "Memory stays where it is between turns")
 def test_memory_stays_between_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
     """What a kernel left on the device is there, unchanged, after another one's turn."""
     keep = "kept = gpu.allocate(4096)\ngpu.fill(kept, {value}, 4096)\ngpu.synchronize()"
@@ -85,6 +102,7 @@ def test_memory_stays_between_turns(shared: SharedGpu, alice: Kernel, bob: Kerne
     assert int(bob.run("gpu.checksum(kept, 4096)").ok().text) == 5 * 4096**2
 
 
+@pytest.mark.promise("The end of the cell gives...")
 @pytest.mark.parametrize("ending", ["1 / 0", "raise SystemExit"])
 def test_a_failing_cell_gives_the_turn_back(
     shared: SharedGpu, alice: Kernel, bob: Kernel, ending: str
@@ -105,6 +123,7 @@ def test_silent_execution_gives_the_turn_back_when_idle(
     bob.run(gpu_cells.spin(1), timeout_s=20).ok()
 
 
+@pytest.mark.promise("scheduler", "Idle time inside a cell gives the turn back while others wait")
 def test_a_pause_inside_a_cell_lets_the_other_in(
     shared: SharedGpu, alice: Kernel, bob: Kernel
 ) -> None:
@@ -122,6 +141,7 @@ def test_a_pause_inside_a_cell_lets_the_other_in(
     alice.wait(held).ok()
 
 
+@pytest.mark.promise("The bootstrap reports begin and end...")
 def test_overlapping_cells_of_a_kernel_are_one_tenant(
     shared: SharedGpu, alice: Kernel, bob: Kernel
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.kernel.conftest import Recording
 from tests.support.kernels import Kernel
 
@@ -24,6 +26,11 @@ def load_ipython_extension(ip):
 """
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "The user's own IPython configuration: extensions, lines, startup files and options take "
+    "effect",
+)
 def test_the_users_ipython_configuration_is_kept(
     start_kernel: Start, stub_env: dict[str, str], recording: Recording, tmp_path: Path
 ) -> None:
@@ -43,6 +50,11 @@ def test_the_users_ipython_configuration_is_kept(
     assert recording.of(kernel.pid) == at_the_start + BEGAN_ENDED
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "Scripts and notebooks that a cell runs with `%run`, silent executions, subshells and several "
+    "cells at once are reported rightly",
+)
 def test_a_script_run_in_a_cell_is_part_of_it(
     start_kernel: Start, stub_env: dict[str, str], recording: Recording, tmp_path: Path
 ) -> None:

@@ -38,6 +38,11 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {k: v for k, v in clean_env(extra).items() if not k.startswith("XDG_RUNTIME")}
 
 
+@pytest.mark.promise(
+    "packaging",
+    "In a fresh clone `make test` and `make lint` set themselves up, without Node, a browser or a "
+    "home",
+)
 def test_tests_and_lint_set_themselves_up(clone: Path, env: dict[str, str]) -> None:
     """`make test` and `make lint` work in a fresh clone without write access to HOME, Node and a
     browser, and leave nothing behind that git would see."""
@@ -47,6 +52,7 @@ def test_tests_and_lint_set_themselves_up(clone: Path, env: dict[str, str]) -> N
     assert not run(["git", "status", "--porcelain"], cwd=clone)
 
 
+@pytest.mark.promise("In a fresh clone `make test`...")
 def test_a_second_build_has_nothing_to_do(clone: Path, env: dict[str, str]) -> None:
     """Once set up, `make build` neither installs nor compiles anything."""
     run(["make", "build"], cwd=clone, env=env)
@@ -73,6 +79,7 @@ def test_the_library_is_replaced_and_not_written_into(clone: Path, env: dict[str
     assert library.stat().st_ino != before
 
 
+@pytest.mark.promise("Where it cannot be built, a...")
 def test_an_old_python_is_refused(clone: Path, env: dict[str, str], tmp_path: Path) -> None:
     """With a Python that is too old, make says so and what to do instead."""
     old = tmp_path / "python"

@@ -75,6 +75,12 @@ def library_of(environment: Environment) -> Path:
     return Path(environment.run("python", "-c", asked).strip())
 
 
+@pytest.mark.promise("An sdist has all that a...")
+@pytest.mark.promise(
+    "packaging",
+    "Both, in an empty environment: library, entry points, commands and server extension are "
+    "there, and a kernel takes a turn",
+)
 def test_library_is_there_and_loads(installed: Environment) -> None:
     """Any program can be started with the library preloaded; the loader complains of nothing."""
     library = library_of(installed)
@@ -85,6 +91,10 @@ def test_library_is_there_and_loads(installed: Environment) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.promise(
+    "packaging",
+    "The library needs the C library alone, of 2.34 at most, and does not tell where it was built",
+)
 def test_library_needs_glibc_alone(installed: Environment) -> None:
     """The library needs no other library than the C library, and no newer one than promised."""
     library = library_of(installed)
@@ -107,6 +117,7 @@ def test_library_needs_glibc_alone(installed: Environment) -> None:
     assert max(versions) <= GLIBC_MAX
 
 
+@pytest.mark.promise("Both, in an empty environment: library...")
 def test_entry_points_load(installed: Environment) -> None:
     """jupyter_client finds the provisioner under its name, and it is ours."""
     asked = (
@@ -116,6 +127,7 @@ def test_entry_points_load(installed: Environment) -> None:
     assert installed.run("python", "-c", asked).strip() == "jupyter_gpushare.kernel.provisioner"
 
 
+@pytest.mark.promise("Both, in an empty environment: library...")
 def test_commands_answer(installed: Environment) -> None:
     """Both spellings of the command are there and explain themselves."""
     for command in (["jupyter", "gpushare"], ["jupyter-gpushare"]):
@@ -124,6 +136,7 @@ def test_commands_answer(installed: Environment) -> None:
         assert "status" in text
 
 
+@pytest.mark.promise("Both, in an empty environment: library...")
 def test_jupyter_servers_load_the_extension(installed: Environment) -> None:
     """The server extension is enabled by the installation alone, and it can be loaded."""
     done = installed.completed("jupyter", "server", "extension", "list")
@@ -132,6 +145,7 @@ def test_jupyter_servers_load_the_extension(installed: Environment) -> None:
     assert re.search(r"jupyter_gpushare [\d.]+ \S*OK", listed)
 
 
+@pytest.mark.promise("One wheel for a platform has...")
 def test_the_panel_is_where_jupyterlab_looks(installed: Environment) -> None:
     """The panel's bundle lies below the environment's prefix, and tells pip as its origin."""
     panel = installed.folder / PANEL_IN_PREFIX
@@ -141,11 +155,13 @@ def test_the_panel_is_where_jupyterlab_looks(installed: Environment) -> None:
     assert json.loads((panel / "install.json").read_text())["packageName"] == "jupyter_gpushare"
 
 
+@pytest.mark.promise("One wheel for a platform has...")
 def test_requirements_fit_together(installed: Environment) -> None:
     """pip finds nothing missing and nothing in conflict."""
     assert "No broken requirements found" in installed.run("python", "-m", "pip", "check")
 
 
+@pytest.mark.promise("Both, in an empty environment: library...")
 def test_an_installed_kernel_takes_a_turn(installed: Environment, tmp_path: Path) -> None:
     """Scheduler, provisioner, bootstrap and library of that environment: a cell gets the simulated
     device's turn, by the installed library."""
@@ -162,6 +178,10 @@ def test_an_installed_kernel_takes_a_turn(installed: Environment, tmp_path: Path
     assert told["turns"] >= 1
 
 
+@pytest.mark.promise(
+    "packaging",
+    "An sdist has all that a wheel is made of, and needs a C compiler and no Node",
+)
 def test_sdist_has_what_a_wheel_is_made_of(distributions: Distributions) -> None:
     """Hook, specification, generated protocol and build hook are in it; nothing that was built."""
     with tarfile.open(distributions.sdist) as archive:
@@ -187,6 +207,7 @@ def test_sdist_has_what_a_wheel_is_made_of(distributions: Distributions) -> None
     assert not {name for name in names if "node_modules" in name}
 
 
+@pytest.mark.promise("The library needs the C library...")
 def test_sdist_names_no_path_of_this_machine(distributions: Distributions) -> None:
     """No source file names a place of the machine that it was packed on."""
     forbidden = paths_of_the_machine(distributions.sdist.parent)
@@ -198,6 +219,7 @@ def test_sdist_names_no_path_of_this_machine(distributions: Distributions) -> No
                 assert not [path for path in forbidden if path in text], member.name
 
 
+@pytest.mark.promise("The library needs the C library...")
 def test_library_does_not_tell_where_it_was_built(
     distributions: Distributions, tmp_path: Path
 ) -> None:

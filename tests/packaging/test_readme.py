@@ -27,6 +27,7 @@ LINES_AT_MOST = 5
 SHARES = "import os; print('GPUSHARE_TOKEN' in os.environ)"
 
 
+@pytest.mark.promise("The README's two commands are enough...")
 def test_it_says_what_it_is_in_five_lines() -> None:
     """The first paragraph is all that a visitor reads; the picture comes next, and exists."""
     what, picture = (ROOT / "README.md").read_text().split("\n\n")[1:3]
@@ -53,6 +54,10 @@ def lab(tmp_path: Path, device: dict[str, str]) -> Iterator[JupyterLab]:
         yield lab
 
 
+@pytest.mark.promise(
+    "packaging",
+    "The README's two commands are enough, and its way out leaves nothing behind",
+)
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_two_commands_and_out_again(clone: Path, lab: JupyterLab) -> None:
@@ -101,6 +106,12 @@ def folder() -> Iterator[Path]:
         end_leftovers(Path(name))
 
 
+@pytest.mark.promise("Backing out makes new kernels plain...")
+@pytest.mark.promise(
+    "packaging",
+    "The README's steps for a hub make its users take turns, and its way out makes them plain "
+    "again",
+)
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_a_hub_in_ten_minutes_and_out_again(

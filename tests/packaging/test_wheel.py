@@ -42,6 +42,10 @@ def tracked(*patterns: str) -> set[str]:
     return {line for line in listed.stdout.splitlines() if (ROOT / line).exists()}
 
 
+@pytest.mark.promise(
+    "packaging",
+    "One wheel for a platform has the package, the library and the panel, for every Python",
+)
 def test_wheel_holds_the_package_and_the_library(wheel: Path) -> None:
     """The whole package and one library are in the wheel; no sources of C, tests or left-overs."""
     with zipfile.ZipFile(wheel) as archive:
@@ -56,6 +60,7 @@ def test_wheel_holds_the_package_and_the_library(wheel: Path) -> None:
     assert {name for name in files if name.endswith(".so")} == {LIBRARY_IN_WHEEL}
 
 
+@pytest.mark.promise("One wheel for a platform has...")
 def test_one_wheel_serves_every_python(wheel: Path) -> None:
     """The tag names the platform and no CPython: the library uses nothing of it."""
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
@@ -67,6 +72,7 @@ def test_one_wheel_serves_every_python(wheel: Path) -> None:
     assert "Root-Is-Purelib: false\n" in text
 
 
+@pytest.mark.promise("The library needs the C library...")
 def test_wheel_names_no_path_of_this_machine(wheel: Path) -> None:
     """Neither the checkout nor a folder of the build is named in any file, debug information
     included."""
@@ -77,6 +83,7 @@ def test_wheel_names_no_path_of_this_machine(wheel: Path) -> None:
             assert not [path for path in forbidden if path in content], name
 
 
+@pytest.mark.promise("packaging", "Where it cannot be built, a sentence says what to do")
 def test_build_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
     """Where the C compiler is missing, the build ends with one sentence on that and one on what to
     do."""

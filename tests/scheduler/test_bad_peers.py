@@ -112,6 +112,7 @@ def test_a_stranger_that_breaks_the_rules_is_refused(
         assert refused.message.count(". ") >= 1, "what is wrong, and what to do"
 
 
+@pytest.mark.promise("Garbage: that peer loses its connection...")
 @pytest.mark.parametrize("misdeed", [garbage, frame_of_10_mb, wrong_version, unknown_message])
 def test_a_client_that_breaks_the_rules_loses_its_place(
     scheduler: SchedulerUnderTest,
@@ -158,6 +159,7 @@ def test_half_a_message_and_then_silence(impatient: SchedulerUnderTest) -> None:
         second.expect(TurnGranted)
 
 
+@pytest.mark.promise("Half a message and then silence...")
 def test_single_bytes_do_not_put_the_deadline_off(impatient: SchedulerUnderTest) -> None:
     """A message that trickles in is late all the same."""
     with impatient.joined() as slow:
@@ -201,6 +203,8 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.promise("A kernel killed with the turn (SIGKILL)...")
+@pytest.mark.promise("A kernel killed with the turn, whose...")
 @pytest.mark.parametrize("mode", ["alone", "fork"])
 def test_a_client_killed_with_the_turn(scheduler: SchedulerUnderTest, mode: str) -> None:
     """SIGKILL frees the turn at once, also when a forked child keeps the socket open."""
@@ -234,6 +238,11 @@ def test_a_client_killed_with_the_turn(scheduler: SchedulerUnderTest, mode: str)
         holder.wait()
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "A client that does not answer a recall is shown as overdue, and killed only where the admin "
+    "asks for it",
+)
 @pytest.mark.parametrize("policy", ["warn", "kill"])
 def test_a_client_that_does_not_answer_a_recall(scheduler: SchedulerUnderTest, policy: str) -> None:
     """It is shown as overdue, and killed only where the admin has asked for that."""
@@ -266,6 +275,10 @@ def test_a_client_that_does_not_answer_a_recall(scheduler: SchedulerUnderTest, p
         holder.stdin.close()
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "A client that does not read, or names ever new things, is dropped",
+)
 def test_a_client_that_does_not_read(scheduler: SchedulerUnderTest) -> None:
     """What is kept for a reader that does not read has a bound; beyond it the client is dropped."""
     with scheduler.joined("deaf") as deaf, scheduler.joined("next") as waiter:
@@ -279,6 +292,7 @@ def test_a_client_that_does_not_read(scheduler: SchedulerUnderTest) -> None:
     assert "does not read" in scheduler.log
 
 
+@pytest.mark.promise("A client that does not read...")
 def test_more_clients_than_allowed(scheduler: SchedulerUnderTest) -> None:
     """The client beyond clients_max is refused with a sentence; when one leaves there is room."""
     scheduler.client.change_settings({"clients_max": 2})
@@ -295,6 +309,7 @@ def test_more_clients_than_allowed(scheduler: SchedulerUnderTest) -> None:
             fourth.join(tenant.token)
 
 
+@pytest.mark.promise("A token of a kernel that...")
 def test_a_token_of_a_removed_tenant(scheduler: SchedulerUnderTest) -> None:
     """A process that outlives its kernel cannot come back with the kernel's token."""
     tenant = scheduler.tenant()
@@ -335,6 +350,7 @@ def test_another_user_cannot_reach_a_private_scheduler(
     assert as_other_user(lambda: say_hello(path, "")) == "may not connect"
 
 
+@pytest.mark.promise("A client that does not read...")
 def test_a_client_that_names_ever_new_devices(scheduler: SchedulerUnderTest) -> None:
     """What clients can make the scheduler remember is bounded."""
     with scheduler.joined() as client:

@@ -65,6 +65,7 @@ def test_a_limit_of_its_server_may_be_what_is_short() -> None:
     assert "memory limit" in whose and "raise that limit" in whose
 
 
+@pytest.mark.promise("Fixed memory in the way is...")
 @pytest.mark.parametrize("kind", ObstacleKind)
 def test_who_is_in_the_way_is_told_what_to_do(kind: ObstacleKind) -> None:
     """Where its user can do something about it: memory that stays. Who waits is not named."""
@@ -90,6 +91,7 @@ def test_what_is_gone_is_in_nobodys_way(kind: ObstacleKind) -> None:
     assert (freed["obstacle"] is None) == (kind in STAYS)
 
 
+@pytest.mark.promise("Status is cut to what the...")
 def test_it_is_told_to_its_user_alone() -> None:
     """Others see that the tenant waits, and not what it has and lacks."""
     tenants = TenantBook()

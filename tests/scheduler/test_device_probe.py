@@ -95,6 +95,7 @@ def test_devices_are_found_at_the_start() -> None:
     assert isinstance(measured, DeviceMemoryMeasured) and measured.bytes_used == 7
 
 
+@pytest.mark.promise("Memory of a dead process is...")
 def test_each_look_is_told() -> None:
     """A device is found once; how much of it is used is told after each look, also when that has
     not changed: who waits for memory learns that it is not back yet."""
@@ -115,6 +116,7 @@ def test_each_look_is_told() -> None:
     assert used == [7, 7, 7, 8]
 
 
+@pytest.mark.promise("Memory of a dead process is...")
 def test_a_look_can_be_asked_for() -> None:
     """A look begins at once; one that is asked for while another goes on follows that one."""
 
@@ -167,6 +169,7 @@ def test_without_clients_nothing_is_asked() -> None:
     assert asyncio.run(scenario()) == 2
 
 
+@pytest.mark.promise("It starts without NVML, and a...")
 def test_an_nvml_that_fails_once_is_asked_again() -> None:
     """An error of NVML changes nothing that is known, and ends nothing."""
 
@@ -182,6 +185,7 @@ def test_an_nvml_that_fails_once_is_asked_again() -> None:
     assert asyncio.run(scenario())
 
 
+@pytest.mark.promise("It starts without NVML, and a...")
 def test_an_nvml_that_hangs_does_not_hang_us(monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that does not answer at the start is left aside after a while."""
     monkeypatch.setattr(device_probe, "START_DEADLINE_S", 0.05)

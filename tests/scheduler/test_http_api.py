@@ -71,6 +71,10 @@ def as_other(shared: SchedulerUnderTest, call: str, *arguments: Any) -> str:
     return as_other_user(action)
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "Wrong settings and requests change nothing, and are answered in sentences",
+)
 @pytest.mark.parametrize(
     ("method", "route", "body", "status", "sentence"),
     [
@@ -115,6 +119,7 @@ def test_a_request_that_cannot_be_met(
     assert answer["message"].count(". ") >= 1
 
 
+@pytest.mark.promise("Wrong settings and requests change nothing...")
 def test_a_refused_change_changes_nothing(scheduler: SchedulerUnderTest) -> None:
     """One bad setting of several keeps all of them as they were."""
     before = scheduler.status()["settings"]
@@ -131,6 +136,7 @@ def test_a_body_that_is_too_large(scheduler: SchedulerUnderTest) -> None:
     assert scheduler.status()["tenants"] == []
 
 
+@pytest.mark.promise("scheduler", "Status is served over HTTP on a unix socket")
 def test_status_tells_devices_tenants_and_settings(scheduler: SchedulerUnderTest) -> None:
     """Who holds, who waits, and what every tenant has had."""
     with scheduler.joined("first") as first, scheduler.joined("second") as second:

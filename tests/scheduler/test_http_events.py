@@ -19,6 +19,10 @@ def names(status: dict[str, Any]) -> list[str]:
     return [tenant["name"] for tenant in status["tenants"]]
 
 
+@pytest.mark.promise(
+    "server",
+    "The event stream tells each follower what it may see, soon, and the last state always",
+)
 def test_the_stream_tells_who_holds_and_who_waits(scheduler: SchedulerUnderTest) -> None:
     """The status comes at once, and again when a turn is taken and when somebody waits."""
     with scheduler.client.follow() as stream:
@@ -87,6 +91,7 @@ class Scene:
             await asyncio.wait_for(self.arrived.wait(), 10)
 
 
+@pytest.mark.promise("The event stream tells each follower...")
 def test_changes_are_gathered_and_the_last_one_arrives() -> None:
     """A hundred changes at once make two events, no closer than a tenth of a second."""
 
@@ -106,6 +111,7 @@ def test_changes_are_gathered_and_the_last_one_arrives() -> None:
     assert scene.sent[1][0] - scene.sent[0][0] >= event_stream.PERIOD_S_MIN
 
 
+@pytest.mark.promise("server", "However many look on, turns come first")
 def test_looking_takes_a_share_of_the_time() -> None:
     """Where a look is costly, or many look, each looks less often; turns come first."""
     look_s, share = 0.01, 0.05
@@ -131,6 +137,7 @@ def test_looking_takes_a_share_of_the_time() -> None:
     assert scene.sent[1][0] - scene.sent[0][0] >= look_s / share
 
 
+@pytest.mark.promise("However many look on, turns come...")
 def test_many_share_what_one_has() -> None:
     """All followers together have one share of the scheduler's time."""
 
@@ -173,6 +180,7 @@ def test_time_alone_is_no_change() -> None:
     assert without_times(before) == without_times(after) != without_times(other)
 
 
+@pytest.mark.promise("A turn that is kept by hand is...")
 def test_a_hold_is_news_when_it_begins_and_ends_and_is_prolonged() -> None:
     """What is left of it in between is none."""
     none, whole, half = ({"hold_left_s": left} for left in (0.0, 600.0, 300.0))

@@ -6,6 +6,7 @@ import resource
 import signal
 from pathlib import Path
 
+import pytest
 from pytest import LogCaptureFixture
 
 from jupyter_gpushare.core.events import ClockTicked
@@ -16,6 +17,7 @@ from jupyter_gpushare.scheduler.journal import Journal, as_json, read_journal
 from tests.support.scheduler_process import running_scheduler
 
 
+@pytest.mark.promise("Everything has a cause, and a...")
 def test_a_journal_replays_to_the_same_commands(runtime: Path, tmp_path: Path) -> None:
     """Its events at their times, through a fresh core, lead to the very commands it recorded."""
     path = tmp_path / "journal"

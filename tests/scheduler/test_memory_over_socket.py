@@ -47,6 +47,11 @@ def swapping(runtime: Path) -> Iterator[SchedulerUnderTest]:
         yield scheduler
 
 
+@pytest.mark.promise(
+    "accounts",
+    "What a victim has released is the newcomer's at once, while it goes on parking",
+)
+@pytest.mark.promise("The status tells resident, parked and...")
 def test_a_hand_over_in_steps(swapping: SchedulerUnderTest) -> None:
     """What one reports as released the other may have, while the first goes on parking; nothing
     is refused although both together have more than the device."""
@@ -81,6 +86,11 @@ def budget_of_grant(client: ScriptedClient) -> MemoryBudget:
     return budget
 
 
+@pytest.mark.promise(
+    "accounts",
+    "Growth during a turn is answered: with a budget that is large enough, or with out-of-memory "
+    "when it can never be had",
+)
 def test_a_need_that_cannot_be_met(swapping: SchedulerUnderTest) -> None:
     """It is answered at once."""
     with swapping.joined("one") as one:
@@ -91,6 +101,10 @@ def test_a_need_that_cannot_be_met(swapping: SchedulerUnderTest) -> None:
         assert answer.budget_bytes == answer.usable_bytes == USABLE
 
 
+@pytest.mark.promise(
+    "accounts",
+    "Contexts and modules get room, with or without a turn, and are told when there is none",
+)
 def test_room_for_a_context(swapping: SchedulerUnderTest) -> None:
     """Answered when others have reported so much as released."""
     with swapping.joined("one") as one, swapping.connect() as two:
@@ -106,6 +120,7 @@ def test_room_for_a_context(swapping: SchedulerUnderTest) -> None:
         assert two.expect(RoomAnswered).made == 1
 
 
+@pytest.mark.promise("Memory mode, reserve and a smaller...")
 def test_memory_mode_off_is_without_limits(runtime: Path) -> None:
     """Every client hears once that it may have everything."""
     off = "--SettingsConfig.memory_mode=off"
@@ -114,6 +129,7 @@ def test_memory_mode_off_is_without_limits(runtime: Path) -> None:
         assert one.expect(MemoryBudget).budget_bytes == 2**64 - 1
 
 
+@pytest.mark.promise("Memory mode, reserve and a smaller...")
 def test_the_mode_is_a_setting(swapping: SchedulerUnderTest) -> None:
     """It changes while the scheduler runs, and the hooks hear it."""
     with swapping.joined("one") as one:
@@ -124,6 +140,8 @@ def test_the_mode_is_a_setting(swapping: SchedulerUnderTest) -> None:
         assert budget_of(one, at_least=2**64 - 1)
 
 
+@pytest.mark.promise("A tenant whose memory cannot be...")
+@pytest.mark.promise("Fixed memory in the way is...")
 def test_who_is_blocked_is_told_why(swapping: SchedulerUnderTest) -> None:
     """And by whom, and what to do about it."""
     with swapping.joined("one") as one, swapping.joined("two") as two:
@@ -152,6 +170,7 @@ def test_who_is_blocked_is_told_why(swapping: SchedulerUnderTest) -> None:
         assert f"one: {reason}" in text and f"two: {told[1]}" in text
 
 
+@pytest.mark.promise("A turn whose memory was short...")
 def test_memory_short_is_a_reason_to_drop(swapping: SchedulerUnderTest) -> None:
     """The turn is granted again after a while, and not at once."""
     with swapping.joined("one") as one:
@@ -165,6 +184,7 @@ def test_memory_short_is_a_reason_to_drop(swapping: SchedulerUnderTest) -> None:
         one.expect(TurnGranted)
 
 
+@pytest.mark.promise("Memory of a dead process is...")
 def test_memory_of_a_dead_process_is_free_when_the_device_shows_it(
     runtime: Path, tmp_path: Path
 ) -> None:

@@ -89,6 +89,10 @@ def office() -> Office:
     return Office()
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "Status is cut to what the caller may see, and only owner and admin act on a tenant",
+)
 def test_a_status_hides_others_names(office: Office) -> None:
     """Each user sees the names of their own tenants; root and the scheduler's user see all."""
     office.tenant(ALICE, "alices secret")
@@ -100,6 +104,7 @@ def test_a_status_hides_others_names(office: Office) -> None:
         assert "bobs secret" in json.dumps(office.service.status(Caller(admin)))
 
 
+@pytest.mark.promise("The event stream tells each follower...")
 def test_cuts_of_one_snapshot_do_not_mix(office: Office) -> None:
     """What is hidden from one follower is still told to the one whose it is, and the reverse."""
     office.tenant(ALICE, "alices secret")
@@ -110,6 +115,7 @@ def test_cuts_of_one_snapshot_do_not_mix(office: Office) -> None:
             assert f"{own} secret" in seen and f"{other} secret" not in seen
 
 
+@pytest.mark.promise("Status is cut to what the...")
 def test_what_others_do_is_anonymous(office: Office) -> None:
     """A holder and a waiter are seen as such; no name, id, pid, program or count of theirs is."""
     secrets = office.busy_tenants_of(BOB)
@@ -126,6 +132,10 @@ def test_what_others_do_is_anonymous(office: Office) -> None:
     assert [secret for secret in secrets if secret not in everything] == []
 
 
+@pytest.mark.promise(
+    "server",
+    "Other users' names are told where an administrator says so, and their ids never",
+)
 def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
     """With `visibility` everyone, names and owners are seen; ids, pids and programs are not."""
     name, *secrets = office.busy_tenants_of(BOB)
@@ -138,6 +148,10 @@ def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
     assert not [secret for secret in secrets if secret in json.dumps(seen)]
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "Who waits learns no name of another user's, whatever they call their own",
+)
 def test_a_guessed_name_tells_nothing(office: Office) -> None:
     """One who waits and has named a notebook as bob's may be called does not learn that it is."""
     office.busy_tenants_of(BOB)
@@ -158,6 +172,7 @@ def test_a_guessed_name_tells_nothing(office: Office) -> None:
     assert office.service.shown_name(waiting, tenant, "secret project") == "secret project"
 
 
+@pytest.mark.promise("A turn can be released by...")
 def test_only_its_own_user_releases_a_turn(office: Office) -> None:
     """Another user is refused before anything is said about the turn."""
     tenant_id = office.tenant(ALICE, "notebook")["tenant_id"]
@@ -169,6 +184,7 @@ def test_only_its_own_user_releases_a_turn(office: Office) -> None:
         office.service.release_tenant(Caller(ALICE), tenant_id)
 
 
+@pytest.mark.promise("Status is cut to what the...")
 @pytest.mark.parametrize("deed", ["remove_tenant", "interrupt_tenant"])
 def test_others_tenants_are_left_alone(office: Office, deed: str) -> None:
     """Only its owner, the scheduler's user and root act on a tenant."""
@@ -180,6 +196,7 @@ def test_others_tenants_are_left_alone(office: Office, deed: str) -> None:
         getattr(office.service, deed)(Caller(uid), tenant_id)
 
 
+@pytest.mark.promise("Status is cut to what the...")
 def test_settings_are_for_admins(office: Office) -> None:
     """Another user may change no setting, and is told who may."""
     with pytest.raises(RequestError, match="changed by root"):
@@ -187,6 +204,10 @@ def test_settings_are_for_admins(office: Office) -> None:
     assert office.service.change_settings(Caller(os.getuid()), {"quantum_s": 1})["quantum_s"] == 1
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "Peers are checked by their credentials, also with a stolen token",
+)
 def test_a_stolen_token_is_refused(office: Office) -> None:
     """A token opens the door to its owner and to root, and to nobody else."""
     token = office.tenant(ALICE, "notebook")["token"]
@@ -196,6 +217,7 @@ def test_a_stolen_token_is_refused(office: Office) -> None:
     assert refused.value.code is RefusalCode.WRONG_USER
 
 
+@pytest.mark.promise("Peers are checked by their credentials...")
 def test_a_private_scheduler_serves_one_user(office: Office) -> None:
     """Without --serve-all-users nobody but its own user and root is let in, whatever they show."""
     token = office.tenant(ALICE, "notebook")["token"]

@@ -24,6 +24,11 @@ GRACE_S = 0.5
 GRACE = f"--SettingsConfig.reconnect_grace_s={GRACE_S}"
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "A restarted scheduler learns from its clients who holds what, and grants when they are back "
+    "or the grace is over",
+)
 def test_a_holder_keeps_its_turn_over_a_restart(runtime: Path) -> None:
     """After a SIGKILL the holder comes back with its turn and its old token; nobody else is
     granted before it drops."""
@@ -50,6 +55,7 @@ def test_a_holder_keeps_its_turn_over_a_restart(runtime: Path) -> None:
         waiter.expect(TurnGranted)
 
 
+@pytest.mark.promise("A restarted scheduler learns from its...")
 def test_nobody_is_granted_before_the_grace_is_over(runtime: Path) -> None:
     """A waiter that comes back first waits for a holder that might still come."""
     with running_scheduler(runtime, GRACE) as first:
@@ -126,6 +132,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.promise("A restarted scheduler learns from its...")
 def test_recovery_ends_when_all_expected_clients_are_back(
     runtime: Path, sim: SimulatedMachine, fake_library: Path
 ) -> None:

@@ -42,18 +42,24 @@ def test_a_token_tells_its_tenant() -> None:
     assert TokenSigner(b"k" * 32).verify(token) == RECORD
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "Each tenant has a token that cannot be forged, fresh at every start of a kernel",
+)
 def test_each_token_is_fresh() -> None:
     """The same tenant never gets the same token twice."""
     signer = TokenSigner(b"k" * 32)
     assert signer.issue(RECORD) != signer.issue(RECORD)
 
 
+@pytest.mark.promise("Each tenant has a token that...")
 def test_another_key_does_not_recognise_it() -> None:
     """A token of another runtime directory is worth nothing here."""
     with pytest.raises(BadToken):
         TokenSigner(b"l" * 32).verify(TokenSigner(b"k" * 32).issue(RECORD))
 
 
+@pytest.mark.promise("Each tenant has a token that...")
 @given(position=st.integers(min_value=0), replacement=st.characters())
 def test_a_changed_token_is_refused(position: int, replacement: str) -> None:
     """Whatever single character is changed, it is no token of that tenant's any more."""
@@ -71,6 +77,7 @@ def test_a_changed_token_is_refused(position: int, replacement: str) -> None:
         pass
 
 
+@pytest.mark.promise("Each tenant has a token that...")
 @given(st.text())
 def test_any_text_is_refused(text: str) -> None:
     """No text makes the check do anything but refuse."""
@@ -87,6 +94,10 @@ def test_every_name_fits_into_a_token(name: str, kind: str) -> None:
     assert TokenSigner(b"k" * 32).verify(token) == record
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "The key of the tokens, the runtime directory and its sockets are private",
+)
 def test_the_key_is_made_once_and_private(folder: int, tmp_path: Path) -> None:
     """The key is there with mode 0600 after the first call, and stays the same."""
     key = load_or_make_key(folder)
@@ -96,6 +107,7 @@ def test_the_key_is_made_once_and_private(folder: int, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["token.key"]
 
 
+@pytest.mark.promise("The key of the tokens, the...")
 def test_a_key_that_others_could_read_is_refused(folder: int, tmp_path: Path) -> None:
     """A key with a wide mode may be known to others already."""
     load_or_make_key(folder)

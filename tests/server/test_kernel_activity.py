@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jupyter_gpushare.server.kernel_activity import CELLS_MAX, RunningCells
 
 
@@ -12,6 +14,7 @@ def cell(number: int) -> dict[str, str]:
 COMM = {"msg_id": "comm", "msg_type": "comm_msg"}
 
 
+@pytest.mark.promise("Cells of other languages give their...")
 def test_a_comm_that_ends_does_not_end_the_cell() -> None:
     """Any other message may come and go while a cell runs."""
     cells = RunningCells()
@@ -23,6 +26,7 @@ def test_a_comm_that_ends_does_not_end_the_cell() -> None:
     assert not cells.busy
 
 
+@pytest.mark.promise("Cells of other languages give their...")
 def test_cells_may_overlap() -> None:
     """The kernel is busy until the last one has ended."""
     cells = RunningCells()

@@ -85,6 +85,11 @@ async def release(jp_fetch: Any, kernel_id: str) -> tuple[int, str]:
         return error.code, json.loads(error.response.body)["message"]
 
 
+@pytest.mark.promise(
+    "server",
+    "Every kernel that a notebook starts is a tenant without configuration, unless somebody has "
+    "chosen another provisioner",
+)
 async def test_a_kernel_is_a_tenant(
     start: Start, browser: Browser, scheduler: SchedulerUnderTest
 ) -> None:
@@ -98,6 +103,7 @@ async def test_a_kernel_is_a_tenant(
     assert (tenant["id"], tenant["kernel_id"]) == (kernel["tenant_id"], kernel_id)
 
 
+@pytest.mark.promise("Browsers hear of each change within...")
 async def test_a_turn_is_released_from_the_panel(
     start: Start, browser: Browser, jp_serverapp: Any, jp_fetch: Any, scheduler: SchedulerUnderTest
 ) -> None:
@@ -120,6 +126,11 @@ async def test_a_turn_is_released_from_the_panel(
         )
 
 
+@pytest.mark.promise(
+    "server",
+    "Browsers hear of each change within half a second, and release turns",
+)
+@pytest.mark.promise("A change stands in the page...")
 async def test_the_browser_hears_of_changes_soon(
     browser: Browser, scheduler: SchedulerUnderTest
 ) -> None:
@@ -154,6 +165,11 @@ async def test_a_kernel_that_waits_is_shown_with_its_place(
             assert [waiter["mine"] for waiter in state["devices"][0]["queue"]] == [True]
 
 
+@pytest.mark.promise(
+    "server",
+    "A turn that is kept by hand is told with the time that is left, and again when that is "
+    "prolonged",
+)
 async def test_a_turn_that_is_kept_by_hand_is_told(
     start: Start, browser: Browser, jp_serverapp: Any, scheduler: SchedulerUnderTest
 ) -> None:
@@ -169,6 +185,11 @@ async def test_a_turn_that_is_kept_by_hand_is_told(
         await browser.until(lambda s: s["kernels"][0]["hold_left_s"] == 0)
 
 
+@pytest.mark.promise("Every kernel that a notebook starts...")
+@pytest.mark.promise(
+    "bad-input",
+    "A kernelspec that names a provisioner keeps it, and the panel says what that means",
+)
 async def test_a_kernel_of_another_provisioner_says_why_it_is_not_shared(
     start: Start, browser: Browser, jp_fetch: Any, jp_data_dir: Path
 ) -> None:
@@ -183,6 +204,7 @@ async def test_a_kernel_of_another_provisioner_says_why_it_is_not_shared(
     assert (await release(jp_fetch, kernel_id))[0] == 409
 
 
+@pytest.mark.promise("server", "Cells of other languages give their turn back when they end")
 async def test_cells_of_other_languages_give_their_turn_back(
     start: Start,
     jp_serverapp: Any,
@@ -227,6 +249,12 @@ async def within(holds: Callable[[], Any]) -> Any:
     return found
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "The default provisioner is set by the server alone, and no kernel inherits the variable that "
+    "sets it",
+)
+@pytest.mark.promise("Every kernel that a notebook starts...")
 @pytest.mark.parametrize(
     ("configured", "in_the_end", "warned"),
     [

@@ -45,6 +45,11 @@ def states_of(directory: Path, start: Callable[[], str | None]) -> list[LinkStat
     return states
 
 
+@pytest.mark.promise(
+    "server",
+    "A scheduler that cannot be started, or is of another version, is said in a sentence; a bug "
+    "of ours or many descriptors do not end the server's connection to it",
+)
 def test_a_start_that_always_fails_is_told_without_flicker(tmp_path: Path) -> None:
     """The reason stays on the screen while it is tried again; kernels do not wait for it."""
     states = states_of(tmp_path / "none", lambda: "It is broken. Mend it.")
@@ -53,6 +58,7 @@ def test_a_start_that_always_fails_is_told_without_flicker(tmp_path: Path) -> No
     assert states[1].message == "It is broken. Mend it."
 
 
+@pytest.mark.promise("A scheduler that cannot be started...")
 def test_a_failure_of_ours_does_not_end_the_link(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,6 +87,7 @@ class LinkTo:
         self.state = LinkState(scheduler="up", status=status)
 
 
+@pytest.mark.promise("A scheduler that cannot be started...")
 @pytest.mark.parametrize(
     ("status", "version"),
     [

@@ -34,6 +34,7 @@ class Nobody(Authorizer):
         return resource != "gpushare"
 
 
+@pytest.mark.promise("server", "Each verb of each route authenticates and authorises")
 def test_every_route_is_tried_here() -> None:
     """A route that is added is one of those that the tests below walk."""
     assert {pattern for pattern, _ in HANDLERS} == PATHS.keys()
@@ -49,6 +50,7 @@ async def refused(jp_fetch: Any, verb: str, path: str, **options: Any) -> HTTPCl
     return error.value
 
 
+@pytest.mark.promise("Each verb of each route authenticates...")
 @pytest.mark.parametrize(("verb", "path"), PATHS.values())
 async def test_strangers_are_kept_out(
     extension: Any, jp_serverapp: Any, jp_fetch: Any, verb: str, path: str
@@ -61,6 +63,7 @@ async def test_strangers_are_kept_out(
     assert error.code == 403
 
 
+@pytest.mark.promise("Each verb of each route authenticates...")
 @pytest.mark.parametrize(("verb", "path"), PATHS.values())
 async def test_users_need_to_be_authorised(
     extension: Any, jp_serverapp: Any, jp_fetch: Any, verb: str, path: str

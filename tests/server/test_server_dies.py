@@ -36,6 +36,14 @@ def server(
     running.kill()
 
 
+@pytest.mark.promise(
+    "server",
+    "A server that dies with kernels running keeps nobody from the device",
+)
+@pytest.mark.promise(
+    "bad-input",
+    "A server that dies with kernels running: their turns and places are free",
+)
 def test_its_kernels_turn_and_place_are_free(
     server: JupyterServer, scheduler: SchedulerUnderTest, tmp_path: Path
 ) -> None:

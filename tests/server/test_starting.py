@@ -49,6 +49,11 @@ def await_no_scheduler(directory: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.promise(
+    "server",
+    "The scheduler is found or started, exactly one, also when ten servers start at once",
+)
+@pytest.mark.promise("bad-input", "Ten servers starting at once: one scheduler")
 def test_ten_servers_at_once_start_one_scheduler(
     runtime: Path, tmp_path: Path, servers: list[JupyterServer]
 ) -> None:
@@ -62,6 +67,10 @@ def test_ten_servers_at_once_start_one_scheduler(
     assert len(schedulers_of(runtime)) == 1
 
 
+@pytest.mark.promise(
+    "server",
+    "A started scheduler survives its server and the Ctrl-C there, and ends when nobody uses it",
+)
 def test_a_scheduler_outlives_its_server(
     runtime: Path, tmp_path: Path, servers: list[JupyterServer]
 ) -> None:
@@ -80,6 +89,8 @@ def test_a_scheduler_outlives_its_server(
     assert schedulers_of(runtime) == [pid]
 
 
+@pytest.mark.promise("server", "A killed scheduler is replaced, and its stale socket too")
+@pytest.mark.promise("A stale socket of a killed...")
 def test_a_server_replaces_a_scheduler_that_was_killed(
     runtime: Path, tmp_path: Path, servers: list[JupyterServer]
 ) -> None:
@@ -95,6 +106,8 @@ def test_a_server_replaces_a_scheduler_that_was_killed(
         time.sleep(0.05)
 
 
+@pytest.mark.promise("The scheduler is found or started...")
+@pytest.mark.promise("Ten servers starting at once: one...")
 def test_many_starters_at_once_start_one(runtime: Path) -> None:
     """Each is told that there is one, or is about to be; no start is an error."""
     with ThreadPoolExecutor(4) as pool:
@@ -103,6 +116,7 @@ def test_many_starters_at_once_start_one(runtime: Path) -> None:
     assert len(schedulers_of(runtime)) == 1
 
 
+@pytest.mark.promise("A started scheduler survives its server...")
 def test_a_started_scheduler_ends_when_nobody_uses_it(runtime: Path) -> None:
     """After its idle time, with a word in its log."""
     assert start_scheduler(runtime, idle_exit_s=0.3) is None
@@ -131,6 +145,8 @@ def test_who_starts_a_scheduler(
     assert GPUShareExtension().start_scheduler is starts
 
 
+@pytest.mark.promise("A killed scheduler is replaced, and...")
+@pytest.mark.promise("bad-input", "A stale socket of a killed scheduler: no obstacle")
 def test_a_stale_socket_is_no_obstacle(runtime: Path) -> None:
     """What a killed scheduler left behind is replaced."""
     SchedulerUnderTest(runtime).kill()
@@ -139,6 +155,7 @@ def test_a_stale_socket_is_no_obstacle(runtime: Path) -> None:
     assert SchedulerClient(runtime / HTTP_SOCKET).status()["tenants"] == []
 
 
+@pytest.mark.promise("A scheduler that cannot be started...")
 def test_a_server_with_many_descriptors_starts_one(runtime: Path) -> None:
     """With more than 1024 of them open, as in a server with many kernels."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -153,6 +170,7 @@ def test_a_server_with_many_descriptors_starts_one(runtime: Path) -> None:
     assert len(schedulers_of(runtime)) == 1
 
 
+@pytest.mark.promise("A scheduler that cannot be started...")
 def test_a_machine_without_room_for_a_file(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is raised; what is wrong is told, and what to do."""
     monkeypatch.setattr(tempfile, "tempdir", str(runtime / "none"))

@@ -138,6 +138,11 @@ def test_kernels_are_shown_while_the_scheduler_is_away() -> None:
     assert [k["state"] for k in state["kernels"]] == ["idle"]
 
 
+@pytest.mark.promise(
+    "server",
+    "Browsers are told whose the memory is, what of a kernel's is resident, parked and fixed, and "
+    "what is in its way",
+)
 def test_memory_that_is_resident_parked_and_fixed() -> None:
     """Of each device what my kernels have and may have, and of the device what is not theirs."""
     amounts = {"bytes_resident": 30, "bytes_parked": 12, "bytes_fixed": 2, "cap_bytes": 60}
@@ -153,6 +158,7 @@ def test_memory_that_is_resident_parked_and_fixed() -> None:
     assert state["kernels"][0]["memory"] == [{"device": "0", **amounts}]
 
 
+@pytest.mark.promise("Browsers are told whose the memory...")
 def test_memory_as_an_older_scheduler_tells_it() -> None:
     """Nothing is parked there, and what is outside of tenants is not known."""
     state = state_of([kernel("a", "a")], [{**tenant("a", "idle"), "cap_bytes": 50}], device([], []))
@@ -173,6 +179,7 @@ def test_memory_as_an_older_scheduler_tells_it() -> None:
     ]
 
 
+@pytest.mark.promise("Browsers are told whose the memory...")
 @pytest.mark.parametrize(
     ("holders", "reason"),
     [
@@ -187,6 +194,7 @@ def test_fixed_memory_in_the_way_is_told(holders: list[str], reason: str) -> Non
     assert state["kernels"][0]["reason"] == reason
 
 
+@pytest.mark.promise("Fixed memory in the way is...")
 @pytest.mark.parametrize("state", ["idle", "holding"])
 def test_who_is_in_the_way_is_told_so(state: str) -> None:
     """The scheduler's sentence stands with the kernel whose memory others wait for."""
@@ -207,6 +215,7 @@ def test_why_memory_was_refused_is_seen_afterwards(state: str) -> None:
     assert shown["reason"] == "Others wait for it."
 
 
+@pytest.mark.promise("A turn that is kept by hand is...")
 def test_a_turn_that_is_kept_by_hand() -> None:
     """The holder tells for how much longer, and so does the kernel, also while it waits for it."""
     kept = device(["a"], ["b"])

@@ -52,6 +52,11 @@ def version_at(scheduler: SchedulerUnderTest) -> str:
     return str(scheduler.status()["scheduler"]["version"])
 
 
+@pytest.mark.promise(
+    "server",
+    "A newer package takes the place of an older one's scheduler when that is idle, and says so "
+    "until then",
+)
 def test_an_idle_older_scheduler_is_replaced(
     runtime: Path, start_server: Callable[[], JupyterServer]
 ) -> None:
@@ -72,6 +77,7 @@ def test_an_idle_older_scheduler_is_replaced(
         client.take_turn()
 
 
+@pytest.mark.promise("A newer package takes the place...")
 def test_an_older_scheduler_in_use_serves_until_it_is_not(
     runtime: Path, start_server: Callable[[], JupyterServer]
 ) -> None:
@@ -90,6 +96,7 @@ def test_an_older_scheduler_in_use_serves_until_it_is_not(
     assert version_at(older) == __version__
 
 
+@pytest.mark.promise("A newer package takes the place...")
 def test_an_older_scheduler_that_was_started_to_stay_stays(
     runtime: Path, start_server: Callable[[], JupyterServer]
 ) -> None:

@@ -169,6 +169,7 @@ def shim(folder: Path, source: str) -> str:
     return f"{folder / 'shim.so'}:{HOOK_LIBRARY}"
 
 
+@pytest.mark.promise("Device reset and context destruction while...")
 def test_the_driver_is_left_alone_once_the_handlers_of_exit_run(
     opens: Opened, tmp_path: Path
 ) -> None:
@@ -232,6 +233,7 @@ def filled(memory: MemoryShell, *sizes_mib: int) -> MemoryShell:
     return memory
 
 
+@pytest.mark.promise("Host memory is made ready ahead...")
 @pytest.mark.parametrize("sizes_mib", [(64,), (100,), (272,), (290, 290), (20, 340), (500,)])
 def test_host_memory_is_hardly_more_than_what_is_parked(
     opens: Opened, sizes_mib: tuple[int, ...]
@@ -243,6 +245,7 @@ def test_host_memory_is_hardly_more_than_what_is_parked(
     assert arena(memory.shell.pid)[0] < parked * 1.1 + SEGMENT
 
 
+@pytest.mark.promise("Host memory is never taken beyond...")
 def test_all_that_is_told_as_room_can_be_used(opens: Opened, tmp_path: Path) -> None:
     """272 MiB leave the device where there is room for them and a segment."""
     group = Group(tmp_path)
@@ -252,6 +255,7 @@ def test_all_that_is_told_as_room_can_be_used(opens: Opened, tmp_path: Path) -> 
     assert group.taken()[1] == 5 * SEGMENT
 
 
+@pytest.mark.promise("Host memory is never taken beyond...")
 def test_room_in_pieces_that_are_too_small_is_not_told(opens: Opened, tmp_path: Path) -> None:
     """A park that ends for want of host memory has used all that was told; when there is more
     again, the rest leaves too."""
@@ -267,6 +271,7 @@ def test_room_in_pieces_that_are_too_small_is_not_told(opens: Opened, tmp_path: 
     memory.client.expect_memory(lambda report: report.bytes_parked == 340 * MIB)
 
 
+@pytest.mark.promise("Host memory is never taken beyond...")
 def test_memory_that_others_of_the_group_take_is_seen_at_once(
     opens: Opened, tmp_path: Path
 ) -> None:
@@ -285,6 +290,7 @@ def test_memory_that_others_of_the_group_take_is_seen_at_once(
     memory.client.expect_memory(lambda report: report.bytes_parked == 300 * MIB)
 
 
+@pytest.mark.promise("Host memory is never taken beyond...")
 def test_processes_of_one_group_keep_to_its_room_together(opens: Opened, tmp_path: Path) -> None:
     """Two of them park at once, more than there is room for: a segment at most goes into the
     reserve, which either of them had seen free."""
@@ -299,6 +305,7 @@ def test_processes_of_one_group_keep_to_its_room_together(opens: Opened, tmp_pat
     assert group.taken()[1] <= 5 * SEGMENT
 
 
+@pytest.mark.promise("Host memory is never taken beyond...")
 def test_pages_of_files_that_nobody_uses_make_way(opens: Opened, tmp_path: Path) -> None:
     """They count as free, for what is told and for what is taken."""
     group = Group(tmp_path)
@@ -313,6 +320,7 @@ def test_pages_of_files_that_nobody_uses_make_way(opens: Opened, tmp_path: Path)
     )
 
 
+@pytest.mark.promise("Host memory is never taken beyond...")
 @pytest.mark.parametrize("limit", ["max", str(4 * GIB)])
 def test_a_level_is_left_before_the_kernel_slows_it_down(
     opens: Opened, tmp_path: Path, limit: str

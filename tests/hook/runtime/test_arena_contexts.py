@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.hook.runtime.two_devices import CHUNK, Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
@@ -22,6 +24,7 @@ def reset():
 """
 
 
+@pytest.mark.promise("Host memory is ready before anybody...")
 def test_host_memory_is_registered_anew_when_its_context_has_ended(
     tmp_path: Path, scheduler: FakeScheduler
 ) -> None:

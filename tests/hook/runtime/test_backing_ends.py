@@ -42,6 +42,7 @@ def parking(
     yield opened
 
 
+@pytest.mark.promise("A free while parked gives host...")
 def test_exit_handlers_that_free_end_soon(parking: Parking) -> None:
     """The process ends while it parks, and a handler of exit frees what is on its way: the frees
     succeed, nothing waits for a mover that has stopped."""
@@ -53,6 +54,7 @@ def test_exit_handlers_that_free_end_soon(parking: Parking) -> None:
     program.expect("reset 0")
 
 
+@pytest.mark.promise("A free while parked gives host...")
 def test_a_thread_that_frees_while_the_process_ends(parking: Parking) -> None:
     """It waits for a chunk that the mover has in its hands when the mover stops for good; a handler
     of exit that joins the thread comes to an end all the same."""
@@ -62,6 +64,7 @@ def test_a_thread_that_frees_while_the_process_ends(parking: Parking) -> None:
     assert time.monotonic() - began_s < SOON_S
 
 
+@pytest.mark.promise("A free while parked gives host...")
 def test_frees_in_the_middle_of_a_park(parking: Parking) -> None:
     """Parked, on its way out or still there: all of it is freed, without the turn."""
     program, client = parking()
@@ -73,6 +76,7 @@ def test_frees_in_the_middle_of_a_park(parking: Parking) -> None:
     assert program.finish() == 0
 
 
+@pytest.mark.promise("The end of a context, and...")
 def test_a_reset_in_the_middle_of_a_park(parking: Parking) -> None:
     """The context takes its memory along, wherever it is; later frees are refused."""
     program, client = parking()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from jupyter_gpushare.protocol.messages import RequestWithdrawn, TurnRequested
 from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
@@ -15,6 +17,11 @@ Start = Callable[..., GpuProcess]
 CANCELLED = 800
 
 
+@pytest.mark.promise(
+    "hook",
+    "A wait can be cancelled from outside, with one documented error that is not sticky and never "
+    "out-of-memory",
+)
 def test_the_scheduler_cancels_waits(opened: Opened) -> None:
     """WaitCancelled fails each waiting call with the documented error; the next call asks anew."""
     shell, client = opened()
@@ -30,6 +37,7 @@ def test_the_scheduler_cancels_waits(opened: Opened) -> None:
     shell.expect("0 sync 0")
 
 
+@pytest.mark.promise("A wait can be cancelled from...")
 def test_the_process_cancels_its_own_waits(opened: Opened) -> None:
     """gpushare_cancel_waits says how many calls it cancelled; the count is kept."""
     shell, client = opened()
@@ -56,6 +64,7 @@ def wait_for_calls(shell: GpuProcess, count: int) -> None:
             return
 
 
+@pytest.mark.promise("hook", "A SIGINT to the process cancels its waits and reaches the program")
 def test_an_interrupt_cancels_and_reaches_the_program(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -73,6 +82,7 @@ def test_an_interrupt_cancels_and_reaches_the_program(
     assert program.finish() == 0
 
 
+@pytest.mark.promise("A SIGINT to the process cancels...")
 def test_an_interrupt_ends_a_program_without_a_handler(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -86,6 +96,7 @@ def test_an_interrupt_ends_a_program_without_a_handler(
     assert program.wait() == -signal.SIGINT
 
 
+@pytest.mark.promise("A SIGINT to the process cancels...")
 def test_an_interrupt_that_a_program_ignores_cancels_nothing(
     start: Start, scheduler: FakeScheduler
 ) -> None:
@@ -142,6 +153,7 @@ def test_handlers_that_hand_a_signal_on_do_so_once(start: Start, scheduler: Fake
     assert program.finish() == 0
 
 
+@pytest.mark.promise("A SIGINT to the process cancels...")
 def test_a_handler_set_while_a_call_waits_stays(start: Start, scheduler: FakeScheduler) -> None:
     """Somebody who replaces the disposition during a wait keeps theirs when it ends."""
     program = start("interrupted", "replace")

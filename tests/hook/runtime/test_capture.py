@@ -22,6 +22,7 @@ def with_stream(opened: Opened) -> tuple[GpuProcess, HookedClient]:
     return shell, client
 
 
+@pytest.mark.promise("hook", "A capture is neither gated nor disturbed by recalls")
 @pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
 def test_captured_launches_need_no_turn(opened: Opened, mode: int) -> None:
     """A capture is recorded with the gate shut; its replay asks for the turn."""
@@ -41,6 +42,7 @@ def test_captured_launches_need_no_turn(opened: Opened, mode: int) -> None:
     shell.expect("0 sync 0")
 
 
+@pytest.mark.promise("A capture is neither gated nor...")
 @pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
 def test_a_recall_in_the_middle_of_a_capture_leaves_it_alone(opened: Opened, mode: int) -> None:
     """The work before the capture drains, the turn goes back, the capture goes on and is valid."""
@@ -65,6 +67,7 @@ def test_a_recall_in_the_middle_of_a_capture_leaves_it_alone(opened: Opened, mod
     shell.expect("0 sync 0")
 
 
+@pytest.mark.promise("A capture is neither gated nor...")
 def test_other_streams_are_gated_during_a_capture(opened: Opened) -> None:
     """A capture on one stream opens the gate for no other."""
     shell, client = with_stream(opened)
@@ -83,6 +86,7 @@ def test_other_streams_are_gated_during_a_capture(opened: Opened) -> None:
     shell.expect("0 end_capture 0")
 
 
+@pytest.mark.promise("A capture is neither gated nor...")
 def test_recalls_without_end_do_not_break_captures(opened: Opened) -> None:
     """Captures in a loop, and recalls as fast as they can be answered: every capture is valid."""
     shell, client = with_stream(opened)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_park_faults import CONTEXT, HELD, MIB, hold, wait_until
@@ -19,6 +21,7 @@ def opened(start: Start, scheduler: FakeScheduler, faults: str) -> MemoryShell:
     return hold(open_memory_shell(start, scheduler.accept, env=env, reclaim_ms=20_000))
 
 
+@pytest.mark.promise("The status tells resident, parked and...")
 def test_a_failed_allocation_is_no_longer_told(start: Start, scheduler: FakeScheduler) -> None:
     """Its claim was told while it was being made, as any great allocation's is."""
     faults = f"stall cuMemCreate nth=11 ms=300;fail cuMemCreate nth=14 result={REFUSED}"
@@ -32,6 +35,7 @@ def test_a_failed_allocation_is_no_longer_told(start: Start, scheduler: FakeSche
     memory.client.expect_memory(lambda report: report.bytes_allocated == HELD)
 
 
+@pytest.mark.promise("Each need ends: it is met...")
 def test_a_failed_claim_wakes_who_waits_for_its_room(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:

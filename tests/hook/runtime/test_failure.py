@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from jupyter_gpushare.protocol.messages import (
     ContextFailed,
     DeviceOpened,
@@ -30,6 +32,10 @@ def fail(shell: GpuProcess, client: HookedClient) -> None:
     shell.expect("0 assert 0")
 
 
+@pytest.mark.promise(
+    "hook",
+    "A context with a sticky error counts as drained, gives its turn back and takes no more",
+)
 def test_a_sticky_error_seen_by_a_synchronise_gives_the_turn_back(opened: Opened) -> None:
     """The failed context is reported once, the turn dropped, the user told what to do."""
     shell, client = opened()
@@ -49,6 +55,7 @@ def test_a_sticky_error_seen_by_a_synchronise_gives_the_turn_back(opened: Opened
     assert "frees 96 MiB" in errors
 
 
+@pytest.mark.promise("A context with a sticky error...")
 def test_later_calls_return_their_error_without_asking(opened: Opened) -> None:
     """A context that can do no work takes no turns."""
     shell, client = opened()
@@ -63,6 +70,7 @@ def test_later_calls_return_their_error_without_asking(opened: Opened) -> None:
     assert client.count(ContextFailed) == 1
 
 
+@pytest.mark.promise("A context with a sticky error...")
 def test_a_drain_that_meets_a_sticky_error_counts_as_done(opened: Opened) -> None:
     """Nobody looked at the result yet when the recall comes: the drain finds it."""
     shell, client = opened()
@@ -72,6 +80,7 @@ def test_a_drain_that_meets_a_sticky_error_counts_as_done(opened: Opened) -> Non
     assert client.count(ContextFailed) <= 1
 
 
+@pytest.mark.promise("A context with a sticky error...")
 def test_calls_that_wait_are_let_through_to_their_error(opened: Opened) -> None:
     """A call that waits when its context fails returns the error instead of waiting for ever."""
     shell, client = opened(window_ms=1000)

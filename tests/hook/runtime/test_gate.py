@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from jupyter_gpushare.protocol.messages import (
     CellBegan,
     CellEnded,
@@ -35,6 +37,7 @@ MIB = 1 << 20
 MS = 1_000_000
 
 
+@pytest.mark.promise("Direct linking reaches the wrappers...")
 def test_the_first_launch_waits_for_the_grant(opened: Opened) -> None:
     """A launch asks for the turn by name and returns only after it is granted."""
     shell, client = opened()
@@ -63,6 +66,11 @@ def test_one_request_for_many_waiting_calls(opened: Opened) -> None:
     assert client.count(TurnRequested) == 1
 
 
+@pytest.mark.promise(
+    "hook",
+    "A recall drains all work in flight before the turn is dropped, on every kind of stream",
+)
+@pytest.mark.promise("scheduler", "A recall drains before the next turn is granted")
 def test_a_recall_shuts_drains_and_drops(opened: Opened, sim: SimulatedMachine) -> None:
     """The turn goes back when nothing is in flight, and the next launch asks again."""
     shell, client = opened(window_ms=1000)
@@ -84,6 +92,7 @@ def launches(sim: SimulatedMachine) -> list[object]:
     return [record for record in sim.journal() if record.name == "spin"]
 
 
+@pytest.mark.promise("hook", "Frees, destroys, synchronises and reports are never gated")
 def test_frees_and_reports_pass_a_shut_gate(opened: Opened) -> None:
     """Only work and allocations wait: frees, stream calls and synchronises never do."""
     shell, client = opened()
@@ -98,6 +107,7 @@ def test_frees_and_reports_pass_a_shut_gate(opened: Opened) -> None:
     assert client.count(TurnRequested) == 1
 
 
+@pytest.mark.promise("scheduler", "The end of the cell gives the turn back, however the cell ends")
 def test_the_end_of_a_cell_gives_the_turn_back(opened: Opened) -> None:
     """cell_ended drains off the caller's thread and drops the turn, with nobody waiting."""
     shell, client = opened()
@@ -129,6 +139,12 @@ def test_the_next_cell_takes_a_closing_turn_back(opened: Opened) -> None:
     assert client.count(TurnRequested) == 1
 
 
+@pytest.mark.promise(
+    "hook",
+    "The turn goes back after idle time inside a cell while others wait; device work and waiting "
+    "threads are not idle",
+)
+@pytest.mark.promise("Idle time inside a cell gives...")
 def test_an_idle_turn_goes_back_while_others_wait(opened: Opened) -> None:
     """Inside a cell, with a waiter: dropped after idle_ms without work; with none: kept."""
     shell, client = opened(idle_ms=40)
@@ -141,6 +157,7 @@ def test_an_idle_turn_goes_back_while_others_wait(opened: Opened) -> None:
     assert client.expect(TurnDropped).reason is DropReason.IDLE
 
 
+@pytest.mark.promise("The turn goes back after idle...")
 def test_device_work_and_synchronises_are_not_idle(opened: Opened) -> None:
     """A long launch, and a thread that waits for it, keep the turn though no call is made."""
     shell, client = opened(idle_ms=20, window_ms=1000)
@@ -247,6 +264,7 @@ def test_gaps_that_were_robbed_are_left_alone(opened: Opened) -> None:
     assert held_ms[0] >= 40 and held_ms[1] >= 80 and held_ms[2] >= 160, held_ms
 
 
+@pytest.mark.promise("Several contexts and devices in one...")
 def test_a_further_device_ends_the_turn_before_it_is_used(
     start: Start, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
@@ -302,6 +320,7 @@ print(memory[0], memory[2])
 """
 
 
+@pytest.mark.promise("Plain, pitched, managed, stream-ordered, array and...")
 def test_memory_is_reported(opened: Opened) -> None:
     """What the process has allocated on a device reaches the scheduler."""
     shell, client = opened()
@@ -313,6 +332,7 @@ def test_memory_is_reported(opened: Opened) -> None:
     assert client.expect(MemoryReported).bytes_allocated < 64 * MIB
 
 
+@pytest.mark.promise("Nothing happens in a process that...")
 def test_a_process_without_cuda_does_nothing(
     start: Start, scheduler: FakeScheduler, tmp_path: Path
 ) -> None:
@@ -330,6 +350,7 @@ def test_a_process_without_cuda_does_nothing(
     assert scheduler.accepts_none(for_s=0.2)
 
 
+@pytest.mark.promise("hook", "The agent thread has all signals blocked")
 def test_the_agent_has_all_signals_blocked(opened: Opened) -> None:
     """The agent's thread, by its name, takes no signal from the program."""
     shell, _ = opened()
@@ -357,6 +378,10 @@ def test_describe_tells_the_state(opened: Opened) -> None:
     assert (described["tenants"], described["grants"]) == (3, 1)
 
 
+@pytest.mark.promise(
+    "hook",
+    "`GPUSHARE_LOG=debug` writes request, grant, recall and drop lines with times",
+)
 def test_debug_lines_tell_the_story_with_times(opened: Opened) -> None:
     """GPUSHARE_LOG=debug: request, grant, recall and drop, each with monotonic milliseconds."""
     shell, client = opened()
@@ -386,6 +411,7 @@ def test_an_unread_pipe_of_messages_stops_nobody(opened: Opened) -> None:
     assert len(shell.errors()) >= 60_000
 
 
+@pytest.mark.promise("hook", "A drain that is merely long is waited for")
 def test_nothing_stalls_where_nothing_waits(opened: Opened) -> None:
     """A drain that is merely long is reported with no call waiting."""
     shell, client = opened(window_ms=1000, drain_stall_ms=50)

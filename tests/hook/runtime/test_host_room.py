@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.hook.runtime.memory_shell import open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import FakeScheduler
@@ -16,6 +18,7 @@ HOUSEKEEPING_S = 1.0
 Start = Callable[..., GpuProcess]
 
 
+@pytest.mark.promise("A free while parked gives host...")
 def test_what_is_freed_ends_a_restore_at_once(start: Start, scheduler: FakeScheduler) -> None:
     """What is still parked is freed by another thread: nothing is left to wait for, however full
     the host memory is."""
@@ -38,6 +41,7 @@ def test_what_is_freed_ends_a_restore_at_once(start: Start, scheduler: FakeSched
     assert memory.is_whole(0)
 
 
+@pytest.mark.promise("Host memory is never taken beyond...")
 def test_room_that_is_not_there_after_all_is_told(start: Start, scheduler: FakeScheduler) -> None:
     """The driver registers no host memory, so nothing can be parked: the scheduler hears it, and
     waits for nobody in vain."""

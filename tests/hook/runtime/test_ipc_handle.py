@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 from ctypes import c_size_t, c_uint8, c_uint32, c_uint64
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -95,6 +96,7 @@ def test_other_handles_are_the_drivers(pure: Pure, data: bytes) -> None:
     assert decoded(pure, b"gpushare" + data[8:])[0] == DAMAGED
 
 
+@pytest.mark.promise("Descriptors of device memory are given...")
 @anything
 @given(st.integers(64, 511))
 def test_one_bit_is_enough_to_refuse(pure: Pure, bit: int) -> None:
@@ -123,6 +125,7 @@ def test_names_of_servers_fit_an_address(pure: Pure) -> None:
     assert len(names) == 4
 
 
+@pytest.mark.promise("Descriptors of device memory are given...")
 @anything
 @given(tokens, st.binary(max_size=40))
 def test_requests_need_the_token(pure: Pure, token: bytes, nonsense: bytes) -> None:
@@ -183,6 +186,7 @@ def test_a_block_in_several_packets(pure: Pure) -> None:
     assert not reply.takes(reply.batch(0))
 
 
+@pytest.mark.promise("Descriptors of device memory are given...")
 def test_packets_that_are_not_believed(pure: Pure) -> None:
     """Descriptors or bytes that lack, sizes that do not add up, the wrong order, another block, and
     a block in which the handle's allocation cannot lie."""

@@ -45,6 +45,10 @@ FIRST = 2 * MIB + SIZE
 """What comes back first: chunks come in the order of their addresses."""
 
 
+@pytest.mark.promise(
+    "park",
+    "Memory leaves the device and comes back to the same addresses, every byte the same",
+)
 def test_parked_memory_comes_back_as_it_was(holder: MemoryShell) -> None:
     """All of it leaves the device and comes back to the same addresses, every byte the same."""
     holder.take_turn()
@@ -58,6 +62,7 @@ def test_parked_memory_comes_back_as_it_was(holder: MemoryShell) -> None:
     assert holder.client.expect_memory(lambda report: report.bytes_parked == 0)
 
 
+@pytest.mark.promise("A turn given back leaves memory...")
 def test_only_what_has_to_leave_leaves(holder: MemoryShell) -> None:
     """A budget below what is there parks down to it, chunk by chunk, and no further."""
     holder.take_turn()
@@ -66,6 +71,10 @@ def test_only_what_has_to_leave_leaves(holder: MemoryShell) -> None:
     assert holder.client.hears_none(MemoryReported, for_s=0.3)
 
 
+@pytest.mark.promise(
+    "park",
+    "A turn given back leaves memory where it is; only what has to leave leaves",
+)
 def test_a_turn_given_back_leaves_memory_where_it_is(holder: MemoryShell) -> None:
     """Nothing moves before somebody else needs the room; with the drop goes an exact report."""
     holder.client.recall()
@@ -77,6 +86,11 @@ def test_a_turn_given_back_leaves_memory_where_it_is(holder: MemoryShell) -> Non
     assert holder.client.hears_none(MemoryReported, for_s=0.3)
 
 
+@pytest.mark.promise(
+    "park",
+    "Memory is all back before the gate opens, and comes as far as the budget reaches at each "
+    "moment",
+)
 def test_a_budget_that_grows_lets_memory_back_piece_by_piece(holder: MemoryShell) -> None:
     """A restore goes as far as the budget reaches at each moment; the gate opens when all is
     back."""
@@ -93,6 +107,10 @@ def test_a_budget_that_grows_lets_memory_back_piece_by_piece(holder: MemoryShell
     assert holder.is_whole(1)
 
 
+@pytest.mark.promise(
+    "park",
+    "A recall in the middle of a restore gives the turn back at once, and nothing is lost",
+)
 def test_a_recall_in_the_middle_of_a_restore_drops_at_once(holder: MemoryShell) -> None:
     """What had come back may stay; nothing of it is lost."""
     holder.take_turn()
@@ -113,6 +131,7 @@ def test_a_recall_in_the_middle_of_a_restore_drops_at_once(holder: MemoryShell) 
     assert holder.is_whole(1)
 
 
+@pytest.mark.promise("Memory leaves the device and comes...")
 def test_a_grant_in_the_middle_of_a_park_turns_it_round(holder: MemoryShell) -> None:
     """The mover's goal changes within a chunk, whatever was on its way, all of it included."""
     holder.take_turn()
@@ -130,6 +149,7 @@ def test_a_grant_in_the_middle_of_a_park_turns_it_round(holder: MemoryShell) -> 
         holder.take_turn()
 
 
+@pytest.mark.promise("park", "An interrupt during a restore fails the waiting call alone")
 def test_an_interrupt_in_the_middle_of_a_restore_leaves_all_usable(holder: MemoryShell) -> None:
     """The waiting call fails with the documented error, the turn goes back, nothing is lost."""
     holder.take_turn()
@@ -147,6 +167,11 @@ def test_an_interrupt_in_the_middle_of_a_restore_leaves_all_usable(holder: Memor
     assert holder.is_whole(1)
 
 
+@pytest.mark.promise(
+    "park",
+    "A holder that grows waits for budget, can be interrupted and recalled meanwhile, and is out "
+    "of memory only by the scheduler's word",
+)
 def test_a_growing_holder_asks_and_waits_for_budget(holder: MemoryShell) -> None:
     """An allocation beyond the budget waits until that is large enough, and tells what it needs."""
     holder.limit(HELD)
@@ -158,6 +183,7 @@ def test_a_growing_holder_asks_and_waits_for_budget(holder: MemoryShell) -> None
     assert holder.need(0)
 
 
+@pytest.mark.promise("A holder that grows waits for...")
 def test_a_need_that_cannot_be_met_is_out_of_memory(holder: MemoryShell) -> None:
     """Refused by the scheduler, the allocation fails as on a full device; the next one may fit."""
     holder.limit(HELD)
@@ -168,6 +194,7 @@ def test_a_need_that_cannot_be_met_is_out_of_memory(holder: MemoryShell) -> None
     assert holder.run(f"new 3 {4 * MIB}") == 0
 
 
+@pytest.mark.promise("A holder that grows waits for...")
 def test_a_wait_for_budget_can_be_cancelled(holder: MemoryShell) -> None:
     """As a call at the gate: the documented error, and the need is taken back."""
     holder.limit(HELD)
@@ -180,6 +207,10 @@ def test_a_wait_for_budget_can_be_cancelled(holder: MemoryShell) -> None:
     assert holder.is_whole(0)
 
 
+@pytest.mark.promise(
+    "park",
+    "A refusal is answered to the allocation that it is meant for, whatever was interrupted before",
+)
 def test_a_refusal_that_crosses_a_cancellation_hits_nobody_else(holder: MemoryShell) -> None:
     """The first allocation was interrupted when its refusal was on its way, and the second waits by
     then: it is told again, and answered for itself."""
@@ -197,6 +228,7 @@ def test_a_refusal_that_crosses_a_cancellation_hits_nobody_else(holder: MemorySh
     assert holder.result("new") == 0
 
 
+@pytest.mark.promise("A refusal is answered to the...")
 def test_a_refusal_after_a_cancellation_that_crossed_nothing(holder: MemoryShell) -> None:
     """The need that was interrupted had not been refused: the next one is, when it is told again;
     the one after that at once."""
@@ -214,6 +246,7 @@ def test_a_refusal_after_a_cancellation_that_crossed_nothing(holder: MemoryShell
         assert holder.result("new") == 2
 
 
+@pytest.mark.promise("A refusal is answered to the...")
 def test_a_refusal_of_a_need_that_is_over(holder: MemoryShell) -> None:
     """It comes after the interrupt and before the next need: that is answered for itself."""
     holder.limit(HELD)
@@ -227,6 +260,11 @@ def test_a_refusal_of_a_need_that_is_over(holder: MemoryShell) -> None:
     assert holder.refuse("new", HELD) == 2
 
 
+@pytest.mark.promise(
+    "park",
+    "Why memory was refused is said to the user, once a minute at most for each reason, with what "
+    "to do",
+)
 def test_the_user_reads_once_that_memory_was_refused(holder: MemoryShell) -> None:
     """One sentence on what is wrong and one on what to do, on the error output of the process."""
     holder.limit(HELD, usable_bytes=HELD + MIB)
@@ -243,6 +281,10 @@ def test_the_user_reads_once_that_memory_was_refused(holder: MemoryShell) -> Non
     assert len(holder.shell.log_lines("refused: cuMemAlloc_v2 of 24.0 MiB on GPU 0")) == 2
 
 
+@pytest.mark.promise(
+    "park",
+    "Without the turn nothing is allocated; with the drop of a turn everything is counted",
+)
 def test_a_first_allocation_waits_for_turn_and_budget(opens: Opened) -> None:
     """Without the turn nothing is allocated, whatever the budget was."""
     memory = opens()
@@ -253,6 +295,7 @@ def test_a_first_allocation_waits_for_turn_and_budget(opens: Opened) -> None:
     assert memory.result("new") == 0
 
 
+@pytest.mark.promise("park", "Freed memory is gone wherever it was")
 def test_memory_of_a_parked_tensor_can_be_freed(holder: MemoryShell) -> None:
     """A free never waits for the turn; parked memory is given back where it is."""
     holder.take_turn()
@@ -266,6 +309,11 @@ def test_memory_of_a_parked_tensor_can_be_freed(holder: MemoryShell) -> None:
     assert holder.is_whole(1)
 
 
+@pytest.mark.promise(
+    "park",
+    "Parks and restores are in the debug log with bytes, time and rate, and what is where in the "
+    "description",
+)
 def test_parks_and_restores_are_in_the_debug_log(holder: MemoryShell) -> None:
     """With bytes, time and rate."""
     holder.take_turn()
@@ -281,6 +329,7 @@ def test_parks_and_restores_are_in_the_debug_log(holder: MemoryShell) -> None:
         assert line.endswith(" GB/s")
 
 
+@pytest.mark.promise("Parks and restores are in the...")
 def test_the_description_tells_what_is_where(holder: MemoryShell) -> None:
     """For each device: allocated, on the device, parked, fixed, and the budget."""
     holder.take_turn()
@@ -295,6 +344,7 @@ def test_the_description_tells_what_is_where(holder: MemoryShell) -> None:
     assert json.loads(text)["memory_follows"] is True
 
 
+@pytest.mark.promise("park", "`GPUSHARE_MEMORY=off` leaves one process's memory where it is")
 def test_one_process_can_be_left_out(opens: Opened) -> None:
     """GPUSHARE_MEMORY=off: its memory stays where it is, whatever the scheduler says."""
     memory = opens(env={"GPUSHARE_MEMORY": "off"})

@@ -59,6 +59,11 @@ def assert_comes_back(memory: MemoryShell, sim: SimulatedMachine) -> None:
     assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
 
 
+@pytest.mark.promise(
+    "park",
+    "Memory that the driver would not unmap or release is not told as parked, and is used again "
+    "or freed",
+)
 @pytest.mark.full
 @pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
 def test_memory_that_the_driver_would_not_take_back(
@@ -81,6 +86,7 @@ def test_memory_that_the_driver_would_not_take_back(
     assert memory.shell.log_lines("could not be freed") == []
 
 
+@pytest.mark.promise("Memory that the driver would not...")
 @pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
 def test_memory_that_the_driver_would_not_take_back_is_freed(
     opens: Opened, sim: SimulatedMachine, call: str
@@ -96,6 +102,7 @@ def test_memory_that_the_driver_would_not_take_back_is_freed(
     assert "could not be freed" not in memory.shell.log.read_text()
 
 
+@pytest.mark.promise("Memory that the driver would not...")
 @pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
 def test_a_restore_that_cannot_be_rolled_back(
     opens: Opened, sim: SimulatedMachine, call: str
@@ -113,6 +120,10 @@ def test_a_restore_that_cannot_be_rolled_back(
     assert_comes_back(memory, sim)
 
 
+@pytest.mark.promise(
+    "park",
+    "Nothing is unmapped while a copy may run, whatever the driver answers",
+)
 @pytest.mark.full
 @pytest.mark.parametrize("way", ["out", "in"])
 def test_an_answer_that_says_nothing_of_a_copy_is_not_its_end(
@@ -129,6 +140,7 @@ def test_an_answer_that_says_nothing_of_a_copy_is_not_its_end(
     assert_comes_back(memory, sim)
 
 
+@pytest.mark.promise("Nothing is unmapped while a copy...")
 @pytest.mark.full
 @pytest.mark.parametrize("way", ["out", "in"])
 def test_a_copy_whose_end_the_driver_never_tells(
@@ -162,6 +174,7 @@ def test_a_copy_whose_end_the_driver_never_tells(
     assert_comes_back(memory, sim)
 
 
+@pytest.mark.promise("park", "A full device fixes nothing for want of a stream")
 @pytest.mark.parametrize("call", ["cuStreamCreate", "cuEventCreate"])
 def test_a_device_that_is_too_full_for_a_stream(opens: Opened, call: str) -> None:
     """Its stream is tried again until there is memory for it; nothing is fixed meanwhile."""
@@ -172,6 +185,7 @@ def test_a_device_that_is_too_full_for_a_stream(opens: Opened, call: str) -> Non
     assert [report.bytes_fixed for report in reports if report.bytes_fixed] == []
 
 
+@pytest.mark.promise("A full device fixes nothing for...")
 def test_streams_are_made_before_memory_has_to_leave(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
@@ -218,6 +232,10 @@ def two(tmp_path: Path, scheduler: FakeScheduler) -> Iterator[Healthy]:
         process.end()
 
 
+@pytest.mark.promise(
+    "park",
+    "A sticky error in one context keeps neither the memory of others away nor the mover busy",
+)
 def test_what_is_lost_with_its_context_keeps_no_gate_shut(two: Healthy) -> None:
     """A sticky error in one context during a restore: the memory of the healthy one comes back, the
     gate opens, the mover rests, and the context can be destroyed."""
@@ -233,6 +251,7 @@ def test_what_is_lost_with_its_context_keeps_no_gate_shut(two: Healthy) -> None:
     assert both.hears("w") == "[8]"
 
 
+@pytest.mark.promise("Nothing is unmapped while a copy...")
 @pytest.mark.parametrize("nth", [2, 3, 4, 5])
 def test_a_context_that_cannot_be_made_current(two: Healthy, tmp_path: Path, nth: int) -> None:
     """Each device's copies are asked for in its own context: where that cannot be made current,

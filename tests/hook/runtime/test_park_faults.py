@@ -70,6 +70,11 @@ def start_stranger(start: Callable[..., GpuProcess]) -> GpuProcess:
     return other
 
 
+@pytest.mark.promise(
+    "park",
+    "A restore that finds no room asks for it, tries on, rolls back when there is none in time, "
+    "and succeeds later",
+)
 def test_a_restore_without_room_is_rolled_back_and_tried_again(
     opens: Opened, start: Callable[..., GpuProcess]
 ) -> None:
@@ -92,6 +97,7 @@ def test_a_restore_without_room_is_rolled_back_and_tried_again(
     assert_whole(memory)
 
 
+@pytest.mark.promise("A restore that finds no room...")
 def test_room_that_is_made_lets_a_restore_go_on(
     opens: Opened, start: Callable[..., GpuProcess]
 ) -> None:
@@ -110,6 +116,10 @@ def test_room_that_is_made_lets_a_restore_go_on(
     assert_whole(memory)
 
 
+@pytest.mark.promise(
+    "park",
+    "An allocation that the driver has no memory for asks for room before it fails",
+)
 def test_an_allocation_without_room_asks_for_it(
     opens: Opened, start: Callable[..., GpuProcess]
 ) -> None:
@@ -139,6 +149,7 @@ def fill_up(start: Callable[..., GpuProcess], free_bytes: int) -> GpuProcess:
     return stranger
 
 
+@pytest.mark.promise("park", "No more room is asked for than is missing")
 @pytest.mark.parametrize(("free_mib", "asked_mib"), [(10, 22), (30, 8)])
 def test_no_more_room_is_asked_for_than_is_missing(
     opens: Opened, start: Callable[..., GpuProcess], free_mib: int, asked_mib: int
@@ -154,6 +165,7 @@ def test_no_more_room_is_asked_for_than_is_missing(
     assert memory.result("new") == 0
 
 
+@pytest.mark.promise("An allocation that the driver has...")
 def test_room_that_was_made_in_part_may_do(opens: Opened, start: Callable[..., GpuProcess]) -> None:
     """Others could not make all that was asked for; what they did make is enough."""
     memory = hold(opens(reclaim_ms=20_000))
@@ -167,6 +179,7 @@ def test_room_that_was_made_in_part_may_do(opens: Opened, start: Callable[..., G
     assert_whole(memory)
 
 
+@pytest.mark.promise("Out-of-memory although the budget has room...")
 def test_room_is_asked_for_again_when_somebody_took_it(
     opens: Opened, start: Callable[..., GpuProcess]
 ) -> None:
@@ -185,6 +198,10 @@ def test_room_is_asked_for_again_when_somebody_took_it(
     assert_whole(memory)
 
 
+@pytest.mark.promise(
+    "park",
+    "An interrupt while room is being made cancels the call, as any that waits",
+)
 def test_an_interrupt_while_room_is_made_cancels_the_allocation(
     opens: Opened, start: Callable[..., GpuProcess]
 ) -> None:
@@ -204,6 +221,7 @@ def test_an_interrupt_while_room_is_made_cancels_the_allocation(
     assert_whole(memory)
 
 
+@pytest.mark.promise("park", "A copy error loses nothing, on the way out and on the way in")
 def test_a_copy_that_fails_on_the_way_out_leaves_its_chunk_where_it_is(opens: Opened) -> None:
     """It counts as fixed, and is told so; the rest is parked."""
     memory = hold(opens(env={"GPUSHARE_SIM_FAULTS": "fail cuMemcpyDtoHAsync nth=1 result=1"}))
@@ -219,6 +237,11 @@ def test_a_copy_that_fails_on_the_way_out_leaves_its_chunk_where_it_is(opens: Op
     assert_whole(memory)
 
 
+@pytest.mark.promise(
+    "park",
+    "A chunk that could not be copied out counts as fixed only until it is tried again, ever "
+    "later and not for ever",
+)
 def test_a_copy_that_failed_on_the_way_out_is_made_again_later(opens: Opened) -> None:
     """After a while the chunk is fixed no more, which is told, and leaves when it has to."""
     memory = hold(opens(env={"GPUSHARE_SIM_FAULTS": "fail cuMemcpyDtoHAsync nth=1 result=1"}))
@@ -235,6 +258,7 @@ def test_a_copy_that_failed_on_the_way_out_is_made_again_later(opens: Opened) ->
     assert_whole(memory)
 
 
+@pytest.mark.promise("A chunk that could not be...")
 def test_a_device_on_which_no_copy_succeeds_is_soon_left_alone(opens: Opened) -> None:
     """Each chunk is tried again after one second, then after two: the mover does not spin."""
     faults = "fail cuMemcpyDtoHAsync nth=1 times=0 result=1"
@@ -257,6 +281,7 @@ def test_a_device_on_which_no_copy_succeeds_is_soon_left_alone(opens: Opened) ->
     assert_whole(memory)
 
 
+@pytest.mark.promise("A copy error loses nothing, on...")
 def test_a_copy_that_fails_on_the_way_in_is_made_again(opens: Opened) -> None:
     """The restore is rolled back; the host copy was kept, so the next one succeeds."""
     memory = parked(opens(env={"GPUSHARE_SIM_FAULTS": "fail cuMemcpyHtoDAsync nth=2 result=1"}))
@@ -279,6 +304,11 @@ def write_group(root: Path, room_bytes: int) -> None:
         (folder / used).write_text(f"{4 * GIB - 256 * MIB - room_bytes}\n")
 
 
+@pytest.mark.promise(
+    "park",
+    "Host memory is never taken beyond what any level of the control groups leaves, of both "
+    "versions; where it ends, parking stops and the true room is told",
+)
 def test_a_park_stops_where_host_memory_ends(opens: Opened, tmp_path: Path) -> None:
     """The room that is told is what the control group leaves; what cannot leave stays, whole. When
     there is more, that is told as well."""
@@ -310,6 +340,11 @@ def wait_until(holds: Callable[[], bool], *, within_s: float = 20) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.promise(
+    "park",
+    "Host memory is made ready ahead of need while the turn is held, used again, and given back "
+    "when nobody needs it or the system is short",
+)
 def test_host_memory_is_made_ready_ahead_and_given_back_when_it_is_short(
     opens: Opened, tmp_path: Path
 ) -> None:
@@ -323,6 +358,7 @@ def test_host_memory_is_made_ready_ahead_and_given_back_when_it_is_short(
     wait_until(lambda: resident_mib(memory.shell) < before_mib + 32)
 
 
+@pytest.mark.promise("park", "A fork while memory is parked harms neither side")
 def test_a_fork_while_memory_is_parked_leaves_it_to_the_parent(opens: Opened) -> None:
     """The child has neither the mover nor the copies, and ends; the parent has every byte."""
     memory = parked(opens())
@@ -334,6 +370,10 @@ def test_a_fork_while_memory_is_parked_leaves_it_to_the_parent(opens: Opened) ->
     assert_whole(memory)
 
 
+@pytest.mark.promise(
+    "park",
+    "A process that is killed, or ends, while it parks leaves nothing behind",
+)
 def test_a_process_that_is_killed_while_it_parks_frees_the_device(
     opens: Opened, start: Callable[..., GpuProcess]
 ) -> None:
@@ -349,6 +389,7 @@ def test_a_process_that_is_killed_while_it_parks_frees_the_device(
     stranger.expect("0 new 0")
 
 
+@pytest.mark.promise("park", "Memory of a context with a sticky error is fixed, and told so")
 def test_memory_of_a_context_with_a_sticky_error_is_fixed(opens: Opened) -> None:
     """The turn goes back at once; nothing can be copied out of it, and nobody waits for that."""
     memory = hold(opens())
@@ -360,6 +401,7 @@ def test_memory_of_a_context_with_a_sticky_error_is_fixed(opens: Opened) -> None
     assert memory.run("spin d 1000") == 710
 
 
+@pytest.mark.promise("A holder that grows waits for...")
 def test_a_recall_passes_by_a_call_that_waits_for_budget(opens: Opened) -> None:
     """It is outside the gate and has nothing yet, so the turn goes back; its need is told again
     with what is there then."""
@@ -379,6 +421,7 @@ def test_a_recall_passes_by_a_call_that_waits_for_budget(opens: Opened) -> None:
     assert_whole(memory)
 
 
+@pytest.mark.promise("Without the turn nothing is allocated...")
 def test_recalls_among_allocations_give_the_turn_back_with_true_numbers(opens: Opened) -> None:
     """However allocations and recalls meet: with the drop everything is counted, and nothing is
     beyond the budget."""
@@ -403,6 +446,11 @@ def test_recalls_among_allocations_give_the_turn_back_with_true_numbers(opens: O
     assert ended == {"1 churn 0", "2 churn 0", "3 churn 0"}
 
 
+@pytest.mark.promise(
+    "park",
+    "Without a scheduler nothing comes back, whatever the fallback is; the next one gives the "
+    "credit",
+)
 def test_without_a_scheduler_parked_memory_stays_parked(
     opens: Opened, scheduler: FakeScheduler
 ) -> None:
@@ -422,6 +470,7 @@ def test_without_a_scheduler_parked_memory_stays_parked(
     assert_whole(memory)
 
 
+@pytest.mark.promise("A process that is killed, or...")
 def test_a_process_that_ends_while_it_parks_ends_soon(opens: Opened) -> None:
     """The mover leaves the driver alone once the handlers of exit run."""
     memory = hold(opens())
@@ -433,6 +482,10 @@ def test_a_process_that_ends_while_it_parks_ends_soon(opens: Opened) -> None:
     assert time.monotonic() - began_s < 5
 
 
+@pytest.mark.promise(
+    "park",
+    "What is parked is copied to no child and no core file, and goes back to the system alone",
+)
 def test_nothing_of_the_arena_is_written_to_a_core_or_copied_to_children(opens: Opened) -> None:
     """What was on the device is in nobody else's hands."""
     memory = parked(opens())

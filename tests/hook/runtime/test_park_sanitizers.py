@@ -37,6 +37,10 @@ def memory(sanitized: Sanitized, scheduler: FakeScheduler) -> MemoryShell:
     return opened
 
 
+@pytest.mark.promise(
+    "park",
+    "Park and restore are clean under the address, undefined-behaviour and thread sanitizers",
+)
 @pytest.mark.full
 def test_turns_that_park_under_a_sanitizer(memory: MemoryShell) -> None:
     """Threads that allocate, free and launch, a fork, budgets up and down, recalls in every phase:
@@ -76,6 +80,7 @@ def test_turns_that_park_under_a_sanitizer(memory: MemoryShell) -> None:
     assert_clean(memory.shell)
 
 
+@pytest.mark.promise("Park and restore are clean under...")
 def test_a_process_that_ends_in_a_restore_under_a_sanitizer(memory: MemoryShell) -> None:
     """A wait that is cancelled in a restore, then the end of the process in another one."""
     memory.take_turn()

@@ -89,6 +89,11 @@ def test_no_launch_escapes_the_gate_in_many_recalls(
     recall_often(start, scheduler, sim, count=1_000)
 
 
+@pytest.mark.promise(
+    "hook",
+    "No launch slips through after the gate has closed: 8 launching threads, 10,000 recalls, "
+    "judged by the journal",
+)
 @pytest.mark.timeout(600)
 def test_no_launch_escapes_the_gate_in_ten_thousand_recalls(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
@@ -97,6 +102,7 @@ def test_no_launch_escapes_the_gate_in_ten_thousand_recalls(
     recall_often(start, scheduler, sim, count=10_000)
 
 
+@pytest.mark.promise("No launch slips through after the...")
 def test_without_recalls_the_judge_sees_the_violation(
     start: Start, scheduler: FakeScheduler, tmp_path: Path, sim: SimulatedMachine
 ) -> None:

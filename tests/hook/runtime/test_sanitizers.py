@@ -80,6 +80,10 @@ def assert_clean(process: GpuProcess) -> None:
     assert status == 0, errors[:4000]
 
 
+@pytest.mark.promise(
+    "hook",
+    "It is clean under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer",
+)
 def test_recalls_under_a_sanitizer(
     sanitized: Sanitized, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
@@ -107,6 +111,7 @@ def open_shell(sanitized: Sanitized, scheduler: FakeScheduler) -> tuple[GpuProce
     return shell, client
 
 
+@pytest.mark.promise("It is clean under AddressSanitizer, UndefinedBehaviorSanitizer...")
 def test_streams_captures_and_cells_under_a_sanitizer(
     sanitized: Sanitized, scheduler: FakeScheduler
 ) -> None:
@@ -142,6 +147,7 @@ def test_streams_captures_and_cells_under_a_sanitizer(
     assert_clean(shell)
 
 
+@pytest.mark.promise("It is clean under AddressSanitizer, UndefinedBehaviorSanitizer...")
 def test_reconnections_under_a_sanitizer(sanitized: Sanitized, scheduler: FakeScheduler) -> None:
     """A scheduler that comes and goes, nonsense from it, and a device-side assertion."""
     shell, client = open_shell(sanitized, scheduler)

@@ -14,6 +14,7 @@ MIB = 1 << 20
 CHUNK = 32 * MIB
 
 
+@pytest.mark.promise("A turn given back leaves memory...")
 def test_what_is_over_the_budget_leaves_and_no_more(pure: Pure) -> None:
     """What is on its way out counts as gone."""
     view = SwapView(goal=Goal.PARK, bytes_over=CHUNK, to_leave=10)
@@ -24,6 +25,11 @@ def test_what_is_over_the_budget_leaves_and_no_more(pure: Pure) -> None:
     assert view.step(pure) is Step.LEAVE
 
 
+@pytest.mark.promise(
+    "park",
+    "Several chunks are always on their way; a change of goal or budget takes effect within a "
+    "chunk, and none is lost",
+)
 def test_several_chunks_are_on_their_way_and_not_all(pure: Pure) -> None:
     """At least four copies, or 64 MiB of small ones, so that none waits for a mapping."""
     view = SwapView(goal=Goal.PARK, bytes_over=100 * CHUNK, to_leave=100)
@@ -37,6 +43,7 @@ def test_several_chunks_are_on_their_way_and_not_all(pure: Pure) -> None:
     assert view.step(pure) is Step.WAIT
 
 
+@pytest.mark.promise("Several chunks are always on their...")
 def test_chunks_with_a_good_copy_leave_without_being_copied(pure: Pure) -> None:
     """They are unmapped first, once none is on its way in."""
     view = SwapView(goal=Goal.PARK, bytes_over=CHUNK, to_leave=1, to_take_back=1, copies=1)
@@ -110,6 +117,7 @@ def test_host_copies_go_when_all_is_back_everywhere(pure: Pure) -> None:
     assert view.step(pure) is Step.CONFIRM
 
 
+@pytest.mark.promise("A restore that finds no room...")
 def test_a_restore_that_failed_is_rolled_back(pure: Pure) -> None:
     """What is on its way arrives first; then all of it is unmapped, and the mover gives up."""
     view = SwapView(goal=Goal.RESTORE, has_failed=True, to_take_back=1, copies=1, flights=2)
@@ -188,6 +196,7 @@ class Device:
             self.resident += not (goal is Goal.PARK and over)
 
 
+@pytest.mark.promise("Several chunks are always on their...")
 @settings(deadline=None)
 @given(
     st.integers(0, 20),
@@ -214,6 +223,7 @@ def test_any_order_of_goals_and_budgets_ends_where_it_should(
     assert device.resident == chunks
 
 
+@pytest.mark.promise("Host memory is made ready ahead...")
 @pytest.mark.parametrize(
     ("view", "step", "wanted"),
     [

@@ -179,6 +179,7 @@ def test_busy_samples_and_a_busy_device_keep_the_turn(state: TurnState) -> None:
     assert idle_until_shut(state, within_ms=1000) >= 50
 
 
+@pytest.mark.promise("The turn goes back after idle...")
 def test_patience_doubles_for_a_program_that_asks_again_at_once_and_fades(state: TurnState) -> None:
     """A training loop with short gaps is not robbed between two steps for ever."""
     took = []
@@ -246,6 +247,7 @@ def test_without_a_scheduler_the_fallback_run_opens_the_gate_until_it_is_back(pu
     assert state.happens(Happens.DRAINED) == Act.NONE
 
 
+@pytest.mark.promise("Several contexts and devices in one...")
 def test_a_further_device_needs_a_new_turn(state: TurnState) -> None:
     """A turn covers the devices that were open when it was granted."""
     hold(state)
@@ -276,6 +278,11 @@ EVENTS = st.tuples(
 )
 
 
+@pytest.mark.promise(
+    "hook",
+    "Whatever order events come in, the gate is open exactly while the turn is held",
+)
+@pytest.mark.promise("Memory is all back before the...")
 @given(st.lists(EVENTS, max_size=60), st.sampled_from(list(Fallback)))
 def test_any_order_of_events_keeps_the_gate_true(
     pure: Pure,
@@ -387,6 +394,7 @@ def restore(state: TurnState, turn: int = 7) -> None:
     assert state.phase is Phase.RESTORING
 
 
+@pytest.mark.promise("Memory is all back before the...")
 def test_memory_that_is_away_comes_back_before_the_gate_opens(state: TurnState) -> None:
     """A grant restores first; only what is all back opens the gate."""
     restore(state)
@@ -396,6 +404,7 @@ def test_memory_that_is_away_comes_back_before_the_gate_opens(state: TurnState) 
     assert (state.phase, state.turn) == (Phase.HELD, 7)
 
 
+@pytest.mark.promise("A restore that finds no room...")
 def test_a_restore_that_fails_gives_the_turn_back_and_asks_again(state: TurnState) -> None:
     """No room for what is parked: memory_short, and the calls that wait stay in the queue."""
     restore(state)
@@ -404,6 +413,7 @@ def test_a_restore_that_fails_gives_the_turn_back_and_asks_again(state: TurnStat
     assert state.dropped == (7, DropReason.MEMORY_SHORT)
 
 
+@pytest.mark.promise("A recall in the middle of...")
 @pytest.mark.parametrize(
     ("event", "reason"),
     [
@@ -425,6 +435,7 @@ def test_a_turn_ends_at_once_in_the_middle_of_a_restore(
     assert state.happens(Happens.RESTORED) == Act.NONE
 
 
+@pytest.mark.promise("An interrupt during a restore fails...")
 def test_an_interrupt_in_the_middle_of_a_restore_gives_the_turn_back(state: TurnState) -> None:
     """Where no call waits any more, nobody needs the memory back."""
     restore(state)
@@ -432,6 +443,7 @@ def test_an_interrupt_in_the_middle_of_a_restore_gives_the_turn_back(state: Turn
     assert state.phase is Phase.NONE
 
 
+@pytest.mark.promise("Without a scheduler nothing comes back...")
 def test_a_scheduler_that_goes_in_the_middle_of_a_restore_takes_the_turn_along(
     state: TurnState,
 ) -> None:
@@ -442,6 +454,7 @@ def test_a_scheduler_that_goes_in_the_middle_of_a_restore_takes_the_turn_along(
     assert state.happens(Happens.CONNECTED) == Act.ASK
 
 
+@pytest.mark.promise("Without a scheduler nothing comes back...")
 def test_the_fallback_run_never_runs_without_its_memory(pure: Pure) -> None:
     """With parked memory calls wait for a scheduler whatever the fallback is; the user is told."""
     state = TurnState(pure, reconnect_s=2, fallback=Fallback.RUN)

@@ -29,6 +29,11 @@ def wait_for_launches(sim: SimulatedMachine, count: int) -> None:
         pass
 
 
+@pytest.mark.promise(
+    "hook",
+    "Work in flight is bounded in time while a second tenant is registered, for the first recall "
+    "too",
+)
 @pytest.mark.parametrize("stream", ["d", "1", "p"])
 def test_the_first_recall_of_long_launches_is_bounded(
     opened: Opened, sim: SimulatedMachine, stream: str
@@ -51,6 +56,7 @@ def test_the_first_recall_of_long_launches_is_bounded(
     shell.expect("0 loop 0")
 
 
+@pytest.mark.promise("Work in flight is bounded in...")
 def test_launches_that_grow_long_in_a_turn_are_kept_few(
     opened: Opened, sim: SimulatedMachine
 ) -> None:
@@ -68,6 +74,7 @@ def test_launches_that_grow_long_in_a_turn_are_kept_few(
     shell.expect("0 loop 0")
 
 
+@pytest.mark.promise("Work in flight is bounded in...")
 @pytest.mark.parametrize("apart", ["apart", ""])
 def test_streams_that_are_used_in_turn_are_bounded(
     opened: Opened, sim: SimulatedMachine, apart: str
@@ -88,6 +95,7 @@ def test_streams_that_are_used_in_turn_are_bounded(
     shell.expect("0 twins 0")
 
 
+@pytest.mark.promise("Work in flight is bounded in...")
 @pytest.mark.parametrize("streams", [24])
 def test_more_streams_than_are_remembered_are_bounded(
     opened: Opened, sim: SimulatedMachine, streams: int
@@ -104,6 +112,7 @@ def test_more_streams_than_are_remembered_are_bounded(
     shell.expect("0 many 0")
 
 
+@pytest.mark.promise("Work in flight is bounded in...")
 def test_without_a_window_the_same_loop_queues_without_bound(
     opened: Opened, sim: SimulatedMachine
 ) -> None:
@@ -117,6 +126,7 @@ def test_without_a_window_the_same_loop_queues_without_bound(
     assert all(record.ended_ns for record in sim.journal())
 
 
+@pytest.mark.promise("Work in flight is bounded in...")
 def test_the_window_begins_when_a_second_tenant_comes(
     opened: Opened, sim: SimulatedMachine
 ) -> None:
@@ -140,6 +150,7 @@ def test_the_window_begins_when_a_second_tenant_comes(
     shell.expect("0 loop 0")
 
 
+@pytest.mark.promise("A recall drains all work in...")
 def test_work_on_a_destroyed_stream_is_waited_for(opened: Opened, sim: SimulatedMachine) -> None:
     """A stream that is destroyed with work in flight still counts in the drain."""
     shell, client = opened(tenants=1)
@@ -153,6 +164,7 @@ def test_work_on_a_destroyed_stream_is_waited_for(opened: Opened, sim: Simulated
     assert ended and max(ended) <= dropped.drained_at_ns
 
 
+@pytest.mark.promise("A recall drains all work in...")
 def test_work_in_a_threads_own_default_stream_is_waited_for(
     opened: Opened, sim: SimulatedMachine
 ) -> None:
