@@ -47,8 +47,8 @@ def queue_lines(device: dict[str, Any]) -> list[str]:
 
 def _holder(holder: dict[str, Any]) -> str:
     words = f"{holder['name']} for {duration(holder['held_for_s'])}"
-    if hold_left_s := holder.get("hold_left_s"):  # an older scheduler does not tell
-        words += f", by hand for another {duration(hold_left_s)}"
+    if holder["hold_left_s"]:
+        words += f", reserved by its user for {duration(holder['hold_left_s'])} more"
     if holder["overdue"]:
         return f"{words}, overdue: it does not give the turn back"
     return f"{words}, asked to give it back" if holder["recalled"] else words

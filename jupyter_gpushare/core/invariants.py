@@ -172,6 +172,11 @@ def no_hold_is_overrun(state: State, now_s: Seconds) -> None:
         _rule(now_s < hold.until_s, "a hold that is over is taken out", tenant)
         longest_s = state.settings.hold_max_s + 1e-6  # sums of floats
         _rule(hold.until_s - hold.began_s <= longest_s, "no hold beyond the longest", tenant)
+        _rule(tenant is not None and tenant.turn is not None, "a hold counts with a turn", tenant)
+    for tenant_id, hold_s in state.holds_to_come.items():
+        tenant = state.tenants.get(tenant_id)
+        _rule(tenant is not None and tenant.turn is None, "a hold to come has no turn yet", tenant)
+        _rule(0 < hold_s <= state.settings.hold_max_s + 1e-6, "no hold beyond the longest", tenant)
 
 
 def shares_are_of_clients(state: State) -> None:

@@ -158,7 +158,7 @@ class Scheduler:
         )
         self._state.clients[client.id] = tenant.clients[client.id] = client
         self._tell_settings(client)
-        if tenant.id in self._state.holds:
+        if tenant.id in self._state.holds or tenant.id in self._state.holds_to_come:
             self._turns.tell_hold_to(client, self._now_s)
         if event.held_turn is not None:
             self._turns.rejoin(client, event.held_turn)
@@ -291,6 +291,7 @@ class Scheduler:
         del self._state.tenants[tenant.id]
         self._state.undecided.discard(tenant.id)
         self._state.holds.pop(tenant.id, None)
+        self._state.holds_to_come.pop(tenant.id, None)
 
     def _settings_changed(self, settings: SchedulerSettings) -> None:
         if settings == self.settings:

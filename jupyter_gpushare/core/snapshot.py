@@ -139,7 +139,9 @@ class TenantSnapshot:
     obstacle: Obstacle | None = None
     """Why it has no turn although its devices are free, or why it was refused memory lately."""
     hold_left_s: Seconds = 0.0
-    """Its user keeps its turn, the present one or the next, by hand for so much longer."""
+    """Its user keeps the turn that it has by hand for so much longer; 0: not at all."""
+    hold_to_come_s: Seconds = 0.0
+    """It has no turn, and its user keeps the next one by hand for so long; 0: not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,10 +75,11 @@ class Client:
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """A user keeps the turn of a tenant by hand, the one it has or the next one."""
+    """A user keeps the turn that a tenant has by hand."""
 
     began_s: Seconds
-    """When the user asked; asking again while others wait does not count as a beginning."""
+    """When the user asked, or when the turn began if that was later; asking again while others
+    wait does not count as a beginning."""
     until_s: Seconds
 
 
@@ -165,6 +166,8 @@ class State:
     """Tenants that have a turn, in the order in which they got it."""
     holds: dict[TenantId, Hold] = field(default_factory=dict)
     """Tenants whose turns are kept by hand; one whose time is over is taken out by `settle`."""
+    holds_to_come: dict[TenantId, Seconds] = field(default_factory=dict)
+    """Tenants without a turn whose next one is to be kept by hand, and for how long."""
     tenants_on: Counter[DeviceId] = field(default_factory=Counter)
     """How many tenants want each device."""
     undecided: set[TenantId] = field(default_factory=set)

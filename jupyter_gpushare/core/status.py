@@ -100,6 +100,7 @@ def _tenant(state: State, tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
         memory=tuple(_memory(tenant)),
         obstacle=_obstacle(state, tenant, now_s),
         hold_left_s=_hold_left_s(state, tenant, now_s),
+        hold_to_come_s=state.holds_to_come.get(tenant.id, 0.0),
     )
 
 

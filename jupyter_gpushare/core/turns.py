@@ -82,10 +82,15 @@ class Turns:
     def hold(self, tenant: Tenant, hold_s: Seconds, now_s: Seconds) -> None:
         """The tenant's user keeps its turn by hand; every client is told how long that lasts.
 
-        While others wait, asking again prolongs nothing beyond the longest hold from the first."""
+        A hold of a tenant without a turn begins with its next one. While others wait, asking again
+        prolongs nothing beyond the longest hold from the first."""
         state = self._state
         before = state.holds.pop(tenant.id, None)
-        if hold_s > 0:
+        state.holds_to_come.pop(tenant.id, None)
+        hold_s = min(hold_s, state.settings.hold_max_s)
+        if hold_s > 0 and tenant.turn is None:
+            state.holds_to_come[tenant.id] = hold_s
+        elif hold_s > 0:
             contended = tenant.turn is not None and tenant.turn.contended_since_s is not None
             began_s = before.began_s if before is not None and contended else now_s
             until_s = min(now_s + hold_s, began_s + state.settings.hold_max_s)
@@ -100,11 +105,16 @@ class Turns:
             if until_s < hold.until_s:
                 hold.until_s = max(until_s, now_s)
                 self._tell_hold(self._state.tenants[tenant_id], now_s)
+        for tenant_id, hold_s in list(self._state.holds_to_come.items()):
+            if hold_s > self._state.settings.hold_max_s:
+                self.hold(self._state.tenants[tenant_id], hold_s, now_s)
 
     def tell_hold_to(self, client: Client, now_s: Seconds) -> None:
-        """For how long from now the turn of the client's tenant is kept by hand."""
+        """For how long the turn of the client's tenant is kept by hand: from now, or from the
+        beginning of the turn that it does not have yet."""
         hold = self._state.holds.get(client.tenant)
-        left_s = 0.0 if hold is None else hold.until_s - now_s
+        to_come_s = self._state.holds_to_come.get(client.tenant, 0.0)
+        left_s = to_come_s if hold is None else hold.until_s - now_s
         self._outbox.put(TellHold(client=client.id, left_s=left_s, cause=self._outbox.cause))
 
     def turns_switched_off(self) -> None:
@@ -328,7 +338,8 @@ class Turns:
     # ---- single steps ------------------------------------------------------------------------
 
     def _end_hold(self, tenant: Tenant, now_s: Seconds) -> None:
-        if self._state.holds.pop(tenant.id, None) is not None:
+        ended = self._state.holds.pop(tenant.id, None)
+        if self._state.holds_to_come.pop(tenant.id, None) is not None or ended is not None:
             self._tell_hold(tenant, now_s)
 
     def _tell_hold(self, tenant: Tenant, now_s: Seconds) -> None:
@@ -349,6 +360,8 @@ class Turns:
         )
         tenant.counters.turns += 1
         self._state.turn_holders.append(tenant)
+        if (hold_s := self._state.holds_to_come.get(tenant.id)) is not None:
+            self.hold(tenant, hold_s, now_s)
 
     def _end_turn_without_clients(self, tenant: Tenant, now_s: Seconds) -> None:
         turn = tenant.turn
@@ -356,6 +369,9 @@ class Turns:
             return
         tenant.counters.held_s_total += now_s - turn.granted_at_s
         tenant.turn = None
+        if (hold := self._state.holds.pop(tenant.id, None)) is not None:
+            # The turn ended before its time: the rest of the hold is for the next one.
+            self.hold(tenant, hold.until_s - now_s, now_s)
         tenant.last_turn_end_s = now_s
         self._state.turn_holders.remove(tenant)
         self._state.move_tenant(tenant, TenantTrigger.END)

@@ -19,9 +19,9 @@ from typing import Any
 
 USAGE = """usage:
   %gpushare             show this kernel and the queue
-  %gpushare release     give the GPU to whoever waits, now
-  %gpushare hold 10m    keep it between cells, for so long at most (30s, 10m, 1h)
-  %gpushare hold 0      no longer keep it"""
+  %gpushare release     give the GPU to the next in the queue now, and end a hold
+  %gpushare hold 10m    keep the GPU between cells for 10 minutes (30s, 10m, 1h)
+  %gpushare hold 0      end the hold"""
 
 _ANSWER_S = 2.0
 _LOOK_AGAIN_S = 0.005
@@ -33,6 +33,10 @@ _NOTHING: Any = {"devices": [], "tenants": []}
 _CREDENTIALS = struct.Struct("3i")
 _NOT_SHARED = "This kernel does not share the GPU."
 _HOW_TO_SHARE = "Restart it from a Jupyter server that has jupyter-gpushare."
+
+
+_wished = {"hold": False}
+"""Whether the hook was asked for a hold that it has not been able to tell the scheduler of."""
 
 
 class UsageError(Exception):
@@ -92,10 +96,15 @@ def show(notice: str) -> "View":
 def release(hook: "Hook") -> str:
     """Ask for the turn to be taken from this kernel, all its processes included."""
     before = hook.describe()
+    status = scheduler_status()
+    if before["connected"]:  # the wish has been told, and the scheduler tells what became of it
+        _wished["hold"] = False
+    if _wished["hold"] or _hold_to_come_s(status, before):
+        return _end_hold(hook, before)
     if before["running"] and not before["connected"]:
-        return "No scheduler is connected. The turn goes back at the end of the cell."
-    if before["phase"] not in ("held", "closing") and not _tenant_holds(before):
-        return "This kernel does not hold the GPU, so there is nothing to release."
+        return "No scheduler is connected. The GPU is given back at the end of the cell."
+    if before["phase"] not in ("held", "closing") and not _tenant_holds(status, before):
+        return "This kernel does not have the GPU, so there is nothing to release."
     hook.release()
     if _await(lambda: hook.describe()["phase"] not in ("held", "closing")):
         return "The GPU was given back. The next GPU call of this kernel asks for it again."
@@ -105,36 +114,54 @@ def release(hook: "Hook") -> str:
 def hold(hook: "Hook", hold_s: float) -> str:
     """Ask for the turn to be kept; the scheduler says for how long it is."""
     before = hook.describe()
-    hook.hold(min(int(hold_s * 1000), _HOLD_MS_MAX))
-    if not _await(lambda: hook.describe()["hold_answers"] != before["hold_answers"]):
+    if hold_s <= 0:
+        return _end_hold(hook, before)
+    if not _ask_to_hold(hook, before, hold_s):
+        _wished["hold"] = True
+        later = f"This kernel will keep the GPU for {length(hold_s)} once it has it."
         if not before["running"] or not before["contexts_open"]:
-            return "This kernel has not used the GPU yet; the request is made when it does."
+            return f"This kernel has not used the GPU yet. {later}"
         if not before["connected"]:
             return "No scheduler is connected; the request is made when one is."
-        return "The scheduler does not answer. `jupyter gpushare doctor` tells more."
+        return "The scheduler does not answer. `%gpushare doctor` tells more."
     now = hook.describe()
     left_s = now["hold_left_ms"] / 1000
-    if hold_s <= 0:
-        return "The GPU is no longer kept by hand."
     if left_s <= 0:
         return (
-            "This scheduler does not let you keep the GPU by hand now. Its setting hold_max says "
-            "for how long anybody may."
+            "This scheduler does not let a notebook keep the GPU between cells. Ask its "
+            "administrator for a longer `hold_max_s`."
         )
-    until = clock(left_s)
     cut = " That is as long as this scheduler allows." if left_s < hold_s - 1 else ""
-    if now["phase"] == "held":
-        return f"This kernel keeps the GPU until {until}, between cells too.{cut}"
-    return f"Once it has the GPU, this kernel keeps it until {until}.{cut}"
+    to_come_s = _hold_to_come_s(scheduler_status(), now)
+    if to_come_s:
+        return f"This kernel will keep the GPU for {length(to_come_s)} once it has it.{cut}"
+    return f"This kernel keeps the GPU until {clock(left_s)}, between cells too.{cut}"
 
 
-def _tenant_holds(kernel: Any) -> bool:
+def _ask_to_hold(hook: "Hook", before: Any, hold_s: float) -> bool:
+    """Whether the scheduler has answered."""
+    hook.hold(min(int(hold_s * 1000), _HOLD_MS_MAX))
+    return _await(lambda: hook.describe()["hold_answers"] != before["hold_answers"])
+
+
+def _end_hold(hook: "Hook", before: Any) -> str:
+    """Also of one that has not begun, or that no scheduler knows of yet."""
+    if before["connected"]:
+        _ask_to_hold(hook, before, 0)
+    else:
+        hook.hold(0)
+    _wished["hold"] = False
+    return "This kernel no longer keeps the GPU between cells."
+
+
+def _hold_to_come_s(status: Any, kernel: Any) -> float:
+    """For how long this kernel is to keep the GPU once it has it; 0 when not, or not known."""
+    return float(_own(status, kernel["tenant"]).get("hold_to_come_s") or 0.0)
+
+
+def _tenant_holds(status: Any, kernel: Any) -> bool:
     """A child process may hold the turn while the kernel's own does not."""
-    status = scheduler_status() or {"tenants": []}
-    return any(
-        tenant["id"] == kernel["tenant"] and tenant["state"] not in ("idle", "waiting")
-        for tenant in status["tenants"]
-    )
+    return _own(status, kernel["tenant"]).get("state", "idle") not in ("idle", "waiting")
 
 
 def _await(holds: Any) -> bool:
@@ -214,13 +241,18 @@ def notes_on_waiting(status: Any, tenant: str) -> "list[str]":
     """What a kernel that waits should know besides its place, and one for whose memory others wait,
     a sentence each. Pure, but for the clock. An older scheduler tells nothing of all this."""
     held = [
-        "{} keeps it by hand until {}.".format(holder["name"], clock(holder["hold_left_s"]))
+        "{} has reserved it until {}.".format(holder["name"], clock(holder["hold_left_s"]))
         for device in (status or _NOTHING)["devices"]
         if any(waiter["tenant"] == tenant for waiter in device["queue"])
         for holder in device["holders"]
         if holder.get("hold_left_s")
     ]
     own = _own(status, tenant)
+    if own.get("hold_to_come_s"):
+        held.append(
+            "It will keep the GPU for {} once it has it; `%gpushare release` takes that "
+            "back.".format(length(own["hold_to_come_s"]))
+        )
     told = (own.get(word) for word in ("blocked_reason", "in_the_way"))
     return [*held, *(str(sentences) for sentences in told if sentences)]
 
@@ -337,7 +369,7 @@ def rows_of(device: Any, tenant: str) -> "list[tuple[str, str, str, str]]":
     rows = []
     for holder in device["holders"]:
         hold_left_s = holder.get("hold_left_s")  # an older scheduler does not tell
-        held = "by hand until " + clock(hold_left_s) if hold_left_s else ""
+        held = "reserved until " + clock(hold_left_s) if hold_left_s else ""
         note = held or ("asked to give it back" if holder["recalled"] else "")
         rows.append(("has it", _who(holder, tenant), duration(holder["held_for_s"]), note))
     for place, waiter in enumerate(device["queue"], start=1):
@@ -390,6 +422,15 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def length(seconds: float) -> str:
+    """A time that somebody asked for, as exactly as they did."""
+    whole = round(seconds)
+    for unit, unit_s in (("h", 3600), ("min", 60)):
+        if whole and whole % unit_s == 0:
+            return f"{whole // unit_s} {unit}"
+    return f"{whole} s"
 
 
 def seconds_of(text: str) -> float:

@@ -471,8 +471,9 @@ class QueuePosition(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldChanged(Message):
-    """For how long from now the turn is kept by hand: until told otherwise, the end of a cell or an
-    idle device gives no turn back. 0: no longer.
+    """For how long from now, or from its beginning if the tenant has none, the turn is kept by
+    hand: until told otherwise, the end of a cell or an idle device gives no turn back. 0: no
+    longer.
     """
 
     TYPE: ClassVar[int] = 75

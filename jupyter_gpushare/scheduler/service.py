@@ -253,7 +253,8 @@ class Service:
             self.submit(InterruptRequested(tenant=TenantId(tenant_id), cause="kernel interrupted"))
 
     def release_tenant(self, caller: Caller, tenant_id: str) -> None:
-        """Ask for the tenant's turn, as its user wants it given to somebody else."""
+        """Ask for the tenant's turn, as its user wants it given to somebody else; a hold that waits
+        for the tenant's next turn is taken back likewise."""
         self._authorise(caller, tenant_id)
         if self.settings.anti_thrash is AntiThrash.OFF:
             raise RequestError(
@@ -261,11 +262,10 @@ class Service:
                 "Turns are switched off, so there is none to release. Switch them on with "
                 "`jupyter gpushare set anti-thrash on`.",
             )
-        if not any(
-            holder.tenant == tenant_id
-            for device in self._snapshot().devices
-            for holder in device.holders
-        ):
+        snapshot = self._snapshot()
+        holds = {holder.tenant for device in snapshot.devices for holder in device.holders}
+        holds |= {tenant.id for tenant in snapshot.tenants if tenant.hold_to_come_s > 0}
+        if tenant_id not in holds:
             raise RequestError(
                 HTTPStatus.CONFLICT,
                 "This kernel does not hold the GPU. There is nothing to release.",

@@ -141,6 +141,7 @@ def _kernel(
         "memory": memory_of(tenant),
         "position": max(places) if places and state == "waits" else None,
         "hold_left_s": _left_s(tenant or {}, age_s),
+        "hold_to_come_s": (tenant or {}).get("hold_to_come_s", 0.0),
         "reason": reason,
     }
 

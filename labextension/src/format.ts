@@ -35,13 +35,18 @@ export function formatDuration(seconds: number, trans: TranslationBundle): strin
 
 /** A countdown that goes on in the panel. */
 export function formatHold(leftS: number, trans: TranslationBundle): string {
-  return trans.__('kept by hand, %1 left', formatDuration(leftS, trans));
+  return trans.__('reserved by its user for %1 more', formatDuration(leftS, trans));
+}
+
+/** A hold that begins with the kernel's next turn. */
+export function formatHoldToCome(lengthS: number, trans: TranslationBundle): string {
+  return trans.__('will be reserved for %1 once it has the GPU', formatDuration(lengthS, trans));
 }
 
 /** The same with a time of day, as the reader's clock shows it, to plan with. */
 export function formatHoldUntil(untilMs: number, trans: TranslationBundle): string {
   const until = new Date(untilMs).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
-  return trans.__('The turn is kept by hand until %1.', until);
+  return trans.__('Its user has reserved the GPU until %1.', until);
 }
 
 export function formatMemory(device: IDevice, trans: TranslationBundle): string {
@@ -171,7 +176,7 @@ export function formatReason(kernel: IKernel, trans: TranslationBundle): string 
     case 'holds':
       return kernel.holdLeftS > 0
         ? trans.__(
-            'It stays here between cells. Release it, or run “%gpushare hold 0”, to end that.'
+            'It keeps the GPU between cells. Release it, or run “%gpushare hold 0”, to end that.'
           )
         : trans.__('Its cell uses the GPU.');
     case 'waits':

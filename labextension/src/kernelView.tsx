@@ -4,6 +4,7 @@ import { useLayoutEffect, useRef, type ReactElement } from 'react';
 import { HoldLeft } from './elapsed';
 import {
   explainKernelMemory,
+  formatHoldToCome,
   formatHoldUntil,
   formatKernel,
   formatKernelMemory,
@@ -22,7 +23,7 @@ export function KernelView(props: KernelView.IProps): ReactElement {
     <li className={`jp-gpushare-Kernel jp-mod-${kernel.state}`} ref={row} tabIndex={-1}>
       <div className="jp-gpushare-KernelHead">
         <KernelName {...props} />
-        {kernel.state === 'holds' && (
+        {(kernel.state === 'holds' || kernel.holdToComeS > 0) && (
           <ReleaseButton
             {...props}
             onGone={() => {
@@ -47,6 +48,9 @@ export function KernelView(props: KernelView.IProps): ReactElement {
         <p className="jp-gpushare-Hold">
           <HoldLeft atMs={receivedAtMs} seconds={kernel.holdLeftS} trans={trans} />
         </p>
+      )}
+      {kernel.holdToComeS > 0 && (
+        <p className="jp-gpushare-Hold">{formatHoldToCome(kernel.holdToComeS, trans)}</p>
       )}
       <p className="jp-gpushare-Reason">
         {formatReason(kernel, trans)}
@@ -122,6 +126,8 @@ function KernelName(props: KernelView.IProps): ReactElement {
 
 function ReleaseButton(props: KernelView.IProps & { readonly onGone: () => void }): ReactElement {
   const { isReleasing, kernel, onGone, onRelease, trans } = props;
+  const name = formatKernel(kernel);
+  const holds = kernel.state === 'holds';
   const button = useRef<HTMLButtonElement>(null);
   const gone = useRef(onGone);
   gone.current = onGone;
@@ -138,7 +144,11 @@ function ReleaseButton(props: KernelView.IProps & { readonly onGone: () => void 
   return (
     <button
       aria-disabled={isReleasing}
-      aria-label={trans.__('Release the turn of %1', formatKernel(kernel))}
+      aria-label={
+        holds
+          ? trans.__('Release the turn of %1', name)
+          : trans.__('Cancel the reservation of %1', name)
+      }
       className="jp-gpushare-Release jp-Button jp-mod-styled jp-mod-minimal"
       onClick={() => {
         if (!isReleasing) {
@@ -146,12 +156,16 @@ function ReleaseButton(props: KernelView.IProps & { readonly onGone: () => void 
         }
       }}
       ref={button}
-      title={trans.__(
-        'Let the next in the queue have the GPU now. Nothing is lost: the cell goes on at its next turn.'
-      )}
+      title={
+        holds
+          ? trans.__(
+              'Give the GPU to the next in the queue now. Nothing is lost: the cell goes on at its next turn.'
+            )
+          : trans.__('Do not keep the GPU between cells at the next turn.')
+      }
       type="button"
     >
-      {isReleasing ? trans.__('Releasing…') : trans.__('Release')}
+      {isReleasing ? trans.__('Releasing…') : holds ? trans.__('Release') : trans.__('Cancel')}
     </button>
   );
 }

@@ -114,10 +114,12 @@ export class PanelModel implements IDisposable {
     this._changed.emit(undefined);
   }
 
-  /** A refusal is told until the kernel's turn is over, or the kernel is gone. */
+  /** A refusal is told until the kernel has nothing to release any more, or is gone. */
   private _forgetReleases(state: IState): void {
     const holding = new Set(
-      state.kernels.filter(kernel => kernel.state === 'holds').map(kernel => kernel.kernelId)
+      state.kernels
+        .filter(kernel => kernel.state === 'holds' || kernel.holdToComeS > 0)
+        .map(kernel => kernel.kernelId)
     );
     for (const kernelId of this._releaseProblems.keys()) {
       if (!holding.has(kernelId)) {

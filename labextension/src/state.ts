@@ -71,8 +71,10 @@ export interface IKernel {
   readonly memory: readonly IMemory[];
   /** In the queue, from 1; null while it does not wait. */
   readonly position: number | null;
-  /** For how much longer I keep its turn, the present one or the next, by hand. */
+  /** For how much longer I keep the turn that it has by hand; 0 when I do not. */
   readonly holdLeftS: number;
+  /** For how long I keep its next turn by hand, while it has none; 0 when I do not. */
+  readonly holdToComeS: number;
   readonly reason: string;
 }
 
@@ -168,6 +170,7 @@ function parseKernel(value: unknown): IKernel {
     memory: absent(kernel.memory) ? [] : asList(kernel.memory, 'kernel.memory').map(parseMemory),
     position: asKnownAmount(kernel.position, 'kernel.position'),
     holdLeftS: asAmount(kernel.hold_left_s, 'hold_left_s'),
+    holdToComeS: asAmount(kernel.hold_to_come_s, 'hold_to_come_s'),
     reason: asText(kernel.reason, 'kernel.reason')
   };
 }

@@ -35,7 +35,7 @@ def shows_and_releases(panel: Panel, stub: StubControl) -> None:
     """What a person does with the panel, from the first look to a release."""
     panel.devices.first.wait_for()
     assert panel.queue.count() == 3
-    assert "kept by hand, 9 min left" in panel.devices.first.inner_text()
+    assert "reserved by its user for 9 min more" in panel.devices.first.inner_text()
     assert "parked 12 GiB" in panel.kernel("explore.ipynb").inner_text()
     before = len(stub.released)
     with panel.page.expect_response(re.compile("/release")):

@@ -115,15 +115,16 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
 )
 def test_a_turn_that_is_kept_by_hand(panel: Panel, stub: StubControl) -> None:
     """Its holder's row counts down, and who waits reads until when; then it is over."""
-    assert "kept by hand, 9 min left" in panel.devices.first.inner_text()
+    assert "reserved by its user for 9 min more" in panel.devices.first.inner_text()
     holds = panel.root.locator(".jp-gpushare-Kernel.jp-mod-holds")
-    assert "kept by hand, 9 min left" in holds.inner_text()
-    assert re.search(r"The turn is kept by hand until \d?\d:\d\d", _text_of(panel, "explore.ipynb"))
+    assert "reserved by its user for 9 min more" in holds.inner_text()
+    waits = _text_of(panel, "explore.ipynb")
+    assert re.search(r"Its user has reserved the GPU until \d?\d:\d\d", waits)
     kept = tenant("a.ipynb", "bob", held_s=0, hold_left_s=2)
     stub.set(state(device(holder=kept)))
-    panel.devices.filter(has_text="kept by hand, 0 s left").wait_for()
+    panel.devices.filter(has_text="reserved by its user for 0 s more").wait_for()
     stub.set(state(device(holder={**kept, "hold_left_s": 0})))
-    panel.root.get_by_text("kept by hand").wait_for(state="detached")
+    panel.root.get_by_text("reserved by its user").wait_for(state="detached")
 
 
 @pytest.mark.promise(

@@ -81,7 +81,7 @@ def test_queue_tells_of_a_turn_kept_by_hand(
         client.take_turn()
         client.send(HoldRequested(hold_ms=300_000))
         assert client.expect(HoldChanged).hold_ms == 300_000
-        assert ", by hand for another 5 min" in gpushare("queue").stdout
+        assert ", reserved by its user for 5 min more" in gpushare("queue").stdout
         client.send(TurnGivenAway())
         assert client.expect(HoldChanged).hold_ms == 0
         assert client.expect(TurnRecalled).cause == "released in the notebook"

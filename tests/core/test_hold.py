@@ -49,6 +49,7 @@ def test_after_a_short_hold_the_rest_of_the_quantum_is_left(desk: Desk) -> None:
 def test_a_hold_is_bounded(desk: Desk) -> None:
     """Whatever is asked for, hold_max_s is the most, and every process of the tenant hears it."""
     first, second = desk.client("a"), desk.client("a")
+    desk.ask(first)
     desk.hold(first, 9999)
     assert desk.holds_told() == {first: 60, second: 60}
     assert desk.status("a").hold_left_s == 60
@@ -98,17 +99,58 @@ def test_ending_a_hold_by_hand(desk: Desk) -> None:
 
 
 def test_a_hold_covers_the_next_turn(desk: Desk) -> None:
-    """Asked for without a turn, the time counts from then on and the turn that comes is kept."""
+    """Asked for without a turn, it begins with the next one, however long that takes."""
     a, b = desk.client("a"), desk.client("b")
     desk.ask(b)
     desk.hold(a, 30)
+    assert desk.holds_told() == {a: 30}
+    assert (desk.status("a").hold_left_s, desk.status("a").hold_to_come_s) == (0, 30)
+    desk.do(ev.ClockTicked(), after_s=45)
     desk.ask(a)
     desk.drop(b)
     assert desk.granted() == [a]
+    assert desk.holds_told() == {a: 30}
+    assert (desk.status("a").hold_left_s, desk.status("a").hold_to_come_s) == (30, 0)
     desk.ask(b)
     desk.do(ev.ClockTicked(), after_s=29)
     assert desk.recalled() == []
     assert desk.device().holders[0].hold_left_s == 1
+
+
+@pytest.mark.promise("A hold without a turn begins...")
+def test_a_hold_to_come_is_taken_back(desk: Desk) -> None:
+    """A release ends a hold that has not begun; the next turn is one as any other."""
+    a = desk.client("a")
+    desk.hold(a, 30)
+    desk.give_away(a)
+    assert desk.holds_told() == {a: 0}
+    desk.ask(a)
+    assert desk.holds_told() == {}
+    assert desk.device().holders[0].hold_left_s == 0
+
+
+def test_a_smaller_limit_shortens_holds_to_come(desk: Desk) -> None:
+    """As it does those that have begun; without holds there is none to come either."""
+    a = desk.client("a")
+    desk.hold(a, 60)
+    desk.set(hold_max_s=20)
+    assert desk.holds_told() == {a: 20}
+    desk.set(hold_max_s=0)
+    assert desk.holds_told() == {a: 0}
+    assert desk.status("a").hold_to_come_s == 0
+
+
+def test_the_rest_of_a_hold_waits_for_the_next_turn(desk: Desk) -> None:
+    """A turn that ends before its hold (here: a context that failed) takes no time from it."""
+    a = desk.client("a")
+    desk.ask(a)
+    desk.hold(a, 30)
+    desk.do(ev.ClockTicked(), after_s=10)
+    desk.drop(a)
+    assert (desk.status("a").hold_left_s, desk.status("a").hold_to_come_s) == (0, 20)
+    desk.do(ev.ClockTicked(), after_s=100)
+    desk.ask(a)
+    assert desk.device().holders[0].hold_left_s == 20
 
 
 @pytest.mark.promise("`%gpushare release` gives the turn away...")
@@ -156,6 +198,7 @@ def test_giving_away_what_one_does_not_have(desk: Desk) -> None:
 def test_a_new_process_hears_of_the_hold(desk: Desk) -> None:
     """A child that opens the device during a hold keeps the turn, too."""
     a = desk.client("a")
+    desk.ask(a)
     desk.hold(a, 30)
     desk.do(
         ev.ClientJoined(client=type(a)(99), tenant=TenantId("a"), pid=1, process_name="child"),

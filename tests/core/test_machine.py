@@ -75,7 +75,7 @@ class World(stateful.RuleBasedStateMachine):
         self.wake_at_s: float | None = None
         self.owner_of_turn: dict[TurnId, TenantId] = {}
         self.told: dict[tuple[object, ...], Command] = {}
-        self.told_hold: dict[ClientId, float] = {}
+        self.told_hold: dict[ClientId, tuple[float, float]] = {}
         """Until when each process was told that its turn is kept by hand."""
         self.lost_devices: set[DeviceId] = set()
         self.overlapping_turns: set[TurnId] = set()
@@ -129,7 +129,7 @@ class World(stateful.RuleBasedStateMachine):
             case TellContention(client=client_id):
                 self.told_something_new((TellContention, client_id), command)
             case TellHold(client=client_id, left_s=left_s):
-                self.told_hold[client_id] = self.now_s + left_s
+                self.told_hold[client_id] = (left_s, self.now_s)
             case TellMemoryLimit(client=client_id, device=device):
                 self.told_something_new((TellMemoryLimit, client_id, device), command)
             case _:
@@ -167,11 +167,13 @@ class World(stateful.RuleBasedStateMachine):
     def everybody_knows_the_holds(self, snapshot: Snapshot) -> None:
         """What a process was told last about its tenant's hold is so, to the moment of its end."""
         for tenant in snapshot.tenants:
-            until_s = self.now_s + tenant.hold_left_s
-            assert tenant.hold_left_s <= self.scheduler.settings.hold_max_s + 1e-6
+            begun_s, to_come_s = tenant.hold_left_s, tenant.hold_to_come_s
+            assert min(begun_s, to_come_s) == 0
+            assert max(begun_s, to_come_s) <= self.scheduler.settings.hold_max_s + 1e-6
             for client in tenant.clients:
-                told_s = self.told_hold.get(client.id, 0.0)
-                assert max(told_s, self.now_s) == pytest.approx(until_s)
+                told_s, at_s = self.told_hold.get(client.id, (0.0, 0.0))
+                left_s = max(0.0, at_s + told_s - self.now_s)
+                assert (told_s if to_come_s else left_s) == pytest.approx(begun_s or to_come_s)
 
     def disconnect(self, client_id: ClientId) -> None:
         """The connection is gone; the process, if it lives, has nothing on the device (its kernel

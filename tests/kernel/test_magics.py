@@ -53,7 +53,7 @@ def test_it_shows_who_waits(shared: SharedGpu) -> None:
     reply = carol.run("%gpushare").ok()
     assert "This kernel does not use the GPU now." in reply.text
     assert "has it  alice.ipynb" in reply.text
-    assert "by hand until" in reply.text
+    assert "reserved until" in reply.text
     assert "1       bob.ipynb" in reply.text
     alice.run("%gpushare release").ok()
     bob.wait(waits).ok()
@@ -82,7 +82,7 @@ def test_a_kernel_that_waits_reads_until_when_the_turn_is_kept(
     go.touch()
     text = bob.wait(cell).ok().text
     assert "This kernel waits for the GPU, place 1, after alice.ipynb." in text
-    assert re.search(r"alice\.ipynb keeps it by hand until \d\d:\d\d:\d\d\.", text), text
+    assert re.search(r"alice\.ipynb has reserved it until \d\d:\d\d:\d\d\.", text), text
     alice.run("%gpushare release").ok()
     bob.run("waits.join()").ok()
 
@@ -120,7 +120,7 @@ def test_a_held_gpu_stays_between_cells(shared: SharedGpu) -> None:
     assert "This kernel keeps the GPU until" in reply.text
     alice.run("1 + 1").ok()
     assert shared.holders() == ["alice.ipynb"]
-    assert "no longer kept by hand" in alice.run("%gpushare hold 0").ok().text
+    assert "no longer keeps the GPU between cells" in alice.run("%gpushare hold 0").ok().text
     await_that(lambda: shared.holders() == [], "the turn is given back")
 
 
@@ -133,6 +133,38 @@ def test_a_hold_may_come_before_the_first_use(shared: SharedGpu) -> None:
     await_that(lambda: shared.holders() == ["alice.ipynb"], "the turn is kept")
 
 
+@pytest.mark.promise(
+    "jupyter", "A hold without a turn begins with the next one, and can be taken back"
+)
+def test_a_hold_without_a_turn_begins_with_the_next_one(shared: SharedGpu) -> None:
+    """An idle kernel reads that it will keep the GPU, not that it does; nobody is told that it is
+    reserved; and the whole time is left when the turn comes."""
+    alice = shared.kernel("alice.ipynb")
+    await_that(lambda: shared.holders() == [], "the set-up's turn is given back")
+    said = alice.run("%gpushare hold 1m").ok().text
+    assert "will keep the GPU for 1 min once it has it" in said
+    shown = alice.run("%gpushare").ok().text
+    assert "It will keep the GPU for 1 min once it has it" in shown
+    assert "reserved until" not in shown
+    (tenant,) = shared.scheduler.client.status()["tenants"]
+    assert (tenant["hold_left_s"], tenant["hold_to_come_s"]) == (0, 60)
+    alice.run(gpu_cells.spin(1)).ok()
+    (tenant,) = shared.scheduler.client.status()["tenants"]
+    assert 50 < tenant["hold_left_s"] <= 60 and tenant["hold_to_come_s"] == 0
+
+
+@pytest.mark.promise("A hold without a turn begins...")
+@pytest.mark.parametrize("used", [True, False])
+def test_a_hold_that_has_not_begun_is_taken_back(shared: SharedGpu, used: bool) -> None:
+    """By `release`, also before the kernel has opened CUDA: the next turn is one as any other."""
+    alice = shared.kernel("alice.ipynb", set_up=used)
+    alice.run("%gpushare hold 1m").ok()
+    said = alice.run("%gpushare release").ok().text
+    assert "This kernel no longer keeps the GPU between cells." in said
+    alice.run(("" if used else gpu_cells.setup()) + gpu_cells.spin(1)).ok()
+    await_that(lambda: shared.holders() == [], "the turn goes back at the end of the cell")
+
+
 @pytest.mark.promise("`%gpushare hold` keeps the turn between...")
 def test_a_hold_is_cut_to_what_the_scheduler_allows(shared: SharedGpu) -> None:
     """A longer time is cut to hold_max, with a word about it; with hold_max 0 there is none."""
@@ -140,7 +172,7 @@ def test_a_hold_is_cut_to_what_the_scheduler_allows(shared: SharedGpu) -> None:
     shared.scheduler.client.change_settings({"hold_max_s": 60})
     assert "as long as this scheduler allows" in alice.run("%gpushare hold 2h").ok().text
     shared.scheduler.client.change_settings({"hold_max_s": 0})
-    assert "does not let you keep the GPU" in alice.run("%gpushare hold 2h").ok().text
+    assert "does not let a notebook keep the GPU" in alice.run("%gpushare hold 2h").ok().text
 
 
 @pytest.mark.promise("`%gpushare hold` keeps the turn between...")
@@ -197,8 +229,9 @@ def test_without_the_scheduler_it_says_so(shared: SharedGpu) -> None:
     await_that(
         lambda: "lost the scheduler" in alice.run("%gpushare").ok().text, "the loss is noticed"
     )
-    assert "No scheduler is connected" in alice.run("%gpushare hold 5m").ok().text
     assert "No scheduler is connected" in alice.run("%gpushare release").ok().text
+    assert "No scheduler is connected" in alice.run("%gpushare hold 5m").ok().text
+    assert "no longer keeps" in alice.run("%gpushare release").ok().text
 
 
 @pytest.mark.promise(

@@ -107,7 +107,7 @@ def test_the_magics_are_there_in_each(kernels: list[Kernel]) -> None:
         reply = kernel.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n%gpushare\n").ok()
         assert "This kernel keeps the GPU until" in reply.text
         assert f"{kernel.name} (this kernel)" in reply.text
-        assert "by hand until" in reply.html
+        assert "reserved until" in reply.html
         assert "The GPU was given back." in kernel.run("%gpushare release").ok().text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.client import RequestRefused
-from jupyter_gpushare.protocol.messages import DropReason, TurnGranted, TurnRecalled
+from jupyter_gpushare.protocol.messages import DropReason, HoldRequested, TurnGranted, TurnRecalled
 from tests.scheduler.test_http_api import request
 from tests.support.hook_client import ScriptedClient
 from tests.support.scheduler_process import SchedulerUnderTest
@@ -49,6 +49,16 @@ def test_nothing_to_release(scheduler: SchedulerUnderTest) -> None:
         with pytest.raises(RequestRefused, match="Turns are switched off") as refused:
             scheduler.client.release_tenant(tenant_id)
         assert refused.value.status == 409
+
+
+def test_a_hold_to_come_is_released(scheduler: SchedulerUnderTest) -> None:
+    """A kernel without a turn whose next one is to be kept by hand: that is what a release ends."""
+    tenant_id, client = joined(scheduler, "idle")
+    with client:
+        client.send(HoldRequested(hold_ms=60_000))
+        scheduler.eventually(lambda s: s["tenants"][0]["hold_to_come_s"] == 60)
+        scheduler.client.release_tenant(tenant_id)
+        scheduler.eventually(lambda s: s["tenants"][0]["hold_to_come_s"] == 0)
 
 
 def test_a_cell_that_ended_gives_way(scheduler: SchedulerUnderTest) -> None:

@@ -226,6 +226,13 @@ def test_a_turn_that_is_kept_by_hand() -> None:
     assert [k["hold_left_s"] for k in state["kernels"]] == [59.5, 0.0]
 
 
+def test_a_hold_that_begins_with_the_next_turn() -> None:
+    """It is told as such, and nothing of it passes meanwhile."""
+    waiting = [{**tenant("a", "idle"), "hold_left_s": 0.0, "hold_to_come_s": 60.0}]
+    (shown,) = state_of([kernel("a", "a")], waiting, device([], []))["kernels"]
+    assert (shown["state"], shown["hold_left_s"], shown["hold_to_come_s"]) == ("idle", 0.0, 60.0)
+
+
 def test_a_hold_is_news_when_it_is_prolonged() -> None:
     """What is left of it is none as it gets less; that it will end later is."""
     whole, rest, more = ({"hold_left_s": left} for left in (60.0, 20.0, 50.0))

@@ -251,8 +251,8 @@ struct message_queue_position {
     char holder[128 + 1];
 };
 
-/* For how long from now the turn is kept by hand: until told otherwise, the end of a cell or an
- * idle device gives no turn back. 0: no longer. */
+/* For how long from now, or from its beginning if the tenant has none, the turn is kept by hand:
+ * until told otherwise, the end of a cell or an idle device gives no turn back. 0: no longer. */
 struct message_hold_changed {
     uint32_t hold_ms;
 };

@@ -68,6 +68,17 @@ describe('PanelView', () => {
     expect(texts('ol > li')).toEqual(['1plot.ipynbbob3 s', '2b.ipynbyou3 s']);
   });
 
+  it('tells a hold that has not begun as one to come, and lets it be cancelled', () => {
+    show(state({ devices: [device()], kernels: [kernel({ hold_to_come_s: 60 })] }));
+    expect(texts('.jp-gpushare-Hold')).toEqual(['will be reserved for 1 min once it has the GPU']);
+    expect(texts('.jp-gpushare-Holder')).toEqual(['Free']);
+    expect(find('.jp-gpushare-Release').textContent).toBe('Cancel');
+    act(() => {
+      find('.jp-gpushare-Release').click();
+    });
+    expect(released).toEqual(['k1']);
+  });
+
   it('counts down how long a turn is kept by hand, for its holder and for its kernel', () => {
     show(
       state({
@@ -76,17 +87,17 @@ describe('PanelView', () => {
       })
     );
     expect(texts('.jp-gpushare-Hold')).toEqual([
-      'kept by hand, 10 min left',
-      'kept by hand, 10 min left'
+      'reserved by its user for 10 min more',
+      'reserved by its user for 10 min more'
     ]);
     act(() => {
       jest.advanceTimersByTime(545_000);
     });
-    expect(find('.jp-gpushare-Hold').textContent).toBe('kept by hand, 55 s left');
+    expect(find('.jp-gpushare-Hold').textContent).toBe('reserved by its user for 55 s more');
     act(() => {
       jest.advanceTimersByTime(60_000);
     });
-    expect(find('.jp-gpushare-Hold').textContent).toBe('kept by hand, 0 s left');
+    expect(find('.jp-gpushare-Hold').textContent).toBe('reserved by its user for 0 s more');
   });
 
   it('tells a kernel that waits until when the turn is kept, by the clock', () => {
@@ -95,7 +106,7 @@ describe('PanelView', () => {
     show(state({ devices: [kept], kernels: [waiting] }));
     const until = new Date(600_000).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
     expect(find('.jp-gpushare-Reason').textContent).toBe(
-      `It is busy. The turn is kept by hand until ${until}.`
+      `It is busy. Its user has reserved the GPU until ${until}.`
     );
   });
 
