@@ -133,9 +133,7 @@ def test_a_hold_may_come_before_the_first_use(shared: SharedGpu) -> None:
     await_that(lambda: shared.holders() == ["alice.ipynb"], "the turn is kept")
 
 
-@pytest.mark.promise(
-    "jupyter", "A hold without a turn begins with the next one, and can be taken back"
-)
+@pytest.mark.promise("jupyter", "A hold without a turn begins with the next, and can be taken back")
 def test_a_hold_without_a_turn_begins_with_the_next_one(shared: SharedGpu) -> None:
     """An idle kernel reads that it will keep the GPU, not that it does; nobody is told that it is
     reserved; and the whole time is left when the turn comes."""
