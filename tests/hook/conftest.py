@@ -16,22 +16,13 @@ import pytest
 from tests.hook.fake_driver import FakeDriver, results_of, source_of
 from tests.hook.session import Session
 from tests.hook.table import Entry, read_table
-from tests.support.paths import BUILD, ROOT, hook_source
+from tests.support.paths import BUILD, HOOK_LIBRARY, ROOT, hook_source
 
 HERE = Path(__file__).parent
 OUTPUT = BUILD / "tests" / "surface"
 SOURCE = ROOT / "hook" / "src"
 SPEC = ROOT / "hook" / "spec"
-
-# Everything in hook/src that is not behind gate.h and lifecycle.h.
-SURFACE = (
-    *("symbols.c", "elf_lookup.c", "interpose.c", "dlsym_trampoline.S", "registry.c", "memory.c"),
-    *("physical.c", "contexts.c", "nvml_report.c", "driver.c", "locks.c", "log.c", "options.c"),
-    *("backing.c", "blocks.c", "slab.c", "chunks.c", "peers.c", "pointers.c", "device_memory.c"),
-    *("ipc.c", "ipc_open.c", "ipc_handle.c", "ipc_exports.c", "ipc_imports.c", "ipc_server.c"),
-    *("ipc_client.c", "ipc_descriptor.c", "link.c", "codec.c"),
-    *("refusal.c", "own_thread.c"),
-)
+OBJECTS = HOOK_LIBRARY.parent / "objects"
 
 
 @contextmanager
@@ -57,6 +48,14 @@ def newer(output: Path, *inputs: Path) -> bool:
     return all(path.stat().st_mtime <= output.stat().st_mtime for path in inputs)
 
 
+def is_current(built: Path) -> bool:
+    """Whether an object's source is still there."""
+    source = SOURCE / built.relative_to(OBJECTS)
+    return built.parent.name == "generated" or any(
+        source.with_suffix(suffix).exists() for suffix in (".c", ".S")
+    )
+
+
 @pytest.fixture(scope="session")
 def headers() -> Path:
     return Path(run(sys.executable, SPEC / "find_headers.py").strip())
@@ -80,27 +79,20 @@ def table(generated: Path) -> list[Entry]:
 
 @pytest.fixture(scope="session")
 def surface(generated: Path, headers: Path) -> Path:
-    """libgpushare.so with fake_runtime.c for everything behind gate.h and lifecycle.h."""
+    """libgpushare.so, in which the functions of fake_runtime.c and fake_memory.c stand for those of
+    the same names: the linker takes the first of each."""
     library = OUTPUT / "libgpushare.so"
-    sources = [hook_source(name) for name in SURFACE]
-    sources += [HERE / "fake_runtime.c", HERE / "fake_memory.c", *sorted(generated.glob("*.c"))]
+    fakes = [HERE / "fake_runtime.c", HERE / "fake_memory.c"]
+    objects = [path for path in sorted(OBJECTS.rglob("*.o")) if is_current(path)]
     flags = ["-D_GNU_SOURCE", "-std=c11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-pthread"]
     flags += ["-Wno-deprecated-declarations", "-ftls-model=initial-exec"]
-    flags += [
-        "-iquote",
-        str(HERE),
-        "-iquote",
-        str(SOURCE),
-        "-iquote",
-        str(generated),
-        "-isystem",
-        str(headers),
-    ]
-    link = ["-shared", "-Wl,-Bsymbolic", "-Wl,-z,lazy", "-Wl,-soname,libgpushare.so"]
-    link.append(f"-Wl,--version-script={hook_source('exports.map')}")
+    for folder in (HERE, SOURCE, generated):
+        flags += ["-iquote", str(folder)]
+    link = ["-shared", "-Wl,-Bsymbolic", "-Wl,-z,lazy", "-Wl,-z,muldefs"]
+    link += ["-Wl,-soname,libgpushare.so", f"-Wl,--version-script={hook_source('exports.map')}"]
     with one_at_a_time("surface"):
-        if not newer(library, *sources, *SOURCE.glob("*/*.h")):
-            run("cc", *flags, *link, "-o", library, *sources)
+        if not newer(library, *fakes, *objects, *SOURCE.glob("*/*.h")):
+            run("cc", *flags, "-isystem", headers, *link, "-o", library, *fakes, *objects)
     return library
 
 

@@ -18,7 +18,7 @@ PARTS = (
     *("registry.c", "contexts.c", "driver.c", "symbols.c", "elf_lookup.c", "locks.c", "log.c"),
     *("options.c", "refusal.c", "device_memory.c", "own_thread.c"),
     *("ipc.c", "ipc_open.c", "ipc_handle.c", "ipc_exports.c"),
-    *("ipc_imports.c", "ipc_server.c", "ipc_client.c", "ipc_descriptor.c", "link.c", "codec.c"),
+    *("ipc_imports.c", "ipc_server.c", "ipc_client.c", "descriptor.c"),
 )
 
 # The simulated GPU is not built with the sanitizers: its own ordering is not seen.

@@ -1,7 +1,5 @@
 #include "agent/agent.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,15 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "agent/agent_state.h"
-#include "agent/cells.h"
-#include "agent/wakeup.h"
+#include "agent/lifetime.h"
+#include "agent/notebook.h"
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/driver.h"
-#include "base/fork.h"
 #include "base/locks.h"
 #include "base/log.h"
 #include "base/own_thread.h"
@@ -28,44 +25,20 @@
 #include "swap/mover.h"
 #include "swap/residency.h"
 
-#define ACT_PATIENCE_NS 100000000
 #define DEAF_PAUSE_NS 10000000
 
-static struct agent agent;     /* the agent thread's */
-static _Atomic bool ready;     /* agent_start is through */
-static _Atomic unsigned news;  /* what the agent has not looked at */
-static _Atomic uint32_t asked; /* agent_notify_and_wait: how many asked, */
-static _Atomic uint32_t acted; /* and up to which the agent has acted */
+static struct agent agent; /* the agent thread's */
 
 uint64_t agent_now_ms(void) {
     return clock_now_ns() / 1000000;
-}
-
-bool agent_is_ready(void) {
-    return atomic_load_explicit(&ready, memory_order_acquire);
-}
-
-void agent_notify(enum agent_news what) {
-    if (atomic_fetch_or(&news, what) == 0) wakeup_send();
-}
-
-void agent_notify_and_wait(enum agent_news what) {
-    agent_notify(what);
-    uint32_t ticket = atomic_fetch_add(&asked, 1) + 1;
-    wakeup_send();
-    uint64_t until_ns = clock_now_ns() + ACT_PATIENCE_NS;
-    struct timespec pause = {0, ACT_PATIENCE_NS};
-    uint32_t seen;
-    while ((int32_t)((seen = atomic_load(&acted)) - ticket) < 0 && clock_now_ns() < until_ns)
-        syscall(SYS_futex, &acted, FUTEX_WAIT_PRIVATE, seen, &pause, NULL, 0);
 }
 
 /* ---- what has happened in the process ---------------------------------------------------------
  */
 
 static void look_at_cells(struct agent *self) {
-    bool runs = cells_running();
-    uint64_t ended = cells_ended();
+    bool runs = notebook_cell_runs();
+    uint64_t ended = notebook_cells_ended();
     bool ended_since = ended != self->cells_ended_seen;
     self->cells_ended_seen = ended;
     if (self->cell_runs_seen && (ended_since || !runs)) {
@@ -100,28 +73,25 @@ static void look_at_mover(struct agent *self) {
 }
 
 void agent_look_at_news(struct agent *self) {
-    uint32_t asked_before = atomic_load(&asked);
-    unsigned what = atomic_exchange(&news, 0);
-    if (what & (AGENT_DEVICE_OPENED | AGENT_DEVICE_CLOSED | AGENT_CONTEXT_FAILED))
+    uint32_t asked;
+    const unsigned what = bell_take_news(&asked);
+    if (what & (NEWS_DEVICE_OPENED | NEWS_DEVICE_CLOSED | NEWS_CONTEXT_FAILED))
         agent_report_devices(self);
-    if (what & AGENT_DEVICE_OPENED) agent_feed_kind(self, TURN_EVENT_DEVICE_OPENED);
-    if (what & AGENT_DEVICE_CLOSED && atomic_load(&streams_contexts_open) == 0)
+    if (what & NEWS_DEVICE_OPENED) agent_feed_kind(self, TURN_EVENT_DEVICE_OPENED);
+    if (what & NEWS_DEVICE_CLOSED && atomic_load(&streams_contexts_open) == 0)
         agent_feed_kind(self, TURN_EVENT_LAST_DEVICE_CLOSED);
-    if (what & AGENT_CONTEXT_FAILED) {
+    if (what & NEWS_CONTEXT_FAILED) {
         agent_fix_failed_memory();
         agent_feed_kind(self, TURN_EVENT_CONTEXT_FAILED);
         wait_look_again();
     }
-    if (what & AGENT_MEMORY_MOVED) look_at_mover(self);
-    if (what & AGENT_HOST_SHORT) agent_look_at_short_host(self);
-    if (what & AGENT_NEEDS_CHANGED) agent_tell_needs(self);
+    if (what & NEWS_MEMORY_MOVED) look_at_mover(self);
+    if (what & NEWS_HOST_SHORT) agent_look_at_short_host(self);
+    if (what & NEWS_NEEDS_CHANGED) agent_tell_needs(self);
     look_at_cells(self);
     look_at_calls(self);
     agent_tell_wishes(self);
-    if (atomic_load(&acted) != asked_before) {
-        atomic_store(&acted, asked_before);
-        syscall(SYS_futex, &acted, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-    }
+    bell_acted(asked);
 }
 
 /* ---- time -------------------------------------------------------------------------------------
@@ -165,14 +135,14 @@ static uint64_t pause_ns(void) {
         if (drain_ns < pause) pause = drain_ns;
     }
     /* Nobody can wake the agent while there is no descriptor to be had: it has to look. */
-    if (wakeup_fd() < 0 && pause > DEAF_PAUSE_NS) pause = DEAF_PAUSE_NS;
+    if (bell_fd() < 0 && pause > DEAF_PAUSE_NS) pause = DEAF_PAUSE_NS;
     return pause;
 }
 
 static void pause_until_news(void) {
     struct pollfd descriptors[2] = {
-        {.fd = wakeup_fd(), .events = POLLIN},
-        {.fd = agent.session.link.fd, .events = POLLIN},
+        {.fd = bell_fd(), .events = POLLIN},
+        {.fd = agent.session.link.socket.fd, .events = POLLIN},
     };
     if (agent.session.link.unsent_bytes > 0) descriptors[1].events |= POLLOUT;
     uint64_t ns = pause_ns();
@@ -193,10 +163,7 @@ static void begin(void) {
 static void *run(void *nothing) {
     begin();
     for (;;) {
-        if (!wakeup_clear()) {
-            wakeup_close();
-            wakeup_open();
-        }
+        bell_clear();
         agent_look_at_news(&agent);
         agent_converse(&agent);
         look_at_time();
@@ -224,16 +191,16 @@ static void prepare_state(void) {
 }
 
 void agent_start(const char *cause) {
-    if (agent_is_ready()) return;
+    if (bell_is_heard()) return;
     lock_take(LOCK_AGENT);
-    if (!agent_is_ready()) {
+    if (!bell_is_heard()) {
         gate_prepare();
         bool runs = false;
         if (lifecycle_enabled() && driver_get()) {
-            fork_watch();
+            lifetime_watch();
             prepare_state();
             residency_start();
-            runs = wakeup_open() && own_thread_start(run, NULL);
+            runs = bell_open() && own_thread_start(run, NULL);
             if (!runs)
                 log_error(
                     "the GPU sharing of this process could not start, so it takes no turns. "
@@ -244,17 +211,11 @@ void agent_start(const char *cause) {
             log_debug("start: %s", cause);
         else
             gate_open(false);
-        atomic_store_explicit(&ready, true, memory_order_release);
+        bell_set_heard();
     }
     lock_release(LOCK_AGENT);
 }
 
 void agent_after_fork(void) {
-    if (!agent_is_ready()) return;
-    wakeup_close();
-    link_close(&agent.session.link);
-    atomic_store(&news, 0);
-    atomic_store(&asked, 0);
-    atomic_store(&acted, 0);
-    atomic_store(&ready, false);
+    if (bell_is_heard()) link_close(&agent.session.link);
 }

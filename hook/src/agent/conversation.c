@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "agent/agent_state.h"
-#include "agent/cells.h"
-#include "agent/wishes.h"
+#include "agent/notebook.h"
 #include "base/log.h"
 #include "device/devices.h"
 #include "gate/wait.h"
@@ -141,8 +140,8 @@ static void on_welcomed(struct agent *agent) {
 void agent_tell_wishes(struct agent *agent) {
     if (agent->session.stage != SESSION_UP) return;
     struct message hold = {.type = MESSAGE_HOLD_REQUESTED};
-    if (wishes_take_hold(&hold.hold_requested.hold_ms)) session_send(&agent->session, &hold);
-    if (wishes_take_release())
+    if (notebook_take_hold(&hold.hold_requested.hold_ms)) session_send(&agent->session, &hold);
+    if (notebook_take_release())
         session_send(&agent->session, &(struct message){.type = MESSAGE_TURN_GIVEN_AWAY});
 }
 

@@ -5,6 +5,7 @@
 
 #include "agent/agent.h"
 #include "agent/agent_state.h"
+#include "base/bell.h"
 #include "base/locks.h"
 #include "device/devices.h"
 #include "device/streams.h"
@@ -113,7 +114,7 @@ size_t agent_describe(char *json, size_t bytes) {
         "\"drops\": %llu, \"drain_stalls\": %llu, \"reopenings\": %llu, "
         "\"hold_left_ms\": %llu, \"hold_answers\": %llu, \"memory_follows\": %s, "
         "\"memory\": %s}",
-        boolean(agent_is_ready()), turn_phase_name(now.phase), (unsigned long long)now.turn_id,
+        boolean(bell_is_heard()), turn_phase_name(now.phase), (unsigned long long)now.turn_id,
         boolean(now.windowed), boolean(now.connected),
         quoted(now.tenant_id, tenant, sizeof(tenant)),
         quoted(now.problem, problem, sizeof(problem)), boolean(now.cell_runs), now.waiters,

@@ -1,38 +1,15 @@
 #include "agent/link.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 void link_start(struct link *link) {
-    link->fd = -1;
+    link->socket.fd = -1;
     link->received_bytes = link->received_taken = link->unsent_bytes = 0;
-}
-
-int link_move_high(int fd) {
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, LINK_FD_MIN);
-    if (high < 0) return fd; /* a low limit of open files: it stays where it is */
-    close(fd);
-    return high;
-}
-
-bool link_identify(int fd, uint64_t *device, uint64_t *inode) {
-    struct stat status;
-    if (fd < 0 || fstat(fd, &status) != 0 || !S_ISSOCK(status.st_mode)) return false;
-    *device = (uint64_t)status.st_dev;
-    *inode = (uint64_t)status.st_ino;
-    return true;
-}
-
-bool link_is_ours(const struct link *link) {
-    uint64_t device, inode;
-    return link_identify(link->fd, &device, &inode) && device == link->device &&
-           inode == link->inode;
 }
 
 /* False, with the problem, when the peer is somebody whom we do not trust. */
@@ -74,31 +51,26 @@ bool link_connect(struct link *link, const char *path, bool trusts_uid, uint32_t
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
+    if (fd < 0 || !descriptor_adopt(&link->socket, fd) ||
+        connect(link->socket.fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
         explain(path, errno, problem, problem_bytes);
-        if (fd >= 0) close(fd);
+        link_close(link);
         return false;
     }
-    if (!check_peer(fd, path, trusts_uid, scheduler_uid, problem, problem_bytes)) {
-        close(fd);
+    if (!check_peer(link->socket.fd, path, trusts_uid, scheduler_uid, problem, problem_bytes)) {
+        link_close(link);
         return false;
     }
-    fd = link_move_high(fd);
-    if (!link_identify(fd, &link->device, &link->inode)) {
-        explain(path, errno, problem, problem_bytes);
-        return false;
-    }
-    link->fd = fd;
     codec_decoder_init(&link->decoder, MESSAGE_TO_HOOK);
     return true;
 }
 
 enum link_answer link_flush(struct link *link) {
     while (link->unsent_bytes > 0) {
-        if (!link_is_ours(link)) return LINK_STOLEN;
+        if (!descriptor_is_ours(&link->socket)) return LINK_STOLEN;
         /* send() besides refuses everything that is not a socket. */
         ssize_t sent =
-            send(link->fd, link->unsent, link->unsent_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+            send(link->socket.fd, link->unsent, link->unsent_bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? LINK_EMPTY : LINK_GONE;
         link->unsent_bytes -= (size_t)sent;
@@ -108,7 +80,7 @@ enum link_answer link_flush(struct link *link) {
 }
 
 bool link_send(struct link *link, const struct message *message) {
-    if (link->fd < 0) return true;
+    if (link->socket.fd < 0) return true;
     if (sizeof(link->unsent) - link->unsent_bytes < GPUSHARE_FRAME_BYTES_MAX) return false;
     link->unsent_bytes += codec_encode(message, link->unsent + link->unsent_bytes,
                                        sizeof(link->unsent) - link->unsent_bytes);
@@ -116,8 +88,8 @@ bool link_send(struct link *link, const struct message *message) {
 }
 
 static enum link_answer fill(struct link *link) {
-    if (!link_is_ours(link)) return LINK_STOLEN;
-    ssize_t got = recv(link->fd, link->received, sizeof(link->received), MSG_DONTWAIT);
+    if (!descriptor_is_ours(&link->socket)) return LINK_STOLEN;
+    ssize_t got = recv(link->socket.fd, link->received, sizeof(link->received), MSG_DONTWAIT);
     if (got < 0) {
         bool nothing = errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
         return nothing ? LINK_EMPTY : LINK_GONE;
@@ -144,10 +116,10 @@ enum link_answer link_receive(struct link *link, struct message *message) {
 }
 
 bool link_has_part(const struct link *link) {
-    return link->fd >= 0 && link->decoder.bytes > 0;
+    return link->socket.fd >= 0 && link->decoder.bytes > 0;
 }
 
 void link_close(struct link *link) {
-    if (link->fd >= 0 && link_is_ours(link)) close(link->fd);
+    descriptor_close(&link->socket);
     link_start(link);
 }

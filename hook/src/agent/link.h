@@ -8,11 +8,11 @@
 #include <stdint.h>
 
 #include "agent/codec.h"
+#include "base/descriptor.h"
 
 #pragma GCC visibility push(hidden)
 
 #define LINK_UNSENT_BYTES_MAX (64 * 1024)
-#define LINK_FD_MIN 400 /* above what programs expect to find, and close, one by one */
 
 enum link_answer {
     LINK_MESSAGE, /* one message was received */
@@ -24,8 +24,7 @@ enum link_answer {
 };
 
 struct link {
-    int fd;                 /* -1: not connected */
-    uint64_t device, inode; /* of our socket, to know it again */
+    struct descriptor socket;
     struct codec_decoder decoder;
     uint8_t received[4096];
     size_t received_bytes, received_taken;
@@ -50,16 +49,8 @@ enum link_answer link_receive(struct link *link, struct message *message);
 /* A frame has begun and is not complete. */
 bool link_has_part(const struct link *link);
 
-/* The descriptor is still the socket that we connected. */
-bool link_is_ours(const struct link *link);
-
 /* Closes the socket, unless its number is somebody else's by now. */
 void link_close(struct link *link);
-
-/* For other descriptors of the hook: moves one out of the way of programs, and remembers and
- * recognises it. */
-int link_move_high(int fd);
-bool link_identify(int fd, uint64_t *device, uint64_t *inode);
 
 #pragma GCC visibility pop
 #endif

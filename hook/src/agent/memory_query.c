@@ -10,7 +10,7 @@
 #define PATIENCE_MS 1000u
 
 static void wait_for_bytes(const struct session *session, uint64_t until_ms, uint64_t now_ms) {
-    struct pollfd descriptor = {.fd = session->link.fd, .events = POLLIN};
+    struct pollfd descriptor = {.fd = session->link.socket.fd, .events = POLLIN};
     poll(&descriptor, 1, (int)(until_ms - now_ms));
 }
 

@@ -1,4 +1,5 @@
-/* Forks and the end of the process. */
+/* The end of the process, as far as our threads' use of the driver goes. agent/lifetime.c says what
+ * happens then, and at a fork. */
 #ifndef GPUSHARE_FORK_H
 #define GPUSHARE_FORK_H
 
@@ -6,16 +7,18 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Registers what is to happen at fork and exit; once, when the agent starts first. */
-void fork_watch(void);
-
 /* While the process is ending, our threads must not call the driver any more. They bracket their
  * calls of it with these; `_begin` is false when they have to leave them out. */
 bool fork_driver_use_begin(void);
 void fork_driver_use_end(void);
 
-/* The handlers of exit run: our threads have left the driver alone since. */
+/* The handlers of exit run: our threads leave the driver alone from now on. */
 bool fork_process_ends(void);
+
+/* For lifetime.c. */
+void fork_end_begins(void);
+void fork_await_driver_users(void);
+void fork_after_fork(void);
 
 #pragma GCC visibility pop
 #endif

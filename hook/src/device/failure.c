@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "agent/agent.h"
+#include "base/bell.h"
 #include "base/driver.h"
 #include "base/log.h"
 #include "device/devices.h"
@@ -49,7 +49,7 @@ void failure_in_context(void *context, int cu_result) {
         "Restart the kernel to go on; that frees %.0f MiB of GPU memory.",
         name, cu_result, mib);
     devices_context_failed(ordinal, cu_result);
-    agent_notify(AGENT_CONTEXT_FAILED);
+    bell_ring(NEWS_CONTEXT_FAILED);
 }
 
 void failure_look(int cu_result) {

@@ -3,8 +3,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "agent/agent.h"
 #include "agent/memory_query.h"
+#include "base/bell.h"
 #include "base/driver.h"
 #include "base/options.h"
 #include "device/devices.h"
@@ -19,16 +19,16 @@ bool lifecycle_enabled(void) {
 }
 
 void lifecycle_cuda_opened(void) {
-    if (lifecycle_enabled()) agent_start("cuInit");
+    if (lifecycle_enabled()) bell_start_agent("cuInit");
 }
 
 void lifecycle_context_opened(void *context, int device_ordinal) {
     if (!lifecycle_enabled()) return;
     if (!streams_context_opened(context, device_ordinal)) return;
     if (!devices_opened(device_ordinal)) return;
-    agent_start("a context");
+    bell_start_agent("a context");
     /* A turn that is held does not cover this device: the gate is shut before we return. */
-    agent_notify_and_wait(AGENT_DEVICE_OPENED);
+    bell_ring_and_wait(NEWS_DEVICE_OPENED);
 }
 
 bool lifecycle_context_closing(void *context, int device_ordinal) {
@@ -38,7 +38,7 @@ bool lifecycle_context_closing(void *context, int device_ordinal) {
 
 void lifecycle_context_closed(int device_ordinal) {
     if (streams_context_closed(device_ordinal)) devices_closed(device_ordinal);
-    agent_notify(AGENT_DEVICE_CLOSED);
+    bell_ring(NEWS_DEVICE_CLOSED);
 }
 
 void lifecycle_context_switches(void) {
@@ -107,7 +107,7 @@ void lifecycle_synchronise_ended(int cu_result) {
 
 void lifecycle_memory_changed(int device_ordinal, uint64_t bytes_allocated, uint64_t bytes_fixed) {
     if (devices_memory_changed(device_ordinal, bytes_allocated, bytes_fixed))
-        agent_notify(AGENT_MEMORY_CHANGED);
+        bell_ring(NEWS_MEMORY_CHANGED);
 }
 
 void lifecycle_memory_limit(int device_ordinal, uint64_t *cap_bytes, uint64_t *others_bytes) {

@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "agent/agent.h"
+#include "base/bell.h"
 #include "base/driver.h"
 #include "base/fork.h"
 #include "device/failure.h"
@@ -127,8 +127,8 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
         }
         if (passes_shut_gate(call)) return GATE_PASS;
         gate_mark_outside(self);
-        if (!agent_is_ready()) {
-            agent_start(call->name);
+        if (!bell_is_heard()) {
+            bell_start_agent(call->name);
             continue;
         }
         if (wait_for_turn(call->name) == GATE_CANCELLED) return GATE_CANCELLED;

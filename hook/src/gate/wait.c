@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/agent.h"
+#include "base/bell.h"
 #include "base/clock.h"
 #include "gate/interrupt.h"
 
@@ -54,12 +54,12 @@ static void end_waiting(void) {
 static void begin_to_want_turn(const char *call_name) {
     atomic_store(&cause, call_name ? call_name : "");
     atomic_fetch_add(&calls_waiting, 1);
-    agent_notify(AGENT_CALLS_WAITING_CHANGED);
+    bell_ring(NEWS_CALLS_WAITING_CHANGED);
 }
 
 static void end_to_want_turn(void) {
     atomic_fetch_sub(&calls_waiting, 1);
-    agent_notify(AGENT_CALLS_WAITING_CHANGED);
+    bell_ring(NEWS_CALLS_WAITING_CHANGED);
 }
 
 enum gate_answer wait_for(const struct wait_condition *condition, const char *call_name) {

@@ -70,8 +70,7 @@ static CUresult export_piece(struct export_piece *piece, uint64_t handle) {
     const CUresult result =
         cuda->memory_export(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS) return result;
-    return ipc_descriptor_adopt(&piece->descriptor, fd) ? CUDA_SUCCESS
-                                                        : CUDA_ERROR_OPERATING_SYSTEM;
+    return descriptor_adopt(&piece->descriptor, fd) ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 /* A descriptor for each chunk of the block. They are on the device and stay there. */

@@ -19,7 +19,7 @@ static _Atomic size_t blocks_there; /* so that who exports nothing takes no lock
 
 void exports_drop_pieces(struct export *block) {
     for (uint32_t i = 0; i < block->piece_count; i++)
-        ipc_descriptor_close(&block->pieces[i].descriptor);
+        descriptor_close(&block->pieces[i].descriptor);
     free(block->pieces);
     block->pieces = NULL;
     block->piece_count = 0;
@@ -27,7 +27,7 @@ void exports_drop_pieces(struct export *block) {
 
 static bool is_whole(const struct export *block) {
     for (uint32_t i = 0; i < block->piece_count; i++)
-        if (!ipc_descriptor_is_ours(&block->pieces[i].descriptor)) return false;
+        if (!descriptor_is_ours(&block->pieces[i].descriptor)) return false;
     return true;
 }
 

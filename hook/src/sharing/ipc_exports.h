@@ -6,12 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "sharing/ipc_descriptor.h"
+#include "base/descriptor.h"
 
 #pragma GCC visibility push(hidden)
 
 struct export_piece {
-    struct ipc_descriptor descriptor;
+    struct descriptor descriptor;
     uint64_t bytes;
 };
 

@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 #include "base/locks.h"
 #include "base/log.h"
 #include "base/own_thread.h"
-#include "sharing/ipc_descriptor.h"
 #include "sharing/ipc_exports.h"
 
 #define BACKLOG 128
@@ -25,14 +25,14 @@
 #define NO_DESCRIPTOR_PAUSE_NS 20000000
 
 struct server {
-    struct ipc_descriptor socket;
+    struct descriptor socket;
     uint64_t number;
     uint8_t token[IPC_TOKEN_BYTES];
 };
 
 /* Guarded by LOCK_IPC. */
 static struct server server = {.socket.fd = -1};
-static struct ipc_descriptor served = {.fd = -1}; /* the connection under way */
+static struct descriptor served = {.fd = -1}; /* the connection under way */
 
 /* ---- one importer -----------------------------------------------------------------------------
  */
@@ -79,14 +79,14 @@ static void accept_one(const struct server *self) {
         if (errno == EMFILE || errno == ENFILE) clock_sleep_ns(NO_DESCRIPTOR_PAUSE_NS);
         return;
     }
-    struct ipc_descriptor connection;
-    if (!ipc_descriptor_adopt(&connection, client)) return;
+    struct descriptor connection;
+    if (!descriptor_adopt(&connection, client)) return;
     lock_take(LOCK_IPC);
     served = connection;
     lock_release(LOCK_IPC);
     serve(connection.fd, self->token);
     lock_take(LOCK_IPC);
-    ipc_descriptor_close(&served);
+    descriptor_close(&served);
     lock_release(LOCK_IPC);
 }
 
@@ -95,9 +95,9 @@ static void *run(void *argument) {
     const struct server self = *(struct server *)argument;
     free(argument);
     pthread_setname_np(pthread_self(), "gpushare-ipc");
-    while (ipc_descriptor_is_ours(&self.socket)) {
+    while (descriptor_is_ours(&self.socket)) {
         struct pollfd readable = {.fd = self.socket.fd, .events = POLLIN};
-        if (poll(&readable, 1, -1) == 1 && ipc_descriptor_is_ours(&self.socket)) accept_one(&self);
+        if (poll(&readable, 1, -1) == 1 && descriptor_is_ours(&self.socket)) accept_one(&self);
     }
     return NULL;
 }
@@ -120,23 +120,23 @@ static bool listen_at(struct server *fresh) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t length = ipc_server_name(fresh->number, address.sun_path + 1);
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || !ipc_descriptor_adopt(&fresh->socket, fd)) return false;
+    if (fd < 0 || !descriptor_adopt(&fresh->socket, fd)) return false;
     const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
     if (bind(fresh->socket.fd, (const struct sockaddr *)&address, bytes) == 0 &&
         listen(fresh->socket.fd, BACKLOG) == 0)
         return true;
-    ipc_descriptor_close(&fresh->socket);
+    descriptor_close(&fresh->socket);
     return false;
 }
 
 bool ipc_server_start(struct ipc_handle *handle) {
     lock_take(LOCK_IPC);
-    bool runs = ipc_descriptor_is_ours(&server.socket);
+    bool runs = descriptor_is_ours(&server.socket);
     if (!runs) {
         struct server fresh = {.socket.fd = -1};
         runs = draw_numbers(&fresh) && listen_at(&fresh);
         if (runs && !start_thread(&fresh)) {
-            ipc_descriptor_close(&fresh.socket);
+            descriptor_close(&fresh.socket);
             runs = false;
         }
         if (runs) server = fresh;
@@ -156,7 +156,7 @@ bool ipc_server_is_here(uint64_t number) {
 }
 
 void ipc_server_after_fork(void) {
-    ipc_descriptor_close(&served);
-    ipc_descriptor_close(&server.socket);
+    descriptor_close(&served);
+    descriptor_close(&server.socket);
     server.number = 0;
 }

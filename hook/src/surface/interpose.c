@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "agent/agent.h"
+#include "base/bell.h"
 #include "base/log.h"
 #include "base/symbols.h"
 #include "device/lifecycle.h"
@@ -33,19 +35,24 @@ static int find_entry(const char *name) {
     return -1;
 }
 
+/* From here on calls of the entry go through its wrapper, and those need an agent to wait for. */
+static void remember(size_t entry, void *real) {
+    bell_on_start(agent_start);
+    atomic_store_explicit(&interpose_real[entry], real, memory_order_relaxed);
+}
+
 /* The real function of an entry, remembered; for use where the hook takes part. */
 static void *real_of_entry(size_t entry) {
     void *real = atomic_load_explicit(&interpose_real[entry], memory_order_relaxed);
     if (real != NULL) return real;
     real = symbols_real_if_loaded(library_of(entry), interpose_names[entry]);
-    if (real != NULL) atomic_store_explicit(&interpose_real[entry], real, memory_order_relaxed);
+    if (real != NULL) remember(entry, real);
     return real;
 }
 
 void *interpose_resolve(size_t entry) {
     void *real = symbols_real_loading(library_of(entry), interpose_names[entry]);
-    if (real != NULL && lifecycle_enabled())
-        atomic_store_explicit(&interpose_real[entry], real, memory_order_relaxed);
+    if (real != NULL && lifecycle_enabled()) remember(entry, real);
     return real;
 }
 

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/agent.h"
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/fork.h"
@@ -114,7 +114,7 @@ static void report(bool at_once) {
         return;
     self.unreported_bytes = 0;
     self.reported_at_ns = now_ns;
-    agent_notify(AGENT_MEMORY_MOVED);
+    bell_ring(NEWS_MEMORY_MOVED);
 }
 
 static void moved(struct burst *burst, uint64_t bytes) {
@@ -378,7 +378,7 @@ static void *run(void *nothing) {
                 break;
             case MOVER_HOST_SHORT:
                 report(true);
-                agent_notify(AGENT_HOST_SHORT); /* how much room there is after all */
+                bell_ring(NEWS_HOST_SHORT); /* how much room there is after all */
                 rest(seen);
                 break;
             case MOVER_HOST_DONE:

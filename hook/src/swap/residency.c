@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "agent/agent.h"
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/fork.h"
@@ -165,7 +165,7 @@ static bool may_go_on(void *argument) {
     const bool begins = !goes_on && !claim->queued;
     if (begins) queue(claim);
     lock_release(LOCK_RESIDENCY);
-    if (begins) agent_notify(AGENT_NEEDS_CHANGED);
+    if (begins) bell_ring(NEWS_NEEDS_CHANGED);
     return goes_on;
 }
 
@@ -184,7 +184,7 @@ static enum residency_answer wait_for_budget(struct claim *claim) {
         of(claim->device)->waiting_bytes =
             less(of(claim->device)->waiting_bytes, claim->waiter.bytes);
     lock_release(LOCK_RESIDENCY);
-    agent_notify(AGENT_NEEDS_CHANGED);
+    bell_ring(NEWS_NEEDS_CHANGED);
     if (answer == GATE_CANCELLED) return RESIDENCY_CANCELLED;
     return claim->waiter.refused ? RESIDENCY_REFUSED : RESIDENCY_FITS;
 }
@@ -223,7 +223,7 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
     standing.call_name = NULL;
     if (!is_counted(device)) return RESIDENCY_FITS;
     const bool inside = is_inside_gated_call();
-    if (!inside && !agent_is_ready()) agent_start(call_name);
+    if (!inside && !bell_is_heard()) bell_start_agent(call_name);
     enum residency_answer answer = RESIDENCY_FITS;
     if (!fits_at_once(device, bytes, inside)) {
         if (inside) return RESIDENCY_REFUSED;

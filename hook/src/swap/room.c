@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "agent/agent.h"
+#include "base/bell.h"
 #include "base/locks.h"
 #include "device/devices.h"
 #include "gate/wait.h"
@@ -27,7 +27,7 @@ struct room_wait room_ask(int device, uint64_t bytes, const char *call_name) {
     }
     const struct room_wait wait = {device, room->answers};
     lock_release(LOCK_RESIDENCY);
-    agent_notify(AGENT_NEEDS_CHANGED);
+    bell_ring(NEWS_NEEDS_CHANGED);
     return wait;
 }
 

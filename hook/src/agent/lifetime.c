@@ -1,0 +1,67 @@
+#include "agent/lifetime.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "agent/agent.h"
+#include "agent/notebook.h"
+#include "base/bell.h"
+#include "base/fork.h"
+#include "base/locks.h"
+#include "device/devices.h"
+#include "device/peers.h"
+#include "device/streams.h"
+#include "gate/gate_control.h"
+#include "gate/interrupt.h"
+#include "gate/threads.h"
+#include "gate/wait.h"
+#include "memory/blocks.h"
+#include "memory/chunks.h"
+#include "sharing/ipc.h"
+#include "swap/host_arena.h"
+#include "swap/mover.h"
+#include "swap/residency.h"
+#include "swap/room.h"
+
+static bool watched; /* guarded by LOCK_AGENT */
+
+/* The driver is taken down after this. */
+static void on_exit_of_process(void) {
+    fork_end_begins();
+    wait_look_again();
+    fork_await_driver_users();
+    chunks_stop();
+}
+
+/* The child has neither our threads nor the parent's contexts: everything is as at the start. Its
+ * copy of the socket is closed, so that the scheduler sees when the parent is gone. The locks come
+ * first: all else may take them. */
+static void on_fork_in_child(void) {
+    locks_after_fork_in_child();
+    fork_after_fork();
+    agent_after_fork();
+    bell_after_fork();
+    mover_after_fork();
+    blocks_after_fork();
+    peers_after_fork();
+    chunks_after_fork();
+    ipc_after_fork();
+    residency_after_fork();
+    room_after_fork();
+    host_arena_after_fork();
+    gate_after_fork();
+    wait_after_fork();
+    interrupt_after_fork();
+    threads_after_fork();
+    streams_after_fork();
+    devices_after_fork();
+    notebook_after_fork();
+}
+
+void lifetime_watch(void) {
+    if (watched) return;
+    watched = true; /* children inherit the registrations */
+    pthread_atfork(locks_before_fork, locks_after_fork_in_parent, on_fork_in_child);
+    atexit(on_exit_of_process);
+}

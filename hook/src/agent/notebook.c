@@ -1,0 +1,58 @@
+#include "agent/notebook.h"
+
+#include <stdatomic.h>
+
+#include "base/bell.h"
+
+static _Atomic uint32_t running;
+static _Atomic uint64_t ended;
+static _Atomic uint64_t hold_wish; /* milliseconds plus one; 0: none */
+static _Atomic bool release_wish;
+
+void notebook_cell_began(void) {
+    if (atomic_fetch_add(&running, 1) == 0) bell_ring(NEWS_CELLS_CHANGED);
+}
+
+void notebook_cell_ended(void) {
+    uint32_t before = atomic_load(&running);
+    do {
+        if (before == 0) return; /* an end without a beginning: hooked in the middle of a cell */
+    } while (!atomic_compare_exchange_weak(&running, &before, before - 1));
+    if (before > 1) return;
+    atomic_fetch_add(&ended, 1);
+    bell_ring(NEWS_CELLS_CHANGED);
+}
+
+void notebook_wish_hold(uint32_t hold_ms) {
+    atomic_store(&hold_wish, (uint64_t)hold_ms + 1);
+    bell_ring(NEWS_WISHED);
+}
+
+void notebook_wish_release(void) {
+    atomic_store(&release_wish, true);
+    bell_ring(NEWS_WISHED);
+}
+
+bool notebook_cell_runs(void) {
+    return atomic_load(&running) > 0;
+}
+
+uint64_t notebook_cells_ended(void) {
+    return atomic_load(&ended);
+}
+
+bool notebook_take_hold(uint32_t *hold_ms) {
+    uint64_t wish = atomic_exchange(&hold_wish, 0);
+    if (wish > 0) *hold_ms = (uint32_t)(wish - 1);
+    return wish > 0;
+}
+
+bool notebook_take_release(void) {
+    return atomic_exchange(&release_wish, false);
+}
+
+void notebook_after_fork(void) {
+    atomic_store(&running, 0);
+    atomic_store(&hold_wish, 0);
+    atomic_store(&release_wish, false);
+}

@@ -1,0 +1,27 @@
+/* A descriptor that the hook keeps, and knows again: a program may close any number at any time
+ * and use it for something of its own. */
+#ifndef GPUSHARE_DESCRIPTOR_H
+#define GPUSHARE_DESCRIPTOR_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(hidden)
+
+#define DESCRIPTOR_MIN 400 /* above what programs expect to find, and close, one by one */
+
+struct descriptor {
+    _Atomic int fd; /* -1: none */
+    _Atomic uint64_t device, inode;
+};
+
+/* Moves it up, out of the way of programs, closed on exec; closed here where that fails. False too
+ * where the program has taken the number over meanwhile: then its file is left alone. */
+bool descriptor_adopt(struct descriptor *descriptor, int fd);
+bool descriptor_is_ours(const struct descriptor *descriptor);
+/* Closes it, unless its number is somebody else's by now. */
+void descriptor_close(struct descriptor *descriptor);
+
+#pragma GCC visibility pop
+#endif

@@ -1,0 +1,24 @@
+"""Descriptors that the hook keeps in a process that closes and uses any number."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.hook.conftest import SOURCE
+from tests.support.paths import hook_source
+
+
+@pytest.mark.promise("A program that closes all descriptors...")
+def test_a_number_that_was_taken_over_is_left_alone(program: Callable[..., Path]) -> None:
+    """The program closes the hook's descriptor and uses its number at once: its file stays open,
+    the hook does without, and no duplicate of the file is left behind."""
+    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-Wl,--wrap=fcntl"]
+    built = program("descriptor_race", hook_source("descriptor.c"), *flags)
+    done = subprocess.run([built], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stderr == ""
+    adopted, is_open, left_behind = done.stdout.split()
+    assert (adopted, is_open, left_behind) == ("0", "1", "0")
