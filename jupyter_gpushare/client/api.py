@@ -88,10 +88,11 @@ class SchedulerClient:
         )
         with self._explained(connection):
             connection.request("GET", _API + "/events", headers=self._headers)
+            sock = connection.sock
             response = connection.getresponse()
             if response.status >= http.client.BAD_REQUEST:
                 _read(response.status, response.read(_ANSWER_BYTES_MAX))
-            return StatusStream(connection, response)
+            return StatusStream(connection, sock, response)
 
     def change_settings(self, changes: Mapping[str, object]) -> dict[str, Any]:
         """Change some settings; answers with all that are in force now."""

@@ -21,9 +21,15 @@ class StatusStream:
     """Iterate over it for one status after another; it ends when either side closes, and never
     raises."""
 
-    def __init__(self, connection: UnixHTTPConnection, response: http.client.HTTPResponse) -> None:
+    def __init__(
+        self,
+        connection: UnixHTTPConnection,
+        sock: socket.socket,
+        response: http.client.HTTPResponse,
+    ) -> None:
+        """`sock` is the connection's, which it forgets once an answer ends with the connection."""
         self._connection = connection
-        self._socket = connection.sock
+        self._socket = sock
         self._response = response
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -74,10 +74,10 @@ def cut_text(text: str, bytes_max: int) -> bytes:
 
 
 class FrameDecoder:
-    """Takes bytes as they come and gives whole messages.
+    """Takes bytes as they come and gives whole messages, one at a time or all at once.
 
-    It never holds more than one incomplete frame (`FRAME_BYTES_MAX`). After a fault every call
-    raises the same fault again.
+    After `feed`, and after `next_message` has given None, it holds at most one incomplete frame
+    (`FRAME_BYTES_MAX`). After a fault every call raises the same fault again.
     """
 
     def __init__(self, receiver: Receiver | None = None) -> None:
@@ -88,36 +88,51 @@ class FrameDecoder:
 
     @property
     def bytes_waiting(self) -> int:
-        """How much of an incomplete frame is here."""
+        """How many bytes are here that no message has been made of."""
         return len(self._buffer)
+
+    def receive(self, data: bytes | bytearray | memoryview) -> None:
+        """Take bytes in; `next_message` looks at them."""
+        if self._fault is None:
+            self._buffer += data
+
+    def next_message(self) -> Message | None:
+        """The next message, None while it is incomplete; raises ProtocolError at the first fault.
+
+        Its cost does not depend on how many messages follow."""
+        if self._fault is not None:
+            raise type(self._fault)(str(self._fault))
+        try:
+            frame = self._next_frame()
+            if frame is None:
+                return None
+            kind, end = frame
+            message = _decode_body(kind, bytes(self._buffer[HEADER_BYTES:end]))
+        except ProtocolError as fault:
+            self._fault = fault
+            self._buffer.clear()
+            raise
+        del self._buffer[:end]
+        return message
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Message]:
         """The messages that are complete now; raises ProtocolError at the first fault."""
-        if self._fault is not None:
-            raise type(self._fault)(str(self._fault))
-        self._buffer += data
+        self.receive(data)
         messages: list[Message] = []
-        start = 0
         try:
-            while (frame := self._next_frame(start)) is not None:
-                kind, start, end = frame
-                messages.append(_decode_body(kind, bytes(self._buffer[start:end])))
-                start = end
+            while (message := self.next_message()) is not None:
+                messages.append(message)
         except ProtocolError as fault:
-            self._fault = fault
             fault.messages = tuple(messages)
-            start = len(self._buffer)
             raise
-        finally:
-            del self._buffer[:start]
         return messages
 
-    def _next_frame(self, start: int) -> tuple[type[Message], int, int] | None:
-        """Type, begin and end of the body that starts at `start`; None while bytes are missing."""
-        available = len(self._buffer) - start
+    def _next_frame(self) -> tuple[type[Message], int] | None:
+        """The first frame's type and end; None while bytes are missing."""
+        available = len(self._buffer)
         if available < _VERSION_BYTES:
             return None
-        version = int.from_bytes(self._buffer[start : start + _VERSION_BYTES], "little")
+        version = int.from_bytes(self._buffer[:_VERSION_BYTES], "little")
         if version != PROTOCOL_VERSION:
             raise WrongVersion(
                 f"The peer speaks version {version} of the protocol, this side {PROTOCOL_VERSION}. "
@@ -125,7 +140,7 @@ class FrameDecoder:
             )
         if available < HEADER_BYTES:
             return None
-        _, number, body_bytes = _HEADER.unpack_from(self._buffer, start)
+        _, number, body_bytes = _HEADER.unpack_from(self._buffer)
         if body_bytes > BODY_BYTES_MAX:
             raise FrameTooLarge(
                 f"The peer announces a body of {body_bytes} bytes; {BODY_BYTES_MAX} are allowed. "
@@ -139,7 +154,7 @@ class FrameDecoder:
             )
         if available < HEADER_BYTES + body_bytes:
             return None
-        return kind, start + HEADER_BYTES, start + HEADER_BYTES + body_bytes
+        return kind, HEADER_BYTES + body_bytes
 
 
 def _encode_field(field: Field, value: object) -> bytes:

@@ -7,43 +7,30 @@ last, so what it misses meanwhile costs nothing, and the last state always arriv
 from __future__ import annotations
 
 import asyncio
-import json
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
 
 from .errors import RequestError
+from .status import Cut
 
 PERIOD_S_MIN = 0.1
 """A follower looks at most so often, however much happens."""
-TIME_SHARE_MAX = 0.1
-"""Of the scheduler's time, for all followers together."""
 COMMENT_PERIOD_S = 15.0
 """A line that says nothing, so that both ends learn of a connection that is dead."""
 FOLLOWERS_MAX = 512
 FOLLOWERS_PER_USER_MAX = 64
-_TIMES = frozenset({"held_for_s", "waited_s", "waited_s_total", "held_s_total", "uptime_s"})
-_HOLD_LEFT = "hold_left_s"
-
-Status = dict[str, Any]
 
 
 class Follower:
-    """One who reads the stream. `look` is its cut of the status; `send` returns when its connection
-    has taken what it was given. It looks so seldom that looking takes no more than `share` of the
-    loop's time."""
+    """One who reads the stream. `look` is its cut of the status, once the scheduler has time to
+    make one; `send` returns when its connection has taken what it was given."""
 
     def __init__(
-        self,
-        look: Callable[[], Status],
-        send: Callable[[str], Awaitable[None]],
-        share: Callable[[], float] = lambda: TIME_SHARE_MAX,
+        self, look: Callable[[], Awaitable[Cut]], send: Callable[[str], Awaitable[None]]
     ) -> None:
         self._look = look
         self._send = send
-        self._share = share
         self._news = asyncio.Event()
         self._over = False
 
@@ -60,15 +47,11 @@ class Follower:
         sent: object = None
         while not self._over:
             self._news.clear()
-            began_s = time.thread_time()
-            status = self._look()
-            lasting = without_times(status, status.get("scheduler", {}).get("uptime_s", 0.0))
-            text = f"data: {json.dumps(status)}\n\n" if lasting != sent else ""
-            spent_s = time.thread_time() - began_s
-            if text:
-                sent = lasting
-                await self._send(text)
-            await asyncio.sleep(max(PERIOD_S_MIN, spent_s / self._share()))
+            cut = await self._look()
+            if cut.news != sent:
+                sent = cut.news
+                await self._send(f"data: {cut.text}\n\n")
+            await asyncio.sleep(PERIOD_S_MIN)
             await self._await_news()
 
     async def _await_news(self) -> None:
@@ -88,10 +71,6 @@ class Followers:
     def __init__(self, on_count: Callable[[int], None] = lambda count: None) -> None:
         self._on_count = on_count
         self._followers: dict[Follower, str] = {}
-
-    def share(self) -> float:
-        """Of the scheduler's time, for each of them: turns come first, however many look on."""
-        return TIME_SHARE_MAX / max(1, len(self._followers))
 
     def changed(self) -> None:
         for follower in self._followers:
@@ -117,17 +96,3 @@ class Followers:
     def end(self) -> None:
         for follower in self._followers:
             follower.end()
-
-
-def without_times(value: object, now_s: float = 0.0) -> object:
-    """The status of `now_s` without what changes by itself as time passes: of a hold, the second in
-    which it ends, for one that is prolonged is news. Pure."""
-    if isinstance(value, dict):
-        return {
-            key: each and round(now_s + each) if key == _HOLD_LEFT else without_times(each, now_s)
-            for key, each in value.items()
-            if key not in _TIMES
-        }
-    if isinstance(value, list | tuple):
-        return [without_times(each, now_s) for each in value]
-    return value

@@ -20,6 +20,7 @@ from jupyter_gpushare.protocol.fields import Message, Receiver
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode, Refused
 
 from .admission import Refusal
+from .intake import Intake
 from .peer import Peer, open_pidfd, peer_of
 
 log = logging.getLogger(__name__)
@@ -47,23 +48,30 @@ class Handler(Protocol):
 
 
 _incoming = bytearray(4096)
-"""What is read at once. Small, so that a client that floods us has its messages handled a few
-hundred at a time, with everybody else's in between; shared, because it is emptied at once."""
+"""What is read at once; shared, because it is emptied at once. A connection is not read again
+before its messages are handled, so this bounds what a client that floods us can have waiting."""
 
 
 class HookConnection(asyncio.BufferedProtocol):
     """`client` is the number under which the core knows it. `message_deadline_s` is for the first
     message, and for the rest of one that was begun."""
 
-    def __init__(self, handler: Handler, client: int, *, message_deadline_s: float) -> None:
+    def __init__(
+        self, handler: Handler, client: int, *, intake: Intake, message_deadline_s: float
+    ) -> None:
         self.client = client
         self.peer = Peer(pid=0, uid=-1)
         self._handler = handler
+        self._intake = intake
         self._message_deadline_s = message_deadline_s
         self._decoder = FrameDecoder(receiver=Receiver.SCHEDULER)
         self._loop = asyncio.get_running_loop()
         self._greeted = False
         self._over = False
+        self._has_unhandled = False
+        """Bytes were read that have not been looked at: others' messages come before."""
+        self._has_progressed = False
+        """A message was complete since the socket was read last."""
         self._pidfd: int | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
@@ -95,19 +103,31 @@ class HookConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._over:
             return
+        self._decoder.receive(memoryview(_incoming)[:nbytes])
+        self._has_unhandled, self._has_progressed = True, False
+        self._intake.offer(self)
+        if self._has_unhandled and not self._over:
+            self._transport.pause_reading()
+
+    def handle_next(self) -> bool:
+        """One message, when its turn among all clients' messages has come; False when none is left
+        here."""
+        if self._over:
+            return False
         try:
-            messages = self._decoder.feed(memoryview(_incoming)[:nbytes])
-            fault: ProtocolError | None = None
-        except ProtocolError as error:
-            messages, fault = list(error.messages), error
-        for message in messages:
-            self._take(message)
-            if self._over:
-                return
-        if fault:
+            message = self._decoder.next_message()
+        except ProtocolError as fault:
             self.refuse(fault.refusal, str(fault))
-        elif self._greeted:
-            self._watch_frame(progress=bool(messages))
+            return False
+        if message is not None:
+            self._has_progressed = True
+            self._take(message)
+            return not self._over
+        self._has_unhandled = False
+        self._transport.resume_reading()
+        if self._greeted:
+            self._watch_frame(progress=self._has_progressed)
+        return False
 
     def eof_received(self) -> None:
         self._end("it closed the connection")
@@ -179,6 +199,9 @@ class HookConnection(asyncio.BufferedProtocol):
             self._deadline = None
 
     def _too_late(self, fault: str) -> None:
+        if self._has_unhandled:  # what was awaited may be among it
+            self._set_deadline(fault)
+            return
         self.refuse(
             RefusalCode.BAD_PROTOCOL,
             f"The peer {fault} within {self._message_deadline_s:g} seconds. Let only the gpushare "

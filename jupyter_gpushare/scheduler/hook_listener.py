@@ -15,6 +15,7 @@ from jupyter_gpushare.protocol.messages import Hello, RefusalCode, Welcome
 
 from .admission import Admission, Refusal
 from .hook_connection import HookConnection
+from .intake import Intake
 from .peer import Peer
 from .tokens import TenantRecord
 
@@ -52,6 +53,7 @@ class HookListener:
         self._numbers = itertools.count(1)
         self._strangers: set[HookConnection] = set()
         self._clients: dict[int, HookConnection] = {}
+        self._intake = Intake(asyncio.get_running_loop())
         self._server: asyncio.Server | None = None
         self._shutting_down = False
 
@@ -61,7 +63,10 @@ class HookListener:
 
     def _connection(self) -> HookConnection:
         return HookConnection(
-            self, next(self._numbers), message_deadline_s=self._message_deadline_s
+            self,
+            next(self._numbers),
+            intake=self._intake,
+            message_deadline_s=self._message_deadline_s,
         )
 
     async def stop(self) -> None:

@@ -24,9 +24,11 @@ from .callers import STREAM_S_MAX, Caller, Callers
 from .errors import RequestError
 from .event_stream import Follower, Followers
 from .handover import Handover
+from .looks import Looks
 from .peer import Peer, has_hung_up, peer_of
 from .registrants import RegistrantWatch
 from .service import Service
+from .status import Cut
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +51,11 @@ class Handler(tornado.web.RequestHandler):
         followers: Followers,
         callers: Callers,
         handover: Handover,
+        answers: Looks,
+        news: Looks,
     ) -> None:
+        self.answers = answers
+        self.news = news
         self.callers = callers
         self.handover = handover
         self.service = service
@@ -105,8 +111,10 @@ class Handler(tornado.web.RequestHandler):
 
 
 class StatusHandler(Handler):
-    def get(self) -> None:
-        self.write(self.service.status(self.caller))
+    async def get(self) -> None:
+        text = await self.answers.answer(lambda look: self.service.status(self.caller, look).text)
+        self.set_header("Content-Type", "application/json; charset=UTF-8")
+        self.write(text)
 
 
 class EventsHandler(Handler):
@@ -115,12 +123,12 @@ class EventsHandler(Handler):
     async def get(self) -> None:
         self.set_header("Content-Type", "text/event-stream")
         self.set_header("Cache-Control", "no-store")
-        self.service.state_changed()  # so that its first status is one of this moment
-        self.follower = Follower(
-            lambda: self.service.status_since_change(self.caller), self.send, self.followers.share
-        )
+        self.follower = Follower(self.look, self.send)
         with contextlib.suppress(StreamClosedError), self.ending_in_time(self.follower):
             await self.followers.serve(self.follower, self.caller.key)
+
+    async def look(self) -> Cut:
+        return await self.news.answer(lambda look: self.service.status(self.caller, look))
 
     @contextlib.contextmanager
     def ending_in_time(self, follower: Follower) -> Iterator[None]:
@@ -235,7 +243,10 @@ class HTTPApi:
         followers: Followers,
         callers: Callers,
         handover: Handover,
+        answers: Looks,
+        news: Looks,
     ) -> None:
+        """`answers` are for who asks for the status, `news` for who follows it."""
         self._followers = followers
         parts = {
             "service": service,
@@ -244,6 +255,8 @@ class HTTPApi:
             "followers": followers,
             "callers": callers,
             "handover": handover,
+            "answers": answers,
+            "news": news,
         }
         application = tornado.web.Application(
             [(_pattern(route), handler, parts) for route, handler in ROUTES.items()],
@@ -257,6 +270,7 @@ class HTTPApi:
             max_buffer_size=2 * REQUEST_BYTES_MAX,
             idle_connection_timeout=REQUEST_DEADLINE_S,
             body_timeout=REQUEST_DEADLINE_S,
+            no_keep_alive=True,  # requests that lie in one buffer would have no others in between
         )
 
     def start(self, sock: socket.socket) -> None:

@@ -28,6 +28,7 @@ from .handover import Handover
 from .hook_listener import HookListener
 from .http_api import HTTPApi
 from .journal import Journal
+from .looks import ANSWERS_SHARE, NEWS_SHARE, Looks
 from .recovery import Recovery, expected_clients, sees_everybody
 from .registrants import RegistrantWatch
 from .runtime_dir import RuntimeDir
@@ -122,7 +123,7 @@ class SchedulerProcess:
             links=translator,
             journal=self._journal,
             check=(lambda: self._check(core)) if options.check else None,
-            changed=self._state_changed,
+            changed=self._followers.changed,
             measure=lambda device: self._probe.measure(),
         )
         self._service = Service(
@@ -141,7 +142,8 @@ class SchedulerProcess:
             clients_max=lambda: self._service.settings.clients_max,
             message_deadline_s=options.message_deadline_s,
         )
-        translator.connect(registry=self._service, links=self._listener)
+        answers = Looks(self._driver.snapshot, share=ANSWERS_SHARE)
+        translator.connect(registry=self._service, links=self._listener, looks=answers)
         self._registrants = RegistrantWatch(self._service.registrant_ended)
         self._probe = DeviceProbe(
             submit=self._service.submit,
@@ -160,6 +162,8 @@ class SchedulerProcess:
                 processes=self._processes_to_serve,
                 started_to_stay=not options.idle_exit_s,
             ),
+            answers=answers,
+            news=Looks(self._driver.snapshot, share=NEWS_SHARE),
         )
         self._service.on_client_joined = self._probe.wake
         self._service.on_recovered = self._recovered
@@ -214,10 +218,6 @@ class SchedulerProcess:
             log.exception("the core's state is not sound")
             self.exit_status = os.EX_SOFTWARE
             self.end("an invariant is broken")
-
-    def _state_changed(self) -> None:
-        self._service.state_changed()
-        self._followers.changed()
 
     def _recovered(self) -> None:
         event = RecoveryComplete(cause="all expected clients are back")

@@ -39,9 +39,10 @@ from jupyter_gpushare.core.snapshot import Snapshot
 from .callers import Caller
 from .config import changed_settings, settings_as_json
 from .errors import RequestError
+from .looks import Look
 from .names import cut, printable_line
 from .recovery import Recovery
-from .status import OTHER, Plain, status_of
+from .status import OTHER, Cut, Plain, status_of
 from .tenants import TenantBook
 from .tokens import (
     NAME_BYTES_MAX,
@@ -90,7 +91,6 @@ class Service:
         self._started_s = snapshot().at_s
         self._tenant_of: dict[ClientId, TenantRecord] = {}
         self._devices: set[DeviceId] = set()
-        self._since_change: Plain | None = None
         self.on_recovered: Callable[[], None] = lambda: None
         self.on_client_joined: Callable[[], None] = lambda: None
         self.on_tenants_changed: Callable[[int], None] = lambda count: None
@@ -145,21 +145,21 @@ class Service:
             return True
         return shown is not None and shown.owner_key == viewer.owner_key
 
-    def memory_seen_by(self, client: ClientId, device: DeviceId) -> tuple[int, int] | None:
+    def memory_seen_by(
+        self, client: ClientId, device: DeviceId, look: Look
+    ) -> tuple[int, int] | None:
         """Bytes in all and in use, as `cuMemGetInfo` tells them in the tenant's processes.
 
         Where memory follows the turn, what the tenant could not have even alone is in use. Where
         it does not, its own use is, if it has a cap, and else the device's."""
-        record = self._tenant_of.get(client)
-        snapshot = self._snapshot()
-        found = next((d for d in snapshot.devices if d.id == device), None)
+        record, found = self._tenant_of.get(client), look.devices.get(device)
         if record is None or found is None:
             return None
-        rows = (tenant.memory for tenant in snapshot.tenants if tenant.id == record.tenant_id)
-        own = [row for memory in rows for row in memory if row.device == device]
+        tenant = look.tenants.get(TenantId(record.tenant_id))
+        own = [row for row in (tenant.memory if tenant else ()) if row.device == device]
         used = sum(row.bytes_resident + row.bytes_parked for row in own)
         total = min(record.cap_bytes, found.bytes_total) if record.cap_bytes else found.bytes_total
-        if snapshot.settings.memory_mode is MemoryMode.SWAP:
+        if look.snapshot.settings.memory_mode is MemoryMode.SWAP:
             of_others = found.bytes_staying - sum(row.bytes_staying for row in own)
             usable = min(total, max(0, found.bytes_usable - of_others))
             return total, total - max(0, usable - used)
@@ -169,19 +169,12 @@ class Service:
 
     # ---- from HTTP ----
 
-    def status(self, caller: Caller) -> dict[str, Any]:
-        """As it is now."""
-        return self._cut(Plain.of(self._snapshot()), caller)
-
-    def status_since_change(self, caller: Caller) -> dict[str, Any]:
-        """As it was when somebody first asked after the last change: for those who are told of
-        each change, and are many."""
-        if self._since_change is None:
-            self._since_change = Plain.of(self._snapshot())
-        return self._cut(self._since_change, caller)
-
-    def state_changed(self) -> None:
-        self._since_change = None
+    def status(self, caller: Caller, look: Look) -> Cut:
+        """As the caller may see it; made once for all who may see the same."""
+        seer = (caller.key, caller.is_admin)
+        if seer not in look.cuts:
+            look.cuts[seer] = Cut(self._cut(look.plain, caller))
+        return look.cuts[seer]
 
     def _cut(self, plain: Plain, caller: Caller) -> dict[str, Any]:
         process = {

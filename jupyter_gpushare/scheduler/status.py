@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
+from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.core.snapshot import Snapshot
 
 from .blocked import blocked_reason, in_the_way, without_what_is_gone
@@ -38,6 +41,22 @@ class Plain:
             devices=[asdict(device) for device in snapshot.devices],
             tenants=tenants,
         )
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The status as one caller may see it, made once however often that caller asks."""
+
+    status: dict[str, Any]
+
+    @cached_property
+    def text(self) -> str:
+        return json.dumps(self.status)
+
+    @cached_property
+    def news(self) -> object:
+        """What has to have changed for it to be told again."""
+        return without_times(self.status, self.status["scheduler"]["uptime_s"])
 
 
 def _tenant(tenant: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from jupyter_gpushare.protocol import messages
 from jupyter_gpushare.protocol.codec import UnencodableMessage
 from jupyter_gpushare.protocol.fields import Message
 
+from .looks import Look, Looks
 from .names import printable_line
 from .peer import Peer
 from .tokens import TenantRecord
@@ -270,7 +271,9 @@ class Registry(Protocol):
     def shown_name(self, client: ClientId, tenant: TenantId | None, name: str) -> str:
         """A tenant's name as the client's user may read it."""
 
-    def memory_seen_by(self, client: ClientId, device: DeviceId) -> tuple[int, int] | None:
+    def memory_seen_by(
+        self, client: ClientId, device: DeviceId, look: Look
+    ) -> tuple[int, int] | None:
         """Bytes in all and bytes in use, as the client's tenant may see them."""
 
 
@@ -278,7 +281,8 @@ class Translator:
     """Both ways between connections and the core. It stands in the middle of a circle, so both
     ends are set once they exist (`connect`)."""
 
-    def connect(self, *, registry: Registry, links: HookLinks) -> None:
+    def connect(self, *, registry: Registry, links: HookLinks, looks: Looks) -> None:
+        self._looks = looks
         self._registry = registry
         self._links = links
 
@@ -293,7 +297,8 @@ class Translator:
     def received(self, client: int, message: Message) -> None:
         number = ClientId(client)
         if isinstance(message, messages.MemoryQueried):
-            self._answer_memory(number, message)
+            question = message
+            self._looks.ask(lambda look: self._answer_memory(number, question, look))
             return
         if isinstance(message, messages.DeviceOpened) and not self._name_device(message):
             self._links.close(client, messages.RefusalCode.TOO_MANY, _TOO_MANY_DEVICES)
@@ -326,9 +331,11 @@ class Translator:
         )
         return True
 
-    def _answer_memory(self, client: ClientId, question: messages.MemoryQueried) -> None:
+    def _answer_memory(
+        self, client: ClientId, question: messages.MemoryQueried, look: Look
+    ) -> None:
         """No answer means that NVML's own numbers stand."""
-        seen = self._registry.memory_seen_by(client, device_id(question.device))
+        seen = self._registry.memory_seen_by(client, device_id(question.device), look)
         if seen is not None:
             total, used = seen
             answer = messages.MemoryAnswered(

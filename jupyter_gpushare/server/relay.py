@@ -12,10 +12,11 @@ from typing import Protocol
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare.client import AsyncSchedulerClient
+from jupyter_gpushare.client.news import without_times
 
 from .kernels import ServerKernels
 from .scheduler_client import LinkState
-from .state import STATE_VERSION, ServerKernel, State, panel_state, without_times
+from .state import STATE_VERSION, ServerKernel, State, panel_state
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,6 @@ from jupyter_gpushare.client.memory import bytes_of_tenants, bytes_used, memory_
 
 STATE_VERSION = 1
 """Of the form below; a panel of another version says so instead of showing wrong data."""
-_TIMES = frozenset({"held_s", "waited_s"})
-_HOLD_LEFT = "hold_left_s"
 _KERNEL_STATES = {
     "idle": "idle",
     "waiting": "waits",
@@ -58,20 +56,6 @@ def panel_state(
         "devices": devices,
         "kernels": [_kernel(kernel, tenants, devices, age_s) for kernel in ours],
     }
-
-
-def without_times(value: object, now_s: float = 0.0) -> object:
-    """The state of `now_s` without what changes by itself as time passes. Of a turn that is kept by
-    hand, the second in which that ends stays: a hold that is prolonged is news."""
-    if isinstance(value, dict):
-        return {
-            key: each and round(now_s + each) if key == _HOLD_LEFT else without_times(each, now_s)
-            for key, each in value.items()
-            if key not in _TIMES
-        }
-    if isinstance(value, list):
-        return [without_times(each, now_s) for each in value]
-    return value
 
 
 def _device(

@@ -24,6 +24,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnGranted,
     TurnRequested,
 )
+from jupyter_gpushare.scheduler.intake import MESSAGES_MAX
 from jupyter_gpushare.scheduler.journal import read_journal
 from tests.support.hook_client import DEVICE, ScriptedClient, memory_reported
 from tests.support.other_user import as_other_user, as_root_only, let_others_in
@@ -35,6 +36,7 @@ from tests.support.scheduler_process import (
 )
 
 DEADLINE_S = 0.3
+TENANTS = 200
 
 
 @pytest.fixture
@@ -386,18 +388,44 @@ def test_a_stopped_scheduler_says_goodbye(scheduler: SchedulerUnderTest) -> None
     assert not (scheduler.directory / "http.sock").exists()
 
 
+@pytest.mark.promise(
+    "bad-input",
+    "A client that floods the scheduler, with messages, questions or half frames, delays nobody",
+)
 def test_a_client_that_floods_us_delays_nobody(runtime: Path, tmp_path: Path) -> None:
-    """Its messages are taken a few at a time: others' come in between, however many there are."""
+    """Its messages are taken a few at a time, however many there are and however many tenants:
+    others' come in between."""
     path = tmp_path / "journal"
     with (
         running_scheduler(runtime, f"--journal={path}", check=False) as scheduler,
-        scheduler.joined("flood") as flood,
-        scheduler.joined("other") as other,
+        contextlib.ExitStack() as stack,
     ):
+        for number in range(TENANTS):
+            stack.enter_context(scheduler.joined(f"idle {number}"))
+        flooder, other = (stack.enter_context(scheduler.joined(who)) for who in ("flood", "other"))
         scheduler.process.send_signal(signal.SIGSTOP)
-        flood.send_raw(encode(CellBegan()) * 12_000)
+        flooder.send_raw(encode(CellBegan()) * 5_000)
         other.ask()
         scheduler.process.send_signal(signal.SIGCONT)
         other.expect(TurnGranted)
     events = [type(entry.event).__name__ for entry in read_journal(path).entries]
-    assert events[: events.index("TurnRequested")].count("CellBegan") <= 1024
+    assert events[: events.index("TurnRequested")].count("CellBegan") <= MESSAGES_MAX
+
+
+@pytest.mark.promise("A client that floods the scheduler...")
+def test_half_messages_without_end_delay_nobody(runtime: Path) -> None:
+    """A client that sends its frames in pieces is heard when they are whole; others are served
+    meanwhile."""
+    frame = encode(DeviceOpened(device=DEVICE, name="x" * 40, bytes_total=1))
+    with (
+        running_scheduler(runtime) as scheduler,
+        scheduler.joined("flood") as flood,
+        scheduler.joined("other") as other,
+    ):
+        for number in range(2000):
+            flood.send_raw(
+                frame[: len(frame) // 2] if number % 2 == 0 else frame[len(frame) // 2 :]
+            )
+            if number % 200 == 0:
+                other.drop(other.take_turn().turn_id)
+        flood.take_turn()

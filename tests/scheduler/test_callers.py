@@ -5,21 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.core.events import Event
-from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.hub.auth import Answer, HubTokens
 from jupyter_gpushare.scheduler.callers import AccountCallers, Caller, HubCallers
 from jupyter_gpushare.scheduler.errors import RequestError
 from jupyter_gpushare.scheduler.peer import Peer
-from jupyter_gpushare.scheduler.recovery import Recovery
 from jupyter_gpushare.scheduler.service import Service
-from jupyter_gpushare.scheduler.tenants import TenantBook
 from jupyter_gpushare.scheduler.tokens import TokenSigner
+from tests.scheduler.test_other_users import Office
 
 SHARED_UID = os.getuid() + 1000
 ALICE, BOB = Caller(SHARED_UID, "alice"), Caller(SHARED_UID, "bob")
@@ -40,21 +35,13 @@ def caller(authorization: str | None, uid: int = SHARED_UID) -> Caller:
 
 
 @pytest.fixture
-def service() -> Service:
-    core = Scheduler(SchedulerSettings())
+def office() -> Office:
+    return Office()
 
-    def submit(event: Event) -> None:
-        core.handle(event, now_s=0.0)
 
-    return Service(
-        submit=submit,
-        snapshot=lambda: core.snapshot(0.0),
-        settings=SchedulerSettings(),
-        signer=TokenSigner(b"k" * 32),
-        tenants=TenantBook(),
-        recovery=Recovery(set()),
-        hook_socket=Path("/nowhere/hook.sock"),
-    )
+@pytest.fixture
+def service(office: Office) -> Service:
+    return office.service
 
 
 def registered(service: Service, caller: Caller, name: str) -> str:
@@ -106,13 +93,13 @@ def test_users_of_one_account_are_apart(service: Service, deed: str) -> None:
             service.remove_tenant(BOB, tenant_id)
 
 
-def test_nobody_registers_for_another(service: Service) -> None:
+def test_nobody_registers_for_another(office: Office, service: Service) -> None:
     """A name that is sent is compared with the hub's word and never believed."""
     with pytest.raises(RequestError, match="for another user") as refused:
         service.register_tenant(ALICE, {"name": "x", "kind": "kernel", "user": "bob"})
     assert refused.value.status == 403
     service.register_tenant(ALICE, {"name": "x", "kind": "kernel", "user": "alice"})
-    assert {t["owner"] for t in service.status(DESK)["tenants"]} == {"alice"}
+    assert {t["owner"] for t in office.status(DESK)["tenants"]} == {"alice"}
 
 
 def test_settings_are_the_hubs_administrators(service: Service) -> None:
@@ -122,13 +109,13 @@ def test_settings_are_the_hubs_administrators(service: Service) -> None:
     assert service.change_settings(DESK, {"quantum_s": 1})["quantum_s"] == 1
 
 
-def test_each_sees_their_own(service: Service) -> None:
+def test_each_sees_their_own(office: Office, service: Service) -> None:
     """Names and owners of others on the same account are cut out of the status."""
     registered(service, ALICE, "her secret")
     registered(service, BOB, "his secret")
-    seen = json.dumps(service.status(ALICE))
+    seen = json.dumps(office.status(ALICE))
     assert "her secret" in seen and "his secret" not in seen and "bob" not in seen
-    assert "his secret" in json.dumps(service.status(DESK))
+    assert "his secret" in json.dumps(office.status(DESK))
 
 
 @pytest.mark.parametrize(

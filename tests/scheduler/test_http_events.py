@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from typing import Any
 
 import pytest
 
 from jupyter_gpushare.client import RequestRefused
+from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.scheduler import event_stream
-from jupyter_gpushare.scheduler.event_stream import Follower, Followers, without_times
+from jupyter_gpushare.scheduler.event_stream import Follower, Followers
+from jupyter_gpushare.scheduler.status import Cut
 from tests.support.scheduler_process import SchedulerUnderTest
 
 
@@ -77,7 +78,10 @@ class Scene:
         self.sent: list[tuple[float, dict[str, Any] | None]] = []
         self.arrived = asyncio.Event()
         self.followers = Followers()
-        self.follower = Follower(lambda: self.status, self.send)
+        self.follower = Follower(self.look, self.send)
+
+    async def look(self) -> Cut:
+        return Cut({"scheduler": {"uptime_s": 0.0}, **self.status})
 
     async def send(self, text: str) -> None:
         data = text.removeprefix("data: ")
@@ -109,50 +113,6 @@ def test_changes_are_gathered_and_the_last_one_arrives() -> None:
     asyncio.run(story(scene))
     assert [status and status["number"] for _, status in scene.sent] == [0, 100]
     assert scene.sent[1][0] - scene.sent[0][0] >= event_stream.PERIOD_S_MIN
-
-
-@pytest.mark.promise("server", "However many look on, turns come first")
-def test_looking_takes_a_share_of_the_time() -> None:
-    """Where a look is costly, or many look, each looks less often; turns come first."""
-    look_s, share = 0.01, 0.05
-
-    async def story(scene: Scene) -> None:
-        def costly_look() -> dict[str, Any]:
-            until_s = time.thread_time() + look_s
-            while time.thread_time() < until_s:
-                pass
-            return scene.status
-
-        scene.follower = Follower(costly_look, scene.send, lambda: share)
-        task = asyncio.ensure_future(scene.followers.serve(scene.follower, "me"))
-        await scene.until(0)
-        scene.status = {"number": 1}
-        scene.followers.changed()
-        await scene.until(1)
-        scene.followers.end()
-        await task
-
-    scene = Scene()
-    asyncio.run(story(scene))
-    assert scene.sent[1][0] - scene.sent[0][0] >= look_s / share
-
-
-@pytest.mark.promise("However many look on, turns come...")
-def test_many_share_what_one_has() -> None:
-    """All followers together have one share of the scheduler's time."""
-
-    async def shares() -> list[float]:
-        scene = Scene()
-        alone = scene.followers.share()
-        others = [Follower(lambda: scene.status, scene.send) for _ in range(4)]
-        tasks = [asyncio.ensure_future(scene.followers.serve(o, "me")) for o in others]
-        await scene.until(0)
-        together = scene.followers.share()
-        scene.followers.end()
-        await asyncio.gather(*tasks)
-        return [alone, together]
-
-    assert asyncio.run(shares()) == [event_stream.TIME_SHARE_MAX, event_stream.TIME_SHARE_MAX / 4]
 
 
 def test_a_quiet_stream_is_kept_alive(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from jupyter_gpushare.scheduler.callers import Caller
 from jupyter_gpushare.scheduler.event_stream import Follower, Followers
 from jupyter_gpushare.scheduler.handover import Handover
 from jupyter_gpushare.scheduler.http_api import HTTPApi
+from jupyter_gpushare.scheduler.looks import Looks
 from jupyter_gpushare.scheduler.peer import Peer
 from jupyter_gpushare.scheduler.registrants import RegistrantWatch
 from tests.scheduler.test_other_users import Office
@@ -52,6 +53,8 @@ def with_api(
             followers=followers,
             callers=hub,
             handover=Handover(end=lambda why: None, processes=lambda: 0, started_to_stay=True),
+            answers=Looks(office.snapshot, share=0.5),
+            news=Looks(office.snapshot, share=0.5),
         )
         path = tmp_path / "http.sock"
         with socket.socket(socket.AF_UNIX) as sock:

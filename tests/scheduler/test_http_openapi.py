@@ -84,4 +84,4 @@ def test_what_others_see_is_as_described(document: dict[str, Any]) -> None:
     """So does a status that has been cut for another user."""
     office = Office()
     office.busy_tenants_of(BOB)
-    valid(document, "Status", json.loads(json.dumps(office.service.status(Caller(ALICE)))))
+    valid(document, "Status", json.loads(json.dumps(office.status(Caller(ALICE)))))

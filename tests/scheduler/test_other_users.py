@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,11 +21,13 @@ from jupyter_gpushare.core.events import (
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode
 from jupyter_gpushare.scheduler import service
 from jupyter_gpushare.scheduler.admission import Admission, Refusal
 from jupyter_gpushare.scheduler.callers import Caller
 from jupyter_gpushare.scheduler.errors import RequestError
+from jupyter_gpushare.scheduler.looks import Look
 from jupyter_gpushare.scheduler.peer import Peer
 from jupyter_gpushare.scheduler.recovery import Recovery
 from jupyter_gpushare.scheduler.service import Service
@@ -43,7 +46,7 @@ class Office:
         self.signer, self.tenants = TokenSigner(b"k" * 32), TenantBook()
         self.service = Service(
             submit=self.submit,
-            snapshot=lambda: self.core.snapshot(0.0),
+            snapshot=self.snapshot,
             settings=SchedulerSettings(),
             signer=self.signer,
             tenants=self.tenants,
@@ -53,6 +56,13 @@ class Office:
 
     def submit(self, event: Event) -> None:
         self.core.handle(event, now_s=0.0)
+
+    def snapshot(self) -> Snapshot:
+        return self.core.snapshot(0.0)
+
+    def status(self, caller: Caller) -> dict[str, Any]:
+        """As the caller sees it now."""
+        return self.service.status(caller, Look(self.snapshot())).status
 
     def tenant(self, uid: int, name: str) -> dict[str, str]:
         return self.service.register_tenant(Caller(uid), {"name": name, "kind": "kernel"})
@@ -97,21 +107,22 @@ def test_a_status_hides_others_names(office: Office) -> None:
     """Each user sees the names of their own tenants; root and the scheduler's user see all."""
     office.tenant(ALICE, "alices secret")
     office.tenant(BOB, "bobs secret")
-    seen = json.dumps(office.service.status(Caller(ALICE)))
+    seen = json.dumps(office.status(Caller(ALICE)))
     assert "alices secret" in seen and "bobs secret" not in seen
     assert str(BOB) not in seen
     for admin in (0, os.getuid()):
-        assert "bobs secret" in json.dumps(office.service.status(Caller(admin)))
+        assert "bobs secret" in json.dumps(office.status(Caller(admin)))
 
 
 @pytest.mark.promise("The event stream tells each follower...")
 def test_cuts_of_one_snapshot_do_not_mix(office: Office) -> None:
-    """What is hidden from one follower is still told to the one whose it is, and the reverse."""
+    """What is hidden from one caller is still told to the one whose it is, and the reverse."""
     office.tenant(ALICE, "alices secret")
     office.tenant(BOB, "bobs secret")
+    look = Look(office.snapshot())
     for _ in range(2):
         for seer, own, other in ((ALICE, "alices", "bobs"), (BOB, "bobs", "alices")):
-            seen = json.dumps(office.service.status_since_change(Caller(seer)))
+            seen = office.service.status(Caller(seer), look).text
             assert f"{own} secret" in seen and f"{other} secret" not in seen
 
 
@@ -119,16 +130,13 @@ def test_cuts_of_one_snapshot_do_not_mix(office: Office) -> None:
 def test_what_others_do_is_anonymous(office: Office) -> None:
     """A holder and a waiter are seen as such; no name, id, pid, program or count of theirs is."""
     secrets = office.busy_tenants_of(BOB)
-    for look in (office.service.status, office.service.status_since_change):
-        seen = look(Caller(ALICE))
-        raw = json.dumps(seen)
-        assert not [secret for secret in (*secrets, f"uid {BOB}") if secret in raw]
-        assert [tenant["counters"] for tenant in seen["tenants"]] == [None, None]
-        (device,) = seen["devices"]
-        assert [place["name"] for place in device["holders"] + device["queue"]] == [
-            "another user"
-        ] * 2
-    everything = json.dumps(office.service.status(Caller(BOB)))
+    seen = office.status(Caller(ALICE))
+    raw = json.dumps(seen)
+    assert not [secret for secret in (*secrets, f"uid {BOB}") if secret in raw]
+    assert [tenant["counters"] for tenant in seen["tenants"]] == [None, None]
+    (device,) = seen["devices"]
+    assert [place["name"] for place in device["holders"] + device["queue"]] == ["another user"] * 2
+    everything = json.dumps(office.status(Caller(BOB)))
     assert [secret for secret in secrets if secret not in everything] == []
 
 
@@ -140,7 +148,7 @@ def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
     """With `visibility` everyone, names and owners are seen; ids, pids and programs are not."""
     name, *secrets = office.busy_tenants_of(BOB)
     office.service.change_settings(Caller(0), {"visibility": "everyone"})
-    seen = office.service.status(Caller(ALICE))
+    seen = office.status(Caller(ALICE))
     holder, _ = seen["tenants"]
     assert (holder["name"], holder["owner"]) == (name, f"uid {BOB}")
     assert holder["counters"]["turns"] == 1

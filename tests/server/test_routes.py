@@ -11,9 +11,9 @@ from jupyter_server.auth import Authorizer
 from tornado.httpclient import HTTPClientError
 
 from jupyter_gpushare.client import RequestRefused, SchedulerUnavailable
+from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.server.handlers import HANDLERS, status_of
 from jupyter_gpushare.server.relay import NotHere, NothingToRelease
-from jupyter_gpushare.server.state import without_times
 from tests.server.browser import Browser
 from tests.support.scheduler_process import SchedulerUnderTest
 

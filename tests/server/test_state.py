@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.server.state import ServerKernel, State, panel_state, without_times
+from jupyter_gpushare.client.news import without_times
+from jupyter_gpushare.server.state import ServerKernel, State, panel_state
 
 HOLDER = {"turn": 1, "held_for_s": 4.0, "recalled": False, "overdue": False}
 
