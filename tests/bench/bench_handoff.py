@@ -1,5 +1,6 @@
 """How long the device is idle between the end of one kernel's cell and the first launch of another
-kernel's cell that waits for it; and what a scheduler costs that nobody needs.
+kernel's cell that waits for it; what a scheduler costs that nobody needs; and how long it lets HTTP
+requests wait while one of its clients floods it.
 
 Times are the device's: the simulated one's journal, or stamps that a real one writes. A round
 counts only when the taker's cell had begun well before the giver's work ended. The last line is
@@ -19,16 +20,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.bench.bars import Bar, exit_status
+from tests.bench.flood import http_ms_p999_under_flood
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel, kernel_env
 from tests.support.machine import Machine, choose_machine
 from tests.support.observed import ObservedKernels
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
-from tests.support.timeline import HandOver, hand_overs, overlaps, percentile
+from tests.support.timeline import HandOver, hand_overs, median, overlaps, percentile
 
 HANDOFF_MS_P50_BAR = 3.0
 HANDOFF_MS_P99_BAR = 15.0
 IDLE_CPU_PERCENT_BAR = 0.5
+HTTP_MS_P999_BAR = 100.0
+FLOOD_TENANTS = 200
+FLOOD_RUNS = 3
 WAITED_MS_MIN = 2.0
 """A taker that waited less may not have come to its first launch when the giver's work ended."""
 CELL_MS = 20.0
@@ -44,6 +49,7 @@ class Result:
     handoff_ms_p50: float
     handoff_ms_p99: float
     scheduler_idle_cpu_percent: float
+    http_ms_p999_under_flood: float
 
 
 def alternate(observed: ObservedKernels, rounds: int) -> list[HandOver]:
@@ -114,6 +120,12 @@ def bars_of(result: Result, idle_kernels: int) -> list[Bar]:
             at_most=IDLE_CPU_PERCENT_BAR,
             unit="% of a CPU",
         ),
+        Bar(
+            f"HTTP, {FLOOD_TENANTS} tenants, one floods",
+            result.http_ms_p999_under_flood,
+            at_most=HTTP_MS_P999_BAR,
+            unit="ms",
+        ),
     ]
 
 
@@ -122,6 +134,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--idle-kernels", type=int, default=20)
     parser.add_argument("--idle-s", type=float, default=60.0)
+    parser.add_argument("--flood-requests", type=int, default=1000)
     options = parser.parse_args(argv)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpushare-bench-")))
@@ -132,12 +145,22 @@ def main(argv: list[str] | None = None) -> int:
         gaps_ms = measure_handoff(machine, scheduler, options.rounds)
         print(f"{options.idle_kernels} idle kernels for {options.idle_s:g} s", flush=True)
         idle = measure_idle_cpu(machine, scheduler, options.idle_kernels, options.idle_s)
+        print(f"{FLOOD_TENANTS} tenants, one floods, {options.flood_requests} requests", flush=True)
+        http_ms = median(
+            [
+                http_ms_p999_under_flood(
+                    folder / f"flood-{run}", tenants=FLOOD_TENANTS, requests=options.flood_requests
+                )
+                for run in range(FLOOD_RUNS)
+            ]
+        )
     result = Result(
         device=machine.device,
         rounds=len(gaps_ms),
         handoff_ms_p50=round(percentile(gaps_ms, 50), 3),
         handoff_ms_p99=round(percentile(gaps_ms, 99), 3),
         scheduler_idle_cpu_percent=round(idle, 3),
+        http_ms_p999_under_flood=round(http_ms, 1),
     )
     fastest, slowest = min(gaps_ms), max(gaps_ms)
     print(f"\n{result.device}, {result.rounds} rounds, {fastest:.3f} to {slowest:.3f} ms")

@@ -16,7 +16,7 @@ from tests.bench.bench_handoff import Result, bars_of
 from tests.support.paths import ROOT
 
 ROUNDS = 20
-GOOD = Result("", 300, 1.4, 2.1, 0.03)
+GOOD = Result("", 300, 1.4, 2.1, 0.03, 20.0)
 
 
 @pytest.mark.promise("The next kernel's cell starts within...")
@@ -28,7 +28,7 @@ GOOD = Result("", 300, 1.4, 2.1, 0.03)
 def test_the_hand_over_is_measured() -> None:
     """A short run between two real kernels ends with one JSON object: as many hand-overs as were
     asked for, with their times, and the idle scheduler's share of a CPU."""
-    options = [f"--rounds={ROUNDS}", "--idle-kernels=1", "--idle-s=1"]
+    options = [f"--rounds={ROUNDS}", "--idle-kernels=1", "--idle-s=1", "--flood-requests=50"]
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.bench_handoff", *options],
         cwd=ROOT,
@@ -43,6 +43,7 @@ def test_the_hand_over_is_measured() -> None:
     assert report["rounds"] >= ROUNDS
     assert 0 < report["handoff_ms_p50"] <= report["handoff_ms_p99"] < 1000
     assert 0 <= report["scheduler_idle_cpu_percent"] <= 100
+    assert report["http_ms_p999_under_flood"] > 0
 
 
 @pytest.mark.promise("A benchmark that misses a bar...")
@@ -52,8 +53,9 @@ def test_the_hand_over_is_measured() -> None:
         replace(GOOD, handoff_ms_p50=3.1),
         replace(GOOD, handoff_ms_p99=15.1),
         replace(GOOD, scheduler_idle_cpu_percent=0.51),
+        replace(GOOD, http_ms_p999_under_flood=101.0),
     ],
-    ids=["median", "worst", "idle"],
+    ids=["median", "worst", "idle", "flood"],
 )
 def test_a_missed_bar_ends_with_status_1(slow: Result) -> None:
     """Each bar counts by itself."""

@@ -1,0 +1,86 @@
+"""How long HTTP requests take while one of many clients floods the scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import select
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from jupyter_gpushare.protocol.codec import encode
+from jupyter_gpushare.protocol.messages import CellBegan, DeviceOpened, MemoryQueried
+from tests.support.hook_client import DEVICE, ScriptedClient
+from tests.support.scheduler_process import running_scheduler
+
+_HALVES = 64
+"""How often the flooder stops in the middle of a frame, in one round of its flood."""
+_STATUS_EVERY = 10
+
+
+class Flooder:
+    """Sends as fast as the scheduler takes it, and reads what it is answered."""
+
+    def __init__(self, client: ScriptedClient) -> None:
+        self._client = client
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._flood, name="flooder")
+        self.rounds = 0
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._ending.set()
+            self._thread.join()
+
+    def _flood(self) -> None:
+        question = encode(MemoryQueried(device=DEVICE))
+        opened = encode(DeviceOpened(device=DEVICE, name="Scripted GPU", bytes_total=1))
+        cells = (encode(CellBegan()) + question) * 4096
+        halves = [part for _ in range(_HALVES) for part in (opened[:9], opened[9:])]
+        while not self._ending.is_set():
+            self._send(cells)
+            for part in halves:
+                self._send(part)
+            self.rounds += 1
+
+    def _send(self, data: bytes) -> None:
+        sock = self._client.socket
+        sock.setblocking(False)
+        while data and not self._ending.is_set():
+            readable, writable, _ = select.select([sock], [sock], [], 0.1)
+            if readable and not sock.recv(1 << 16):
+                raise RuntimeError("The scheduler closed the flooder; this measures nothing.")
+            if writable:
+                data = data[sock.send(data) :]
+
+
+def http_ms_p999_under_flood(folder: Path, *, tenants: int, requests: int) -> float:
+    """The slowest of a thousand requests beside so many tenants, one of which floods: starts and
+    ends of kernels, and the status now and then."""
+    with running_scheduler(folder, check=False) as scheduler, contextlib.ExitStack() as stack:
+        for number in range(tenants - 1):
+            stack.enter_context(scheduler.joined(f"idle {number}"))
+        flooder = Flooder(stack.enter_context(scheduler.joined("flooder")))
+        taken_ms: list[float] = []
+        with flooder.running():
+            client = scheduler.client
+            while len(taken_ms) < requests:
+                before_s = time.perf_counter()
+                tenant = client.register_tenant("asker", "kernel")
+                between_s = time.perf_counter()
+                client.remove_tenant(tenant.tenant_id)
+                after_s = time.perf_counter()
+                taken_ms += [1e3 * (between_s - before_s), 1e3 * (after_s - between_s)]
+                if len(taken_ms) % _STATUS_EVERY == 0:
+                    client.status()
+                    taken_ms.append(1e3 * (time.perf_counter() - after_s))
+        if not flooder.rounds:
+            raise RuntimeError("Nothing was flooded; this measures nothing.")
+    taken_ms.sort()
+    return taken_ms[math.ceil(0.999 * len(taken_ms)) - 1]
