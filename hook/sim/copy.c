@@ -69,6 +69,30 @@ CUresult copy_submit_async(struct stream *stream, struct op *op) {
     return result;
 }
 
+static uint64_t span(const struct op_copy *copy, uint64_t pitch, uint64_t slice) {
+    return (copy->depth - 1) * slice + (copy->height - 1) * pitch + copy->width_bytes;
+}
+
+bool copy_reaches(const struct op *op, const struct context *to, const struct context *from) {
+    const struct op_copy *copy = &op->copy;
+    if (op->kind != OP_COPY) return true;
+    if (copy->destination_on_device &&
+        !memory_mappings_reachable(to, copy->destination,
+                                   span(copy, copy->destination_pitch, copy->destination_slice)))
+        return false;
+    return !copy->source_on_device ||
+           memory_mappings_reachable(from, copy->source,
+                                     span(copy, copy->source_pitch, copy->source_slice));
+}
+
+static CUresult submit(struct stream *stream, struct op *op, bool synchronous) {
+    if (!synchronous) return copy_submit_async(stream, op);
+    CUresult result = capture_forbid_synchronous_copy(stream);
+    if (result != CUDA_SUCCESS) return result;
+    bool inside = op->copy.source_on_device && op->copy.destination_on_device;
+    return inside ? stream_submit(stream, op, NULL) : stream_run(stream, op);
+}
+
 static CUresult linear(uint64_t to, enum copy_side to_side, uint64_t from, enum copy_side from_side,
                        size_t bytes, bool synchronous, CUstream handle) {
     struct stream *stream = NULL;
@@ -77,11 +101,24 @@ static CUresult linear(uint64_t to, enum copy_side to_side, uint64_t from, enum 
     struct op op;
     result = copy_fill_linear(&op, to, to_side, from, from_side, bytes);
     if (result != CUDA_SUCCESS) return result;
-    if (!synchronous) return copy_submit_async(stream, &op);
-    result = capture_forbid_synchronous_copy(stream);
+    if (!copy_reaches(&op, stream->context, stream->context)) return CUDA_ERROR_INVALID_VALUE;
+    return submit(stream, &op, synchronous);
+}
+
+static CUresult between_contexts(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                                 CUcontext from_context, size_t bytes, bool synchronous,
+                                 CUstream handle) {
+    struct stream *stream = NULL;
+    struct context *to_checked = context_check(to_context);
+    struct context *from_checked = context_check(from_context);
+    if (to_checked == NULL || from_checked == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS) return result;
-    bool inside = op.copy.source_on_device && op.copy.destination_on_device;
-    return inside ? stream_submit(stream, &op, NULL) : stream_run(stream, &op);
+    struct op op;
+    result = copy_fill_linear(&op, to, COPY_DEVICE, from, COPY_DEVICE, bytes);
+    if (result != CUDA_SUCCESS) return result;
+    if (!copy_reaches(&op, to_checked, from_checked)) return CUDA_ERROR_INVALID_VALUE;
+    return submit(stream, &op, synchronous);
 }
 
 static uint64_t host(const void *pointer) {
@@ -125,16 +162,13 @@ CUresult sim_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, C
 
 CUresult sim_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                           CUcontext srcContext, size_t ByteCount) {
-    if (context_check(dstContext) == NULL || context_check(srcContext) == NULL)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    return linear(dstDevice, COPY_DEVICE, srcDevice, COPY_DEVICE, ByteCount, true, NULL);
+    return between_contexts(dstDevice, dstContext, srcDevice, srcContext, ByteCount, true, NULL);
 }
 
 CUresult sim_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                                CUcontext srcContext, size_t ByteCount, CUstream hStream) {
-    if (context_check(dstContext) == NULL || context_check(srcContext) == NULL)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    return linear(dstDevice, COPY_DEVICE, srcDevice, COPY_DEVICE, ByteCount, false, hStream);
+    return between_contexts(dstDevice, dstContext, srcDevice, srcContext, ByteCount, false,
+                            hStream);
 }
 
 /* The copies of a batch keep the stream's order; any subset of attributes is accepted. */

@@ -100,16 +100,25 @@ CUresult copy_fill_3d(struct op *op, const CUDA_MEMCPY3D *shape) {
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_box(const CUDA_MEMCPY3D *shape, bool synchronous, CUstream handle) {
+/* Without contexts of their own, the ends go by that of the stream. */
+static CUresult copy_between(const CUDA_MEMCPY3D *shape, const struct context *to,
+                             const struct context *from, bool synchronous, CUstream handle) {
     struct stream *stream = NULL;
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS) return result;
     struct op op;
     result = copy_fill_3d(&op, shape);
     if (result != CUDA_SUCCESS) return result;
+    if (!copy_reaches(&op, to != NULL ? to : stream->context,
+                      from != NULL ? from : stream->context))
+        return CUDA_ERROR_INVALID_VALUE;
     if (!synchronous) return copy_submit_async(stream, &op);
     result = capture_forbid_synchronous_copy(stream);
     return result != CUDA_SUCCESS ? result : stream_run(stream, &op);
+}
+
+static CUresult copy_box(const CUDA_MEMCPY3D *shape, bool synchronous, CUstream handle) {
+    return copy_between(shape, NULL, NULL, synchronous, handle);
 }
 
 static CUDA_MEMCPY3D from_2d(const CUDA_MEMCPY2D *flat) {
@@ -156,7 +165,7 @@ CUresult sim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream) {
     return pCopy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_box(pCopy, false, hStream);
 }
 
-/* The two descriptors agree up to the contexts, which unified addressing makes superfluous. */
+/* The two descriptors agree up to the contexts. */
 static CUDA_MEMCPY3D from_peer(const CUDA_MEMCPY3D_PEER *peer) {
     return (CUDA_MEMCPY3D){.srcXInBytes = peer->srcXInBytes,
                            .srcY = peer->srcY,
@@ -181,14 +190,19 @@ static CUDA_MEMCPY3D from_peer(const CUDA_MEMCPY3D_PEER *peer) {
                            .Depth = peer->Depth};
 }
 
+static CUresult copy_peer(const CUDA_MEMCPY3D_PEER *peer, bool synchronous, CUstream handle) {
+    if (peer == NULL) return CUDA_ERROR_INVALID_VALUE;
+    struct context *to = context_check(peer->dstContext);
+    struct context *from = context_check(peer->srcContext);
+    if (to == NULL || from == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    CUDA_MEMCPY3D shape = from_peer(peer);
+    return copy_between(&shape, to, from, synchronous, handle);
+}
+
 CUresult sim_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy) {
-    if (pCopy == NULL) return CUDA_ERROR_INVALID_VALUE;
-    CUDA_MEMCPY3D shape = from_peer(pCopy);
-    return copy_box(&shape, true, NULL);
+    return copy_peer(pCopy, true, NULL);
 }
 
 CUresult sim_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream) {
-    if (pCopy == NULL) return CUDA_ERROR_INVALID_VALUE;
-    CUDA_MEMCPY3D shape = from_peer(pCopy);
-    return copy_box(&shape, false, hStream);
+    return copy_peer(pCopy, false, hStream);
 }

@@ -117,9 +117,11 @@ CUresult sim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                   const CUDA_MEMCPY3D *copyParams, CUcontext ctx) {
     struct op op;
     if (copyParams == NULL) return CUDA_ERROR_INVALID_VALUE;
-    if (context_check(ctx) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    const struct context *context = context_check(ctx);
+    if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     CUresult result = copy_fill_3d(&op, copyParams);
     if (result != CUDA_SUCCESS) return result;
+    if (!copy_reaches(&op, context, context)) return CUDA_ERROR_INVALID_VALUE;
     return add_node(phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEMCPY,
                     &op, NULL);
 }

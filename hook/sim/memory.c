@@ -151,6 +151,16 @@ bool memory_copyable(uint64_t address, uint64_t bytes) {
     return move_locked(NULL, address, NULL, bytes, LOOK);
 }
 
+bool memory_mappings_reachable(const struct context *context, uint64_t address, uint64_t bytes) {
+    bool reachable = true;
+    pthread_rwlock_rdlock(&table_lock);
+    for (size_t i = first_after(address); i < table_count && table[i]->start < address + bytes; i++)
+        reachable &= (table[i]->kind != RANGE_MAPPING && table[i]->kind != RANGE_POOLED) ||
+                     within_reach(table[i], context);
+    pthread_rwlock_unlock(&table_lock);
+    return reachable;
+}
+
 /* Pages that nobody wrote to stay holes. */
 static bool copy_to_file(const unsigned char *storage, size_t bytes, int fd) {
     static const unsigned char zeros[4096];

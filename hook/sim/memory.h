@@ -67,6 +67,10 @@ bool memory_reachable(const struct context *context, uint64_t address, uint64_t 
 /* The same for copy engines, which need no peer access: what a copy's arguments are checked for. */
 bool memory_copyable(uint64_t address, uint64_t bytes);
 
+/* True when the context's device has access to every mapping and pooled allocation in the interval.
+ * Plain allocations do not count: a copy engine reaches them from every device. */
+bool memory_mappings_reachable(const struct context *context, uint64_t address, uint64_t bytes);
+
 /* Frees what a destroyed context owned. */
 void memory_release_context(struct context *context);
 

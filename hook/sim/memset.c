@@ -16,7 +16,7 @@ static CUresult memset_box(CUdeviceptr to, size_t pitch, uint32_t value, uint32_
     if (width == 0 || height == 0) return CUDA_SUCCESS;
     if (to % element_bytes != 0 || (height > 1 && pitch < width * element_bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    if (!memory_copyable(to, (height - 1) * pitch + width * element_bytes))
+    if (!memory_reachable(stream->context, to, (height - 1) * pitch + width * element_bytes))
         return CUDA_ERROR_INVALID_VALUE;
     struct op op = {.kind = OP_MEMSET,
                     .memset = {.destination = to,

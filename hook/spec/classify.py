@@ -14,7 +14,7 @@ else:
 
 CLASSES = ("gate", "memory", "report", "lifecycle", "pass")
 GATES = ("launch", "sync", "alloc")
-_KEYS = {"class", "why", "names", "gate", "stream", "room", "before", "after"}
+_KEYS = {"class", "why", "names", "gate", "stream", "room", "other", "before", "after"}
 
 
 class SpecError(Exception):
@@ -29,6 +29,7 @@ class Rule:
     gate: str | None
     stream: str | None
     room: str | None
+    other: str | None
     before: str | None
     after: str | None
 
@@ -50,11 +51,14 @@ def _rule(table: dict[str, object]) -> Rule:
         gate=texts.get("gate"),
         stream=texts.get("stream"),
         room=texts.get("room"),
+        other=texts.get("other"),
         before=texts.get("before"),
         after=texts.get("after"),
     )
     if rule.kind not in CLASSES or (rule.gate is not None and rule.gate not in GATES):
         raise SpecError(f"rule {rule.why!r}: class {rule.kind}, gate {rule.gate} is not known")
+    if rule.other is not None and (rule.gate is None or rule.room is not None):
+        raise SpecError(f"rule {rule.why!r}: `other` is for gated calls that need no room")
     if rule.wraps != bool(rule.gate or rule.room or rule.before or rule.after):
         raise SpecError(f"rule {rule.why!r}: a wrapper that does nothing, or a pass that does")
     return rule

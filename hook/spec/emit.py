@@ -73,15 +73,16 @@ def _stream(entry: EntryPoint, rule: Rule) -> str:
 
 def _attempts(rule: Rule, result_type: str, arguments: str) -> tuple[list[str], list[str]]:
     """The call of the driver, behind the gate where there is one; and how it is tried again."""
-    constant = "const " if rule.room is None else ""
+    constant = "const " if rule.room is None and rule.other is None else ""
     if rule.gate is None:
         call = f"result = real({arguments});"
         return [f"{constant}{result_type} {call}"], [call]
     enter = "answer = gate_enter(&call);"
     call = f"result = answer == GATE_CANCELLED ? CANCELLED : real({arguments});"
     leave = "if (answer == GATE_PASS) gate_leave(&call, (int)result);"
-    first = [f"{constant}enum gate_answer {enter}", f"{constant}{result_type} {call}", leave]
-    return first, [enter, call, leave]
+    other = [] if rule.other is None else [f"if (INVALID_VALUE(result)) result = {rule.other};"]
+    first = [f"{constant}enum gate_answer {enter}", f"{constant}{result_type} {call}"]
+    return [*first, *other, leave], [enter, call, leave]
 
 
 def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> str:

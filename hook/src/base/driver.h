@@ -66,6 +66,13 @@ struct driver {
     CUresult (*copy_to_host)(void *host, CUdeviceptr address, size_t bytes, CUstream stream);
     CUresult (*copy_to_device)(CUdeviceptr address, const void *host, size_t bytes,
                                CUstream stream);
+    /* Between any two ends, each in the context that it names; not in a capture, which it ends. */
+    CUresult (*copy_box)(const CUDA_MEMCPY3D_PEER *box);
+    CUresult (*copy_box_per_thread)(const CUDA_MEMCPY3D_PEER *box);
+    CUresult (*copy_box_in_stream)(const CUDA_MEMCPY3D_PEER *box, CUstream stream);
+    CUresult (*copy_box_in_stream_per_thread)(const CUDA_MEMCPY3D_PEER *box, CUstream stream);
+    /* Of memory that the driver knows; an error for the rest of the host's. */
+    CUresult (*pointer_attribute)(void *value, CUpointer_attribute attribute, CUdeviceptr address);
     CUresult (*stream_create)(CUstream *stream, unsigned int flags);
     CUresult (*stream_destroy)(CUstream stream);
 

@@ -7,6 +7,7 @@
 #include <cuda.h>
 /* Before the visibility of exports is in force: */
 #include "allocate/backing.h"
+#include "allocate/copies.h"
 #include "allocate/memory.h"
 #include "device/contexts.h"
 #include "device/peers.h"
@@ -47,6 +48,22 @@
 #define CAPTURED_WITH_MEMORY                                                                     \
     if (__builtin_expect(atomic_load_explicit(&streams_captures, memory_order_relaxed) != 0, 0)) \
     DONE_HERE(pointers_wait_fails(__func__, &done))
+
+/* What a copy answers that the driver has refused with an invalid value. The first ABI's addresses
+ * and shapes are narrower: none of ours fits there. */
+#define INVALID_VALUE(result) __builtin_expect((result) == CUDA_ERROR_INVALID_VALUE, 0)
+#define WAY_AT_ONCE ((struct copies_way){false, WRAPPER_VARIANT, NULL})
+#define WAY_IN(stream) ((struct copies_way){true, WRAPPER_VARIANT, (stream)})
+#define LINE_BY(way, to, from, bytes) \
+    copies_line((uint64_t)(uintptr_t)(to), (uint64_t)(uintptr_t)(from), (bytes), way)
+#define SHAPE_BY(copies, type, shape, way) \
+    (sizeof *(shape) == sizeof(type) ? copies((const type *)(const void *)(shape), way) : result)
+#define LINE_AT_ONCE(to, from, bytes) LINE_BY(WAY_AT_ONCE, to, from, bytes)
+#define LINE_IN_STREAM(to, from, bytes, stream) LINE_BY(WAY_IN(stream), to, from, bytes)
+#define FLAT_AT_ONCE(shape) SHAPE_BY(copies_flat, CUDA_MEMCPY2D, shape, WAY_AT_ONCE)
+#define FLAT_IN_STREAM(shape, stream) SHAPE_BY(copies_flat, CUDA_MEMCPY2D, shape, WAY_IN(stream))
+#define BOX_AT_ONCE(shape) SHAPE_BY(copies_box, CUDA_MEMCPY3D, shape, WAY_AT_ONCE)
+#define BOX_IN_STREAM(shape, stream) SHAPE_BY(copies_box, CUDA_MEMCPY3D, shape, WAY_IN(stream))
 
 #define BACKED_ALLOCATION(pointer, bytes) \
     DONE_HERE(IS_WIDE(pointer) &&         \

@@ -1,0 +1,155 @@
+#include "allocate/copies.h"
+
+#include <stddef.h>
+
+#include "base/driver.h"
+#include "device/streams.h"
+#include "memory/blocks.h"
+
+/* One row of a box; the driver's limit is that of a pitch. */
+#define LINE_BYTES_MAX ((uint64_t)1 << 30)
+
+/* One end of a copy, as far as its address tells. */
+struct end {
+    CUmemorytype type;
+    CUcontext context;
+    bool ours;
+};
+
+static struct end end_at(uint64_t address, CUcontext current) {
+    const struct driver *cuda = driver_get();
+    struct allocated found;
+    if (blocks_find(address, &found))
+        return (struct end){CU_MEMORYTYPE_DEVICE, found.context, true};
+    CUmemorytype type = 0;
+    CUcontext owner = NULL;
+    if (cuda->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) != CUDA_SUCCESS ||
+        type != CU_MEMORYTYPE_DEVICE)
+        return (struct end){CU_MEMORYTYPE_HOST, current, false};
+    if (cuda->pointer_attribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, address) != CUDA_SUCCESS ||
+        owner == NULL)
+        owner = current; /* pools, and memory that the program mapped: as the driver takes it */
+    return (struct end){CU_MEMORYTYPE_DEVICE, owner, false};
+}
+
+/* An end of a box says by itself what it is. */
+static struct end end_of(CUmemorytype type, uint64_t address, CUcontext current) {
+    if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
+        return (struct end){type, current, false};
+    struct end end = end_at(address, current);
+    end.type = type;
+    return end;
+}
+
+static bool is_captured(struct copies_way way) {
+    const bool per_thread = way.stream == NULL && way.variant == GATE_STREAM_PER_THREAD;
+    return way.in_stream &&
+           streams_is_capturing(per_thread ? DRIVER_STREAM_PER_THREAD : way.stream);
+}
+
+/* False: the refusal has another reason. */
+static bool can_be_named(struct end to, struct end from, struct copies_way way) {
+    return (to.ours || from.ours) && to.context != NULL && from.context != NULL &&
+           !is_captured(way);
+}
+
+static CUcontext current_context(void) {
+    const struct driver *cuda = driver_get();
+    CUcontext current = NULL;
+    if (!driver_can_move(cuda) || cuda->context_get_current(&current) != CUDA_SUCCESS) return NULL;
+    return current;
+}
+
+static CUresult copy(const CUDA_MEMCPY3D_PEER *box, struct copies_way way) {
+    const struct driver *cuda = driver_get();
+    const bool per_thread = way.variant == GATE_STREAM_PER_THREAD;
+    if (!way.in_stream) return per_thread ? cuda->copy_box_per_thread(box) : cuda->copy_box(box);
+    return per_thread ? cuda->copy_box_in_stream_per_thread(box, way.stream)
+                      : cuda->copy_box_in_stream(box, way.stream);
+}
+
+CUresult copies_line(uint64_t to, uint64_t from, uint64_t bytes, struct copies_way way) {
+    const CUcontext current = current_context();
+    if (current == NULL) return CUDA_ERROR_INVALID_VALUE;
+    const struct end to_end = end_at(to, current), from_end = end_at(from, current);
+    if (!can_be_named(to_end, from_end, way)) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t done = 0; done < bytes && result == CUDA_SUCCESS; done += LINE_BYTES_MAX) {
+        const uint64_t left = bytes - done;
+        const CUDA_MEMCPY3D_PEER line = {
+            .srcMemoryType = from_end.type,
+            .srcHost = (const void *)(uintptr_t)(from + done),
+            .srcDevice = from + done,
+            .srcContext = from_end.context,
+            .dstMemoryType = to_end.type,
+            .dstHost = (void *)(uintptr_t)(to + done),
+            .dstDevice = to + done,
+            .dstContext = to_end.context,
+            .WidthInBytes = left < LINE_BYTES_MAX ? left : LINE_BYTES_MAX,
+            .Height = 1,
+            .Depth = 1,
+        };
+        result = copy(&line, way);
+    }
+    return result;
+}
+
+CUresult copies_box(const CUDA_MEMCPY3D *box, struct copies_way way) {
+    const CUcontext current = current_context();
+    if (box == NULL || current == NULL) return CUDA_ERROR_INVALID_VALUE;
+    const struct end to = end_of(box->dstMemoryType, box->dstDevice, current),
+                     from = end_of(box->srcMemoryType, box->srcDevice, current);
+    if (!can_be_named(to, from, way)) return CUDA_ERROR_INVALID_VALUE;
+    const CUDA_MEMCPY3D_PEER named = {
+        .srcXInBytes = box->srcXInBytes,
+        .srcY = box->srcY,
+        .srcZ = box->srcZ,
+        .srcLOD = box->srcLOD,
+        .srcMemoryType = box->srcMemoryType,
+        .srcHost = box->srcHost,
+        .srcDevice = box->srcDevice,
+        .srcArray = box->srcArray,
+        .srcContext = from.context,
+        .srcPitch = box->srcPitch,
+        .srcHeight = box->srcHeight,
+        .dstXInBytes = box->dstXInBytes,
+        .dstY = box->dstY,
+        .dstZ = box->dstZ,
+        .dstLOD = box->dstLOD,
+        .dstMemoryType = box->dstMemoryType,
+        .dstHost = box->dstHost,
+        .dstDevice = box->dstDevice,
+        .dstArray = box->dstArray,
+        .dstContext = to.context,
+        .dstPitch = box->dstPitch,
+        .dstHeight = box->dstHeight,
+        .WidthInBytes = box->WidthInBytes,
+        .Height = box->Height,
+        .Depth = box->Depth,
+    };
+    return copy(&named, way);
+}
+
+CUresult copies_flat(const CUDA_MEMCPY2D *flat, struct copies_way way) {
+    if (flat == NULL) return CUDA_ERROR_INVALID_VALUE;
+    const CUDA_MEMCPY3D box = {
+        .srcXInBytes = flat->srcXInBytes,
+        .srcY = flat->srcY,
+        .srcMemoryType = flat->srcMemoryType,
+        .srcHost = flat->srcHost,
+        .srcDevice = flat->srcDevice,
+        .srcArray = flat->srcArray,
+        .srcPitch = flat->srcPitch,
+        .dstXInBytes = flat->dstXInBytes,
+        .dstY = flat->dstY,
+        .dstMemoryType = flat->dstMemoryType,
+        .dstHost = flat->dstHost,
+        .dstDevice = flat->dstDevice,
+        .dstArray = flat->dstArray,
+        .dstPitch = flat->dstPitch,
+        .WidthInBytes = flat->WidthInBytes,
+        .Height = flat->Height,
+        .Depth = 1,
+    };
+    return copies_box(&box, way);
+}

@@ -1,0 +1,33 @@
+/* Copies that the driver refuses because of where our memory is mapped. A plain allocation can be
+ * copied in the context of any device; mapped memory only where it is mapped for that device. A
+ * copy that names the context of each end works, so a refused one that has an end in a block of
+ * ours is made so.
+ *
+ * A captured copy, or one in a graph, cannot name contexts: there the refusal stands, and so it
+ * does for copies of arrays by offset, for batches, and for copies with attributes. */
+#ifndef GPUSHARE_COPIES_H
+#define GPUSHARE_COPIES_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gate/gate.h"
+
+#pragma GCC visibility push(hidden)
+
+/* How the refused call goes about it. */
+struct copies_way {
+    bool in_stream; /* it has a stream, and may return before it is done */
+    enum gate_stream_variant variant;
+    CUstream stream;
+};
+
+/* The driver has answered CUDA_ERROR_INVALID_VALUE to a copy of so many bytes, or of a box, and the
+ * calling thread is still inside the gate. What the call answers. */
+CUresult copies_line(uint64_t to, uint64_t from, uint64_t bytes, struct copies_way way);
+CUresult copies_flat(const CUDA_MEMCPY2D *flat, struct copies_way way);
+CUresult copies_box(const CUDA_MEMCPY3D *box, struct copies_way way);
+
+#pragma GCC visibility pop
+#endif
