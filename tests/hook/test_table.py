@@ -53,11 +53,11 @@ def test_an_unclassified_entry_point_fails_the_build(headers: Path, tmp_path: Pa
     """A name of the headers that no rule has ends the generator with its name."""
     spec = tmp_path / "cuda_api.toml"
     text = (SPEC / "cuda_api.toml").read_text()
-    assert text.count('"cuMemcpyDtoH", ') == 1
-    spec.write_text(text.replace('"cuMemcpyDtoH", ', ""))
+    assert text.count('"cuMemcpyPeerAsync", ') == 1
+    spec.write_text(text.replace('"cuMemcpyPeerAsync", ', ""))
     done = generate(spec, headers, tmp_path / "out")
     assert done.returncode == 1
-    assert "unclassified entry points: cuMemcpyDtoH." in done.stderr
+    assert "unclassified entry points: cuMemcpyPeerAsync." in done.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -72,7 +72,7 @@ def test_a_wrong_name_fails_the_build(
     """A classified name that no header has, or that two rules have, ends the generator."""
     spec = tmp_path / "cuda_api.toml"
     text = (SPEC / "cuda_api.toml").read_text()
-    spec.write_text(text.replace('"cuMemcpyDtoH", ', f'"cuMemcpyDtoH", "{name}", '))
+    spec.write_text(text.replace('"cuMemcpyPeerAsync", ', f'"cuMemcpyPeerAsync", "{name}", '))
     done = generate(spec, headers, tmp_path / "out")
     assert done.returncode == 1
     assert message in done.stderr
