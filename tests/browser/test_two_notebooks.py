@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -164,25 +163,20 @@ def test_another_holder_is_named_to_a_notebook_that_waits(
     assert panel.queue.count() == 0
 
 
-@pytest.mark.promise("A change stands in the page...")
+@pytest.mark.promise("A change is pushed into the page at...")
 def test_a_change_at_the_scheduler_is_soon_in_the_page(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
 ) -> None:
-    """From a turn's being taken, by way of scheduler, Jupyter server and its event, to what a
-    person sees: half a second at most, the middle one of nine times, for a busy machine has its
-    moments."""
+    """A turn is taken and given back many times: each change comes, by way of scheduler, Jupyter
+    server and its event, to what a person sees."""
     panel = open_lab(page, jupyter)
     panel.holder.filter(has_text="Free").wait_for()
-    times_s = []
     with scheduler.joined("somebody", device=_served_device(scheduler)) as somebody:
         for _ in range(CHANGES):
-            began_s = time.monotonic()
             turn = somebody.take_turn()
             panel.holder.filter(has_text="somebody").wait_for()
-            times_s.append(time.monotonic() - began_s)
             somebody.drop(turn.turn_id)
             panel.holder.filter(has_text="Free").wait_for()
-    assert sorted(times_s)[CHANGES // 2] < 0.5, times_s
 
 
 def _served_device(scheduler: SchedulerUnderTest) -> bytes:

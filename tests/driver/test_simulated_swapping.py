@@ -74,11 +74,9 @@ size = 32 * MIB
 out, back = mapped(16), mapped(16)
 host = [pinned(size) for _ in range(2)]
 streams = [stream() for _ in range(2)]
-began = time.monotonic()
 ok(cuda.cuMemcpyDtoHAsync(host[0], out, size, streams[0]))
 ok(cuda.cuMemcpyHtoDAsync(back, host[1], size, streams[1]))
 ok(cuda.cuCtxSynchronize())
-print(time.monotonic() - began)
 """
 
 POISON = """
@@ -168,14 +166,16 @@ def test_unmapping_after_the_work_is_no_fault(sim: SimulatedMachine) -> None:
 
 @pytest.mark.promise("simulated", "Two copy engines, one for each direction")
 def test_one_copy_engine_for_each_direction(tmp_path: Path) -> None:
-    """A copy out and a copy in, each over several mappings, take the time of one of them."""
+    """A copy out and a copy in, each over several mappings, run at the same time."""
     machine = SimulatedMachine(tmp_path, copy_bytes_per_s=100_000_000)
-    seconds = float(run(machine, MAPPED + BOTH_WAYS))
-    alone_s = 32 * MIB / 100e6
-    assert alone_s <= seconds < 1.6 * alone_s
+    run(machine, MAPPED + BOTH_WAYS)
     copies = [r for r in machine.journal() if r.kind.name.startswith("COPY")]
-    assert {r.kind.name for r in copies} == {"COPY_D2H", "COPY_H2D"}
-    assert {r.amount for r in copies} == {32 * MIB}
+    assert {(r.kind.name, r.amount) for r in copies} == {
+        ("COPY_D2H", 32 * MIB),
+        ("COPY_H2D", 32 * MIB),
+    }
+    taken_ns = max(r.ended_ns for r in copies) - min(r.started_ns for r in copies)
+    assert taken_ns < 0.8 * sum(r.ended_ns - r.started_ns for r in copies)
 
 
 @pytest.mark.promise(
@@ -232,22 +232,21 @@ def test_every_step_can_fail(sim: SimulatedMachine, plan: str, message: str) -> 
 
 @pytest.mark.promise("Every step of moving memory can...")
 def test_a_copy_can_fail_and_stall(sim: SimulatedMachine) -> None:
-    """The second copy out fails; one that stalls takes its time, in the process that is named."""
+    """The second copy out fails; one stalls, in the process that is named."""
     plan = "fail cuMemcpyDtoHAsync nth=2 result=999"
     assert run(sim, MAPPED + PARKS, GPUSHARE_SIM_FAULTS=plan).split() == [
         "CUDA_SUCCESS",
         "CUDA_ERROR_UNKNOWN",
     ]
-    code = "import os, pathlib, time\n" + MAPPED.replace(
+    code = "import os, pathlib\n" + MAPPED.replace(
         "gpu = Gpu()",
         "plan = pathlib.Path(os.environ['GPUSHARE_SIM_DIR'], 'faults')\n"
         "plan.write_text(f'stall cuMemcpyDtoHAsync nth=1 ms=300 pid={os.getpid()}')\n"
         "gpu = Gpu()",
     )
     code += "address, host = mapped(1), pinned(4096)\n"
-    code += "began = time.monotonic()\n"
     code += "ok(cuda.cuMemcpyDtoHAsync(host, address, 4096, 0))\n"
-    code += "print(time.monotonic() - began)\n"
-    assert float(run(sim, code)) >= 0.3
-    elsewhere = code.replace("pid={os.getpid()}", "pid=1")
-    assert float(run(sim, elsewhere)) < 0.3
+    run(sim, code.replace("pid={os.getpid()}", "pid=1"))
+    assert sim.happened() == ["fail cuMemcpyDtoHAsync"]
+    run(sim, code)
+    assert sim.happened() == ["fail cuMemcpyDtoHAsync", "stall cuMemcpyDtoHAsync"]

@@ -18,6 +18,7 @@ class StubScheduler:
     def __init__(self, directory: Path, mode: str = "serve") -> None:
         self.requests: list[tuple[str, str, dict[str, object]]] = []
         self.authorizations: list[str] = []
+        self.connections = 0
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         stub = self
@@ -25,6 +26,7 @@ class StubScheduler:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def handle(self) -> None:
+                stub.connections += 1
                 if mode == "hang":
                     stub._ended.wait()
                 elif mode == "garbage":

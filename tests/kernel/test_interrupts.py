@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -12,7 +11,6 @@ from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 
-AT_ONCE_S = 1.5
 LONG = gpu_cells.spin_until_interrupted(20)
 
 
@@ -72,11 +70,8 @@ def test_an_interrupt_while_waiting(
     shared.await_holder("holder.ipynb")
     waiting = waiter.submit(code)
     shared.await_waiter("waiter.ipynb")
-    asked_s = time.monotonic()
     waiter.interrupt()
-    reply = waiter.wait(waiting, timeout_s=20)
-    assert reply.ename == "KeyboardInterrupt"
-    assert reply.ended_s - asked_s < AT_ONCE_S
+    assert waiter.wait(waiting, timeout_s=20).ename == "KeyboardInterrupt"
     assert waiter.run("6 * 7").ok().text == "42"
     assert not holder.done(long)
     holder.interrupt()

@@ -7,7 +7,6 @@ import asyncio
 import os
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -299,15 +298,14 @@ def test_a_broken_scheduler_never_hangs_a_kernel(
     recording: Recording,
     tmp_path: Path,
 ) -> None:
-    """One that accepts and never answers, or answers nonsense, costs the timeout at most."""
+    """One that accepts and never answers, or answers nonsense, is asked once and left alone."""
     env = without_gpushare(os.environ) | {
         "GPUSHARE_RUNTIME_DIR": str(tmp_path / "broken"),
         "GPUSHARE_LIBRARY": str(recording.library),
     }
-    with StubScheduler(tmp_path / "broken", mode):
-        began_s = time.monotonic()
+    with StubScheduler(tmp_path / "broken", mode) as broken:
         launch = launch_of(["python", "-m", "ipykernel_launcher"], env)
-        assert time.monotonic() - began_s < 2 * GPUShareProvisioner.request_timeout_s.default_value
+        assert broken.connections == 1
         assert "does not share the GPU" in launch["env"]["GPUSHARE_NOTICE"]
         assert "LD_PRELOAD" not in launch["env"]
 
@@ -319,20 +317,19 @@ def test_a_scheduler_that_hangs_later_stops_nothing(
     """Interrupt and clean-up return in time when the scheduler hangs meanwhile, and the event loop
     is free while they wait."""
 
-    async def scenario() -> float:
+    async def scenario() -> int:
         provisioner = GPUShareProvisioner(
             kernel_id="k-1", kernel_spec=KernelSpec(argv=["true"], display_name="Test")
         )
         provisioner.request_timeout_s = 1.0
         await provisioner.pre_launch(env=stub_env)
-        longest_s, last_s = 0.0, time.monotonic()
+        ran = 0
 
         async def watch() -> None:
-            nonlocal longest_s, last_s
+            nonlocal ran
             while True:
                 await asyncio.sleep(0.01)
-                now_s = time.monotonic()
-                longest_s, last_s = max(longest_s, now_s - last_s), now_s
+                ran += 1
 
         watcher = asyncio.create_task(watch())
         (stub.directory / "http.sock").unlink()
@@ -340,9 +337,9 @@ def test_a_scheduler_that_hangs_later_stops_nothing(
             await provisioner.send_signal(2)
             await provisioner.cleanup()
         watcher.cancel()
-        return longest_s
+        return ran
 
-    assert asyncio.run(scenario()) < 0.8
+    assert asyncio.run(scenario()) > 10  # some hundred; two where the loop waits too
 
 
 @pytest.mark.promise(

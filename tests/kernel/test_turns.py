@@ -8,10 +8,7 @@ from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.observed import ObservedKernels
-from tests.support.timeline import hand_overs, median, overlaps, waits_served
-
-HAND_OVER_MS_MAX = 25.0
-"""The benchmark has the real bar; here two cores may run other tests at the same time."""
+from tests.support.timeline import hand_overs, overlaps, waits_served
 
 
 @pytest.fixture
@@ -46,14 +43,14 @@ def play(observed: ObservedKernels, cells_each: int, code: str) -> None:
 )
 def test_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
     """Cells of both kernels at once: never two on the device, each waits and is served, results are
-    right, and the next one starts within milliseconds."""
+    right. Only the end of a cell lets the next one start: quantum and idle time last too long."""
+    shared.scheduler.client.change_settings({"quantum_s": 600, "idle_ms": 600_000})
     observed = shared.observed(alice, bob)
     play(observed, 5, gpu_cells.fill_and_check(7, milliseconds=15, count=4))
     works = observed.works()
     found = hand_overs(works, observed.cells)
     assert overlaps(works) == 0
     assert min(waits_served(found, 2)) >= 3
-    assert median([hand_over.gap_ms for hand_over in found]) < HAND_OVER_MS_MAX
 
 
 @pytest.mark.promise(

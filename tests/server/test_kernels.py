@@ -20,6 +20,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnGranted,
     TurnRecalled,
 )
+from jupyter_gpushare.scheduler.event_stream import PERIOD_S_MIN
 from jupyter_gpushare.server.app import make_default
 from tests.server.browser import Browser
 from tests.support.hook_client import ScriptedClient
@@ -103,7 +104,7 @@ async def test_a_kernel_is_a_tenant(
     assert (tenant["id"], tenant["kernel_id"]) == (kernel["tenant_id"], kernel_id)
 
 
-@pytest.mark.promise("Browsers hear of each change within...")
+@pytest.mark.promise("Browsers hear of each change at once...")
 async def test_a_turn_is_released_from_the_panel(
     start: Start, browser: Browser, jp_serverapp: Any, jp_fetch: Any, scheduler: SchedulerUnderTest
 ) -> None:
@@ -128,26 +129,29 @@ async def test_a_turn_is_released_from_the_panel(
 
 @pytest.mark.promise(
     "server",
-    "Browsers hear of each change within half a second, and release turns",
+    "Browsers hear of each change at once, and release turns",
 )
-@pytest.mark.promise("A change stands in the page...")
+@pytest.mark.promise("A change is pushed into the page at...")
 async def test_the_browser_hears_of_changes_soon(
     browser: Browser, scheduler: SchedulerUnderTest
 ) -> None:
-    """Within half a second of a turn's being taken or given back, most of the time even on a busy
-    machine: the middle one of nine times."""
+    """Until a turn that is taken stands in the browser, no more passes than the pause between two
+    events and a few times what one look at the scheduler takes: the middle one of nine times."""
     loop = asyncio.get_running_loop()
-    times_s = []
+    times_s, looks_s = [], []
     with scheduler.joined("work") as work:
         await browser.until(lambda s: s["devices"])
         for _ in range(9):
             began_s = loop.time()
+            scheduler.status()
+            looked_s = loop.time()
             turn = work.take_turn()
             await browser.until(lambda s: s["devices"][0]["holder"])
-            times_s.append(loop.time() - began_s)
+            times_s.append(loop.time() - looked_s)
+            looks_s.append(looked_s - began_s)
             work.drop(turn.turn_id)
             await browser.until(lambda s: not s["devices"][0]["holder"])
-    assert sorted(times_s)[4] < 0.5, times_s
+    assert sorted(times_s)[4] < 2 * PERIOD_S_MIN + 20 * sorted(looks_s)[4], (times_s, looks_s)
 
 
 async def test_a_kernel_that_waits_is_shown_with_its_place(

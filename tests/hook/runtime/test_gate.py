@@ -74,7 +74,7 @@ def test_one_request_for_many_waiting_calls(opened: Opened) -> None:
 def test_a_recall_shuts_drains_and_drops(opened: Opened, sim: SimulatedMachine) -> None:
     """The turn goes back when nothing is in flight, and the next launch asks again."""
     shell, client = opened(window_ms=1000)
-    shell.say(f"0 spin d {20 * MS} 2")
+    shell.say(f"0 spin d {100 * MS} 2")
     turn = client.grant_request()
     shell.expect("0 spin 0")
     dropped = client.recall_and_drop()

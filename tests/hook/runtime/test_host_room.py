@@ -9,7 +9,7 @@ import pytest
 
 from tests.hook.runtime.memory_shell import open_memory_shell
 from tests.hook.runtime.process import GpuProcess
-from tests.support.fake_scheduler import FakeScheduler
+from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 
 SEGMENT = 64 << 20
 """Chunks of so much in all fill one segment of host memory to the last byte."""
@@ -21,23 +21,28 @@ Start = Callable[..., GpuProcess]
 @pytest.mark.promise("A free while parked gives host...")
 def test_what_is_freed_ends_a_restore_at_once(start: Start, scheduler: FakeScheduler) -> None:
     """What is still parked is freed by another thread: nothing is left to wait for, however full
-    the host memory is."""
+    the host memory is. One that waited for the mover's next look would wait most of its period, so
+    the shortest of three waits tells it on a slow machine too."""
     memory = open_memory_shell(start, scheduler.accept)
     memory.say("spin d 1000")
     memory.grant()
     assert memory.result("spin") == 0
     memory.fill(0, SEGMENT)
-    memory.fill(1, SEGMENT)
     assert memory.run("current", thread=1) == 0
-    memory.take_turn()
-    memory.park_to(0)
-    memory.say("spin d 1000")
-    memory.grant(SEGMENT)
-    memory.client.expect_memory(lambda report: report.bytes_parked == SEGMENT)
-    began_s = time.monotonic()
-    assert memory.run("drop 1", thread=1) == 0
-    assert memory.result("spin") == 0
-    assert time.monotonic() - began_s < HOUSEKEEPING_S / 2
+    waits_s = []
+    for _ in range(3):
+        memory.fill(1, SEGMENT)
+        memory.take_turn()
+        memory.park_to(0)
+        memory.say("spin d 1000")
+        memory.grant(SEGMENT)
+        memory.client.expect_memory(lambda report: report.bytes_parked == SEGMENT)
+        began_s = time.monotonic()
+        assert memory.run("drop 1", thread=1) == 0
+        assert memory.result("spin") == 0
+        waits_s.append(time.monotonic() - began_s)
+        memory.limit(UNLIMITED)
+    assert min(waits_s) < HOUSEKEEPING_S / 2
     assert memory.is_whole(0)
 
 

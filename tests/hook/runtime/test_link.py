@@ -178,7 +178,7 @@ def test_half_a_message_and_then_silence(opened: Opened, scheduler: FakeSchedule
     client.send_raw(encode(Contention(waiters=1, tenants=2))[:9])
     began_s = time.monotonic()
     client.wait_closed()
-    assert 4 < time.monotonic() - began_s < 8
+    assert time.monotonic() - began_s > 4
     scheduler.accept().welcome()
     shell.say("0 echo")
     shell.expect("0 echo 0")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable
 
 import pytest
@@ -18,9 +17,13 @@ Start = Callable[..., GpuProcess]
 MS = 1_000_000
 
 
-def drain_ms(client: HookedClient) -> float:
+def left_at_recall(client: HookedClient, sim: SimulatedMachine) -> int:
+    """How many launches were not over when the gate closed. All of them are over at the end of the
+    drain. Their number tells what a time would, on a busy machine too."""
     dropped = client.recall_and_drop()
-    return (dropped.drained_at_ns - dropped.closed_at_ns) / MS
+    spins = [record for record in sim.journal() if record.name == "spin"]
+    assert all(record.ended_ns <= dropped.drained_at_ns for record in spins)
+    return sum(record.ended_ns > dropped.closed_at_ns for record in spins)
 
 
 def wait_for_launches(sim: SimulatedMachine, count: int) -> None:
@@ -43,13 +46,12 @@ def test_the_first_recall_of_long_launches_is_bounded(
     shell, client = opened(window_ms=20)
     shell.say("0 create 1")
     shell.say(f"0 loop {stream} {2 * MS}")
-    left_ms = []
-    for turn in range(5):
+    left = []
+    for turn in range(3):
         client.grant_request()
-        wait_for_launches(sim, 8 * (turn + 1))
-        left_ms.append(drain_ms(client))
-    assert statistics.median(left_ms) <= 25, left_ms
-    assert max(left_ms) <= 50, left_ms  # what is promised, also where the machine is busy
+        wait_for_launches(sim, 50 * (turn + 1))
+        left.append(left_at_recall(client, sim))
+    assert max(left) <= 12, left
     client.expect(TurnRequested)
     client.grant()
     shell.say("0 stop")
@@ -67,7 +69,7 @@ def test_launches_that_grow_long_in_a_turn_are_kept_few(
     shell.expect("0 spin 0")
     shell.say(f"0 loop d {15 * MS}")
     wait_for_launches(sim, 2000 + 100)
-    assert drain_ms(client) <= 40
+    assert left_at_recall(client, sim) <= 2
     client.expect(TurnRequested)
     client.grant()
     shell.say("0 stop")
@@ -83,12 +85,12 @@ def test_streams_that_are_used_in_turn_are_bounded(
     and two others."""
     shell, client = opened(window_ms=20)
     shell.say(f"0 twins {2 * MS} {apart}")
-    left_ms = []
+    left = []
     for turn in range(3):
         client.grant_request()
-        wait_for_launches(sim, 40 * (turn + 1))
-        left_ms.append(drain_ms(client))
-    assert max(left_ms) <= 60, left_ms  # two streams of 20 ms each
+        wait_for_launches(sim, 100 * (turn + 1))
+        left.append(left_at_recall(client, sim))
+    assert max(left) <= 12, left
     client.expect(TurnRequested)
     client.grant()
     shell.say("0 stop")
@@ -105,7 +107,7 @@ def test_more_streams_than_are_remembered_are_bounded(
     shell.say(f"0 many {2 * MS} {streams}")
     client.grant_request()
     wait_for_launches(sim, 10 * streams)
-    assert drain_ms(client) <= 100  # not the 24 x 20 ms and more of a queue without a bound
+    assert left_at_recall(client, sim) <= 50  # 240 and more without a bound
     client.expect(TurnRequested)
     client.grant()
     shell.say("0 stop")
@@ -119,10 +121,10 @@ def test_without_a_window_the_same_loop_queues_without_bound(
     """The control: alone on the device nothing bounds the queue, and the drain still waits for
     all of it."""
     shell, client = opened(tenants=1)
-    shell.say(f"0 spin d {2 * MS} 50")
+    shell.say(f"0 spin d {5 * MS} 50")
     client.grant_request()
     shell.expect("0 spin 0")
-    assert drain_ms(client) > 60
+    assert left_at_recall(client, sim) > 12
     assert all(record.ended_ns for record in sim.journal())
 
 
@@ -143,7 +145,7 @@ def test_the_window_begins_when_a_second_tenant_comes(
         for record in sim.journal()
     ):
         pass
-    assert drain_ms(client) <= 25
+    assert left_at_recall(client, sim) <= 25
     client.expect(TurnRequested)
     client.grant()
     shell.say("0 stop")
@@ -182,7 +184,7 @@ def test_work_in_a_threads_own_default_stream_is_waited_for(
         assert len(ended) == tenants and max(ended) <= dropped.drained_at_ns
 
 
-def test_streams_come_and_go_under_a_window(opened: Opened) -> None:
+def test_streams_come_and_go_under_a_window(opened: Opened, sim: SimulatedMachine) -> None:
     """Streams at recycled addresses, hundreds of them, keep the window's events valid."""
     shell, client = opened()
     for _ in range(300):
@@ -194,4 +196,4 @@ def test_streams_come_and_go_under_a_window(opened: Opened) -> None:
         shell.expect("0 create 0")
         shell.expect("0 spin 0")
         shell.expect("0 destroy 0")
-    assert drain_ms(client) < 25
+    assert left_at_recall(client, sim) <= 3
