@@ -25,6 +25,8 @@ PURE_STDLIB = {
     "heapq",
     "itertools",
     "math",
+    "pickle",
+    "traceback",
     "typing",
 }
 PURE_C_FILES = ["turn_state.c", "idle_rule.c", "window_pace.c", "codec.c", "ipc_handle.c"]

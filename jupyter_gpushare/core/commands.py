@@ -148,6 +148,22 @@ class CloseClient(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RenewConnection(Command):
+    """Close the connection without a word: the process keeps its turn, connects again at once and
+    says what it has."""
+
+    client: ClientId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportFailure(Command):
+    """The core failed at an event, which is a bug. The event has changed nothing; `message` (with
+    the traceback and the story of the tenant) goes to the log."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KillClient(Command):
     """The admin's overdue policy is `kill`: end the process behind this client."""
 

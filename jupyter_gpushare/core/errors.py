@@ -1,5 +1,8 @@
-"""What can go wrong in the core, by whose fault it is. A raising `handle` has changed nothing,
-except for errors of ours, which are bugs."""
+"""What can go wrong in the core, by whose fault it is.
+
+`Scheduler.handle` raises errors of peers and requests, and has then changed nothing. Errors of ours
+are bugs: it undoes what they left behind and reports them (`commands.ReportFailure`).
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ class Fault(enum.Enum):
     """Who has to change something."""
 
     OURS = "ours"
-    """A bug here: log it with the story, go on."""
+    """A bug here: it is logged with the story of the tenant, and the scheduler goes on."""
     PEER = "peer"
-    """A client: refuse or close that one."""
+    """A client: its connection is closed."""
     REQUEST = "request"
-    """Whoever asked over HTTP: answer with the sentence."""
+    """A caller over HTTP: the sentence is the answer."""
 
 
 class CoreError(Exception):
-    """Base of all errors that `Scheduler.handle` raises."""
+    """Base of all errors that the core raises by intention."""
 
     fault: ClassVar[Fault] = Fault.OURS
 
@@ -60,6 +63,14 @@ class UnknownClient(CoreError):
 
 class DuplicateClient(CoreError):
     """A client id was used twice."""
+
+
+class NeverSettles(CoreError):
+    """Turns and memory ask for each other again and again."""
+
+
+class RequestFailed(CoreError):
+    """The core failed at a request, and has undone it; the caller may repeat it."""
 
 
 class InvalidTransition(CoreError):

@@ -38,6 +38,12 @@ class ClientEvent(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestEvent(Event):
+    """Base of all events that somebody asks for and is answered: where the core fails, they can ask
+    again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFound(Event):
     """A device is there (seen by NVML at start or later, or named by a client)."""
 
@@ -62,7 +68,7 @@ class DeviceLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TenantRegistered(Event):
+class TenantRegistered(RequestEvent):
     """A kernel or a `run` command asked for a place. `cap_bytes` 0 means no cap."""
 
     tenant: TenantId
@@ -98,6 +104,12 @@ class ClientJoined(ClientEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientLost(ClientEvent):
     """The process ended or its connection closed, whichever was first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionRenewed(ClientEvent):
+    """The core failed at an event of this client, so that what it said is lost. The process is to
+    connect again and say what it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,21 +212,21 @@ class ContextFailed(ClientEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InterruptRequested(Event):
+class InterruptRequested(RequestEvent):
     """The kernel was interrupted: fail what waits at its gates."""
 
     tenant: TenantId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseRequested(Event):
+class ReleaseRequested(RequestEvent):
     """Its user wants the tenant to give its turn back now, although the quantum is not over."""
 
     tenant: TenantId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TenantBusy(Event):
+class TenantBusy(RequestEvent):
     """Whether a cell of the kernel runs, as its server sees it: for kernels whose processes cannot
     say so themselves."""
 
@@ -223,7 +235,7 @@ class TenantBusy(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsChanged(Event):
+class SettingsChanged(RequestEvent):
     """An admin changed settings while the scheduler runs."""
 
     settings: SchedulerSettings

@@ -39,6 +39,10 @@ class Turns:
         self._outbox = outbox
         self._last_turn = 0
 
+    def count_on_from(self, others: Turns) -> None:
+        """No turn has an id that another one had before."""
+        self._last_turn = others._last_turn
+
     # ---- what events ask for -----------------------------------------------------------------
 
     def ask(self, client: Client, now_s: Seconds) -> None:

@@ -2,7 +2,7 @@
 
 Events are put into the inbox by anybody on the event loop's thread; commands are performed at
 once, in their order, before the next event is looked at. What cannot be performed comes back as an
-event, never as a change of state here.
+event, never as a change of state here. A failure of ours is logged, and the loop goes on.
 """
 
 from __future__ import annotations
@@ -17,16 +17,23 @@ from jupyter_gpushare.core.commands import (
     Command,
     KillClient,
     MeasureDevice,
+    RenewConnection,
+    ReportFailure,
     ReportOverdue,
     ReportSilent,
     WakeAt,
 )
-from jupyter_gpushare.core.errors import CoreError, Fault
-from jupyter_gpushare.core.events import ClientLost, ClockTicked, Event
+from jupyter_gpushare.core.errors import CoreError, Fault, RequestFailed
+from jupyter_gpushare.core.events import ClientLost, ClockTicked, Event, RequestEvent
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds
 from jupyter_gpushare.core.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
+
+_FAILED = (
+    "The scheduler failed at this request, and has changed nothing. Try again; if it fails again, "
+    "report the scheduler's log."
+)
 
 
 class Core(Protocol):
@@ -45,6 +52,9 @@ class Links(Protocol):
 
     def close(self, client: ClientId, message: str) -> None:
         """End the connection, and show the message to the user."""
+
+    def renew(self, client: ClientId) -> None:
+        """End the connection without a word, so that the process connects again."""
 
     def kill(self, client: ClientId) -> None:
         """End the process behind the connection."""
@@ -95,26 +105,42 @@ class Driver:
         self._timer: Timer | None = None
 
     def submit(self, event: Event) -> None:
-        """Handle the event now, or after the one that is being handled."""
+        """Handle the event now, or after the one that is being handled. What goes wrong never
+        reaches the caller: it may be the connection of an innocent client."""
         self._inbox.append(event)
         if not self._running:
             self._run_pending()
 
-    def _run_pending(self) -> None:
+    def request(self, event: RequestEvent) -> None:
+        """Handle the event for a caller who awaits an answer. Raises CoreError with a sentence for
+        that caller; the event has changed nothing then."""
+        assert not self._running, "a request comes from outside, not from a command"
+        self._inbox.append(event)
+        refusal = self._run_pending()
+        if refusal is not None:
+            raise refusal
+
+    def _run_pending(self) -> CoreError | None:
+        """Answers with the error of the first event."""
+        errors: list[CoreError | None] = []
         self._running = True
         try:
             while self._inbox:
-                self._run_one(self._inbox.popleft())
+                errors.append(self._run_one(self._inbox.popleft()))
         finally:
             self._running = False
+        return errors[0]
 
-    def _run_one(self, event: Event) -> None:
+    def _run_one(self, event: Event) -> CoreError | None:
         now_s = self.clock.time()
         try:
             commands = self.scheduler.handle(event, now_s=now_s)
         except CoreError as error:
             self._blame(event, error)
-            return
+            return error
+        except Exception:
+            log.exception("the core failed at %s, and could not undo it", event)
+            return RequestFailed(_FAILED)
         for command in commands:
             self._perform(command)
         if log.isEnabledFor(logging.DEBUG):
@@ -124,18 +150,33 @@ class Driver:
         if self._check:
             self._check()
         self._changed()
+        failed = any(isinstance(command, ReportFailure) for command in commands)
+        return RequestFailed(_FAILED) if failed else None
 
     def _perform(self, command: Command) -> None:
+        try:
+            self._do(command)
+        except Exception:
+            log.exception("%s could not be performed", command)
+            client: ClientId | None = getattr(command, "client", None)
+            if client is not None:
+                self.links.renew(client)  # it did not hear what it has to know
+
+    def _do(self, command: Command) -> None:
         match command:
             case WakeAt(at_s=at_s):
                 self._wake_at(at_s)
             case CloseClient(client=client, message=message):
                 self.links.close(client, message)
+            case RenewConnection(client=client):
+                self.links.renew(client)
             case KillClient(client=client):
                 log.warning("client %s does not answer and is killed (%s)", client, command.cause)
                 self.links.kill(client)
             case MeasureDevice(device=device):
                 self._measure(device)
+            case ReportFailure(message=message):
+                log.error("%s", message)
             case ReportOverdue(message=message) | ReportSilent(message=message):
                 log.warning("%s", message)
             case _:
@@ -144,15 +185,14 @@ class Driver:
                     self._inbox.append(ClientLost(client=unreachable, cause="send failed"))
 
     def _blame(self, event: Event, error: CoreError) -> None:
-        """Whoever broke the rules bears it: a client its connection, we an entry in the log."""
+        """A client that broke the rules loses its connection. A request that cannot be met is
+        answered by whoever made it (`request`)."""
         if error.fault is Fault.PEER:
             client: ClientId = event.client  # type: ignore[attr-defined]
             log.warning("client %s loses its connection: %s", client, error)
             self.links.close(client, str(error))
-        elif error.fault is Fault.REQUEST:
-            log.info("%s: %s", event, error)
         else:
-            log.error("the core failed at %s", event, exc_info=error)
+            log.info("%s: %s", event, error)
 
     def _wake_at(self, at_s: Seconds) -> None:
         if self._timer:

@@ -156,6 +156,10 @@ class HookConnection(asyncio.BufferedProtocol):
         self._transport.write(encode(Refused(code=code, message=message)))
         self._end(f"refused: {code.name.lower()}", linger_s=LINGER_S)
 
+    def end(self, cause: str) -> None:
+        """End the connection without a word."""
+        self._end(cause)
+
     def kill(self) -> None:
         """End the peer's process, if it can be named safely."""
         if self._pidfd is None:

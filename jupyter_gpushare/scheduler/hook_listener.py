@@ -92,6 +92,11 @@ class HookListener:
         if connection := self._clients.get(client):
             connection.refuse(code, message)
 
+    def renew(self, client: int) -> None:
+        """End the connection as if the scheduler had: the process comes back with its turn."""
+        if connection := self._clients.get(client):
+            connection.end("it is to connect again")
+
     def kill(self, client: int) -> None:
         if connection := self._clients.get(client):
             connection.kill()

@@ -18,6 +18,7 @@ from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream, StreamClosedError
 
 from jupyter_gpushare.client.connection import user_name
+from jupyter_gpushare.core.errors import CoreError, UnknownTenant, WrongOwner
 
 from .admission import Admission
 from .callers import STREAM_S_MAX, Caller, Callers
@@ -106,7 +107,7 @@ class Handler(tornado.web.RequestHandler):
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         """A request's mistake is the caller's affair; a traceback is kept for ours."""
-        if not isinstance(value, RequestError | tornado.web.HTTPError):
+        if not isinstance(value, RequestError | CoreError | tornado.web.HTTPError):
             log.error("%s %s failed", self.request.method, self.request.path, exc_info=value)
 
 
@@ -205,10 +206,18 @@ class UnknownHandler(Handler):
         )
 
 
+_STATUS_OF_CORE_ERRORS: dict[type[CoreError], int] = {
+    UnknownTenant: HTTPStatus.NOT_FOUND,
+    WrongOwner: HTTPStatus.CONFLICT,
+}
+
+
 def message_of_error(status: int, error: BaseException | None) -> tuple[int, str]:
     """The one place where errors become HTTP."""
     if isinstance(error, RequestError):
         return error.status, str(error)
+    if isinstance(error, CoreError):
+        return _STATUS_OF_CORE_ERRORS.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR), str(error)
     if isinstance(error, tornado.web.HTTPError) and status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return status, f"{HTTPStatus(status).phrase}. Look at the request's method and path."
     return (

@@ -128,6 +128,7 @@ class SchedulerProcess:
         )
         self._service = Service(
             submit=self._driver.submit,
+            request=self._driver.request,
             snapshot=self._driver.snapshot,
             settings=options.settings,
             signer=signer,

@@ -21,6 +21,7 @@ from jupyter_gpushare.core.events import (
     Event,
     InterruptRequested,
     ReleaseRequested,
+    RequestEvent,
     SettingsChanged,
     TenantBusy,
     TenantRegistered,
@@ -65,12 +66,14 @@ _NAME_BYTES_MIN = 8
 
 
 class Service:
-    """`submit` and `snapshot` are the driver's. The `on_...` callables are set by process.py."""
+    """`submit`, `request` and `snapshot` are the driver's. The `on_...` callables are set by
+    process.py."""
 
     def __init__(
         self,
         *,
         submit: Callable[[Event], None],
+        request: Callable[[RequestEvent], None],
         snapshot: Callable[[], Snapshot],
         settings: SchedulerSettings,
         signer: TokenSigner,
@@ -80,6 +83,7 @@ class Service:
         cap_bytes: int = 0,
     ) -> None:
         self._submit_to_driver = submit
+        self._request = request
         self._snapshot = snapshot
         self.settings = settings
         self._signer = signer
@@ -110,7 +114,8 @@ class Service:
     def client_joined(self, client: ClientId, record: TenantRecord, *, pid: int) -> None:
         """Note the client; its tenant is registered again if a predecessor had registered it."""
         if self._tenants.add(record, registrant_lives=False):
-            self._register(record, cause="known by its token")
+            self.submit(_registration(record, cause="known by its token"))
+            self.on_tenants_changed(len(self._tenants))
         self._tenants.client_joined(record.tenant_id, client)
         self._tenant_of[client] = record
         self.on_client_joined()
@@ -226,8 +231,9 @@ class Service:
                 f"kernels that are not needed.",
             )
         record = self._fitting(caller, clean_name(name), kind)
+        self._request(_registration(record, cause=f"registered by {caller.name}"))
         self._tenants.add(record, kernel_id=kernel_id, registrant_lives=True)
-        self._register(record, cause=f"registered by {caller.name}")
+        self.on_tenants_changed(len(self._tenants))
         return {
             "tenant_id": record.tenant_id,
             "token": self._signer.issue(record),
@@ -243,7 +249,9 @@ class Service:
     def interrupt_tenant(self, caller: Caller, tenant_id: str) -> None:
         self._authorise(caller, tenant_id)
         if self._tenants.get(tenant_id):
-            self.submit(InterruptRequested(tenant=TenantId(tenant_id), cause="kernel interrupted"))
+            self._request(
+                InterruptRequested(tenant=TenantId(tenant_id), cause="kernel interrupted")
+            )
 
     def release_tenant(self, caller: Caller, tenant_id: str) -> None:
         """Ask for the tenant's turn, as its user wants it given to somebody else; a hold that waits
@@ -264,7 +272,7 @@ class Service:
                 "This kernel does not hold the GPU. There is nothing to release.",
             )
         cause = f"released by {caller.name}"
-        self.submit(ReleaseRequested(tenant=TenantId(tenant_id), cause=cause))
+        self._request(ReleaseRequested(tenant=TenantId(tenant_id), cause=cause))
 
     def tenant_busy(self, caller: Caller, tenant_id: str, request: dict[str, Any]) -> None:
         """A cell began or ended, as the kernel's server sees it."""
@@ -276,7 +284,7 @@ class Service:
             )
         if self._tenants.get(tenant_id):
             cause = "cell began" if busy else "cell ended"
-            self.submit(TenantBusy(tenant=TenantId(tenant_id), busy=busy, cause=cause))
+            self._request(TenantBusy(tenant=TenantId(tenant_id), busy=busy, cause=cause))
 
     def change_settings(self, caller: Caller, changes: dict[str, Any]) -> dict[str, object]:
         """All settings as they are now."""
@@ -289,9 +297,9 @@ class Service:
             settings = changed_settings(self.settings, changes)
         except SettingsError as error:
             raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
+        self._request(SettingsChanged(settings=settings, cause=f"set by {caller.name}"))
         self.settings = settings
         log.info("settings changed by %s: %s", caller.name, changes)
-        self.submit(SettingsChanged(settings=settings, cause=f"set by {caller.name}"))
         return settings_as_json(settings)
 
     # ---- from the watch over registrants ----
@@ -349,19 +357,6 @@ class Service:
                 HTTPStatus.FORBIDDEN, "This tenant is another user's. Act on your own tenants."
             )
 
-    def _register(self, record: TenantRecord, *, cause: str) -> None:
-        self.submit(
-            TenantRegistered(
-                tenant=TenantId(record.tenant_id),
-                name=record.name,
-                owner=record.hub_user or user_name(record.uid),
-                kind=record.kind,
-                cap_bytes=record.cap_bytes,
-                cause=cause,
-            )
-        )
-        self.on_tenants_changed(len(self._tenants))
-
     def _gone(self, tenant_id: str, *, cause: str) -> None:
         self.submit(TenantRemoved(tenant=TenantId(tenant_id), cause=cause))
         self.on_tenant_gone(tenant_id)
@@ -371,3 +366,14 @@ class Service:
 def clean_name(name: str) -> str:
     """Short enough for a token, and never empty."""
     return cut(printable_line(name), NAME_BYTES_MAX) or "unnamed"
+
+
+def _registration(record: TenantRecord, *, cause: str) -> TenantRegistered:
+    return TenantRegistered(
+        tenant=TenantId(record.tenant_id),
+        name=record.name,
+        owner=record.hub_user or user_name(record.uid),
+        kind=record.kind,
+        cap_bytes=record.cap_bytes,
+        cause=cause,
+    )

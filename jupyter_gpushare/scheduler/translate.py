@@ -250,6 +250,8 @@ class HookLinks(Protocol):
 
     def close(self, client: int, code: messages.RefusalCode, message: str) -> None: ...
 
+    def renew(self, client: int) -> None: ...
+
     def kill(self, client: int) -> None: ...
 
 
@@ -362,6 +364,9 @@ class Translator:
 
     def close(self, client: ClientId, message: str) -> None:
         self._links.close(client, messages.RefusalCode.BAD_TOKEN, message)
+
+    def renew(self, client: ClientId) -> None:
+        self._links.renew(client)
 
     def kill(self, client: ClientId) -> None:
         self._links.kill(client)

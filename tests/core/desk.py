@@ -14,6 +14,7 @@ from jupyter_gpushare.core.commands import (
     GrantTurn,
     RecallTurn,
     ReopenGate,
+    ReportFailure,
     TellHold,
     TellQueuePosition,
     WakeAt,
@@ -52,6 +53,7 @@ class Desk:
         """One event, `after_s` later than the last."""
         self.now_s += after_s
         self.last = self.scheduler.handle(event, now_s=self.now_s)
+        assert not self.all(ReportFailure), self.last
         self.scheduler.check_invariants()
         for command in self.last:
             if isinstance(command, GrantTurn):

@@ -111,6 +111,31 @@ class ModelClient:
                 ev.DrainStalled(client=self.id, turn=self.turn, calls_waiting=int(self.calls_wait))
             )
 
+    def connect_again(self, client: ClientId) -> None:
+        """The connection has ended and another one begins, under another number: the process says
+        what it has. What was under way is lost."""
+        self.id = client
+        self.inbox.clear()
+        self.outbox.clear()
+        self.asked = self.calls_wait and self.gate is Gate.SHUT
+        self.held_by_hand = self.settled = False
+        self.outbox.append(
+            ev.ClientJoined(
+                client=client,
+                tenant=self.tenant,
+                pid=client,
+                process_name="python",
+                held_turn=self.turn,
+                waiting=self.asked,
+            )
+        )
+        for device in sorted(self.devices):
+            self.outbox.append(ev.DeviceOpened(client=client, device=device))
+        for device in sorted(self.failed):
+            self.outbox.append(ev.ContextFailed(client=client, device=device, cu_result=710))
+        if self.asked:
+            self._ask()
+
     def _ask(self) -> None:
         self.asked = True
         self.outbox.append(ev.TurnRequested(client=self.id))
@@ -127,6 +152,8 @@ class ModelClient:
 
     def take_in(self, command: Command) -> None:
         match command:
+            case GrantTurn(turn=turn) if self.gate is Gate.OPEN:
+                self.turn, self.asked = turn, False  # told again
             case GrantTurn(turn=turn) if self.gate is not Gate.DRAINING:
                 self.gate, self.turn = Gate.OPEN, turn
                 self.asked = False

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, GrantTurn, TellBudget, TellRoom
-from jupyter_gpushare.core.ids import DeviceId
+from jupyter_gpushare.core.ids import ClientId, DeviceId
 
 from .model_client import Gate, ModelClient
 
@@ -72,6 +72,12 @@ class MemoryClient(ModelClient):
         """A call of it does."""
         return any(memory.need for memory in self.memory.values())
 
+    @property
+    def is_busy(self) -> bool:
+        """It waits for something, or drains."""
+        waits = self.calls_wait or self.waits_for_memory or self.restores
+        return waits or self.gate is Gate.DRAINING
+
     def allocate(self, device: DeviceId, count: int, *, fixed: bool = False) -> None:
         """A call that waits for the turn, all memory and its bytes, if need be; the driver itself
         refuses where a context failed, and one call at a time is enough."""
@@ -116,6 +122,13 @@ class MemoryClient(ModelClient):
         """The driver has no memory although the budget has: the turn goes back."""
         if self.restores and not self.held_by_hand:
             self._drop(ev.DropReason.MEMORY_SHORT)
+
+    def connect_again(self, client: ClientId) -> None:
+        super().connect_again(client)
+        for device, memory in self.memory.items():
+            memory.budget, memory.serial, memory.told_need = memory.resident, 0, (0, 0)
+            self.report(device)
+            self.say_need(device)
 
     # ---- the mover ---------------------------------------------------------------------------
 

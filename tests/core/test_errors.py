@@ -8,6 +8,7 @@ import pytest
 
 from jupyter_gpushare.core import errors
 from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import RenewConnection, ReportFailure
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.state import Client, State, Tenant
@@ -28,20 +29,11 @@ NOBODY = ClientId(99)
 @pytest.mark.parametrize(
     ("event", "error"),
     [
-        (ev.TurnRequested(client=NOBODY), errors.UnknownClient),
-        (
-            ev.TurnDropped(client=NOBODY, turn=TurnId(1), reason=ev.DropReason.IDLE),
-            errors.UnknownClient,
-        ),
         (ev.TenantRemoved(tenant=TenantId("z")), errors.UnknownTenant),
         (ev.InterruptRequested(tenant=TenantId("z")), errors.UnknownTenant),
         (
             ev.ClientJoined(client=NOBODY, tenant=TenantId("z"), pid=1, process_name="x"),
             errors.TenantGone,
-        ),
-        (
-            ev.ClientJoined(client=ClientId(1), tenant=TenantId("a"), pid=1, process_name="x"),
-            errors.DuplicateClient,
         ),
         (ev.DeviceOpened(client=ClientId(1), device=DeviceId("Z")), errors.UnknownDevice),
         (ev.DeviceLost(device=DeviceId("Z")), errors.UnknownDevice),
@@ -60,8 +52,35 @@ def test_unknown_names_have_their_own_error(event: ev.Event, error: type[Excepti
     before = desk.scheduler.snapshot(desk.now_s)
     with pytest.raises(error, match=r"\. .+\.?$"):
         desk.do(event)
+    desk.scheduler.check_invariants()
     assert desk.scheduler.snapshot(desk.now_s) == before
     assert desk.do(ev.ClockTicked()) == []
+
+
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        (ev.TurnRequested(client=NOBODY), "UnknownClient"),
+        (
+            ev.TurnDropped(client=NOBODY, turn=TurnId(1), reason=ev.DropReason.IDLE),
+            "UnknownClient",
+        ),
+        (
+            ev.ClientJoined(client=ClientId(1), tenant=TenantId("a"), pid=1, process_name="x"),
+            "DuplicateClient",
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_numbers_of_ours_that_are_wrong_are_reported(event: ev.ClientEvent, error: str) -> None:
+    """Client numbers are ours: the connection that has one is made anew, and the log says why."""
+    desk = Desk()
+    desk.ask(desk.client("a"))
+    commands = desk.scheduler.handle(event, now_s=desk.now_s)
+    failure, *_, renewal = commands
+    assert isinstance(failure, ReportFailure) and error in failure.message
+    assert isinstance(renewal, RenewConnection) and renewal.client == event.client
+    desk.scheduler.check_invariants()
 
 
 def test_errors_know_whose_fault_they_are() -> None:
@@ -145,5 +164,5 @@ def test_the_story_is_bounded() -> None:
         desk.drop(a)
     with pytest.raises(errors.CoreError):
         desk.do(ev.TenantRemoved(tenant=TenantId("z")))
-    tenant = desk.scheduler._state.tenants[TenantId("a")]
+    tenant = desk.scheduler._machine._state.tenants[TenantId("a")]
     assert len(tenant.story) == 24

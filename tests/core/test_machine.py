@@ -22,6 +22,7 @@ from jupyter_gpushare.core.commands import (
     Command,
     GrantTurn,
     KillClient,
+    ReportFailure,
     TellContention,
     TellHold,
     TellMemoryLimit,
@@ -101,6 +102,8 @@ class World(stateful.RuleBasedStateMachine):
     def handle(self, event: ev.Event) -> None:
         before = self.seen or self.scheduler.snapshot(self.now_s)
         commands = self.scheduler.handle(event, now_s=self.now_s)
+        failures = [command for command in commands if isinstance(command, ReportFailure)]
+        assert not failures
         self.scheduler.check_invariants()
         self.seen = seen = self.scheduler.snapshot(self.now_s)
         if not isinstance(event, ev.DeviceOpened | ev.DeviceFound):

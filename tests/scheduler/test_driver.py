@@ -11,10 +11,12 @@ from jupyter_gpushare.core.commands import (
     Command,
     GrantTurn,
     KillClient,
+    RenewConnection,
+    ReportFailure,
     ReportOverdue,
     WakeAt,
 )
-from jupyter_gpushare.core.errors import InvalidTransition, TooManyClients, UnknownTenant
+from jupyter_gpushare.core.errors import RequestFailed, TooManyClients, UnknownTenant
 from jupyter_gpushare.core.events import (
     CellBegan,
     CellEnded,
@@ -64,6 +66,9 @@ class RecordingLinks:
 
     def close(self, client: ClientId, message: str) -> None:
         self.done.append(("close", client, message))
+
+    def renew(self, client: ClientId) -> None:
+        self.done.append(("renew", client))
 
     def kill(self, client: ClientId) -> None:
         self.done.append(("kill", client))
@@ -151,7 +156,7 @@ def test_the_last_wake_up_counts() -> None:
     ("event", "error", "closed"),
     [
         (BEGAN, TooManyClients("Full. Wait."), True),
-        (BEGAN, InvalidTransition("a bug"), False),
+        (BEGAN, KeyError("a bug that nothing undid"), False),
         (InterruptRequested(tenant=TenantId("t")), UnknownTenant("gone"), False),
     ],
 )
@@ -164,3 +169,62 @@ def test_a_fault_is_borne_by_whose_it_is(event: Event, error: Exception, closed:
     assert links.done == ([("close", ONE, "Full. Wait.")] if closed else [])
     driver.submit(CellEnded(client=ONE))
     assert GRANT in links.done
+
+
+INTERRUPT = InterruptRequested(tenant=TenantId("t"))
+
+
+@pytest.mark.promise(
+    "scheduler", "A request that cannot be met is answered with the sentence that says why"
+)
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (UnknownTenant("There is no t. List them."), UnknownTenant),
+        ([ReportFailure(message="a traceback")], RequestFailed),
+        (KeyError("a bug that nothing undid"), RequestFailed),
+    ],
+)
+def test_a_request_is_answered(answer: list[Command] | Exception, error: type[Exception]) -> None:
+    """Its caller gets the error, ours too, with a sentence on what to do; then the loop goes on."""
+    core = ScriptedCore(InterruptRequested=answer, CellEnded=[GRANT])
+    links = RecordingLinks()
+    driver = driver_of(core, links, ManualClock())
+    with pytest.raises(error, match=r"\. .+\.$"):
+        driver.request(INTERRUPT)
+    driver.submit(CellEnded(client=ONE))
+    assert links.done == [GRANT]
+
+
+def test_a_request_that_is_met_raises_nothing() -> None:
+    """Its commands are performed when the call returns."""
+    links = RecordingLinks()
+    driver_of(ScriptedCore(InterruptRequested=[GRANT]), links, ManualClock()).request(INTERRUPT)
+    assert links.done == [GRANT]
+
+
+def test_a_failure_of_ours_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """With the core's report; whose words are lost connects again."""
+    core = ScriptedCore(
+        CellBegan=[ReportFailure(message="story, traceback"), RenewConnection(client=ONE)]
+    )
+    links = RecordingLinks()
+    driver_of(core, links, ManualClock()).submit(BEGAN)
+    assert "story, traceback" in caplog.text
+    assert links.done == [("renew", ONE)]
+
+
+def test_a_command_that_cannot_be_performed_costs_one_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The client that did not hear it connects again; commands after it are performed."""
+    core = ScriptedCore(CellBegan=[GRANT, KillClient(client=TWO)])
+
+    class Broken(RecordingLinks):
+        def deliver(self, command: Command) -> ClientId | None:
+            raise KeyError("a bug in a message")
+
+    links = Broken()
+    driver_of(core, links, ManualClock()).submit(BEGAN)
+    assert links.done == [("renew", ONE), ("kill", TWO)]
+    assert "a bug in a message" in caplog.text

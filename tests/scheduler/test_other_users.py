@@ -46,6 +46,7 @@ class Office:
         self.signer, self.tenants = TokenSigner(b"k" * 32), TenantBook()
         self.service = Service(
             submit=self.submit,
+            request=self.submit,
             snapshot=self.snapshot,
             settings=SchedulerSettings(),
             signer=self.signer,

@@ -1,0 +1,83 @@
+"""Makes the core fail just before one of the lines that change something.
+
+A line that changes something assigns to an attribute or an item, or calls a method that changes its
+object. The lines are read from the sources, so that new ones are among them.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from jupyter_gpushare import core
+
+CHANGING_METHODS = {
+    *("add", "append", "clear", "discard", "extend", "insert", "pop", "popleft", "remove"),
+    *("put", "put_before_grant", "setdefault", "subtract", "update"),
+}
+NOT_OF_THE_MACHINE = {"scheduler.py", "invariants.py", "settings.py"}
+"""One undoes, one looks, and one is done before there is an event."""
+
+Line = tuple[str, int]
+
+
+class Injected(Exception):
+    """A bug of ours, put there by a test."""
+
+
+def changing_lines() -> frozenset[Line]:
+    """All lines of the machine that change something."""
+    (folder,) = core.__path__
+    files = [path for path in Path(folder).glob("*.py") if path.name not in NOT_OF_THE_MACHINE]
+    return frozenset((str(path), line) for path in files for line in _changing_lines(path))
+
+
+def _changing_lines(path: Path) -> Iterator[int]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+                parts = [part for target in targets for part in _parts(target)]
+            case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+                parts = _parts(target)
+            case ast.Call(func=ast.Attribute(attr=name)) if name in CHANGING_METHODS:
+                yield node.lineno
+                continue
+            case _:
+                continue
+        if any(isinstance(part, ast.Attribute | ast.Subscript) for part in parts):
+            yield node.lineno
+
+
+def _parts(target: ast.expr) -> list[ast.expr]:
+    return list(target.elts) if isinstance(target, ast.Tuple | ast.List) else [target]
+
+
+CHANGING_LINES = changing_lines()
+
+
+@contextmanager
+def watching(seen: Callable[[Line], None]) -> Iterator[None]:
+    """Calls `seen` before each line that changes something; what it raises is raised there, and
+    ends the watch."""
+    files = {file for file, _ in CHANGING_LINES}
+
+    def in_frame(frame: FrameType, event: str, arg: object) -> Any:
+        line = (frame.f_code.co_filename, frame.f_lineno)
+        if event == "line" and line in CHANGING_LINES:
+            seen(line)
+        return in_frame
+
+    def in_call(frame: FrameType, event: str, arg: object) -> Any:
+        return in_frame if frame.f_code.co_filename in files else None
+
+    before = sys.gettrace()
+    sys.settrace(in_call)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

@@ -1,0 +1,475 @@
+"""The core fails in the middle of an event: nothing of it is left behind, and all hooks come to
+have what the core believes.
+
+One story with all kinds of events is played again and again; each time the core fails before
+another one of the lines that change something.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+
+import pytest
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import (
+    CancelWait,
+    CloseClient,
+    Command,
+    GrantTurn,
+    MeasureDevice,
+    RenewConnection,
+    ReportFailure,
+    WakeAt,
+)
+from jupyter_gpushare.core.errors import NeverSettles, TenantGone
+from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
+from jupyter_gpushare.core.machine import Machine
+from jupyter_gpushare.core.residency import Residency
+from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.settings import AntiThrash, MemoryMode, SchedulerSettings
+from jupyter_gpushare.core.snapshot import ClientSnapshot
+
+from .injection import CHANGING_LINES, Injected, Line, watching
+from .model_client import Gate
+from .model_memory import MemoryClient
+
+A, B = DeviceId("A"), DeviceId("B")
+TOTAL = 8000
+ROUNDS_MAX = 300
+STATES = {
+    Gate.OPEN: {"holding", "passing"},
+    Gate.DRAINING: {"recalled", "recalled, waiting", "holding", "passing"},
+}
+"""A process may connect again while it drains: it still has its turn then, and drops it soon."""
+Point = tuple[int, int]
+"""An event by its number, and one of the changes on its way."""
+DONE = (0, 0)
+
+
+class Node:
+    """A scheduler and its processes, over lines on which nothing stays for long. `fail_at`: where
+    the core fails."""
+
+    def __init__(self, fail_at: Point | None = None) -> None:
+        self.now_s = 100.0
+        self.wake_at_s: float | None = None
+        self.scheduler = Scheduler(
+            SchedulerSettings(quantum_s=5, overdue_s=20, memory_mode=MemoryMode.SWAP)
+        )
+        self.processes: dict[str, MemoryClient] = {}
+        self.connected: dict[ClientId, MemoryClient] = {}
+        self.pending: deque[ev.Event] = deque()
+        self.connections = 0
+        self.foreign: Counter[DeviceId] = Counter()
+        self.lost: set[DeviceId] = set()
+        self.fail_at = fail_at
+        self.events = 0
+        self.failed_at: ev.Event | None = None
+        self.changes: list[tuple[Point, ev.Event, Line]] = []
+        for device in (A, B):
+            self.find(device)
+
+    # ---- the scheduler's side ----------------------------------------------------------------
+
+    def handle(self, event: ev.Event) -> None:
+        """One event, and what comes of it."""
+        self.pending.append(event)
+        while self.pending:
+            self.handle_one(self.pending.popleft())
+
+    def handle_one(self, event: ev.Event) -> None:
+        self.events += 1
+        met: list[Line] = []
+
+        def seen(line: Line) -> None:
+            point = (self.events, len(met))
+            met.append(line)
+            if point == self.fail_at:
+                self.failed_at = event
+                raise Injected
+
+        watched = self.fail_at is None or self.fail_at[0] == self.events
+        with watching(seen) if watched else nullcontext():
+            commands = self.told(event)
+        self.changes += [((self.events, n), event, line) for n, line in enumerate(met)]
+        self.scheduler.check_invariants()
+        failures = [command for command in commands if isinstance(command, ReportFailure)]
+        assert bool(failures) == (self.failed_at is event and self.fail_at != DONE)
+        assert all("Injected" in failure.message for failure in failures)
+        for command in commands:
+            self.perform(command)
+        if failures:
+            self.fail_at = DONE
+        if failures and isinstance(event, ev.RequestEvent):
+            self.pending.append(event)  # its caller repeats it
+
+    def told(self, event: ev.Event) -> list[Command]:
+        """A process of a tenant that was shut down meanwhile is refused when it comes back."""
+        try:
+            return self.scheduler.handle(event, now_s=self.now_s)
+        except TenantGone:
+            assert isinstance(event, ev.ClientJoined) and event.tenant not in self.tenants()
+            self.connected.pop(event.client).closed = True
+            return []
+
+    def perform(self, command: Command) -> None:
+        match command:
+            case WakeAt(at_s=at_s):
+                self.wake_at_s = at_s
+            case MeasureDevice(device=device):
+                self.pending.append(self.sample(device))
+            case CloseClient(client=number):
+                self.connected.pop(number).closed = True
+                self.pending.append(ev.ClientLost(client=number))
+            case RenewConnection(client=number):
+                self.pending.append(ev.ClientLost(client=number))
+                process = self.connected.pop(number, None)
+                if process is not None:
+                    self.connect(process)
+            case ReportFailure():
+                pass
+            case GrantTurn(client=number):
+                assert self.connected[number].tenant in self.tenants(), "a stale grant"
+                self.connected[number].inbox.append(command)
+            case _:
+                number = command.client  # type: ignore[attr-defined]
+                self.connected[number].inbox.append(command)
+
+    def tenants(self) -> set[TenantId]:
+        return {tenant.id for tenant in self.scheduler.snapshot(self.now_s).tenants}
+
+    def sample(self, device: DeviceId) -> ev.DeviceMemoryMeasured:
+        own = sum(
+            process.memory[device].resident
+            for process in self.connected.values()
+            if device in process.memory
+        )
+        return ev.DeviceMemoryMeasured(device=device, bytes_used=own + self.foreign[device])
+
+    def find(self, device: DeviceId) -> None:
+        self.lost.discard(device)
+        self.handle(ev.DeviceFound(device=device, name=f"GPU {device}", bytes_total=TOTAL))
+
+    def lose_device(self, device: DeviceId) -> None:
+        self.lost.add(device)
+        self.handle(ev.DeviceLost(device=device))
+
+    def register(self, tenant: str) -> None:
+        self.handle(
+            ev.TenantRegistered(
+                tenant=TenantId(tenant), name=f"notebook {tenant}", owner="me", kind="kernel"
+            )
+        )
+
+    def change(self, **changes: object) -> None:
+        settings = self.scheduler.settings.replace(**changes)
+        self.handle(ev.SettingsChanged(settings=settings))
+
+    # ---- processes ---------------------------------------------------------------------------
+
+    def start(self, name: str, devices: list[DeviceId]) -> None:
+        """A process of the tenant that its name begins with."""
+        process = MemoryClient(ClientId(0), TenantId(name[0]))
+        self.processes[name] = process
+        self.connect(process)
+        for device in devices:
+            process.open_device(device)
+
+    def connect(self, process: MemoryClient) -> None:
+        self.connections += 1
+        number = ClientId(self.connections)
+        self.connected[number] = process
+        process.connect_again(number)
+
+    def die(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.closed = True
+        del self.connected[process.id]
+        self.handle(ev.ClientLost(client=process.id))
+
+    def alive(self) -> list[MemoryClient]:
+        return list(self.connected.values())
+
+    # ---- time and words ----------------------------------------------------------------------
+
+    def flow(self) -> None:
+        """Until nobody has anything to say."""
+        for _ in range(ROUNDS_MAX):
+            if not any(process.outbox or process.inbox for process in self.alive()):
+                return
+            for process in self.alive():
+                if process.outbox:
+                    self.handle(process.outbox.popleft())
+                elif process.inbox:
+                    process.take_in(process.inbox.popleft())
+        raise AssertionError("the words never end")
+
+    def tick(self) -> None:
+        """The time comes that the core asked for."""
+        if self.wake_at_s is not None:
+            self.now_s, self.wake_at_s = max(self.now_s, self.wake_at_s), None
+            self.handle(ev.ClockTicked())
+        self.flow()
+
+    def work_on(self) -> None:
+        """Everybody moves memory and drains; who is let through ends its cell."""
+        for process in self.alive():
+            process.move(3000)
+            process.finish_drain()
+            if not process.restores and not process.waits_for_memory:
+                process.end_cell()
+        self.flow()
+
+    # ---- what has to be so when nobody has anything to say ------------------------------------
+
+    def hooks_have_what_the_core_believes(self) -> None:
+        believed: dict[ClientId, ClientSnapshot] = {
+            client.id: client
+            for tenant in self.scheduler.snapshot(self.now_s).tenants
+            for client in tenant.clients
+        }
+        assert believed.keys() == self.connected.keys()
+        for number, process in self.connected.items():
+            client = believed[number]
+            at_the_gate = {"waiting"} if process.calls_wait else {"idle"}
+            assert client.state in STATES.get(process.gate, at_the_gate), (number, process.gate)
+            assert {each.device for each in client.devices} == process.devices
+            for each in client.devices:
+                memory = process.memory[each.device]
+                assert each.bytes_allocated == memory.allocated
+                assert each.bytes_parked == memory.parked
+        if self.scheduler.settings.anti_thrash is AntiThrash.ON:
+            self.gates_are_exclusive()
+
+    def gates_are_exclusive(self) -> None:
+        for device in {A, B} - self.lost:
+            tenants = {
+                process.tenant
+                for process in self.alive()
+                if process.gate is Gate.OPEN and device in process.may_run_on
+            }
+            assert len(tenants) <= 1, f"{tenants} run on {device}"
+
+    def everybody_is_served(self) -> None:
+        for _ in range(ROUNDS_MAX):
+            waiting = [process for process in self.alive() if process.is_busy]
+            if not waiting:
+                self.hooks_have_what_the_core_believes()
+                return
+            self.work_on()
+            self.tick()
+        raise AssertionError(f"nobody serves {waiting}")
+
+
+STORY: list[Callable[[Node], None]] = [
+    lambda node: [node.register(tenant) for tenant in "abc"] and None,
+    lambda node: node.start("a1", [A]),
+    lambda node: node.start("a2", [A]),
+    lambda node: node.start("b1", [A]),
+    lambda node: node.start("c1", [A, B]),
+    lambda node: node.start("c2", []),
+    lambda node: node.processes["a1"].call(),
+    lambda node: node.processes["a1"].allocate(A, 4000),
+    lambda node: node.processes["a2"].call(),
+    lambda node: node.processes["c2"].call(),
+    lambda node: node.processes["b1"].call(),
+    lambda node: node.processes["c1"].call(),
+    lambda node: node.handle(ev.CellBegan(client=node.processes["b1"].id)),
+    lambda node: node.processes["b1"].hold(3.0),
+    lambda node: node.tick(),
+    lambda node: node.processes["a1"].stall_drain(),
+    lambda node: node.tick(),
+    lambda node: node.work_on(),
+    lambda node: node.processes["b1"].allocate(A, 6000),
+    lambda node: node.tick(),
+    lambda node: node.work_on(),
+    lambda node: node.work_on(),
+    lambda node: node.processes["b1"].give_away(),
+    lambda node: node.handle(node.sample(A)),
+    lambda node: node.processes["a1"].call(),
+    lambda node: node.handle(ev.InterruptRequested(tenant=TenantId("a"))),
+    lambda node: node.handle(ev.TenantBusy(tenant=TenantId("b"), busy=False)),
+    lambda node: node.processes["c1"].ask_room(A, 500),
+    lambda node: node.work_on(),
+    lambda node: node.foreign.update({A: 600}),
+    lambda node: node.handle(node.sample(A)),
+    lambda node: node.handle(ev.ReleaseRequested(tenant=TenantId("c"))),
+    lambda node: node.work_on(),
+    lambda node: node.processes["c1"].free(A, 100),
+    lambda node: node.processes["b1"].allocate(A, 9000),
+    lambda node: node.tick(),
+    lambda node: node.lose_device(B),
+    lambda node: node.change(anti_thrash=AntiThrash.OFF),
+    lambda node: [node.processes[name].call() for name in ("a1", "b1", "c1")] and None,
+    lambda node: node.change(anti_thrash=AntiThrash.ON, hold_max_s=1),
+    lambda node: node.find(B),
+    lambda node: node.tick(),
+    lambda node: node.processes["a2"].fail(A),
+    lambda node: node.processes["c1"].close_device(B),
+    lambda node: node.die("a2"),
+    lambda node: node.change(memory_mode=MemoryMode.OFF),
+    lambda node: node.handle(ev.TenantRemoved(tenant=TenantId("b"))),
+    lambda node: node.tick(),
+    lambda node: node.everybody_is_served(),
+]
+
+
+def play(fail_at: Point | None = None) -> Node:
+    """The story; processes that were closed say nothing any more."""
+    node = Node(fail_at)
+    for step in STORY:
+        step(node)
+        node.flow()
+        node.hooks_have_what_the_core_believes()
+    return node
+
+
+def fail_at(points: Iterable[Point]) -> None:
+    for point in points:
+        try:
+            node = play(point)
+        except AssertionError as error:
+            raise AssertionError(f"after a failure at {point}") from error
+        assert node.failed_at is not None, point
+
+
+def test_the_story_meets_most_of_what_changes() -> None:
+    """Else a failure there would be looked at by nobody."""
+    met = {line for _, _, line in play().changes}
+    assert len(met) > 0.7 * len(CHANGING_LINES), sorted(CHANGING_LINES - met)
+
+
+@pytest.mark.promise(
+    "scheduler",
+    "A failure in the middle of an event leaves nothing behind: it is undone, logged with its "
+    "traceback and the tenant's story, and every hook comes to have what the core believes",
+)
+def test_a_failure_at_each_change_leaves_nothing_behind() -> None:
+    """Wherever the core fails, the invariants hold after it, nothing stale is said, every hook
+    comes to have what the core believes, and everybody is served."""
+    changes = play().changes
+    fail_at({line: point for point, _, line in changes}.values())
+    fail_at({line: point for point, _, line in reversed(changes)}.values())
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_a_failure_at_each_change_of_each_event() -> None:
+    """The same at every single change of the story."""
+    fail_at(point for point, _, _ in play().changes)
+
+
+# ---- failures that stay -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node() -> Node:
+    """Two tenants; the first has the turn, the second waits."""
+    node = Node()
+    for name in ("a1", "b1"):
+        node.register(name[0])
+        node.start(name, [A])
+        node.flow()
+        node.processes[name].call()
+        node.flow()
+    node.fail_at = DONE
+    return node
+
+
+def fail_whenever(monkeypatch: pytest.MonkeyPatch, fails: Callable[[ev.Event], bool]) -> None:
+    """The machine fails at these events, at the end of all that they change."""
+    handle = Machine.handle
+
+    def handle_or_fail(machine: Machine, event: ev.Event, *, now_s: float) -> list[Command]:
+        commands = handle(machine, event, now_s=now_s)
+        if fails(event):
+            raise KeyError("a bug")
+        return commands
+
+    monkeypatch.setattr(Machine, "handle", handle_or_fail)
+
+
+def kinds(commands: list[Command]) -> list[type[Command]]:
+    return [type(command) for command in commands]
+
+
+@pytest.mark.promise("A failure in the middle of an event leaves...")
+def test_a_client_at_whose_words_the_core_fails_is_the_only_one_to_notice(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It connects again each time; the turn of the other one goes on."""
+    fail_whenever(monkeypatch, lambda event: isinstance(event, ev.RoomRequested))
+    for _ in range(3):
+        asks = ev.RoomRequested(client=node.processes["b1"].id, device=A, bytes_wanted=10)
+        commands = node.scheduler.handle(asks, now_s=node.now_s)
+        failed, *others = commands
+        assert isinstance(failed, ReportFailure)
+        assert "KeyError: 'a bug'" in failed.message
+        assert "RoomRequested" in failed.message and "ClientJoined" in failed.message
+        assert RenewConnection(client=asks.client, cause="the scheduler failed") in others
+        for command in commands:
+            node.perform(command)
+        while node.pending:
+            node.handle_one(node.pending.popleft())
+        node.flow()
+        assert node.processes["a1"].id == 1
+        node.hooks_have_what_the_core_believes()
+    monkeypatch.undo()
+    node.everybody_is_served()
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        lambda event: isinstance(event, ev.ClockTicked) and event.cause == "",
+        lambda event: isinstance(event, ev.RoomRequested | ev.ConnectionRenewed),
+    ],
+    ids=["at a tick", "at a renewal"],
+)
+def test_where_nobody_can_say_it_again_the_scheduler_starts_anew(
+    node: Node, monkeypatch: pytest.MonkeyPatch, fails: Callable[[ev.Event], bool]
+) -> None:
+    """All clients connect again; the holder keeps its turn, and the other one is served later."""
+    fail_whenever(monkeypatch, fails)
+    turn = node.processes["a1"].turn
+    asks = ev.RoomRequested(client=node.processes["b1"].id, device=A, bytes_wanted=10)
+    commands = node.scheduler.handle(
+        ev.ClockTicked() if fails(ev.ClockTicked()) else asks, now_s=node.now_s
+    )
+    monkeypatch.undo()
+    assert {c.client for c in commands if isinstance(c, RenewConnection)} == {1, 2}
+    assert node.scheduler.snapshot(node.now_s).recovering
+    for command in commands:
+        node.perform(command)
+    while node.pending:
+        node.handle_one(node.pending.popleft())
+    node.flow()
+    assert node.processes["a1"].turn == turn
+    node.hooks_have_what_the_core_believes()
+    node.everybody_is_served()
+
+
+def test_a_request_at_which_the_core_fails_can_be_repeated(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the report comes of it, and nothing has changed."""
+    before = node.scheduler.snapshot(node.now_s)
+    fail_whenever(monkeypatch, lambda event: isinstance(event, ev.InterruptRequested))
+    interrupt = ev.InterruptRequested(tenant=TenantId("b"))
+    assert kinds(node.scheduler.handle(interrupt, now_s=node.now_s)) == [ReportFailure]
+    assert node.scheduler.snapshot(node.now_s) == before
+    monkeypatch.undo()
+    assert kinds(node.scheduler.handle(interrupt, now_s=node.now_s)) == [CancelWait]
+
+
+def test_turns_and_memory_that_never_settle_are_a_failure(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop between them has a bound."""
+    monkeypatch.setattr(Residency, "settle", lambda *arguments: True)
+    event = ev.TurnRequested(client=node.processes["b1"].id)
+    with pytest.raises(NeverSettles, match="after 16 rounds"):
+        node.scheduler._machine.handle(event, now_s=node.now_s)

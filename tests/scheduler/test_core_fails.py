@@ -1,0 +1,58 @@
+"""A bug of the core meets a real scheduler: it costs one connection at most, for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.client import RequestRefused
+from jupyter_gpushare.protocol.messages import CellEnded, Refused, TurnGranted
+from tests.support.scheduler_process import SchedulerUnderTest
+
+
+class FailingScheduler(SchedulerUnderTest):
+    """See failing_scheduler.py."""
+
+    program = (str(Path(__file__).with_name("failing_scheduler.py")),)
+
+
+@pytest.fixture
+def failing(runtime: Path) -> Iterator[FailingScheduler]:
+    scheduler = FailingScheduler(runtime)
+    yield scheduler
+    assert scheduler.stop() == 0, scheduler.log
+
+
+@pytest.mark.promise("A failure in the middle of an event leaves...")
+def test_the_client_whose_words_are_lost_comes_back_with_its_turn(
+    failing: FailingScheduler,
+) -> None:
+    """Its connection ends without a refusal, so that its hook keeps the turn; the connection of
+    the tenant that waits stays, and the log has the traceback and the story."""
+    token = failing.tenant("holder").token
+    with failing.connect() as holder, failing.joined("waiter") as waiter:
+        holder.join(token)
+        turn = holder.take_turn()
+        waiter.ask()
+        failing.eventually(lambda status: status["devices"][0]["queue"])
+        holder.send(CellEnded())
+        assert holder.is_closed()
+        assert not holder.heard(Refused)
+        with failing.connect() as again:
+            again.join(token, held_turn_id=turn.turn_id)
+            again.drop(turn.turn_id)
+            again.ask()
+            waiter_turn = waiter.expect(TurnGranted)
+            waiter.drop(waiter_turn.turn_id)
+            again.expect(TurnGranted)
+    assert 'KeyError: "a bug of the test\'s"' in failing.log
+    assert "story of the tenant" in failing.log and "ClientJoined hello of scripted" in failing.log
+
+
+def test_a_request_is_told_that_it_failed(failing: FailingScheduler) -> None:
+    """With status 500 and a sentence on what to do."""
+    tenant = failing.tenant("notebook")
+    with pytest.raises(RequestRefused, match=r"The scheduler failed at this request.*Try again"):
+        failing.client.interrupt_tenant(tenant.tenant_id)
