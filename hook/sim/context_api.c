@@ -18,8 +18,8 @@ struct context_stack {
 };
 
 struct primary {
-    struct context *context; /* NULL while inactive */
-    unsigned references;
+    struct context *context; /* NULL while inactive: not retained, or not since a reset */
+    unsigned references;     /* less releases; a reset takes none away */
     unsigned flags;
 };
 
@@ -276,38 +276,40 @@ CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     return result;
 }
 
-static CUresult release_primary(CUdevice dev, bool all) {
-    if (!device_check(dev)) return CUDA_ERROR_INVALID_DEVICE;
-    struct primary *primary = &primaries[dev];
-    struct context *ended = NULL;
-    CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&primaries_lock);
-    if (primary->references == 0 && !all) result = CUDA_ERROR_INVALID_CONTEXT;
-    if (all) primary->references = 0;
-    if (primary->references > 0) primary->references--;
-    if (primary->references == 0) {
-        ended = primary->context;
-        primary->context = NULL;
-    }
-    pthread_mutex_unlock(&primaries_lock);
-    if (ended != NULL) context_destroy(ended);
-    return result;
+/* Call with primaries_lock held. What has to be destroyed, when that is let go. */
+static struct context *end_primary(struct primary *primary) {
+    struct context *ended = primary->context;
+    primary->context = NULL;
+    return ended;
 }
 
 CUresult sim_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
-    return release_primary(dev, false);
+    if (!device_check(dev)) return CUDA_ERROR_INVALID_DEVICE;
+    struct primary *primary = &primaries[dev];
+    struct context *ended = NULL;
+    pthread_mutex_lock(&primaries_lock);
+    bool retained = primary->references > 0;
+    if (retained && --primary->references == 0) ended = end_primary(primary);
+    pthread_mutex_unlock(&primaries_lock);
+    if (ended != NULL) context_destroy(ended);
+    return retained ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult sim_cuDevicePrimaryCtxRelease(CUdevice dev) {
-    return release_primary(dev, false);
+    return sim_cuDevicePrimaryCtxRelease_v2(dev);
 }
 
 CUresult sim_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
-    return release_primary(dev, true);
+    if (!device_check(dev)) return CUDA_ERROR_INVALID_DEVICE;
+    pthread_mutex_lock(&primaries_lock);
+    struct context *ended = end_primary(&primaries[dev]);
+    pthread_mutex_unlock(&primaries_lock);
+    if (ended != NULL) context_destroy(ended);
+    return CUDA_SUCCESS;
 }
 
 CUresult sim_cuDevicePrimaryCtxReset(CUdevice dev) {
-    return release_primary(dev, true);
+    return sim_cuDevicePrimaryCtxReset_v2(dev);
 }
 
 CUresult sim_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active) {

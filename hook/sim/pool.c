@@ -97,6 +97,7 @@ static uint64_t granules(uint64_t bytes) {
 
 /* Gives up what is reserved beyond `keep_bytes` and not used. Call with the pool's lock held. */
 static void trim(struct pool *pool, uint64_t keep_bytes) {
+    if (pool->reserved_bytes <= keep_bytes) return;
     uint64_t floor = granules(pool->used_bytes > keep_bytes ? pool->used_bytes : keep_bytes);
     if (pool->reserved_bytes <= floor) return;
     segment_discharge(process_segment, process_row, pool->device, pool->reserved_bytes - floor);

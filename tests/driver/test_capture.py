@@ -5,6 +5,7 @@ capture outlives a case that fails."""
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +17,14 @@ from cuda.bindings.driver import CUresult as R
 
 from tests.driver.harness import LEGACY, MIB, Gpu, alone, code, ok
 from tests.driver.test_contexts import in_thread
+from tests.driver.test_mapped_memory import Mapper
 
+BLOCKING = 0
 NON_BLOCKING = 1
 GLOBAL = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
 THREAD_LOCAL = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 RELAXED = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+MODES = (GLOBAL, THREAD_LOCAL, RELAXED)
 NONE = cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
 ACTIVE = cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
 INVALIDATED = cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_INVALIDATED
@@ -44,6 +48,18 @@ def with_context(gpu: Gpu, work: Callable[[], Any]) -> Any:
         return work()
 
     return in_thread(bound)
+
+
+def relaxed_thread(gpu: Gpu, call: Callable[[], tuple[Any, ...]]) -> R:
+    """What the call answers in another thread that is in relaxed mode."""
+
+    def relaxed() -> R:
+        ok(cuda.cuThreadExchangeStreamCaptureMode(RELAXED))
+        return code(call())
+
+    answer = with_context(gpu, relaxed)
+    assert isinstance(answer, R)
+    return answer
 
 
 @pytest.mark.promise(
@@ -94,6 +110,26 @@ def test_capturing_twice_and_ending_without_begin(gpu: Gpu) -> None:
     assert code(cuda.cuStreamEndCapture(stream)) is R.CUDA_ERROR_ILLEGAL_STATE
 
 
+@pytest.mark.promise("Graphs that were captured replay...")
+@alone
+def test_a_refused_begin_leaves_the_capture_as_it_is(gpu: Gpu) -> None:
+    """A second begin, in whatever mode, is refused; the first capture goes on, with what it had."""
+    pointer = gpu.upload([0, 0])
+    for mode in MODES:
+        stream = begin(mode)
+        gpu.launch("fill", pointer, 5, 1, stream=stream)
+        for again in MODES:
+            assert code(cuda.cuStreamBeginCapture(stream, again)) is R.CUDA_ERROR_ILLEGAL_STATE
+        assert state(stream) == ACTIVE
+        gpu.launch("fill", pointer + 4, 6, 1, stream=stream)
+        graph = ok(cuda.cuStreamEndCapture(stream))
+        assert state(stream) == NONE
+        assert ok(cuda.cuGraphGetNodes(graph, 8))[1] == 2
+    ok(cuda.cuGraphLaunch(ok(cuda.cuGraphInstantiate(graph, 0)), stream))
+    ok(cuda.cuStreamSynchronize(stream))
+    assert gpu.download(pointer, 2).tolist() == [5, 6]
+
+
 @alone
 def test_asking_a_capturing_stream_invalidates_its_capture(gpu: Gpu) -> None:
     """Querying or synchronising a capturing stream is unsupported and ruins the capture."""
@@ -112,6 +148,76 @@ def test_synchronising_the_context_invalidates_captures(gpu: Gpu) -> None:
     stream = begin(RELAXED)
     assert code(cuda.cuCtxSynchronize()) is R.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
     assert code(cuda.cuStreamEndCapture(stream)) is R.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+
+
+@pytest.mark.promise(
+    "simulated", "What a thread in relaxed mode does harms captures where it does on a real device"
+)
+@alone
+def test_synchronising_the_context_from_a_relaxed_thread(gpu: Gpu) -> None:
+    """That another thread is in relaxed mode does not help: captures of every mode are ruined, of
+    blocking and of non-blocking streams."""
+    for flags in (BLOCKING, NON_BLOCKING):
+        for mode in MODES:
+            stream = begin(mode, flags)
+            answer = relaxed_thread(gpu, cuda.cuCtxSynchronize)
+            assert answer is R.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+            assert state(stream) == INVALIDATED
+            ended = code(cuda.cuStreamEndCapture(stream))
+            assert ended is R.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+
+
+@pytest.mark.promise("What a thread in relaxed mode does...")
+@alone
+def test_asking_the_legacy_stream_from_a_relaxed_thread(gpu: Gpu) -> None:
+    """While only non-blocking streams capture, a thread in relaxed mode may query the legacy stream
+    and record events in it; the captures stay valid."""
+    event = ok(cuda.cuEventCreate(2))
+    for mode in MODES:
+        stream = begin(mode)
+        for call in (
+            lambda: cuda.cuStreamQuery(LEGACY),
+            lambda: cuda.cuEventRecord(event, LEGACY),
+            lambda: cuda.cuEventQuery(event),
+        ):
+            assert relaxed_thread(gpu, call) in (R.CUDA_SUCCESS, R.CUDA_ERROR_NOT_READY)
+            assert state(stream) == ACTIVE
+        ok(cuda.cuStreamEndCapture(stream))
+
+
+@pytest.mark.promise("What a thread in relaxed mode does...")
+@alone
+def test_freeing_from_a_relaxed_thread(gpu: Gpu) -> None:
+    """A thread in relaxed mode may free memory while another captures, in whatever mode and stream,
+    and the capture stays valid."""
+    for flags in (BLOCKING, NON_BLOCKING):
+        for mode in MODES:
+            small, large = ok(cuda.cuMemAlloc(4096)), ok(cuda.cuMemAlloc(8 * MIB))
+            stream = begin(mode, flags)
+            gpu.launch("spin", 0, stream=stream)
+            for pointer in (small, large):
+                freed = relaxed_thread(gpu, functools.partial(cuda.cuMemFree, pointer))
+                assert freed is R.CUDA_SUCCESS
+            assert state(stream) == ACTIVE
+            ok(cuda.cuStreamEndCapture(stream))
+
+
+@pytest.mark.promise("What a thread in relaxed mode does...")
+@alone
+def test_mapping_during_a_capture(gpu: Gpu) -> None:
+    """Chunks may be created, mapped, unmapped and released while streams capture, by the capturing
+    thread too, in whatever mode."""
+    mapper = Mapper(gpu)
+    for mode in MODES:
+        address, stream = mapper.reserve(), begin(mode)
+        chunk = mapper.create()
+        mapper.map(address, chunk)
+        mapper.grant(address)
+        mapper.unmap(address)
+        ok(cuda.cuMemRelease(chunk))
+        assert state(stream) == ACTIVE
+        ok(cuda.cuStreamEndCapture(stream))
+        mapper.free(address)
 
 
 @alone

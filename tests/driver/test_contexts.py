@@ -129,6 +129,25 @@ def test_primary_reset_frees_memory_but_not_the_count(gpu: Gpu) -> None:
     ok(cuda.cuMemFree(ok(cuda.cuMemAlloc(MIB))))
 
 
+@pytest.mark.promise("Contexts: creation, the stack, primary...")
+@alone
+def test_primary_reset_does_not_release(gpu: Gpu) -> None:
+    """Retained twice, reset and retained once more, a primary context takes three releases to
+    end, and keeps until then what was allocated after the reset."""
+    ok(cuda.cuDevicePrimaryCtxRetain(gpu.device))
+    ok(cuda.cuDevicePrimaryCtxReset(gpu.device))
+    ok(cuda.cuCtxSetCurrent(ok(cuda.cuDevicePrimaryCtxRetain(gpu.device))))
+    pointer = ok(cuda.cuMemAlloc(MIB))
+    ok(cuda.cuMemsetD32(pointer, 9, MIB // 4))
+    for _ in range(2):
+        ok(cuda.cuDevicePrimaryCtxRelease(gpu.device))
+        assert ok(cuda.cuDevicePrimaryCtxGetState(gpu.device))[1] == 1
+        assert set(gpu.download(pointer, MIB // 4).tolist()) == {9}
+    ok(cuda.cuDevicePrimaryCtxRelease(gpu.device))
+    assert ok(cuda.cuDevicePrimaryCtxGetState(gpu.device))[1] == 0
+    assert code(cuda.cuDevicePrimaryCtxRelease(gpu.device)) is R.CUDA_ERROR_INVALID_CONTEXT
+
+
 @alone
 def test_other_threads_see_that_their_context_is_gone(gpu: Gpu) -> None:
     """A context destroyed by one thread stays current in another, which is told so."""

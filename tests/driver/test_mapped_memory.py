@@ -9,7 +9,7 @@ import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import Gpu, alone, code, ok
+from tests.driver.harness import Gpu, PinnedWord, alone, code, ok
 
 
 def properties(gpu: Gpu) -> Any:
@@ -278,6 +278,67 @@ def test_access_needs_a_mapping(mapper: Mapper) -> None:
     granted = cuda.cuMemSetAccess(address, mapper.granule, [access], 1)
     assert code(granted) is R.CUDA_ERROR_INVALID_VALUE
     mapper.free(address)
+
+
+@alone
+def test_unmapping_does_not_wait(gpu: Gpu) -> None:
+    """Memory that no work touches is unmapped at once, whatever runs on the device."""
+    mapper, flag = Mapper(gpu), PinnedWord()
+    address, chunk = mapper.reserve(), mapper.create()
+    mapper.map(address, chunk)
+    mapper.grant(address)
+    for flags in (0, 1):
+        stream = ok(cuda.cuStreamCreate(flags))
+        flag.value = 0
+        gpu.launch("poll_flag", flag.device, stream=stream)
+        mapper.unmap(address)
+        assert code(cuda.cuStreamQuery(stream)) is R.CUDA_ERROR_NOT_READY
+        mapper.map(address, chunk)
+        mapper.grant(address)
+        assert code(cuda.cuStreamQuery(stream)) is R.CUDA_ERROR_NOT_READY
+        flag.value = 1
+        ok(cuda.cuStreamSynchronize(stream))
+
+
+@pytest.mark.promise("Data moves out and back under one...")
+def test_captured_work_follows_its_address(gpu: Gpu, mapper: Mapper) -> None:
+    """A captured memset and a captured copy within the device are right when they are replayed
+    after other memory was mapped at their addresses."""
+    stream = ok(cuda.cuStreamCreate(1))
+    address, half = mapper.reserve(), mapper.words // 2
+    copied = address + 4 * half
+
+    def replay(value: int) -> tuple[set[int], set[int]]:
+        ok(cuda.cuMemsetD32(address, value, half))
+        ok(cuda.cuMemsetD32(copied, 1, half))
+        ok(cuda.cuCtxSynchronize())
+        ok(cuda.cuGraphLaunch(executable, stream))
+        ok(cuda.cuStreamSynchronize(stream))
+        words = gpu.download(address, 2 * half).tolist()
+        return set(words[:half]), set(words[half:])
+
+    chunk = mapper.create()
+    mapper.map(address, chunk)
+    mapper.grant(address)
+    relaxed = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    ok(cuda.cuStreamBeginCapture(stream, relaxed))
+    ok(cuda.cuMemcpyDtoDAsync(copied, address, 4 * half, stream))
+    ok(cuda.cuMemsetD32Async(address, 7, half, stream))
+    graph = ok(cuda.cuStreamEndCapture(stream))
+    executable = ok(cuda.cuGraphInstantiate(graph, 0))
+    assert replay(17) == ({7}, {17})
+    mapper.unmap(address)
+    ok(cuda.cuMemRelease(chunk))
+    chunk = mapper.create()
+    mapper.map(address, chunk)
+    mapper.grant(address)
+    assert replay(34) == ({7}, {34})
+    mapper.unmap(address)
+    ok(cuda.cuMemRelease(chunk))
+    mapper.free(address)
+    ok(cuda.cuGraphExecDestroy(executable))
+    ok(cuda.cuGraphDestroy(graph))
+    ok(cuda.cuStreamDestroy(stream))
 
 
 @alone

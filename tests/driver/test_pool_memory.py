@@ -10,7 +10,11 @@ from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUmemPool_attribute as PoolAttribute
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import MIB, Gpu, code, ok
+from tests.driver.harness import MIB, Gpu, alone, code, ok
+
+RESERVED = PoolAttribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+USED = PoolAttribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+THRESHOLD = PoolAttribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
 
 
 def create_pool(gpu: Gpu) -> Any:
@@ -98,13 +102,11 @@ def test_pool_counts_what_is_used(gpu: Gpu) -> None:
     pool = create_pool(gpu)
     pointer = ok(cuda.cuMemAllocFromPoolAsync(4 * MIB, pool, 0))
     ok(cuda.cuStreamSynchronize(0))
-    used = PoolAttribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
-    reserved = PoolAttribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
-    assert attribute(pool, used) == 4 * MIB
-    assert attribute(pool, reserved) >= 4 * MIB
+    assert attribute(pool, USED) == 4 * MIB
+    assert attribute(pool, RESERVED) >= 4 * MIB
     ok(cuda.cuMemFreeAsync(pointer, 0))
     ok(cuda.cuStreamSynchronize(0))
-    assert attribute(pool, used) == 0
+    assert attribute(pool, USED) == 0
     ok(cuda.cuMemPoolDestroy(pool))
 
 
@@ -112,16 +114,49 @@ def test_pool_counts_what_is_used(gpu: Gpu) -> None:
 def test_release_threshold_keeps_memory(gpu: Gpu) -> None:
     """Below its release threshold a pool keeps freed memory until it is trimmed."""
     pool = create_pool(gpu)
-    threshold = PoolAttribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-    reserved = PoolAttribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
-    assert attribute(pool, threshold) == 0
-    ok(cuda.cuMemPoolSetAttribute(pool, threshold, cuda.cuuint64_t(1 << 40)))
+    assert attribute(pool, THRESHOLD) == 0
+    ok(cuda.cuMemPoolSetAttribute(pool, THRESHOLD, cuda.cuuint64_t(1 << 40)))
     ok(cuda.cuMemFreeAsync(ok(cuda.cuMemAllocFromPoolAsync(64 * MIB, pool, 0)), 0))
     ok(cuda.cuStreamSynchronize(0))
-    assert attribute(pool, reserved) >= 64 * MIB
+    assert attribute(pool, RESERVED) >= 64 * MIB
     ok(cuda.cuMemPoolTrimTo(pool, 0))
-    assert attribute(pool, reserved) == 0
+    assert attribute(pool, RESERVED) == 0
     ok(cuda.cuMemPoolDestroy(pool))
+
+
+def used_and_freed(gpu: Gpu) -> Any:
+    """The device's pool, with the threshold that frameworks set, after 256 MiB were freed and
+    everything was synchronised."""
+    pool = ok(cuda.cuDeviceGetDefaultMemPool(gpu.device))
+    forever = cuda.cuuint64_t(2**64 - 1)
+    ok(cuda.cuMemPoolSetAttribute(pool, THRESHOLD, forever))
+    stream = ok(cuda.cuStreamCreate(1))
+    for pointer in [ok(cuda.cuMemAllocAsync(128 * MIB, stream)) for _ in range(2)]:
+        ok(cuda.cuMemFreeAsync(pointer, stream))
+    ok(cuda.cuStreamSynchronize(stream))
+    ok(cuda.cuCtxSynchronize())
+    return pool
+
+
+@pytest.mark.promise("Stream-ordered memory...")
+@alone
+def test_a_pool_keeps_what_it_reserved(gpu: Gpu) -> None:
+    """Below its threshold a pool keeps its memory after the last free, until it is trimmed."""
+    pool = used_and_freed(gpu)
+    assert attribute(pool, USED) == 0
+    assert attribute(pool, RESERVED) >= 256 * MIB
+    ok(cuda.cuMemPoolTrimTo(pool, 0))
+    assert attribute(pool, RESERVED) == 0
+
+
+@alone
+def test_what_a_pool_keeps_is_not_free(gpu: Gpu) -> None:
+    """The device has it back when the pool is trimmed, and not before."""
+    before, _ = ok(cuda.cuMemGetInfo())
+    pool = used_and_freed(gpu)
+    assert before - ok(cuda.cuMemGetInfo())[0] >= 256 * MIB
+    ok(cuda.cuMemPoolTrimTo(pool, 0))
+    assert before - ok(cuda.cuMemGetInfo())[0] < 64 * MIB
 
 
 def test_the_default_pool_cannot_be_destroyed(gpu: Gpu) -> None:

@@ -34,6 +34,7 @@ FREE_MEMORY = (
     "test_processes.py::test_memory_of_other_processes_is_not_free",
     "test_processes.py::test_memory_of_killed_processes_comes_back",
     "test_visible_devices.py::test_devices_have_memory_of_their_own",
+    "test_pool_memory.py::test_what_a_pool_keeps_is_not_free",
 )
 
 
