@@ -1,10 +1,12 @@
 #include "allocate/copies.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "base/driver.h"
 #include "device/streams.h"
 #include "memory/blocks.h"
+#include "memory/chunks.h"
 
 /* One row of a box; the driver's limit is that of a pitch. */
 #define LINE_BYTES_MAX ((uint64_t)1 << 30)
@@ -68,11 +70,8 @@ static CUresult copy(const CUDA_MEMCPY3D_PEER *box, struct copies_way way) {
                       : cuda->copy_box_in_stream(box, way.stream);
 }
 
-CUresult copies_line(uint64_t to, uint64_t from, uint64_t bytes, struct copies_way way) {
-    const CUcontext current = current_context();
-    if (current == NULL) return CUDA_ERROR_INVALID_VALUE;
-    const struct end to_end = end_at(to, current), from_end = end_at(from, current);
-    if (!can_be_named(to_end, from_end, way)) return CUDA_ERROR_INVALID_VALUE;
+static CUresult copy_line(uint64_t to, struct end to_end, uint64_t from, struct end from_end,
+                          uint64_t bytes, struct copies_way way) {
     CUresult result = CUDA_SUCCESS;
     for (uint64_t done = 0; done < bytes && result == CUDA_SUCCESS; done += LINE_BYTES_MAX) {
         const uint64_t left = bytes - done;
@@ -92,6 +91,14 @@ CUresult copies_line(uint64_t to, uint64_t from, uint64_t bytes, struct copies_w
         result = copy(&line, way);
     }
     return result;
+}
+
+CUresult copies_line(uint64_t to, uint64_t from, uint64_t bytes, struct copies_way way) {
+    const CUcontext current = current_context();
+    if (current == NULL) return CUDA_ERROR_INVALID_VALUE;
+    const struct end to_end = end_at(to, current), from_end = end_at(from, current);
+    if (!can_be_named(to_end, from_end, way)) return CUDA_ERROR_INVALID_VALUE;
+    return copy_line(to, to_end, from, from_end, bytes, way);
 }
 
 CUresult copies_box(const CUDA_MEMCPY3D *box, struct copies_way way) {
@@ -130,9 +137,8 @@ CUresult copies_box(const CUDA_MEMCPY3D *box, struct copies_way way) {
     return copy(&named, way);
 }
 
-CUresult copies_flat(const CUDA_MEMCPY2D *flat, struct copies_way way) {
-    if (flat == NULL) return CUDA_ERROR_INVALID_VALUE;
-    const CUDA_MEMCPY3D box = {
+static CUDA_MEMCPY3D box_of(const CUDA_MEMCPY2D *flat) {
+    return (CUDA_MEMCPY3D){
         .srcXInBytes = flat->srcXInBytes,
         .srcY = flat->srcY,
         .srcMemoryType = flat->srcMemoryType,
@@ -151,5 +157,102 @@ CUresult copies_flat(const CUDA_MEMCPY2D *flat, struct copies_way way) {
         .Height = flat->Height,
         .Depth = 1,
     };
+}
+
+CUresult copies_flat(const CUDA_MEMCPY2D *flat, struct copies_way way) {
+    if (flat == NULL) return CUDA_ERROR_INVALID_VALUE;
+    const CUDA_MEMCPY3D box = box_of(flat);
     return copies_box(&box, way);
+}
+
+/* ---- at the end of the process ----------------------------------------------------------------
+ */
+
+/* A copy to the host, row by row. */
+struct rows {
+    uint64_t to, from, bytes; /* the first one */
+    uint64_t to_pitch, from_pitch, to_slice, from_slice;
+    uint64_t height, depth;
+};
+
+static bool is_away(uint64_t from, uint64_t bytes) {
+    const void *host;
+    uint64_t here;
+    for (uint64_t done = 0; done < bytes; done += here) {
+        if (!chunks_source(from + done, &host, &here)) return false;
+        if (host != NULL) return true;
+    }
+    return false;
+}
+
+/* Nothing of this process is in flight that could still change what is parked. */
+static CUresult save_row(uint64_t to, struct end to_end, uint64_t from, struct end from_end,
+                         uint64_t bytes, struct copies_way way) {
+    CUresult result = CUDA_SUCCESS;
+    uint64_t here;
+    for (uint64_t done = 0; done < bytes && result == CUDA_SUCCESS; done += here) {
+        const void *host;
+        if (!chunks_source(from + done, &host, &here)) return CUDA_ERROR_INVALID_VALUE;
+        if (here > bytes - done) here = bytes - done;
+        if (host != NULL)
+            memcpy((void *)(uintptr_t)(to + done), host, here);
+        else
+            result = copy_line(to + done, to_end, from + done, from_end, here, way);
+    }
+    return result;
+}
+
+static bool save(const struct rows *rows, struct copies_way way, int *cu_result) {
+    const CUcontext current = current_context();
+    const struct end to = end_at(rows->to, current), from = end_at(rows->from, current);
+    if (!from.ours || to.type != CU_MEMORYTYPE_HOST) return false;
+    bool away = false;
+    for (uint64_t z = 0; z < rows->depth && !away; z++)
+        for (uint64_t y = 0; y < rows->height && !away; y++)
+            away = is_away(rows->from + z * rows->from_slice + y * rows->from_pitch, rows->bytes);
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t z = 0; z < rows->depth && away; z++)
+        for (uint64_t y = 0; y < rows->height && result == CUDA_SUCCESS; y++)
+            result = save_row(rows->to + z * rows->to_slice + y * rows->to_pitch, to,
+                              rows->from + z * rows->from_slice + y * rows->from_pitch, from,
+                              rows->bytes, way);
+    *cu_result = (int)result;
+    return away;
+}
+
+bool copies_saved_line(uint64_t to, uint64_t from, uint64_t bytes, struct copies_way way,
+                       int *cu_result) {
+    const struct rows row = {.to = to, .from = from, .bytes = bytes, .height = 1, .depth = 1};
+    return save(&row, way, cu_result);
+}
+
+static uint64_t or_else(uint64_t value, uint64_t otherwise) {
+    return value != 0 ? value : otherwise;
+}
+
+bool copies_saved_box(const CUDA_MEMCPY3D *box, struct copies_way way, int *cu_result) {
+    if (box == NULL || box->srcMemoryType == CU_MEMORYTYPE_HOST ||
+        box->srcMemoryType == CU_MEMORYTYPE_ARRAY || box->dstMemoryType == CU_MEMORYTYPE_ARRAY)
+        return false;
+    const bool to_host = box->dstMemoryType == CU_MEMORYTYPE_HOST;
+    const uint64_t to = to_host ? (uintptr_t)box->dstHost : box->dstDevice;
+    struct rows rows = {
+        .bytes = box->WidthInBytes,
+        .to_pitch = or_else(box->dstPitch, box->WidthInBytes),
+        .from_pitch = or_else(box->srcPitch, box->WidthInBytes),
+        .height = box->Height,
+        .depth = box->Depth,
+    };
+    rows.to_slice = rows.to_pitch * or_else(box->dstHeight, box->Height);
+    rows.from_slice = rows.from_pitch * or_else(box->srcHeight, box->Height);
+    rows.to = to + box->dstXInBytes + box->dstY * rows.to_pitch + box->dstZ * rows.to_slice;
+    rows.from = box->srcDevice + box->srcXInBytes + box->srcY * rows.from_pitch +
+                box->srcZ * rows.from_slice;
+    return save(&rows, way, cu_result);
+}
+
+bool copies_saved_flat(const CUDA_MEMCPY2D *flat, struct copies_way way, int *cu_result) {
+    if (flat == NULL) return false;
+    const CUDA_MEMCPY3D box = box_of(flat);
+    return copies_saved_box(&box, way, cu_result);
 }

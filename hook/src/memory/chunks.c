@@ -414,6 +414,21 @@ void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes)) {
 /* ---- looking ----------------------------------------------------------------------------------
  */
 
+bool chunks_source(uint64_t address, const void **host, uint64_t *bytes) {
+    lock_take(LOCK_CHUNKS);
+    const size_t behind = first_from(address + 1);
+    const struct chunk *chunk = behind > 0 ? &chunks[behind - 1] : NULL;
+    const bool found = chunk != NULL && address - chunk->address < chunk->bytes;
+    if (found) {
+        const uint64_t offset = address - chunk->address;
+        const bool in_host = chunk->state == CHUNK_PARKED || chunk->state == CHUNK_COMING;
+        *host = in_host ? (const char *)chunk->host + offset : NULL;
+        *bytes = chunk->bytes - offset;
+    }
+    lock_release(LOCK_CHUNKS);
+    return found;
+}
+
 struct chunk_sums chunks_sums_of(int device) {
     struct chunk_sums sums = {0};
     if (device < 0 || device >= REGISTRY_DEVICES_MAX) return sums;

@@ -105,6 +105,12 @@ void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes));
  * that are left may be held. */
 bool chunks_claim_back(int device, struct chunk *out);
 
+/* Where what lies at an address is whole: in the host memory given, or on the device where that is
+ * NULL; and for how many bytes from there on that is so. For the end of the process, when no chunk
+ * moves any more: one that was leaving is still mapped, one that was coming is not all there yet.
+ * False: no chunk of ours is there. */
+bool chunks_source(uint64_t address, const void **host, uint64_t *bytes);
+
 struct chunk_sums chunks_sums_of(int device);
 /* No chunk of any device is parked or being moved. */
 bool chunks_all_here(void);

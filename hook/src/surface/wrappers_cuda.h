@@ -9,6 +9,7 @@
 #include "allocate/backing.h"
 #include "allocate/copies.h"
 #include "allocate/memory.h"
+#include "base/fork.h"
 #include "device/contexts.h"
 #include "device/peers.h"
 #include "device/streams.h"
@@ -64,6 +65,24 @@
 #define FLAT_IN_STREAM(shape, stream) SHAPE_BY(copies_flat, CUDA_MEMCPY2D, shape, WAY_IN(stream))
 #define BOX_AT_ONCE(shape) SHAPE_BY(copies_box, CUDA_MEMCPY3D, shape, WAY_AT_ONCE)
 #define BOX_IN_STREAM(shape, stream) SHAPE_BY(copies_box, CUDA_MEMCPY3D, shape, WAY_IN(stream))
+
+/* What exit handlers save of memory that is parked. */
+#define AT_EXIT(call) \
+    if (__builtin_expect(fork_process_ends(), 0)) DONE_HERE(call)
+#define SAVED_BY(way, to, from, bytes)                                                         \
+    AT_EXIT(copies_saved_line((uint64_t)(uintptr_t)(to), (uint64_t)(uintptr_t)(from), (bytes), \
+                              way, &done))
+#define SAVED_SHAPE_BY(copies, type, shape, way) \
+    AT_EXIT(sizeof *(shape) == sizeof(type) &&   \
+            copies((const type *)(const void *)(shape), way, &done))
+#define SAVED_AT_ONCE(to, from, bytes) SAVED_BY(WAY_AT_ONCE, to, from, bytes)
+#define SAVED_IN_STREAM(to, from, bytes, stream) SAVED_BY(WAY_IN(stream), to, from, bytes)
+#define SAVED_FLAT(shape) SAVED_SHAPE_BY(copies_saved_flat, CUDA_MEMCPY2D, shape, WAY_AT_ONCE)
+#define SAVED_FLAT_IN(shape, stream) \
+    SAVED_SHAPE_BY(copies_saved_flat, CUDA_MEMCPY2D, shape, WAY_IN(stream))
+#define SAVED_BOX(shape) SAVED_SHAPE_BY(copies_saved_box, CUDA_MEMCPY3D, shape, WAY_AT_ONCE)
+#define SAVED_BOX_IN(shape, stream) \
+    SAVED_SHAPE_BY(copies_saved_box, CUDA_MEMCPY3D, shape, WAY_IN(stream))
 
 #define BACKED_ALLOCATION(pointer, bytes) \
     DONE_HERE(IS_WIDE(pointer) &&         \

@@ -99,10 +99,14 @@ class GpuProcess:
             pass
         return self._process.wait(max(0.1, until_s - time.monotonic()))
 
-    def finish(self) -> int:
+    def end_input(self) -> None:
         """No more commands: it is to end by itself."""
         assert self._process.stdin
         self._process.stdin.close()
+
+    def finish(self) -> int:
+        """Ends the input, and waits."""
+        self.end_input()
         return self.wait()
 
     def errors(self) -> str:

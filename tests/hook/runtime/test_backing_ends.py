@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.protocol.messages import DeviceOpened, MemoryMode, TurnDropped
+from jupyter_gpushare.protocol.messages import DeviceOpened, MemoryMode, TurnDropped, TurnRequested
 from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler, HookedClient
 from tests.support.sim import GIB, MIB, SimulatedMachine
@@ -23,8 +23,10 @@ def parking(
     """Starts a program that holds memory, and is in the middle of parking it."""
     slow = SimulatedMachine(tmp_path / "slow", bytes_per_device=GIB, copy_bytes_per_s=50 * MIB)
 
-    def opened(*arguments: str, name: str = "holds_memory") -> tuple[GpuProcess, HookedClient]:
-        program = start(name, HELD // 4, *arguments, machine=slow)
+    def opened(
+        *arguments: str, name: str = "holds_memory", held: int = HELD
+    ) -> tuple[GpuProcess, HookedClient]:
+        program = start(name, held // 4, *arguments, machine=slow)
         client = scheduler.accept()
         client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
         device = client.expect(DeviceOpened).device
@@ -34,10 +36,43 @@ def parking(
         client.recall()
         client.expect(TurnDropped)
         client.budget(device, 0)
-        client.expect_memory(lambda report: 0 < report.bytes_parked < HELD)
+        client.expect_memory(lambda report: 0 < report.bytes_parked < held)
         return program, client
 
     yield opened
+
+
+SAVED = ["saved 0, wrong 0"] * 4
+SAVED_FROM = 64 * MIB
+
+
+@pytest.mark.promise(
+    "park",
+    "What exit handlers copy to the host of memory that is parked, leaving or coming back is whole",
+)
+@pytest.mark.parametrize("way", ["plain", "unified", "stream", "rows"])
+def test_results_saved_by_exit_handlers_while_memory_leaves(parking: Parking, way: str) -> None:
+    """Some of it is in host memory, some on its way there, some still on the device."""
+    program, _ = parking(way, name="saves_at_exit", held=SAVED_FROM)
+    program.end_input()
+    assert [program.expect("saved") for _ in range(4)] == SAVED
+    assert program.finish() == 0
+
+
+@pytest.mark.promise("What exit handlers copy to the host...")
+def test_results_saved_by_exit_handlers_while_memory_comes_back(parking: Parking) -> None:
+    """Some of it is in host memory, and some is mapped while its copy is on its way."""
+    program, client = parking("plain", name="saves_at_exit", held=SAVED_FROM)
+    client.expect_memory(lambda report: report.bytes_parked == SAVED_FROM)
+    program.say("launch")
+    client.expect(TurnRequested)
+    opened = next(one for one in client.received if isinstance(one, DeviceOpened))
+    client.budget(opened.device, SAVED_FROM // 4 * 3)
+    client.grant()
+    client.expect_memory(lambda report: 0 < report.bytes_parked < SAVED_FROM)
+    program.end_input()
+    assert [program.expect("saved") for _ in range(4)] == SAVED
+    assert program.finish() == 0
 
 
 @pytest.mark.promise("A free while parked gives host...")
