@@ -56,6 +56,7 @@ lint: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $(C_FILES)
 	$(PY) -m jupyter_gpushare.protocol.generate --check
+	$(PY) docs/generate_settings.py --check
 	$(PY) -m tests.promises --check
 	$(PY) labextension/build.py --check
 
@@ -66,6 +67,7 @@ format: $(READY)
 
 generate: $(READY)
 	$(PY) -m jupyter_gpushare.protocol.generate
+	$(PY) docs/generate_settings.py
 	$(PY) -m tests.promises
 
 # With a real JupyterHub, whose proxy npm puts into build/node. KEEP=1 leaves the hub up, for a look at

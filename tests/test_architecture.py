@@ -17,6 +17,8 @@ PACKAGE = ROOT / "jupyter_gpushare"
 HOOK = ROOT / "hook" / "src"
 
 PURE_STDLIB = {
+    "difflib",
+    "re",
     "__future__",
     "collections",
     "dataclasses",

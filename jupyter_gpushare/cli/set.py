@@ -1,18 +1,20 @@
-"""`jupyter gpushare set`: change settings of the running scheduler, or show them.
-
-The names are the scheduler's own, as its status tells them: `quantum` is `quantum_s`, and so on.
-"""
+"""`jupyter gpushare set`: change settings of the running scheduler, or show them."""
 
 from __future__ import annotations
 
 import argparse
+import enum
+import textwrap
+from collections.abc import Mapping
 from typing import Any
+
+from jupyter_gpushare.core.setting_values import find, parsed, shown
+from jupyter_gpushare.core.settings import SETTINGS, SettingsError
 
 from .errors import UsageError
 from .options import add_runtime_dir, client_of
-from .text import bytes_of, seconds_of, table
+from .text import table
 
-_UNITS = {"_s": ("s", 1.0), "_ms": ("ms", 1000.0)}
 _DESCRIPTION = """Change settings of the running scheduler; kernels follow at once. Without
 arguments: show all of them. Durations are written like 5s, 500ms, 2m or 1h, sizes like 4GiB."""
 
@@ -20,8 +22,10 @@ arguments: show all of them. Durations are written like 5s, 500ms, 2m or 1h, siz
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser(
         "set",
-        help="change settings: set quantum 5s, set anti-thrash off, set idle 100ms",
+        help="change settings: set quantum_s 5s, set turns off, set idle_ms 100ms",
         description=_DESCRIPTION,
+        epilog=explained(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "pairs", nargs="*", metavar="NAME VALUE", help="a setting and its new value"
@@ -32,58 +36,40 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def perform(arguments: argparse.Namespace) -> int:
     client = client_of(arguments)
-    settings: dict[str, Any] = client.status()["settings"]
-    changes = changes_of(arguments.pairs, settings)
-    if changes:
-        settings = client.change_settings(changes)
-    rows = [[shown_name(name), shown_value(name, settings[name])] for name in changes or settings]
-    print(table(["SETTING", "VALUE"], rows))
+    changes = changes_of(arguments.pairs)
+    settings = client.change_settings(changes) if changes else client.status()["settings"]
+    print(table(["SETTING", "VALUE"], rows_of({n: settings[n] for n in changes or settings})))
     return 0
 
 
-def changes_of(pairs: list[str], settings: dict[str, Any]) -> dict[str, object]:
-    """The arguments as the scheduler wants them, by what it has now. Pure."""
+def changes_of(pairs: list[str]) -> dict[str, object]:
+    """The arguments as the scheduler wants them. Pure."""
     if len(pairs) % 2:
         raise UsageError(f"{pairs[-1]!r} has no value. Write `set NAME VALUE`.")
-    names = {shown_name(name): name for name in settings} | {name: name for name in settings}
     changes: dict[str, object] = {}
     for given, text in zip(pairs[::2], pairs[1::2], strict=True):
-        name = names.get(given)
-        if name is None:
-            known = ", ".join(shown_name(name) for name in settings)
-            raise UsageError(f"There is no setting {given!r}. Settings are: {known}.")
-        changes[name] = _value(name, text, settings[name])
+        try:
+            row = find(given)
+            value = parsed(row, text)
+        except SettingsError as error:
+            raise UsageError(str(error)) from error
+        changes[row.name] = value.value if isinstance(value, enum.Enum) else value
     return changes
 
 
-def shown_name(name: str) -> str:
-    """`quantum` for `quantum_s`, `anti-thrash` for `anti_thrash`."""
-    suffix = _suffix(name)
-    return (name.removesuffix(suffix) if suffix else name).replace("_", "-")
+def rows_of(settings: Mapping[str, Any]) -> list[list[str]]:
+    """Names and values with their units. Pure."""
+    rows = {row.name: row for row in SETTINGS}
+    return [
+        [name, shown(rows[name], value) if name in rows else str(value)]
+        for name, value in settings.items()
+    ]
 
 
-def shown_value(name: str, value: object) -> str:
-    suffix = _suffix(name)
-    if suffix and isinstance(value, int | float):
-        return f"{value:g} {_UNITS[suffix][0]}"
-    return str(value)
-
-
-def _suffix(name: str) -> str | None:
-    return next((suffix for suffix in ("_ms", "_s") if name.endswith(suffix)), None)
-
-
-def _value(name: str, text: str, current: object) -> object:
-    """A duration in the setting's own unit, a size, a whole number, or the word itself."""
-    suffix = _suffix(name)
-    if suffix:
-        unit, per_second = _UNITS[suffix]
-        number = round(seconds_of(text, bare_unit=unit) * per_second, 6)
-        return int(number) if number == int(number) else number
-    if "_bytes" in name:
-        return bytes_of(text)
-    if isinstance(current, int):
-        if not (text.isascii() and text.isdigit()):
-            raise UsageError(f"{shown_name(name)} cannot be {text!r}. Give a whole number.")
-        return int(text)
-    return text
+def explained() -> str:
+    """Each setting with its default and what it means. Pure."""
+    parts = ["settings:"]
+    for row in SETTINGS:
+        parts.append(f"  {row.name} ({shown(row, row.plain_default)})")
+        parts.append(textwrap.fill(row.help, 78, initial_indent="    ", subsequent_indent="    "))
+    return "\n".join(parts)

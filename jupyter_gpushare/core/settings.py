@@ -1,7 +1,8 @@
 """The scheduler's settings, written once: name, default, unit, range and help of each.
 
 `SchedulerSettings` is the frozen value that the scheduler works with; it checks its ranges.
-`SETTINGS` is the same table as data: traits, the command line and docs/settings.md come from it.
+`SETTINGS` is the same table as data: traits, flags, the command
+line and docs/settings.md come from it (setting_values.py reads what people write).
 A unit ends each name: `_s`, `_ms`, `_bytes`.
 """
 
@@ -54,6 +55,7 @@ class Visibility(enum.Enum):
     """What a user may know of the others who share the devices."""
 
     ANONYMOUS = "anonymous"
+    USERS = "users"
     EVERYONE = "everyone"
 
 
@@ -73,6 +75,8 @@ class Setting:
     """The range of a number, ends included."""
     help: str
     """One or two sentences, for the command line and the page."""
+    also: str = ""
+    """Another name that people know it by."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -94,14 +98,21 @@ def setting(
     unit: str = "",
     low: float = -math.inf,
     high: float = math.inf,
+    also: str = "",
 ) -> T:
     """A field of a settings dataclass, with what `table_of` says about it."""
-    row = {"unit": unit, "low": low, "high": high, "help": help}
+    row = {"unit": unit, "low": low, "high": high, "help": help, "also": also}
     return dataclasses.field(default=default, metadata=row)
 
 
 def table_of(settings: type) -> tuple[Setting, ...]:
     """The rows of a dataclass whose fields are made by `setting`."""
+    for field in dataclasses.fields(settings):
+        if "help" not in field.metadata:
+            raise TypeError(
+                f"{settings.__name__}.{field.name} has no row in the table of settings. Write "
+                f"`{field.name}: TYPE = setting(DEFAULT, unit=..., low=..., high=..., help=...)`."
+            )
     return tuple(
         Setting(name=field.name, default=field.default, **field.metadata)
         for field in dataclasses.fields(settings)
@@ -114,7 +125,7 @@ def check_ranges(settings: object, table: tuple[Setting, ...]) -> None:
         value = getattr(settings, row.name)
         if isinstance(value, int | float) and not row.low <= value <= row.high:
             raise SettingsError(
-                f"{row.name} is {value}, which is outside {row.low} to {row.high}. "
+                f"{row.name} is {value}, which is outside {row.low} to {row.high} {row.unit}. "
                 f"Give a value in that range."
             )
 
@@ -132,6 +143,7 @@ class SchedulerSettings:
     )
     anti_thrash: AntiThrash = setting(
         AntiThrash.ON,
+        also="turns",
         help="`on`: tenants take turns on a device. `off`: all run at once, as without gpushare.",
     )
     idle_ms: int = setting(
@@ -211,8 +223,8 @@ class SchedulerSettings:
     )
     visibility: Visibility = setting(
         Visibility.ANONYMOUS,
-        help="What users see of the others who hold and wait: `anonymous` hides their names, "
-        "`everyone` shows them.",
+        help="What users see of the others who hold and wait: `anonymous` hides who they are, "
+        "`users` shows their user names, `everyone` the names of their notebooks too.",
     )
     memory_mode: MemoryMode = setting(
         MemoryMode.SWAP,
@@ -260,3 +272,43 @@ class SchedulerSettings:
 
 
 SETTINGS = table_of(SchedulerSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartSettings:
+    """What only the start of a scheduler can set."""
+
+    memory_cap_bytes: int = setting(
+        0,
+        unit="bytes",
+        low=0,
+        high=2**63,
+        help="How much memory a notebook may allocate on a device. Its programs are told that the "
+        "device has no more; 0: all of it.",
+    )
+    devices: str = setting(
+        "",
+        help="The devices to serve: indices, UUIDs or their beginnings, with commas between them. "
+        "If it is empty, `CUDA_VISIBLE_DEVICES` says which.",
+    )
+    probe_period_s: Seconds = setting(
+        1.0,
+        unit="seconds",
+        low=0.1,
+        high=3_600,
+        help="How often the scheduler asks NVML for the memory in use while there are clients.",
+    )
+    message_deadline_s: Seconds = setting(
+        5.0,
+        unit="seconds",
+        low=0.01,
+        high=3_600,
+        help="How long a process may take to say who it is, and to end a message that it has "
+        "begun.",
+    )
+
+    def __post_init__(self) -> None:
+        check_ranges(self, START_SETTINGS)
+
+
+START_SETTINGS = table_of(StartSettings)

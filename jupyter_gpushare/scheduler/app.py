@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from jupyter_core.paths import ENV_CONFIG_PATH, SYSTEM_CONFIG_PATH, jupyter_config_path
 from traitlets import Bool, Float, Integer, TraitError, Unicode, default
 from traitlets.config import Application
+from traitlets.config.loader import KVArgParseConfigLoader
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare.client.paths import runtime_dir
+from jupyter_gpushare.core.setting_values import suggestion
 from jupyter_gpushare.core.settings import SettingsError
 
-from .config import SettingsConfig
+from .config import ALIASES, SettingsConfig
 from .errors import StartError
 from .parent import watch_parent
 from .private_file import PrivateLog
@@ -42,14 +46,12 @@ class SchedulerApp(Application):
     version = __version__
     classes = [SettingsConfig]  # noqa: RUF012
     aliases = {  # noqa: RUF012
+        **ALIASES,
         "config": "SchedulerApp.config_file",
-        "devices": "SettingsConfig.devices",
         "hub-pid": "SchedulerApp.hub_pid",
         "idle-exit-s": "SchedulerApp.idle_exit_s",
         "journal": "SchedulerApp.journal_file",
         "log-level": "SchedulerApp.log_level",
-        "quantum": "SettingsConfig.quantum_s",
-        "anti-thrash": "SettingsConfig.anti_thrash",
         "ready-fd": "SchedulerApp.ready_fd",
         "runtime-dir": "SchedulerApp.runtime_dir",
     }
@@ -57,6 +59,10 @@ class SchedulerApp(Application):
         "check": (
             {"SchedulerApp": {"check": True}},
             "Check the core's invariants after each event.",
+        ),
+        "check-config": (
+            {"SchedulerApp": {"only_checks": True}},
+            "Read flags and files, say what is wrong with them, and end.",
         ),
         "debug": (
             {"SchedulerApp": {"log_level": "DEBUG"}},
@@ -92,6 +98,7 @@ class SchedulerApp(Application):
     ).tag(config=True)
     journal_file = Unicode("", help="Write every event and command to this file.").tag(config=True)
     check = Bool(False, help="Check the core's invariants after each event.").tag(config=True)
+    only_checks = Bool(False, help="Only read the configuration, and end.").tag(config=True)
     log_to_file = Bool(False, help="Log to a file in the runtime directory.").tag(config=True)
     ready_fd = Integer(
         -1, help="Write a line to this descriptor, and close it, once the sockets answer."
@@ -112,6 +119,7 @@ class SchedulerApp(Application):
                 f"The scheduler takes no argument {self.extra_args[0]!r}. See `scheduler --help`."
             )
         flags = self.cli_config
+        refuse_unknown(flags, "--", self.classes)
         for folder in reversed(_config_folders()):
             self._read_config(Path(folder) / CONFIG_NAME)
         if self.config_file:
@@ -120,6 +128,11 @@ class SchedulerApp(Application):
                 raise StartError(f"There is no configuration file {path}. Correct --config.")
             self._read_config(path)
         self.update_config(flags)
+        refuse_unknown({name: self.config[name] for name in _OURS}, "c.", self.classes)
+
+    def _create_loader(self, argv: Any, aliases: Any, flags: Any, classes: Any) -> Any:
+        """traitlets would warn of an unknown flag, and go on without it."""
+        return _StrictLoader(argv, aliases, flags, classes=classes, log=self.log)
 
     def _read_config(self, path: Path) -> None:
         """`path` with .py and .json, whichever are there."""
@@ -135,22 +148,24 @@ class SchedulerApp(Application):
         table = SettingsConfig(parent=self)
         path = Path(self.runtime_dir or runtime_dir()).absolute()
         try:
-            settings = table.settings()
+            settings, at_start = table.settings(), table.start_settings()
         except SettingsError as error:
             raise StartError(str(error)) from error
+        if self.only_checks:
+            return
         directory = RuntimeDir(path, open_to_all=self.serves_all, version=__version__)
         self._start_logging(directory.path)
         options = ProcessOptions(
             settings=settings,
-            choose_devices=Chooser(table.devices, os.environ.get("CUDA_VISIBLE_DEVICES")),
+            choose_devices=Chooser(at_start.devices, os.environ.get("CUDA_VISIBLE_DEVICES")),
             serves_all=self.serves_all,
             hub=self.hub,
             idle_exit_s=self.idle_exit_s or None,
             journal=Path(self.journal_file) if self.journal_file else None,
             check=self.check,
-            cap_bytes=table.memory_cap_bytes,
-            probe_period_s=table.probe_period_s,
-            message_deadline_s=table.message_deadline_s,
+            cap_bytes=at_start.memory_cap_bytes,
+            probe_period_s=at_start.probe_period_s,
+            message_deadline_s=at_start.message_deadline_s,
         )
         log.info("effective values: %s", options)
         self.exit_status = asyncio.run(self._serve(directory, options))
@@ -191,6 +206,36 @@ class SchedulerApp(Application):
         logging.basicConfig(level=int(str(self.log_level)), handlers=[handler])
 
 
+class _StrictLoader(KVArgParseConfigLoader):
+    """A flag that does not exist ends the scheduler, with a suggestion."""
+
+    def _handle_unrecognized_alias(self, arg: str) -> None:
+        known = [name for names in self.aliases for name in _as_tuple(names)] + [*self.flags]
+        near = difflib.get_close_matches(arg.lstrip("-"), known, n=1)
+        hint = f"Did you mean --{near[0]}?" if near else "See `scheduler --help`."
+        raise StartError(f"There is no flag --{arg.lstrip('-')}. {hint}")
+
+
+def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
+
+
+_OURS = ("SchedulerApp", "SettingsConfig")
+
+
+def refuse_unknown(config: Mapping[str, Any], sign: str, classes: Sequence[Any]) -> None:
+    """Raises StartError for a section or a name in it that nothing reads."""
+    known = {each.__name__: each for each in (SchedulerApp, *classes)}
+    for section, values in config.items():
+        if section not in known:
+            raise StartError(
+                f"There is no section {section} ({sign}{section}). Use one of: {', '.join(known)}."
+            )
+        for name in values:
+            if name not in known[section].class_trait_names(config=True):
+                raise StartError(f"There is no {sign}{section}.{name}. {suggestion(name)}")
+
+
 class Chooser:
     """Which devices are served: those of `--devices`, else those of CUDA_VISIBLE_DEVICES."""
 
@@ -226,9 +271,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         app.initialize(argv)
         app.start()
     except TraitError as error:
-        print(f"jupyter-gpushare: {error} Correct the flag or the file.", file=sys.stderr)
+        print(f"jupyter-gpushare: {_told(error)}", file=sys.stderr)
         return StartError.exit_code
     except StartError as error:
         print(f"jupyter-gpushare: {error}", file=sys.stderr)
         return error.exit_code
     return app.exit_status
+
+
+def _told(error: TraitError) -> str:
+    """A setting's own words say what to do; those of traitlets do not."""
+    ours = isinstance(error.__cause__, SettingsError)
+    return str(error) if ours else f"{error} Correct the flag or the file."

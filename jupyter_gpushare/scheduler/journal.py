@@ -20,9 +20,9 @@ from jupyter_gpushare.core import events
 from jupyter_gpushare.core.commands import Command
 from jupyter_gpushare.core.events import DropReason, Event
 from jupyter_gpushare.core.ids import Seconds
+from jupyter_gpushare.core.setting_values import changed_settings, settings_as_json
 from jupyter_gpushare.core.settings import SchedulerSettings
 
-from .config import changed_settings, settings_as_json
 from .errors import StartError
 from .private_file import written_anew
 

@@ -28,6 +28,7 @@ from jupyter_gpushare.core.events import (
     TenantRemoved,
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
+from jupyter_gpushare.core.setting_values import changed_settings, settings_as_json
 from jupyter_gpushare.core.settings import (
     AntiThrash,
     MemoryMode,
@@ -38,7 +39,6 @@ from jupyter_gpushare.core.settings import (
 from jupyter_gpushare.core.snapshot import Snapshot
 
 from .callers import Caller
-from .config import changed_settings, settings_as_json
 from .errors import RequestError
 from .looks import Look
 from .names import cut, printable_line

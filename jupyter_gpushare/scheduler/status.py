@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from jupyter_gpushare.client.news import without_times
+from jupyter_gpushare.core.setting_values import settings_as_json
 from jupyter_gpushare.core.snapshot import Snapshot
 
 from .blocked import blocked_reason, in_the_way, without_what_is_gone
-from .config import settings_as_json
 from .tenants import TenantBook
 
 OTHER = "another user"

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 
 import pytest
 
-from jupyter_gpushare.core.settings import SETTINGS, SchedulerSettings, Setting, SettingsError
+from jupyter_gpushare.core.setting_values import ALL_SETTINGS, spellings
+from jupyter_gpushare.core.settings import (
+    SETTINGS,
+    SchedulerSettings,
+    Setting,
+    SettingsError,
+    table_of,
+)
 
 NUMBERS = [row for row in SETTINGS if not row.choices]
 
@@ -38,3 +46,21 @@ def test_a_number_outside_its_range_is_refused(row: Setting) -> None:
     for outside in (row.low - 1, row.high * 2):
         with pytest.raises(SettingsError, match=rf"^{row.name} is .+ outside {row.low} to"):
             settings.replace(**{row.name: outside})
+
+
+def test_a_field_without_a_row_is_said_in_one_sentence() -> None:
+    """Who adds a setting and forgets its row reads what to write."""
+
+    @dataclasses.dataclass
+    class Half:
+        patience_s: float = 3.0
+
+    with pytest.raises(TypeError, match=r"Half.patience_s has no row .* Write `patience_s: TYPE ="):
+        table_of(Half)
+
+
+@pytest.mark.parametrize("row", ALL_SETTINGS, ids=lambda row: row.name)
+def test_no_two_settings_share_a_spelling(row: Setting) -> None:
+    """Each name that a person may write means one setting."""
+    for other in ALL_SETTINGS:
+        assert other is row or not set(spellings(row)) & set(spellings(other))

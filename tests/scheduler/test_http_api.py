@@ -96,7 +96,7 @@ def as_other(shared: SchedulerUnderTest, call: str, *arguments: Any) -> str:
         ("DELETE", "/api/v1/tenants/unknown", b"", 404, "no tenant 'unknown'"),
         ("POST", "/api/v1/tenants/unknown/interrupt", b"{}", 404, "no tenant 'unknown'"),
         ("PATCH", "/api/v1/settings", b'{"quantum_s": 0}', 400, "outside 0.01"),
-        ("PATCH", "/api/v1/settings", b'{"quantum_s": "5"}', 400, "Give a number"),
+        ("PATCH", "/api/v1/settings", b'{"quantum_s": [5]}', 400, "Give a number of sec"),
         ("PATCH", "/api/v1/settings", b'{"quantum_s": NaN}', 400, "finite"),
         ("PATCH", "/api/v1/settings", b'{"quantum_s": 1%s}' % (b"0" * 400), 400, "finite"),
         ("PATCH", "/api/v1/settings", b'{"idle_ms": 1.5}', 400, "whole number"),

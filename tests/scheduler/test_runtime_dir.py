@@ -160,14 +160,20 @@ def test_clients_do_not_trust_strangers(scheduler: SchedulerUnderTest) -> None:
     ("flag", "sentence"),
     [
         ("--quantum=0", "outside 0.01"),
-        ("--quantum=soon", "expected a float"),
+        ("--quantum=soon", "quantum_s cannot be 'soon'. Write it like 5s"),
         ("--idle-exit-s=soon", "expected a float"),
-        ("--anti-thrash=maybe", "'on', 'off'"),
+        ("--anti-thrash=maybe", "Give one of: on, off"),
         ("--journal={folder}/missing/journal", "cannot be written"),
         ("quickly", "takes no argument 'quickly'"),
         ("--config={folder}/missing.py", "no configuration file"),
         ("--config={folder}/broken.py", "cannot be read: NameError"),
         ("--devices=GPU-none", "No device is called 'GPU-none'"),
+        ("--visibilty=everyone", "There is no flag --visibilty. Did you mean --visibility?"),
+        ("--SettingsConfig.quantm_s=3", "There is no --SettingsConfig.quantm_s. Did you mean"),
+        ("--SettingConfig.quantum_s=3", "There is no section SettingConfig"),
+        ("--visibility=all", "visibility cannot be 'all'. Give one of: anonymous, users"),
+        ("--quantum_s=-5", "quantum_s is -5.0, which is outside 0.01 to 86400 seconds."),
+        ("--idle_ms=soon", "idle_ms cannot be 'soon'. Write it like 50ms or 2s."),
     ],
 )
 def test_a_wrong_configuration_is_said_in_a_sentence(
@@ -191,6 +197,24 @@ def test_configuration_comes_from_files_and_flags(runtime: Path, tmp_path: Path)
     with running_scheduler(runtime, f"--config={config}", "--quantum=4") as configured:
         settings = configured.status()["settings"]
         assert (settings["quantum_s"], settings["idle_ms"]) == (4.0, 99)
+
+
+def test_a_name_in_a_file_that_nothing_reads(runtime: Path, tmp_path: Path) -> None:
+    """A misspelt setting is no setting that is silently left out."""
+    config = tmp_path / "gpushare.py"
+    config.write_text("c.SettingsConfig.visibilty = 'everyone'\n")
+    with pytest.raises(SchedulerDidNotStart) as failed:
+        SchedulerUnderTest(runtime, f"--config={config}")
+    assert "There is no c.SettingsConfig.visibilty. Did you mean visibility?" in failed.value.output
+
+
+def test_flags_may_have_units(runtime: Path) -> None:
+    """A setting is spelt and measured as everywhere else."""
+    flags = ("--quantum_s=250ms", "--idle=1s", "--device-bytes-max=1GiB")
+    with running_scheduler(runtime, *flags) as configured:
+        settings = configured.status()["settings"]
+        told = [settings[name] for name in ("quantum_s", "idle_ms", "device_bytes_max")]
+        assert told == [0.25, 1000, 1 << 30]
 
 
 @as_root_only
