@@ -62,6 +62,7 @@ def build_programs() -> None:
                 "-O2",
                 "-g",
                 "-D_GNU_SOURCE",
+                f"-iquote{ROOT / 'hook' / 'src'}",
                 *includes,
                 *sources,
                 "-o",
