@@ -68,6 +68,13 @@ class DeviceLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceWithdrawn(Event):
+    """A device that only its clients knew of is not open in any of them any more."""
+
+    device: DeviceId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantRegistered(RequestEvent):
     """A kernel or a `run` command asked for a place. `cap_bytes` 0 means no cap."""
 

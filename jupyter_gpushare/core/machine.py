@@ -300,6 +300,8 @@ class Machine:
                 self._residency.measured(device, event.bytes_used, self._now_s)
             case ev.DeviceLost():
                 self._device_is_lost(self._device(event.device), True)
+            case ev.DeviceWithdrawn():
+                self._device_withdrawn(self._device(event.device))
             case ev.TenantRegistered():
                 self._tenant_registered(event)
             case ev.TenantRemoved():
@@ -329,6 +331,17 @@ class Machine:
             if device.id in client.devices:
                 self._state.note_devices(client)
                 self._state.touched[client.tenant] = self._state.tenants[client.tenant]
+
+    def _device_withdrawn(self, device: Device) -> None:
+        """Forget it, unless a client has it open after all."""
+        if device.memory.shares:
+            return
+        self._residency.withdrawn(device)
+        del self._state.devices[device.id]
+        del self._state.tenants_on[device.id]
+        for tenant in self._state.tenants.values():
+            if tenant.refused_for is not None and tenant.refused_for.device == device.id:
+                tenant.refused_for = None
 
     def _tenant_registered(self, event: ev.TenantRegistered) -> None:
         known = self._state.tenants.get(event.tenant)

@@ -40,6 +40,10 @@ class Residency:
         device.memory.note()
         device.memory.releases += 1
 
+    def withdrawn(self, device: Device) -> None:
+        """The device is forgotten: nobody gets room on it."""
+        self._refuse_room(device)
+
     def lost(self, client: Client, now_s: Seconds) -> None:
         """The client is gone; its memory may not be yet."""
         for device_id, share in client.devices.items():
@@ -113,6 +117,13 @@ class Residency:
             client.id, bytes_wanted, now_s, device.bytes_used
         )
 
+    def _refuse_room(self, device: Device) -> None:
+        """None is made for those who wait for it."""
+        for room in device.memory.rooms.values():
+            if room.made_at_s is None:
+                self._tell_room(room.client, device.id)
+        device.memory.rooms.clear()
+
     def _tell_room(self, client: ClientId, device: DeviceId) -> None:
         """There is none."""
         self._outbox.put(
@@ -140,10 +151,7 @@ class Residency:
     def _let_be(self, device: Device, now_s: Seconds) -> None:
         """Memory stays where it is, and nobody has a limit; or the device is lost, and nobody gets
         more of it. No room is made."""
-        for room in device.memory.rooms.values():
-            if room.made_at_s is None:
-                self._tell_room(room.client, device.id)
-        device.memory.rooms.clear()
+        self._refuse_room(device)
         for share in device.memory.shares.values():
             needs, share.shortage = share.needed_bytes > 0, None
             share.needs(0)

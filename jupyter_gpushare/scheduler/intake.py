@@ -8,6 +8,7 @@ other; everything else on the loop, HTTP above all, comes in between.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -27,13 +28,16 @@ class Source(Protocol):
 
 
 class Intake:
-    """Shared by all connections."""
+    """Shared by all connections. `spent_s` measures the loop's time."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, *, clock_s: Callable[[], float] | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        spent_s: Callable[[], float] = time.thread_time,
     ) -> None:
         self._loop = loop
-        self._clock_s = clock_s or loop.time
+        self._spent_s = spent_s
         self._waiting: deque[Source] = deque()
         self._left_s = WORK_S
         self._next_turn_is_set = False
@@ -46,11 +50,11 @@ class Intake:
 
     def _work(self) -> None:
         while self._waiting and self._left_s > 0:
-            began_s = self._clock_s()
+            began_s = self._spent_s()
             source = self._waiting.popleft()
             if source.handle_next():
                 self._waiting.append(source)
-            self._left_s -= max(self._clock_s() - began_s, WORK_S / MESSAGES_MAX)
+            self._left_s -= max(self._spent_s() - began_s, WORK_S / MESSAGES_MAX)
         if not self._next_turn_is_set:
             self._next_turn_is_set = True
             self._loop.call_soon(self._next_turn)

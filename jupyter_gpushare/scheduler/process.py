@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET
-from jupyter_gpushare.core.events import RecoveryComplete
+from jupyter_gpushare.core.events import Event, RecoveryComplete
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
@@ -29,6 +29,7 @@ from .hook_listener import HookListener
 from .http_api import HTTPApi
 from .journal import Journal
 from .looks import ANSWERS_SHARE, NEWS_SHARE, Looks
+from .named_devices import DeviceBook
 from .recovery import Recovery, expected_clients, sees_everybody
 from .registrants import RegistrantWatch
 from .runtime_dir import RuntimeDir
@@ -143,11 +144,19 @@ class SchedulerProcess:
             clients_max=lambda: self._service.settings.clients_max,
             message_deadline_s=options.message_deadline_s,
         )
+        devices = DeviceBook(clients_may_name=not options.serves_all)
         answers = Looks(self._driver.snapshot, share=ANSWERS_SHARE)
-        translator.connect(registry=self._service, links=self._listener, looks=answers)
+        translator.connect(
+            registry=self._service, links=self._listener, looks=answers, devices=devices
+        )
+
+        def seen(event: Event) -> None:
+            devices.seen(event)
+            self._driver.submit(event)
+
         self._registrants = RegistrantWatch(self._service.registrant_ended)
         self._probe = DeviceProbe(
-            submit=self._service.submit,
+            submit=seen,
             choose=options.choose_devices,
             busy=lambda: self._service.clients() > 0,
             period_s=options.probe_period_s,

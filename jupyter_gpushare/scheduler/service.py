@@ -16,8 +16,6 @@ from typing import Any
 from jupyter_gpushare import __version__
 from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.core.events import (
-    DeviceFound,
-    DeviceLost,
     Event,
     InterruptRequested,
     ReleaseRequested,
@@ -60,7 +58,6 @@ KINDS = ("kernel", "run")
 TENANTS_MAX = 4096
 TENANTS_PER_USER_MAX = 512
 """Where all users are served, none of them can take every place."""
-DEVICES_MAX = 256
 KERNEL_ID_CHARACTERS_MAX = 128
 _NAME_BYTES_MIN = 8
 
@@ -82,7 +79,7 @@ class Service:
         hook_socket: Path,
         cap_bytes: int = 0,
     ) -> None:
-        self._submit_to_driver = submit
+        self.submit = submit
         self._request = request
         self._snapshot = snapshot
         self.settings = settings
@@ -94,20 +91,10 @@ class Service:
         self._own_uid = os.getuid()
         self._started_s = snapshot().at_s
         self._tenant_of: dict[ClientId, TenantRecord] = {}
-        self._devices: set[DeviceId] = set()
         self.on_recovered: Callable[[], None] = lambda: None
         self.on_client_joined: Callable[[], None] = lambda: None
         self.on_tenants_changed: Callable[[int], None] = lambda count: None
         self.on_tenant_gone: Callable[[str], None] = lambda tenant_id: None
-
-    # ---- the way to the core ----
-
-    def submit(self, event: Event) -> None:
-        if isinstance(event, DeviceFound):
-            self._devices.add(event.device)
-        elif isinstance(event, DeviceLost):
-            self._devices.discard(event.device)
-        self._submit_to_driver(event)
 
     # ---- from the translator ----
 
@@ -129,13 +116,6 @@ class Service:
 
     def clients(self) -> int:
         return len(self._tenant_of)
-
-    def knows_device(self, device: DeviceId) -> bool:
-        return device in self._devices
-
-    def may_name_device(self) -> bool:
-        """No machine has so many; a client that names ever new ones is broken."""
-        return len(self._devices) < DEVICES_MAX
 
     def shown_name(self, client: ClientId, tenant: TenantId | None, name: str) -> str:
         """A tenant's name as this client's user may read it: who the tenant is decides, for

@@ -19,6 +19,7 @@ from jupyter_gpushare.protocol.codec import UnencodableMessage
 from jupyter_gpushare.protocol.fields import Message
 
 from .looks import Look, Looks
+from .named_devices import DeviceBook, NotServed, TooManyDevices
 from .names import printable_line
 from .peer import Peer
 from .tokens import TenantRecord
@@ -48,6 +49,10 @@ _U64_MAX = 2**64 - 1
 _TOO_MANY_DEVICES = (
     "The scheduler knows more devices already than a machine has. Restart this program, and the "
     "scheduler if that does not help."
+)
+_NOT_SERVED = (
+    "This scheduler does not share {}, for NVML does not list it among the devices that it was "
+    "given. Use one of those that `jupyter gpushare status` shows, or ask your administrator."
 )
 _OUR_FAULT = (
     "The scheduler cannot tell this program what it has to. Restart it, and report the scheduler's "
@@ -266,10 +271,6 @@ class Registry(Protocol):
     def client_left(self, client: ClientId) -> None:
         """After the client's last event."""
 
-    def knows_device(self, device: DeviceId) -> bool: ...
-
-    def may_name_device(self) -> bool: ...
-
     def shown_name(self, client: ClientId, tenant: TenantId | None, name: str) -> str:
         """A tenant's name as the client's user may read it."""
 
@@ -283,7 +284,10 @@ class Translator:
     """Both ways between connections and the core. It stands in the middle of a circle, so both
     ends are set once they exist (`connect`)."""
 
-    def connect(self, *, registry: Registry, links: HookLinks, looks: Looks) -> None:
+    def connect(
+        self, *, registry: Registry, links: HookLinks, looks: Looks, devices: DeviceBook
+    ) -> None:
+        self._devices = devices
         self._looks = looks
         self._registry = registry
         self._links = links
@@ -302,35 +306,41 @@ class Translator:
             question = message
             self._looks.ask(lambda look: self._answer_memory(number, question, look))
             return
-        if isinstance(message, messages.DeviceOpened) and not self._name_device(message):
-            self._links.close(client, messages.RefusalCode.TOO_MANY, _TOO_MANY_DEVICES)
+        if isinstance(message, messages.DeviceOpened) and not self._may_open(number, message):
             return
         event = event_of(number, message)
         if event is not None:
             self._registry.submit(event)
+        if isinstance(event, events.DeviceClosed):
+            self._submit_all(self._devices.closed(number, event.device))
 
     def lost(self, client: int, cause: str) -> None:
         number = ClientId(client)
         self._registry.submit(events.ClientLost(client=number, cause=cause))
+        self._submit_all(self._devices.left(number))
         self._registry.client_left(number)
 
-    def _name_device(self, message: messages.DeviceOpened) -> bool:
-        """Without NVML, or outside its list, a device is known by whoever opens it first. False
-        when there are too many already."""
-        device, name = device_id(message.device), printable_line(message.name)
-        if self._registry.knows_device(device):
-            return True
-        if not self._registry.may_name_device():
-            return False
-        log.info("device %s (%s) is named by a client", device, name)
-        self._registry.submit(
-            events.DeviceFound(
-                device=device,
-                name=name,
-                bytes_total=message.bytes_total,
-                cause="named by a client",
+    def _submit_all(self, news: list[Event]) -> None:
+        for event in news:
+            self._registry.submit(event)
+
+    def _may_open(self, client: ClientId, message: messages.DeviceOpened) -> bool:
+        """Tell the core of a device that is new to it; False where the client is closed instead."""
+        name = printable_line(message.name)
+        try:
+            news = self._devices.opened(
+                client, device_id(message.device), name=name, bytes_total=message.bytes_total
             )
-        )
+        except TooManyDevices:
+            self._links.close(client, messages.RefusalCode.TOO_MANY, _TOO_MANY_DEVICES)
+            return False
+        except NotServed:
+            sentence = _NOT_SERVED.format(name or "the device")
+            self._links.close(client, messages.RefusalCode.TOO_MANY, sentence)
+            return False
+        if news:
+            log.info("device %s (%s): %s", message.device.hex(), name, news[0].cause)
+        self._submit_all(news)
         return True
 
     def _answer_memory(

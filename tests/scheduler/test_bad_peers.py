@@ -16,7 +16,9 @@ from jupyter_gpushare.protocol.codec import encode
 from jupyter_gpushare.protocol.messages import (
     CellBegan,
     DeviceOpened,
+    MemoryBudget,
     MemoryLimit,
+    MemoryNeeded,
     MemoryQueried,
     QueuePosition,
     RefusalCode,
@@ -26,7 +28,7 @@ from jupyter_gpushare.protocol.messages import (
 )
 from jupyter_gpushare.scheduler.intake import MESSAGES_MAX
 from jupyter_gpushare.scheduler.journal import read_journal
-from tests.support.hook_client import DEVICE, ScriptedClient, memory_reported
+from tests.support.hook_client import DEVICE, GIB, ScriptedClient, memory_reported
 from tests.support.other_user import as_other_user, as_root_only, let_others_in
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import (
@@ -190,7 +192,7 @@ def test_a_quiet_client_may_be_quiet(impatient: SchedulerUnderTest) -> None:
 HOLDER = """
 import os, sys
 from pathlib import Path
-from tests.support.hook_client import DEVICE, ScriptedClient
+from tests.support.hook_client import DEVICE, GIB, ScriptedClient
 client = ScriptedClient(Path(sys.argv[1]))
 client.join(sys.argv[2])
 client.take_turn()
@@ -354,15 +356,52 @@ def test_another_user_cannot_reach_a_private_scheduler(
 
 @pytest.mark.promise("A client that does not read...")
 def test_a_client_that_names_ever_new_devices(scheduler: SchedulerUnderTest) -> None:
-    """What clients can make the scheduler remember is bounded."""
-    with scheduler.joined() as client:
+    """What clients can make the scheduler remember is bounded, and goes with them."""
+    with scheduler.joined() as honest, scheduler.joined() as client:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            for number in range(1000):
+            for number in range(256):
                 uuid = number.to_bytes(16, "big")
                 client.send(DeviceOpened(device=uuid, name="\x1b[31m", bytes_total=2**64 - 1))
         assert client.expect_refused().code is RefusalCode.TOO_MANY
-    names = {device["name"] for device in scheduler.status()["devices"]}
-    assert names == {"Scripted GPU", "[31m"}, "what a terminal would obey is gone"
+        devices = scheduler.eventually(lambda s: len(s["devices"]) <= 1)["devices"]
+        assert [device["name"] for device in devices] == ["Scripted GPU"]
+        honest.take_turn()
+    scheduler.eventually(lambda s: s["devices"] == [])
+
+
+@pytest.mark.promise(
+    "bad-input", "What a client says of a device that NVML does not list is gone with it"
+)
+def test_a_wrong_size_is_gone_with_who_named_it(scheduler: SchedulerUnderTest) -> None:
+    """A client that calls the device small and leaves takes no memory from the next."""
+    with scheduler.connect() as small:
+        small.hello(scheduler.tenant("small").token)
+        small.send(DeviceOpened(device=DEVICE, name="\x1b[31mGPU", bytes_total=1 << 20))
+        (device,) = scheduler.eventually(lambda s: s["devices"])["devices"]
+        assert (device["name"], device["bytes_total"]) == ("[31mGPU", 1 << 20)
+        with scheduler.joined("beside"):
+            scheduler.eventually(lambda s: s["devices"][0]["bytes_total"] == 8 * GIB)
+    scheduler.eventually(lambda s: s["devices"] == [])
+    with scheduler.joined("next") as client:
+        client.take_turn()
+        client.send(MemoryNeeded(device=DEVICE, bytes=GIB, cause="cuMemAlloc_v2"))
+        while (budget := client.expect(MemoryBudget)).budget_bytes < GIB:
+            assert not budget.refused
+
+
+@pytest.mark.promise(
+    "bad-input", "Where all users are served, nobody can invent a device: only NVML's are shared"
+)
+def test_where_all_are_served_nobody_invents_devices(runtime: Path, tmp_path: Path) -> None:
+    """A client that opens a device which NVML does not list is told so."""
+    let_others_in(tmp_path)
+    with (
+        running_scheduler(runtime, "--serve-all-users") as shared,
+        shared.joined("inventor") as client,
+    ):
+        refused = client.expect_refused()
+        assert "does not share Scripted GPU" in refused.message
+        assert shared.status()["devices"] == []
 
 
 def test_claims_beyond_all_bounds(scheduler: SchedulerUnderTest) -> None:

@@ -19,9 +19,11 @@ from jupyter_gpushare.client import (
     SchedulerUnavailable,
 )
 from jupyter_gpushare.protocol.messages import QueuePosition
+from tests.scheduler.test_devices_from_nvml import machine_env
 from tests.support.hook_client import ScriptedClient
 from tests.support.other_user import OTHER_UID, as_other_user, as_root_only, let_others_in
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.sim import SimulatedMachine
 
 
 class Connection(http.client.HTTPConnection):
@@ -50,10 +52,15 @@ def request(
 
 @pytest.fixture
 def shared(runtime: Path, tmp_path: Path) -> Iterator[SchedulerUnderTest]:
-    """A scheduler for all users of the machine."""
+    """A scheduler for all users of the machine, which has one device."""
     let_others_in(tmp_path)
-    with running_scheduler(runtime, "--serve-all-users") as running:
+    env = machine_env(SimulatedMachine(tmp_path / "machine"))
+    with running_scheduler(runtime, "--serve-all-users", env=env) as running:
         yield running
+
+
+def device_of(shared: SchedulerUnderTest) -> bytes:
+    return bytes.fromhex(shared.status()["devices"][0]["id"])
 
 
 def as_other(shared: SchedulerUnderTest, call: str, *arguments: Any) -> str:
@@ -200,7 +207,7 @@ def test_others_names_and_pids_are_hidden(shared: SchedulerUnderTest) -> None:
         client.register_tenant("mine", "run")
         return json.dumps(client.status())
 
-    with shared.joined("secret project") as holder:
+    with shared.joined("secret project", device=device_of(shared)) as holder:
         holder.take_turn()
         text = as_other_user(look_with_a_tenant_of_my_own)
         assert "secret" not in text
@@ -219,15 +226,17 @@ def test_others_names_and_pids_are_hidden(shared: SchedulerUnderTest) -> None:
 def test_the_hook_is_not_told_others_names(shared: SchedulerUnderTest) -> None:
     """The name of who is ahead in the queue is shown to its owner's own processes alone."""
 
+    device = device_of(shared)
+
     def wait_behind() -> str:
         client = SchedulerClient(shared.directory / "http.sock", uids=frozenset({0}))
         tenant = client.register_tenant("mine", "run")
         peer = ScriptedClient(Path(tenant.socket))
-        peer.join(tenant.token)
+        peer.join(tenant.token, device=device)
         peer.ask()
         return peer.expect(QueuePosition).holder
 
-    with shared.joined("secret project") as holder:
+    with shared.joined("secret project", device=device_of(shared)) as holder:
         holder.take_turn()
         assert as_other_user(wait_behind) == "another user"
 

@@ -36,7 +36,7 @@ def test_the_stream_tells_who_holds_and_who_waits(scheduler: SchedulerUnderTest)
             (device,) = seen["devices"]
             assert [h["name"] for h in device["holders"]] == ["first"]
             assert [w["name"] for w in device["queue"]] == ["second"]
-        next(s for s in statuses if not s["devices"][0]["holders"])
+        next(s for s in statuses if not s["devices"])
 
 
 def test_a_stream_ends_with_the_scheduler(scheduler: SchedulerUnderTest) -> None:

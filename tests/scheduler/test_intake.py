@@ -53,7 +53,7 @@ def loop() -> FakeLoop:
 
 @pytest.fixture
 def intake(loop: FakeLoop) -> Intake:
-    return Intake(loop)  # type: ignore[arg-type]
+    return Intake(loop, spent_s=loop.time)  # type: ignore[arg-type]
 
 
 def test_a_quiet_client_is_heard_at_once(loop: FakeLoop, intake: Intake) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -107,11 +108,15 @@ class SchedulerUnderTest:
         return client
 
     def eventually(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """Ask for the status until it is as it should be; that one is returned."""
+        """Ask for the status until it is as it should be; that one is returned. A device or tenant
+        that is not there yet is not as it should be."""
         until_s = time.monotonic() + END_S_MAX
-        while not holds(status := self.status()):
+        while True:
+            status = self.status()
+            with contextlib.suppress(IndexError):
+                if holds(status):
+                    return status
             assert time.monotonic() < until_s, f"it never came true: {status}"
-        return status
 
     def kill(self) -> None:
         """As an out-of-memory killer would: nothing is tidied up."""
