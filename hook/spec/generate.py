@@ -33,7 +33,7 @@ def generate(include: Path, spec: Path) -> dict[str, str]:
     wrapped = sorted(wrapped_cuda + wrapped_nvml, key=lambda entry: entry.exported_name)
     return {
         "interpose_entries.h": emit.entries_header(wrapped),
-        "interpose_table.c": emit.table(wrapped),
+        "interpose_table.c": emit.table(wrapped, cuda),
         "wrappers_cuda.c": emit.cuda_wrappers(wrapped_cuda, cuda_rules),
         "wrappers_nvml.c": emit.nvml_wrappers(wrapped_nvml, nvml_rules),
         "check_versions.c": emit.version_checks(cuda),

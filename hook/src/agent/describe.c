@@ -102,7 +102,8 @@ size_t agent_describe(char *json, size_t bytes) {
     lock_release(LOCK_DESCRIBE);
     uint64_t now_ms = agent_now_ms();
     uint64_t hold_left_ms = now.hold_ends_ms > now_ms ? now.hold_ends_ms - now_ms : 0;
-    char holder[800], tenant[400], problem[4000], memory[MEMORY_LIST_BYTES];
+    char holder[800], tenant[400], problem[4000], reason[1000], memory[MEMORY_LIST_BYTES];
+    const char *why = residency_why_it_stays();
     const struct agent_counters *counters = &now.counters;
     int needed = snprintf(
         json, bytes,
@@ -113,7 +114,7 @@ size_t agent_describe(char *json, size_t bytes) {
         "\"contexts_failed\": %u, \"requests\": %llu, \"grants\": %llu, \"recalls\": %llu, "
         "\"drops\": %llu, \"drain_stalls\": %llu, \"reopenings\": %llu, "
         "\"hold_left_ms\": %llu, \"hold_answers\": %llu, \"memory_follows\": %s, "
-        "\"memory\": %s}",
+        "\"memory_stays_because\": %s, \"memory\": %s}",
         boolean(bell_is_heard()), turn_phase_name(now.phase), (unsigned long long)now.turn_id,
         boolean(now.windowed), boolean(now.connected),
         quoted(now.tenant_id, tenant, sizeof(tenant)),
@@ -125,6 +126,7 @@ size_t agent_describe(char *json, size_t bytes) {
         (unsigned long long)counters->recalls, (unsigned long long)counters->drops,
         (unsigned long long)counters->stalls, (unsigned long long)counters->reopenings,
         (unsigned long long)hold_left_ms, (unsigned long long)counters->hold_answers,
-        boolean(residency_swaps()), memory_list(memory, sizeof(memory)));
+        boolean(residency_swaps()), quoted(why ? why : "", reason, sizeof(reason)),
+        memory_list(memory, sizeof(memory)));
     return needed < 0 ? 0 : (size_t)needed + 1;
 }

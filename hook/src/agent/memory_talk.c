@@ -4,6 +4,7 @@
 
 #include "agent/agent_state.h"
 #include "base/log.h"
+#include "base/namespaces.h"
 #include "device/devices.h"
 #include "device/streams.h"
 #include "memory/chunks.h"
@@ -127,7 +128,16 @@ void agent_tell_needs(struct agent *agent) {
     }
 }
 
+/* A budget is what makes memory leave. */
+static void look_for_hidden_driver(void) {
+    if (residency_why_it_stays() == NULL && namespaces_have_driver())
+        residency_stop_parking(
+            "This process has loaded the CUDA driver by dlmopen, where GPU sharing does not see "
+            "its use. Load it by dlopen.");
+}
+
 void agent_on_budget(struct agent *agent, const struct message_memory_budget *budget) {
+    look_for_hidden_driver();
     log_debug("budget: serial %u, %llu bytes, usable %llu, hint %llu%s", budget->serial,
               (unsigned long long)budget->budget_bytes, (unsigned long long)budget->usable_bytes,
               (unsigned long long)budget->park_hint_bytes, budget->refused ? ", refused" : "");

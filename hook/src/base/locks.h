@@ -19,6 +19,7 @@ enum runtime_lock {
     LOCK_RESIDENCY, /* budgets (residency.c) */
     LOCK_ARENA,     /* host memory for parked chunks (host_arena.c) */
     LOCK_IPC,       /* memory of several processes (ipc_exports.c, ipc_imports.c, ipc_server.c) */
+    LOCK_UNKNOWN,   /* stubs of functions that no header has (unknown.c) */
     LOCK_DRIVER,    /* resolving the driver's functions (driver.c) */
     LOCK_DESCRIBE,  /* the copy of the agent's state that gpushare_describe reads (agent.c) */
     LOCK_REGISTRY,  /* allocations and their sums (registry.c); nothing is called under it */

@@ -11,13 +11,19 @@ typedef void *(*dlsym_function)(void *handle, const char *name);
 typedef void *(*dlopen_function)(const char *file, int flags);
 
 /* Each of these is set once, to a value that does not depend on who sets it: no lock. */
-static _Atomic(void *) libc_dlsym;
-static _Atomic(void *) libc_dlopen;
+static _Atomic(void *) libc_functions[SYMBOLS_FUNCTIONS];
+static _Atomic(void *) next_functions[SYMBOLS_FUNCTIONS];
 static _Atomic(void *) library_handles[2];
 
 static const char *const library_file_names[] = {
     [SYMBOLS_CUDA] = "libcuda.so.1",
     [SYMBOLS_NVML] = "libnvidia-ml.so.1",
+};
+
+static const char *const function_names[] = {
+    [SYMBOLS_DLSYM] = "dlsym",
+    [SYMBOLS_DLOPEN] = "dlopen",
+    [SYMBOLS_DLMOPEN] = "dlmopen",
 };
 
 /* Until glibc 2.34 dlsym and the thread functions were in libraries of their own. */
@@ -30,24 +36,34 @@ void *symbols_libc(const char *name) {
     return NULL;
 }
 
-static void *libc_function_once(_Atomic(void *) *slot, const char *name) {
-    void *address = atomic_load_explicit(slot, memory_order_relaxed);
+void *symbols_libc_function(enum symbols_function function) {
+    void *address = atomic_load_explicit(&libc_functions[function], memory_order_relaxed);
     if (address == NULL) {
-        address = symbols_libc(name);
-        atomic_store_explicit(slot, address, memory_order_relaxed);
+        address = symbols_libc(function_names[function]);
+        atomic_store_explicit(&libc_functions[function], address, memory_order_relaxed);
+    }
+    return address;
+}
+
+void *symbols_next_function(enum symbols_function function) {
+    void *address = atomic_load_explicit(&next_functions[function], memory_order_relaxed);
+    if (address == NULL) {
+        address = symbols_libc_dlsym(RTLD_NEXT, function_names[function]);
+        if (address == NULL) address = symbols_libc_function(function);
+        atomic_store_explicit(&next_functions[function], address, memory_order_relaxed);
     }
     return address;
 }
 
 void *symbols_libc_dlsym(void *handle, const char *name) {
-    dlsym_function function = (dlsym_function)libc_function_once(&libc_dlsym, "dlsym");
+    dlsym_function function = (dlsym_function)symbols_libc_function(SYMBOLS_DLSYM);
     return function != NULL ? function(handle, name) : NULL;
 }
 
 static void *library_handle(enum symbols_library library, bool load) {
     void *handle = atomic_load_explicit(&library_handles[library], memory_order_acquire);
     if (handle != NULL) return handle;
-    dlopen_function open = (dlopen_function)libc_function_once(&libc_dlopen, "dlopen");
+    dlopen_function open = (dlopen_function)symbols_libc_function(SYMBOLS_DLOPEN);
     if (open == NULL) return NULL;
     handle = open(library_file_names[library], RTLD_LAZY | (load ? 0 : RTLD_NOLOAD));
     if (handle != NULL)

@@ -23,6 +23,19 @@ void *symbols_real_loading(enum symbols_library library, const char *exported_na
 /* A function of the C library by name, never an interposer's; NULL where it has none. */
 void *symbols_libc(const char *name);
 
+/* Those of its functions whose place we take. */
+enum symbols_function {
+    SYMBOLS_DLSYM,
+    SYMBOLS_DLOPEN,
+    SYMBOLS_DLMOPEN,
+    SYMBOLS_FUNCTIONS,
+};
+/* The C library's own; NULL where it has none. */
+void *symbols_libc_function(enum symbols_function function);
+/* The one that programs would call without us: the C library's, or that of an interposer behind us.
+ */
+void *symbols_next_function(enum symbols_function function);
+
 /* The C library's dlsym, never ours. */
 void *symbols_libc_dlsym(void *handle, const char *name);
 

@@ -5,9 +5,10 @@
 
 #include "agent/agent.h"
 #include "base/bell.h"
-#include "base/log.h"
+#include "base/namespaces.h"
 #include "base/symbols.h"
 #include "device/lifecycle.h"
+#include "surface/unknown.h"
 
 /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
 #define PER_THREAD_DEFAULT_STREAM 2u
@@ -20,12 +21,11 @@ static enum symbols_library library_of(size_t entry) {
     return interpose_names[entry][0] == 'n' ? SYMBOLS_NVML : SYMBOLS_CUDA;
 }
 
-static int find_entry(const char *name) {
-    if (strncmp(name, "cu", 2) != 0 && strncmp(name, "nvml", 4) != 0) return -1;
-    size_t low = 0, high = INTERPOSE_ENTRY_COUNT;
+static int find_name(const char (*names)[INTERPOSE_NAME_SIZE], size_t count, const char *name) {
+    size_t low = 0, high = count;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        const int order = strcmp(name, interpose_names[middle]);
+        const int order = strcmp(name, names[middle]);
         if (order == 0) return (int)middle;
         if (order < 0)
             high = middle;
@@ -33,6 +33,17 @@ static int find_entry(const char *name) {
             low = middle + 1;
     }
     return -1;
+}
+
+static int find_entry(const char *name) {
+    if (strncmp(name, "cu", 2) != 0 && strncmp(name, "nvml", 4) != 0) return -1;
+    return find_name(interpose_names, INTERPOSE_ENTRY_COUNT, name);
+}
+
+/* A name like those of libcuda that stands in no header. */
+static bool is_unknown(const char *name) {
+    return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z' &&
+           find_name(interpose_known, interpose_known_count, name) < 0;
 }
 
 /* From here on calls of the entry go through its wrapper, and those need an agent to wait for. */
@@ -58,29 +69,46 @@ void *interpose_resolve(size_t entry) {
 
 /* Our own export is what RTLD_DEFAULT and the main program's handle find first. What they would
  * find without us comes next after us; RTLD_NEXT means this, because the call is made from here. */
-static void *find_behind_ours(dlsym_function libc_dlsym, size_t entry, void *found) {
+static void *find_behind_ours(size_t entry, void *found) {
     if (found != interpose_wrappers[entry]) return found;
-    return libc_dlsym(RTLD_NEXT, interpose_names[entry]);
+    return symbols_libc_dlsym(RTLD_NEXT, interpose_names[entry]);
+}
+
+/* What to hand out for what the C library has found under that name.
+ *
+ * Another library may define functions of these names too, for instance a stub that looks up the
+ * driver at its first call. Such a stub comes to us when it does; wrapped, it would be called by
+ * the wrapper that it calls. */
+static void *stand_in(int entry, const char *name, void *found) {
+    if (entry >= 0 && found != NULL) found = find_behind_ours((size_t)entry, found);
+    if (found == NULL || !lifecycle_enabled()) return found;
+    if (entry >= 0)
+        return found == real_of_entry((size_t)entry) ? interpose_wrappers[entry] : found;
+    return found == symbols_real(name) ? unknown_stub_of(found, name) : found;
 }
 
 struct interpose_answer interpose_dlsym(void *handle, const char *name) {
-    static _Atomic(void *) libc_dlsym_once;
-    void *libc_dlsym = atomic_load_explicit(&libc_dlsym_once, memory_order_relaxed);
-    if (libc_dlsym == NULL) {
-        libc_dlsym = symbols_libc("dlsym");
-        if (libc_dlsym == NULL) return (struct interpose_answer){NULL, 1};
-        atomic_store_explicit(&libc_dlsym_once, libc_dlsym, memory_order_relaxed);
-    }
-    const int entry = name != NULL && handle != RTLD_NEXT ? find_entry(name) : -1;
-    if (entry < 0) return (struct interpose_answer){libc_dlsym, 0};
+    void *libc_dlsym = symbols_libc_function(SYMBOLS_DLSYM);
+    if (libc_dlsym == NULL) return (struct interpose_answer){NULL, 1};
+    const bool is_any = name != NULL && handle != RTLD_NEXT;
+    const int entry = is_any ? find_entry(name) : -1;
+    if (entry < 0 && (!is_any || !is_unknown(name)))
+        return (struct interpose_answer){libc_dlsym, 0};
     void *found = ((dlsym_function)libc_dlsym)(handle, name);
-    if (found != NULL) found = find_behind_ours((dlsym_function)libc_dlsym, (size_t)entry, found);
-    if (found == NULL || !lifecycle_enabled()) return (struct interpose_answer){found, 1};
-    /* Another library may define functions of these names too, for instance a stub that looks up
-     * the driver at its first call. Such a stub comes to us when it does; wrapped, it would be
-     * called by the wrapper that it calls. */
-    if (found != real_of_entry((size_t)entry)) return (struct interpose_answer){found, 1};
-    return (struct interpose_answer){interpose_wrappers[entry], 1};
+    return (struct interpose_answer){stand_in(entry, name, found), 1};
+}
+
+struct interpose_jump interpose_dlopen(const char *file, int flags) {
+    (void)file;
+    if (lifecycle_enabled()) flags &= ~RTLD_DEEPBIND;
+    return (struct interpose_jump){symbols_next_function(SYMBOLS_DLOPEN), (uint64_t)flags};
+}
+
+struct interpose_jump interpose_dlmopen(long name_space, const char *file, int flags) {
+    (void)file;
+    if (name_space != LM_ID_BASE) namespaces_expect();
+    if (lifecycle_enabled() && name_space == LM_ID_BASE) flags &= ~RTLD_DEEPBIND;
+    return (struct interpose_jump){symbols_next_function(SYMBOLS_DLMOPEN), (uint64_t)flags};
 }
 
 /* Orders a name against the API name of a version record. */
@@ -133,14 +161,8 @@ void interpose_proc_address(const char *symbol, void **function, int cuda_versio
     bool name_is_ours = false;
     const struct interpose_version *version =
         version_of(symbol, *function, cuda_version, flags, &name_is_ours);
-    if (version != NULL) {
+    if (version != NULL)
         *function = interpose_wrappers[version->entry];
-    } else if (name_is_ours) {
-        static atomic_flag told = ATOMIC_FLAG_INIT;
-        if (!atomic_flag_test_and_set(&told))
-            log_error(
-                "The driver has a version of %s for CUDA %d that this library does not know; "
-                "it is used without turns. Install a newer jupyter-gpushare.",
-                symbol, cuda_version);
-    }
+    else if (name_is_ours || is_unknown(symbol))
+        *function = unknown_stub_of(*function, symbol);
 }

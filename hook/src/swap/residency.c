@@ -54,6 +54,7 @@ static bool is_unlimited; /* no scheduler, and the fallback is to run */
 static uint64_t last_ticket;
 static uint32_t reclaim_ms;
 static int devices_used;         /* ordinals below it were asked for */
+static const char *why_it_stays; /* NULL: memory may be parked; a child keeps it */
 static _Atomic uint32_t waiters; /* changed under the lock; read without it to spare it */
 
 /* The claim of this thread that was answered FITS last. Whether it has ended only the registry
@@ -311,14 +312,15 @@ uint64_t residency_bytes_over(int device) {
     const uint64_t parked_bytes = chunks_sums_of(device).bytes_parked;
     lock_take(LOCK_RESIDENCY);
     const uint64_t over_bytes = less(less(owned_bytes(device), parked_bytes), budget_of(device));
+    const bool stays = why_it_stays != NULL;
     lock_release(LOCK_RESIDENCY);
-    return over_bytes;
+    return stays ? 0 : over_bytes;
 }
 
 uint64_t residency_park_hint(void) {
     uint64_t bytes = 0;
     lock_take(LOCK_RESIDENCY);
-    for (int device = 0; device < devices_used && mode == MODE_FOLLOWS; device++)
+    for (int device = 0; device < devices_used && mode == MODE_FOLLOWS && !why_it_stays; device++)
         bytes += of(device)->park_hint_bytes;
     lock_release(LOCK_RESIDENCY);
     return bytes;
@@ -349,6 +351,26 @@ bool residency_swaps(void) {
     const bool swaps = mode != MODE_OFF;
     lock_release(LOCK_RESIDENCY);
     return swaps;
+}
+
+void residency_stop_parking(const char *why) {
+    lock_take(LOCK_RESIDENCY);
+    const bool first = why_it_stays == NULL;
+    if (first) why_it_stays = why;
+    lock_release(LOCK_RESIDENCY);
+    if (!first) return;
+    log_error(
+        "%s Until the process ends, its GPU memory stays on the device, also while others "
+        "have their turn.",
+        why);
+    bell_ring(NEWS_MEMORY_MOVED);
+}
+
+const char *residency_why_it_stays(void) {
+    lock_take(LOCK_RESIDENCY);
+    const char *why = why_it_stays;
+    lock_release(LOCK_RESIDENCY);
+    return why;
 }
 
 void residency_set_turn(bool open, bool unlimited) {
@@ -450,8 +472,11 @@ struct residency_numbers residency_numbers_of(int device) {
     numbers.bytes_allocated = owned_bytes(device);
     numbers.bytes_parked = chunks.bytes_parked;
     numbers.bytes_resident = less(numbers.bytes_allocated, chunks.bytes_parked);
-    numbers.bytes_fixed = mode == MODE_OFF ? registry_sums_of(device).bytes_fixed
-                                           : less(numbers.bytes_resident, chunks.bytes_movable);
+    if (why_it_stays)
+        numbers.bytes_fixed = numbers.bytes_resident;
+    else
+        numbers.bytes_fixed = mode == MODE_OFF ? registry_sums_of(device).bytes_fixed
+                                               : less(numbers.bytes_resident, chunks.bytes_movable);
     numbers.budget_bytes = budget_of(device);
     numbers.serial = of(device)->serial;
     lock_release(LOCK_RESIDENCY);

@@ -62,6 +62,12 @@ uint32_t residency_reclaim_ms(void);
 void residency_start(void);
 void residency_set_mode(bool swap, uint32_t reclaim_ms);
 bool residency_swaps(void);
+/* Something in this process uses the driver where the hook does not see it: from now on nothing is
+ * parked, and all counts as fixed. What is parked still comes back with the turn. Says so to the
+ * user, once; `why` is a sentence that stays. */
+void residency_stop_parking(const char *why);
+/* That sentence; NULL while memory may be parked. */
+const char *residency_why_it_stays(void);
 /* The gate is about to be opened, or shut: claims are admitted while it is open. `unlimited`: there
  * is no scheduler to say what the process may have. */
 void residency_set_turn(bool open, bool unlimited);

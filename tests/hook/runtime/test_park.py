@@ -14,6 +14,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnDropped,
     TurnRequested,
 )
+from tests.hook.runtime.described import described
 from tests.hook.runtime.memory_shell import MIB, MemoryShell, Opened, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import FakeScheduler
@@ -356,3 +357,54 @@ def test_one_process_can_be_left_out(opens: Opened) -> None:
     report = memory.limit(0)
     assert (report.bytes_allocated, report.bytes_parked) == (SIZE, 0)
     assert memory.client.hears_none(MemoryReported, for_s=0.3)
+
+
+@pytest.mark.promise(
+    "park",
+    "A driver in another namespace of the dynamic linker is noticed: nothing is parked from then "
+    "on, all counts as fixed, and the user is told why",
+)
+def test_a_driver_in_another_namespace_ends_parking(holder: MemoryShell) -> None:
+    """What is used there passes by the hook, so no memory may leave under it."""
+    assert holder.run("namespace libm.so.6") == 0
+    assert holder.run("namespace driver") == 0
+    holder.take_turn()
+    serial = holder.budget(0)
+    report = holder.client.expect_memory(lambda report: report.budget_serial == serial)
+    assert (report.bytes_parked, report.bytes_fixed) == (0, HELD)
+    assert holder.client.hears_none(MemoryReported, for_s=0.3)
+    reason = described(holder.shell)["memory_stays_because"]
+    assert "dlmopen" in reason
+    assert len(holder.shell.log_lines(reason)) == 1
+    holder.say("sum 0")
+    holder.grant()
+    holder.shell.expect("0 sum 0")
+    assert holder.is_whole(0)
+
+
+def test_another_namespace_without_a_driver_is_nothing(holder: MemoryShell) -> None:
+    """Libraries that know nothing of CUDA may be wherever the program wants."""
+    assert holder.run("namespace libm.so.6") == 0
+    holder.take_turn()
+    assert holder.park_to(0).bytes_parked == HELD
+    assert described(holder.shell)["memory_stays_because"] == ""
+
+
+def test_what_is_parked_when_parking_ends_comes_back(holder: MemoryShell) -> None:
+    """It stays parked until the turn comes, and no longer leaves then."""
+    holder.take_turn()
+    assert holder.park_to(HELD - FIRST).bytes_parked > 0
+    assert holder.run("namespace driver") == 0
+    holder.budget(0)
+    holder.say("sum 0")
+    holder.grant()
+    holder.shell.expect("0 sum 0")
+    assert holder.is_whole(0)
+    assert holder.is_whole(1)
+    report = holder.client.expect_memory(lambda report: report.bytes_parked == 0)
+    assert report.bytes_fixed == HELD
+    holder.take_turn()
+    serial = holder.budget(0)
+    report = holder.client.expect_memory(lambda report: report.budget_serial == serial)
+    assert (report.bytes_parked, report.bytes_fixed) == (0, HELD)
+    assert holder.client.hears_none(MemoryReported, for_s=0.3)

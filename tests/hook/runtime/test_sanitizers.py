@@ -30,8 +30,9 @@ Sanitized = Callable[..., GpuProcess]
 
 
 def build_hook(kind: str) -> Path:
-    """The hook with a sanitizer, without its dlsym: a sanitizer's own library looks its functions
-    up by dlsym before anything can run, and the programs here are linked to the driver anyway."""
+    """The hook with a sanitizer, without its dlsym and dlopen: a sanitizer's own library looks its
+    functions up by dlsym before anything can run, and the programs here are linked to the driver
+    anyway."""
     variant = VARIANTS[kind]
     library = BUILD / "tests" / "runtime" / variant / "libgpushare.so"
     library.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +40,7 @@ def build_hook(kind: str) -> Path:
         command = ["make", "-s", "-C", ROOT / "hook", f"PYTHON={sys.executable}", f"BUILD={BUILD}"]
         subprocess.run([str(part) for part in (*command, f"SANITIZE={kind}")], check=True)
         objects = sorted((BUILD / variant / "hook" / "objects").rglob("*.o"))
-        objects = [path for path in objects if path.stem != "dlsym_trampoline"]
+        objects = [path for path in objects if path.stem != "libc_trampolines"]
         if not newer(library, *objects):
             command = ["cc", "-shared", "-pthread", COMPILER_FLAGS[kind], "-Wl,-z,nodelete"]
             subprocess.run([*map(str, command), "-o", library, *map(str, objects)], check=True)
