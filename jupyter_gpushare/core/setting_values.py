@@ -6,13 +6,22 @@ left out (`quantum`). A number is in the setting's own unit; a text may name ano
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import enum
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from .settings import SETTINGS, START_SETTINGS, SchedulerSettings, Setting, SettingsError
+from .settings import (
+    SETTINGS,
+    START_SETTINGS,
+    SchedulerSettings,
+    Setting,
+    SettingsError,
+    StartSettings,
+)
 
 ALL_SETTINGS = (*SETTINGS, *START_SETTINGS)
 _LIVE = {row.name: row for row in SETTINGS}
@@ -139,6 +148,14 @@ def changed_settings(current: SchedulerSettings, changes: dict[str, object]) -> 
 
 def _rows_of(changes: dict[str, object]) -> dict[Setting, object]:
     return {find(name): value for name, value in changes.items()}
+
+
+def check_together(changes: Mapping[str, object]) -> None:
+    """Raises SettingsError for what the start of a scheduler would refuse."""
+    rows = {find(name, ALL_SETTINGS): value for name, value in changes.items()}
+    values: dict[str, Any] = {row.name: parsed(row, value) for row, value in rows.items()}
+    SchedulerSettings().replace(**{n: v for n, v in values.items() if n in _LIVE})
+    dataclasses.replace(StartSettings(), **{n: v for n, v in values.items() if n not in _LIVE})
 
 
 def settings_as_json(settings: SchedulerSettings) -> dict[str, object]:

@@ -4,5 +4,6 @@ Nothing here imports JupyterHub before it is needed: the scheduler imports `auth
 """
 
 from .configure import setup
+from .options import GPUShare, OptionError
 
-__all__ = ["setup"]
+__all__ = ["GPUShare", "OptionError", "setup"]

@@ -15,7 +15,7 @@ from typing import Any
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
-from .options import HubOptions, options_from
+from .options import SECTION, GPUShare, ReadSection, check_flags, options_from
 from .roles import OWN_USE, with_our_roles
 from .scopes import CUSTOM_SCOPES
 from .spawners import SWITCHED_OFF, add_environment, add_scopes, server_environment
@@ -29,9 +29,16 @@ _PASSED_ON = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_LIBRARY_PATH")
 def setup(c: Config) -> None:
     """Add the scheduler, its scopes and roles, and the servers' environment to a hub's `c`.
 
-    Raises OptionError for an entry of `c.GPUShare` that cannot be used.
+    Raises OptionError for an entry of `c.GPUShare` that cannot be used, now or later.
     """
-    options = options_from(c.get("GPUShare", {}))
+    options = options_from(c)
+    if options.scheduler_args:
+        check_flags(_COMMAND, options.scheduler_args)
+    _add_all(c, options)
+    c[SECTION] = ReadSection.of(c[SECTION])
+
+
+def _add_all(c: Config, options: GPUShare) -> None:
     hub = c.JupyterHub
     # A hub fails at each token with a scope that it does not know: backing out keeps the names.
     hub.custom_scopes = {**CUSTOM_SCOPES, **_value(hub, "custom_scopes", {})}
@@ -44,7 +51,7 @@ def setup(c: Config) -> None:
     add_scopes(c)
 
 
-def service_spec(options: HubOptions, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+def service_spec(options: GPUShare, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The scheduler as a service that the hub starts, and starts again when it ends."""
     env = os.environ if environ is None else environ
     passed_on = {name: env[name] for name in _PASSED_ON if name in env}
@@ -56,18 +63,18 @@ def service_spec(options: HubOptions, environ: Mapping[str, str] | None = None) 
             "--hub",
             f"--hub-pid={os.getpid()}",
             f"--runtime-dir={options.directory}",
-            *options.scheduler_args,
+            *options.flags,
         ],
-        "environment": {**passed_on, **options.scheduler_environment},
+        "environment": {**passed_on, **_texts(options.scheduler_environment)},
     }
 
 
-def _configure_roles(c: Config, options: HubOptions) -> None:
+def _configure_roles(c: Config, options: GPUShare) -> None:
     hub = c.JupyterHub
     extra_user_scopes = _hub_has_extra_user_scopes()
     admin_users = options.admin_users
     if admin_users is None:
-        admin_users = list(_hubs_admins(c)) if not _authenticator_manages_roles(c) else []
+        admin_users = set() if _authenticator_manages_roles(c) else _hubs_admins(c)
     hub.load_roles = with_our_roles(
         _value(hub, "load_roles", []),
         user_role_too=not extra_user_scopes,
@@ -76,6 +83,10 @@ def _configure_roles(c: Config, options: HubOptions) -> None:
     )
     if extra_user_scopes and not _redefines_user_role(hub.load_roles):
         hub.extra_user_scopes = {*_value(hub, "extra_user_scopes", set()), OWN_USE}
+
+
+def _texts(variables: Mapping[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in variables.items()}
 
 
 def _redefines_user_role(roles: list[dict[str, Any]]) -> bool:

@@ -2,81 +2,147 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from traitlets import Bool, Dict, Instance, List, Set, TraitError, Unicode, Union
+from traitlets.config import Config, Configurable
+
+from jupyter_gpushare.core.setting_values import check_together
+from jupyter_gpushare.core.settings import SettingsError
+
+SECTION = "GPUShare"
 ROOTS_RUNTIME_DIR = Path("/run/jupyter-gpushare")
+_CHECK_TIMEOUT_S = 60
 
 
 class OptionError(ValueError):
     """An entry of `c.GPUShare` cannot be used; the message says why, and what to do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubOptions:
-    """All of them have defaults that suit a hub of one machine."""
+class GPUShare(Configurable):
+    """How a JupyterHub shares its GPUs. The defaults suit a hub of one machine."""
 
-    enabled: bool = True
-    """False: out again at once. The names of our scopes stay, for the tokens that have them."""
-    runtime_dir: str = ""
-    """Where the scheduler's sockets are; empty: /run/jupyter-gpushare for a hub that is root's."""
-    scheduler_args: list[str] = field(default_factory=list)
-    """More flags of `jupyter gpushare scheduler`, such as `--quantum=5`."""
-    scheduler_environment: dict[str, str] = field(default_factory=dict)
-    """More variables for the scheduler, such as CUDA_VISIBLE_DEVICES."""
-    admin_users: list[str] | None = None
-    """Who may act on everybody's kernels; by default the hub's admin_users."""
-    admin_groups: list[str] = field(default_factory=list)
-    """Groups of the hub whose members may do so too."""
+    enabled = Bool(True, help="False switches GPU sharing off for all servers of the hub.").tag(
+        config=True, expects="Give True or False."
+    )
+    settings = Dict(
+        key_trait=Unicode(),
+        help="Settings of the scheduler by name, as docs/settings.md lists them.",
+    ).tag(config=True, expects='Give a dictionary, such as {"quantum_s": 5}.')
+    runtime_dir = Union(
+        [Unicode(), Instance(Path)],
+        help="Where the scheduler's sockets are. If it is empty: /run/jupyter-gpushare for a hub "
+        "that root runs, else /tmp/jupyter-gpushare-UID.",
+    ).tag(config=True, expects='Give a path, such as "/run/jupyter-gpushare".')
+    scheduler_args = List(
+        Unicode(), help="More flags of `jupyter gpushare scheduler`, such as `--debug`."
+    ).tag(config=True, expects='Give a list of flags, such as ["--debug"].')
+    scheduler_environment = Dict(
+        key_trait=Unicode(), help="More variables for the scheduler, such as CUDA_VISIBLE_DEVICES."
+    ).tag(config=True, expects='Give a dictionary, such as {"CUDA_VISIBLE_DEVICES": "0"}.')
+    admin_users = Set(
+        Unicode(),
+        default_value=None,
+        allow_none=True,
+        help="Who may act on everybody's kernels. By default: the hub's admin_users.",
+    ).tag(config=True, expects='Give a list of user names, such as ["ann"].')
+    admin_groups = Set(
+        Unicode(), help="Groups of the hub whose members may act on everybody's kernels."
+    ).tag(config=True, expects='Give a list of group names, such as ["staff"].')
 
     @property
     def directory(self) -> Path:
-        if self.runtime_dir:
+        if str(self.runtime_dir):
             return Path(self.runtime_dir)
         uid = os.getuid()
         return ROOTS_RUNTIME_DIR if uid == 0 else Path("/tmp") / f"jupyter-gpushare-{uid}"
 
-
-_KINDS: dict[str, type | tuple[type, ...]] = {
-    "enabled": bool,
-    "runtime_dir": (str, Path),
-    "scheduler_args": (list, tuple),
-    "scheduler_environment": dict,
-    "admin_users": (list, tuple, set),
-    "admin_groups": (list, tuple, set),
-}
+    @property
+    def flags(self) -> list[str]:
+        """All flags of the scheduler that the administrator has chosen."""
+        return [f"--{name}={value}" for name, value in self.settings.items()] + self.scheduler_args
 
 
-def options_from(section: Mapping[str, Any]) -> HubOptions:
+def options_from(c: Config) -> GPUShare:
     """The section as a value; raises OptionError."""
-    names = [f.name for f in fields(HubOptions)]
-    given: dict[str, Any] = {}
-    for name, value in section.items():
+    section = c.get(SECTION, {})
+    names = sorted(GPUShare.class_own_traits(config=True))
+    for name in section:
         if name not in names:
-            raise OptionError(
-                f"c.GPUShare has no {name!r}. Use one of: {', '.join(sorted(names))}."
-            )
-        if not isinstance(value, _KINDS[name]):
-            raise OptionError(
-                f"c.GPUShare.{name} cannot be {value!r}. See the page docs/hub.md for what it "
-                f"means."
-            )
-        given[name] = _plain(value)
-    options = HubOptions(**given)
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Use one of: {', '.join(names)}."
+            raise OptionError(f"There is no c.GPUShare.{name}. {hint}")
+    for name, value in section.items():
+        _check(name, value)
+    options = GPUShare(config=c)
     if not options.directory.is_absolute():
         raise OptionError(
-            f"c.GPUShare.runtime_dir is {options.runtime_dir!r}, which is no absolute path. Give "
-            f"one that starts with a slash."
+            f"c.GPUShare.runtime_dir is {str(options.runtime_dir)!r}, which is not an absolute "
+            f"path. Give a path that starts with a slash."
         )
+    try:
+        check_together(options.settings)
+    except SettingsError as error:
+        raise OptionError(f"c.GPUShare.settings: {error}") from error
     return options
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, dict):
-        return {str(k): str(v) for k, v in value.items()}
-    return value if isinstance(value, str | bool) else [str(entry) for entry in value]
+def _check(name: str, value: Any) -> None:
+    """traitlets names neither `c.` nor what to do, and takes a text for a list of one."""
+    trait = GPUShare.class_own_traits()[name]
+    is_list = isinstance(trait, List | Set)
+    try:
+        if is_list and isinstance(value, str):
+            raise TraitError
+        GPUShare(config=Config({SECTION: {name: value}}))
+    except TraitError as error:
+        expects = trait.metadata["expects"]
+        raise OptionError(f"c.GPUShare.{name} cannot be {value!r}. {expects}") from error
+
+
+def check_flags(command: Sequence[str], flags: Sequence[str]) -> None:
+    """Raises OptionError with what the scheduler itself says of these flags."""
+    done = subprocess.run(
+        [*command, "--check-config", *flags],
+        capture_output=True,
+        text=True,
+        timeout=_CHECK_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()[-1]
+        sentence = said.removeprefix("jupyter-gpushare: ")
+        raise OptionError(f"c.GPUShare.scheduler_args: {sentence}")
+
+
+class ReadSection(Config):
+    """`c.GPUShare` once setup(c) has read it: a later entry would change nothing, so it is refused.
+
+    A copy, such as the hub makes, may be changed as any other."""
+
+    _is_read = False
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if self._is_read:
+            raise OptionError(
+                f"c.GPUShare.{key} is set after setup(c), which has read it already. Move "
+                f"setup(c) to the end of the file."
+            )
+        super().__setitem__(key, value)
+
+    def __getitem__(self, key: str) -> Any:
+        """What is not there would be made, to be added to."""
+        if self._is_read and key not in self:
+            self[key] = None
+        return super().__getitem__(key)
+
+    @classmethod
+    def of(cls, section: Config) -> ReadSection:
+        made = cls(section)
+        dict.__setattr__(made, "_is_read", True)
+        return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from traitlets.config import Config
 
 from jupyter_gpushare.hub import setup
-from jupyter_gpushare.hub.options import ROOTS_RUNTIME_DIR, HubOptions, OptionError
+from jupyter_gpushare.hub.options import ROOTS_RUNTIME_DIR, GPUShare, OptionError
 from jupyter_gpushare.hub.roles import OWN_USE
 
 pytest.importorskip("jupyterhub", reason="JupyterHub is not installed")
@@ -49,7 +50,7 @@ def test_two_lines_are_enough(c: Config) -> None:
     assert service["name"] == "gpushare"
     flags = {"scheduler", "--serve-all-users", "--hub", f"--hub-pid={os.getpid()}"}
     assert flags <= set(service["command"])
-    directory = str(HubOptions().directory)
+    directory = str(GPUShare().directory)
     assert f"--runtime-dir={directory}" in service["command"]
     environment = environment_of(c)
     assert environment["GPUSHARE_RUNTIME_DIR"] == directory
@@ -73,14 +74,18 @@ def test_called_twice(c: Config) -> None:
 
 
 @pytest.mark.promise("`setup(c)` may be called twice, chains...")
-def test_called_again_with_another_directory(c: Config) -> None:
-    """The last word about the directory counts, for the scheduler and for the servers."""
+def test_an_entry_after_setup_is_refused(c: Config) -> None:
+    """It would change nothing; what was read before is as it was, and copies may be changed."""
+    c.GPUShare.runtime_dir = "/somewhere"
     setup(c)
-    c.GPUShare.runtime_dir = "/somewhere/else"
-    setup(c)
-    (service,) = hubs_services(c)
-    assert "--runtime-dir=/somewhere/else" in service["command"]
-    assert environment_of(c)["GPUSHARE_RUNTIME_DIR"] == "/somewhere/else"
+    once = repr(c)
+    with pytest.raises(OptionError, match=r"c.GPUShare.enabled is set after setup\(c\).* Move"):
+        c.GPUShare.enabled = False
+    with pytest.raises(OptionError, match=r"c.GPUShare.admin_users is set after setup\(c\)"):
+        c.GPUShare.admin_users.add("ann")
+    assert repr(c) == once
+    copied = copy.deepcopy(c)
+    copied.GPUShare.enabled = False
 
 
 @pytest.mark.promise("`setup(c)` may be called twice, chains...")
@@ -255,21 +260,51 @@ def test_options_of_the_scheduler(c: Config, monkeypatch: pytest.MonkeyPatch) ->
     assert service["environment"]["NUMBER"] == "1"
 
 
+def test_settings_of_the_scheduler(c: Config) -> None:
+    """They are named as everywhere, and reach the scheduler as its flags."""
+    c.GPUShare.settings = {"quantum_s": "5s", "visibility": "users", "memory_cap_bytes": "4GiB"}
+    setup(c)
+    (service,) = hubs_services(c)
+    flags = ["--quantum_s=5s", "--visibility=users", "--memory_cap_bytes=4GiB"]
+    assert service["command"][-3:] == flags
+
+
+def test_lists_may_be_added_to(c: Config) -> None:
+    """As with the traits of the hub's own classes."""
+    c.GPUShare.scheduler_args.append("--debug")
+    c.GPUShare.admin_groups.add("staff")
+    setup(c)
+    (service,) = hubs_services(c)
+    assert service["command"][-1] == "--debug"
+    assert role(c, "gpushare-admin")["groups"] == ["staff"]
+
+
+@pytest.mark.promise(
+    "hub", "A wrong entry of `c.GPUShare` stops the hub, with what is wrong and what to do"
+)
 @pytest.mark.parametrize(
-    ("name", "value", "sentence"),
+    ("name", "value", "sentences"),
     [
-        ("runtime_dri", "/x", "c.GPUShare has no 'runtime_dri'. Use one of"),
-        ("runtime_dir", "relative", "no absolute path. Give"),
-        ("runtime_dir", 7, "cannot be 7. See"),
-        ("enabled", "no", "cannot be 'no'. See"),
-        ("scheduler_args", "--quantum=5", "cannot be '--quantum=5'. See"),
-        ("admin_users", "root", "cannot be 'root'. See"),
+        ("runtime_dri", "/x", "There is no c.GPUShare.runtime_dri. Did you mean runtime_dir?"),
+        ("colour", "red", "There is no c.GPUShare.colour. Use one of: admin_groups"),
+        ("runtime_dir", "relative", "which is not an absolute path. Give"),
+        ("runtime_dir", 7, "c.GPUShare.runtime_dir cannot be 7. Give a path"),
+        ("enabled", "no", "c.GPUShare.enabled cannot be 'no'. Give True or False."),
+        ("scheduler_args", "--debug", "scheduler_args cannot be '--debug'. Give a list of flags"),
+        ("scheduler_args", [5], "scheduler_args cannot be .5.. Give a list of flags"),
+        ("admin_users", "root", "admin_users cannot be 'root'. Give a list of user names"),
+        ("settings", {"quantm": 5}, "settings: There is no setting 'quantm'. Did you mean quan"),
+        ("settings", {"quantum": -5}, "settings: quantum_s is -5.0, which is outside 0.01 to"),
+        ("settings", {"memory_cap_bytes": "x"}, "memory_cap_bytes cannot be 'x'. Write it like"),
+        ("scheduler_args", ["--visibilty=everyone"], "Did you mean --visibility?"),
+        ("scheduler_args", ["--SettingsConfig.quantm=5"], "There is no --SettingsConfig.quantm."),
+        ("scheduler_args", ["--quantum=-5"], "scheduler_args: quantum_s is -5.0, which is outside"),
     ],
 )
-def test_what_cannot_be_used(c: Config, name: str, value: object, sentence: str) -> None:
+def test_what_cannot_be_used(c: Config, name: str, value: object, sentences: str) -> None:
     """A wrong entry says what is wrong and what to do; the configuration is as it was."""
     c.GPUShare[name] = value
     before = repr(c)
-    with pytest.raises(OptionError, match=sentence):
+    with pytest.raises(OptionError, match=sentences):
         setup(c)
     assert repr(c) == before
