@@ -106,7 +106,21 @@ class DeviceBudgets:
             self.share_what_is_free()
         self.refresh(hungry)
         self.measure_when_short(hungry)
+        memory.drift_left = self.drift_left(hungry, missing)
         return self.news
+
+    def drift_left(self, hungry: bool, missing: int) -> int:
+        """By how much what the one holder has may change before this look has to be repeated."""
+        memory = self.memory
+        lacking = hungry or missing > 0 or memory.rooms or memory.due_s is not None
+        tenants = {share.tenant for share in self.holding}
+        if lacking or len(tenants) > 1 or not memory.ghost_confirmed:
+            return 0
+        if any(
+            share.owes or share.asked_bytes or share.shortage for share in memory.shares.values()
+        ):
+            return 0
+        return total_bytes(self.settings, self.device) // _REFRESH_SHARE
 
     # ---- before anything is decided ----
 

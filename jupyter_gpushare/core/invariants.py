@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 from .ids import DeviceId, Seconds
+from .ledger import Totals
 from .policy import next_deadline_s, quantum_ends_s, waits_for_its_memory
 from .room import obstacle, reserve_to_lend_bytes, usable_bytes
 from .state import State, Tenant
@@ -187,6 +188,13 @@ def shares_are_of_clients(state: State) -> None:
             c.id: c.devices[device.id] for c in state.clients.values() if device.id in c.devices
         }
         _rule(device.memory.shares == opened, "devices and clients know the same shares")
+        sums = Totals(
+            bytes_allocated=sum(share.bytes_allocated for share in opened.values()),
+            bytes_resident=sum(share.bytes_resident for share in opened.values()),
+            bytes_charged=sum(share.bytes_charged for share in opened.values()),
+            bytes_staying=sum(share.bytes_staying for share in opened.values()),
+        )
+        _rule(device.memory.totals == sums, "the totals are the sums of the shares")
         for share in opened.values():
             least = max(share.bytes_resident, share.budget_bytes)
             _rule(

@@ -35,12 +35,23 @@ class Shortage:
     most_bytes: int
 
 
+@dataclass(slots=True)
+class Totals:
+    """Sums over all shares of a device, kept up to date by the shares themselves."""
+
+    bytes_allocated: int = 0
+    bytes_resident: int = 0
+    bytes_charged: int = 0
+    bytes_staying: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class OpenedDevice:
     """What a client has on a device that it opened, and what it may have there."""
 
     client: ClientId
     tenant: TenantId
+    totals: Totals
     bytes_allocated: int = 0
     bytes_parked: int = 0
     bytes_fixed: int = 0
@@ -71,6 +82,8 @@ class OpenedDevice:
     told_usable_bytes: int = -1
     told_hint_bytes: int = 0
     told_at_s: Seconds = 0.0
+    _counted: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """What of it is in the totals."""
     _believed: deque[tuple[int, int]] = field(default_factory=lambda: deque([(0, 0)]))
     """Serials and budgets; it has heard the first, and may have heard any of the others."""
 
@@ -117,6 +130,11 @@ class OpenedDevice:
         self._count()
         return self.bytes_charged < before or self._believed[0][0] > heard
 
+    @property
+    def heard_serial(self) -> int:
+        """Of the last budget that it has answered."""
+        return self._believed[0][0]
+
     def needs(self, count: int) -> None:
         """A call waits for so much more; 0: no longer."""
         if count != self.needed_bytes:
@@ -161,9 +179,22 @@ class OpenedDevice:
         self.bytes_charged = charged
         if self.silent:
             self.bytes_movable, self.bytes_staying = 0, charged
-            return
-        movable = 0 if self.failed else min(resident - self.bytes_fixed, self.bytes_host_room)
-        self.bytes_movable, self.bytes_staying = movable, resident - movable
+        else:
+            movable = 0 if self.failed else min(resident - self.bytes_fixed, self.bytes_host_room)
+            self.bytes_movable, self.bytes_staying = movable, resident - movable
+        self._count_in((self.bytes_allocated, resident, charged, self.bytes_staying))
+
+    def leave_totals(self) -> None:
+        """The share ends."""
+        self._count_in((0, 0, 0, 0))
+
+    def _count_in(self, counts: tuple[int, int, int, int]) -> None:
+        totals, before = self.totals, self._counted
+        totals.bytes_allocated += counts[0] - before[0]
+        totals.bytes_resident += counts[1] - before[1]
+        totals.bytes_charged += counts[2] - before[2]
+        totals.bytes_staying += counts[3] - before[3]
+        self._counted = counts
 
 
 @dataclass(slots=True, eq=False)
@@ -188,6 +219,7 @@ class DeviceMemory:
     """A device's memory: what is foreign, who has the rest."""
 
     shares: dict[ClientId, OpenedDevice] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
     rooms: dict[ClientId, RoomWanted] = field(default_factory=dict)
     bytes_foreign: int = 0
     bytes_ghost: int = 0
@@ -204,6 +236,9 @@ class DeviceMemory:
     """When the device is to be looked at again, because somebody is short."""
     due_s: Seconds | None = None
     """When something happens here by itself."""
+    drift_left: int = 0
+    """While nobody lacks or owes anything here: by how much memory may change before somebody has
+    to be told. Set whenever the device is looked at."""
     _quiet: deque[tuple[Seconds, int]] = field(default_factory=deque)
     """Samples in a row between which nobody's memory changed, and what was foreign by them."""
     _resident_least: int = 0
@@ -258,10 +293,26 @@ class DeviceMemory:
         self._resident_most = max(self._resident_most, resident)
         self._charged_most = max(self._charged_most, self.bytes_charged)
 
+    def open(self, client: ClientId, tenant: TenantId) -> OpenedDevice:
+        """A client begins with nothing, and may have nothing."""
+        share = self.shares[client] = OpenedDevice(client, tenant, self.totals)
+        return share
+
+    def close(self, share: OpenedDevice) -> None:
+        """The driver has freed all that the client had."""
+        self.note()
+        self._remove(share)
+        self.note()
+        self.releases += 1
+
+    def _remove(self, share: OpenedDevice) -> None:
+        del self.shares[share.client]
+        share.leave_totals()
+
     def lose(self, share: OpenedDevice, now_s: Seconds) -> None:
         """Its client is gone; its memory, when the device shows it."""
         self.note()
-        del self.shares[share.client]
+        self._remove(share)
         unlimited = share.bytes_charged >= UNLIMITED_BYTES
         self.bytes_ghost += share.bytes_resident if unlimited else share.bytes_charged
         if share.bytes_charged:
@@ -271,12 +322,12 @@ class DeviceMemory:
 
     @property
     def bytes_resident(self) -> int:
-        return sum(share.bytes_resident for share in self.shares.values())
+        return self.totals.bytes_resident
 
     @property
     def bytes_charged(self) -> int:
-        return sum(share.bytes_charged for share in self.shares.values())
+        return self.totals.bytes_charged
 
     @property
     def bytes_allocated(self) -> int:
-        return sum(share.bytes_allocated for share in self.shares.values())
+        return self.totals.bytes_allocated

@@ -99,10 +99,15 @@ class Machine:
         self._now_s = max(self._now_s, now_s)
         self._outbox.cause = event.cause or type(event).__name__
         if isinstance(event, ev.ClientEvent):
-            self._handle_client_event(event)
+            matters = self._handle_client_event(event)
         else:
-            self._handle_other_event(event)
-        if not (isinstance(event, ev.MemoryReported) and self._settles_for_memory(event)):
+            matters = self._handle_other_event(event)
+        is_late = self._wake_at_s is not None and self._now_s >= self._wake_at_s
+        if not (matters or is_late):
+            return self._outbox.take_all()
+        if is_late or not (
+            isinstance(event, ev.MemoryReported) and self._settles_for_memory(event)
+        ):
             self._settle()
             self._teller.tell_changes()
             self._state.touched.clear()
@@ -137,29 +142,32 @@ class Machine:
 
     # ---- events of one client ----------------------------------------------------------------
 
-    def _handle_client_event(self, event: ev.ClientEvent) -> None:
+    def _handle_client_event(self, event: ev.ClientEvent) -> bool:
+        """Whether anything may follow from it, for this client or for others."""
         if event.client in self._closed_clients:
             if isinstance(event, ev.ClientLost):
                 self._closed_clients.remove(event.client)
-            return
+            return False
         if isinstance(event, ev.ClientJoined):
             self._client_joined(event)
-            return
+            return True
         client = self._state.clients.get(event.client)
         if client is None:
             if isinstance(event, ev.ClientLost):
-                return  # the process and its connection may both report the end
+                return False  # the process and its connection may both report the end
             if isinstance(event, ev.ConnectionRenewed):
                 self._renew_connection(event.client)
-                return
+                return False
             raise UnknownClient(f"Client {event.client} is not here. Drop it: {event!r}")
         tenant = self._state.tenants[client.tenant]
         if isinstance(event, ev.MemoryReported):
-            self._memory_reported(tenant, client, event)
-            return
+            return self._memory_reported(tenant, client, event)
         if isinstance(event, ev.DeviceOpened):
             self._device(event.device)  # raises before anything has changed
         self._note(tenant, event)
+        if isinstance(event, ev.CellBegan | ev.CellEnded):
+            client.in_cell = isinstance(event, ev.CellBegan)
+            return False
         self._state.touched[tenant.id] = tenant
         match event:
             case ev.ClientLost() | ev.ConnectionRenewed():
@@ -178,10 +186,6 @@ class Machine:
             case ev.DrainStalled() if event.turn == client.turn and client.state in ASKED_BACK:
                 client.drain_stalled = True
                 client.calls_wait_in_drain = event.calls_waiting > 0
-            case ev.CellBegan():
-                client.in_cell = True
-            case ev.CellEnded():
-                client.in_cell = False
             case ev.HoldRequested():
                 self._turns.hold(tenant, event.hold_s, self._now_s)
             case ev.TurnGivenAway():
@@ -193,6 +197,7 @@ class Machine:
             case ev.DeviceOpened() | ev.DeviceClosed() | ev.ContextFailed():
                 self._device_of_client(client, event)
                 self._teller.tell_memory_limits(tenant)
+        return True
 
     def _client_joined(self, event: ev.ClientJoined) -> None:
         if event.client in self._state.clients:
@@ -237,14 +242,14 @@ class Machine:
         self._turns.forget(client, self._now_s)
         self._teller.forget(client.id)
 
-    def _memory_reported(self, tenant: Tenant, client: Client, event: ev.MemoryReported) -> None:
+    def _memory_reported(self, tenant: Tenant, client: Client, event: ev.MemoryReported) -> bool:
         """The most frequent event by far. It concerns the tenant's turn when the last of its memory
         has come back, or the first has gone, or when it moves again after a long time."""
         share = client.devices.get(event.device)
         if share is None:
-            return  # it crossed a close
+            return False  # it crossed a close
         allocated, parked = share.bytes_allocated, share.bytes_parked
-        self._residency.reported(client, share, event, self._now_s)
+        matters = self._residency.reported(client, share, event, self._now_s)
         moves_again = tenant.turn is not None and not tenant.turn.restores
         if (parked > 0) != (share.bytes_parked > 0) or (
             parked > share.bytes_parked and moves_again
@@ -252,6 +257,7 @@ class Machine:
             self._state.touched[tenant.id] = tenant
         if allocated != share.bytes_allocated:
             self._teller.tell_memory_limits(tenant)
+        return matters
 
     def _settles_for_memory(self, event: ev.MemoryReported) -> bool:
         """Where nobody is passed over for want of memory and nothing is due, turns stay as they
@@ -259,8 +265,7 @@ class Machine:
         client = self._state.clients.get(event.client)
         if client is None or event.device not in client.devices:
             return False
-        in_time = self._wake_at_s is None or self._now_s < self._wake_at_s
-        if not in_time or self._state.touched or self._state.obstacles:
+        if self._state.touched or self._state.obstacles:
             return False
         return not self._residency.settle(self._now_s, only=event.device)
 
@@ -287,7 +292,8 @@ class Machine:
 
     # ---- events of everybody -----------------------------------------------------------------
 
-    def _handle_other_event(self, event: ev.Event) -> None:
+    def _handle_other_event(self, event: ev.Event) -> bool:
+        """Whether anything may follow from it."""
         match event:
             case ev.DeviceFound():
                 device = self._state.devices.setdefault(
@@ -324,6 +330,7 @@ class Machine:
                 self._state.recovering_until_s = None
             case ev.ClockTicked():
                 pass  # the time itself is what it brings
+        return True
 
     def _device_is_lost(self, device: Device, lost: bool) -> None:
         device.lost = lost
@@ -390,8 +397,10 @@ class Machine:
     def _ask_to_be_woken(self) -> None:
         """Deadlines lie ahead (what is due has been done), so one told before is still to come."""
         deadline_s = next_deadline_s(self._state)
-        if deadline_s is not None and deadline_s != self._wake_at_s:
-            self._wake_at_s = deadline_s
+        if deadline_s == self._wake_at_s:
+            return
+        self._wake_at_s = deadline_s
+        if deadline_s is not None:
             self._outbox.put(WakeAt(at_s=deadline_s, cause=self._outbox.cause))
 
     def _note(self, tenant: Tenant, event: ev.Event) -> None:

@@ -15,6 +15,7 @@ from .outbox import Outbox
 from .policy import progress_time_s
 from .room import total_bytes
 from .state import Client, Device, State, Tenant
+from .transitions import WITH_TURN
 
 
 class Residency:
@@ -29,16 +30,11 @@ class Residency:
     def opened(self, client: Client, device: Device) -> None:
         """The client begins with nothing, and may have nothing."""
         if device.id not in client.devices:
-            share = OpenedDevice(client.id, client.tenant)
-            client.devices[device.id] = device.memory.shares[client.id] = share
+            client.devices[device.id] = device.memory.open(client.id, client.tenant)
 
     def closed(self, client: Client, device: Device) -> None:
         """The driver has freed all of it."""
-        del client.devices[device.id]
-        device.memory.note()
-        del device.memory.shares[client.id]
-        device.memory.note()
-        device.memory.releases += 1
+        device.memory.close(client.devices.pop(device.id))
 
     def withdrawn(self, device: Device) -> None:
         """The device is forgotten: nobody gets room on it."""
@@ -53,11 +49,14 @@ class Residency:
 
     def reported(
         self, client: Client, share: OpenedDevice, event: MemoryReported, now_s: Seconds
-    ) -> None:
-        """What it has now; what left the device is room for others."""
+    ) -> bool:
+        """What it has now; what left the device is room for others. Whether anything may follow
+        from it."""
         memory = self._state.devices[event.device].memory
-        resident, parked, charged = share.bytes_resident, share.bytes_parked, share.bytes_charged
-        owed = share.owes
+        allocated, parked, fixed = share.bytes_allocated, share.bytes_parked, share.bytes_fixed
+        resident, charged = share.bytes_resident, share.bytes_charged
+        staying, heard, owed = share.bytes_staying, share.heard_serial, share.owes
+        host_room = share.bytes_host_room
         progressed = share.reported(
             allocated=event.bytes_allocated,
             parked=event.bytes_parked,
@@ -65,6 +64,14 @@ class Residency:
             host_room=event.bytes_host_room,
             serial=event.budget_serial,
         )
+        if (allocated, parked, fixed, host_room, heard) == (
+            share.bytes_allocated,
+            share.bytes_parked,
+            share.bytes_fixed,
+            share.bytes_host_room,
+            share.heard_serial,
+        ):
+            return False
         memory.note()
         if share.bytes_resident > charged:
             memory.own_up(share.bytes_resident - charged)
@@ -82,6 +89,17 @@ class Residency:
             if room.client != client.id and room.made_at_s is None and left > 0:
                 room.bytes_released += left
                 room.looks_awaited = 2
+        drift = abs(share.bytes_allocated - allocated) + abs(share.bytes_staying - staying)
+        within_budget = client.state in WITH_TURN and not (owed or share.owes)
+        moved = share.bytes_parked != parked or (
+            share.bytes_resident != resident and not within_budget
+        )
+        if moved or share.bytes_charged != charged or self._state.obstacles:
+            return True
+        if drift > memory.drift_left:
+            return True
+        memory.drift_left -= drift
+        return False
 
     def dropped(self, tenant: Tenant, client: Client, reason: DropReason, now_s: Seconds) -> None:
         """Its budgets are what it has, wherever it had heard of others."""
@@ -146,6 +164,7 @@ class Residency:
                 news |= DeviceBudgets(self._state, self._outbox, device, now_s).run()
             else:
                 self._let_be(device, now_s)
+                device.memory.drift_left = 0
         return news
 
     def _let_be(self, device: Device, now_s: Seconds) -> None:

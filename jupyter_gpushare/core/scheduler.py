@@ -120,7 +120,7 @@ class Scheduler:
         self._machine = Machine.in_place_of(self._machine, now_s)
         self._save()
         try:
-            return commands + self._advance(event, now_s)
+            commands += self._advance(event, now_s)
         except Exception as error:  # noqa: BLE001 - it is reported
-            failure = self._undo(event, error)
-            return [*commands, failure, *self._advance(ev.ClockTicked(cause=cause), now_s)]
+            commands.append(self._undo(event, error))
+        return commands + self._advance(ev.ClockTicked(cause=cause), now_s)

@@ -15,8 +15,7 @@ def memory_of(*resident_gib: int) -> tuple[DeviceMemory, list[OpenedDevice]]:
     memory.measured(CONTEXTS, 0.0)
     shares = []
     for number, gib in enumerate(resident_gib, start=1):
-        share = OpenedDevice(ClientId(number), TenantId(f"t{number}"))
-        memory.shares[share.client] = share
+        share = memory.open(ClientId(number), TenantId(f"t{number}"))
         shares.append(share)
         report(memory, share, gib * GIB)
     for now_s in (1.0, 2.0, 3.0):

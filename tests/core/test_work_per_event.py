@@ -1,0 +1,146 @@
+"""What an event costs, counted in instructions of the core: one tenant that says much, or a
+hand-over with its thousand reports in a second, is not to hold up everybody."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare import core
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import TellBudget
+from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
+from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+
+GIB = 1 << 30
+MIB = 1 << 20
+DEVICE = DeviceId("A")
+FEW, MANY = 50, 400
+(CORE,) = core.__path__
+
+
+class Crowd:
+    """Tenants with 6 GiB each on a device of 141: the first has the turn, the rest wait, with all
+    their memory parked."""
+
+    def __init__(self, tenants: int) -> None:
+        self.now_s = 100.0
+        self.serials: dict[ClientId, int] = {}
+        self.scheduler = Scheduler(SchedulerSettings(memory_mode=MemoryMode.SWAP))
+        self.handle(ev.DeviceFound(device=DEVICE, name="GPU", bytes_total=141 * GIB))
+        for number in range(tenants):
+            client, tenant = ClientId(number), TenantId(f"t{number}")
+            name = f"notebook {number}"
+            self.handle(ev.TenantRegistered(tenant=tenant, name=name, owner="me", kind="kernel"))
+            self.handle(
+                ev.ClientJoined(client=client, tenant=tenant, pid=number, process_name="python")
+            )
+            self.handle(ev.DeviceOpened(client=client, device=DEVICE))
+            self.report(client, 6 * GIB, parked=6 * GIB if number else 0)
+        for number in range(tenants):
+            self.handle(ev.TurnRequested(client=ClientId(number)))
+        for number in range(tenants):
+            self.report(ClientId(number), 6 * GIB, parked=6 * GIB if number else 0)
+
+    def handle(self, event: ev.Event) -> None:
+        self.now_s += 0.001
+        for command in self.scheduler.handle(event, now_s=self.now_s):
+            if isinstance(command, TellBudget):
+                self.serials[command.client] = command.serial
+
+    def report(self, client: ClientId, allocated: int, *, parked: int = 0) -> None:
+        self.handle(self.report_of(client, allocated, parked=parked))
+
+    def report_of(self, client: ClientId, allocated: int, *, parked: int = 0) -> ev.MemoryReported:
+        return ev.MemoryReported(
+            client=client,
+            device=DEVICE,
+            bytes_allocated=allocated,
+            bytes_fixed=0,
+            bytes_parked=parked,
+            bytes_host_room=500 * GIB,
+            budget_serial=self.serials.get(client, 0),
+        )
+
+    def work_of(self, *events: ev.Event) -> int:
+        """How many instructions of the core's own code they take."""
+        count = 0
+
+        def in_frame(frame: FrameType, event: str, arg: object) -> Any:
+            nonlocal count
+            count += event == "opcode"
+            return in_frame
+
+        def in_call(frame: FrameType, event: str, arg: object) -> Any:
+            if Path(frame.f_code.co_filename).parent != Path(CORE):
+                return None
+            frame.f_trace_opcodes = True
+            return in_frame
+
+        before = sys.gettrace()
+        sys.settrace(in_call)
+        try:
+            for event in events:
+                self.handle(event)
+        finally:
+            sys.settrace(before)
+        self.scheduler.check_invariants()
+        return count
+
+
+def flood(crowd: Crowd, kind: str) -> list[ev.Event]:
+    """What one client may say as fast as it can, and what changes nothing for others."""
+    holder, waiter = ClientId(0), ClientId(1)
+    match kind:
+        case "cells":
+            return [ev.CellBegan(client=waiter), ev.CellEnded(client=waiter)] * 5
+        case "the same report":
+            return [crowd.report_of(waiter, 6 * GIB, parked=6 * GIB)] * 10
+        case "a holder grows and shrinks":
+            sizes = [6 * GIB - count * 2 * MIB for count in (1, 2, 3, 2, 1)]
+            return [crowd.report_of(holder, size) for size in sizes]
+        case "what was said after the end":
+            crowd.handle(ev.TenantRemoved(tenant=TenantId("t1")))
+            return [ev.TurnRequested(client=waiter), ev.CellBegan(client=waiter)] * 5
+    raise AssertionError(kind)
+
+
+@pytest.mark.promise(
+    "scheduler",
+    "What a client says and what changes nothing for others costs the same, however many tenants "
+    "there are",
+)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "cells",
+        "the same report",
+        "a holder grows and shrinks",
+        "what was said after the end",
+    ],
+)
+def test_what_changes_nothing_costs_the_same_with_many_tenants(kind: str) -> None:
+    """Eight times as many tenants, the same work."""
+    few, many = (crowd.work_of(*flood(crowd, kind)) for crowd in (Crowd(FEW), Crowd(MANY)))
+    assert 0 < many <= 1.1 * few
+
+
+@pytest.mark.promise("What a client says and what changes nothing...")
+def test_a_hand_over_costs_no_more_than_a_look_at_each_tenant() -> None:
+    """While one tenant parks for the next, each report may free room for somebody: what it costs
+    grows with the tenants on the device, and no faster."""
+
+    def work(tenants: int) -> int:
+        crowd = Crowd(tenants)
+        crowd.handle(
+            ev.TurnDropped(client=ClientId(0), turn=TurnId(1), reason=ev.DropReason.CELL_END)
+        )
+        parks = [crowd.report_of(ClientId(0), 6 * GIB, parked=n * 32 * MIB) for n in range(1, 11)]
+        return crowd.work_of(*parks)
+
+    assert work(MANY) <= 1.1 * MANY / FEW * work(FEW)
