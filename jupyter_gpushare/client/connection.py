@@ -7,13 +7,12 @@ import http.client
 import os
 import pwd
 import socket
-import struct
 from pathlib import Path
 
+from .credentials import credentials_of
 from .errors import SchedulerUnavailable, SchedulerUntrusted
 from .paths import RUNTIME_DIR, SCHEDULER_UID, hub_provides
 
-_CREDENTIALS = struct.Struct("3i")
 _START = "Start one with `jupyter gpushare scheduler`"
 _ASK_THE_HUBS = "Ask the hub's administrator to look at its service `gpushare`"
 
@@ -42,8 +41,7 @@ class UnixHTTPConnection(http.client.HTTPConnection):
         self.sock = sock
 
     def _check_peer(self, sock: socket.socket) -> None:
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        _, uid, _ = _CREDENTIALS.unpack(raw)
+        _, uid = credentials_of(sock)
         if uid not in self._uids:
             raise SchedulerUntrusted(
                 f"Whoever listens on {self._path} runs as {user_name(uid)}, who is neither you nor "

@@ -55,7 +55,7 @@ class Admission:
                 f"The kernel {record.name!r} that this process belonged to has been shut down or "
                 f"restarted. End this process, and start it again from a running kernel.",
             )
-        if peer.uid not in (0, record.uid):
+        if peer.uid != record.uid and not (peer.uid == 0 and peer.administers):
             raise Refusal(
                 RefusalCode.WRONG_USER,
                 f"The kernel {record.name!r} belongs to {user_name(record.uid)}, not to "

@@ -20,11 +20,13 @@ STREAM_S_MAX = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """`hub_user` is empty where the account counts; then root and our own account are admins."""
+    """`hub_user` is empty where the account counts; then root and our own account are admins, but
+    not from inside a container (`is_local`)."""
 
     uid: int
     hub_user: str = ""
     hub_admin: bool = False
+    is_local: bool = True
 
     @property
     def key(self) -> str:
@@ -37,7 +39,9 @@ class Caller:
 
     @property
     def is_admin(self) -> bool:
-        return self.hub_admin if self.hub_user else self.uid in (0, os.getuid())
+        if self.hub_user:
+            return self.hub_admin
+        return self.is_local and self.uid in (0, os.getuid())
 
 
 class Callers(Protocol):
@@ -50,20 +54,21 @@ class AccountCallers:
     """Without a hub: whose process it is. Nothing that is sent changes that."""
 
     async def caller(self, peer: Peer, authorization: str | None) -> Caller:
-        return Caller(peer.uid)
+        return Caller(peer.uid, is_local=peer.is_local)
 
 
 class HubCallers:
     """Under a hub: whose token it is. The accounts say little there: users may share one.
 
     Without a token only those who could read the scheduler's key anyway are somebody: root and the
-    scheduler's own account, that is the administrator at a terminal."""
+    scheduler's own account in its own namespaces, that is the administrator at a terminal. Root in
+    a container into which the socket is mounted is not."""
 
     def __init__(self, tokens: HubTokens) -> None:
         self._tokens = tokens
 
     async def caller(self, peer: Peer, authorization: str | None) -> Caller:
-        account = Caller(peer.uid)
+        account = Caller(peer.uid, is_local=peer.is_local)
         if authorization is None and account.is_admin:
             return account
         token = token_of(authorization)

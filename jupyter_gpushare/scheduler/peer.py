@@ -3,27 +3,62 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 from dataclasses import dataclass
 
-_CREDENTIALS = struct.Struct("3i")
+from jupyter_gpushare.client.credentials import credentials_of
+
+from .namespaces import in_our_namespaces
+
 _SO_PEERPIDFD = 77
 """asm-generic/socket.h, Linux 6.5; Python has no name for it yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Credentials at the time of connect(). `pid` is 0 for a process of a foreign pid namespace."""
+    """Credentials at the time of connect(). `pid` is 0 for a process of a foreign pid namespace.
+
+    `is_local`: it lives in our own namespaces. Only there an account says who somebody is; it is
+    looked up for root and our own account alone, to whom more is allowed than to others."""
 
     pid: int
     uid: int
+    is_local: bool = False
+
+    @property
+    def administers(self) -> bool:
+        """Whether its account may do here what it likes: it could read our key as well."""
+        return self.is_local and self.uid in (0, os.getuid())
 
 
 def peer_of(sock: socket.socket) -> Peer:
-    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(raw)
-    return Peer(pid=pid, uid=uid)
+    pid, uid = credentials_of(sock)
+    peer = Peer(pid, uid)
+    if uid not in (0, os.getuid()):
+        return peer
+    return Peer(pid, uid, is_local=_is_local(sock, peer))
+
+
+def _is_local(sock: socket.socket, peer: Peer) -> bool:
+    """The process is held while it is looked at, for its number may be given away after its end."""
+    try:
+        pidfd = open_pidfd(sock, peer)
+    except ProcessLookupError:
+        return False
+    if pidfd is None:
+        return False
+    try:
+        return in_our_namespaces(peer.pid) and not _has_ended(pidfd)
+    finally:
+        os.close(pidfd)
+
+
+def _has_ended(pidfd: int) -> bool:
+    news = select.poll()  # select() knows no descriptors beyond 1023
+    news.register(pidfd, select.POLLIN)
+    return bool(news.poll(0))
 
 
 def has_hung_up(sock: socket.socket) -> bool:

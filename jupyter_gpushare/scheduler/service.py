@@ -91,6 +91,7 @@ class Service:
         self._own_uid = os.getuid()
         self._started_s = snapshot().at_s
         self._tenant_of: dict[ClientId, TenantRecord] = {}
+        self._see_everything: set[ClientId] = set()
         self.on_recovered: Callable[[], None] = lambda: None
         self.on_client_joined: Callable[[], None] = lambda: None
         self.on_tenants_changed: Callable[[int], None] = lambda count: None
@@ -98,19 +99,25 @@ class Service:
 
     # ---- from the translator ----
 
-    def client_joined(self, client: ClientId, record: TenantRecord, *, pid: int) -> None:
-        """Note the client; its tenant is registered again if a predecessor had registered it."""
+    def client_joined(
+        self, client: ClientId, record: TenantRecord, *, pid: int, administers: bool = False
+    ) -> None:
+        """Note the client, whose account administers here or does not. Its tenant is registered
+        again if a predecessor had registered it."""
         if self._tenants.add(record, registrant_lives=False):
             self.submit(_registration(record, cause="known by its token"))
             self.on_tenants_changed(len(self._tenants))
         self._tenants.client_joined(record.tenant_id, client)
         self._tenant_of[client] = record
+        if administers and not record.hub_user and self._is_admin(record.uid):
+            self._see_everything.add(client)
         self.on_client_joined()
         if self._recovery.client_back(pid):
             self.on_recovered()
 
     def client_left(self, client: ClientId) -> None:
         record = self._tenant_of.pop(client, None)
+        self._see_everything.discard(client)
         if record and self._tenants.client_left(record.tenant_id, client):
             self._gone(record.tenant_id, cause="nobody is left to remove it")
 
@@ -121,14 +128,12 @@ class Service:
         """A tenant's name as this client's user may read it: who the tenant is decides, for
         anybody may give a notebook the name that they want to know of."""
         viewer = self._tenant_of.get(client)
-        if viewer is None or tenant is None or self._may_see(viewer, self._tenants.get(tenant)):
+        if viewer is None or tenant is None:
             return name
-        return OTHER
-
-    def _may_see(self, viewer: TenantRecord, shown: TenantRecord | None) -> bool:
-        if self._names_are_shown or (not viewer.hub_user and self._is_admin(viewer.uid)):
-            return True
-        return shown is not None and shown.owner_key == viewer.owner_key
+        if self._names_are_shown or client in self._see_everything:
+            return name
+        shown = self._tenants.get(tenant)
+        return name if shown and shown.owner_key == viewer.owner_key else OTHER
 
     def memory_seen_by(
         self, client: ClientId, device: DeviceId, look: Look

@@ -265,7 +265,9 @@ class Registry(Protocol):
 
     def submit(self, event: Event) -> None: ...
 
-    def client_joined(self, client: ClientId, record: TenantRecord, *, pid: int) -> None:
+    def client_joined(
+        self, client: ClientId, record: TenantRecord, *, pid: int, administers: bool
+    ) -> None:
         """Before the client's own events: a tenant that is new since a restart is registered."""
 
     def client_left(self, client: ClientId) -> None:
@@ -297,7 +299,7 @@ class Translator:
     def joined(self, client: int, record: TenantRecord, hello: messages.Hello, peer: Peer) -> None:
         number = ClientId(client)
         pid = peer.pid or hello.pid
-        self._registry.client_joined(number, record, pid=pid)
+        self._registry.client_joined(number, record, pid=pid, administers=peer.administers)
         self._registry.submit(event_of_hello(number, TenantId(record.tenant_id), hello, pid=pid))
 
     def received(self, client: int, message: Message) -> None:

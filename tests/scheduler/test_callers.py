@@ -29,9 +29,9 @@ async def hub(token: str) -> Answer:
     return 200, json.dumps({"kind": "user", "name": token, "scopes": scopes}).encode()
 
 
-def caller(authorization: str | None, uid: int = SHARED_UID) -> Caller:
+def caller(authorization: str | None, uid: int = SHARED_UID, *, is_local: bool = True) -> Caller:
     callers = HubCallers(HubTokens(hub))
-    return asyncio.run(callers.caller(Peer(pid=1, uid=uid), authorization))
+    return asyncio.run(callers.caller(Peer(pid=1, uid=uid, is_local=is_local), authorization))
 
 
 @pytest.fixture
@@ -78,7 +78,20 @@ def test_the_administrator_at_a_terminal() -> None:
 def test_without_a_hub_a_token_says_nothing() -> None:
     """A server that happens to have a hub's token is still its account."""
     found = asyncio.run(AccountCallers().caller(Peer(pid=1, uid=7), "token alice"))
-    assert found == Caller(7)
+    assert found == Caller(7, is_local=False)
+
+
+@pytest.mark.promise(
+    "bad-input", "Root of another namespace, such as a container's, administers nothing"
+)
+def test_root_of_another_namespace_is_nobody() -> None:
+    """Under a hub it needs a token as everybody does; without one it is an account like others."""
+    for uid in (0, os.getuid()):
+        with pytest.raises(RequestError, match="no hub token") as refused:
+            caller(None, uid, is_local=False)
+        assert refused.value.status == 401
+        foreign = asyncio.run(AccountCallers().caller(Peer(pid=0, uid=uid), None))
+        assert not foreign.is_admin
 
 
 @pytest.mark.parametrize("deed", ["remove_tenant", "interrupt_tenant", "release_tenant"])

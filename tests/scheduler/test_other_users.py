@@ -87,12 +87,14 @@ class Office:
             secrets += [record.tenant_id, f"kernel-{client}", str(pid), program]
         return secrets
 
-    def admitted(self, token: str, uid: int, *, serves_all: bool = True) -> str:
+    def admitted(
+        self, token: str, uid: int, *, serves_all: bool = True, is_local: bool = True
+    ) -> str:
         admission = Admission(signer=self.signer, tenants=self.tenants, serves_all=serves_all)
         hello = Hello(
             token=token, pid=1, process_name="p", hook_version="0", held_turn_id=0, waiting=0
         )
-        return admission.check(hello, Peer(pid=1, uid=uid)).name
+        return admission.check(hello, Peer(pid=1, uid=uid, is_local=is_local)).name
 
 
 @pytest.fixture
@@ -224,6 +226,20 @@ def test_a_stolen_token_is_refused(office: Office) -> None:
     with pytest.raises(Refusal, match="belongs to") as refused:
         office.admitted(token, BOB)
     assert refused.value.code is RefusalCode.WRONG_USER
+
+
+@pytest.mark.promise("Root of another namespace...")
+def test_root_of_another_namespace_is_not_root(office: Office) -> None:
+    """Another user's token is worth nothing to it, and it reads nobody's name."""
+    token = office.tenant(ALICE, "notebook")["token"]
+    with pytest.raises(Refusal, match="belongs to"):
+        office.admitted(token, 0, is_local=False)
+    own = office.signer.verify(office.tenant(0, "container")["token"])
+    shown = office.signer.verify(token)
+    for client, administers, name in ((7, False, "another user"), (8, True, "notebook")):
+        office.service.client_joined(ClientId(client), own, pid=1, administers=administers)
+        tenant = TenantId(shown.tenant_id)
+        assert office.service.shown_name(ClientId(client), tenant, "notebook") == name
 
 
 @pytest.mark.promise("Peers are checked by their credentials...")
