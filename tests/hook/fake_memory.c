@@ -15,7 +15,7 @@
 #include "base/driver.h"
 #include "base/fork.h"
 #include "base/locks.h"
-#include "device/failure.h"
+#include "device/contexts.h"
 #include "device/peers.h"
 #include "device/streams.h"
 #include "fake_trace.h"
@@ -29,43 +29,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-_Atomic uint32_t streams_captures;
-
-bool streams_is_capturing(void *stream) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return stream != NULL && stream != DRIVER_STREAM_LEGACY &&
-           driver_get()->stream_is_capturing(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-bool streams_event_is_done(void *context, void *event) {
-    return context != NULL && driver_get()->event_query(event) == CUDA_SUCCESS;
-}
-
-void *streams_spare_event(void *context) {
-    (void)context;
-    return NULL;
-}
-
-void streams_adopt_event(void *context, void *event, bool pending) {
-    (void)context;
-    (void)pending;
-    driver_get()->event_destroy(event);
-}
-
 bool fork_process_ends(void) {
     return fake_number("FAKE_EXIT") != 0;
-}
-
-static _Atomic bool failed;
-
-void fake_context_answered(int cu_result) {
-    if (cu_result == CUDA_ERROR_ILLEGAL_ADDRESS || cu_result == CUDA_ERROR_ASSERT)
-        atomic_store(&failed, true);
-}
-
-bool failure_in_current_context(void) {
-    return atomic_load(&failed);
 }
 
 bool residency_swaps(void) {
@@ -94,6 +59,8 @@ enum shortage_answer shortage_ask(const struct shortage *shortage) {
 }
 
 void mover_freed(void) {}
+
+void residency_memory_changed(void) {}
 
 void mover_forget_context(void *context) {
     fake_trace("mover_forgets %d\n", context != NULL);
@@ -128,7 +95,7 @@ static void forget_in_child(void) {
     locks_after_fork_in_child();
     chunks_after_fork();
     blocks_after_fork();
-    peers_after_fork();
+    contexts_after_fork();
     ipc_after_fork();
 }
 
@@ -177,6 +144,14 @@ EXPORT int gpushare_fake_restore(int device) {
     }
     chunks_confirm_back(device, host_arena_give);
     return restored;
+}
+
+/* The streams that are known, and the captures. */
+EXPORT void gpushare_fake_streams(int *streams, int *captures) {
+    contexts_lock();
+    *streams = (int)streams_tables()->streams_used;
+    *captures = (int)streams_tables()->captures_used;
+    contexts_unlock();
 }
 
 /* Resident and parked, in granules of 2 MiB. */

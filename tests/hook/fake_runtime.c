@@ -1,4 +1,4 @@
-/* A runtime for the surface tests: it stands for gate.c, lifecycle.c and what is behind them (see
+/* A runtime for the surface tests: it stands for the gate, the devices and the agent (see
  * also fake_memory.c), lets every call pass, and writes what it is told to the file FAKE_TRACE, one
  * line each. FAKE_CAP and FAKE_OTHERS are what it says of the tenant's memory; FAKE_CANCEL=1
  * cancels every gated call; FAKE_RESTORE=1 brings parked memory back for each that is not captured;
@@ -11,10 +11,14 @@
 #include <unistd.h>
 
 #include "agent/memory_query.h"
-#include "device/lifecycle.h"
+#include "base/bell.h"
+#include "base/options.h"
+#include "device/devices.h"
+#include "device/failure.h"
 #include "device/streams.h"
 #include "fake_trace.h"
 #include "gate/gate.h"
+#include "gate/threads.h"
 
 _Atomic uint32_t gate_word = GATE_WINDOWED;
 _Thread_local struct gate_thread *gate_self __attribute__((tls_model("initial-exec")));
@@ -62,70 +66,63 @@ void gate_leave_slow(const struct gate_call *call, int cu_result) {
     fake_trace("leave %s %d\n", call->name, cu_result);
 }
 
-void lifecycle_cuda_opened(void) {
-    fake_trace("cuda_opened\n");
+void bell_start_agent(const char *cause) {
+    if (strcmp(cause, "cuInit") == 0) fake_trace("cuda_opened\n");
 }
 
-void lifecycle_context_opened(void *context, int device_ordinal) {
-    fake_trace("context_opened %d %d\n", context != NULL, device_ordinal);
+void bell_ring(enum bell_news news) {
+    (void)news;
 }
 
-bool lifecycle_context_closing(void *context, int device_ordinal) {
-    fake_trace("context_closing %d %d\n", context != NULL, device_ordinal);
-    return true;
+void bell_ring_and_wait(enum bell_news news) {
+    bell_ring(news);
 }
 
-void lifecycle_context_closed(int device_ordinal) {
-    fake_trace("context_closed %d\n", device_ordinal);
+bool devices_know(int ordinal) {
+    return ordinal >= 0;
 }
 
-void lifecycle_context_switches(void) {
-    fake_trace("context_switches\n");
+void devices_set_open(int ordinal, bool open) {
+    fake_trace("device_%s %d\n", open ? "opened" : "closed", ordinal);
 }
 
-void lifecycle_stream_opened(void *stream, unsigned int flags) {
-    fake_trace("stream_opened %d %u\n", stream != NULL, flags);
+void devices_context_failed(int ordinal, int cu_result) {
+    fake_trace("device_failed %d %d\n", ordinal, cu_result);
 }
 
-void lifecycle_stream_closing(void *stream) {
-    fake_trace("stream_closing %d\n", stream != NULL);
+uint64_t devices_bytes_allocated(int ordinal) {
+    (void)ordinal;
+    return 0;
 }
 
-void lifecycle_capture_began(void *stream) {
-    atomic_fetch_add(&streams_captures, 1);
-    fake_trace("capture_began %d\n", stream != NULL);
-}
+void threads_context_switches(void) {}
 
-void lifecycle_capture_ended(void *stream) {
-    atomic_fetch_sub(&streams_captures, 1);
-    fake_trace("capture_ended %d\n", stream != NULL);
-}
-
-void lifecycle_synchronise_began(void) {
+void threads_synchronise_began(void) {
     fake_trace("synchronise_began\n");
 }
 
-void lifecycle_synchronise_ended(int cu_result) {
-    fake_context_answered(cu_result);
+void threads_synchronise_ended(int cu_result) {
+    failure_look(cu_result);
     fake_trace("synchronise_ended %d\n", cu_result);
 }
 
-void lifecycle_memory_changed(int device_ordinal, uint64_t bytes_allocated, uint64_t bytes_fixed) {
+bool devices_memory_changed(int device_ordinal, uint64_t bytes_allocated, uint64_t bytes_fixed) {
     fake_trace("memory %d %llu %llu\n", device_ordinal, (unsigned long long)bytes_allocated,
                (unsigned long long)bytes_fixed);
+    return false;
 }
 
-void lifecycle_learn_memory_limit(int device_ordinal) {
-    (void)device_ordinal;
+void memory_query_limit(int ordinal) {
+    (void)ordinal;
 }
 
-void lifecycle_memory_limit(int device_ordinal, uint64_t *cap_bytes, uint64_t *others_bytes) {
+void devices_limit(int device_ordinal, uint64_t *cap_bytes, uint64_t *others_bytes) {
     (void)device_ordinal;
     *cap_bytes = fake_number("FAKE_CAP");
     *others_bytes = fake_number("FAKE_OTHERS");
 }
 
-bool lifecycle_ask_memory(const uint8_t device_uuid[16], struct memory_answer *answer) {
+bool memory_query(const uint8_t device_uuid[16], struct memory_answer *answer) {
     (void)device_uuid;
     answer->bytes_total = fake_number("FAKE_CAP");
     answer->bytes_used = fake_number("FAKE_OTHERS");
@@ -133,6 +130,6 @@ bool lifecycle_ask_memory(const uint8_t device_uuid[16], struct memory_answer *a
     return answer->bytes_total != 0;
 }
 
-bool lifecycle_enabled(void) {
+bool options_take_part(void) {
     return fake_number("GPUSHARE_DISABLE") == 0;
 }

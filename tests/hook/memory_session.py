@@ -99,3 +99,14 @@ def location(device: int, where: int = 1) -> ctypes.Array[ctypes.c_int]:
 
 def stream() -> c_void_p:
     return c_void_p(0x77)
+
+
+def streams_and_captures() -> tuple[int, int]:
+    """What the hook knows of."""
+    streams, captures = ctypes.c_int(0), ctypes.c_int(0)
+    ctypes.CDLL(None).gpushare_fake_streams(byref(streams), byref(captures))
+    return streams.value, captures.value
+
+
+def captures() -> int:
+    return streams_and_captures()[1]

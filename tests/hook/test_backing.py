@@ -502,9 +502,9 @@ def test_the_end_of_a_context_frees_its_memory(backed: Session, where: str, end:
     assert backed.run(*lines) == ["0 (0, 0)", f"{INVALID_VALUE} {INVALID_VALUE} True"]
     assert backed.memory()[-1] == (0, 0)
     order = [
-        line.split()[0] for line in backed.told("mover_forgets", "arena_forgets", "context_closed")
+        line.split()[0] for line in backed.told("mover_forgets", "arena_forgets", "device_closed")
     ]
-    assert order == ["mover_forgets", "arena_forgets", "context_closed"]
+    assert order == ["mover_forgets", "device_closed", "arena_forgets"]
 
 
 @pytest.mark.promise("The end of a context, and...")

@@ -17,9 +17,9 @@
 #include "base/driver.h"
 #include "base/locks.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "base/own_thread.h"
-#include "device/lifecycle.h"
-#include "device/streams.h"
+#include "device/contexts.h"
 #include "gate/gate_control.h"
 #include "gate/wait.h"
 #include "swap/mover.h"
@@ -78,7 +78,7 @@ void agent_look_at_news(struct agent *self) {
     if (what & (NEWS_DEVICE_OPENED | NEWS_DEVICE_CLOSED | NEWS_CONTEXT_FAILED))
         agent_report_devices(self);
     if (what & NEWS_DEVICE_OPENED) agent_feed_kind(self, TURN_EVENT_DEVICE_OPENED);
-    if (what & NEWS_DEVICE_CLOSED && atomic_load(&streams_contexts_open) == 0)
+    if (what & NEWS_DEVICE_CLOSED && atomic_load(&contexts_open) == 0)
         agent_feed_kind(self, TURN_EVENT_LAST_DEVICE_CLOSED);
     if (what & NEWS_CONTEXT_FAILED) {
         agent_fix_failed_memory();
@@ -196,7 +196,7 @@ void agent_start(const char *cause) {
     if (!bell_is_heard()) {
         gate_prepare();
         bool runs = false;
-        if (lifecycle_enabled() && driver_get()) {
+        if (options_take_part() && driver_get()) {
             lifetime_watch();
             prepare_state();
             residency_start();

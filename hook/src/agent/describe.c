@@ -7,8 +7,8 @@
 #include "agent/agent_state.h"
 #include "base/bell.h"
 #include "base/locks.h"
+#include "device/contexts.h"
 #include "device/devices.h"
-#include "device/streams.h"
 #include "gate/wait.h"
 #include "swap/residency.h"
 
@@ -121,7 +121,7 @@ size_t agent_describe(char *json, size_t bytes) {
         quoted(now.problem, problem, sizeof(problem)), boolean(now.cell_runs), now.waiters,
         now.tenants, now.queue_position, quoted(now.holder, holder, sizeof(holder)),
         wait_calls_waiting(), (unsigned long long)wait_calls_cancelled(),
-        atomic_load(&streams_contexts_open), atomic_load(&streams_contexts_failed),
+        atomic_load(&contexts_open), atomic_load(&contexts_failed),
         (unsigned long long)counters->requests, (unsigned long long)counters->grants,
         (unsigned long long)counters->recalls, (unsigned long long)counters->drops,
         (unsigned long long)counters->stalls, (unsigned long long)counters->reopenings,

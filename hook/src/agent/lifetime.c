@@ -9,9 +9,8 @@
 #include "base/bell.h"
 #include "base/fork.h"
 #include "base/locks.h"
+#include "device/contexts.h"
 #include "device/devices.h"
-#include "device/peers.h"
-#include "device/streams.h"
 #include "gate/gate_control.h"
 #include "gate/interrupt.h"
 #include "gate/threads.h"
@@ -44,7 +43,6 @@ static void on_fork_in_child(void) {
     bell_after_fork();
     mover_after_fork();
     blocks_after_fork();
-    peers_after_fork();
     chunks_after_fork();
     ipc_after_fork();
     residency_after_fork();
@@ -54,7 +52,7 @@ static void on_fork_in_child(void) {
     wait_after_fork();
     interrupt_after_fork();
     threads_after_fork();
-    streams_after_fork();
+    contexts_after_fork();
     devices_after_fork();
     notebook_after_fork();
 }

@@ -6,6 +6,8 @@
 
 #include "agent/session.h"
 #include "base/clock.h"
+#include "base/options.h"
+#include "device/devices.h"
 
 #define PATIENCE_MS 1000u
 
@@ -41,6 +43,7 @@ static bool ask(struct session *session, const uint8_t device_uuid[16],
 }
 
 bool memory_query(const uint8_t device_uuid[16], struct memory_answer *answer) {
+    if (!options_take_part()) return false;
     struct session *session = malloc(sizeof(*session)); /* too large for a small stack */
     if (session == NULL) return false;
     session_start(session);
@@ -48,4 +51,12 @@ bool memory_query(const uint8_t device_uuid[16], struct memory_answer *answer) {
     link_close(&session->link);
     free(session);
     return known;
+}
+
+void memory_query_limit(int ordinal) {
+    uint8_t uuid[16];
+    struct memory_answer answer = {0};
+    if (ordinal < 0 || !options_take_part() || !devices_limit_unknown(ordinal, uuid)) return;
+    if (memory_query(uuid, &answer))
+        devices_limit_answered(ordinal, answer.bytes_total, answer.bytes_used);
 }

@@ -16,5 +16,9 @@ struct memory_answer {
 /* On a connection of its own; at most a second. False when there is no answer. */
 bool memory_query(const uint8_t device_uuid[16], struct memory_answer *answer);
 
+/* The program wants to know how much memory there is. It may ask before the scheduler has said what
+ * the tenant may have; then this waits for the answer, once for each device. */
+void memory_query_limit(int ordinal);
+
 #pragma GCC visibility pop
 #endif

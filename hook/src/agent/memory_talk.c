@@ -5,8 +5,8 @@
 #include "agent/agent_state.h"
 #include "base/log.h"
 #include "base/namespaces.h"
+#include "device/contexts.h"
 #include "device/devices.h"
-#include "device/streams.h"
 #include "memory/chunks.h"
 #include "swap/host_arena.h"
 #include "swap/mover.h"
@@ -171,11 +171,7 @@ static void look_for_fast(const struct chunk *chunk, void *argument) {
 /* Nothing can be copied out of a context with a sticky error, so what it has is fixed. */
 void agent_fix_failed_memory(void) {
     struct fast_look look = {0};
-    const struct streams *tables = streams_lock();
-    for (uint32_t i = 0; i < tables->contexts_used; i++)
-        if (tables->contexts[i].failed_result && look.contexts_used < FAILED_CONTEXTS_MAX)
-            look.contexts[look.contexts_used++] = tables->contexts[i].context;
-    streams_unlock();
+    look.contexts_used = contexts_list(true, look.contexts, FAILED_CONTEXTS_MAX);
     int ordinals[DEVICES_MAX];
     const int count = devices_open(ordinals);
     for (int i = 0; i < count; i++) {

@@ -12,6 +12,7 @@
 #include "device/peers.h"
 #include "device/streams.h"
 #include "gate/gate.h"
+#include "gate/work.h"
 #include "memory/blocks.h"
 #include "memory/chunks.h"
 #include "memory/device_memory.h"
@@ -35,6 +36,7 @@ struct request {
     uint64_t bytes;       /* as asked for */
     uint64_t block_bytes; /* to be mapped when there is no room in a slab */
     void *context;
+    uint64_t generation;
     int device;
 };
 
@@ -157,6 +159,7 @@ static CUresult make_block(const struct request *request, uint64_t *address) {
         .bytes_requested = request->bytes,
         .id = blocks_next_id(),
         .context = request->context,
+        .generation = request->generation,
         .device = request->device,
     };
     CUdeviceptr reserved = 0;
@@ -218,8 +221,8 @@ static bool serves(struct request *request) {
     request->context = context;
     request->device = memory_current_device();
     if (request->device < 0 || request->device >= REGISTRY_DEVICES_MAX) return false;
-    return contexts_own_memory(context, request->device) && !failure_in_current_context() &&
-           may_allocate(cuda);
+    request->generation = contexts_owner(context);
+    return request->generation != 0 && !failure_in_current_context() && may_allocate(cuda);
 }
 
 static CUresult make_behind_gate(const struct request *request, uint64_t *address) {
@@ -253,7 +256,7 @@ static CUresult allocate_block(const struct request *request, uint64_t *address)
     if (result != CUDA_SUCCESS) return result;
     result = make_with_room(request, address);
     if (result == CUDA_SUCCESS)
-        memory_keep_block(&claim, *address, request->context);
+        memory_keep_block(&claim, *address, request->generation);
     else
         memory_unclaim(&claim);
     return result;
@@ -262,7 +265,8 @@ static CUresult allocate_block(const struct request *request, uint64_t *address)
 /* Room in a slab is the tenant's already, wherever the slab is: that takes neither a claim nor the
  * turn. */
 static CUresult allocate_small(const struct request *request, uint64_t *address) {
-    if (blocks_take_small(request->context, (uint32_t)request->bytes, address)) return CUDA_SUCCESS;
+    if (blocks_take_small(request->generation, (uint32_t)request->bytes, address))
+        return CUDA_SUCCESS;
     return allocate_block(request, address);
 }
 
@@ -315,13 +319,13 @@ bool backing_allocate_pitch(uint64_t *address, size_t *pitch, size_t width_bytes
 
 /* Where memory is in host memory the gate was shut and the work drained, and nothing was launched
  * since. */
-static CUresult wait_for_work(void *context) {
-    return chunks_all_here() ? contexts_wait_for_work(context) : CUDA_SUCCESS;
+static CUresult wait_for_work(uint64_t context) {
+    return chunks_all_here() ? work_wait(context) : CUDA_SUCCESS;
 }
 
 static void end_closed(const struct allocated *closed) {
     struct block unused;
-    if (closed->event != NULL) streams_adopt_event(closed->context, closed->event, false);
+    if (closed->event != NULL) streams_adopt_event(closed->generation, closed->event, false);
     if (blocks_end(closed, &unused)) give_back(&unused);
 }
 
@@ -329,7 +333,7 @@ static void end_closed(const struct allocated *closed) {
  * the mover has stopped, perhaps with a chunk in its hands. */
 static CUresult free_closed(const struct allocated *closed) {
     if (fork_process_ends()) return CUDA_SUCCESS;
-    const CUresult result = wait_for_work(closed->context);
+    const CUresult result = wait_for_work(closed->generation);
     if (result == CUDA_SUCCESS)
         end_closed(closed);
     else
@@ -349,24 +353,24 @@ void backing_free_done(void) {
     while (!streams_capture_anywhere() && !fork_process_ends() &&
            (count = blocks_look_put_off(&before, put_off, FREED_AT_ONCE)) > 0)
         for (size_t i = 0; i < count; i++)
-            if (streams_event_is_done(put_off[i].context, put_off[i].event) &&
+            if (streams_event_is_done(put_off[i].generation, put_off[i].event) &&
                 blocks_take_looked_at(&put_off[i]))
                 end_closed(&put_off[i]);
 }
 
 /* What is in the stream now, to be asked about later; NULL: that cannot be. While a capture is
  * active nothing touches the legacy stream. */
-static void *mark_stream(const void *context, void *stream) {
+static void *mark_stream(const struct allocated *closed, void *stream) {
     const struct driver *cuda = driver_get();
     CUcontext current = NULL;
     if (streams_capture_anywhere() || cuda->context_get_current(&current) != CUDA_SUCCESS)
         return NULL;
-    if (current != context) return NULL;
-    CUevent event = streams_spare_event(current);
+    if (current != closed->context) return NULL;
+    CUevent event = streams_spare_event(closed->generation);
     if (event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         return NULL;
     if (cuda->event_record(event, stream) == CUDA_SUCCESS) return event;
-    streams_adopt_event(current, event, false);
+    streams_adopt_event(closed->generation, event, false);
     return NULL;
 }
 
@@ -395,26 +399,16 @@ bool backing_free_later(uint64_t address, void *stream, int *cu_result) {
     if (!has_context() || streams_is_capturing(stream)) return false;
     backing_free_done();
     if (!blocks_close(address, &closed)) return false;
-    closed.event = mark_stream(closed.context, stream);
+    closed.event = mark_stream(&closed, stream);
     blocks_put_off(&closed);
     *cu_result = CUDA_SUCCESS;
     return true;
 }
 
-void backing_context_ends(void *context) {
+void backing_context_ended(uint64_t generation) {
     struct block block;
-    bool waited = false;
-    if (fork_process_ends()) return;
-    while (blocks_close_of_context(context, &block)) {
-        /* Whatever it answers, the context goes. Captures in other contexts go on; one in this
-         * context would end with it anyway, and makes the wait answer at once. */
-        if (!waited) wait_for_work(context);
-        waited = true;
+    while (!fork_process_ends() && blocks_close_of_context(generation, &block))
         give_back(&block);
-    }
-    peers_forget_context(context);
-    mover_forget_context(context);
-    host_arena_forget_context(context);
 }
 
 bool backing_fix(uint64_t address) {

@@ -30,8 +30,9 @@ void backing_catch_up(void);
 /* Frees what was put off and whose work is done; waits for nothing. */
 void backing_free_done(void);
 
-/* The driver is about to take a context down: its allocations go, wherever they are. */
-void backing_context_ends(void *context);
+/* A context has ended, and the driver has waited for its work: its allocations go, wherever they
+ * are. */
+void backing_context_ended(uint64_t generation);
 
 /* The memory around this address stays where it is for good; the calling thread is inside the gate.
  * False: it is not on the device. */

@@ -4,8 +4,10 @@
 #include <stddef.h>
 
 #include "allocate/shortage.h"
+#include "base/bell.h"
 #include "base/driver.h"
-#include "device/lifecycle.h"
+#include "device/contexts.h"
+#include "device/devices.h"
 #include "swap/residency.h"
 
 /* What a call that is no allocation may take: a module, local memory, a context. */
@@ -23,29 +25,24 @@ int memory_current_device(void) {
     return (int)device;
 }
 
-static void *current_context(void) {
-    const struct driver *cuda = driver_get();
-    CUcontext context = NULL;
-    if (cuda == NULL || cuda->context_get_current(&context) != CUDA_SUCCESS) return NULL;
-    return context;
-}
-
 void memory_tell(int device) {
     if (device < 0) return;
     const struct registry_sums sums = registry_sums_of(device);
-    lifecycle_memory_changed(device, sums.bytes_allocated, sums.bytes_fixed);
+    if (devices_memory_changed(device, sums.bytes_allocated, sums.bytes_fixed))
+        bell_ring(NEWS_MEMORY_CHANGED);
+    residency_memory_changed();
 }
 
 uint64_t memory_used_by_tenant(int device, uint64_t *cap_bytes) {
     uint64_t others_bytes = 0;
-    lifecycle_memory_limit(device, cap_bytes, &others_bytes);
+    devices_limit(device, cap_bytes, &others_bytes);
     return registry_sums_of(device).bytes_allocated + others_bytes;
 }
 
 /* What this process alone may have: the cap less what the tenant's other processes have. */
 static uint64_t limit_of_process(int device, uint64_t *cap_bytes) {
     uint64_t others_bytes = 0;
-    lifecycle_memory_limit(device, cap_bytes, &others_bytes);
+    devices_limit(device, cap_bytes, &others_bytes);
     if (*cap_bytes == 0) return UINT64_MAX;
     return *cap_bytes > others_bytes ? *cap_bytes - others_bytes : 0;
 }
@@ -140,7 +137,7 @@ void memory_keep(const struct memory_claim *claim, enum registry_space space,
     const struct allocation allocation = {
         .key = key,
         .bytes = bytes,
-        .context = kind == ALLOCATION_PHYSICAL ? NULL : current_context(),
+        .context = kind == ALLOCATION_PHYSICAL ? 0 : contexts_current_generation(),
         .references = 1,
         .device = claim->device,
         .space = (uint8_t)space,
@@ -151,7 +148,7 @@ void memory_keep(const struct memory_claim *claim, enum registry_space space,
     memory_tell(claim->device);
 }
 
-void memory_keep_block(const struct memory_claim *claim, uint64_t address, void *context) {
+void memory_keep_block(const struct memory_claim *claim, uint64_t address, uint64_t context) {
     const struct allocation block = {
         .key = address,
         .bytes = claim->bytes,
@@ -178,7 +175,7 @@ void memory_freed(const struct allocation *taken, int cu_result) {
 void memory_imported(enum registry_space space, uint64_t key) {
     const struct allocation allocation = {
         .key = key,
-        .context = current_context(),
+        .context = contexts_current_generation(),
         .device = memory_current_device(),
         .space = (uint8_t)space,
         .kind = ALLOCATION_IMPORTED,
@@ -250,7 +247,6 @@ uint64_t memory_array_bytes(uint64_t width, uint64_t height, uint64_t depth, uns
 
 void memory_report(int device, uint64_t *bytes_free, uint64_t *bytes_total) {
     if (device < 0) return;
-    lifecycle_learn_memory_limit(device);
     uint64_t cap_bytes = 0;
     const uint64_t used_bytes = memory_used_by_tenant(device, &cap_bytes);
     const uint64_t usable_bytes = residency_usable(device);

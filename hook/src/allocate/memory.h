@@ -39,7 +39,7 @@ void memory_keep(const struct memory_claim *claim, enum registry_space space,
                  enum allocation_kind kind, uint64_t key, uint64_t bytes);
 
 /* Likewise for a block of backing.c, which can be moved, and its end. */
-void memory_keep_block(const struct memory_claim *claim, uint64_t address, void *context);
+void memory_keep_block(const struct memory_claim *claim, uint64_t address, uint64_t context);
 void memory_block_ended(uint64_t address, int device);
 
 /* The driver was out of memory in a call that takes `bytes` (0: it is no allocation, so nobody

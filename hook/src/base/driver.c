@@ -23,6 +23,8 @@ static const struct driver_row ROWS[] = {
     ROW(context_push, "cuCtxPushCurrent_v2"),
     ROW(context_pop, "cuCtxPopCurrent_v2"),
     ROW(context_get_device, "cuCtxGetDevice"),
+    ROW(context_get_id, "cuCtxGetId"),
+    ROW(primary_get_state, "cuDevicePrimaryCtxGetState"),
     ROW(stream_query, "cuStreamQuery"),
     ROW(stream_is_capturing, "cuStreamIsCapturing"),
     ROW(stream_get_context, "cuStreamGetCtx"),

@@ -16,6 +16,10 @@ struct driver {
     CUresult (*context_pop)(CUcontext *context);
     /* The device of the current context. */
     CUresult (*context_get_device)(CUdevice *device);
+    /* A number that no other context of the process has had. An error for a primary context that is
+     * not active. */
+    CUresult (*context_get_id)(CUcontext context, unsigned long long *id);
+    CUresult (*primary_get_state)(CUdevice device, unsigned int *flags, int *active);
 
     /* 0 when all work of the stream is done, CUDA_ERROR_NOT_READY when not, or an earlier error.
      * Adds no work and no order between streams. Not for a capturing stream (that breaks the

@@ -10,11 +10,10 @@ enum runtime_lock {
     LOCK_AGENT,     /* start of the agent thread (agent.c) */
     LOCK_INTERRUPT, /* the SIGINT disposition (interrupt.c) */
     LOCK_THREADS,   /* giving out and taking back thread records (threads.c) */
-    LOCK_STREAMS,   /* tables of contexts, streams and left-over events (streams.c) */
+    LOCK_STREAMS,   /* contexts and what is in them (contexts.c, streams.c, peers.c) */
     LOCK_DEVICES,   /* table of devices (devices.c) */
     LOCK_BLOCKS,    /* allocations in movable memory (blocks.c) */
     LOCK_MOVER,     /* what the mover is to do (mover.c) */
-    LOCK_PEERS,     /* peer access between contexts (peers.c) */
     LOCK_CHUNKS,    /* the movable memory's table (chunks.c) */
     LOCK_RESIDENCY, /* budgets (residency.c) */
     LOCK_ARENA,     /* host memory for parked chunks (host_arena.c) */

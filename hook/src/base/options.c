@@ -120,3 +120,8 @@ const struct options *options_get(void) {
     pthread_once(&options_once, read_environment);
     return &options;
 }
+
+bool options_take_part(void) {
+    const struct options *set = options_get();
+    return !set->disabled && set->socket_path[0] && set->token[0];
+}

@@ -39,5 +39,8 @@ struct options {
  * says so. Callable before anything else in the process. */
 const struct options *options_get(void);
 
+/* The hook takes part in this process at all: it is not switched off, and has socket and token. */
+bool options_take_part(void);
+
 #pragma GCC visibility pop
 #endif

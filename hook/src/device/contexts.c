@@ -1,136 +1,386 @@
 #include "device/contexts.h"
 
 #include <cuda.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <unistd.h>
+#include <stddef.h>
+#include <stdlib.h>
 
-#include "allocate/backing.h"
-#include "allocate/memory.h"
+#include "base/bell.h"
 #include "base/driver.h"
+#include "base/locks.h"
 #include "base/symbols.h"
-#include "device/lifecycle.h"
-#include "sharing/ipc.h"
+#include "device/devices.h"
+#include "device/failure.h"
+#include "device/peers.h"
+#include "device/streams.h"
 
 typedef CUresult (*context_from_green_function)(CUcontext *context, CUgreenCtx green_context);
 
-void contexts_cuda_opened(void) {
-    static _Atomic pid_t opened_in;
-    const pid_t self = getpid();
-    if (atomic_exchange(&opened_in, self) != self) lifecycle_cuda_opened();
+/* An array: a process has a handful of contexts, and the launch path does not come here. */
+static struct context *contexts;
+static uint32_t contexts_used, contexts_room;
+static uint64_t last_generation;
+
+_Atomic uint32_t contexts_open;
+_Atomic uint32_t contexts_failed;
+_Atomic uint32_t contexts_leaving;
+
+void contexts_lock(void) {
+    lock_take(LOCK_STREAMS);
 }
 
-static struct allocation record_of(enum registry_space space, uint64_t key, void *context,
-                                   int device) {
-    return (struct allocation){
-        .key = key,
-        .link = (uintptr_t)context,
-        .references = 1,
-        .device = device,
-        .space = (uint8_t)space,
-        .kind = ALLOCATION_NONE,
-    };
+void contexts_unlock(void) {
+    lock_release(LOCK_STREAMS);
 }
 
-/* The device, for contexts_closed. */
-static int going(void *context, int device) {
-    const bool was_known = lifecycle_context_closing(context, device);
-    backing_context_ends(context);
-    ipc_context_ends(context);
-    registry_drop_context(context);
-    memory_tell(device);
-    return was_known ? device : CONTEXTS_NONE;
+/* ---- the table; with the lock held ------------------------------------------------------------
+ */
+
+struct context *contexts_table(uint32_t *used) {
+    *used = contexts_used;
+    return contexts;
 }
 
-bool contexts_own_memory(void *context, int device) {
-    struct allocation record;
-    if (registry_find(REGISTRY_CONTEXT, (uintptr_t)context, &record)) return true;
-    return registry_find(REGISTRY_PRIMARY, (uint64_t)device, &record) &&
-           record.link == (uintptr_t)context;
+struct context *contexts_find(uint64_t generation) {
+    for (uint32_t i = 0; i < contexts_used && generation != 0; i++)
+        if (contexts[i].generation == generation) return &contexts[i];
+    return NULL;
 }
 
-void contexts_closed(int device) {
-    if (device != CONTEXTS_NONE) lifecycle_context_closed(device);
+struct context *contexts_find_handle(const void *handle) {
+    for (uint32_t i = 0; i < contexts_used; i++)
+        if (contexts[i].handle == handle) return &contexts[i];
+    return NULL;
 }
 
-void contexts_opened(void *context, int device) {
-    const struct allocation record =
-        record_of(REGISTRY_CONTEXT, (uintptr_t)context, context, device);
-    registry_add(&record);
-    lifecycle_context_opened(context, device);
+static struct context *find_primary(int ordinal) {
+    for (uint32_t i = 0; i < contexts_used; i++)
+        if (contexts[i].kind == CONTEXT_PRIMARY && contexts[i].ordinal == ordinal)
+            return &contexts[i];
+    return NULL;
 }
 
-void contexts_attached(void *context) {
-    registry_retain(REGISTRY_CONTEXT, (uintptr_t)context, NULL);
+static struct context *find_green(const void *green) {
+    for (uint32_t i = 0; i < contexts_used; i++)
+        if (contexts[i].kind == CONTEXT_GREEN && contexts[i].green == green) return &contexts[i];
+    return NULL;
 }
 
-int contexts_detaching(void *context) {
-    struct allocation removed;
-    if (registry_release(REGISTRY_CONTEXT, (uintptr_t)context, &removed) == 0)
-        return going(context, removed.device);
-    return CONTEXTS_NONE;
+bool contexts_may_ask(const struct context *context) {
+    return context != NULL && context->failed_result == 0 && context->leaving == 0;
 }
 
-int contexts_closing(void *context) {
-    struct allocation removed;
-    if (registry_take(REGISTRY_CONTEXT, (uintptr_t)context, &removed))
-        return going(context, removed.device);
-    return CONTEXTS_NONE;
+static bool is_open(int ordinal) {
+    for (uint32_t i = 0; i < contexts_used; i++)
+        if (contexts[i].ordinal == ordinal) return true;
+    return false;
 }
 
-void contexts_primary_retained(void *context, int device) {
-    const struct allocation record = record_of(REGISTRY_PRIMARY, (uint64_t)device, context, device);
-    if (registry_retain(REGISTRY_PRIMARY, (uint64_t)device, &record) == 1)
-        lifecycle_context_opened(context, device);
+static void count(void) {
+    uint32_t failed = 0;
+    for (uint32_t i = 0; i < contexts_used; i++)
+        failed += contexts[i].failed_result != 0;
+    atomic_store(&contexts_failed, failed);
+    atomic_store(&contexts_open, contexts_used);
 }
 
-int contexts_primary_releasing(int device) {
-    struct allocation removed;
-    if (registry_release(REGISTRY_PRIMARY, (uint64_t)device, &removed) == 0)
-        return going((void *)(uintptr_t)removed.link, device);
-    return CONTEXTS_NONE;
+static struct context *add(const struct context *fresh) {
+    if (contexts_used == contexts_room) {
+        const uint32_t room = contexts_room > 0 ? 2 * contexts_room : 16;
+        void *grown = realloc(contexts, room * sizeof *contexts);
+        if (grown == NULL) return NULL;
+        contexts = grown;
+        contexts_room = room;
+    }
+    struct context *context = &contexts[contexts_used++];
+    *context = *fresh;
+    context->generation = ++last_generation;
+    count();
+    devices_set_open(context->ordinal, true);
+    return context;
 }
 
-int contexts_primary_resetting(int device) {
-    struct allocation removed;
-    if (registry_take(REGISTRY_PRIMARY, (uint64_t)device, &removed))
-        return going((void *)(uintptr_t)removed.link, device);
-    return CONTEXTS_NONE;
+static void forget(struct context *context) {
+    const int ordinal = context->ordinal;
+    streams_forget_context(context->generation);
+    peers_forget_context(context->generation);
+    *context = contexts[--contexts_used];
+    count();
+    if (!is_open(ordinal)) devices_set_open(ordinal, false);
 }
 
-/* A green context is a share of a primary context. It may be all that a process ever opens. */
-void contexts_green_opened(void *green_context, int device) {
+static struct context_end end_of(const struct context *context) {
+    if (context == NULL) return (struct context_end){0};
+    return (struct context_end){context->generation, context->handle, context->ordinal};
+}
+
+/* ---- contexts begin ---------------------------------------------------------------------------
+ */
+
+/* A new context is in the table. A turn that is held does not cover a device that was not open: the
+ * gate is shut before this returns. */
+static void announce(bool opens_device) {
+    if (!opens_device) return;
+    bell_start_agent("a context");
+    bell_ring_and_wait(NEWS_DEVICE_OPENED);
+}
+
+/* Enters it into the table, in the place of what had its handle. */
+static void open(const struct context *fresh, struct context_end *stale) {
+    if (!devices_know(fresh->ordinal)) return;
+    contexts_lock();
+    const bool opens_device = !is_open(fresh->ordinal);
+    struct context *known = contexts_find_handle(fresh->handle);
+    *stale = end_of(known);
+    if (known) forget(known);
+    add(fresh);
+    contexts_unlock();
+    announce(opens_device);
+}
+
+void contexts_created(void *handle, int ordinal, struct context_end *stale) {
+    const struct context fresh = {
+        .handle = handle, .ordinal = ordinal, .kind = CONTEXT_CREATED, .references = 1};
+    open(&fresh, stale);
+}
+
+/* A process may have no other contexts than green ones. */
+void contexts_green_created(void *green, int ordinal, struct context_end *stale) {
     context_from_green_function context_from_green =
         (context_from_green_function)symbols_real("cuCtxFromGreenCtx");
     CUcontext context = NULL;
-    if (context_from_green == NULL || context_from_green(&context, green_context) != CUDA_SUCCESS)
-        return;
-    const struct allocation record =
-        record_of(REGISTRY_GREEN, (uintptr_t)green_context, context, device);
-    registry_add(&record);
-    lifecycle_context_opened(context, device);
+    if (context_from_green == NULL || context_from_green(&context, green) != CUDA_SUCCESS) return;
+    const struct context fresh = {
+        .handle = context, .ordinal = ordinal, .kind = CONTEXT_GREEN, .green = green};
+    open(&fresh, stale);
 }
 
-/* Its memory belongs to the primary context and stays. */
-int contexts_green_closing(void *green_context) {
-    struct allocation removed;
-    if (registry_take(REGISTRY_GREEN, (uintptr_t)green_context, &removed) &&
-        lifecycle_context_closing((void *)(uintptr_t)removed.link, removed.device))
-        return removed.device;
-    return CONTEXTS_NONE;
-}
-
-CUresult contexts_wait_for_work(void *context) {
+static uint64_t id_of(void *handle) {
+    unsigned long long id = 0;
     const struct driver *cuda = driver_get();
-    CUresult result = cuda->context_push(context);
-    if (result != CUDA_SUCCESS) return result;
-    lifecycle_synchronise_began();
-    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-    result = cuda->context_synchronize();
-    driver_relaxed_end(cuda, mode);
-    lifecycle_synchronise_ended((int)result);
+    return cuda && cuda->context_get_id(handle, &id) == CUDA_SUCCESS ? id : 0;
+}
+
+/* With the lock held: the primary context's record gets this number, in a place of its own or in
+ * that of a context which was found before. */
+static void add_primary(void *handle, int ordinal, uint64_t id) {
+    const struct context fresh = {
+        .handle = handle, .ordinal = ordinal, .kind = CONTEXT_PRIMARY, .id = id};
+    struct context *found = contexts_find_handle(handle);
+    if (found == NULL) found = add(&fresh);
+    if (found == NULL) return;
+    found->kind = CONTEXT_PRIMARY;
+    found->id = id;
+}
+
+/* Another thread may reset the primary context, and release and retain it, meanwhile. The record is
+ * read first and the driver's number asked for then: where they differ, the record's context is
+ * gone. */
+void contexts_retained(void *handle, int ordinal, struct context_end *stale) {
+    bool done = false, opens_device = false;
+    if (!devices_know(ordinal)) return;
+    while (!done) {
+        contexts_lock();
+        const struct context *known = find_primary(ordinal);
+        const struct context_end before = end_of(known);
+        const uint64_t id_before = known ? known->id : 0;
+        contexts_unlock();
+        const uint64_t id = id_of(handle);
+        if (before.generation != 0 && (id == 0 || id == id_before)) return;
+        contexts_lock();
+        opens_device = opens_device || !is_open(ordinal);
+        struct context *gone = contexts_find(before.generation);
+        if (gone) {
+            *stale = before;
+            forget(gone);
+        }
+        done = find_primary(ordinal) == NULL;
+        if (done) add_primary(handle, ordinal, id);
+        contexts_unlock();
+    }
+    announce(opens_device);
+}
+
+void contexts_attached(void *handle) {
+    contexts_lock();
+    struct context *context = contexts_find_handle(handle);
+    if (context) context->references++;
+    contexts_unlock();
+}
+
+bool contexts_know(void *handle) {
+    const struct driver *cuda = driver_get();
     CUcontext popped;
+    CUdevice ordinal;
+    if (contexts_generation(handle) != 0) return true;
+    if (cuda == NULL || cuda->context_push(handle) != CUDA_SUCCESS) return false;
+    const bool found = cuda->context_get_device(&ordinal) == CUDA_SUCCESS;
     cuda->context_pop(&popped);
-    return result;
+    if (!found || !devices_know(ordinal)) return false;
+    const struct context fresh = {.handle = handle, .ordinal = ordinal, .kind = CONTEXT_FOUND};
+    contexts_lock();
+    const bool opens_device = !is_open(ordinal);
+    const bool known = contexts_find_handle(handle) != NULL || add(&fresh) != NULL;
+    contexts_unlock();
+    announce(opens_device && known);
+    return known;
+}
+
+bool contexts_know_current(void) {
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    return cuda && cuda->context_get_current(&context) == CUDA_SUCCESS && context &&
+           contexts_know(context);
+}
+
+/* ---- contexts end -----------------------------------------------------------------------------
+ */
+
+/* With the lock held. */
+static struct context_end leave(struct context *context) {
+    if (context) {
+        context->leaving++;
+        atomic_fetch_add(&contexts_leaving, 1);
+    }
+    return end_of(context);
+}
+
+struct context_end contexts_leave(void *handle) {
+    contexts_lock();
+    const struct context_end end = leave(contexts_find_handle(handle));
+    contexts_unlock();
+    return end;
+}
+
+struct context_end contexts_leave_detached(void *handle) {
+    struct context_end end = {0};
+    contexts_lock();
+    struct context *context = contexts_find_handle(handle);
+    if (context && (context->references <= 1 || --context->references == 0)) end = leave(context);
+    contexts_unlock();
+    return end;
+}
+
+struct context_end contexts_leave_primary(int ordinal) {
+    contexts_lock();
+    const struct context_end end = leave(find_primary(ordinal));
+    contexts_unlock();
+    return end;
+}
+
+struct context_end contexts_leave_green(void *green) {
+    contexts_lock();
+    const struct context_end end = leave(find_green(green));
+    contexts_unlock();
+    return end;
+}
+
+/* The driver counts the holders of a primary context, and resets end it whatever the count: so only
+ * the driver knows. Once gone, a context stays so. */
+static bool primary_is_gone(const struct context *context) {
+    const struct driver *cuda = driver_get();
+    unsigned int flags;
+    int active = 0;
+    if (cuda == NULL || cuda->primary_get_state(context->ordinal, &flags, &active) != CUDA_SUCCESS)
+        return false;
+    if (!active) return true;
+    const uint64_t id = id_of(context->handle);
+    return id != 0 && id != context->id;
+}
+
+/* After a sticky error the driver answers it and ends the context all the same. */
+static bool has_ended(int cu_result) {
+    return cu_result == CUDA_SUCCESS || failure_is_sticky(cu_result);
+}
+
+bool contexts_is_gone(const struct context_end *end, int cu_result) {
+    contexts_lock();
+    struct context *context = contexts_find(end->generation);
+    const struct context copy = context ? *context : (struct context){0};
+    contexts_unlock();
+    if (copy.generation == 0) return false; /* another thread saw it first */
+    if (copy.kind == CONTEXT_PRIMARY ? !primary_is_gone(&copy) : !has_ended(cu_result))
+        return false;
+    contexts_lock();
+    context = contexts_find(end->generation);
+    if (context) forget(context);
+    contexts_unlock();
+    return context != NULL;
+}
+
+void contexts_leave_over(const struct context_end *end) {
+    if (end->generation == 0) return;
+    contexts_lock();
+    struct context *context = contexts_find(end->generation);
+    if (context) context->leaving--;
+    atomic_fetch_sub(&contexts_leaving, 1);
+    contexts_unlock();
+    bell_ring(NEWS_DEVICE_CLOSED);
+}
+
+/* ---- what is asked ----------------------------------------------------------------------------
+ */
+
+uint64_t contexts_generation(void *handle) {
+    contexts_lock();
+    const struct context *context = contexts_find_handle(handle);
+    const uint64_t generation = context ? context->generation : 0;
+    contexts_unlock();
+    return generation;
+}
+
+uint64_t contexts_current_generation(void) {
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    if (cuda == NULL || cuda->context_get_current(&context) != CUDA_SUCCESS || context == NULL)
+        return 0;
+    return contexts_generation(context);
+}
+
+uint64_t contexts_owner(void *handle) {
+    contexts_lock();
+    const struct context *context = contexts_find_handle(handle);
+    const bool owns =
+        context && (context->kind == CONTEXT_CREATED || context->kind == CONTEXT_PRIMARY);
+    const uint64_t generation = owns ? context->generation : 0;
+    contexts_unlock();
+    return generation;
+}
+
+bool contexts_fails(uint64_t generation, int cu_result, int *ordinal) {
+    contexts_lock();
+    struct context *context = contexts_find(generation);
+    const bool fresh = context && context->failed_result == 0;
+    if (fresh) {
+        context->failed_result = cu_result;
+        *ordinal = context->ordinal;
+        count();
+    }
+    contexts_unlock();
+    return fresh;
+}
+
+bool contexts_has_failed(void *handle) {
+    contexts_lock();
+    const struct context *context = contexts_find_handle(handle);
+    const bool failed = context && context->failed_result != 0;
+    contexts_unlock();
+    return failed;
+}
+
+uint32_t contexts_list(bool failed, void *handles[], uint32_t max) {
+    uint32_t listed = 0;
+    contexts_lock();
+    for (uint32_t i = 0; i < contexts_used && listed < max; i++)
+        if (failed ? contexts[i].failed_result != 0 : contexts_may_ask(&contexts[i]))
+            handles[listed++] = contexts[i].handle;
+    contexts_unlock();
+    return listed;
+}
+
+void contexts_after_fork(void) {
+    contexts_used = 0;
+    atomic_store(&contexts_leaving, 0);
+    count();
+    streams_after_fork();
+    peers_after_fork();
 }

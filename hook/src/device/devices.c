@@ -4,7 +4,6 @@
 
 #include "base/driver.h"
 #include "base/locks.h"
-#include "swap/residency.h"
 
 static struct device devices[DEVICES_MAX];
 static uint32_t devices_used;
@@ -41,15 +40,25 @@ static struct device *find_or_add(const struct device *fresh) {
     return device;
 }
 
-bool devices_opened(int ordinal) {
+bool devices_know(int ordinal) {
     const struct driver *cuda = driver_get();
     struct device fresh = {.ordinal = ordinal};
+    lock_take(LOCK_DEVICES);
+    bool known = find(ordinal) != NULL;
+    lock_release(LOCK_DEVICES);
+    if (known) return true;
     if (cuda == NULL || !describe(cuda, &fresh)) return false;
     lock_take(LOCK_DEVICES);
-    struct device *device = find_or_add(&fresh);
-    if (device) device->open = true;
+    known = find_or_add(&fresh) != NULL;
     lock_release(LOCK_DEVICES);
-    return device != NULL;
+    return known;
+}
+
+void devices_set_open(int ordinal, bool open) {
+    lock_take(LOCK_DEVICES);
+    struct device *device = find(ordinal);
+    if (device) device->open = open;
+    lock_release(LOCK_DEVICES);
 }
 
 int devices_open(int ordinals[DEVICES_MAX]) {
@@ -93,13 +102,6 @@ bool devices_is_announced(int ordinal) {
     return announced;
 }
 
-void devices_closed(int ordinal) {
-    lock_take(LOCK_DEVICES);
-    struct device *device = find(ordinal);
-    if (device) device->open = false;
-    lock_release(LOCK_DEVICES);
-}
-
 void devices_context_failed(int ordinal, int cu_result) {
     lock_take(LOCK_DEVICES);
     struct device *device = find(ordinal);
@@ -119,7 +121,6 @@ bool devices_memory_changed(int ordinal, uint64_t bytes_allocated, uint64_t byte
         news_pending = true;
     }
     lock_release(LOCK_DEVICES);
-    residency_memory_changed();
     return wake;
 }
 

@@ -24,9 +24,11 @@ struct device {
     int failed_result;                /* a sticky error that was not reported yet, or 0 */
 };
 
-/* A first context was opened on a device; asks the driver for its name and size. False when the
- * driver does not know it or the table is full. */
-bool devices_opened(int ordinal);
+/* Asks the driver for the name and size of a device that is not in the table. False when the driver
+ * does not know it or the table is full. */
+bool devices_know(int ordinal);
+/* The process has a context on it. */
+void devices_set_open(int ordinal, bool open);
 /* Ordinals of the devices that the process has open, or whose closing was not told yet. */
 int devices_open(int ordinals[DEVICES_MAX]);
 bool devices_ordinal_of(const uint8_t uuid[16], int *ordinal);
@@ -34,7 +36,6 @@ bool devices_ordinal_of(const uint8_t uuid[16], int *ordinal);
 bool devices_uuid_of(int ordinal, uint8_t uuid[16]);
 /* Whether the scheduler knows of the device, so that it can be told more. */
 bool devices_is_announced(int ordinal);
-void devices_closed(int ordinal);
 void devices_context_failed(int ordinal, int cu_result);
 
 /* True when the agent is to be woken: nothing was waiting to be reported before. */

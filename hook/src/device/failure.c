@@ -7,8 +7,8 @@
 #include "base/bell.h"
 #include "base/driver.h"
 #include "base/log.h"
+#include "device/contexts.h"
 #include "device/devices.h"
-#include "device/streams.h"
 
 /* What cuda.h says of these: the process must be ended and started again. */
 static const int STICKY[] = {
@@ -36,9 +36,9 @@ bool failure_is_sticky(int cu_result) {
     return false;
 }
 
-void failure_in_context(void *context, int cu_result) {
+void failure_of(uint64_t context, int cu_result) {
     int ordinal;
-    if (!streams_context_fails(context, cu_result, &ordinal)) return;
+    if (!contexts_fails(context, cu_result, &ordinal)) return;
     const struct driver *cuda = driver_get();
     const char *name = NULL;
     if (cuda == NULL || cuda->error_name((CUresult)cu_result, &name) != CUDA_SUCCESS || !name)
@@ -52,6 +52,10 @@ void failure_in_context(void *context, int cu_result) {
     bell_ring(NEWS_CONTEXT_FAILED);
 }
 
+void failure_in_context(void *context, int cu_result) {
+    failure_of(contexts_generation(context), cu_result);
+}
+
 void failure_look(int cu_result) {
     if (!failure_is_sticky(cu_result)) return;
     const struct driver *cuda = driver_get();
@@ -61,9 +65,9 @@ void failure_look(int cu_result) {
 }
 
 bool failure_in_current_context(void) {
-    if (atomic_load_explicit(&streams_contexts_failed, memory_order_relaxed) == 0) return false;
+    if (atomic_load_explicit(&contexts_failed, memory_order_relaxed) == 0) return false;
     const struct driver *cuda = driver_get();
     CUcontext context = NULL;
     return cuda && cuda->context_get_current(&context) == CUDA_SUCCESS && context &&
-           streams_context_has_failed(context);
+           contexts_has_failed(context);
 }

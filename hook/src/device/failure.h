@@ -4,6 +4,7 @@
 #define GPUSHARE_FAILURE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #pragma GCC visibility push(hidden)
 
@@ -14,7 +15,8 @@ bool failure_is_sticky(int cu_result);
  * marked, the user is told once and the agent wakes. */
 void failure_look(int cu_result);
 
-/* The same for a context that the agent looked at. */
+/* The same for a context that the agent or the mover looked at. */
+void failure_of(uint64_t context, int cu_result);
 void failure_in_context(void *context, int cu_result);
 
 /* The calling thread's current context has failed. */

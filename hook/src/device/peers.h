@@ -1,10 +1,12 @@
 /* Peer access that contexts have enabled. The driver applies it to its own allocations; for mapped
- * memory it has to be set on each mapping, again after each restore. LOCK_PEERS guards the table.
- */
+ * memory it has to be set on each mapping, again after each restore. LOCK_STREAMS guards the table,
+ * which goes with the contexts. */
 #ifndef GPUSHARE_PEERS_H
 #define GPUSHARE_PEERS_H
 
 #include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #pragma GCC visibility push(hidden)
 
@@ -20,12 +22,17 @@ CUmemAccessDesc peers_access_of(int device, CUmemAccess_flags flags);
  * sees by it whether the accesses that he has set are out of date. */
 unsigned int peers_changes(void);
 
-/* The current context may (not) reach memory of the other context from now on: tells the mappings
- * that are there. */
-void peers_enabled(void *other_context);
-void peers_disabled(void *other_context);
+/* The current context may (not) reach memory of the other context from now on. True: the mappings
+ * that are there have to be told. */
+struct peers_change {
+    int user, owner; /* devices */
+};
+bool peers_enabled(void *other_context, struct peers_change *change);
+bool peers_disabled(void *other_context, struct peers_change *change);
 
-void peers_forget_context(void *context);
+/* With the table locked. */
+void peers_forget_context(uint64_t context);
+
 void peers_after_fork(void);
 
 #pragma GCC visibility pop

@@ -5,18 +5,15 @@
 #include <string.h>
 
 #include "base/driver.h"
-#include "base/locks.h"
+#include "device/contexts.h"
 
-/* The tables are arrays: a process has a handful of contexts and seldom more than some hundred
- * streams, and the launch path does not come here. */
+/* The tables are arrays: a process has seldom more than some hundred streams, and the launch path
+ * does not come here. */
 static struct streams streams;
 static uint64_t last_number; /* guarded by LOCK_STREAMS */
 
 _Atomic uint32_t streams_epoch = 1;
 _Atomic uint32_t streams_captures;
-_Atomic uint32_t streams_contexts_open;
-_Atomic uint32_t streams_contexts_failed;
-_Atomic uint32_t streams_contexts_closing;
 
 #define SPARES_MAX 256
 
@@ -32,26 +29,13 @@ _Atomic uint32_t streams_contexts_closing;
         return true;                                                          \
     }
 
-DEFINE_ROOM_FOR(contexts)
 DEFINE_ROOM_FOR(streams)
 DEFINE_ROOM_FOR(orphans)
 DEFINE_ROOM_FOR(spares)
 DEFINE_ROOM_FOR(captures)
 
-struct streams *streams_lock(void) {
-    lock_take(LOCK_STREAMS);
+struct streams *streams_tables(void) {
     return &streams;
-}
-
-void streams_unlock(void) {
-    lock_release(LOCK_STREAMS);
-}
-
-static struct context_entry *find_context(void *context) {
-    for (uint32_t i = 0; i < streams.contexts_used; i++) {
-        if (streams.contexts[i].context == context) return &streams.contexts[i];
-    }
-    return NULL;
 }
 
 static struct stream_entry *find_stream(void *stream) {
@@ -61,38 +45,8 @@ static struct stream_entry *find_stream(void *stream) {
     return NULL;
 }
 
-static uint32_t contexts_on(int ordinal) {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < streams.contexts_used; i++) {
-        count += streams.contexts[i].ordinal == ordinal;
-    }
-    return count;
-}
-
-static void count_contexts(void) {
-    uint32_t failed = 0;
-    for (uint32_t i = 0; i < streams.contexts_used; i++) {
-        failed += streams.contexts[i].failed_result != 0;
-    }
-    atomic_store(&streams_contexts_failed, failed);
-    atomic_store(&streams_contexts_open, streams.contexts_used);
-}
-
-bool streams_context_opened(void *context, int ordinal) {
-    bool first = false;
-    streams_lock();
-    if (find_context(context) == NULL && room_for_contexts()) {
-        first = contexts_on(ordinal) == 0;
-        streams.contexts[streams.contexts_used++] =
-            (struct context_entry){.context = context, .number = ++last_number, .ordinal = ordinal};
-        count_contexts();
-    }
-    streams_unlock();
-    return first;
-}
-
 /* Its events die with the context: they are forgotten, not destroyed. */
-static void forget_events(struct orphan_entry *entries, uint32_t *used, const void *context) {
+static void forget_events(struct orphan_entry *entries, uint32_t *used, uint64_t context) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < *used; i++) {
         if (entries[i].context != context) entries[kept++] = entries[i];
@@ -110,7 +64,7 @@ static void forget_capture(const void *stream) {
     atomic_store(&streams_captures, streams.captures_used);
 }
 
-static void forget_streams(const void *context) {
+static void forget_streams(uint64_t context) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < streams.streams_used; i++) {
         if (streams.streams[i].context == context)
@@ -121,90 +75,58 @@ static void forget_streams(const void *context) {
     streams.streams_used = kept;
 }
 
-bool streams_context_closing(void *context) {
-    streams_lock();
-    struct context_entry *entry = find_context(context);
-    bool known = entry != NULL;
-    if (known) {
-        atomic_fetch_add(&streams_contexts_closing, 1);
-        *entry = streams.contexts[--streams.contexts_used];
-        forget_streams(context);
-        forget_events(streams.orphans, &streams.orphans_used, context);
-        forget_events(streams.spares, &streams.spares_used, context);
-        count_contexts();
-        atomic_fetch_add(&streams_epoch, 1);
-    }
-    streams_unlock();
-    return known;
+static void forget_stream(struct stream_entry *entry) {
+    forget_capture(entry->stream);
+    *entry = streams.streams[--streams.streams_used];
+    atomic_fetch_add(&streams_epoch, 1);
 }
 
-bool streams_context_closed(int ordinal) {
-    streams_lock();
-    atomic_fetch_sub(&streams_contexts_closing, 1);
-    bool last = contexts_on(ordinal) == 0;
-    streams_unlock();
-    return last;
-}
-
-bool streams_context_fails(void *context, int cu_result, int *ordinal) {
-    bool fresh = false;
-    streams_lock();
-    struct context_entry *entry = find_context(context);
-    if (entry && entry->failed_result == 0) {
-        entry->failed_result = cu_result;
-        *ordinal = entry->ordinal;
-        fresh = true;
-        count_contexts();
-    }
-    streams_unlock();
-    return fresh;
-}
-
-bool streams_context_has_failed(void *context) {
-    streams_lock();
-    struct context_entry *entry = find_context(context);
-    bool failed = entry && entry->failed_result != 0;
-    streams_unlock();
-    return failed;
-}
-
-uint64_t streams_context_number(void *context) {
-    streams_lock();
-    struct context_entry *entry = find_context(context);
-    uint64_t number = entry ? entry->number : 0;
-    streams_unlock();
-    return number;
+void streams_forget_context(uint64_t context) {
+    forget_streams(context);
+    forget_events(streams.orphans, &streams.orphans_used, context);
+    forget_events(streams.spares, &streams.spares_used, context);
+    atomic_fetch_add(&streams_epoch, 1);
 }
 
 /* Called with LOCK_STREAMS held. */
-static struct stream_entry *add_stream(void *stream, void *context) {
-    if (!room_for_streams()) return NULL;
+static struct stream_entry *add_stream(void *stream, const void *handle) {
+    const struct context *context = contexts_find_handle(handle);
+    if (context == NULL || !room_for_streams()) return NULL;
     struct stream_entry *entry = &streams.streams[streams.streams_used++];
-    *entry = (struct stream_entry){.stream = stream, .context = context, .number = ++last_number};
+    *entry = (struct stream_entry){
+        .stream = stream, .context = context->generation, .number = ++last_number};
     return entry;
 }
 
-void streams_opened(void *stream, void *context) {
-    streams_lock();
-    if (find_stream(stream) == NULL) add_stream(stream, context);
-    streams_unlock();
+/* Its context need not be the current one: streams of green contexts are made without any. */
+void streams_opened(void *stream) {
+    const struct driver *cuda = driver_get();
+    CUcontext context = NULL;
+    if (cuda == NULL || cuda->stream_get_context(stream, &context) != CUDA_SUCCESS) return;
+    if (!contexts_know(context)) return;
+    contexts_lock();
+    struct stream_entry *stale = find_stream(stream); /* went without a word, with its context */
+    if (stale) forget_stream(stale);
+    add_stream(stream, context);
+    contexts_unlock();
 }
 
 uint64_t streams_number(void *stream, void **context) {
     const struct driver *cuda = driver_get();
-    streams_lock();
+    contexts_lock();
     struct stream_entry *entry = find_stream(stream);
     CUcontext owner = NULL;
     if (entry == NULL && cuda && cuda->stream_get_context(stream, &owner) == CUDA_SUCCESS)
         entry = add_stream(stream, owner);
     uint64_t number = entry ? entry->number : 0;
-    if (entry) *context = entry->context;
-    streams_unlock();
+    const struct context *known = entry ? contexts_find(entry->context) : NULL;
+    if (known) *context = known->handle;
+    contexts_unlock();
     return number;
 }
 
 /* Called with LOCK_STREAMS held. */
-static void *take_spare(const void *context) {
+static void *take_spare(uint64_t context) {
     for (uint32_t i = 0; i < streams.spares_used; i++) {
         if (streams.spares[i].context != context) continue;
         void *event = streams.spares[i].event;
@@ -215,7 +137,7 @@ static void *take_spare(const void *context) {
 }
 
 /* Marks what is in the stream now. Called with LOCK_STREAMS held, the context pushed. */
-static void *mark_stream(const struct driver *cuda, void *stream, void *context) {
+static void *mark_stream(const struct driver *cuda, void *stream, uint64_t context) {
     CUevent event = take_spare(context);
     if (event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         return NULL;
@@ -226,14 +148,14 @@ static void *mark_stream(const struct driver *cuda, void *stream, void *context)
     return event;
 }
 
-static void keep_spare(const struct driver *cuda, void *context, void *event) {
+static void keep_spare(const struct driver *cuda, uint64_t context, void *event) {
     if (streams.spares_used < SPARES_MAX && room_for_spares())
         streams.spares[streams.spares_used++] = (struct orphan_entry){context, event};
     else if (cuda)
         cuda->event_destroy(event);
 }
 
-static void keep_orphan(const struct driver *cuda, void *context, void *event) {
+static void keep_orphan(const struct driver *cuda, uint64_t context, void *event) {
     if (room_for_orphans())
         streams.orphans[streams.orphans_used++] = (struct orphan_entry){context, event};
     else if (cuda)
@@ -245,7 +167,9 @@ static void orphan_work(const struct driver *cuda, struct stream_entry *entry) {
     bool capturing = streams_is_capturing(entry->stream);
     if (entry->mark) keep_orphan(cuda, entry->context, entry->mark);
     entry->mark = NULL;
-    if (capturing || cuda->context_push(entry->context) != CUDA_SUCCESS) return;
+    const struct context *context = contexts_find(entry->context);
+    if (capturing || context == NULL || context->failed_result) return;
+    if (cuda->context_push(context->handle) != CUDA_SUCCESS) return;
     if (cuda->stream_query(entry->stream) == CUDA_ERROR_NOT_READY) {
         void *event = mark_stream(cuda, entry->stream, entry->context);
         if (event) keep_orphan(cuda, entry->context, event);
@@ -269,7 +193,7 @@ static void retire_orphans(const struct driver *cuda) {
 
 void streams_closing(void *stream) {
     const struct driver *cuda = driver_get();
-    streams_lock();
+    contexts_lock();
     struct stream_entry *entry = find_stream(stream);
     if (entry) {
         if (cuda) {
@@ -278,11 +202,9 @@ void streams_closing(void *stream) {
             retire_orphans(cuda);
             driver_relaxed_end(cuda, mode);
         }
-        forget_capture(stream);
-        *entry = streams.streams[--streams.streams_used];
-        atomic_fetch_add(&streams_epoch, 1);
+        forget_stream(entry);
     }
-    streams_unlock();
+    contexts_unlock();
 }
 
 /* True for a handle of its own; the default streams are covered by other means (window.c). */
@@ -294,39 +216,39 @@ static bool is_created(const void *stream) {
 static void mark_before_capture(const struct driver *cuda, void *stream) {
     void *context = NULL;
     if (streams_number(stream, &context) == 0 || streams_is_capturing(stream)) return;
-    streams_lock();
+    contexts_lock();
     struct stream_entry *entry = find_stream(stream);
     if (entry && cuda->context_push(context) == CUDA_SUCCESS) {
         CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-        if (entry->mark) keep_spare(cuda, context, entry->mark);
-        entry->mark = mark_stream(cuda, stream, context);
+        if (entry->mark) keep_spare(cuda, entry->context, entry->mark);
+        entry->mark = mark_stream(cuda, stream, entry->context);
         driver_relaxed_end(cuda, mode);
         CUcontext popped;
         cuda->context_pop(&popped);
     }
-    streams_unlock();
+    contexts_unlock();
 }
 
 void streams_capture_beginning(void *stream) {
     const struct driver *cuda = driver_get();
     if (cuda && is_created(stream)) mark_before_capture(cuda, stream);
-    streams_lock();
+    contexts_lock();
     if (room_for_captures()) streams.captures[streams.captures_used++] = stream;
     atomic_store(&streams_captures, streams.captures_used);
-    streams_unlock();
+    contexts_unlock();
 }
 
 void streams_capture_ended(void *stream) {
     /* An end that the driver refused (a wrong thread, say) leaves the capture going. */
     if (is_created(stream) && streams_is_capturing(stream)) return;
-    streams_lock();
+    contexts_lock();
     forget_capture(stream);
     struct stream_entry *entry = find_stream(stream);
     if (entry && entry->mark) {
         keep_spare(driver_get(), entry->context, entry->mark);
         entry->mark = NULL;
     }
-    streams_unlock();
+    contexts_unlock();
 }
 
 bool streams_is_capturing(void *stream) {
@@ -338,46 +260,43 @@ bool streams_is_capturing(void *stream) {
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-void streams_adopt_event(void *context, void *event, bool pending) {
+void streams_adopt_event(uint64_t context, void *event, bool pending) {
     const struct driver *cuda = driver_get();
-    streams_lock();
-    if (find_context(context) == NULL) { /* the event died with it */
+    contexts_lock();
+    if (contexts_find(context) == NULL) { /* the event died with it */
     } else if (pending) {
         keep_orphan(cuda, context, event);
     } else {
         keep_spare(cuda, context, event);
     }
-    streams_unlock();
+    contexts_unlock();
 }
 
-bool streams_event_is_done(void *context, void *event) {
+bool streams_event_is_done(uint64_t context, void *event) {
     const struct driver *cuda = driver_get();
     bool done = false;
-    streams_lock();
-    if (cuda && find_context(context)) {
+    contexts_lock();
+    if (cuda && contexts_may_ask(contexts_find(context))) {
         const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
         done = cuda->event_query(event) == CUDA_SUCCESS;
         driver_relaxed_end(cuda, mode);
     }
-    streams_unlock();
+    contexts_unlock();
     return done;
 }
 
-void *streams_spare_event(void *context) {
-    streams_lock();
+void *streams_spare_event(uint64_t context) {
+    contexts_lock();
     void *event = take_spare(context);
-    streams_unlock();
+    contexts_unlock();
     return event;
 }
 
 void streams_after_fork(void) {
-    streams.contexts_used = 0;
     streams.streams_used = 0;
     streams.orphans_used = 0;
     streams.spares_used = 0;
     streams.captures_used = 0;
     atomic_store(&streams_captures, 0);
-    atomic_store(&streams_contexts_closing, 0);
-    count_contexts();
     atomic_fetch_add(&streams_epoch, 1);
 }

@@ -6,6 +6,7 @@
 #include "base/driver.h"
 #include "base/locks.h"
 #include "base/log.h"
+#include "device/contexts.h"
 #include "device/failure.h"
 #include "device/streams.h"
 #include "gate/gate_control.h"
@@ -17,37 +18,46 @@
 struct look {
     const struct driver *cuda;
     uint32_t left;
-    void *current; /* the context that is pushed */
+    uint64_t current; /* the context that is pushed */
     uint32_t failures;
     struct {
-        void *context;
+        uint64_t context;
         int result;
     } failure[FAILURES_MAX];
 };
 
-/* Makes the context current on this thread; false when it cannot be (it is being destroyed). */
-static bool use_context(struct look *look, void *context) {
-    if (look->current == context) return true;
+/* What the context has to say for its streams. */
+enum word {
+    WORD_ASK,  /* it is current on this thread: they can be asked */
+    WORD_OVER, /* it is gone or has failed: nothing of it runs */
+    WORD_BUSY, /* it leaves: nobody may touch it, and the driver waits for its work */
+};
+
+static enum word use_context(struct look *look, uint64_t generation) {
+    const struct context *context = contexts_find(generation);
     CUcontext popped;
+    if (context == NULL || context->failed_result) return WORD_OVER;
+    if (context->leaving > 0) return WORD_BUSY;
+    if (look->current == generation) return WORD_ASK;
     if (look->current) look->cuda->context_pop(&popped);
-    look->current = look->cuda->context_push(context) == CUDA_SUCCESS ? context : NULL;
-    return look->current != NULL;
+    look->current = look->cuda->context_push(context->handle) == CUDA_SUCCESS ? generation : 0;
+    return look->current != 0 ? WORD_ASK : WORD_OVER;
 }
 
 static void end_look(struct look *look) {
     CUcontext popped;
     if (look->current) look->cuda->context_pop(&popped);
-    look->current = NULL;
+    look->current = 0;
 }
 
 static void note_failures(struct look *look) {
     for (uint32_t i = 0; i < look->failures; i++)
-        failure_in_context(look->failure[i].context, look->failure[i].result);
+        failure_of(look->failure[i].context, look->failure[i].result);
 }
 
 /* True when the answer to a query means that nothing is in flight there. Work of a context with a
  * sticky error has ended; a stream that began to capture meanwhile is looked at again later. */
-static bool is_done(struct look *look, void *context, CUresult result) {
+static bool is_done(struct look *look, uint64_t context, CUresult result) {
     if (result == CUDA_SUCCESS) return true;
     if (failure_is_sticky((int)result)) {
         if (look->failures < FAILURES_MAX) {
@@ -63,15 +73,9 @@ static bool is_done(struct look *look, void *context, CUresult result) {
     return !captures;
 }
 
-static bool has_failed(const struct streams *tables, const void *context) {
-    for (uint32_t i = 0; i < tables->contexts_used; i++) {
-        if (tables->contexts[i].context == context) return tables->contexts[i].failed_result != 0;
-    }
-    return true; /* gone */
-}
-
-static bool stream_is_done(struct look *look, struct stream_entry *entry) {
-    if (!use_context(look, entry->context)) return true;
+static bool stream_is_done(struct look *look, const struct stream_entry *entry) {
+    const enum word word = use_context(look, entry->context);
+    if (word != WORD_ASK) return word == WORD_OVER;
     if (!streams_is_capturing(entry->stream))
         return is_done(look, entry->context, look->cuda->stream_query(entry->stream));
     /* A capturing stream cannot be asked. What was in it before is marked where its capture was
@@ -83,25 +87,26 @@ static void look_at_streams(struct look *look, struct streams *tables) {
     for (uint32_t i = 0; i < tables->streams_used; i++) {
         struct stream_entry *entry = &tables->streams[i];
         if (!entry->draining) continue;
-        entry->draining = !has_failed(tables, entry->context) && !stream_is_done(look, entry);
+        entry->draining = !stream_is_done(look, entry);
         look->left += entry->draining;
     }
     for (uint32_t i = tables->orphans_used; i-- > 0;) {
         struct orphan_entry *orphan = &tables->orphans[i];
-        if (!has_failed(tables, orphan->context) && use_context(look, orphan->context) &&
-            !is_done(look, orphan->context, look->cuda->event_query(orphan->event))) {
+        const enum word word = use_context(look, orphan->context);
+        if (word == WORD_BUSY ||
+            (word == WORD_ASK &&
+             !is_done(look, orphan->context, look->cuda->event_query(orphan->event)))) {
             look->left++;
             continue;
         }
-        if (look->current == orphan->context) look->cuda->event_destroy(orphan->event);
+        if (word == WORD_ASK) look->cuda->event_destroy(orphan->event);
         *orphan = tables->orphans[--tables->orphans_used];
     }
 }
 
 /* Events that threads recorded in default streams of this kind. `*uncovered` counts launches that
  * have none. Called with LOCK_THREADS held, and nobody inside the gate. */
-static uint32_t look_at_rings(struct look *look, const struct streams *tables,
-                              enum window_stream_kind kind, const void *context,
+static uint32_t look_at_rings(struct look *look, enum window_stream_kind kind, uint64_t context,
                               uint32_t *uncovered) {
     uint32_t busy = 0;
     for (struct thread_record *record = threads_first(); record; record = record->next) {
@@ -110,12 +115,14 @@ static uint32_t look_at_rings(struct look *look, const struct streams *tables,
             void *event;
             bool open_end = false;
             if (ring->stream == NULL || ring->kind != kind) continue;
-            if ((context && ring->context != context) || has_failed(tables, ring->context))
-                continue;
+            if (context && ring->context_number != context) continue;
+            const enum word word = use_context(look, ring->context_number);
+            if (word == WORD_OVER) continue;
             bool found = window_last_event(ring, &event, &open_end);
             *uncovered += open_end;
-            if (found && use_context(look, ring->context))
-                busy += !is_done(look, ring->context, look->cuda->event_query(event));
+            if (found)
+                busy += word == WORD_BUSY ||
+                        !is_done(look, ring->context_number, look->cuda->event_query(event));
         }
     }
     return busy;
@@ -123,7 +130,7 @@ static uint32_t look_at_rings(struct look *look, const struct streams *tables,
 
 /* The event is kept for the next drain, which records it anew: this one may end before it is done,
  * when the gate opens again. */
-static CUresult mark_legacy_stream(struct look *look, struct context_entry *entry) {
+static CUresult mark_legacy_stream(struct look *look, struct context *entry) {
     CUevent event = entry->mark;
     CUresult result = CUDA_SUCCESS;
     if (event == NULL) result = look->cuda->event_create(&event, CU_EVENT_DISABLE_TIMING);
@@ -135,65 +142,69 @@ static CUresult mark_legacy_stream(struct look *look, struct context_entry *entr
 
 /* The default streams of a context, once all other work is done. While a capture is active the
  * legacy stream cannot be touched, so that only recorded events tell. */
-static bool defaults_are_done(struct look *look, const struct streams *tables,
-                              struct context_entry *entry) {
-    if (entry->failed_result || !use_context(look, entry->context)) return true;
+static bool defaults_are_done(struct look *look, struct context *entry) {
+    const enum word word = use_context(look, entry->generation);
+    if (word != WORD_ASK) return word == WORD_OVER;
     if (streams_capture_anywhere()) {
         uint32_t uncovered = 0;
-        uint32_t busy =
-            look_at_rings(look, tables, WINDOW_STREAM_LEGACY, entry->context, &uncovered);
+        uint32_t busy = look_at_rings(look, WINDOW_STREAM_LEGACY, entry->generation, &uncovered);
         return busy + uncovered == 0 && !gate_was_unbounded();
     }
     if (!entry->marked) {
         CUresult queried = look->cuda->stream_query(DRIVER_STREAM_LEGACY);
-        if (!is_done(look, entry->context, queried)) return false;
+        if (!is_done(look, entry->generation, queried)) return false;
         if (!gate_was_unbounded() || queried != CUDA_SUCCESS) return true;
         /* Without a window nothing was recorded in the threads' own default streams. The query has
          * answered for them too as far as drivers were seen to do; an event in the legacy stream is
          * documented to wait for them. */
         CUresult result = mark_legacy_stream(look, entry);
-        if (result != CUDA_SUCCESS) return is_done(look, entry->context, result);
+        if (result != CUDA_SUCCESS) return is_done(look, entry->generation, result);
     }
-    return is_done(look, entry->context, look->cuda->event_query(entry->mark));
+    return is_done(look, entry->generation, look->cuda->event_query(entry->mark));
 }
 
-static void look_at_defaults(struct look *look, struct streams *tables) {
-    for (uint32_t i = 0; i < tables->contexts_used; i++) {
-        struct context_entry *entry = &tables->contexts[i];
+static void look_at_defaults(struct look *look) {
+    uint32_t used;
+    struct context *contexts = contexts_table(&used);
+    for (uint32_t i = 0; i < used; i++) {
+        struct context *entry = &contexts[i];
         if (!entry->draining) continue;
-        entry->draining = !defaults_are_done(look, tables, entry);
+        entry->draining = !defaults_are_done(look, entry);
         look->left += entry->draining;
     }
 }
 
 static uint32_t look_once(enum drain_phase phase, const struct driver *cuda) {
     /* What is being taken down is in no table any more; the driver waits for its work. */
-    struct look look = {.cuda = cuda, .left = atomic_load(&streams_contexts_closing)};
+    struct look look = {.cuda = cuda, .left = atomic_load(&contexts_leaving)};
     lock_take(LOCK_THREADS);
-    struct streams *tables = streams_lock();
+    contexts_lock();
     if (phase == DRAIN_STREAMS) {
         uint32_t uncovered = 0;
-        look_at_streams(&look, tables);
-        look.left += look_at_rings(&look, tables, WINDOW_STREAM_PER_THREAD, NULL, &uncovered);
+        look_at_streams(&look, streams_tables());
+        look.left += look_at_rings(&look, WINDOW_STREAM_PER_THREAD, 0, &uncovered);
     } else {
-        look_at_defaults(&look, tables);
+        look_at_defaults(&look);
     }
     end_look(&look);
-    streams_unlock();
+    contexts_unlock();
     lock_release(LOCK_THREADS);
     note_failures(&look);
     return look.left;
 }
 
 static void mark_all_draining(void) {
-    struct streams *tables = streams_lock();
+    uint32_t used;
+    contexts_lock();
+    struct streams *tables = streams_tables();
+    struct context *contexts = contexts_table(&used);
     for (uint32_t i = 0; i < tables->streams_used; i++)
         tables->streams[i].draining = true;
-    for (uint32_t i = 0; i < tables->contexts_used; i++) {
-        tables->contexts[i].draining = true;
-        tables->contexts[i].marked = false;
+    for (uint32_t i = 0; i < used; i++) {
+        contexts[i].draining = true;
+        contexts[i].marked = false;
     }
-    streams_unlock();
+    contexts_unlock();
 }
 
 void drain_begin(struct drain *drain) {
@@ -226,19 +237,19 @@ bool drain_device_busy(void) {
     const struct driver *cuda = driver_get();
     if (cuda == NULL) return false;
     struct look look = {.cuda = cuda};
-    struct streams *tables = streams_lock();
-    bool captures = streams_capture_anywhere();
-    for (uint32_t i = 0; i < tables->streams_used && look.left == 0; i++) {
-        struct stream_entry *entry = &tables->streams[i];
-        if (!has_failed(tables, entry->context)) look.left += !stream_is_done(&look, entry);
-    }
-    for (uint32_t i = 0; i < tables->contexts_used && look.left == 0 && !captures; i++) {
-        struct context_entry *entry = &tables->contexts[i];
-        if (entry->failed_result == 0 && use_context(&look, entry->context))
-            look.left += !is_done(&look, entry->context, cuda->stream_query(DRIVER_STREAM_LEGACY));
-    }
+    uint32_t used;
+    contexts_lock();
+    const struct streams *tables = streams_tables();
+    const struct context *contexts = contexts_table(&used);
+    const bool captures = streams_capture_anywhere();
+    for (uint32_t i = 0; i < tables->streams_used && look.left == 0; i++)
+        look.left += !stream_is_done(&look, &tables->streams[i]);
+    for (uint32_t i = 0; i < used && look.left == 0 && !captures; i++)
+        if (use_context(&look, contexts[i].generation) == WORD_ASK)
+            look.left +=
+                !is_done(&look, contexts[i].generation, cuda->stream_query(DRIVER_STREAM_LEGACY));
     end_look(&look);
-    streams_unlock();
+    contexts_unlock();
     note_failures(&look);
     return look.left > 0;
 }

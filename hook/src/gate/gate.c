@@ -8,8 +8,8 @@
 #include "base/bell.h"
 #include "base/driver.h"
 #include "base/fork.h"
+#include "device/contexts.h"
 #include "device/failure.h"
-#include "device/runtime.h"
 #include "device/streams.h"
 #include "gate/gate_control.h"
 #include "gate/gate_mark.h"
@@ -104,7 +104,7 @@ static bool passes_shut_gate(const struct gate_call *call) {
         bool per_thread = call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD;
         if (streams_is_capturing(per_thread ? DRIVER_STREAM_PER_THREAD : call->stream)) return true;
     }
-    if (!runtime_know_current_context()) return true;
+    if (!contexts_know_current()) return true;
     return failure_in_current_context();
 }
 

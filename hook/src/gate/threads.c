@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/locks.h"
+#include "device/failure.h"
 
 _Thread_local struct gate_thread *gate_self;
 
@@ -67,6 +68,22 @@ struct thread_record *threads_self(void) {
 
 struct thread_record *threads_first(void) {
     return atomic_load_explicit(&first, memory_order_acquire);
+}
+
+void threads_context_switches(void) {
+    struct thread_record *self = (struct thread_record *)(void *)gate_self;
+    if (self) self->current_context = NULL;
+}
+
+void threads_synchronise_began(void) {
+    struct thread_record *self = threads_self();
+    if (self) atomic_store(&self->synchronises, atomic_load(&self->synchronises) | 1);
+}
+
+void threads_synchronise_ended(int cu_result) {
+    struct thread_record *self = threads_self();
+    if (self) atomic_store(&self->synchronises, (atomic_load(&self->synchronises) | 1) + 1);
+    if (cu_result != 0) failure_look(cu_result);
 }
 
 void threads_after_fork(void) {

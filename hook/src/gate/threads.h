@@ -32,6 +32,14 @@ struct thread_record *threads_self(void);
 /* Head of the list; walk it by `next`. */
 struct thread_record *threads_first(void);
 
+/* The calling thread's current context is about to be another one. */
+void threads_context_switches(void);
+
+/* The thread is about to wait for the device (synchronise calls), or has done so: meanwhile it is
+ * busy, not idle. `cu_result` may tell of a sticky error. */
+void threads_synchronise_began(void);
+void threads_synchronise_ended(int cu_result);
+
 /* In a child after fork: only the calling thread is left, and it is outside. */
 void threads_after_fork(void);
 

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/driver.h"
-#include "device/runtime.h"
+#include "device/contexts.h"
 #include "device/streams.h"
 #include "gate/gate_mark.h"
 #include "gate/threads.h"
@@ -52,13 +52,13 @@ static enum window_stream_kind kind_of(const struct gate_call *call, void **stre
 
 /* Events go back to the table; those of the thread's own default stream may still be needed. */
 static void release_events(struct window_ring *ring) {
-    bool alive = streams_context_number(ring->context) == ring->context_number;
+    bool alive = contexts_generation(ring->context) == ring->context_number;
     bool needed = ring->kind == WINDOW_STREAM_PER_THREAD &&
                   ring->turn_epoch == atomic_load(&turn_epoch) && ring->under_way > 0;
     uint32_t newest = (ring->oldest + ring->under_way + WINDOW_EVENTS - 1) % WINDOW_EVENTS;
     for (uint32_t i = 0; i < WINDOW_EVENTS && alive; i++) {
         if (ring->events[i])
-            streams_adopt_event(ring->context, ring->events[i], needed && i == newest);
+            streams_adopt_event(ring->context_number, ring->events[i], needed && i == newest);
     }
     memset(ring, 0, sizeof(*ring));
 }
@@ -68,7 +68,7 @@ static void look_up(enum window_stream_kind kind, void *stream, void **context,
                     uint64_t *stream_number, uint64_t *context_number) {
     *stream_number = 0;
     if (kind == WINDOW_STREAM_CREATED) *stream_number = streams_number(stream, context);
-    *context_number = streams_context_number(*context);
+    *context_number = contexts_generation(*context);
 }
 
 /* The ring is about the stream that has this handle now. One that has gone took the events with
@@ -87,7 +87,7 @@ static bool still_valid(struct window_ring *ring, uint32_t epoch) {
 
 static bool fill(struct window_ring *ring, enum window_stream_kind kind, void *stream,
                  void *context, uint32_t epoch) {
-    if (kind != WINDOW_STREAM_CREATED && !runtime_know_current_context()) return false;
+    if (kind != WINDOW_STREAM_CREATED && !contexts_know_current()) return false;
     uint64_t stream_number, context_number;
     look_up(kind, stream, &context, &stream_number, &context_number);
     if (context_number == 0 || (kind == WINDOW_STREAM_CREATED && stream_number == 0)) return false;
@@ -292,7 +292,7 @@ bool window_admit(struct thread_record *self, const struct gate_call *call) {
 }
 
 static void *make_event(const struct driver *cuda, const struct window_ring *ring) {
-    CUevent event = streams_spare_event(ring->context);
+    CUevent event = streams_spare_event(ring->context_number);
     if (event) return event;
     CUcontext current = NULL;
     cuda->context_get_current(&current);

@@ -70,6 +70,7 @@ static struct allocated allocated_in(const struct block *block, uint64_t address
         .bytes = bytes,
         .id = id,
         .context = block->context,
+        .generation = block->generation,
         .device = block->device,
         .block_address = block->address,
         .block_bytes = block->bytes,
@@ -123,13 +124,13 @@ bool blocks_add(const struct block *block, uint32_t small_bytes) {
     return fits;
 }
 
-bool blocks_take_small(void *context, uint32_t bytes, uint64_t *address) {
+bool blocks_take_small(uint64_t generation, uint32_t bytes, uint64_t *address) {
     bool taken = false;
     lock_take(LOCK_BLOCKS);
     for (size_t i = 0; i < blocks_used && !taken; i++) {
         struct block *block = &blocks[i];
         uint64_t offset;
-        if (block->slab == NULL || block->context != context || block->closing) continue;
+        if (block->slab == NULL || block->generation != generation || block->closing) continue;
         taken = slab_take(block->slab, bytes, blocks_next_id(), &offset);
         if (taken) *address = block->address + offset;
     }
@@ -177,7 +178,7 @@ void blocks_reopen(const struct allocated *closed) {
 static bool has_other_empty_slab(const struct block *than) {
     for (size_t i = 0; i < blocks_used; i++) {
         const struct block *other = &blocks[i];
-        if (other != than && other->slab != NULL && other->context == than->context &&
+        if (other != than && other->slab != NULL && other->generation == than->generation &&
             !other->closing && other->slab->units_used == 0)
             return true;
     }
@@ -208,10 +209,10 @@ void blocks_remove(const struct block *block) {
     lock_release(LOCK_BLOCKS);
 }
 
-static void forget_put_off_of(const void *context) {
+static void forget_put_off_of(uint64_t generation) {
     size_t kept = 0;
     for (size_t i = 0; i < put_off_used; i++) {
-        if (put_off[i].context != context) {
+        if (put_off[i].generation != generation) {
             put_off[kept++] = put_off[i];
             continue;
         }
@@ -222,12 +223,12 @@ static void forget_put_off_of(const void *context) {
     atomic_store(&put_off_there, put_off_used);
 }
 
-bool blocks_close_of_context(void *context, struct block *closed) {
+bool blocks_close_of_context(uint64_t generation, struct block *closed) {
     bool found = false;
     lock_take(LOCK_BLOCKS);
-    forget_put_off_of(context);
+    forget_put_off_of(generation);
     for (size_t i = 0; i < blocks_used && !found; i++) {
-        if (blocks[i].context != context || blocks[i].closing) continue;
+        if (blocks[i].generation != generation || blocks[i].closing) continue;
         blocks[i].closing = true;
         *closed = blocks[i];
         found = true;

@@ -20,7 +20,8 @@ struct block {
     uint64_t bytes;           /* mapped, a multiple of CHUNK_GRANULE */
     uint64_t bytes_requested; /* of a large allocation */
     uint64_t id;              /* of it; never used twice */
-    void *context;            /* in which it was made, and with which it goes */
+    void *context;            /* in which it was made, */
+    uint64_t generation;      /* and its generation: with that it goes */
     int32_t device;           /* ordinal */
     bool closing;             /* is being freed */
     struct slab *slab;        /* NULL: one large allocation */
@@ -32,6 +33,7 @@ struct allocated {
     uint64_t bytes; /* as asked for */
     uint64_t id;
     void *context;
+    uint64_t generation; /* of the context */
     int32_t device;
     uint64_t block_address; /* the block in which it lies */
     uint64_t block_bytes;
@@ -45,7 +47,7 @@ uint64_t blocks_next_id(void);
  * made. False: no host memory for that. */
 bool blocks_add(const struct block *block, uint32_t small_bytes);
 /* Finds room for a small allocation in the slabs of a context. */
-bool blocks_take_small(void *context, uint32_t bytes, uint64_t *address);
+bool blocks_take_small(uint64_t generation, uint32_t bytes, uint64_t *address);
 
 /* The allocation in which an address lies. False: it lies in none, or in one that is closed. */
 bool blocks_find(uint64_t address, struct allocated *found);
@@ -61,9 +63,9 @@ void blocks_reopen(const struct allocated *closed);
 bool blocks_end(const struct allocated *closed, struct block *unused);
 void blocks_remove(const struct block *block);
 
-/* Closes the next block of a context that ends, put-off frees included. Blocks that somebody is
- * freeing just now are left to him. False: there are no more. */
-bool blocks_close_of_context(void *context, struct block *closed);
+/* Closes the next block of a context that has ended, put-off frees included. Blocks that somebody
+ * is freeing just now are left to him. False: there are no more. */
+bool blocks_close_of_context(uint64_t generation, struct block *closed);
 
 /* Closed allocations whose end has to wait: until no capture is active, or until their event is
  * done. */

@@ -219,10 +219,10 @@ bool registry_mark_fixed(enum registry_space space, uint64_t key, int *device) {
     return changes;
 }
 
-void registry_drop_context(void *context) {
+void registry_drop_context(uint64_t context) {
     lock_registry();
     for (size_t i = 0; i < slot_count;) {
-        if (slots[i].used && context != NULL && slots[i].allocation.context == context)
+        if (slots[i].used && context != 0 && slots[i].allocation.context == context)
             remove_slot(&slots[i], NULL); /* may have moved a follower here: look again */
         else
             i++;

@@ -24,9 +24,6 @@ enum registry_space {
     REGISTRY_PHYSICAL, /* a number of physical.c: memory of cuMemCreate */
     REGISTRY_HANDLE,   /* a CUmemGenericAllocationHandle of such memory: no bytes */
     REGISTRY_MAPPING,  /* an address where such memory is mapped: no bytes counted */
-    REGISTRY_CONTEXT,  /* a CUcontext: no bytes, see contexts.c, as the next two */
-    REGISTRY_PRIMARY,  /* a device's number, for its primary context */
-    REGISTRY_GREEN,    /* a CUgreenCtx */
 };
 
 enum allocation_kind {
@@ -44,10 +41,10 @@ enum allocation_kind {
 struct allocation {
     uint64_t key;
     uint64_t bytes;      /* counted for `device` */
-    uint64_t link;       /* HANDLE, MAPPING: key of their PHYSICAL; PRIMARY, GREEN: their CONTEXT */
+    uint64_t link;       /* HANDLE, MAPPING: key of their PHYSICAL */
     uint64_t span_bytes; /* MAPPING: how many bytes are mapped */
-    void *context;       /* in which it was made, and with which it goes; NULL: with none */
-    uint32_t references; /* PHYSICAL, HANDLE, CONTEXT, PRIMARY: how often it is held */
+    uint64_t context;    /* generation of that in which it was made and with which it goes; or 0 */
+    uint32_t references; /* PHYSICAL, HANDLE: how often it is held */
     int32_t device;      /* ordinal */
     uint8_t space;       /* enum registry_space */
     uint8_t kind;        /* enum allocation_kind */
@@ -85,7 +82,7 @@ uint32_t registry_release(enum registry_space space, uint64_t key, struct alloca
 /* Marks an allocation as one that cannot be moved; returns whether that was new. */
 bool registry_mark_fixed(enum registry_space space, uint64_t key, int *device);
 /* Forgets everything that a context takes with it. */
-void registry_drop_context(void *context);
+void registry_drop_context(uint64_t context);
 
 struct registry_sums registry_sums_of(int device);
 

@@ -15,8 +15,8 @@ bool ipc_get(void *handle, uint64_t address, const char *call_name, int *cu_resu
 bool ipc_open(uint64_t *address, const void *handle, unsigned int flags, int *cu_result);
 bool ipc_close(uint64_t address, int *cu_result);
 
-/* The driver is about to take a context down: what it has opened goes. */
-void ipc_context_ends(void *context);
+/* A context has ended: what it has opened goes. */
+void ipc_context_ended(uint64_t generation);
 
 void ipc_after_fork(void);
 

@@ -32,10 +32,10 @@ static bool grow(void **table, size_t used, size_t *room, size_t element_bytes) 
     return true;
 }
 
-static struct import *import_of(const struct ipc_handle *handle, const void *context) {
+static struct import *import_of(const struct ipc_handle *handle, uint64_t generation) {
     for (size_t i = 0; i < imports_used; i++)
         if (imports[i].server == handle->server && imports[i].block == handle->block &&
-            imports[i].context == context)
+            imports[i].generation == generation)
             return &imports[i];
     return NULL;
 }
@@ -74,10 +74,10 @@ static bool open_in(struct import *import, const struct ipc_handle *handle, uint
     return true;
 }
 
-bool imports_reopen(const struct ipc_handle *handle, void *context, uint64_t *address) {
+bool imports_reopen(const struct ipc_handle *handle, uint64_t generation, uint64_t *address) {
     if (atomic_load(&imports_there) == 0) return false;
     lock_take(LOCK_IPC);
-    struct import *import = import_of(handle, context);
+    struct import *import = import_of(handle, generation);
     const bool opened = import != NULL && open_in(import, handle, address);
     lock_release(LOCK_IPC);
     return opened;
@@ -96,7 +96,7 @@ static bool enter(const struct import *mapped, const struct ipc_handle *handle, 
 enum imports_answer imports_add(const struct import *mapped, const struct ipc_handle *handle,
                                 uint64_t *address) {
     lock_take(LOCK_IPC);
-    struct import *there = import_of(handle, mapped->context);
+    struct import *there = import_of(handle, mapped->generation);
     const bool opened =
         there != NULL ? open_in(there, handle, address) : enter(mapped, handle, address);
     lock_release(LOCK_IPC);
@@ -141,12 +141,12 @@ bool imports_take_unused(struct import *unused) {
     return found;
 }
 
-bool imports_take_of_context(const void *context, struct import *taken) {
+bool imports_take_of_context(uint64_t generation, struct import *taken) {
     bool found = false;
     if (atomic_load(&imports_there) == 0) return false;
     lock_take(LOCK_IPC);
     for (size_t i = 0; i < imports_used && !found; i++) {
-        found = imports[i].context == context;
+        found = imports[i].generation == generation;
         if (found) take(&imports[i], taken);
     }
     lock_release(LOCK_IPC);
@@ -167,6 +167,7 @@ bool imports_find(uint64_t address, struct allocated *found) {
                 .bytes = opening->bytes,
                 .id = opening->id,
                 .context = import->context,
+                .generation = import->generation,
                 .device = import->device,
                 .block_address = import->address,
                 .block_bytes = import->bytes,

@@ -15,14 +15,15 @@
 struct import {
     uint64_t server, block; /* what it is there */
     void *context;
-    uint64_t address; /* where it is here */
+    uint64_t generation; /* of the context */
+    uint64_t address;    /* where it is here */
     uint64_t bytes;
     int32_t device;    /* ordinal of the device that has it, or else of the context's */
     uint32_t openings; /* allocations that are open in it; 0: to be unmapped */
 };
 
 /* Opens once more what the context has mapped already. */
-bool imports_reopen(const struct ipc_handle *handle, void *context, uint64_t *address);
+bool imports_reopen(const struct ipc_handle *handle, uint64_t generation, uint64_t *address);
 enum imports_answer {
     IMPORTS_ADDED,
     IMPORTS_THERE,   /* opened in a mapping that another thread has made meanwhile */
@@ -37,7 +38,7 @@ enum imports_answer imports_add(const struct import *mapped, const struct ipc_ha
 bool imports_close(uint64_t address);
 /* Takes a mapping in which nothing is open out of the table, or any of a context. */
 bool imports_take_unused(struct import *unused);
-bool imports_take_of_context(const void *context, struct import *taken);
+bool imports_take_of_context(uint64_t generation, struct import *taken);
 
 /* The opened allocation in which the address lies; whether it lies in such memory at all. */
 bool imports_find(uint64_t address, struct allocated *found);

@@ -12,6 +12,7 @@
 #include "device/contexts.h"
 #include "device/peers.h"
 #include "device/streams.h"
+#include "gate/work.h"
 #include "memory/chunks.h"
 #include "sharing/ipc.h"
 #include "sharing/ipc_client.h"
@@ -130,6 +131,7 @@ static CUresult open_new(const struct ipc_handle *handle, void *context, uint64_
         .server = handle->server,
         .block = handle->block,
         .context = context,
+        .generation = contexts_generation(context),
     };
     CUresult result = result_of(ipc_client_ask(&client, handle));
     if (result == CUDA_SUCCESS)
@@ -149,7 +151,7 @@ static CUresult unmap_unused(void) {
     struct import unused;
     CUresult result = CUDA_SUCCESS;
     while (!streams_capture_anywhere() && imports_take_unused(&unused)) {
-        const CUresult waited = contexts_wait_for_work(unused.context);
+        const CUresult waited = work_wait(unused.generation);
         if (waited != CUDA_SUCCESS) result = waited;
         unmap(&unused, unused.bytes);
     }
@@ -172,7 +174,8 @@ bool ipc_open(uint64_t *address, const void *encoded, unsigned int flags, int *c
         *cu_result = CUDA_ERROR_INVALID_CONTEXT; /* memory of this very process */
     else if (!driver_can_move(cuda) || !driver_can_share(cuda))
         *cu_result = CUDA_ERROR_NOT_SUPPORTED;
-    else if (imports_reopen(&handle, context, address))
+    else if (contexts_know(context) &&
+             imports_reopen(&handle, contexts_generation(context), address))
         *cu_result = CUDA_SUCCESS;
     else
         *cu_result = (int)open_new(&handle, context, address);
@@ -189,13 +192,8 @@ bool ipc_close(uint64_t address, int *cu_result) {
     return true;
 }
 
-void ipc_context_ends(void *context) {
+void ipc_context_ended(uint64_t generation) {
     struct import taken;
-    bool waited = false;
-    if (fork_process_ends()) return;
-    while (imports_take_of_context(context, &taken)) {
-        if (!waited) contexts_wait_for_work(context); /* whatever it answers, the context goes */
-        waited = true;
+    while (!fork_process_ends() && imports_take_of_context(generation, &taken))
         unmap(&taken, taken.bytes);
-    }
 }

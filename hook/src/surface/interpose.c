@@ -6,8 +6,8 @@
 #include "agent/agent.h"
 #include "base/bell.h"
 #include "base/namespaces.h"
+#include "base/options.h"
 #include "base/symbols.h"
-#include "device/lifecycle.h"
 #include "surface/unknown.h"
 
 /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
@@ -63,7 +63,7 @@ static void *real_of_entry(size_t entry) {
 
 void *interpose_resolve(size_t entry) {
     void *real = symbols_real_loading(library_of(entry), interpose_names[entry]);
-    if (real != NULL && lifecycle_enabled()) remember(entry, real);
+    if (real != NULL && options_take_part()) remember(entry, real);
     return real;
 }
 
@@ -81,7 +81,7 @@ static void *find_behind_ours(size_t entry, void *found) {
  * the wrapper that it calls. */
 static void *stand_in(int entry, const char *name, void *found) {
     if (entry >= 0 && found != NULL) found = find_behind_ours((size_t)entry, found);
-    if (found == NULL || !lifecycle_enabled()) return found;
+    if (found == NULL || !options_take_part()) return found;
     if (entry >= 0)
         return found == real_of_entry((size_t)entry) ? interpose_wrappers[entry] : found;
     return found == symbols_real(name) ? unknown_stub_of(found, name) : found;
@@ -100,14 +100,14 @@ struct interpose_answer interpose_dlsym(void *handle, const char *name) {
 
 struct interpose_jump interpose_dlopen(const char *file, int flags) {
     (void)file;
-    if (lifecycle_enabled()) flags &= ~RTLD_DEEPBIND;
+    if (options_take_part()) flags &= ~RTLD_DEEPBIND;
     return (struct interpose_jump){symbols_next_function(SYMBOLS_DLOPEN), (uint64_t)flags};
 }
 
 struct interpose_jump interpose_dlmopen(long name_space, const char *file, int flags) {
     (void)file;
     if (name_space != LM_ID_BASE) namespaces_expect();
-    if (lifecycle_enabled() && name_space == LM_ID_BASE) flags &= ~RTLD_DEEPBIND;
+    if (options_take_part() && name_space == LM_ID_BASE) flags &= ~RTLD_DEEPBIND;
     return (struct interpose_jump){symbols_next_function(SYMBOLS_DLMOPEN), (uint64_t)flags};
 }
 

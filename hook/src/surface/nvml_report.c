@@ -13,7 +13,6 @@
 #include "base/driver.h"
 #include "base/options.h"
 #include "base/symbols.h"
-#include "device/lifecycle.h"
 
 #define UUID_BYTES 16
 #define NO_ORDINAL (-1)
@@ -68,6 +67,7 @@ static void report_of_process(int ordinal, uint64_t *bytes_total, uint64_t *byte
                               uint64_t *bytes_used) {
     uint64_t cap_bytes;
     backing_free_done();
+    memory_query_limit(ordinal);
     memory_report(ordinal, bytes_free, bytes_total);
     *bytes_used = memory_used_by_tenant(ordinal, &cap_bytes);
 }
@@ -76,7 +76,7 @@ static void report_of_process(int ordinal, uint64_t *bytes_total, uint64_t *byte
 static bool report_of_scheduler(const uint8_t uuid[UUID_BYTES], uint64_t *bytes_total,
                                 uint64_t *bytes_free, uint64_t *bytes_used) {
     struct memory_answer answer = {0};
-    if (!lifecycle_ask_memory(uuid, &answer)) return false;
+    if (!memory_query(uuid, &answer)) return false;
     if (answer.bytes_total != 0 && *bytes_total > answer.bytes_total)
         *bytes_total = answer.bytes_total;
     *bytes_used = answer.bytes_used;

@@ -2,7 +2,7 @@
 #ifndef GPUSHARE_WRAPPERS_H
 #define GPUSHARE_WRAPPERS_H
 
-#include "device/lifecycle.h"
+#include "base/options.h"
 #include "surface/interpose.h"
 
 /* Everything that the generated files define is an export. */
@@ -16,7 +16,7 @@
     if (__builtin_expect(real == NULL, 0)) {                          \
         real = (__typeof__(&name))interpose_resolve(ENTRY_##name);    \
         if (real == NULL) return absent;                              \
-        if (!lifecycle_enabled()) return real arguments;              \
+        if (!options_take_part()) return real arguments;              \
     }
 
 #endif

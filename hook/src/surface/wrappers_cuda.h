@@ -6,16 +6,18 @@
 #define __CUDA_API_VERSION_INTERNAL /* every exported name as it is, no renaming macros */
 #include <cuda.h>
 /* Before the visibility of exports is in force: */
+#include "agent/memory_query.h"
 #include "allocate/backing.h"
 #include "allocate/copies.h"
 #include "allocate/memory.h"
 #include "base/fork.h"
-#include "device/contexts.h"
-#include "device/peers.h"
 #include "device/streams.h"
+#include "gate/threads.h"
+#include "memory/peer_mappings.h"
 #include "memory/physical.h"
 #include "memory/pointers.h"
 #include "sharing/ipc.h"
+#include "surface/context_calls.h"
 #include "surface/wrappers.h"
 
 #define CANCELLED ((CUresult)GATE_CANCELLED_RESULT)
@@ -40,6 +42,10 @@
         int done = CUDA_SUCCESS;           \
         if (call) return (CUresult)(done); \
     } while (0)
+
+/* The context may end in the driver's call. */
+#define LEAVES(ends) const struct context_end end = context_calls_leave(ends)
+#define LEFT context_calls_left(&end, (int)result)
 
 /* Pointers to addresses and sizes of the first ABI are narrower; ours fit none of them. */
 #define IS_WIDE(pointer) (sizeof *(pointer) == sizeof(uint64_t))
@@ -175,6 +181,7 @@
 #define REPORT_MEMORY_INFO(free_bytes, total_bytes)                                \
     if (result == CUDA_SUCCESS && (free_bytes) != NULL && (total_bytes) != NULL) { \
         uint64_t reported_free = *(free_bytes), reported_total = *(total_bytes);   \
+        memory_query_limit(memory_current_device());                               \
         memory_report(memory_current_device(), &reported_free, &reported_total);   \
         *(free_bytes) = (__typeof__(*(free_bytes)))reported_free;                  \
         *(total_bytes) = (__typeof__(*(total_bytes)))reported_total;               \
@@ -182,6 +189,7 @@
 #define REPORT_TOTAL_MEMORY(total_bytes, device)                     \
     if (result == CUDA_SUCCESS && (total_bytes) != NULL) {           \
         uint64_t unused_free = 0, reported_total = *(total_bytes);   \
+        memory_query_limit((int)(device));                           \
         memory_report((int)(device), &unused_free, &reported_total); \
         *(total_bytes) = (__typeof__(*(total_bytes)))reported_total; \
     }

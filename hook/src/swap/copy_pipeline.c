@@ -170,12 +170,6 @@ bool pipeline_has_arrivals(int device) {
     return false;
 }
 
-bool pipeline_has_flights_of(const void *context) {
-    for (uint32_t i = 0; i < flights_used; i++)
-        if (flight_at(i)->chunk.context == context) return true;
-    return false;
-}
-
 void pipeline_forget_context(void *context) {
     const struct driver *cuda = driver_get();
     struct lane *lane = lane_of(context);

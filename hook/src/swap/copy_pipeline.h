@@ -40,7 +40,6 @@ uint64_t pipeline_bytes(void);
 /* Of what leaves one device. */
 uint64_t pipeline_leaving_bytes(int device);
 bool pipeline_has_arrivals(int device);
-bool pipeline_has_flights_of(const void *context);
 
 /* The context is about to end, and no copy of it is on its way: the stream goes. */
 void pipeline_forget_context(void *context);

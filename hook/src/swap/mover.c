@@ -18,6 +18,7 @@
 #include "base/locks.h"
 #include "base/log.h"
 #include "base/own_thread.h"
+#include "device/contexts.h"
 #include "device/devices.h"
 #include "memory/chunks.h"
 #include "memory/registry.h"
@@ -268,9 +269,10 @@ static void step_devices(void) {
     bool further = true, gives_up = false;
     while (further) {
         further = false;
-        gives_up = count > 0;
+        gives_up = count > 0 && atomic_load(&contexts_leaving) == 0;
         finish_copies();
-        for (int i = 0; i < count; i++) {
+        /* While a context leaves nothing begins, for none may be touched. */
+        for (int i = 0; i < count && atomic_load(&contexts_leaving) == 0; i++) {
             if (ordinals[i] >= REGISTRY_DEVICES_MAX) continue;
             const enum swap_step step = take_step(ordinals[i]);
             further =
@@ -288,20 +290,13 @@ static void step_devices(void) {
 /* ---- contexts ---------------------------------------------------------------------------------
  */
 
-static bool context_leaves(void) {
-    lock_take(LOCK_MOVER);
-    const bool leaves = leaving_context != NULL;
-    lock_release(LOCK_MOVER);
-    return leaves;
-}
-
 static void leave_context(void) {
     lock_take(LOCK_MOVER);
     void *context = leaving_context;
     lock_release(LOCK_MOVER);
-    if (context == NULL || pipeline_has_flights_of(context)) return;
+    /* Copies of other contexts too: the host memory may be registered in the one that leaves. */
+    if (context == NULL || pipeline_flights() > 0) return;
     pipeline_forget_context(context);
-    host_arena_forget_context(context);
     lock_take(LOCK_MOVER);
     leaving_context = NULL;
     lock_release(LOCK_MOVER);
@@ -326,7 +321,7 @@ static void see_goal(void) {
 }
 
 static uint64_t pause_ns(void) {
-    if (pipeline_flights() > 0 || context_leaves()) return POLL_NS;
+    if (pipeline_flights() > 0 || atomic_load(&contexts_leaving) > 0) return POLL_NS;
     uint64_t ns = mover_host_pause_ns(self.goal);
     const uint64_t go_at_ns = chunks_next_let_go_ns(), now_ns = clock_now_ns();
     const uint64_t go_ns = go_at_ns > now_ns ? go_at_ns - now_ns : POLL_NS;

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/fork.h"
+#include "device/contexts.h"
 #include "device/devices.h"
-#include "device/streams.h"
 #include "memory/chunks.h"
 #include "swap/copy_pipeline.h"
 #include "swap/host_arena.h"
@@ -37,12 +37,8 @@ void mover_host_goal_changed(void) {
 
 /* Registering needs a context; any that works will do. */
 static bool use_some_context(void) {
-    void *context = NULL;
-    struct streams *tables = streams_lock();
-    for (uint32_t i = 0; i < tables->contexts_used && context == NULL; i++)
-        if (tables->contexts[i].failed_result == 0) context = tables->contexts[i].context;
-    streams_unlock();
-    if (context == NULL || !fork_driver_use_begin()) return false;
+    void *context;
+    if (contexts_list(false, &context, 1) == 0 || !fork_driver_use_begin()) return false;
     const bool is_used = pipeline_use_context(context);
     fork_driver_use_end();
     return is_used;

@@ -5,9 +5,9 @@
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/log.h"
+#include "device/contexts.h"
 #include "device/failure.h"
 #include "device/peers.h"
-#include "device/streams.h"
 #include "memory/device_memory.h"
 #include "swap/host_arena.h"
 #include "swap/residency.h"
@@ -145,7 +145,7 @@ enum step_answer step_leave(int device, uint64_t *bytes) {
     const enum step_answer claimed = mover_claim(MOVER_PARK, chunks_claim_leaving, device, &chunk);
     if (claimed != STEP_DONE) return claimed;
     *bytes = chunk.bytes;
-    if (streams_context_has_failed(chunk.context)) {
+    if (contexts_has_failed(chunk.context)) {
         leave_alone(&chunk);
         return STEP_DONE;
     }
@@ -173,7 +173,7 @@ enum step_answer step_come(int device, uint64_t *bytes) {
         mover_claim(MOVER_RESTORE, chunks_claim_coming, device, &chunk);
     if (claimed != STEP_DONE) return claimed;
     *bytes = chunk.bytes;
-    if (streams_context_has_failed(chunk.context)) {
+    if (contexts_has_failed(chunk.context)) {
         bury(&chunk);
         return STEP_DONE;
     }

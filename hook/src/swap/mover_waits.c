@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "device/streams.h"
+#include "device/contexts.h"
 #include "swap/copy_pipeline.h"
 #include "swap/mover_host.h"
 #include "swap/residency.h"
@@ -73,11 +73,7 @@ bool mover_waits_streams_are_short(void) {
 /* What cannot be made now is tried again when it is needed. */
 void mover_waits_open_streams(void) {
     void *contexts[CONTEXTS_MAX];
-    uint32_t count = 0;
-    const struct streams *tables = streams_lock();
-    for (uint32_t i = 0; i < tables->contexts_used && count < CONTEXTS_MAX; i++)
-        if (tables->contexts[i].failed_result == 0) contexts[count++] = tables->contexts[i].context;
-    streams_unlock();
+    const uint32_t count = contexts_list(false, contexts, CONTEXTS_MAX);
     for (uint32_t i = 0; i < count; i++)
         pipeline_open(contexts[i]);
 }

@@ -12,9 +12,9 @@
 #include "base/locks.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "device/contexts.h"
 #include "device/devices.h"
 #include "device/failure.h"
-#include "device/runtime.h"
 #include "gate/gate.h"
 #include "gate/wait.h"
 #include "memory/chunks.h"
@@ -229,7 +229,7 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
     if (!fits_at_once(device, bytes, inside)) {
         if (inside) return RESIDENCY_REFUSED;
         /* Only now, since it asks the driver: a context that we do not know yet has no budget. */
-        if (!runtime_know_current_context() || is_beyond_limits()) {
+        if (!contexts_know_current() || is_beyond_limits()) {
             lock_take(LOCK_RESIDENCY);
             of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
             lock_release(LOCK_RESIDENCY);

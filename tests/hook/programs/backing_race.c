@@ -12,12 +12,12 @@
 
 #include "allocate/backing.h"
 #include "base/symbols.h"
-#include "device/contexts.h"
 #include "fake_trace.h"
 #include "memory/blocks.h"
 #include "memory/chunks.h"
 #include "memory/pointers.h"
 #include "memory/registry.h"
+#include "surface/context_calls.h"
 
 #define THREADS 4
 #define ROUNDS 150
@@ -87,12 +87,13 @@ static void *destroy_contexts(void *argument) {
     for (int i = 0; i < ROUNDS / 10; i++) {
         CUcontext own;
         must(REAL(cuCtxCreate_v2)(&own, 0, 0), "create");
-        contexts_opened(own, 0);
+        context_calls_created(own, 0);
         for (int j = 0; j < 4; j++)
             allocated((uint64_t)(j + 1) << 19);
         freed_later(allocated(3 << 20));
-        contexts_closed(contexts_closing(own));
+        const struct context_end end = context_calls_leave(contexts_leave(own));
         must(REAL(cuCtxDestroy_v2)(own), "destroy");
+        context_calls_left(&end, CUDA_SUCCESS);
     }
     return argument;
 }
@@ -110,7 +111,7 @@ int main(void) {
     must(REAL(cuInit)(0), "init");
     must(REAL(cuDevicePrimaryCtxRetain)(&context, 0), "retain");
     must(REAL(cuCtxSetCurrent)(context), "context");
-    contexts_primary_retained(context, 0);
+    context_calls_retained(context, 0);
     pthread_create(&moving, NULL, move, NULL);
     pthread_create(&destroying, NULL, destroy_contexts, NULL);
     for (int i = 0; i < THREADS; i++)

@@ -14,11 +14,11 @@
 
 #include "allocate/backing.h"
 #include "base/symbols.h"
-#include "device/contexts.h"
 #include "fake_trace.h"
 #include "sharing/ipc.h"
 #include "sharing/ipc_exports.h"
 #include "sharing/ipc_imports.h"
+#include "surface/context_calls.h"
 
 #define THREADS 4
 #define ROUNDS 60
@@ -41,7 +41,7 @@ static void open_device(void) {
     must(REAL(cuInit)(0), "init");
     must(REAL(cuDevicePrimaryCtxRetain)(&context, 0), "retain");
     must(REAL(cuCtxSetCurrent)(context), "context");
-    contexts_primary_retained(context, 0);
+    context_calls_retained(context, 0);
 }
 
 static void must_be(uint64_t address, uint32_t expected) {
@@ -138,7 +138,7 @@ static int be_importer(void) {
         close(ends[i][0]);
     open_device();
     run(import_memory);
-    return imports_take_of_context(context, &left) ? 1 : 0;
+    return imports_take_of_context(contexts_generation(context), &left) ? 1 : 0;
 }
 
 int main(void) {

@@ -60,8 +60,6 @@ SUCCEEDS(cuIpcCloseMemHandle)
 SUCCEEDS(cuCtxDestroy_v2)
 SUCCEEDS(cuCtxSynchronize)
 SUCCEEDS(cuStreamDestroy_v2)
-SUCCEEDS(cuDevicePrimaryCtxRelease_v2)
-SUCCEEDS(cuDevicePrimaryCtxReset_v2)
 
 HANDS_OUT(cuMemAlloc_v2)
 HANDS_OUT(cuMemAllocManaged)
@@ -135,9 +133,39 @@ int cuCtxFromGreenCtx(void **context, void *green) {
     return 0;
 }
 
+/* As the driver does, a reset ends the primary context and takes none of its holders away. */
+static int primary_references, primary_active;
+static unsigned long long primary_id;
+
 int cuDevicePrimaryCtxRetain(void **context) {
     *context = (void *)0x1000;
+    primary_references++;
+    if (!primary_active) primary_id++;
+    primary_active = 1;
     return 0;
+}
+
+int cuDevicePrimaryCtxRelease_v2(void) {
+    if (primary_references == 0) return 201;
+    if (--primary_references == 0) primary_active = 0;
+    return 0;
+}
+
+int cuDevicePrimaryCtxReset_v2(void) {
+    primary_active = 0;
+    return 0;
+}
+
+int cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int *active) {
+    (void)device;
+    *flags = 0;
+    *active = primary_active;
+    return 0;
+}
+
+int cuCtxGetId(void *context, unsigned long long *id) {
+    *id = context == (void *)0x1000 ? primary_id : (uintptr_t)context;
+    return context == (void *)0x1000 && !primary_active ? 709 : 0;
 }
 
 int cuStreamGetCtx(void *stream, void **context) {

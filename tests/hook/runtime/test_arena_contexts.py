@@ -28,8 +28,8 @@ def reset():
 def test_host_memory_is_registered_anew_when_its_context_has_ended(
     tmp_path: Path, scheduler: FakeScheduler
 ) -> None:
-    """Another context used it while the first was ending, when it was registered still; what is
-    parked there later is parked in registered memory."""
+    """While a context ends nothing moves, in no other one either: the driver takes the registration
+    away then. What is parked later is parked in registered memory."""
     machine = SimulatedMachine(tmp_path / "sim", devices=2)
     process = program_of(tmp_path, scheduler, machine, "hold cuDevicePrimaryCtxReset until=go")
     both, files = TwoDevices(process, scheduler), Files(machine)
@@ -45,9 +45,9 @@ def test_host_memory_is_registered_anew_when_its_context_has_ended(
         both.say("ends = threading.Thread(target=reset); ends.start()")
         files.wait_for_held("go")
         both.budgets(UNLIMITED, CHUNK)
-        both.expect_parked(lambda parked: parked[1] == CHUNK)
         files.make("go")
         assert both.hears("reset") == "0"
+        both.expect_parked(lambda parked: parked[1] == CHUNK)
         both.budgets(UNLIMITED, 0)
         both.expect_parked(lambda parked: parked[1] == 2 * CHUNK)
         ask = "[call('cuMemHostUnregister', c_void_p(s)) for s in segments()]"

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/agent.h"
+#include "base/bell.h"
 #include "base/driver.h"
 #include "base/fork.h"
+#include "device/contexts.h"
 #include "device/failure.h"
-#include "device/runtime.h"
 #include "device/streams.h"
 #include "gate/gate.h"
 #include "gate/gate_control.h"
@@ -26,13 +26,13 @@ static struct driver driver;
 const struct driver *driver_get(void) {
     return &driver;
 }
-bool agent_is_ready(void) {
+bool bell_is_heard(void) {
     return true;
 }
-void agent_start(const char *cause) {
+void bell_start_agent(const char *cause) {
     (void)cause;
 }
-bool runtime_know_current_context(void) {
+bool contexts_know_current(void) {
     return true;
 }
 bool failure_in_current_context(void) {

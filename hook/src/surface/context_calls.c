@@ -1,0 +1,58 @@
+#include "surface/context_calls.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "allocate/backing.h"
+#include "allocate/memory.h"
+#include "base/bell.h"
+#include "memory/registry.h"
+#include "sharing/ipc.h"
+#include "swap/host_arena.h"
+#include "swap/mover.h"
+
+void context_calls_cuda_opened(void) {
+    static _Atomic pid_t opened_in;
+    const pid_t process = getpid();
+    if (atomic_exchange(&opened_in, process) != process) bell_start_agent("cuInit");
+}
+
+/* Nothing of it is left in the table of contexts. */
+static void forget(const struct context_end *ended) {
+    if (ended->generation == 0) return;
+    backing_context_ended(ended->generation);
+    ipc_context_ended(ended->generation);
+    host_arena_forget_context(ended->handle);
+    registry_drop_context(ended->generation);
+    memory_tell(ended->ordinal);
+}
+
+void context_calls_created(void *context, int device) {
+    struct context_end stale = {0};
+    contexts_created(context, device, &stale);
+    forget(&stale);
+}
+
+void context_calls_retained(void *context, int device) {
+    struct context_end stale = {0};
+    contexts_retained(context, device, &stale);
+    forget(&stale);
+}
+
+void context_calls_green_created(void *green, int device) {
+    struct context_end stale = {0};
+    contexts_green_created(green, device, &stale);
+    forget(&stale);
+}
+
+struct context_end context_calls_leave(struct context_end end) {
+    if (end.generation != 0) mover_forget_context(end.handle);
+    return end;
+}
+
+/* The mover stays away until all is forgotten: the driver may give the handle out again at once. */
+void context_calls_left(const struct context_end *end, int cu_result) {
+    if (end->generation == 0) return;
+    if (contexts_is_gone(end, cu_result)) forget(end);
+    contexts_leave_over(end);
+}
