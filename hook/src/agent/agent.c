@@ -15,13 +15,14 @@
 #include "base/bell.h"
 #include "base/clock.h"
 #include "base/driver.h"
+#include "base/fork.h"
 #include "base/locks.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/own_thread.h"
+#include "base/wait.h"
 #include "device/contexts.h"
 #include "gate/gate_control.h"
-#include "gate/wait.h"
 #include "swap/mover.h"
 #include "swap/residency.h"
 
@@ -29,76 +30,99 @@
 
 static struct agent agent; /* the agent thread's */
 
-uint64_t agent_now_ms(void) {
-    return clock_now_ns() / 1000000;
-}
-
 /* ---- what has happened in the process ---------------------------------------------------------
  */
 
-static void look_at_cells(struct agent *self) {
+static void look_at_cells(struct agent *agent) {
     bool runs = notebook_cell_runs();
     uint64_t ended = notebook_cells_ended();
-    bool ended_since = ended != self->cells_ended_seen;
-    self->cells_ended_seen = ended;
-    if (self->cell_runs_seen && (ended_since || !runs)) {
-        self->cell_runs_seen = false;
-        session_send(&self->session, &(struct message){.type = MESSAGE_CELL_ENDED});
-        agent_feed_kind(self, TURN_EVENT_CELL_ENDED);
+    bool ended_since = ended != agent->cells_ended_seen;
+    agent->cells_ended_seen = ended;
+    if (agent->cell_runs_seen && (ended_since || !runs)) {
+        agent->cell_runs_seen = false;
+        session_send(&agent->session, &(struct message){.type = MESSAGE_CELL_ENDED});
+        agent_feed_kind(agent, TURN_EVENT_CELL_ENDED);
     } else if (ended_since && !runs) {
         /* It began and ended between two looks. */
-        agent_feed_kind(self, TURN_EVENT_CELL_ENDED);
+        agent_feed_kind(agent, TURN_EVENT_CELL_ENDED);
     }
-    if (runs && !self->cell_runs_seen) {
-        self->cell_runs_seen = true;
-        session_send(&self->session, &(struct message){.type = MESSAGE_CELL_BEGAN});
-        agent_feed_kind(self, TURN_EVENT_CELL_BEGAN);
+    if (runs && !agent->cell_runs_seen) {
+        agent->cell_runs_seen = true;
+        session_send(&agent->session, &(struct message){.type = MESSAGE_CELL_BEGAN});
+        agent_feed_kind(agent, TURN_EVENT_CELL_BEGAN);
     }
 }
 
-static void look_at_calls(struct agent *self) {
+static void look_at_calls(struct agent *agent) {
     bool wait = wait_calls_waiting() > 0;
-    if (wait == self->calls_wait_seen) return;
-    self->calls_wait_seen = wait;
-    agent_feed_kind(self, wait ? TURN_EVENT_CALLS_WAIT : TURN_EVENT_NO_CALLS_WAIT);
+    if (wait == agent->calls_wait_seen) return;
+    agent->calls_wait_seen = wait;
+    agent_feed_kind(agent, wait ? TURN_EVENT_CALLS_WAIT : TURN_EVENT_NO_CALLS_WAIT);
 }
 
 /* The gate first: calls wait for it. */
-static void look_at_mover(struct agent *self) {
-    if (self->turn.phase == TURN_RESTORING && mover_all_restored())
-        agent_feed_kind(self, TURN_EVENT_RESTORED);
-    else if (self->turn.phase == TURN_RESTORING && mover_gave_up())
-        agent_feed_kind(self, TURN_EVENT_RESTORE_FAILED);
-    agent_report_memory(self, false);
+static void look_at_mover(struct agent *agent) {
+    if (agent->turn.phase == TURN_RESTORING && mover_all_restored())
+        agent_feed_kind(agent, TURN_EVENT_RESTORED);
+    else if (agent->turn.phase == TURN_RESTORING && mover_gave_up())
+        agent_feed_kind(agent, TURN_EVENT_RESTORE_FAILED);
+    agent_report_memory(agent, false);
 }
 
-void agent_look_at_news(struct agent *self) {
+static void look_at_news(struct agent *agent) {
     uint32_t asked;
     const unsigned what = bell_take_news(&asked);
     if (what & (NEWS_DEVICE_OPENED | NEWS_DEVICE_CLOSED | NEWS_CONTEXT_FAILED))
-        agent_report_devices(self);
-    if (what & NEWS_DEVICE_OPENED) agent_feed_kind(self, TURN_EVENT_DEVICE_OPENED);
+        agent_report_devices(agent);
+    if (what & NEWS_DEVICE_OPENED) agent_feed_kind(agent, TURN_EVENT_DEVICE_OPENED);
     if (what & NEWS_DEVICE_CLOSED && atomic_load(&contexts_open) == 0)
-        agent_feed_kind(self, TURN_EVENT_LAST_DEVICE_CLOSED);
+        agent_feed_kind(agent, TURN_EVENT_LAST_DEVICE_CLOSED);
     if (what & NEWS_CONTEXT_FAILED) {
         agent_fix_failed_memory();
-        agent_feed_kind(self, TURN_EVENT_CONTEXT_FAILED);
+        agent_feed_kind(agent, TURN_EVENT_CONTEXT_FAILED);
         wait_look_again();
     }
-    if (what & NEWS_MEMORY_MOVED) look_at_mover(self);
-    if (what & NEWS_HOST_SHORT) agent_look_at_short_host(self);
-    if (what & NEWS_NEEDS_CHANGED) agent_tell_needs(self);
-    look_at_cells(self);
-    look_at_calls(self);
-    agent_tell_wishes(self);
+    if (what & NEWS_MEMORY_MOVED) look_at_mover(agent);
+    if (what & NEWS_HOST_SHORT) agent_look_at_short_host(agent);
+    if (what & NEWS_NEEDS_CHANGED) agent_tell_needs(agent);
+    look_at_cells(agent);
+    look_at_calls(agent);
+    agent_tell_wishes(agent);
     bell_acted(asked);
+}
+
+/* ---- the drain ---- */
+
+static void step_drain(struct agent *agent) {
+    if (!agent->draining || !fork_driver_use_begin()) return;
+    enum drain_answer answer = drain_step(&agent->drain);
+    fork_driver_use_end();
+    uint64_t now_ms = clock_now_ms();
+    if (answer == DRAIN_PROGRESS) agent->drain_progress_ms = now_ms;
+    if (answer == DRAIN_DONE) {
+        agent->draining = false;
+        gate_drained();
+        look_at_news(agent); /* the drain may have found a context that has failed */
+        agent_feed_kind(agent, TURN_EVENT_DRAINED);
+    } else if (now_ms - agent->drain_progress_ms >= agent->drain_stall_ms) {
+        agent->drain_progress_ms = now_ms;
+        agent_feed_kind(agent, TURN_EVENT_STALLED);
+    }
+}
+
+/* Most drains are over in microseconds: look often at first, and ever less often then. */
+static uint64_t drain_pause_ns(const struct agent *agent) {
+    uint64_t elapsed_ns = clock_now_ns() - agent->drain_began_ns;
+    if (elapsed_ns < 100000) return 0;
+    uint64_t pause_ns = elapsed_ns / 16;
+    return pause_ns > 1000000 ? 1000000 : pause_ns;
 }
 
 /* ---- time -------------------------------------------------------------------------------------
  */
 
 static void look_at_time(void) {
-    uint64_t now_ms = agent_now_ms();
+    uint64_t now_ms = clock_now_ms();
     if (now_ms >= agent.memory_report_at_ms) agent_report_devices(&agent);
     if (agent.host_look_at_ms > 0 && now_ms >= agent.host_look_at_ms)
         agent_look_at_scarce_host(&agent);
@@ -120,7 +144,7 @@ static void look_at_time(void) {
 
 /* Nanoseconds until something is due; UINT64_MAX for never. */
 static uint64_t pause_ns(void) {
-    uint64_t now_ms = agent_now_ms();
+    uint64_t now_ms = clock_now_ms();
     uint64_t wake_ms = turn_state_wake_ms(&agent.turn, now_ms);
     uint64_t session_ms = session_wake_ms(&agent.session);
     if (session_ms < wake_ms) wake_ms = session_ms;
@@ -131,7 +155,7 @@ static uint64_t pause_ns(void) {
     uint64_t pause = UINT64_MAX;
     if (wake_ms != UINT64_MAX) pause = wake_ms > now_ms ? (wake_ms - now_ms) * 1000000 : 0;
     if (agent.draining) {
-        uint64_t drain_ns = agent_drain_pause_ns(&agent);
+        uint64_t drain_ns = drain_pause_ns(&agent);
         if (drain_ns < pause) pause = drain_ns;
     }
     /* Nobody can wake the agent while there is no descriptor to be had: it has to look. */
@@ -164,10 +188,10 @@ static void *run(void *nothing) {
     begin();
     for (;;) {
         bell_clear();
-        agent_look_at_news(&agent);
+        look_at_news(&agent);
         agent_converse(&agent);
         look_at_time();
-        agent_step_drain(&agent);
+        step_drain(&agent);
         session_flush(&agent.session);
         agent_publish(&agent);
         pause_until_news();
@@ -184,7 +208,7 @@ static void prepare_state(void) {
         .fallback = (enum fallback)options->fallback,
     };
     memset(&agent, 0, sizeof(agent));
-    turn_state_start(&agent.turn, &settings, agent_now_ms());
+    turn_state_start(&agent.turn, &settings, clock_now_ms());
     session_start(&agent.session);
     agent.drain_stall_ms = 200;
     agent.window_ms = 20;

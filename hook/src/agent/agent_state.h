@@ -1,4 +1,4 @@
-/* The agent's own state, for the files that make it up: agent.c (thread and loop), performer.c
+/* The agent's own state, for the files that make it up: agent.c (thread, loop, drain), performer.c
  * (actions), conversation.c (messages), memory_talk.c (those about memory). Touched by the agent
  * thread alone. */
 #ifndef GPUSHARE_AGENT_STATE_H
@@ -48,22 +48,12 @@ struct agent {
     } told_needs[REGISTRY_DEVICES_MAX];
 };
 
-uint64_t agent_now_ms(void);
-
 /* Hands an event to the turn state and performs what follows. */
 void agent_feed(struct agent *agent, const struct turn_event *event);
 void agent_feed_kind(struct agent *agent, enum turn_event_kind kind);
 /* For events that say so. Stops the mover first, so that nothing leaves once this was answered; the
  * event that follows sets its goal anew. */
 bool agent_memory_is_away(void);
-
-/* What other threads have notified, and how calls and cells stand. */
-void agent_look_at_news(struct agent *agent);
-
-/* One step of a drain that is under way. */
-void agent_step_drain(struct agent *agent);
-/* When the next step is due, in nanoseconds from now; 0 for at once. */
-uint64_t agent_drain_pause_ns(const struct agent *agent);
 
 /* Everything that has come from the scheduler, and what the devices have news of. */
 void agent_converse(struct agent *agent);

@@ -4,9 +4,10 @@
 
 #include "agent/agent_state.h"
 #include "agent/notebook.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/wait.h"
 #include "device/devices.h"
-#include "gate/wait.h"
 #include "gate/window.h"
 #include "swap/mover.h"
 #include "swap/residency.h"
@@ -72,7 +73,7 @@ static void on_contention(struct agent *agent, const struct message_contention *
 static void on_hold_changed(struct agent *agent, const struct message_hold_changed *changed) {
     log_debug("hold: for %u ms", changed->hold_ms);
     agent->counters.hold_answers++;
-    agent->hold_ends_ms = changed->hold_ms > 0 ? agent_now_ms() + changed->hold_ms : 0;
+    agent->hold_ends_ms = changed->hold_ms > 0 ? clock_now_ms() + changed->hold_ms : 0;
     agent_feed_kind(agent, changed->hold_ms > 0 ? TURN_EVENT_HOLD_BEGAN : TURN_EVENT_HOLD_ENDED);
 }
 
@@ -148,11 +149,11 @@ void agent_tell_wishes(struct agent *agent) {
 void agent_converse(struct agent *agent) {
     bool hurry = agent->turn.phase != TURN_NONE;
     bool waiting = agent->turn.phase == TURN_ASKED;
-    session_connect(&agent->session, hurry, agent->turn.turn_id, waiting, agent_now_ms());
+    session_connect(&agent->session, hurry, agent->turn.turn_id, waiting, clock_now_ms());
     for (;;) {
         struct message message;
         struct turn_event away = {.kind = TURN_EVENT_DISCONNECTED};
-        switch (session_next(&agent->session, &message, agent_now_ms())) {
+        switch (session_next(&agent->session, &message, clock_now_ms())) {
             case SESSION_NO_NEWS:
                 return;
             case SESSION_MESSAGE:

@@ -6,10 +6,11 @@
 #include "agent/agent.h"
 #include "agent/agent_state.h"
 #include "base/bell.h"
+#include "base/clock.h"
 #include "base/locks.h"
+#include "base/wait.h"
 #include "device/contexts.h"
 #include "device/devices.h"
-#include "gate/wait.h"
 #include "swap/residency.h"
 
 #define MEMORY_ENTRY_BYTES 320
@@ -100,7 +101,7 @@ size_t agent_describe(char *json, size_t bytes) {
     lock_take(LOCK_DESCRIBE);
     struct description now = published;
     lock_release(LOCK_DESCRIBE);
-    uint64_t now_ms = agent_now_ms();
+    uint64_t now_ms = clock_now_ms();
     uint64_t hold_left_ms = now.hold_ends_ms > now_ms ? now.hold_ends_ms - now_ms : 0;
     char holder[800], tenant[400], problem[4000], reason[1000], memory[MEMORY_LIST_BYTES];
     const char *why = residency_why_it_stays();

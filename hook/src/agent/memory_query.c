@@ -18,7 +18,7 @@ static void wait_for_bytes(const struct session *session, uint64_t until_ms, uin
 
 static bool ask(struct session *session, const uint8_t device_uuid[16],
                 struct memory_answer *answer) {
-    uint64_t now_ms = clock_now_ns() / 1000000;
+    uint64_t now_ms = clock_now_ms();
     uint64_t until_ms = now_ms + PATIENCE_MS;
     session_connect(session, true, 0, false, now_ms);
     while (session->stage != SESSION_DOWN && now_ms < until_ms) {
@@ -37,7 +37,7 @@ static bool ask(struct session *session, const uint8_t device_uuid[16],
         } else if (news == SESSION_NO_NEWS && session->stage != SESSION_DOWN) {
             wait_for_bytes(session, until_ms, now_ms);
         }
-        now_ms = clock_now_ns() / 1000000;
+        now_ms = clock_now_ms();
     }
     return false;
 }

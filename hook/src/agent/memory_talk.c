@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "agent/agent_state.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/namespaces.h"
 #include "device/contexts.h"
@@ -65,9 +66,9 @@ void agent_report_memory(struct agent *agent, bool all) {
         if (!as_told && !has_looked) look_at_host_room(agent);
         has_looked = has_looked || !as_told;
         report(agent, ordinals[i], &numbers);
-        agent->memory_report_at_ms = agent_now_ms() + MEMORY_REPORT_PERIOD_MS;
+        agent->memory_report_at_ms = clock_now_ms() + MEMORY_REPORT_PERIOD_MS;
     }
-    agent->host_look_at_ms = host_is_scarce(agent) ? agent_now_ms() + SCARCE_LOOK_PERIOD_MS : 0;
+    agent->host_look_at_ms = host_is_scarce(agent) ? clock_now_ms() + SCARCE_LOOK_PERIOD_MS : 0;
 }
 
 /* Host memory that others have given back makes a victim of this process again, if it says so. */
@@ -77,7 +78,7 @@ void agent_look_at_scarce_host(struct agent *agent) {
     if (agent->host_room_bytes > told_bytes)
         agent_report_memory(agent, true);
     else
-        agent->host_look_at_ms = agent_now_ms() + SCARCE_LOOK_PERIOD_MS;
+        agent->host_look_at_ms = clock_now_ms() + SCARCE_LOOK_PERIOD_MS;
 }
 
 /* It was not to be had, although it was told. */

@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/fork.h"
 #include "base/log.h"
+#include "base/wait.h"
 #include "gate/gate_control.h"
-#include "gate/wait.h"
 #include "swap/mover.h"
 #include "swap/residency.h"
 
@@ -34,7 +34,7 @@ static void shut(struct agent *agent) {
     agent->gate_is_open = false;
     agent->draining = true;
     agent->drain_began_ns = clock_now_ns();
-    agent->drain_progress_ms = agent_now_ms();
+    agent->drain_progress_ms = clock_now_ms();
     drain_begin(&agent->drain);
     log_debug("shut: turn %llu, %s", (unsigned long long)agent->turn.turn_id,
               reason_name(agent->turn.reason));
@@ -164,35 +164,10 @@ bool agent_memory_is_away(void) {
 
 void agent_feed(struct agent *agent, const struct turn_event *event) {
     enum turn_phase phase_before = agent->turn.phase;
-    perform(agent, phase_before, turn_state_handle(&agent->turn, event, agent_now_ms()));
+    perform(agent, phase_before, turn_state_handle(&agent->turn, event, clock_now_ms()));
 }
 
 void agent_feed_kind(struct agent *agent, enum turn_event_kind kind) {
     struct turn_event event = {.kind = kind};
     agent_feed(agent, &event);
-}
-
-void agent_step_drain(struct agent *agent) {
-    if (!agent->draining || !fork_driver_use_begin()) return;
-    enum drain_answer answer = drain_step(&agent->drain);
-    fork_driver_use_end();
-    uint64_t now_ms = agent_now_ms();
-    if (answer == DRAIN_PROGRESS) agent->drain_progress_ms = now_ms;
-    if (answer == DRAIN_DONE) {
-        agent->draining = false;
-        gate_drained();
-        agent_look_at_news(agent); /* the drain may have found a context that has failed */
-        agent_feed_kind(agent, TURN_EVENT_DRAINED);
-    } else if (now_ms - agent->drain_progress_ms >= agent->drain_stall_ms) {
-        agent->drain_progress_ms = now_ms;
-        agent_feed_kind(agent, TURN_EVENT_STALLED);
-    }
-}
-
-/* Most drains are over in microseconds: look often at first, and ever less often then. */
-uint64_t agent_drain_pause_ns(const struct agent *agent) {
-    uint64_t elapsed_ns = clock_now_ns() - agent->drain_began_ns;
-    if (elapsed_ns < 100000) return 0;
-    uint64_t pause_ns = elapsed_ns / 16;
-    return pause_ns > 1000000 ? 1000000 : pause_ns;
 }

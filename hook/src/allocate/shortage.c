@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/log.h"
-#include "gate/wait.h"
+#include "base/wait.h"
 #include "swap/residency.h"
 #include "swap/room.h"
 
@@ -57,7 +57,7 @@ static bool wait_for_room(const struct shortage *shortage, bool *cancelled) {
         .argument = &asking,
         .until_ns = clock_now_ns() + (uint64_t)residency_reclaim_ms() * 1000000,
     };
-    *cancelled = wait_for(&condition, shortage->call_name) == GATE_CANCELLED;
+    *cancelled = !wait_for(&condition, shortage->call_name);
     const bool made = asking.asked && room_end(&asking.wait);
     const uint64_t free_after = bytes_free(shortage->device);
     const bool enough = free_after > free_before && free_after >= shortage->bytes;

@@ -8,13 +8,13 @@
 #include "base/bell.h"
 #include "base/driver.h"
 #include "base/fork.h"
+#include "base/wait.h"
 #include "device/contexts.h"
 #include "device/failure.h"
 #include "device/streams.h"
 #include "gate/gate_control.h"
 #include "gate/gate_mark.h"
 #include "gate/threads.h"
-#include "gate/wait.h"
 #include "gate/window.h"
 #include "swap/residency.h"
 
@@ -112,6 +112,22 @@ static uint64_t sequence_of(const struct thread_record *self) {
     return atomic_load_explicit(&self->gate.sequence, memory_order_relaxed);
 }
 
+static bool gate_or_call_has_changed(void *looks_before) {
+    return atomic_load(&gate_word) != GATE_SHUT || wait_looks() != *(uint64_t *)looks_before;
+}
+
+/* Until the call is to look at the gate again; false where it is cancelled. */
+static bool wait_for_turn(const char *call_name) {
+    uint64_t looks_before = wait_looks();
+    const struct wait_condition condition = {
+        .holds = gate_or_call_has_changed,
+        .argument = &looks_before,
+        .until_ns = UINT64_MAX,
+        .wants_turn = true,
+    };
+    return wait_for(&condition, call_name);
+}
+
 enum gate_answer gate_enter_slow(const struct gate_call *call) {
     struct thread_record *self = threads_self();
     if (self == NULL) return GATE_NESTED;
@@ -131,7 +147,7 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
             bell_start_agent(call->name);
             continue;
         }
-        if (wait_for_turn(call->name) == GATE_CANCELLED) return GATE_CANCELLED;
+        if (!wait_for_turn(call->name)) return GATE_CANCELLED;
     }
 }
 

@@ -6,7 +6,7 @@
 #include "agent/agent.h"
 #include "agent/notebook.h"
 #include "base/log.h"
-#include "gate/wait.h"
+#include "base/wait.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -12,11 +12,11 @@
 #include "base/locks.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/wait.h"
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "device/failure.h"
 #include "gate/gate.h"
-#include "gate/wait.h"
 #include "memory/chunks.h"
 #include "memory/registry.h"
 #include "swap/room.h"
@@ -178,15 +178,15 @@ static enum residency_answer wait_for_budget(struct claim *claim) {
         .until_ns = UINT64_MAX,
         .wants_turn = true,
     };
-    const enum gate_answer answer = wait_for(&condition, claim->waiter.call_name);
+    const bool goes_on = wait_for(&condition, claim->waiter.call_name);
     lock_take(LOCK_RESIDENCY);
-    leave_queue(claim, answer != GATE_CANCELLED);
-    if (answer == GATE_CANCELLED)
+    leave_queue(claim, goes_on);
+    if (!goes_on)
         of(claim->device)->waiting_bytes =
             less(of(claim->device)->waiting_bytes, claim->waiter.bytes);
     lock_release(LOCK_RESIDENCY);
     bell_ring(NEWS_NEEDS_CHANGED);
-    if (answer == GATE_CANCELLED) return RESIDENCY_CANCELLED;
+    if (!goes_on) return RESIDENCY_CANCELLED;
     return claim->waiter.refused ? RESIDENCY_REFUSED : RESIDENCY_FITS;
 }
 

@@ -4,8 +4,8 @@
 
 #include "base/bell.h"
 #include "base/locks.h"
+#include "base/wait.h"
 #include "device/devices.h"
-#include "gate/wait.h"
 #include "memory/registry.h"
 
 static struct room {

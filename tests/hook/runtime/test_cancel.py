@@ -137,6 +137,25 @@ def test_the_scheduler_s_word_on_an_interrupt_does_not_hit_the_next_cell(
     assert program.finish() == 0
 
 
+@pytest.mark.promise("A SIGINT to the process cancels...")
+def test_a_handler_that_jumps_out_of_a_wait(start: Start, scheduler: FakeScheduler) -> None:
+    """The call that nobody comes back to waits no more, so no turn is asked for on its behalf; the
+    next call is as the first."""
+    program = start("interrupted", "jump")
+    client = scheduler.accept()
+    client.welcome()
+    client.expect(TurnRequested)
+    program.expect("waits")
+    program.signal(signal.SIGINT)
+    program.expect("jumped")
+    client.expect(RequestWithdrawn)
+    program.say("again")
+    client.expect(TurnRequested)
+    client.grant()
+    program.expect("launch 0")
+    assert program.finish() == 0
+
+
 def test_handlers_that_hand_a_signal_on_do_so_once(start: Start, scheduler: FakeScheduler) -> None:
     """A handler set during a wait, which calls the one before it, is called once and so is that
     one; and the waits are cancelled, of threads that came later too."""

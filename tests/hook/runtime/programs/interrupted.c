@@ -1,6 +1,8 @@
 /* One launch that waits at the gate while SIGINT comes. The argument says what the program itself
- * wants to do with the signal: handler, default, ignore, or replace (a handler set meanwhile). */
+ * wants to do with the signal: handler, default, ignore, replace (a handler set meanwhile), or jump
+ * (out of the wait, never to come back to it). */
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,18 +20,29 @@ static void replaced(int number) {
     (void)number;
 }
 
+static sigjmp_buf before_launch;
+
+static void jumps(int number) {
+    siglongjmp(before_launch, number);
+}
+
 static const char *disposition(void) {
     struct sigaction action;
     sigaction(SIGINT, NULL, &action);
     if (action.sa_handler == replaced) return "replaced";
-    return action.sa_handler == handled || action.sa_handler == SIG_DFL ||
-                   action.sa_handler == SIG_IGN
+    return action.sa_handler == handled || action.sa_handler == jumps ||
+                   action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN
                ? "own"
                : "foreign";
 }
 
 static void *launch(void *nothing) {
     check(cuCtxSetCurrent(gpu.context), "cuCtxSetCurrent");
+    if (sigsetjmp(before_launch, 1) != 0) {
+        printf("jumped\n");
+        fflush(stdout);
+        return nothing;
+    }
     int result = (int)gpu_spin(&gpu, NULL, 1000);
     printf("launch %d\n", result);
     printf("disposition %s\n", disposition());
@@ -42,9 +55,14 @@ int main(int count, char **arguments) {
     const char *wanted = arguments[1];
     if (strcmp(wanted, "handler") == 0 || strcmp(wanted, "replace") == 0) signal(SIGINT, handled);
     if (strcmp(wanted, "ignore") == 0) signal(SIGINT, SIG_IGN);
+    if (strcmp(wanted, "jump") == 0) signal(SIGINT, jumps);
     gpu = gpu_open(0);
     pthread_t thread;
     pthread_create(&thread, NULL, launch, NULL);
+    sigset_t interrupts; /* for the thread that waits to handle */
+    sigemptyset(&interrupts);
+    sigaddset(&interrupts, SIGINT);
+    if (strcmp(wanted, "jump") == 0) pthread_sigmask(SIG_BLOCK, &interrupts, NULL);
     while (strcmp(wanted, "ignore") != 0 && strcmp(disposition(), "foreign") != 0)
         usleep(1000);
     printf("waits\n");

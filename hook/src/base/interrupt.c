@@ -1,4 +1,4 @@
-#include "gate/interrupt.h"
+#include "base/interrupt.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -7,9 +7,10 @@
 #include <string.h>
 
 #include "base/locks.h"
-#include "gate/wait.h"
+#include "base/wait.h"
 
-static uint32_t watchers;         /* guarded by LOCK_INTERRUPT */
+static uint32_t watchers; /* guarded by LOCK_INTERRUPT */
+static _Thread_local bool watching __attribute__((tls_model("initial-exec")));
 static bool installed;            /* guarded by LOCK_INTERRUPT */
 static struct sigaction previous; /* written before the handler is installed, never while it is */
 
@@ -35,6 +36,7 @@ static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
 static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
     int saved_errno = errno;
     wait_interrupted();
+    wait_let_go();
     if (was_replaced && handling) {
         pass_on(&before_replaced, number, info, machine_context);
     } else {
@@ -58,7 +60,8 @@ static void note_replaced(void) {
 void interrupt_watch(void) {
     lock_take(LOCK_INTERRUPT);
     struct sigaction current;
-    watchers++;
+    watchers += !watching; /* a thread may have left its last wait by a jump */
+    watching = true;
     /* Each that begins to wait looks: the program may have replaced ours since the first did. */
     if (sigaction(SIGINT, NULL, &current) == 0 && !is_ours(&current) &&
         ((current.sa_flags & SA_SIGINFO) || current.sa_handler != SIG_IGN)) {
@@ -87,6 +90,7 @@ static void restore(void) {
 
 void interrupt_unwatch(void) {
     lock_take(LOCK_INTERRUPT);
+    watching = false;
     if (watchers > 0 && --watchers == 0) restore();
     lock_release(LOCK_INTERRUPT);
 }
@@ -94,4 +98,5 @@ void interrupt_unwatch(void) {
 void interrupt_after_fork(void) {
     restore();
     watchers = 0;
+    watching = false;
 }

@@ -1,8 +1,9 @@
-#include "gate/wait.h"
+#include "base/wait.h"
 
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -10,7 +11,7 @@
 
 #include "base/bell.h"
 #include "base/clock.h"
-#include "gate/interrupt.h"
+#include "base/interrupt.h"
 
 /* Changes with every opening and cancellation; waiting threads sleep on it. */
 static _Atomic uint32_t wake_word;
@@ -21,6 +22,12 @@ static _Atomic uint64_t calls_cancelled;
 static _Atomic uint64_t interrupted_at_ns; /* SIGINT cancelled waits then; 0: not of late */
 static _Atomic uint64_t looks; /* a wait that began before the latest one looks at its call again */
 static _Atomic(const char *) cause = "";
+
+/* What of that is this thread's; its own signal handler takes it back before the program's runs. */
+static _Thread_local struct {
+    _Atomic bool waits, wants_turn;
+    int cancel_state; /* as it was before */
+} mine __attribute__((tls_model("initial-exec")));
 
 /* Longer than a provisioner waits for the scheduler. */
 #define SECOND_CANCEL_NS_MAX 5000000000u
@@ -40,72 +47,49 @@ void wait_wake_all(void) {
     syscall(SYS_futex, &wake_word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Counted before the signal is watched: one that comes from then on finds what to cancel. */
-static void begin_waiting(void) {
-    atomic_fetch_add(&waits, 1);
-    interrupt_watch();
-}
-
-static void end_waiting(void) {
-    interrupt_unwatch();
-    atomic_fetch_sub(&waits, 1);
-}
-
 static void begin_to_want_turn(const char *call_name) {
     atomic_store(&cause, call_name ? call_name : "");
     atomic_fetch_add(&calls_waiting, 1);
+    atomic_store(&mine.wants_turn, true);
     bell_ring(NEWS_CALLS_WAITING_CHANGED);
 }
 
-static void end_to_want_turn(void) {
-    atomic_fetch_sub(&calls_waiting, 1);
-    bell_ring(NEWS_CALLS_WAITING_CHANGED);
+void wait_let_go(void) {
+    if (atomic_exchange(&mine.wants_turn, false)) {
+        atomic_fetch_sub(&calls_waiting, 1);
+        bell_ring(NEWS_CALLS_WAITING_CHANGED);
+    }
+    if (!atomic_exchange(&mine.waits, false)) return;
+    atomic_fetch_sub(&waits, 1);
+    pthread_setcancelstate(mine.cancel_state, NULL);
 }
 
-enum gate_answer wait_for(const struct wait_condition *condition, const char *call_name) {
+bool wait_for(const struct wait_condition *condition, const char *call_name) {
     /* A thread that ended here would wait for ever in our books. */
-    int cancel_state;
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mine.cancel_state);
     uint64_t cancellations_before = atomic_load(&cancellations);
-    begin_waiting();
+    /* Counted before the signal is watched: one that comes from then on finds what to cancel. */
+    atomic_fetch_add(&waits, 1);
+    atomic_store(&mine.waits, true);
+    interrupt_watch();
 
-    enum gate_answer answer = GATE_PASS;
-    bool wants_turn = false;
+    bool cancelled = false;
     for (;;) {
         uint32_t seen = atomic_load(&wake_word);
         if (atomic_load(&cancellations) != cancellations_before) {
-            answer = GATE_CANCELLED;
+            cancelled = true;
             atomic_fetch_add(&calls_cancelled, 1);
             break;
         }
         if (condition->holds(condition->argument)) break;
         if (condition->until_ns != UINT64_MAX && clock_now_ns() >= condition->until_ns) break;
-        if (condition->wants_turn && !wants_turn) {
-            wants_turn = true;
-            begin_to_want_turn(call_name);
-        }
+        if (condition->wants_turn && !atomic_load(&mine.wants_turn)) begin_to_want_turn(call_name);
         futex_wait(seen, condition->until_ns);
     }
 
-    if (wants_turn) end_to_want_turn();
-    end_waiting();
-    pthread_setcancelstate(cancel_state, NULL);
-    return answer;
-}
-
-static bool gate_or_call_has_changed(void *looks_before) {
-    return atomic_load(&gate_word) != GATE_SHUT || atomic_load(&looks) != *(uint64_t *)looks_before;
-}
-
-enum gate_answer wait_for_turn(const char *call_name) {
-    uint64_t looks_before = atomic_load(&looks);
-    const struct wait_condition condition = {
-        .holds = gate_or_call_has_changed,
-        .argument = &looks_before,
-        .until_ns = UINT64_MAX,
-        .wants_turn = true,
-    };
-    return wait_for(&condition, call_name);
+    interrupt_unwatch();
+    wait_let_go();
+    return !cancelled;
 }
 
 uint64_t wait_looks(void) {

@@ -1,30 +1,25 @@
 /* Waiting for the turn, for budget and for room, so that it can be cancelled from outside and by
- * SIGINT. */
+ * SIGINT. What is waited for is the caller's condition. */
 #ifndef GPUSHARE_WAIT_H
 #define GPUSHARE_WAIT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gate/gate.h"
-
 #pragma GCC visibility push(hidden)
 
-/* Waits until the call is to look at the gate again (GATE_PASS) or the wait is cancelled. */
-enum gate_answer wait_for_turn(const char *call_name);
-
-/* Waits until the condition holds (GATE_PASS), the wait is cancelled, or the clock shows `until_ns`
- * (UINT64_MAX: never): then GATE_PASS too, and the caller finds out. The condition is looked at
- * after every wait_wake_all, and first when the wait can be cancelled already: what it tells others
- * then is told in time. With `wants_turn` the call counts, from the second look on, among those for
- * which the agent asks for a turn. */
+/* Waits until the condition holds (true), the wait is cancelled (false), or the clock shows
+ * `until_ns` (UINT64_MAX: never): then true as well, and the caller finds out. The condition is
+ * looked at after every wait_wake_all, and first when the wait can be cancelled already: what it
+ * tells others then is told in time. With `wants_turn` the call counts, from the second look on,
+ * among those for which the agent asks for a turn. */
 struct wait_condition {
     bool (*holds)(void *argument);
     void *argument;
     uint64_t until_ns;
     bool wants_turn;
 };
-enum gate_answer wait_for(const struct wait_condition *condition, const char *call_name);
+bool wait_for(const struct wait_condition *condition, const char *call_name);
 
 /* The gate word, a budget, or what else a condition looks at has changed. */
 void wait_wake_all(void);
@@ -37,6 +32,10 @@ uint32_t wait_cancel_all(void);
  * next cell may wait already, which nobody interrupted. */
 void wait_interrupted(void);
 bool wait_interrupt_was_seen(void);
+
+/* This thread waits no more: its wait ends as cancelled, or the program's handler of the signal
+ * leaves it by a jump and never comes back to it. Safe in a signal handler. */
+void wait_let_go(void);
 
 /* Calls that wait are to find out whether they have to: a context has failed, say. */
 void wait_look_again(void);
