@@ -9,6 +9,9 @@ from typing import Any
 from .options import add_runtime_dir, client_of
 from .text import duration
 
+_UNKNOWN = "another user"
+"""What the scheduler says where the caller may not know whose a tenant is."""
+
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser("queue", help="show who holds a device, who waits, for how long")
@@ -26,7 +29,8 @@ def rendered(status: dict[str, Any]) -> str:
     if not status["devices"]:
         return "No device is known yet."
     return "\n\n".join(
-        "\n".join([device_title(device), *queue_lines(device)]) for device in status["devices"]
+        "\n".join([device_title(device), *queue_lines(device, status["tenants"])])
+        for device in status["devices"]
     )
 
 
@@ -35,18 +39,26 @@ def device_title(device: dict[str, Any]) -> str:
     return f"{device['name']} ({uuid.UUID(device['id'])})"
 
 
-def queue_lines(device: dict[str, Any]) -> list[str]:
+def queue_lines(device: dict[str, Any], tenants: list[dict[str, Any]]) -> list[str]:
     """One line for each holder and each waiter of a device."""
-    lines = [f"  held by {_holder(holder)}" for holder in device["holders"]]
+    lines = [f"  held by {_holder(holder, tenants)}" for holder in device["holders"]]
     lines += [
-        f"  {place}. {waiter['name']} has waited for {duration(waiter['waited_s'])}"
+        f"  {place}. {who(waiter, tenants)} has waited for {duration(waiter['waited_s'])}"
         for place, waiter in enumerate(device["queue"], start=1)
     ]
     return lines or ["  free"]
 
 
-def _holder(holder: dict[str, Any]) -> str:
-    words = f"{holder['name']} for {duration(holder['held_for_s'])}"
+def who(place: dict[str, Any], tenants: list[dict[str, Any]]) -> str:
+    """`ann: train.ipynb` where notebooks of several users are named."""
+    owners = {tenant["id"]: tenant["owner"] for tenant in tenants}
+    owner = owners.get(place["tenant"], place["name"])
+    several = len(set(owners.values()) - {_UNKNOWN}) > 1
+    return f"{owner}: {place['name']}" if several and owner != place["name"] else place["name"]
+
+
+def _holder(holder: dict[str, Any], tenants: list[dict[str, Any]]) -> str:
+    words = f"{who(holder, tenants)} for {duration(holder['held_for_s'])}"
     if holder["hold_left_s"]:
         words += f", reserved by its user for {duration(holder['hold_left_s'])} more"
     if holder["overdue"]:

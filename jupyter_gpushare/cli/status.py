@@ -45,7 +45,7 @@ def _scheduler_lines(status: dict[str, Any]) -> str:
     lines = [
         f"jupyter-gpushare {process['version']}, process {process['pid']} of {process['user']}, "
         f"up {duration(process['uptime_s'])}, serves {process['runtime_dir']}",
-        f"quantum {duration(settings['quantum_s'])}, anti-thrash {settings['anti_thrash']}",
+        f"turns {settings['anti_thrash']}, quantum {duration(settings['quantum_s'])}",
     ]
     if process["recovering"]:
         lines.append("waiting for the clients of the scheduler before this one")
@@ -54,7 +54,8 @@ def _scheduler_lines(status: dict[str, Any]) -> str:
 
 def _device_lines(device: dict[str, Any], tenants: list[dict[str, Any]]) -> list[str]:
     memory = f"{size(bytes_used(device, tenants))} of {size(device['bytes_total'])} used"
-    return [f"{device_title(device)}: {'LOST' if device['lost'] else memory}", *queue_lines(device)]
+    state = "LOST" if device["lost"] else memory
+    return [f"{device_title(device)}: {state}", *queue_lines(device, tenants)]
 
 
 def _tenant_table(tenants: list[dict[str, Any]]) -> str:

@@ -241,7 +241,9 @@ def notes_on_waiting(status: Any, tenant: str) -> "list[str]":
     """What a kernel that waits should know besides its place, and one for whose memory others wait,
     a sentence each. Pure, but for the clock. An older scheduler tells nothing of all this."""
     held = [
-        "{} has reserved it until {}.".format(holder["name"], clock(holder["hold_left_s"]))
+        "{} has reserved it until {}.".format(
+            _who(holder, _tenants(status)), clock(holder["hold_left_s"])
+        )
         for device in (status or _NOTHING)["devices"]
         if any(waiter["tenant"] == tenant for waiter in device["queue"])
         for holder in device["holders"]
@@ -275,10 +277,13 @@ def notes_on_memory(status: Any, tenant: str) -> "list[str]":
     return lines
 
 
+def _tenants(status: Any) -> Any:
+    return (status or _NOTHING)["tenants"]
+
+
 def _own(status: Any, tenant: str) -> Any:
     """What the scheduler tells of this kernel's tenant; empty when nothing."""
-    tenants = (status or _NOTHING)["tenants"]
-    return next((each for each in tenants if each["id"] == tenant), {})
+    return next((each for each in _tenants(status) if each["id"] == tenant), {})
 
 
 # ---- the scheduler ---------------------------------------------------------------------------
@@ -341,7 +346,7 @@ class View:
         lines = list(self._lines)
         for device in self._devices:
             lines += ["", device["name"], "  " + memory_bar(device, self._tenants)]
-            rows = rows_of(device, self._tenant)
+            rows = rows_of(device, self._tenant, self._tenants)
             widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
             for row in rows:
                 cells = (cell.ljust(width) for cell, width in zip(row, widths))  # noqa: B905
@@ -351,7 +356,7 @@ class View:
     def _repr_html_(self) -> str:
         parts = [f"<p>{html.escape(line)}</p>" for line in self._lines]
         for device in self._devices:
-            rows = "".join(_html_row(row) for row in rows_of(device, self._tenant))
+            rows = "".join(_html_row(row) for row in rows_of(device, self._tenant, self._tenants))
             name = html.escape(device["name"])
             caption = f"{name}<br>{html.escape(memory_bar(device, self._tenants))}"
             parts.append(f"<table><caption>{caption}</caption>{rows}</table>")
@@ -364,16 +369,16 @@ class View:
         return bundle
 
 
-def rows_of(device: Any, tenant: str) -> "list[tuple[str, str, str, str]]":
+def rows_of(device: Any, tenant: str, tenants: Any) -> "list[tuple[str, str, str, str]]":
     """Holders, then who waits, in order: what, who, for how long, and what else. Pure."""
     rows = []
     for holder in device["holders"]:
         hold_left_s = holder.get("hold_left_s")  # an older scheduler does not tell
         held = "reserved until " + clock(hold_left_s) if hold_left_s else ""
         note = held or ("asked to give it back" if holder["recalled"] else "")
-        rows.append(("has it", _who(holder, tenant), duration(holder["held_for_s"]), note))
+        rows.append(("has it", _who(holder, tenants, tenant), duration(holder["held_for_s"]), note))
     for place, waiter in enumerate(device["queue"], start=1):
-        rows.append((str(place), _who(waiter, tenant), duration(waiter["waited_s"]), ""))
+        rows.append((str(place), _who(waiter, tenants, tenant), duration(waiter["waited_s"]), ""))
     return rows or [("lost" if device["lost"] else "free", "", "", "")]
 
 
@@ -395,9 +400,13 @@ def memory_bar(device: Any, tenants: Any) -> str:
     return f"{bar} {size(used)} of {size(total)} in use"
 
 
-def _who(place: Any, tenant: str) -> str:
-    mine = " (this kernel)" if place["tenant"] == tenant else ""
-    return f"{place['name']}{mine}"
+def _who(place: Any, tenants: Any, tenant: str = "") -> str:
+    """`ann: train.ipynb` where notebooks of several users are named."""
+    owners = {each["id"]: each["owner"] for each in tenants}
+    owner, name = owners.get(place["tenant"], place["name"]), place["name"]
+    several = len(set(owners.values()) - {"another user"}) > 1
+    shown = f"{owner}: {name}" if several and owner != name else name
+    return f"{shown} (this kernel)" if place["tenant"] == tenant else str(shown)
 
 
 def _html_row(row: "tuple[str, ...]") -> str:

@@ -41,7 +41,7 @@ from .errors import RequestError
 from .looks import Look
 from .names import cut, printable_line
 from .recovery import Recovery
-from .status import OTHER, Cut, Plain, status_of
+from .status import OTHER, Cut, Plain, seen_name, status_of
 from .tenants import TenantBook
 from .tokens import (
     NAME_BYTES_MAX,
@@ -130,10 +130,14 @@ class Service:
         viewer = self._tenant_of.get(client)
         if viewer is None or tenant is None:
             return name
-        if self._names_are_shown or client in self._see_everything:
-            return name
         shown = self._tenants.get(tenant)
-        return name if shown and shown.owner_key == viewer.owner_key else OTHER
+        if shown is not None and shown.owner_key == viewer.owner_key:
+            return name
+        sees_all = client in self._see_everything
+        visibility = Visibility.EVERYONE if sees_all else self.settings.visibility
+        if shown is None:
+            return name if visibility is Visibility.EVERYONE else OTHER
+        return seen_name(visibility, _owner_of(shown), name) or OTHER
 
     def memory_seen_by(
         self, client: ClientId, device: DeviceId, look: Look
@@ -179,7 +183,7 @@ class Service:
             self._tenants,
             process=process,
             may_see=lambda key: caller.is_admin or key == caller.key,
-            names_are_shown=self._names_are_shown,
+            visibility=self.settings.visibility,
         )
 
     def register_tenant(self, caller: Caller, request: dict[str, Any]) -> dict[str, str]:
@@ -295,10 +299,6 @@ class Service:
 
     # ---- the inside ----
 
-    @property
-    def _names_are_shown(self) -> bool:
-        return self.settings.visibility is Visibility.EVERYONE
-
     def _fitting(self, caller: Caller, name: str, kind: str) -> TenantRecord:
         """A new tenant whose token the protocol can carry: the name gives way, the owner does
         not."""
@@ -357,8 +357,13 @@ def _registration(record: TenantRecord, *, cause: str) -> TenantRegistered:
     return TenantRegistered(
         tenant=TenantId(record.tenant_id),
         name=record.name,
-        owner=record.hub_user or user_name(record.uid),
+        owner=_owner_of(record),
         kind=record.kind,
         cap_bytes=record.cap_bytes,
         cause=cause,
     )
+
+
+def _owner_of(record: TenantRecord) -> str:
+    """As people call them."""
+    return record.hub_user or user_name(record.uid)

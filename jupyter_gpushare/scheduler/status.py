@@ -10,6 +10,7 @@ from typing import Any
 
 from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.core.setting_values import settings_as_json
+from jupyter_gpushare.core.settings import Visibility
 from jupyter_gpushare.core.snapshot import Snapshot
 
 from .blocked import blocked_reason, in_the_way, without_what_is_gone
@@ -71,14 +72,14 @@ def status_of(
     *,
     process: dict[str, Any],
     may_see: Callable[[str], bool],
-    names_are_shown: bool = False,
+    visibility: Visibility = Visibility.ANONYMOUS,
 ) -> dict[str, Any]:
-    """Everything, with the tenants of owners that `may_see` denies made anonymous, or nameless
-    in all but name, owner and what they have had so far where `names_are_shown`."""
+    """Everything, with the tenants of owners that `may_see` denies cut to what `visibility` shows:
+    nothing, their users, or their own names and what they have had so far too."""
     shown_tenants = []
     hidden: dict[str, str] = {}
     devices = {device["id"]: device for device in plain.devices}
-    names = {tenant["id"]: tenant["name"] for tenant in plain.tenants}
+    by_id = {tenant["id"]: tenant for tenant in plain.tenants}
     ways = in_the_way(plain.tenants, devices)
 
     def is_mine(tenant_id: str) -> bool:
@@ -86,7 +87,12 @@ def status_of(
         return record is not None and may_see(record.owner_key)
 
     def name_of(tenant_id: str) -> str | None:
-        return names.get(tenant_id) if names_are_shown or is_mine(tenant_id) else None
+        tenant = by_id.get(tenant_id)
+        if tenant is None:
+            return None
+        if is_mine(tenant_id):
+            return str(tenant["name"])
+        return seen_name(visibility, tenant["owner"], tenant["name"])
 
     for with_obstacle in plain.tenants:
         mine = is_mine(with_obstacle["id"])
@@ -98,14 +104,13 @@ def status_of(
             shown_tenants.append({**tenant, "kernel_id": tenants.kernel_id(tenant["id"])})
             continue
         alias = hidden[tenant["id"]] = f"other-{len(hidden) + 1}"
-        nameless = {} if names_are_shown else {"name": OTHER, "owner": OTHER, "counters": None}
-        shown_tenants.append({**_without_ids(tenant, alias), **nameless})
+        shown_tenants.append({**_without_ids(tenant, alias), **_nameless(tenant, visibility)})
 
     def shown_place(place: dict[str, Any]) -> dict[str, Any]:
         if place["tenant"] not in hidden:
             return place
-        nameless = {} if names_are_shown else {"name": OTHER}
-        return {**place, "tenant": hidden[place["tenant"]], **nameless}
+        name = _nameless(by_id[place["tenant"]], visibility).get("name", place["name"])
+        return {**place, "tenant": hidden[place["tenant"]], "name": name}
 
     return {
         "scheduler": {**process, "recovering": plain.recovering},
@@ -120,6 +125,25 @@ def status_of(
         ],
         "tenants": shown_tenants,
     }
+
+
+def seen_name(visibility: Visibility, owner: str, name: str) -> str | None:
+    """Another user's tenant in a sentence; None where the reader may not know whose it is."""
+    match visibility:
+        case Visibility.EVERYONE:
+            return f"{owner}: {name}"
+        case Visibility.USERS:
+            return owner
+        case Visibility.ANONYMOUS:
+            return None
+
+
+def _nameless(tenant: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
+    """What stands in the place of names and counts that the caller may not see."""
+    if visibility is Visibility.EVERYONE:
+        return {}
+    owner = tenant["owner"] if visibility is Visibility.USERS else OTHER
+    return {"name": owner, "owner": owner, "counters": None}
 
 
 def _without_ids(tenant: dict[str, Any], alias: str) -> dict[str, Any]:

@@ -48,13 +48,14 @@ def panel_state(
     tenants = {tenant["id"]: tenant for tenant in told["tenants"]}
     mine = {kernel.tenant_id for kernel in ours if kernel.tenant_id}
     devices = [_device(device, tenants, mine, age_s) for device in told["devices"]]
+    quantum_s = told.get("settings", {}).get("quantum_s", 0.0)
     return {
         "version": STATE_VERSION,
         "scheduler": scheduler,
         "message": message,
         "user": user,
         "devices": devices,
-        "kernels": [_kernel(kernel, tenants, devices, age_s) for kernel in ours],
+        "kernels": [_kernel(kernel, tenants, devices, age_s, quantum_s) for kernel in ours],
     }
 
 
@@ -105,6 +106,7 @@ def _kernel(
     tenants: Mapping[str, Mapping[str, Any]],
     devices: list[dict[str, Any]],
     age_s: float,
+    quantum_s: float,
 ) -> dict[str, Any]:
     tenant = tenants.get(kernel.tenant_id or "")
     places = [
@@ -113,7 +115,7 @@ def _kernel(
         for waiter in device["queue"]
         if waiter["tenant_id"] == kernel.tenant_id
     ]
-    state, reason = _state_of(kernel, tenant, devices)
+    state, reason = _state_of(kernel, tenant, devices, quantum_s)
     opened = _opened(tenant)
     return {
         "kernel_id": kernel.kernel_id,
@@ -131,7 +133,10 @@ def _kernel(
 
 
 def _state_of(
-    kernel: ServerKernel, tenant: Mapping[str, Any] | None, devices: list[dict[str, Any]]
+    kernel: ServerKernel,
+    tenant: Mapping[str, Any] | None,
+    devices: list[dict[str, Any]],
+    quantum_s: float,
 ) -> tuple[str, str]:
     """One of the panel's words for it, and a sentence where there is something to say."""
     if kernel.tenant_id is None:
@@ -146,22 +151,40 @@ def _state_of(
         )
     state = _KERNEL_STATES.get(tenant["state"], "idle")
     if state == "waits":
-        return state, _why_it_waits(tenant, devices)
+        return state, _why_it_waits(tenant, devices, quantum_s)
     if tenant["state"] == "recalled":
         return state, "It has been asked to give the GPU back."
     # Of a kernel that waits no more: why it was refused memory, for some minutes.
     return state, str(tenant.get("in_the_way") or tenant.get("blocked_reason") or "")
 
 
-def _why_it_waits(tenant: Mapping[str, Any], devices: list[dict[str, Any]]) -> str:
-    """Who is before it, and the scheduler's sentence where memory is in its way."""
+def _why_it_waits(
+    tenant: Mapping[str, Any], devices: list[dict[str, Any]], quantum_s: float
+) -> str:
+    """Whom it waits for and how long at most, and the scheduler's sentence where memory is in its
+    way. Turns before its own last a quantum each; one that is reserved has a time of its own."""
     blocked = str(tenant.get("blocked_reason") or "")
     for device in devices:
-        if any(waiter["tenant_id"] == tenant["id"] for waiter in device["queue"]):
-            if device["holder"]:
-                return f"{device['holder']['name']} has {device['name']}. {blocked}".rstrip()
-            return blocked or f"{device['name']} is about to be given to the next in the queue."
+        for waiter in device["queue"]:
+            if waiter["tenant_id"] != tenant["id"]:
+                continue
+            holder = device["holder"]
+            if holder is None:
+                return blocked or f"{device['name']} is about to be given to the next in the queue."
+            at_most_s = 0.0 if holder["hold_left_s"] else waiter["position"] * quantum_s
+            limit = f" (up to {_duration(at_most_s)})" if at_most_s else ""
+            return f"Waiting for {_who(holder, tenant)}{limit}. {blocked}".rstrip()
     return blocked
+
+
+def _who(holder: Mapping[str, Any], tenant: Mapping[str, Any]) -> str:
+    """With its user, where that is another one and both are told."""
+    owner, name = holder["owner"], holder["name"]
+    return f"{owner}: {name}" if owner not in ("", name, tenant.get("owner")) else str(name)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds < 120 else f"{round(seconds / 60)} min"
 
 
 def _left_s(told: Mapping[str, Any], age_s: float) -> float:

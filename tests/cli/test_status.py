@@ -40,7 +40,7 @@ def test_status_says_who_holds_and_who_waits(
     assert "Scripted GPU" in done.stdout
     assert "held by first for" in done.stdout
     assert "1. second has waited for" in done.stdout
-    assert "quantum 10.0 s, anti-thrash on" in done.stdout
+    assert "turns on, quantum 10.0 s" in done.stdout
     assert "TENANT" in done.stdout
 
 

@@ -6,13 +6,25 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.kernel.magics import View, memory_bar, notes_on_memory, notes_on_waiting
+from jupyter_gpushare.kernel.magics import (
+    View,
+    memory_bar,
+    notes_on_memory,
+    notes_on_waiting,
+    rows_of,
+)
 
 GIB = 1 << 30
 
 
 def tenant(tenant_id: str, **fields: Any) -> dict[str, Any]:
-    return {"id": tenant_id, "name": f"{tenant_id}.ipynb", "state": "idle", **fields}
+    return {
+        "id": tenant_id,
+        "name": f"{tenant_id}.ipynb",
+        "owner": "ann",
+        "state": "idle",
+        **fields,
+    }
 
 
 def memory(**amounts: int) -> dict[str, Any]:
@@ -89,3 +101,20 @@ def test_the_bar_knows_what_tenants_have_taken_since() -> None:
     assert memory_bar({**device, "bytes_used": 3 * GIB}, taken).endswith(
         " 3.0 GiB of 8.0 GiB in use"
     )
+
+
+def test_notebooks_of_several_users_are_named_with_their_users() -> None:
+    """Of mine alone the name is enough; where only users are told, their name stands once."""
+    held = {"held_for_s": 1.0, "recalled": False, "hold_left_s": 0.0}
+    places = [{"tenant": each, "name": f"{each}.ipynb", **held} for each in "ab"]
+    mine, others = tenant("a"), tenant("b", owner="bob")
+
+    def told(*tenants: dict[str, Any], **changes: Any) -> list[str]:
+        shown = status(*tenants, holders=[places[0], {**places[1], **changes}])
+        return [row[1] for row in rows_of(shown["devices"][0], "a", shown["tenants"])]
+
+    assert told(mine, others) == ["ann: a.ipynb (this kernel)", "bob: b.ipynb"]
+    assert told(mine, tenant("b")) == ["a.ipynb (this kernel)", "b.ipynb"]
+    assert told(mine, others, name="bob")[1] == "bob"
+    unknown = tenant("b", owner="another user")
+    assert told(mine, unknown, name="another user") == ["a.ipynb (this kernel)", "another user"]

@@ -159,6 +159,18 @@ def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
     assert not [secret for secret in secrets if secret in json.dumps(seen)]
 
 
+@pytest.mark.promise("server", "With `visibility` set to `users`, users are seen and no file names")
+def test_users_are_shown_and_no_notebooks(office: Office) -> None:
+    """An administrator may tell who shares the GPU without telling what they work on."""
+    name, *secrets = office.busy_tenants_of(BOB)
+    office.service.change_settings(Caller(0), {"visibility": "users"})
+    seen = office.status(Caller(ALICE))
+    assert {(t["name"], t["owner"]) for t in seen["tenants"]} == {(f"uid {BOB}", f"uid {BOB}")}
+    places = seen["devices"][0]["holders"] + seen["devices"][0]["queue"]
+    assert [place["name"] for place in places] == [f"uid {BOB}"] * 2
+    assert not [secret for secret in (name, *secrets) if secret in json.dumps(seen)]
+
+
 @pytest.mark.promise(
     "scheduler",
     "Who waits learns no name of another user's, whatever they call their own",
@@ -180,6 +192,10 @@ def test_a_guessed_name_tells_nothing(office: Office) -> None:
     assert told.holder == "secret project"
     shown = office.service.shown_name(waiting, told.holder_tenant, told.holder)
     assert shown == "another user"
+    for visibility, named in (("users", f"uid {BOB}"), ("everyone", f"uid {BOB}: secret project")):
+        office.service.change_settings(Caller(0), {"visibility": visibility})
+        shown = office.service.shown_name(waiting, told.holder_tenant, told.holder)
+        assert shown == named
     assert office.service.shown_name(waiting, tenant, "secret project") == "secret project"
 
 

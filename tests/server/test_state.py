@@ -52,7 +52,7 @@ def state_of(
         scheduler="up",
         message="",
         user="bob",
-        status={"devices": list(devices), "tenants": tenants},
+        status={"devices": list(devices), "tenants": tenants, "settings": {"quantum_s": 10.0}},
         age_s=0.5,
         kernels=kernels,
     )
@@ -101,11 +101,33 @@ def test_states_of_my_kernels(told: str, shown: str, reason: str) -> None:
 
 
 def test_a_kernel_that_waits_knows_its_place_and_why() -> None:
-    """Its position, and the name of who has the device."""
-    tenants = [tenant("a", "holding"), tenant("b", "waiting")]
-    (mine,) = state_of([kernel("b", "b")], tenants, device(["a"], ["b"]))["kernels"]
-    assert (mine["state"], mine["position"]) == ("waits", 1)
-    assert mine["reason"] == "name of a has GPU."
+    """Its position, whom it waits for and how long at most; a reserved turn has its own time."""
+    tenants = [tenant("a", "holding"), tenant("c", "waiting"), tenant("b", "waiting")]
+    held = device(["a"], ["c", "b"])
+    (mine,) = state_of([kernel("b", "b")], tenants, held)["kernels"]
+    assert (mine["state"], mine["position"]) == ("waits", 2)
+    assert mine["reason"] == "Waiting for name of a (up to 20 s)."
+    held["holders"][0]["hold_left_s"] = 300.0
+    (mine,) = state_of([kernel("b", "b")], tenants, held)["kernels"]
+    assert mine["reason"] == "Waiting for name of a."
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "told"),
+    [
+        ("Untitled.ipynb", "ann", "ann: Untitled.ipynb"),
+        ("Untitled.ipynb", "bob", "Untitled.ipynb"),
+        ("ann", "ann", "ann"),
+        ("another user", "another user", "another user"),
+    ],
+)
+def test_who_is_waited_for_is_named_with_its_user(name: str, owner: str, told: str) -> None:
+    """Thirty notebooks are called Untitled.ipynb; mine need no user, and a user alone is one."""
+    tenants = [{**tenant("a", "holding"), "owner": owner}, tenant("b", "waiting")]
+    held = device(["a"], ["b"])
+    held["holders"][0]["name"] = name
+    (mine,) = state_of([kernel("b", "b")], tenants, held)["kernels"]
+    assert mine["reason"] == f"Waiting for {told} (up to 10 s)."
 
 
 def test_a_failed_context_is_told_before_everything() -> None:
@@ -184,7 +206,7 @@ def test_memory_as_an_older_scheduler_tells_it() -> None:
 @pytest.mark.parametrize(
     ("holders", "reason"),
     [
-        (["a"], "name of a has GPU. Bob's 9 GiB cannot be moved."),
+        (["a"], "Waiting for name of a (up to 10 s). Bob's 9 GiB cannot be moved."),
         ([], "Bob's 9 GiB cannot be moved."),
     ],
 )

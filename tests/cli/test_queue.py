@@ -1,0 +1,39 @@
+"""What `queue` prints of a status: pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.cli.queue import rendered
+
+HOLDER = {"held_for_s": 5.0, "hold_left_s": 0.0, "overdue": False, "recalled": False}
+
+
+def printed(*tenants: tuple[str, str]) -> list[str]:
+    """Of a device that the first of these (owner, name) holds and the others wait for."""
+    numbered = list(enumerate(tenants))
+    places = [{"tenant": str(n), "name": name, "waited_s": 5.0} for n, (_, name) in numbered]
+    device: dict[str, Any] = {"id": "0" * 32, "name": "GPU"}
+    device |= {"holders": [{**places[0], **HOLDER}], "queue": places[1:]}
+    owners = [{"id": str(number), "owner": owner} for number, (owner, _) in numbered]
+    return rendered({"devices": [device], "tenants": owners}).splitlines()[1:]
+
+
+@pytest.mark.promise("cli", "Where users see each other, `queue` and `%gpushare` tell whose")
+def test_notebooks_of_several_users_are_named_with_their_users() -> None:
+    """Thirty notebooks are called Untitled.ipynb."""
+    assert printed(("ann", "Untitled.ipynb"), ("bob", "Untitled.ipynb")) == [
+        "  held by ann: Untitled.ipynb for 5.0 s",
+        "  1. bob: Untitled.ipynb has waited for 5.0 s",
+    ]
+
+
+def test_mine_alone_need_no_user() -> None:
+    """Nor does a tenant of which only the user is told, or not even that."""
+    assert printed(("ann", "a.ipynb"), ("another user", "another user")) == [
+        "  held by a.ipynb for 5.0 s",
+        "  1. another user has waited for 5.0 s",
+    ]
+    assert printed(("ann", "a.ipynb"), ("bob", "bob"))[1] == "  1. bob has waited for 5.0 s"
