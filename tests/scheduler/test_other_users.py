@@ -252,7 +252,8 @@ def test_root_of_another_namespace_is_not_root(office: Office) -> None:
         office.admitted(token, 0, is_local=False)
     own = office.signer.verify(office.tenant(0, "container")["token"])
     shown = office.signer.verify(token)
-    for client, administers, name in ((7, False, "another user"), (8, True, "notebook")):
+    seen = ((7, False, "another user"), (8, True, f"uid {ALICE}: notebook"))
+    for client, administers, name in seen:
         office.service.client_joined(ClientId(client), own, pid=1, administers=administers)
         tenant = TenantId(shown.tenant_id)
         assert office.service.shown_name(ClientId(client), tenant, "notebook") == name
