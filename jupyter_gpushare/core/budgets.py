@@ -3,26 +3,26 @@
 A client that has a turn may have all that it has allocated and needs. What is short is taken from
 budgets that nobody uses, then from those without a turn, the least recently used tenant first, and
 no more than is short. Nothing is given out before it has been reported as released: see ledger.py.
-What nobody can give is lent from the reserve, as far as room.py allows.
+What nobody can give is lent from the reserve, as far as capacity.py allows.
 """
 
 from __future__ import annotations
 
-from .commands import MeasureDevice, ReportSilent, TellBudget, TellRoom
+from .capacity import holding_shares, obstacle, reserve_to_lend_bytes, total_bytes, usable_bytes
+from .commands import MeasureDevice, ReportSilent, TellBudget, TellSpace
 from .ids import Seconds
-from .ledger import OpenedDevice, RoomWanted
+from .ledger import Share, SpaceRequest
 from .needs import Needs
 from .obstacles import ObstacleKind
 from .outbox import Outbox
 from .policy import progress_time_s
-from .room import holding_shares, obstacle, reserve_to_lend_bytes, total_bytes, usable_bytes
 from .state import Device, State, Tenant
 
 STEP_BYTES = 64 << 20
 """Budgets are raised by so much at once, or by all that is wanted."""
 SLACK_BYTES_MAX = 256 << 20
 """Beyond what they have, where several tenants hold turns on one device."""
-ROOM_KEPT_S = 1.0
+SPACE_KEPT_S = 1.0
 """So long, room that was made waits for who asked for it."""
 MEASURE_PERIOD_S = 0.05
 """While somebody is short of room that no report will bring."""
@@ -35,7 +35,7 @@ def tell_budget(
     state: State,
     outbox: Outbox,
     device: Device,
-    share: OpenedDevice,
+    share: Share,
     budget_bytes: int,
     now_s: Seconds,
     *,
@@ -99,10 +99,10 @@ class DeviceBudgets:
                 self.tell(share, share.bytes_resident)
         missing = self.take_unused(self.missing_bytes())
         self.take_back_what_is_gone()
-        unmet = self.ask_victims(max(missing, self.room_to_release()))
+        unmet = self.ask_victims(max(missing, self.space_to_release()))
         hungry = self.raise_budgets(min(unmet, self.to_lend))
-        self.answer_rooms(unmet)
-        if not hungry and not self.pending_rooms() and missing <= 0:
+        self.answer_space_requests(unmet)
+        if not hungry and not self.pending_requests() and missing <= 0:
             self.share_what_is_free()
         self.refresh(hungry)
         self.measure_when_short(hungry)
@@ -112,7 +112,7 @@ class DeviceBudgets:
     def drift_left(self, hungry: bool, missing: int) -> int:
         """By how much what the one holder has may change before this look has to be repeated."""
         memory = self.memory
-        lacking = hungry or missing > 0 or memory.rooms or memory.due_s is not None
+        lacking = hungry or missing > 0 or memory.space_requests or memory.due_s is not None
         tenants = {share.tenant for share in self.holding}
         if lacking or len(tenants) > 1 or not memory.ghost_confirmed:
             return 0
@@ -135,12 +135,12 @@ class DeviceBudgets:
                 self.news = True
             else:
                 self.due(gone_s)
-        for room in list(memory.rooms.values()):
-            if room.made_at_s is not None:
-                if now_s >= room.made_at_s + ROOM_KEPT_S or room.bytes_wanted <= 0:
-                    del memory.rooms[room.client]
+        for request in list(memory.space_requests.values()):
+            if request.made_at_s is not None:
+                if now_s >= request.made_at_s + SPACE_KEPT_S or request.bytes_wanted <= 0:
+                    del memory.space_requests[request.client]
                 else:
-                    self.due(room.made_at_s + ROOM_KEPT_S)
+                    self.due(request.made_at_s + SPACE_KEPT_S)
         for share in memory.shares.values():
             if share.bytes_charged <= share.budget_bytes:
                 if share.silent:
@@ -149,14 +149,14 @@ class DeviceBudgets:
                 share.falls_silent(True)
                 self.report_silence(share)
 
-    def is_awaited(self, share: OpenedDevice) -> bool:
+    def is_awaited(self, share: Share) -> bool:
         """It is to release memory, or to say that it has heard that it may have less. With a turn
         it keeps what it has, although it may have less: then there is nothing to wait for."""
         if share.silent or share.failed or not share.owes:
             return False
         return not share.has_heard or share not in self.holding
 
-    def report_silence(self, share: OpenedDevice) -> None:
+    def report_silence(self, share: Share) -> None:
         client = self.state.clients[share.client]
         held = (share.bytes_charged - share.budget_bytes) >> 20
         message = (
@@ -190,7 +190,7 @@ class DeviceBudgets:
         if needs.due_s is not None:
             self.due(needs.due_s)
 
-    def note_refusal(self, share: OpenedDevice) -> None:
+    def note_refusal(self, share: Share) -> None:
         """What was in the way, for the status; unless it is the tenant itself."""
         tenant = self.state.tenants[share.tenant]
         overlap = share in self.holding
@@ -200,7 +200,7 @@ class DeviceBudgets:
 
     # ---- where room comes from ----
 
-    def base_of(self, share: OpenedDevice) -> int:
+    def base_of(self, share: Share) -> int:
         """What a client with a turn takes up once it has heard what it was told."""
         if share.silent:
             return share.bytes_charged
@@ -216,14 +216,18 @@ class DeviceBudgets:
         for share in memory.shares.values():
             if share not in self.holding:
                 missing += share.bytes_charged if share.silent else share.bytes_resident
-        return missing + sum(room.bytes_wanted for room in self.pending_rooms())
+        return missing + sum(request.bytes_wanted for request in self.pending_requests())
 
-    def room_to_release(self) -> int:
+    def space_to_release(self) -> int:
         """What must leave the device for those who asked for room, whatever the books say."""
-        return sum(room.bytes_wanted - room.bytes_released for room in self.pending_rooms())
+        return sum(
+            request.bytes_wanted - request.bytes_released for request in self.pending_requests()
+        )
 
-    def pending_rooms(self) -> list[RoomWanted]:
-        return [room for room in self.memory.rooms.values() if room.made_at_s is None]
+    def pending_requests(self) -> list[SpaceRequest]:
+        return [
+            request for request in self.memory.space_requests.values() if request.made_at_s is None
+        ]
 
     def take_unused(self, missing: int) -> int:
         """From those with a turn, what they may have and do not use. If one of them grows, half of
@@ -275,12 +279,12 @@ class DeviceBudgets:
         if self.state.recovering_until_s is not None:
             left = 0  # what those have who are not back yet looks like strangers'
         holders = {share.tenant for share in self.holding}
-        makes_room = {room.client for room in self.pending_rooms()}
+        asks_for_space = {request.client for request in self.pending_requests()}
         for share in self.by_last_use() if left else self.resting:
             if share.silent:
                 continue
             given = min(left, share.bytes_movable)
-            if given and (share.tenant in holders or share.client in makes_room):
+            if given and (share.tenant in holders or share.client in asks_for_space):
                 given = 0
             left -= given
             budget = share.bytes_resident - given
@@ -289,7 +293,7 @@ class DeviceBudgets:
                 self.tell(share, budget)
         return left
 
-    def by_last_use(self) -> list[OpenedDevice]:
+    def by_last_use(self) -> list[Share]:
         tenants = self.state.tenants
         return sorted(self.resting, key=lambda share: tenants[share.tenant].last_turn_end_s)
 
@@ -300,7 +304,7 @@ class DeviceBudgets:
         what was there before. Whether anybody lacks something still."""
         memory = self.memory
         self.free = self.usable - memory.bytes_charged
-        self.free -= sum(room.bytes_wanted for room in memory.rooms.values())
+        self.free -= sum(request.bytes_wanted for request in memory.space_requests.values())
         hungry = False
         for share in self.holding:
             wanted = share.bytes_allocated + share.needed_bytes
@@ -359,28 +363,28 @@ class DeviceBudgets:
 
     # ---- answers ----
 
-    def answer_rooms(self, unmet: int) -> None:
+    def answer_space_requests(self, unmet: int) -> None:
         memory, now_s = self.memory, self.now_s
         owed = any(self.is_awaited(share) for share in memory.shares.values())
-        for room in self.pending_rooms():
-            late_s = room.asked_at_s + self.settings.park_timeout_s
-            known = room.looks_awaited <= 0 or not memory.is_measured
-            if room.bytes_released >= room.bytes_wanted:
+        for request in self.pending_requests():
+            late_s = request.asked_at_s + self.settings.park_timeout_s
+            known = request.looks_awaited <= 0 or not memory.is_measured
+            if request.bytes_released >= request.bytes_wanted:
                 made = True
             elif now_s >= late_s or (unmet and not owed and known):
                 free = self.device.bytes_total - self.device.bytes_used
-                made = memory.is_measured and free >= room.bytes_wanted
+                made = memory.is_measured and free >= request.bytes_wanted
             else:
                 self.due(late_s)
                 continue
             if made:
-                room.made_at_s = now_s
-                self.due(now_s + ROOM_KEPT_S)
+                request.made_at_s = now_s
+                self.due(now_s + SPACE_KEPT_S)
             else:
-                del memory.rooms[room.client]
+                del memory.space_requests[request.client]
             self.outbox.put(
-                TellRoom(
-                    client=room.client,
+                TellSpace(
+                    client=request.client,
                     device=self.device.id,
                     made=made,
                     cause=self.outbox.cause,
@@ -416,7 +420,7 @@ class DeviceBudgets:
         """While no report can bring what is short, the device is looked at."""
         memory = self.memory
         owed = any(self.is_awaited(share) for share in memory.shares.values())
-        short = memory.bytes_ghost or self.pending_rooms() or (hungry and not owed)
+        short = memory.bytes_ghost or self.pending_requests() or (hungry and not owed)
         if not short and not self.in_doubt:
             memory.measure_at_s = None
             return
@@ -428,18 +432,18 @@ class DeviceBudgets:
 
     # ---- small parts ----
 
-    def usable_for(self, share: OpenedDevice) -> int:
+    def usable_for(self, share: Share) -> int:
         """What its tenant could have at most."""
         most = self.usable - self.staying + self.staying_by_tenant[share.tenant]
         cap = self.state.tenants[share.tenant].cap_bytes
         return max(0, min(most, cap) if cap else most)
 
-    def hint_for(self, share: OpenedDevice) -> int:
+    def hint_for(self, share: Share) -> int:
         """What of it would have to leave if everybody came back."""
         beyond = self.allocated - self.usable
         return max(0, min(share.bytes_allocated - share.bytes_fixed, beyond))
 
-    def tell(self, share: OpenedDevice, budget_bytes: int, *, refused: bool = False) -> None:
+    def tell(self, share: Share, budget_bytes: int, *, refused: bool = False) -> None:
         raised = budget_bytes > share.budget_bytes
         tell_budget(
             self.state,

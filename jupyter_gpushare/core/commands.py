@@ -109,7 +109,7 @@ class TellBudget(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TellRoom(Command):
+class TellSpace(Command):
     """Whether others have made the room that the client asked for."""
 
     client: ClientId

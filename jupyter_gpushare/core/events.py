@@ -184,13 +184,13 @@ class TurnGivenAway(ClientEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReported(ClientEvent):
     """Device memory of the client: all of it, what of it is in host memory, what of the rest cannot
-    be moved. It could park `bytes_host_room` more, and has heard the budget of this serial."""
+    be moved. It could park `bytes_parkable` more, and has heard the budget of this serial."""
 
     device: DeviceId
     bytes_allocated: int
     bytes_fixed: int
     bytes_parked: int = 0
-    bytes_host_room: int = 0
+    bytes_parkable: int = 0
     budget_serial: int = 0
 
 
@@ -203,7 +203,7 @@ class MemoryNeeded(ClientEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomRequested(ClientEvent):
+class SpaceRequested(ClientEvent):
     """The driver is out of memory at the client, in something that no budget covers."""
 
     device: DeviceId

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from .capacity import obstacle, reserve_to_lend_bytes, usable_bytes
 from .ids import DeviceId, Seconds
 from .ledger import Totals
 from .policy import next_deadline_s, quantum_ends_s, waits_for_its_memory
-from .room import obstacle, reserve_to_lend_bytes, usable_bytes
 from .state import State, Tenant
 from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
 
@@ -34,8 +34,8 @@ def what_is_remembered_is_so(state: State) -> None:
     for client in state.clients.values():
         live = {
             device
-            for device, opened in client.devices.items()
-            if not opened.failed and not state.devices[device].lost
+            for device, share in client.devices.items()
+            if not share.failed and not state.devices[device].lost
         }
         _rule(client.live_devices == live, "live devices", state.tenants[client.tenant])
     wanted_by = Counter[DeviceId]()
@@ -184,18 +184,18 @@ def shares_are_of_clients(state: State) -> None:
     """A device knows the same shares as the clients, and a client is charged all that it has and
     may believe in."""
     for device in state.devices.values():
-        opened = {
+        shares = {
             c.id: c.devices[device.id] for c in state.clients.values() if device.id in c.devices
         }
-        _rule(device.memory.shares == opened, "devices and clients know the same shares")
+        _rule(device.memory.shares == shares, "devices and clients know the same shares")
         sums = Totals(
-            bytes_allocated=sum(share.bytes_allocated for share in opened.values()),
-            bytes_resident=sum(share.bytes_resident for share in opened.values()),
-            bytes_charged=sum(share.bytes_charged for share in opened.values()),
-            bytes_staying=sum(share.bytes_staying for share in opened.values()),
+            bytes_allocated=sum(share.bytes_allocated for share in shares.values()),
+            bytes_resident=sum(share.bytes_resident for share in shares.values()),
+            bytes_charged=sum(share.bytes_charged for share in shares.values()),
+            bytes_staying=sum(share.bytes_staying for share in shares.values()),
         )
         _rule(device.memory.totals == sums, "the totals are the sums of the shares")
-        for share in opened.values():
+        for share in shares.values():
             least = max(share.bytes_resident, share.budget_bytes)
             _rule(
                 share.bytes_charged >= least, "what it has is charged", state.tenants[share.tenant]

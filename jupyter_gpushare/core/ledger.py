@@ -46,7 +46,7 @@ class Totals:
 
 
 @dataclass(slots=True, eq=False)
-class OpenedDevice:
+class Share:
     """What a client has on a device that it opened, and what it may have there."""
 
     client: ClientId
@@ -55,7 +55,7 @@ class OpenedDevice:
     bytes_allocated: int = 0
     bytes_parked: int = 0
     bytes_fixed: int = 0
-    bytes_host_room: int = 0
+    bytes_parkable: int = 0
     failed: bool = False
     bytes_resident: int = 0
     """Allocated and not parked."""
@@ -112,7 +112,7 @@ class OpenedDevice:
         self._count()
 
     def reported(
-        self, *, allocated: int, parked: int, fixed: int, host_room: int, serial: int
+        self, *, allocated: int, parked: int, fixed: int, parkable: int, serial: int
     ) -> bool:
         """Whether this brought it nearer to what it was told."""
         before = self.bytes_charged
@@ -123,7 +123,7 @@ class OpenedDevice:
         self.bytes_parked = min(parked, allocated)
         self.bytes_resident = allocated - self.bytes_parked
         self.bytes_fixed = min(fixed, self.bytes_resident)
-        self.bytes_host_room = host_room
+        self.bytes_parkable = parkable
         if serial <= self._believed[-1][0]:  # else it speaks of a connection before this one
             while len(self._believed) > 1 and self._believed[1][0] <= serial:
                 self._believed.popleft()
@@ -180,7 +180,7 @@ class OpenedDevice:
         if self.silent:
             self.bytes_movable, self.bytes_staying = 0, charged
         else:
-            movable = 0 if self.failed else min(resident - self.bytes_fixed, self.bytes_host_room)
+            movable = 0 if self.failed else min(resident - self.bytes_fixed, self.bytes_parkable)
             self.bytes_movable, self.bytes_staying = movable, resident - movable
         self._count_in((self.bytes_allocated, resident, charged, self.bytes_staying))
 
@@ -198,7 +198,7 @@ class OpenedDevice:
 
 
 @dataclass(slots=True, eq=False)
-class RoomWanted:
+class SpaceRequest:
     """Somebody needs bytes on the device that no budget covers (a context, a module)."""
 
     client: ClientId
@@ -218,9 +218,9 @@ class RoomWanted:
 class DeviceMemory:
     """A device's memory: what is foreign, who has the rest."""
 
-    shares: dict[ClientId, OpenedDevice] = field(default_factory=dict)
+    shares: dict[ClientId, Share] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
-    rooms: dict[ClientId, RoomWanted] = field(default_factory=dict)
+    space_requests: dict[ClientId, SpaceRequest] = field(default_factory=dict)
     bytes_foreign: int = 0
     bytes_ghost: int = 0
     """Of clients that are gone, and may not be gone from the device yet."""
@@ -293,23 +293,23 @@ class DeviceMemory:
         self._resident_most = max(self._resident_most, resident)
         self._charged_most = max(self._charged_most, self.bytes_charged)
 
-    def open(self, client: ClientId, tenant: TenantId) -> OpenedDevice:
+    def open(self, client: ClientId, tenant: TenantId) -> Share:
         """A client begins with nothing, and may have nothing."""
-        share = self.shares[client] = OpenedDevice(client, tenant, self.totals)
+        share = self.shares[client] = Share(client, tenant, self.totals)
         return share
 
-    def close(self, share: OpenedDevice) -> None:
+    def close(self, share: Share) -> None:
         """The driver has freed all that the client had."""
         self.note()
         self._remove(share)
         self.note()
         self.releases += 1
 
-    def _remove(self, share: OpenedDevice) -> None:
+    def _remove(self, share: Share) -> None:
         del self.shares[share.client]
         share.leave_totals()
 
-    def lose(self, share: OpenedDevice, now_s: Seconds) -> None:
+    def lose(self, share: Share, now_s: Seconds) -> None:
         """Its client is gone; its memory, when the device shows it."""
         self.note()
         self._remove(share)

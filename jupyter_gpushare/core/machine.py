@@ -33,9 +33,8 @@ from .outbox import Outbox
 from .policy import next_deadline_s
 from .residency import Residency
 from .settings import AntiThrash, SchedulerSettings
-from .snapshot import Snapshot
+from .snapshot import Snapshot, take_snapshot
 from .state import Client, Device, State, Tenant
-from .status import take_snapshot
 from .tell import Teller
 from .transitions import ASKED_BACK, ClientTrigger
 from .turns import Turns
@@ -192,8 +191,10 @@ class Machine:
                 self._turns.release(tenant, self._now_s)
             case ev.MemoryNeeded() if event.device in client.devices:
                 client.devices[event.device].needs(event.bytes_needed)
-            case ev.RoomRequested():
-                self._residency.room_wanted(client, event.device, event.bytes_wanted, self._now_s)
+            case ev.SpaceRequested():
+                self._residency.space_requested(
+                    client, event.device, event.bytes_wanted, self._now_s
+                )
             case ev.DeviceOpened() | ev.DeviceClosed() | ev.ContextFailed():
                 self._device_of_client(client, event)
                 self._teller.tell_memory_limits(tenant)
@@ -277,8 +278,8 @@ class Machine:
             client.unnamed_devices = False
             self._state.note_devices(client)
             return
-        opened = client.devices.get(event.device)
-        if opened is None:
+        share = client.devices.get(event.device)
+        if share is None:
             return  # it crossed a close
         match event:
             case ev.DeviceClosed():
@@ -287,7 +288,7 @@ class Machine:
             case ev.ContextFailed():
                 # Nothing of it runs there any more. For other devices its word is awaited: a grant
                 # may be on its way to it.
-                opened.fail()
+                share.fail()
                 self._state.note_devices(client)
 
     # ---- events of everybody -----------------------------------------------------------------

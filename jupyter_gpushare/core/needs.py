@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from .capacity import memory_is_kept_away, own_bytes, reserve_bytes, total_bytes, usable_bytes
 from .ids import DeviceId, Seconds, TenantId
-from .ledger import OpenedDevice, Shortage
-from .room import memory_is_kept_away, own_bytes, reserve_bytes, total_bytes, usable_bytes
+from .ledger import Share, Shortage
 from .state import Device, State
 
 GRACE_S = 0.5
@@ -34,7 +34,7 @@ class Needs:
     """One look at the needs of one device."""
 
     def __init__(
-        self, state: State, device: Device, holding: Sequence[OpenedDevice], now_s: Seconds
+        self, state: State, device: Device, holding: Sequence[Share], now_s: Seconds
     ) -> None:
         self._state = state
         self._device = device
@@ -53,7 +53,7 @@ class Needs:
         self.in_doubt: set[DeviceId] = set()
         """They are to be looked at, because a need will be refused for what is there."""
 
-    def hopeless(self) -> Iterator[OpenedDevice]:
+    def hopeless(self) -> Iterator[Share]:
         """Those that are to be refused now, each once. Afterwards it is known which are in
         doubt."""
         shares = self._memory.shares.values()
@@ -78,7 +78,7 @@ class Needs:
             elif share.need_short_since_s is None:
                 self._own[share.tenant] += share.needed_bytes
 
-    def _is_too_much_alone(self, share: OpenedDevice) -> bool:
+    def _is_too_much_alone(self, share: Share) -> bool:
         if share.failed:
             return True
         shares = self._memory.shares.values()
@@ -96,7 +96,7 @@ class Needs:
 
     # ---- for the sake of others ----
 
-    def _has_been_short(self, share: OpenedDevice) -> bool:
+    def _has_been_short(self, share: Share) -> bool:
         """Whether it is, and long enough to be believed."""
         state, memory, now_s = self._state, self._memory, self._now_s
         if state.recovering_until_s is not None:
@@ -130,14 +130,14 @@ class Needs:
         self.in_doubt.add(looked_at.id)
         return False
 
-    def _watch(self, share: OpenedDevice) -> None:
+    def _watch(self, share: Share) -> None:
         """A need was refused, and there is no other yet. If one comes, it need not wait again to
         learn what is known: frameworks try smaller and smaller allocations."""
         share.need_short_since_s = None
         if share.shortage is not None:
             share.shortage.most_bytes = max(share.shortage.most_bytes, self._most_for(share))
 
-    def _most_for(self, share: OpenedDevice) -> int:
+    def _most_for(self, share: Share) -> int:
         """What the client could have there at most, beside its siblings, as things are."""
         tenant = share.tenant
         if share.client in self._holding:
@@ -147,7 +147,7 @@ class Needs:
         siblings = self._own[tenant] - _own_at_most(share)
         return usable_bytes(self._state.settings, self._device) - siblings - others
 
-    def _lacks_elsewhere(self, share: OpenedDevice) -> Device | None:
+    def _lacks_elsewhere(self, share: Share) -> Device | None:
         """Another device on which memory of the tenant is kept away: without it there is no turn,
         and the need waits for a turn."""
         if share.client in self._holding:
@@ -162,6 +162,6 @@ class Needs:
         return None
 
 
-def _own_at_most(share: OpenedDevice) -> int:
+def _own_at_most(share: Share) -> int:
     """A silent client may have taken more than it told."""
     return max(own_bytes(share), share.bytes_staying)

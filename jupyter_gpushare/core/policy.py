@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import math
 
+from .capacity import has_parked_memory, obstacle
 from .ids import Seconds, TenantId
 from .obstacles import Obstacle, ObstacleKind
-from .room import has_parked_memory, obstacle
 from .state import State, Tenant, Turn
 from .transitions import ASKED_BACK, TenantState
 

@@ -7,13 +7,13 @@ as it is and does what follows (budgets.py), so that no rule depends on which ev
 from __future__ import annotations
 
 from .budgets import DeviceBudgets, tell_budget
-from .commands import TellRoom
+from .capacity import total_bytes
+from .commands import TellSpace
 from .events import DropReason, MemoryReported
 from .ids import ClientId, DeviceId, Seconds
-from .ledger import UNLIMITED_BYTES, OpenedDevice, RoomWanted
+from .ledger import UNLIMITED_BYTES, Share, SpaceRequest
 from .outbox import Outbox
 from .policy import progress_time_s
-from .room import total_bytes
 from .state import Client, Device, State, Tenant
 from .transitions import WITH_TURN
 
@@ -38,37 +38,35 @@ class Residency:
 
     def withdrawn(self, device: Device) -> None:
         """The device is forgotten: nobody gets room on it."""
-        self._refuse_room(device)
+        self._refuse_space(device)
 
     def lost(self, client: Client, now_s: Seconds) -> None:
         """The client is gone; its memory may not be yet."""
         for device_id, share in client.devices.items():
             self._state.devices[device_id].memory.lose(share, now_s)
         for device in self._state.devices.values():
-            device.memory.rooms.pop(client.id, None)
+            device.memory.space_requests.pop(client.id, None)
 
-    def reported(
-        self, client: Client, share: OpenedDevice, event: MemoryReported, now_s: Seconds
-    ) -> bool:
+    def reported(self, client: Client, share: Share, event: MemoryReported, now_s: Seconds) -> bool:
         """What it has now; what left the device is room for others. Whether anything may follow
         from it."""
         memory = self._state.devices[event.device].memory
         allocated, parked, fixed = share.bytes_allocated, share.bytes_parked, share.bytes_fixed
         resident, charged = share.bytes_resident, share.bytes_charged
         staying, heard, owed = share.bytes_staying, share.heard_serial, share.owes
-        host_room = share.bytes_host_room
+        parkable = share.bytes_parkable
         progressed = share.reported(
             allocated=event.bytes_allocated,
             parked=event.bytes_parked,
             fixed=event.bytes_fixed,
-            host_room=event.bytes_host_room,
+            parkable=event.bytes_parkable,
             serial=event.budget_serial,
         )
-        if (allocated, parked, fixed, host_room, heard) == (
+        if (allocated, parked, fixed, parkable, heard) == (
             share.bytes_allocated,
             share.bytes_parked,
             share.bytes_fixed,
-            share.bytes_host_room,
+            share.bytes_parkable,
             share.heard_serial,
         ):
             return False
@@ -84,11 +82,11 @@ class Residency:
         released = share.bytes_resident < resident or share.bytes_charged < charged
         if released and now_s >= tenant.short_until_s:
             memory.releases += 1
-        for room in memory.rooms.values():
+        for request in memory.space_requests.values():
             left = resident - share.bytes_resident
-            if room.client != client.id and room.made_at_s is None and left > 0:
-                room.bytes_released += left
-                room.looks_awaited = 2
+            if request.client != client.id and request.made_at_s is None and left > 0:
+                request.bytes_released += left
+                request.looks_awaited = 2
         drift = abs(share.bytes_allocated - allocated) + abs(share.bytes_staying - staying)
         within_budget = client.state in WITH_TURN and not (owed or share.owes)
         moved = share.bytes_parked != parked or (
@@ -116,36 +114,36 @@ class Residency:
         foreign = memory.bytes_foreign
         memory.measured(bytes_used, now_s)
         device.bytes_used = bytes_used
-        for room in memory.rooms.values():
-            room.looks_awaited -= 1
-            released = max(0, room.bytes_used_before - bytes_used)
-            room.bytes_released = max(room.bytes_released, released)
-            if room.made_at_s is not None:  # what it has taken since is foreign now
-                room.bytes_wanted -= max(0, memory.bytes_foreign - foreign)
+        for request in memory.space_requests.values():
+            request.looks_awaited -= 1
+            released = max(0, request.bytes_used_before - bytes_used)
+            request.bytes_released = max(request.bytes_released, released)
+            if request.made_at_s is not None:  # what it has taken since is foreign now
+                request.bytes_wanted -= max(0, memory.bytes_foreign - foreign)
 
-    def room_wanted(
+    def space_requested(
         self, client: Client, device_id: DeviceId, bytes_wanted: int, now_s: Seconds
     ) -> None:
         """Others are to make room, turn or no turn."""
         device = self._state.devices.get(device_id)
         if device is None or bytes_wanted > total_bytes(self._state.settings, device):
-            self._tell_room(client.id, device_id)
+            self._tell_no_space(client.id, device_id)
             return
-        device.memory.rooms[client.id] = RoomWanted(
+        device.memory.space_requests[client.id] = SpaceRequest(
             client.id, bytes_wanted, now_s, device.bytes_used
         )
 
-    def _refuse_room(self, device: Device) -> None:
+    def _refuse_space(self, device: Device) -> None:
         """None is made for those who wait for it."""
-        for room in device.memory.rooms.values():
-            if room.made_at_s is None:
-                self._tell_room(room.client, device.id)
-        device.memory.rooms.clear()
+        for request in device.memory.space_requests.values():
+            if request.made_at_s is None:
+                self._tell_no_space(request.client, device.id)
+        device.memory.space_requests.clear()
 
-    def _tell_room(self, client: ClientId, device: DeviceId) -> None:
+    def _tell_no_space(self, client: ClientId, device: DeviceId) -> None:
         """There is none."""
         self._outbox.put(
-            TellRoom(client=client, device=device, made=False, cause=self._outbox.cause)
+            TellSpace(client=client, device=device, made=False, cause=self._outbox.cause)
         )
 
     # ---- what follows ------------------------------------------------------------------------
@@ -170,7 +168,7 @@ class Residency:
     def _let_be(self, device: Device, now_s: Seconds) -> None:
         """Memory stays where it is, and nobody has a limit; or the device is lost, and nobody gets
         more of it. No room is made."""
-        self._refuse_room(device)
+        self._refuse_space(device)
         for share in device.memory.shares.values():
             needs, share.shortage = share.needed_bytes > 0, None
             share.needs(0)

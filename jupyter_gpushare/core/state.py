@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from .errors import InvalidTransition
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
-from .ledger import DeviceMemory, OpenedDevice
+from .ledger import DeviceMemory, Share
 from .obstacles import Obstacle
 from .settings import AntiThrash, MemoryMode, SchedulerSettings
 from .transitions import (
@@ -54,7 +54,7 @@ class Client:
     state: ClientState = ClientState.IDLE
     turn: TurnId | None = None
     """The turn that the process believes it has; what it says about another one is stale."""
-    devices: dict[DeviceId, OpenedDevice] = field(default_factory=dict)
+    devices: dict[DeviceId, Share] = field(default_factory=dict)
     live_devices: frozenset[DeviceId] = frozenset()
     """What it can use: opened, not failed there, not lost. Kept by `State.note_devices`."""
     in_cell: bool = False
@@ -194,8 +194,8 @@ class State:
         """The client's devices have changed, or what can be used of them."""
         client.live_devices = frozenset(
             device
-            for device, opened in client.devices.items()
-            if not opened.failed and not self.devices[device].lost
+            for device, share in client.devices.items()
+            if not share.failed and not self.devices[device].lost
         )
         self.note_clients(self.tenants[client.tenant])
 

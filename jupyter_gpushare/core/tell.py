@@ -48,14 +48,14 @@ class Teller:
         A client that has not been told anything assumes no cap and no siblings."""
         sums: Counter[DeviceId] = Counter()
         for client in tenant.clients.values():
-            for device, opened in client.devices.items():
-                sums[device] += opened.bytes_allocated
+            for device, share in client.devices.items():
+                sums[device] += share.bytes_allocated
         for client in tenant.clients.values():
             limits = self._of(client).limits
             for closed in limits.keys() - client.devices.keys():
                 del limits[closed]
-            for device, opened in client.devices.items():
-                limit = (tenant.cap_bytes, sums[device] - opened.bytes_allocated)
+            for device, share in client.devices.items():
+                limit = (tenant.cap_bytes, sums[device] - share.bytes_allocated)
                 if limits.get(device, (0, 0)) == limit:
                     continue
                 limits[device] = limit

@@ -6,6 +6,7 @@ so that no rule depends on which event came last. What it says to clients goes t
 
 from __future__ import annotations
 
+from .capacity import obstacle
 from .commands import (
     CancelWait,
     GrantTurn,
@@ -18,7 +19,6 @@ from .commands import (
 from .ids import Seconds, TurnId
 from .outbox import Outbox
 from .policy import grantable, progress_time_s, recall_reason, waits_for_its_memory
-from .room import obstacle
 from .settings import OverduePolicy
 from .state import Client, Hold, State, Tenant, Turn
 from .transitions import (

@@ -156,7 +156,7 @@ def _event_of_memory(
                 bytes_allocated=message.bytes_allocated,
                 bytes_fixed=message.bytes_fixed,
                 bytes_parked=message.bytes_parked,
-                bytes_host_room=message.bytes_host_room,
+                bytes_parkable=message.bytes_host_room,
                 budget_serial=message.budget_serial,
                 cause="memory changed",
             )
@@ -168,7 +168,7 @@ def _event_of_memory(
                 cause=printable_line(cause),
             )
         case messages.RoomRequested(device=uuid, bytes=wanted, cause=cause):
-            return events.RoomRequested(
+            return events.SpaceRequested(
                 client=client,
                 device=device_id(uuid),
                 bytes_wanted=wanted,
@@ -205,7 +205,7 @@ def message_of(command: commands.Command) -> Message:
             return messages.QueuePosition(position=position, holder=holder)
         case commands.TellBudget():
             return _budget_message(command)
-        case commands.TellRoom(device=device, made=made):
+        case commands.TellSpace(device=device, made=made):
             return messages.RoomAnswered(device=bytes.fromhex(device), made=int(made))
         case commands.TellHold(left_s=left_s):
             return messages.HoldChanged(hold_ms=min(math.ceil(left_s * 1000), _U32_MAX))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import Command, MeasureDevice, TellBudget, TellRoom
+from jupyter_gpushare.core.commands import Command, MeasureDevice, TellBudget, TellSpace
 from jupyter_gpushare.core.ids import ClientId, DeviceId
 from jupyter_gpushare.core.needs import GRACE_S
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
@@ -46,7 +46,7 @@ class MemoryDesk(Desk):
     ) -> list[Command]:
         """What is not said is as before; it has heard everything, unless told otherwise."""
         has = self.has.setdefault(
-            (client, device), {"allocated": 0, "parked": 0, "fixed": 0, "room": PLENTY}
+            (client, device), {"allocated": 0, "parked": 0, "fixed": 0, "parkable": PLENTY}
         )
         told = self.budgets.get((client, device))
         serial = changes.pop("serial", 0 if told is None else told.serial)
@@ -58,7 +58,7 @@ class MemoryDesk(Desk):
                 bytes_allocated=has["allocated"],
                 bytes_parked=has["parked"],
                 bytes_fixed=has["fixed"],
-                bytes_host_room=has["room"],
+                bytes_parkable=has["parkable"],
                 budget_serial=serial,
             ),
             after_s=after_s,
@@ -67,8 +67,10 @@ class MemoryDesk(Desk):
     def need(self, client: ClientId, count: int, device: str = "A") -> list[Command]:
         return self.do(ev.MemoryNeeded(client=client, device=DeviceId(device), bytes_needed=count))
 
-    def ask_room(self, client: ClientId, count: int, device: str = "A") -> list[Command]:
-        return self.do(ev.RoomRequested(client=client, device=DeviceId(device), bytes_wanted=count))
+    def ask_space(self, client: ClientId, count: int, device: str = "A") -> list[Command]:
+        return self.do(
+            ev.SpaceRequested(client=client, device=DeviceId(device), bytes_wanted=count)
+        )
 
     def measure(self, used: int, device: str = "A", *, after_s: float = 0.0) -> list[Command]:
         return self.do(
@@ -141,8 +143,8 @@ class MemoryDesk(Desk):
         """Budgets of the last event."""
         return {command.client: command.budget_bytes for command in self.all(TellBudget)}
 
-    def rooms(self) -> dict[int, bool]:
-        return {command.client: command.made for command in self.all(TellRoom)}
+    def space_answers(self) -> dict[int, bool]:
+        return {command.client: command.made for command in self.all(TellSpace)}
 
     def memory(self, tenant: str) -> TenantMemorySnapshot:
         (memory,) = self.status(tenant).memory

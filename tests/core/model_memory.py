@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import Command, GrantTurn, TellBudget, TellRoom
+from jupyter_gpushare.core.commands import Command, GrantTurn, TellBudget, TellSpace
 from jupyter_gpushare.core.ids import ClientId, DeviceId
 
 from .model_client import Gate, ModelClient
@@ -23,7 +23,7 @@ class ModelMemory:
     allocated: int = 0
     parked: int = 0
     fixed: int = 0
-    host_room: int = 20_000
+    parkable: int = 20_000
     budget: int = 0
     serial: int = 0
     need: int = 0
@@ -47,7 +47,7 @@ class MemoryClient(ModelClient):
     keeps_need: bool = False
     """When it loses its turn while a call waits for memory, it goes on asking for it."""
     refused: int = 0
-    rooms_answered: int = 0
+    space_answers: int = 0
 
     # ---- what the user's code does -----------------------------------------------------------
 
@@ -111,12 +111,12 @@ class MemoryClient(ModelClient):
         from_parked = min(count, memory.parked)
         memory.allocated -= count
         memory.parked -= from_parked
-        memory.host_room += from_parked
+        memory.parkable += from_parked
         memory.fixed = min(memory.fixed, memory.resident)
         self.report(device)
 
-    def ask_room(self, device: DeviceId, count: int) -> None:
-        self.outbox.append(ev.RoomRequested(client=self.id, device=device, bytes_wanted=count))
+    def ask_space(self, device: DeviceId, count: int) -> None:
+        self.outbox.append(ev.SpaceRequested(client=self.id, device=device, bytes_wanted=count))
 
     def finds_memory_short(self) -> None:
         """The driver has no memory although the budget has: the turn goes back."""
@@ -142,13 +142,13 @@ class MemoryClient(ModelClient):
             if self.gate is Gate.OPEN:
                 moved = -min(count, memory.parked, max(0, memory.budget - memory.resident))
             elif self.gate is Gate.SHUT:
-                movable = min(memory.resident - memory.fixed, memory.host_room)
+                movable = min(memory.resident - memory.fixed, memory.parkable)
                 moved = max(0, min(count, memory.resident - memory.budget, movable))
             else:
                 moved = 0
             if moved:
                 memory.parked += moved
-                memory.host_room -= moved
+                memory.parkable -= moved
                 self.report(device)
         self._look_again()
 
@@ -163,7 +163,7 @@ class MemoryClient(ModelClient):
                 bytes_allocated=memory.allocated,
                 bytes_parked=memory.parked,
                 bytes_fixed=memory.fixed,
-                bytes_host_room=memory.host_room,
+                bytes_parkable=memory.parkable,
                 budget_serial=memory.serial,
             )
         )
@@ -193,8 +193,8 @@ class MemoryClient(ModelClient):
     def take_in(self, command: Command) -> None:
         if isinstance(command, TellBudget):
             self._take_budget(command)
-        elif isinstance(command, TellRoom):
-            self.rooms_answered += 1
+        elif isinstance(command, TellSpace):
+            self.space_answers += 1
         else:
             super().take_in(command)
             if isinstance(command, GrantTurn):

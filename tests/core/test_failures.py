@@ -292,7 +292,7 @@ STORY: list[Callable[[Node], None]] = [
     lambda node: node.processes["a1"].call(),
     lambda node: node.handle(ev.InterruptRequested(tenant=TenantId("a"))),
     lambda node: node.handle(ev.TenantBusy(tenant=TenantId("b"), busy=False)),
-    lambda node: node.processes["c1"].ask_room(A, 500),
+    lambda node: node.processes["c1"].ask_space(A, 500),
     lambda node: node.work_on(),
     lambda node: node.foreign.update({A: 600}),
     lambda node: node.handle(node.sample(A)),
@@ -401,14 +401,14 @@ def test_a_client_at_whose_words_the_core_fails_is_the_only_one_to_notice(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It connects again each time; the turn of the other one goes on."""
-    fail_whenever(monkeypatch, lambda event: isinstance(event, ev.RoomRequested))
+    fail_whenever(monkeypatch, lambda event: isinstance(event, ev.SpaceRequested))
     for _ in range(3):
-        asks = ev.RoomRequested(client=node.processes["b1"].id, device=A, bytes_wanted=10)
+        asks = ev.SpaceRequested(client=node.processes["b1"].id, device=A, bytes_wanted=10)
         commands = node.scheduler.handle(asks, now_s=node.now_s)
         failed, *others = commands
         assert isinstance(failed, ReportFailure)
         assert "KeyError: 'a bug'" in failed.message
-        assert "RoomRequested" in failed.message and "ClientJoined" in failed.message
+        assert "SpaceRequested" in failed.message and "ClientJoined" in failed.message
         assert RenewConnection(client=asks.client, cause="the scheduler failed") in others
         for command in commands:
             node.perform(command)
@@ -425,7 +425,7 @@ def test_a_client_at_whose_words_the_core_fails_is_the_only_one_to_notice(
     "fails",
     [
         lambda event: isinstance(event, ev.ClockTicked) and event.cause == "",
-        lambda event: isinstance(event, ev.RoomRequested | ev.ConnectionRenewed),
+        lambda event: isinstance(event, ev.SpaceRequested | ev.ConnectionRenewed),
     ],
     ids=["at a tick", "at a renewal"],
 )
@@ -435,7 +435,7 @@ def test_where_nobody_can_say_it_again_the_scheduler_starts_anew(
     """All clients connect again; the holder keeps its turn, and the other one is served later."""
     fail_whenever(monkeypatch, fails)
     turn = node.processes["a1"].turn
-    asks = ev.RoomRequested(client=node.processes["b1"].id, device=A, bytes_wanted=10)
+    asks = ev.SpaceRequested(client=node.processes["b1"].id, device=A, bytes_wanted=10)
     commands = node.scheduler.handle(
         ev.ClockTicked() if fails(ev.ClockTicked()) else asks, now_s=node.now_s
     )

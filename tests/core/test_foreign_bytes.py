@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from jupyter_gpushare.core.ids import ClientId, TenantId
-from jupyter_gpushare.core.ledger import DeviceMemory, OpenedDevice
+from jupyter_gpushare.core.ledger import DeviceMemory, Share
 
 GIB = 1 << 30
 CONTEXTS = 2 * GIB
 
 
-def memory_of(*resident_gib: int) -> tuple[DeviceMemory, list[OpenedDevice]]:
+def memory_of(*resident_gib: int) -> tuple[DeviceMemory, list[Share]]:
     """Clients that have had so much for a while, beside two contexts."""
     memory = DeviceMemory()
     memory.measured(CONTEXTS, 0.0)
@@ -24,9 +24,9 @@ def memory_of(*resident_gib: int) -> tuple[DeviceMemory, list[OpenedDevice]]:
 
 
 def report(
-    memory: DeviceMemory, share: OpenedDevice, allocated: int, parked: int = 0, serial: int = 0
+    memory: DeviceMemory, share: Share, allocated: int, parked: int = 0, serial: int = 0
 ) -> None:
-    share.reported(allocated=allocated, parked=parked, fixed=0, host_room=allocated, serial=serial)
+    share.reported(allocated=allocated, parked=parked, fixed=0, parkable=allocated, serial=serial)
     memory.note()
 
 

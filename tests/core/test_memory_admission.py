@@ -69,7 +69,7 @@ def test_each_obstacle_has_its_name() -> None:
     desk.measure(0)
     one, two = two_that_do_not_fit(desk)
     desk.ask(one)
-    desk.report(two, room=0)
+    desk.report(two, parkable=0)
     desk.drop(two, after_s=1)
     assert desk.obstacle("a") == "host"
     desk.fail(two)
@@ -94,7 +94,7 @@ def test_room_on_the_host_that_comes_back_is_noticed() -> None:
     desk = MemoryDesk()
     one, two = two_that_do_not_fit(desk)
     desk.ask(one)
-    desk.report(two, room=0)
+    desk.report(two, parkable=0)
     desk.drop(two, after_s=1)
     assert desk.obstacle("a") == "host"
     for _ in range(3):
@@ -105,7 +105,7 @@ def test_room_on_the_host_that_comes_back_is_noticed() -> None:
         assert desk.now_s <= before_s + 1.01
         assert desk.granted() == []
         desk.report(two)
-    desk.report(two, room=5000)
+    desk.report(two, parkable=5000)
     assert desk.granted() == [one]
 
 

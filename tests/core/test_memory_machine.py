@@ -133,9 +133,9 @@ class MemoryWorld(World):
                 self.flow(client, lines)
 
     @rule(index=some_index, device=some_device, count=some_bytes, lines=lines)
-    def ask_room(self, index: int, device: DeviceId, count: int, lines: Lines) -> None:
+    def ask_space(self, index: int, device: DeviceId, count: int, lines: Lines) -> None:
         for client in self.pick_one(index):
-            client.ask_room(device, count)
+            client.ask_space(device, count)
             self.flow(client, lines)
 
     @rule(data=st.data(), device=some_device)
@@ -150,7 +150,7 @@ class MemoryWorld(World):
                 case 2:
                     client.finds_memory_short()
                 case 3 if device in client.memory:
-                    client.memory[device].host_room = data.draw(st.sampled_from([0, 500, 20_000]))
+                    client.memory[device].parkable = data.draw(st.sampled_from([0, 500, 20_000]))
                     client.report(device)
                 case 4:
                     self.foreign[device] = data.draw(st.integers(0, FOREIGN_MAX))
@@ -242,7 +242,7 @@ class MemoryWorld(World):
                 client.outbox.append(ev.ClientLost(client=client.id))
             client.hangs = False
             for device, memory in client.memory.items():
-                memory.host_room = 10**6
+                memory.parkable = 10**6
                 memory.fixed = 0
                 if not client.closed:
                     client.report(device)

@@ -237,11 +237,11 @@ def test_room_is_made_by_those_without_a_turn() -> None:
     one = desk.with_memory("a", 6000)
     two = desk.client("b", devices="")
     desk.measure(6000)
-    desk.ask_room(two, 500)
+    desk.ask_space(two, 500)
     assert desk.budget(one) == 5500
-    assert not desk.rooms()
+    assert not desk.space_answers()
     desk.report(one, parked=500)
-    assert desk.rooms() == {two: True}
+    assert desk.space_answers() == {two: True}
 
 
 @pytest.mark.promise("Contexts and modules get room, with...")
@@ -251,9 +251,9 @@ def test_room_is_kept_for_who_asked() -> None:
     one = desk.with_memory("a", 6000)
     two = desk.with_memory("b", 1000, resting=False)
     three = desk.client("c", devices="")
-    desk.ask_room(three, 500)
+    desk.ask_space(three, 500)
     desk.park(one)
-    assert desk.rooms() == {three: True}
+    assert desk.space_answers() == {three: True}
     assert two not in desk.told()
     desk.sleep_until_woken()
     assert desk.budget(two) == 1500
@@ -265,7 +265,7 @@ def test_room_takes_budgets_that_nobody_uses() -> None:
     desk = MemoryDesk()
     one = desk.with_memory("a", 1000, resting=False)
     two = desk.client("b", devices="")
-    desk.ask_room(two, 500)
+    desk.ask_space(two, 500)
     assert 1000 <= desk.budget(one) <= USABLE - 500
 
 
@@ -276,10 +276,10 @@ def test_room_that_nobody_can_make_is_not_there() -> None:
     desk.with_memory("a", 6000, fixed=6000)
     two = desk.client("b", devices="")
     desk.measure(7900)
-    desk.ask_room(two, 500)
-    assert not desk.rooms()
+    desk.ask_space(two, 500)
+    assert not desk.space_answers()
     desk.measure(7900)
-    assert desk.rooms() == {two: False}
+    assert desk.space_answers() == {two: False}
 
 
 @pytest.mark.promise("Contexts and modules get room, with...")
@@ -289,9 +289,9 @@ def test_room_that_the_device_shows_is_there() -> None:
     desk.with_memory("a", 6000, fixed=6000)
     two = desk.client("b", devices="")
     desk.measure(7900)
-    desk.ask_room(two, 500)
+    desk.ask_space(two, 500)
     desk.measure(7300)
-    assert desk.rooms() == {two: True}
+    assert desk.space_answers() == {two: True}
 
 
 @pytest.mark.promise("Without turns no quantum is counted...")
@@ -302,14 +302,14 @@ def test_room_is_not_denied_by_a_look_from_before_it_was_made() -> None:
     one = desk.with_memory("a", 6000, fixed=5700)
     two = desk.client("b", devices="")
     desk.measure(7900)
-    desk.ask_room(two, 350)
+    desk.ask_space(two, 350)
     desk.measure(7900)
     desk.report(one, parked=300)
-    assert not desk.rooms()
+    assert not desk.space_answers()
     desk.measure(7900)
-    assert not desk.rooms()
+    assert not desk.space_answers()
     desk.measure(7600)
-    assert desk.rooms() == {two: True}
+    assert desk.space_answers() == {two: True}
 
 
 @pytest.mark.promise("Contexts and modules get room, with...")
@@ -320,10 +320,10 @@ def test_room_is_waited_for_park_timeout_s_at_most() -> None:
     desk.measure(7900)
     two = desk.client("b", devices="")
     asked_s = desk.now_s
-    desk.ask_room(two, 500)
-    while not desk.rooms():
+    desk.ask_space(two, 500)
+    while not desk.space_answers():
         desk.sleep_until_woken()
-    assert desk.rooms() == {two: False}
+    assert desk.space_answers() == {two: False}
     assert asked_s + 2 <= desk.now_s < asked_s + 2.5
 
 
@@ -332,8 +332,8 @@ def test_room_on_an_unknown_or_lost_device_is_not_there() -> None:
     """Nor where memory stays where it is."""
     desk = MemoryDesk()
     one = desk.client("a", devices="")
-    desk.ask_room(one, 10, "Z")
-    assert desk.rooms() == {one: False}
+    desk.ask_space(one, 10, "Z")
+    assert desk.space_answers() == {one: False}
     desk.do(ev.DeviceLost(device=DeviceId("A")))
-    desk.ask_room(one, 10)
-    assert desk.rooms() == {one: False}
+    desk.ask_space(one, 10)
+    assert desk.space_answers() == {one: False}

@@ -12,7 +12,7 @@ from jupyter_gpushare.core.commands import MeasureDevice
 from jupyter_gpushare.core.ids import ClientId
 from jupyter_gpushare.core.needs import GRACE_S, LOOK_S_MAX
 from jupyter_gpushare.core.settings import MemoryMode
-from jupyter_gpushare.core.status import REFUSAL_SHOWN_S
+from jupyter_gpushare.core.snapshot import REFUSAL_SHOWN_S
 
 from .memory_desk import USABLE, MemoryDesk
 
@@ -38,7 +38,7 @@ def failed(desk: MemoryDesk) -> int:
 
 
 def without_host_room(desk: MemoryDesk) -> int:
-    desk.with_memory("a", IN_THE_WAY, room=0)
+    desk.with_memory("a", IN_THE_WAY, parkable=0)
     return IN_THE_WAY
 
 
@@ -214,15 +214,15 @@ def test_a_need_that_becomes_possible_is_granted() -> None:
 def test_what_is_in_the_way_again_has_a_new_moment() -> None:
     """A host whose room comes and goes is not taken for one that has none."""
     desk = MemoryDesk()
-    one = desk.with_memory("a", IN_THE_WAY, room=0)
+    one = desk.with_memory("a", IN_THE_WAY, parkable=0)
     two = desk.client("b")
     holder = desk.client("c")
     desk.ask(holder)
     desk.need(two, TOO_MUCH)
     desk.ask(two)
     for _ in range(10):
-        desk.report(one, room=5000, after_s=GRACE_S * 0.9)
-        desk.report(one, room=0)
+        desk.report(one, parkable=5000, after_s=GRACE_S * 0.9)
+        desk.report(one, parkable=0)
         assert not desk.refused()
     desk.await_refusal(two)
 

@@ -182,7 +182,7 @@ def test_fixed_memory_is_not_asked_for() -> None:
 def test_the_host_must_have_room() -> None:
     """No more is asked of a process than its host could take."""
     desk = MemoryDesk()
-    one = desk.with_memory("a", 4000, room=1000)
+    one = desk.with_memory("a", 4000, parkable=1000)
     two = desk.with_memory("b", 3000)
     three = desk.client("c")
     desk.ask(three)
@@ -445,7 +445,7 @@ def test_usable_is_what_others_cannot_keep() -> None:
     """Others' fixed memory, and what the host has no room for, is not to be had."""
     desk = MemoryDesk()
     desk.with_memory("a", 3000, fixed=1000)
-    desk.with_memory("b", 2000, room=500)
+    desk.with_memory("b", 2000, parkable=500)
     three = desk.client("c")
     desk.ask(three)
     assert desk.budgets[three, "A"].usable_bytes == USABLE - 1000 - 1500

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import TellRoom
+from jupyter_gpushare.core.commands import TellSpace
 from jupyter_gpushare.core.ids import DeviceId
 
 from .memory_desk import TOTAL, MemoryDesk
@@ -45,10 +45,10 @@ def test_who_waits_for_room_on_it_is_told() -> None:
     desk = MemoryDesk(devices="AB")
     client = desk.client("b", devices="B")
     desk.measure(100)
-    desk.ask_room(client, 4000)
-    assert desk.all(TellRoom) == []
+    desk.ask_space(client, 4000)
+    assert desk.all(TellSpace) == []
     desk.do(ev.DeviceWithdrawn(device=A))
-    assert [(told.client, told.made) for told in desk.all(TellRoom)] == [(client, False)]
+    assert [(told.client, told.made) for told in desk.all(TellSpace)] == [(client, False)]
 
 
 def test_nobody_is_told_of_it_any_more() -> None:

@@ -63,7 +63,7 @@ class Crowd:
             bytes_allocated=allocated,
             bytes_fixed=0,
             bytes_parked=parked,
-            bytes_host_room=500 * GIB,
+            bytes_parkable=500 * GIB,
             budget_serial=self.serials.get(client, 0),
         )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .ids import DeviceId, Seconds, TenantId
-from .ledger import OpenedDevice
+from .ledger import Share
 from .obstacles import Obstacle, ObstacleKind
 from .settings import RESERVE_BY_SIZE, SchedulerSettings
 from .state import Device, State, Tenant
@@ -49,7 +49,7 @@ def reserve_to_lend_bytes(settings: SchedulerSettings, device: Device) -> int:
     return min(reserve_bytes(settings, device), device.memory.bytes_foreign)
 
 
-def holding_shares(state: State, device: DeviceId) -> list[OpenedDevice]:
+def holding_shares(state: State, device: DeviceId) -> list[Share]:
     """What clients with a turn on the device have there, those of the earliest turn first."""
     return [
         share
@@ -71,7 +71,7 @@ def has_parked_memory(tenant: Tenant) -> bool:
     )
 
 
-def own_bytes(share: OpenedDevice) -> int:
+def own_bytes(share: Share) -> int:
     """What its client will have on the device when all that can has come back."""
     return share.bytes_resident if share.failed else share.bytes_allocated
 
@@ -143,7 +143,7 @@ def _obstacle_on(
 
 def _in_the_way(
     state: State, tenant: Tenant, device: Device, holders_stay: bool
-) -> Iterator[tuple[int, ObstacleKind, OpenedDevice]]:
+) -> Iterator[tuple[int, ObstacleKind, Share]]:
     """What others cannot give up, or need not."""
     holding = holding_shares(state, device.id)
     for share in device.memory.shares.values():
@@ -156,7 +156,7 @@ def _in_the_way(
             yield share.bytes_staying, _why_it_stays(share), share
 
 
-def _why_it_stays(share: OpenedDevice) -> ObstacleKind:
+def _why_it_stays(share: Share) -> ObstacleKind:
     if share.failed:
         return ObstacleKind.FAILED
     if share.silent:
