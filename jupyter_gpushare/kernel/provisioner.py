@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import signal
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -31,6 +30,7 @@ from jupyter_gpushare.client import (
     TenantRegistration,
     http_socket_path,
 )
+from jupyter_gpushare.client.daemon_thread import on_daemon_thread
 
 from .environment import (
     SHIM_MODULE,
@@ -95,6 +95,14 @@ class GPUShareMixin(_Provisioner):
         )
         return self._with_bootstrap(launch, env)
 
+    async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
+        """A kernel that cannot be started has no end at which its tenant would be removed."""
+        try:
+            return await super().launch_kernel(cmd, **kwargs)
+        except BaseException:  # a start that is cancelled counts as well
+            await self._remove()
+            raise
+
     async def send_signal(self, signum: int) -> None:
         """An interrupt reaches the kernel first and the scheduler second: so the KeyboardInterrupt
         is pending already when the call that waits for the GPU comes back with an error."""
@@ -152,34 +160,12 @@ class GPUShareMixin(_Provisioner):
             self.log.debug("Kernel %s: %s not told: %r", self.kernel_id, what, problem)
 
     async def _ask(self, request: Callable[[], Answer]) -> Answer:
-        """A blocking request off the event loop.
-
-        On a daemon thread: neither a full executor nor a scheduler that hangs may delay the event
-        loop or the end of this process. The socket's own timeout starts again with every byte.
-        """
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Answer] = loop.create_future()
-
-        def settle(result: Answer | None, error: Exception | None) -> None:
-            if answer.done():
-                return
-            if error is not None:
-                answer.set_exception(error)
-            else:
-                answer.set_result(result)  # type: ignore[arg-type]
-
-        def work() -> None:
-            result, error = None, None
-            try:
-                result = request()
-            except Exception as failure:  # noqa: BLE001 - it is raised where the answer is awaited
-                error = failure
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, result, error)
-
-        threading.Thread(target=work, name="gpushare-request", daemon=True).start()
+        """A blocking request off the event loop. The socket's own timeout starts again with every
+        byte, so there is one for the whole request."""
         try:
-            return await asyncio.wait_for(answer, self.request_timeout_s)
+            return await asyncio.wait_for(
+                on_daemon_thread(request, name="gpushare-request"), self.request_timeout_s
+            )
         except asyncio.TimeoutError:  # another class than the builtin on Python 3.10
             raise SchedulerUnavailable(
                 f"The scheduler did not answer within {self.request_timeout_s:g} s. "

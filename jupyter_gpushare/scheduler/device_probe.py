@@ -7,24 +7,29 @@ turns. While there are no clients nothing is asked: an idle machine costs nothin
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
+from jupyter_gpushare.client.daemon_thread import on_daemon_thread
 from jupyter_gpushare.core.events import DeviceFound, DeviceLost, DeviceMemoryMeasured, Event
 from jupyter_gpushare.core.ids import DeviceId
 
+from .errors import StartError
 from .nvml import DeviceReading, Nvml, NvmlMissing
-from .visible_devices import EVERYTHING, DeviceName, Served
+from .visible_devices import EVERYTHING, NOTHING, DeviceName, Served
 
 log = logging.getLogger(__name__)
 
 START_DEADLINE_S = 10.0
-"""A driver that takes longer to answer is looked at again later; turns need not wait for it."""
+"""Turns need not wait for a driver that takes longer to answer."""
+TRY_AGAIN_S = 10.0
+"""Where there is no NVML, it is looked for when a client comes, so often at most."""
+_WITHOUT_NVML = (
+    "Until it is, devices are known by the programs that open them, and memory that is not under "
+    "gpushare is not seen. Look at `nvidia-smi` where that is not what you expect."
+)
 Choose = Callable[[Sequence[DeviceName]], Served]
-Answer = TypeVar("Answer")
 
 
 class Reader(Protocol):
@@ -56,29 +61,30 @@ class DeviceProbe:
         self._timer: asyncio.TimerHandle | None = None
         self._reading: asyncio.Task[None] | None = None
         self._look_again = False
+        self._opening: asyncio.Task[list[DeviceReading]] | None = None
+        self._said_missing = False
+        self._try_again_at_s = 0.0
 
     async def start(self) -> None:
-        """Find the devices; without NVML they are named by the clients that open them.
+        """Find the devices; without NVML they are named by the clients that open them. An NVML that
+        takes longer than START_DEADLINE_S is not waited for, and counts once it answers.
 
         Raises StartError when `choose` does.
         """
-        try:
-            self._reader = await asyncio.wait_for(_in_thread(self._open_reader), START_DEADLINE_S)
-            readings = await asyncio.wait_for(_in_thread(self._reader.read), START_DEADLINE_S)
-        except (NvmlMissing, TimeoutError, asyncio.TimeoutError) as error:
-            log.warning(
-                "NVML is not available (%s): devices will be known by the programs that open them, "
-                "and memory that is not under gpushare will not be seen.",
-                error or "it does not answer",
-            )
-            self._reader = None
-            readings = []
-        self._served = self._choose([reading.listed for reading in readings])
-        self._tell(readings)
+        opening = self._opening = asyncio.get_running_loop().create_task(self._open())
+        await asyncio.wait([opening], timeout=START_DEADLINE_S)
+        if opening.done():
+            self._opened(opening.result())
+            return
+        log.warning("NVML does not answer yet. %s", _WITHOUT_NVML)
+        self._served = NOTHING
+        opening.add_done_callback(self._opened_late)
 
     def wake(self) -> None:
         """A client is there: begin to measure, unless that is going on."""
-        if self._reader and self._timer is None and self._reading is None:
+        if self._reader is None:
+            self._try_again()
+        elif self._timer is None and self._reading is None:
             self._begin()
 
     def measure(self) -> None:
@@ -97,8 +103,49 @@ class DeviceProbe:
         """No reading any more. One that hangs in the driver is left to end with the process."""
         if self._timer:
             self._timer.cancel()
-        if self._reading:
-            self._reading.cancel()
+        for task in (self._reading, self._opening):
+            if task:
+                task.cancel()
+
+    async def _open(self) -> list[DeviceReading]:
+        """What NVML lists; nothing where there is none."""
+        try:
+            reader = await on_daemon_thread(self._open_reader, name="nvml")
+            readings = await on_daemon_thread(reader.read, name="nvml")
+        except NvmlMissing as error:
+            if not self._said_missing:
+                log.warning("NVML is not available (%s). %s", error, _WITHOUT_NVML)
+            self._said_missing = True
+            return []
+        self._reader = reader
+        return readings
+
+    def _opened(self, readings: Sequence[DeviceReading]) -> None:
+        self._opening = None
+        self._served = self._choose([reading.listed for reading in readings])
+        self._tell(readings)
+
+    def _opened_late(self, opening: asyncio.Task[list[DeviceReading]]) -> None:
+        if opening.cancelled():
+            return
+        try:
+            self._opened(opening.result())
+        except StartError as error:
+            log.error("%s No device is served until this scheduler is started anew.", error)
+        except Exception:  # whatever NVML raises, turns go on
+            log.exception("NVML fails. %s", _WITHOUT_NVML)
+        else:
+            if self._reader and self._busy():
+                self.wake()
+
+    def _try_again(self) -> None:
+        """A driver may be loaded after we have started. It is looked for now and then."""
+        loop = asyncio.get_running_loop()
+        if self._opening is not None or loop.time() < self._try_again_at_s:
+            return
+        self._try_again_at_s = loop.time() + TRY_AGAIN_S
+        self._opening = loop.create_task(self._open())
+        self._opening.add_done_callback(self._opened_late)
 
     def _begin(self) -> None:
         self._timer = None
@@ -107,7 +154,7 @@ class DeviceProbe:
     async def _read_again(self) -> None:
         assert self._reader
         try:
-            self._tell(await _in_thread(self._reader.read))
+            self._tell(await on_daemon_thread(self._reader.read, name="nvml"))
         except Exception:  # whatever NVML raises, turns go on
             log.exception("NVML does not answer; what it said last stands")
         self._reading = None
@@ -147,30 +194,3 @@ class DeviceProbe:
                 device=device, bytes_used=reading.bytes_used, cause="NVML measured it"
             )
         )
-
-
-async def _in_thread(call: Callable[[], Answer]) -> Answer:
-    """On a daemon thread: unlike an executor's it keeps nobody from ending when NVML hangs."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Answer] = loop.create_future()
-
-    def run() -> None:
-        outcome: Answer | Exception
-        try:
-            outcome = call()
-        except Exception as error:  # noqa: BLE001 - handed on to whoever waits
-            outcome = error
-        # The loop may have ended while the driver took its time.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, outcome)
-
-    def settle(outcome: Answer | Exception) -> None:
-        if answer.done():
-            return
-        if isinstance(outcome, Exception):
-            answer.set_exception(outcome)
-        else:
-            answer.set_result(outcome)
-
-    threading.Thread(target=run, name="nvml", daemon=True).start()
-    return await answer

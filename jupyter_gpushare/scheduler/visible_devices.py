@@ -34,6 +34,7 @@ class Served:
 
 
 EVERYTHING = Served()
+NOTHING = Served(frozenset())
 
 
 def visible(devices: Sequence[DeviceName], text: str | None) -> Served:

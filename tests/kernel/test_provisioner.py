@@ -73,6 +73,29 @@ def test_an_interrupt_reaches_the_scheduler(
     assert stub.asked()[-1] == "POST /tenants/tenant-1/interrupt"
 
 
+@pytest.mark.promise(
+    "bad-input", "A kernelspec whose program is missing leaves no tenant, however often it is tried"
+)
+def test_a_missing_program_leaves_no_tenant(stub: StubScheduler, stub_env: dict[str, str]) -> None:
+    """A thousand starts that fail, and as many tenants removed; the failure is told as it was."""
+    spec = KernelSpec(argv=["/nowhere/python", "-m", "ipykernel"], display_name="Broken")
+
+    async def start() -> None:
+        provisioner = GPUShareProvisioner(kernel_id="k-1", kernel_spec=spec)
+        launch = await provisioner.pre_launch(env=stub_env)
+        with pytest.raises(FileNotFoundError, match="/nowhere/python"):
+            await provisioner.launch_kernel(launch.pop("cmd"), **launch)
+        assert provisioner.tenant_id is None
+
+    async def scenario() -> None:
+        for _ in range(1000):
+            await start()
+
+    asyncio.run(scenario())
+    verbs = [verb for verb, _, _ in stub.requests]
+    assert verbs == ["POST", "DELETE"] * 1000
+
+
 def test_cleaning_up_twice_is_fine(stub: StubScheduler, stub_env: dict[str, str]) -> None:
     """nbclient cleans up twice; the tenant is removed once."""
 

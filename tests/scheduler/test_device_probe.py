@@ -13,7 +13,7 @@ from jupyter_gpushare.core.ids import DeviceId
 from jupyter_gpushare.scheduler import device_probe
 from jupyter_gpushare.scheduler.device_probe import DeviceProbe
 from jupyter_gpushare.scheduler.nvml import DeviceReading, NvmlMissing
-from jupyter_gpushare.scheduler.visible_devices import EVERYTHING, DeviceName, visible
+from jupyter_gpushare.scheduler.visible_devices import EVERYTHING, DeviceName, asked_for, visible
 
 WAIT_S_MAX = 10.0
 
@@ -199,6 +199,65 @@ def test_an_nvml_that_hangs_does_not_hang_us(monkeypatch: pytest.MonkeyPatch) ->
 
     assert asyncio.run(scenario()) == []
     nvml.may_answer.set()
+
+
+@pytest.mark.promise("bad-input", "An NVML that answers late, or comes late, is used from then on")
+@pytest.mark.parametrize("listed", ["0", "7"])
+def test_an_nvml_that_answers_late(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, listed: str
+) -> None:
+    """The start does not wait for it, whatever is to be served; once it answers its devices are
+    there. Where none of them is the one that was asked for, the log says so and nothing ends."""
+    monkeypatch.setattr(device_probe, "START_DEADLINE_S", 0.01)
+    nvml = ScriptedNvml([reading(0, 7), reading(1)])
+    nvml.may_answer.clear()
+
+    async def scenario() -> list[Event]:
+        inbox = Inbox()
+        probe = probe_of(nvml, inbox, choose=lambda names: asked_for(names, listed))
+        await probe.start()
+        assert inbox.events == []
+        nvml.may_answer.set()
+        if listed == "0":
+            await inbox.wait_for(DeviceMemoryMeasured)
+        else:
+            while "No device is called '7'" not in caplog.text:
+                await asyncio.sleep(0.01)
+        probe.stop()
+        return inbox.events
+
+    found = [event for event in asyncio.run(scenario()) if isinstance(event, DeviceFound)]
+    assert [event.name for event in found] == (["Card 0"] if listed == "0" else [])
+
+
+@pytest.mark.promise("An NVML that answers late...")
+def test_an_nvml_that_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a driver is loaded after the scheduler, the next client finds it; it is not looked for
+    at each client."""
+    nvml, asked = ScriptedNvml([reading(0)]), 0
+
+    def opened() -> ScriptedNvml:
+        nonlocal asked
+        asked += 1
+        if asked < 3:
+            raise NvmlMissing("no driver")
+        return nvml
+
+    async def scenario() -> None:
+        inbox = Inbox()
+        probe = probe_of(opened, inbox)
+        await probe.start()
+        for _ in range(10):
+            probe.wake()
+            await asyncio.sleep(0.01)
+        assert asked == 2
+        monkeypatch.setattr(device_probe, "TRY_AGAIN_S", 0.0)
+        probe._try_again_at_s = 0.0
+        probe.wake()
+        await inbox.wait_for(DeviceMemoryMeasured)
+        probe.stop()
+
+    asyncio.run(scenario())
 
 
 def test_without_nvml_clients_name_the_devices() -> None:
