@@ -27,11 +27,11 @@ class Admission:
         self._signer = signer
         self._tenants = tenants
         self._own_uid = os.getuid()
-        self._serves_all = serves_all
+        self.serves_all = serves_all
 
     def serves(self, peer: Peer) -> bool:
         """Whether this scheduler is there for the peer's user at all."""
-        return self._serves_all or peer.uid in (0, self._own_uid)
+        return self.serves_all or peer.uid in (0, self._own_uid)
 
     def check(self, hello: Hello, peer: Peer) -> TenantRecord:
         """The tenant that the client belongs to; raises Refusal."""

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import socket
+from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 
 STRANGERS_MAX = 128
 """Connections of one user that have not said Hello yet; they do not count as clients."""
+CLIENTS_SHARE_MAX = 0.5
+"""Of `clients_max`: what one user of several may take."""
 
 
 class Inbound(Protocol):
@@ -53,6 +56,8 @@ class HookListener:
         self._numbers = itertools.count(1)
         self._strangers: set[HookConnection] = set()
         self._clients: dict[int, HookConnection] = {}
+        self._owners: dict[int, str] = {}
+        self._clients_of: Counter[str] = Counter()
         self._intake = Intake(asyncio.get_running_loop())
         self._server: asyncio.Server | None = None
         self._shutting_down = False
@@ -113,10 +118,14 @@ class HookListener:
 
     def greeted(self, connection: HookConnection, hello: Hello) -> None:
         record = self._admission.check(hello, connection.peer)
-        if len(self._clients) >= self._clients_max():
-            raise Refusal(RefusalCode.TOO_MANY, _too_many(self._clients_max(), "clients"))
+        limit = self._clients_max()
+        if len(self._clients) >= limit:
+            raise Refusal(RefusalCode.TOO_MANY, _too_many(limit, "clients"))
+        self._check_share(record, limit)
         self._strangers.discard(connection)
         self._clients[connection.client] = connection
+        self._owners[connection.client] = record.owner_key
+        self._clients_of[record.owner_key] += 1
         connection.send(Welcome(scheduler_version=__version__, tenant_id=record.tenant_id))
         self._inbound.joined(connection.client, record, hello, connection.peer)
 
@@ -125,8 +134,20 @@ class HookListener:
 
     def lost(self, connection: HookConnection, cause: str) -> None:
         self._strangers.discard(connection)
+        if owner := self._owners.pop(connection.client, None):
+            self._clients_of[owner] -= 1
         if self._clients.pop(connection.client, None) and not self._shutting_down:
             self._inbound.lost(connection.client, cause)
+
+    def _check_share(self, record: TenantRecord, limit: int) -> None:
+        """Where all users are served, none of them can take every place; raises Refusal."""
+        share = max(1, int(limit * CLIENTS_SHARE_MAX))
+        if self._admission.serves_all and self._clients_of[record.owner_key] >= share:
+            raise Refusal(
+                RefusalCode.TOO_MANY,
+                f"You have {share} processes on this scheduler already, which is your share of "
+                f"clients_max. Shut kernels down that are not needed, or have clients_max raised.",
+            )
 
 
 def _too_many(limit: int, what: str) -> str:

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import socket
+from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
@@ -18,6 +19,7 @@ from tornado.ioloop import IOLoop
 from tornado.iostream import IOStream, StreamClosedError
 
 from jupyter_gpushare.client.connection import user_name
+from jupyter_gpushare.client.credentials import credentials_of
 from jupyter_gpushare.core.errors import CoreError, UnknownTenant, WrongOwner
 
 from .admission import Admission
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 
 REQUEST_BYTES_MAX = 64 << 10
 REQUEST_DEADLINE_S = 10.0
+CONNECTIONS_PER_ACCOUNT_MAX = 1024
 API = "/api/v1"
 
 
@@ -240,6 +243,29 @@ ROUTES: dict[str, type[Handler]] = {
 """Below `API`, as openapi.yaml has them too."""
 
 
+class BoundedServer(HTTPServer):
+    """Closes connections of an account that has very many, before it reads from them. Under a hub
+    many users may share an account, so the bound only keeps one from taking every descriptor."""
+
+    def initialize(self, *arguments: Any, **options: Any) -> None:
+        super().initialize(*arguments, **options)
+        self._account_of: dict[IOStream, int] = {}
+        self._open_of: Counter[int] = Counter()
+
+    def handle_stream(self, stream: IOStream, address: Any) -> None:
+        _, uid = credentials_of(stream.socket)
+        if self._open_of[uid] >= CONNECTIONS_PER_ACCOUNT_MAX:
+            stream.close()
+            return
+        self._account_of[stream] = uid
+        self._open_of[uid] += 1
+        super().handle_stream(stream, address)
+
+    def on_close(self, server_conn: Any) -> None:
+        self._open_of[self._account_of.pop(server_conn.stream)] -= 1
+        super().on_close(server_conn)
+
+
 class HTTPApi:
     """The server; `start` takes a socket that listens already."""
 
@@ -273,7 +299,7 @@ class HTTPApi:
             default_handler_args=parts,
             log_function=_log_request,
         )
-        self._server = HTTPServer(
+        self._server = BoundedServer(
             application,
             max_body_size=REQUEST_BYTES_MAX,
             max_buffer_size=2 * REQUEST_BYTES_MAX,

@@ -2,6 +2,10 @@
 
 The first line holds what the core was made with. Replaying the events at their times through a
 fresh core gives the same commands, so any report can be looked into afterwards.
+
+A journal that has grown to `FILE_BYTES_MAX` is kept beside the new one, as `.1`, and replaces the
+one before it. Its successor says that it goes on: its events are there, and a replay from its
+beginning would lack what came before.
 """
 
 from __future__ import annotations
@@ -29,31 +33,47 @@ from .private_file import written_anew
 log = logging.getLogger(__name__)
 
 FORMAT = 1
+FILE_BYTES_MAX = 256 << 20
+"""Of each of the two files."""
 
 
 class Journal:
     """Writes as things happen; a line is in the file when the event's commands are performed."""
 
     def __init__(
-        self, path: Path, *, settings: SchedulerSettings, recovering_until_s: Seconds | None
+        self,
+        path: Path,
+        *,
+        settings: SchedulerSettings,
+        recovering_until_s: Seconds | None,
+        file_bytes_max: int = FILE_BYTES_MAX,
     ) -> None:
+        self._path = path
+        self._file_bytes_max = file_bytes_max
+        self._head = {
+            "journal": FORMAT,
+            "settings": settings_as_json(settings),
+            "recovering_until_s": recovering_until_s,
+        }
         try:
-            self._file: TextIO | None = written_anew(path)
-            self._put(
-                {
-                    "journal": FORMAT,
-                    "settings": settings_as_json(settings),
-                    "recovering_until_s": recovering_until_s,
-                }
-            )
+            self._begin(continues=False)
         except OSError as error:
             raise StartError(
                 f"The journal {path} cannot be written: {error.strerror}. Correct --journal."
             ) from error
 
+    def _begin(self, *, continues: bool) -> None:
+        self._file: TextIO | None = written_anew(self._path)
+        self._bytes = 0
+        self._put({**self._head, "continues": continues})
+
     def write(self, event: Event, commands: list[Command], *, now_s: Seconds) -> None:
         """A disk that is full ends the journal, and nothing else."""
         try:
+            if self._file and self._bytes >= self._file_bytes_max:
+                self._file.close()
+                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                self._begin(continues=True)
             self._put(
                 {
                     "at_s": now_s,
@@ -73,7 +93,9 @@ class Journal:
 
     def _put(self, entry: dict[str, Any]) -> None:
         if self._file:
-            self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+            line = json.dumps(entry, separators=(",", ":")) + "\n"
+            self._file.write(line)
+            self._bytes += len(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +109,12 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A journal, read."""
+    """A journal, read. One that `continues` another cannot be replayed by itself."""
 
     settings: SchedulerSettings
     recovering_until_s: Seconds | None
     entries: list[Recorded]
+    continues: bool = False
 
 
 def read_journal(path: Path) -> Recording:
@@ -107,6 +130,7 @@ def read_journal(path: Path) -> Recording:
             Recorded(line["at_s"], event_from_json(line["event"]), line["commands"])
             for line in lines
         ],
+        continues=head["continues"],
     )
 
 

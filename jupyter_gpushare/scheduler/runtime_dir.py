@@ -46,9 +46,8 @@ class RuntimeDir:
         self._open_to_all = open_to_all
         self._sockets: list[tuple[str, tuple[int, int]]] = []
         self.fd = _open_directory(path, open_to_all=open_to_all)
-        # Tells systemd-tmpfiles, which tidies /tmp up, to leave everything in here alone.
-        fcntl.flock(self.fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         try:
+            _keep_tidiers_out(self.fd, path)
             self._lock_fd = os.open(
                 LOCK_FILE,
                 os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
@@ -56,6 +55,9 @@ class RuntimeDir:
                 dir_fd=self.fd,
             )
             self.had_predecessor = self._take_lock(version)
+        except StartError:
+            os.close(self.fd)
+            raise
         except OSError as error:
             os.close(self.fd)
             raise StartError(
@@ -70,7 +72,6 @@ class RuntimeDir:
         except BlockingIOError:
             text = os.pread(self._lock_fd, 4096, 0)
             os.close(self._lock_fd)
-            os.close(self.fd)
             raise AlreadyServed(_already_served(self.path, text)) from None
         had_predecessor = bool(os.pread(self._lock_fd, 1, 0))
         mine = LockText(pid=os.getpid(), uid=os.getuid(), version=version)
@@ -142,6 +143,17 @@ class RuntimeDir:
     @property
     def http_socket(self) -> Path:
         return self.path / HTTP_SOCKET
+
+
+def _keep_tidiers_out(fd: int, path: Path) -> None:
+    """Tells systemd-tmpfiles, which tidies /tmp up, to leave everything in here alone."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StartError(
+            f"Another program holds a lock on {path}, as systemd-tmpfiles does while it tidies up. "
+            f"Start the scheduler again in a moment."
+        ) from None
 
 
 def _open_directory(path: Path, *, open_to_all: bool) -> int:

@@ -25,6 +25,7 @@ from jupyter_gpushare.protocol.messages import (
     Refused,
     TurnGranted,
     TurnRequested,
+    Welcome,
 )
 from jupyter_gpushare.scheduler.intake import MESSAGES_MAX
 from jupyter_gpushare.scheduler.journal import read_journal
@@ -468,3 +469,17 @@ def test_half_messages_without_end_delay_nobody(runtime: Path) -> None:
             if number % 200 == 0:
                 other.drop(other.take_turn().turn_id)
         flood.take_turn()
+
+
+@pytest.mark.promise("bad-input", "Where all users are served, none of them takes every place")
+def test_a_user_has_a_share_of_the_places(runtime: Path, tmp_path: Path) -> None:
+    """The process beyond it is told so, and another user's is let in."""
+    let_others_in(tmp_path)
+    options = ("--serve-all-users", "--clients-max=2")
+    with running_scheduler(runtime, *options) as shared, contextlib.ExitStack() as stack:
+        token = shared.tenant().token
+        first, second = (stack.enter_context(shared.connect()) for _ in range(2))
+        first.hello(token)
+        first.expect(Welcome)
+        second.hello(token)
+        assert "your share of clients_max" in second.expect_refused().message

@@ -119,3 +119,28 @@ def test_a_stream_that_has_ended_leaves_nothing(
 
     monkeypatch.setattr(http_api, "Follower", noted)
     with_api(tmp_path, office, story)
+
+
+@pytest.mark.promise("Where all users are served, none...")
+def test_an_account_has_so_many_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more is closed unheard; when one ends there is room again. A connection carries one
+    request, so that nobody's wait behind another's."""
+    monkeypatch.setattr(http_api, "CONNECTIONS_PER_ACCOUNT_MAX", 2)
+    request = b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    async def story(path: Path, hub: SlowHub) -> None:
+        hub.may_answer.set()
+        first, second, third = [await asyncio.open_unix_connection(path) for _ in range(3)]
+        assert await third[0].read() == b""
+        first[1].write(2 * request)
+        assert (await first[0].read()).count(b"HTTP/1.1 200") == 1
+        fourth = await asyncio.open_unix_connection(path)
+        for reader, writer in (second, fourth):
+            writer.write(request)
+            assert (await reader.read()).count(b"HTTP/1.1 200") == 1
+        for _, writer in (first, second, third, fourth):
+            writer.close()
+
+    with_api(tmp_path, Office(), story)

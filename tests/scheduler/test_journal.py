@@ -67,3 +67,20 @@ def test_a_full_disk_ends_the_journal_alone(tmp_path: Path, caplog: LogCaptureFi
     journal.close()
     assert caplog.text.count("the journal ends here") == 1
     assert read_journal(path).entries == []
+
+
+@pytest.mark.promise("scheduler", "A journal does not grow without bound")
+def test_a_journal_that_has_grown_goes_on_in_another_file(tmp_path: Path) -> None:
+    """Two files at most, each about as large as it may be; the second says that it goes on."""
+    path, bytes_max = tmp_path / "journal", 2000
+    journal = Journal(
+        path, settings=SchedulerSettings(), recovering_until_s=None, file_bytes_max=bytes_max
+    )
+    for number in range(500):
+        journal.write(ClockTicked(cause="time came"), [], now_s=float(number))
+    journal.close()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["journal", "journal.1"]
+    older, newer = read_journal(tmp_path / "journal.1"), read_journal(path)
+    assert max(each.stat().st_size for each in tmp_path.iterdir()) < bytes_max + 1000
+    assert newer.continues and newer.entries[-1].at_s == 499
+    assert older.entries[-1].at_s + 1 == newer.entries[0].at_s

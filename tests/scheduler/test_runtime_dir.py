@@ -258,3 +258,15 @@ def test_the_directory_is_locked_against_tidying_up(runtime: Path) -> None:
     directory.release(clients_left=False)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(fd)
+
+
+def test_a_directory_that_is_being_tidied_up(tmp_path: Path) -> None:
+    """systemd-tmpfiles locks what it looks at; the start fails with a sentence, and works later."""
+    path = tmp_path / "run"
+    path.mkdir(mode=0o700)
+    held = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(StartError, match="Start the scheduler again in a moment"):
+        RuntimeDir(path, open_to_all=False, version="1")
+    os.close(held)
+    RuntimeDir(path, open_to_all=False, version="1").release(clients_left=False)
