@@ -13,7 +13,7 @@ else:
     import tomli as tomllib
 
 CLASSES = ("gate", "memory", "report", "lifecycle", "pass")
-GATES = ("launch", "sync", "alloc")
+GATES = ("launch", "sync", "alloc", "look")
 _KEYS = {"class", "why", "names", "gate", "stream", "room", "other", "before", "after"}
 
 

@@ -11,6 +11,7 @@
 #include "memory/chunks.h"
 #include "swap/host_arena.h"
 #include "swap/mover.h"
+#include "swap/readers.h"
 #include "swap/room.h"
 
 #define MEMORY_REPORT_PERIOD_MS 100
@@ -130,15 +131,18 @@ void agent_tell_needs(struct agent *agent) {
 }
 
 /* A budget is what makes memory leave. */
-static void look_for_hidden_driver(void) {
-    if (residency_why_it_stays() == NULL && namespaces_have_driver())
+static void look_for_hidden_use(void) {
+    if (residency_why_it_stays() != NULL) return;
+    const char *readers = readers_loaded();
+    if (readers != NULL) residency_stop_parking(readers);
+    if (namespaces_have_driver())
         residency_stop_parking(
             "This process has loaded the CUDA driver by dlmopen, where GPU sharing does not see "
             "its use. Load it by dlopen.");
 }
 
 void agent_on_budget(struct agent *agent, const struct message_memory_budget *budget) {
-    look_for_hidden_driver();
+    look_for_hidden_use();
     log_debug("budget: serial %u, %llu bytes, usable %llu, hint %llu%s", budget->serial,
               (unsigned long long)budget->budget_bytes, (unsigned long long)budget->usable_bytes,
               (unsigned long long)budget->park_hint_bytes, budget->refused ? ", refused" : "");

@@ -14,6 +14,7 @@
 /* Sorted by address. All of it is guarded by LOCK_CHUNKS, but for what waiters sleep on. */
 static struct chunk *chunks;
 static size_t chunks_used;
+static _Atomic bool any_chunk; /* so that who has none takes no lock */
 static size_t chunks_room;
 
 static struct device_chunks {
@@ -188,6 +189,7 @@ bool chunks_add(const struct chunk *added, size_t added_count) {
         memmove(&chunks[at + added_count], &chunks[at], (chunks_used - at) * sizeof *chunks);
         memcpy(&chunks[at], added, added_count * sizeof *chunks);
         chunks_used += added_count;
+        atomic_store(&any_chunk, true);
         for (size_t i = at; i < at + added_count; i++) {
             count(&chunks[i], 1);
             begin_search_no_later(&chunks[i]);
@@ -205,6 +207,7 @@ void chunks_remove(uint64_t address, uint64_t bytes) {
     if (to > from) {
         memmove(&chunks[from], &chunks[to], (chunks_used - to) * sizeof *chunks);
         chunks_used -= to - from;
+        atomic_store(&any_chunk, chunks_used > 0);
     }
     wake_waiters();
     lock_release(LOCK_CHUNKS);
@@ -438,6 +441,19 @@ struct chunk_sums chunks_sums_of(int device) {
     return sums;
 }
 
+void *chunks_movable_context(void) {
+    void *context = NULL;
+    lock_take(LOCK_CHUNKS);
+    for (size_t i = 0; i < chunks_used && context == NULL; i++)
+        if (may_move(&chunks[i]) && chunks[i].state == CHUNK_RESIDENT) context = chunks[i].context;
+    lock_release(LOCK_CHUNKS);
+    return context;
+}
+
+bool chunks_are_there(void) {
+    return atomic_load_explicit(&any_chunk, memory_order_acquire);
+}
+
 bool chunks_all_here(void) {
     lock_take(LOCK_CHUNKS);
     const bool all_here = chunks_away == 0;
@@ -463,6 +479,7 @@ void chunks_visit(int device, void (*look)(const struct chunk *chunk, void *argu
 void chunks_after_fork(void) {
     atomic_store(&stopped, false);
     chunks_used = 0;
+    atomic_store(&any_chunk, false);
     chunks_away = chunks_copies = chunks_staying = 0;
     memset(devices, 0, sizeof devices);
     atomic_store(&waiters, 0);

@@ -112,6 +112,11 @@ bool chunks_claim_back(int device, struct chunk *out);
 bool chunks_source(uint64_t address, const void **host, uint64_t *bytes);
 
 struct chunk_sums chunks_sums_of(int device);
+/* The context of some chunk that could be parked; NULL: there is none. */
+void *chunks_movable_context(void);
+
+/* There are chunks, wherever they are. */
+bool chunks_are_there(void);
 /* No chunk of any device is parked or being moved. */
 bool chunks_all_here(void);
 /* Nor has any a host copy that was not confirmed: the gate may open. */

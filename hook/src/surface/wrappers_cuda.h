@@ -13,6 +13,7 @@
 #include "base/fork.h"
 #include "device/streams.h"
 #include "gate/threads.h"
+#include "memory/chunks.h"
 #include "memory/peer_mappings.h"
 #include "memory/physical.h"
 #include "memory/pointers.h"

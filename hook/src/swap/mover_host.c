@@ -35,10 +35,13 @@ void mover_host_goal_changed(void) {
     self.excess_since_ns = clock_now_ns(); /* what a restore left free may be needed again soon */
 }
 
-/* Registering needs a context; any that works will do. */
+/* Registering needs a context, and ends with it: the one whose memory is to be parked, where
+ * that works. */
 static bool use_some_context(void) {
-    void *context;
-    if (contexts_list(false, &context, 1) == 0 || !fork_driver_use_begin()) return false;
+    void *context = chunks_movable_context();
+    if (context == NULL || contexts_has_failed(context))
+        if (contexts_list(false, &context, 1) == 0) return false;
+    if (!fork_driver_use_begin()) return false;
     const bool is_used = pipeline_use_context(context);
     fork_driver_use_end();
     return is_used;

@@ -55,3 +55,27 @@ def test_host_memory_is_registered_anew_when_its_context_has_ended(
         assert both.hears("segments") == "[0]"
     finally:
         process.end()
+
+
+def test_host_memory_is_registered_in_the_context_that_parks_in_it(
+    tmp_path: Path, scheduler: FakeScheduler
+) -> None:
+    """Not in an older one without memory, with which the registration would end."""
+    machine = SimulatedMachine(tmp_path / "sim", devices=2)
+    process = program_of(tmp_path, scheduler, machine, "")
+    both = TwoDevices(process, scheduler)
+    try:
+        both.say("exec(" + repr(SEGMENTS) + ")")
+        both.say(f"b = alloc({CHUNK}); print('f', fill(b, 8, {CHUNK}))")
+        both.grant(UNLIMITED, UNLIMITED)
+        assert both.hears("f") == "0"
+        both.drop()
+        both.budgets(UNLIMITED, 0)
+        both.expect_parked(lambda parked: parked[1] == CHUNK)
+        both.say("on(CONTEXT); reset(); on(OTHER)")
+        assert both.hears("reset") == "0"
+        ask = "[call('cuMemHostUnregister', c_void_p(s)) for s in segments()]"
+        both.say(f"print('segments', {ask})")
+        assert both.hears("segments") == "[0]"
+    finally:
+        process.end()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from jupyter_gpushare.protocol.messages import TurnDropped
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_park_faults import CONTEXT, HELD, MIB, hold, wait_until
@@ -49,3 +50,37 @@ def test_a_failed_claim_wakes_who_waits_for_its_room(
     memory.say(f"new 3 {8 * MIB}", thread=1)
     lines = sorted(memory.shell.expect("") for _ in range(2))
     assert lines == [f"0 new {REFUSED}", "1 new 0"]
+
+
+@pytest.mark.promise(
+    "park",
+    "Graphs are made ready, and textures made, while their memory stays where it is",
+)
+def test_a_graph_is_made_ready_within_the_turn(
+    start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """A recall comes while a graph is instantiated: the turn goes back behind it, not before."""
+    memory = opened(start, scheduler, "stall cuGraphInstantiateWithFlags nth=1 ms=1000")
+    assert memory.run("create 1") == 0
+    assert memory.run("capture 1 2") == 0
+    assert memory.run("spin 1 1000") == 0
+    memory.say("end_capture 1")
+    wait_until(lambda: any("stall" in line for line in sim.happened()))
+    memory.client.recall()
+    assert memory.client.hears_none(TurnDropped, for_s=0.3)
+    assert memory.result("end_capture") == 0
+    memory.client.expect(TurnDropped)
+
+
+def test_a_graph_is_made_ready_when_memory_is_back(
+    start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """Without the turn a graph is captured, and instantiated with the next one."""
+    memory = opened(start, scheduler, "")
+    assert memory.run("create 1") == 0
+    memory.take_turn()
+    assert memory.run("capture 1 2") == 0
+    assert memory.run("spin 1 1000") == 0
+    memory.say("end_capture 1")
+    memory.grant()
+    assert memory.result("end_capture") == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from functools import partial
@@ -500,3 +501,26 @@ def test_nothing_of_the_arena_is_written_to_a_core_or_copied_to_children(opens: 
         elif word == "VmFlags:" and {"dc", "dd"} <= set(rest):
             marked += present
     assert marked >= HELD, "not all that is parked has MADV_DONTFORK and MADV_DONTDUMP"
+
+
+@pytest.mark.promise(
+    "park",
+    "Where the video encoder or optical flow is loaded, which use memory outside turns, it stays",
+)
+@pytest.mark.parametrize("library", ["libnvidia-encode.so.1", "libnvidia-opticalflow.so.1"])
+def test_memory_that_a_library_uses_without_launches_stays(
+    opens: Opened, tmp_path: Path, library: str
+) -> None:
+    """It counts as fixed from the park on, and the user reads why, once."""
+    memory = hold(opens())
+    subprocess.run(["cc", "-shared", "-x", "c", "-o", tmp_path / library, "/dev/null"], check=True)
+    assert memory.run(f"load {tmp_path / library}") == 0
+    memory.take_turn()
+    memory.budget(0)
+    report = memory.client.expect_memory(lambda report: report.bytes_fixed == HELD)
+    assert report.bytes_parked == 0
+    memory.shell.expect_error(library.removesuffix(".so.1"))
+    memory.say("sum 0")
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert_whole(memory)

@@ -270,6 +270,7 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "hold") == 0) return keep_by_hand(a);
     if (strcmp(command, "describe") == 0) return describe();
     if (strcmp(command, "namespace") == 0) return open_namespace(a);
+    if (strcmp(command, "load") == 0) return dlopen(a, RTLD_NOW) == NULL;
     if (strcmp(command, "echo") == 0) return 0;
     return -1;
 }
