@@ -1,10 +1,7 @@
 /* Questions about memory: how much there is, and what an address is. */
 #include <string.h>
 
-#include "address.h"
-#include "capture.h"
 #include "context.h"
-#include "mapping.h"
 #include "memory.h"
 #include "process.h"
 #include "sim_api.h"

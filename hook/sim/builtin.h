@@ -7,12 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "op.h"
-
 struct context;
 
 #define BUILTIN_PARAMETERS_MAX 4
 #define BUILTIN_REACH_MAX 3
+#define OP_PARAMETER_BYTES 48
 
 struct builtin_parameter {
     uint32_t offset;
@@ -30,6 +29,11 @@ struct builtin {
     int parameter_count;
     struct builtin_parameter parameters[BUILTIN_PARAMETERS_MAX];
     CUresult (*perform)(const struct context *context, const unsigned char *parameters);
+};
+
+struct op_launch {
+    const struct builtin *builtin;
+    unsigned char parameters[OP_PARAMETER_BYTES]; /* laid out as the launch would read them */
 };
 
 #pragma GCC visibility push(hidden)

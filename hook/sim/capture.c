@@ -7,6 +7,7 @@
 #include "context.h"
 #include "event.h"
 #include "graph.h"
+#include "resolve.h"
 #include "sim_api.h"
 
 /* A stream that takes part, and the nodes that its next one will depend on. */

@@ -41,6 +41,16 @@ extern struct object_pool context_pool;
  * sticky error when it has one. */
 CUresult context_current(struct context **context);
 
+/* The thread's stack of contexts, of which the top one is current. NULL: it is empty. */
+struct context *context_top(void);
+struct context *context_pop(void);
+/* CUDA_ERROR_OUT_OF_MEMORY when it is full. */
+CUresult context_push(struct context *context);
+
+/* This thread runs host functions, which may not call the driver. */
+void context_forbid_calls(void);
+bool context_calls_are_forbidden(void);
+
 /* The usable state of a context: sticky error, device lost, destroyed. */
 CUresult context_state(const struct context *context);
 
@@ -49,12 +59,6 @@ void context_fail(struct context *context, CUresult error);
 
 /* The context of a handle; NULL when it is none. */
 struct context *context_check(CUcontext handle);
-
-/* True while any stream of this process has work that is not done. */
-bool context_any_is_busy(void);
-
-CUresult context_create(int ordinal, unsigned flags, bool primary, struct context **context);
-void context_destroy(struct context *context);
 
 /* True when `ordinal` is a device of this process. */
 bool device_check(CUdevice ordinal);

@@ -3,19 +3,11 @@
 #include <string.h>
 
 #include "capture.h"
-#include "context.h"
-#include "host_thread.h"
-#include "process.h"
+#include "context_life.h"
 #include "sim_api.h"
 #include "stream.h"
 
-#define CONTEXT_STACK_MAX 32
 #define CONTEXT_FLAGS_KNOWN 0xffu
-
-struct context_stack {
-    int depth;
-    struct context *entries[CONTEXT_STACK_MAX]; /* the current one is the last */
-};
 
 struct primary {
     struct context *context; /* NULL while inactive: not retained, or not since a reset */
@@ -23,25 +15,8 @@ struct primary {
     unsigned flags;
 };
 
-static _Thread_local struct context_stack stack __attribute__((tls_model("initial-exec")));
 static struct primary primaries[SIM_DEVICES_MAX]; /* by ordinal; guarded by primaries_lock */
 static pthread_mutex_t primaries_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static struct context *stack_top(void) {
-    return stack.depth == 0 ? NULL : stack.entries[stack.depth - 1];
-}
-
-CUresult context_current(struct context **context) {
-    *context = stack_top();
-    if (*context != NULL) return context_state(*context);
-    return host_thread_is_self() ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
-}
-
-static CUresult push(struct context *context) {
-    if (stack.depth == CONTEXT_STACK_MAX) return CUDA_ERROR_OUT_OF_MEMORY;
-    stack.entries[stack.depth++] = context;
-    return CUDA_SUCCESS;
-}
 
 CUresult sim_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
     if (pctx == NULL || (flags & ~CONTEXT_FLAGS_KNOWN) != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -50,7 +25,7 @@ CUresult sim_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev) {
     CUresult result = context_create(dev, flags, false, &context);
     if (result != CUDA_SUCCESS) return result;
     *pctx = (CUcontext)context;
-    return push(context);
+    return context_push(context);
 }
 
 CUresult sim_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
@@ -71,43 +46,42 @@ CUresult sim_cuCtxDestroy_v2(CUcontext ctx) {
     struct context *context = context_check(ctx);
     if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     if (context->primary) return CUDA_ERROR_INVALID_CONTEXT;
-    if (stack_top() == context) stack.depth--;
+    if (context_top() == context) context_pop();
     context_destroy(context);
     return CUDA_SUCCESS;
 }
 
 CUresult sim_cuCtxPushCurrent_v2(CUcontext ctx) {
     struct context *context = context_check(ctx);
-    return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : push(context);
+    return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : context_push(context);
 }
 
 CUresult sim_cuCtxPopCurrent_v2(CUcontext *pctx) {
-    if (stack.depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
-    struct context *context = stack.entries[--stack.depth];
+    struct context *context = context_pop();
+    if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     if (pctx != NULL) *pctx = (CUcontext)context;
     return CUDA_SUCCESS;
 }
 
 CUresult sim_cuCtxSetCurrent(CUcontext ctx) {
     if (ctx == NULL) {
-        if (stack.depth > 0) stack.depth--;
+        context_pop();
         return CUDA_SUCCESS;
     }
     struct context *context = context_check(ctx);
     if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-    if (stack.depth == 0) return push(context);
-    stack.entries[stack.depth - 1] = context;
-    return CUDA_SUCCESS;
+    context_pop();
+    return context_push(context);
 }
 
 CUresult sim_cuCtxGetCurrent(CUcontext *pctx) {
     if (pctx == NULL) return CUDA_ERROR_INVALID_VALUE;
-    *pctx = (CUcontext)stack_top();
+    *pctx = (CUcontext)context_top();
     return CUDA_SUCCESS;
 }
 
 CUresult sim_cuCtxGetDevice(CUdevice *device) {
-    struct context *context = stack_top();
+    struct context *context = context_top();
     if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     if (device == NULL) return CUDA_ERROR_INVALID_VALUE;
     *device = context->ordinal;

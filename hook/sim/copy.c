@@ -7,8 +7,10 @@
 #include "capture.h"
 #include "context.h"
 #include "memory.h"
+#include "resolve.h"
 #include "sim_api.h"
 #include "stream.h"
+#include "submit.h"
 
 #define STAGED_BYTES_MAX (64u << 10)
 
@@ -51,20 +53,19 @@ static bool is_pageable(uint64_t address) {
 
 /* Small pageable sources are staged; other pageable copies are over when the call returns. */
 CUresult copy_submit_async(struct stream *stream, struct op *op) {
-    if (op->kind != OP_COPY || capture_is_under_way(stream)) return stream_submit(stream, op, NULL);
+    if (op->kind != OP_COPY || capture_is_under_way(stream)) return submit(stream, op, NULL);
     struct op_copy *copy = &op->copy;
     if (!copy->destination_on_device && is_pageable(copy->destination))
-        return stream_run(stream, op);
-    if (copy->source_on_device || !is_pageable(copy->source))
-        return stream_submit(stream, op, NULL);
+        return submit_and_wait(stream, op);
+    if (copy->source_on_device || !is_pageable(copy->source)) return submit(stream, op, NULL);
     bool linear = copy->height == 1 && copy->depth == 1;
     void *stage =
         linear && copy->width_bytes <= STAGED_BYTES_MAX ? malloc(copy->width_bytes) : NULL;
-    if (stage == NULL) return stream_run(stream, op);
+    if (stage == NULL) return submit_and_wait(stream, op);
     memcpy(stage, (const void *)(uintptr_t)copy->source, copy->width_bytes);
     copy->source = (uint64_t)(uintptr_t)stage;
     copy->source_is_staged = true;
-    CUresult result = stream_submit(stream, op, NULL);
+    CUresult result = submit(stream, op, NULL);
     if (result != CUDA_SUCCESS) free(stage);
     return result;
 }
@@ -85,12 +86,12 @@ bool copy_reaches(const struct op *op, const struct context *to, const struct co
                                      span(copy, copy->source_pitch, copy->source_slice));
 }
 
-static CUresult submit(struct stream *stream, struct op *op, bool synchronous) {
+static CUresult submit_copy(struct stream *stream, struct op *op, bool synchronous) {
     if (!synchronous) return copy_submit_async(stream, op);
     CUresult result = capture_forbid_synchronous_copy(stream);
     if (result != CUDA_SUCCESS) return result;
     bool inside = op->copy.source_on_device && op->copy.destination_on_device;
-    return inside ? stream_submit(stream, op, NULL) : stream_run(stream, op);
+    return inside ? submit(stream, op, NULL) : submit_and_wait(stream, op);
 }
 
 static CUresult linear(uint64_t to, enum copy_side to_side, uint64_t from, enum copy_side from_side,
@@ -102,7 +103,7 @@ static CUresult linear(uint64_t to, enum copy_side to_side, uint64_t from, enum 
     result = copy_fill_linear(&op, to, to_side, from, from_side, bytes);
     if (result != CUDA_SUCCESS) return result;
     if (!copy_reaches(&op, stream->context, stream->context)) return CUDA_ERROR_INVALID_VALUE;
-    return submit(stream, &op, synchronous);
+    return submit_copy(stream, &op, synchronous);
 }
 
 static CUresult between_contexts(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
@@ -118,7 +119,7 @@ static CUresult between_contexts(CUdeviceptr to, CUcontext to_context, CUdevicep
     result = copy_fill_linear(&op, to, COPY_DEVICE, from, COPY_DEVICE, bytes);
     if (result != CUDA_SUCCESS) return result;
     if (!copy_reaches(&op, to_checked, from_checked)) return CUDA_ERROR_INVALID_VALUE;
-    return submit(stream, &op, synchronous);
+    return submit_copy(stream, &op, synchronous);
 }
 
 static uint64_t host(const void *pointer) {

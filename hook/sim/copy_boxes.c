@@ -7,8 +7,10 @@
 #include "context.h"
 #include "copy.h"
 #include "memory.h"
+#include "resolve.h"
 #include "sim_api.h"
 #include "stream.h"
+#include "submit.h"
 
 /* One end of a box copy, as its descriptor gives it. */
 struct end {
@@ -114,7 +116,7 @@ static CUresult copy_between(const CUDA_MEMCPY3D *shape, const struct context *t
         return CUDA_ERROR_INVALID_VALUE;
     if (!synchronous) return copy_submit_async(stream, &op);
     result = capture_forbid_synchronous_copy(stream);
-    return result != CUDA_SUCCESS ? result : stream_run(stream, &op);
+    return result != CUDA_SUCCESS ? result : submit_and_wait(stream, &op);
 }
 
 static CUresult copy_box(const CUDA_MEMCPY3D *shape, bool synchronous, CUstream handle) {

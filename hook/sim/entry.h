@@ -30,9 +30,6 @@ extern const unsigned entry_count;
 
 extern _Atomic uint32_t entry_word;
 
-/* What the stream handle NULL means in the call under way on this thread. */
-extern _Thread_local bool entry_default_stream_is_per_thread;
-
 /* CUDA_SUCCESS: go on. */
 CUresult entry_slow(unsigned index);
 CUresult entry_not_simulated(unsigned index);

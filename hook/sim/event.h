@@ -43,5 +43,11 @@ CUresult event_note_capture(struct event *event, uint64_t capture_id, struct gra
 
 struct event *event_check(CUevent handle);
 
+/* The place where it was last recorded, with a reference to the stream; NULL when never. */
+struct stream *event_place(struct event *event, uint64_t *sequence);
+
+/* Its last record was captured. */
+bool event_is_captured(struct event *event);
+
 #pragma GCC visibility pop
 #endif

@@ -28,29 +28,15 @@ static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_t thread;
 static _Atomic bool started;
 static _Atomic bool stopping;
-static _Atomic uint64_t passes;         /* how often all streams were looked at */
-static struct stream *_Atomic incoming; /* streams that join, newest first */
+static _Atomic uint64_t passes; /* how often all streams were looked at */
 
 /* The rest belongs to the executor's thread. */
 static struct stream *streams;
 static uint64_t idle_since_ns;
 static uint64_t reaped_ns;
 
-void executor_add(struct stream *stream) {
-    struct stream *first = atomic_load(&incoming);
-    do {
-        stream->execution.next = first;
-    } while (!atomic_compare_exchange_weak(&incoming, &first, stream));
-}
-
-void executor_wake(void) {
-    if (atomic_load(&process_row->sleeping) == 0) return;
-    if (atomic_exchange(&process_row->sleeping, 0) == 1) engine_ring(process_row);
-}
-
 static void adopt_incoming(void) {
-    if (atomic_load_explicit(&incoming, memory_order_relaxed) == NULL) return;
-    struct stream *stream = atomic_exchange(&incoming, NULL);
+    struct stream *stream = stream_take_incoming();
     while (stream != NULL) {
         struct stream *next = stream->execution.next;
         stream->execution.next = streams;
@@ -186,7 +172,7 @@ static uint64_t count_submitted(void) {
 
 /* Sleeping was announced before this looks: whoever publishes work later rings. */
 static bool anything_new(uint64_t submitted_before) {
-    return atomic_load(&incoming) != NULL || count_submitted() != submitted_before;
+    return stream_any_incoming() || count_submitted() != submitted_before;
 }
 
 static void reap_the_dead(uint64_t now_ns) {
@@ -259,10 +245,10 @@ CUresult executor_start(void) {
 
 /* The pass that is under way may have missed it; the next one has not. */
 void executor_catch_up(void) {
-    if (!atomic_load(&started) || !context_any_is_busy()) return;
+    if (!atomic_load(&started) || !stream_any_is_busy()) return;
     uint64_t until = atomic_load(&passes) + 2;
     while (atomic_load(&passes) < until && !atomic_load(&stopping)) {
-        executor_wake();
+        process_wake();
         sched_yield();
     }
 }

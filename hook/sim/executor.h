@@ -5,8 +5,6 @@
 #include <cuda.h>
 #include <stdbool.h>
 
-struct stream;
-
 #pragma GCC visibility push(hidden)
 
 /* Starts both threads, once, all signals blocked. */
@@ -14,12 +12,6 @@ CUresult executor_start(void);
 
 /* Ends the executor at its next step; the process is exiting. */
 void executor_stop(void);
-
-/* A stream joins the executor's list; it leaves when it is doomed and done. */
-void executor_add(struct stream *stream);
-
-/* New work was published. */
-void executor_wake(void);
 
 /* Returns when all that was submitted before and can run has begun. */
 void executor_catch_up(void);

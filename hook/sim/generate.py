@@ -142,10 +142,10 @@ def entry_point(index: int, function: Function) -> list[str]:
     ]
     if function.variant:
         lines += [
-            "    bool before = entry_default_stream_is_per_thread;",
-            "    entry_default_stream_is_per_thread = true;",
+            "    bool before = process_default_stream_is_per_thread;",
+            "    process_default_stream_is_per_thread = true;",
             f"    CUresult result = {call};",
-            "    entry_default_stream_is_per_thread = before;",
+            "    process_default_stream_is_per_thread = before;",
             "    return result;",
         ]
     else:
@@ -173,6 +173,7 @@ def write_entry(functions: list[Function]) -> str:
         '#include "sim_api.h"',
         "#include <stdbool.h>",
         '#include "entry.h"',
+        '#include "process.h"',
         "",
     ]
     for index, function in enumerate(functions):

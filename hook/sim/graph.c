@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "stream.h"
-
 #define NODES_GROW 16
 
 pthread_mutex_t graphs_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -7,7 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "launch.h"
 #include "objects.h"
 #include "op.h"
 

@@ -8,8 +8,11 @@
 #include "copy.h"
 #include "event.h"
 #include "graph.h"
+#include "launch.h"
+#include "resolve.h"
 #include "sim_api.h"
 #include "stream.h"
+#include "submit.h"
 
 CUresult sim_cuGraphCreate(CUgraph *phGraph, unsigned int flags) {
     if (phGraph == NULL || flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -391,7 +394,7 @@ CUresult sim_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
     }
     pthread_mutex_unlock(&graphs_lock);
     if (exec == NULL) return CUDA_ERROR_INVALID_VALUE;
-    result = stream_submit(stream, &op, NULL);
+    result = submit(stream, &op, NULL);
     if (result != CUDA_SUCCESS) graph_plan_drop(op.plan);
     return result;
 }

@@ -6,13 +6,7 @@
 #include <stdlib.h>
 
 #include "context.h"
-#include "executor.h"
-
-static _Thread_local bool is_self __attribute__((tls_model("initial-exec")));
-
-bool host_thread_is_self(void) {
-    return is_self;
-}
+#include "process.h"
 
 struct host_call {
     struct host_call *next;
@@ -37,7 +31,7 @@ static void perform(const struct host_call *call) {
 
 static void *run(void *unused) {
     (void)unused;
-    is_self = true;
+    context_forbid_calls();
     for (;;) {
         pthread_mutex_lock(&queue_lock);
         while (queue_first == NULL)
@@ -47,7 +41,7 @@ static void *run(void *unused) {
         pthread_mutex_unlock(&queue_lock);
         perform(call);
         atomic_store(&call->stream->execution.host_done, 1);
-        executor_wake();
+        process_wake();
         object_drop(&stream_pool, call->stream);
         free(call);
     }

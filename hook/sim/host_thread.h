@@ -14,8 +14,5 @@ bool host_thread_start(void);
 /* Runs the op's function; sets stream->execution.host_done and wakes the executor afterwards. */
 void host_thread_post(struct stream *stream, const struct op *op);
 
-/* True in a host function: such a one may not call the driver. */
-bool host_thread_is_self(void);
-
 #pragma GCC visibility pop
 #endif

@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "builtin.h"
-#include "context.h"
 #include "module.h"
+#include "resolve.h"
 #include "sim_api.h"
 #include "stream.h"
+#include "submit.h"
 
 #define THREADS_PER_BLOCK_MAX 1024u
 #define SHARED_BYTES_DEFAULT_MAX 49152u
@@ -75,7 +76,7 @@ static CUresult launch(const void *function, const struct launch_shape *shape, C
     struct op op = {.kind = OP_LAUNCH};
     result = launch_fill(&op, function, shape, parameters, extra);
     if (result != CUDA_SUCCESS) return result;
-    return stream_submit(stream, &op, NULL);
+    return submit(stream, &op, NULL);
 }
 
 CUresult sim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,

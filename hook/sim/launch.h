@@ -8,12 +8,6 @@
 
 #define LAUNCH_MULTIPROCESSORS 16
 
-struct launch_shape {
-    unsigned grid[3];
-    unsigned block[3];
-    unsigned shared_bytes;
-};
-
 #pragma GCC visibility push(hidden)
 
 /* Checks everything that the driver checks before it accepts a launch, and fills the op. */

@@ -1,12 +1,10 @@
+/* cuMemCreate, cuMemMap and relatives: chunks, reserved addresses and what joins them. */
 #define _GNU_SOURCE
-#include "mapping.h"
-
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "address.h"
+#include "chunk.h"
 #include "context.h"
 #include "executor.h"
 #include "in_use.h"
@@ -22,40 +20,9 @@ struct reservation {
     struct reservation *next;
 };
 
-static struct object_pool chunk_pool = OBJECT_POOL(struct chunk, 1 << 20);
 static struct reservation
     *reservations; /* guarded by reservations_lock, as is each map and unmap */
 static pthread_mutex_t reservations_lock = PTHREAD_MUTEX_INITIALIZER;
-
-void chunk_drop(struct chunk *chunk) {
-    if (atomic_fetch_sub(&chunk->object.references, 1) != 1) return;
-    if (chunk->shared) {
-        munmap(chunk->storage, chunk->bytes); /* not to be kept for others */
-        close(chunk->fd);
-    } else {
-        memory_storage_give(chunk->storage, chunk->bytes);
-    }
-    if (!chunk->imported)
-        segment_discharge(process_segment, process_row, chunk->device, chunk->bytes);
-    memory_journal(JOURNAL_FREE, chunk->device, chunk->imported ? 0 : chunk->bytes,
-                   chunk->imported ? "import" : "chunk");
-    atomic_store(&chunk->object.references, 1);
-    object_drop(&chunk_pool, chunk);
-}
-
-/* A handle is the chunk's address; it is one while anybody holds the chunk by handle. */
-struct chunk *chunk_check(CUmemGenericAllocationHandle handle) {
-    struct chunk *chunk = object_check(&chunk_pool, (const void *)(uintptr_t)handle);
-    return chunk != NULL && atomic_load(&chunk->handles) > 0 ? chunk : NULL;
-}
-
-struct chunk *chunk_new(CUmemGenericAllocationHandle *handle) {
-    struct chunk *chunk = object_take(&chunk_pool);
-    if (chunk == NULL) return NULL;
-    atomic_store(&chunk->handles, 1);
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)chunk;
-    return chunk;
-}
 
 static bool is_multiple(uint64_t value) {
     return value != 0 && value % MEMORY_GRANULE_BYTES == 0;
@@ -96,7 +63,7 @@ CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     struct chunk *chunk = chunk_new(&made);
     unsigned char *storage = memory_storage_take(size);
     if (chunk == NULL || storage == NULL) {
-        if (chunk != NULL) object_drop(&chunk_pool, chunk);
+        if (chunk != NULL) chunk_give_up(chunk);
         if (storage != NULL) memory_storage_give(storage, size);
         segment_discharge(process_segment, process_row, device, size);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "address.h"
+#include "chunk.h"
 #include "context.h"
 #include "journal.h"
-#include "mapping.h"
 #include "process.h"
 
 static pthread_rwlock_t table_lock = PTHREAD_RWLOCK_INITIALIZER; /* guards the table */

@@ -3,8 +3,10 @@
 #include "capture.h"
 #include "context.h"
 #include "memory.h"
+#include "resolve.h"
 #include "sim_api.h"
 #include "stream.h"
+#include "submit.h"
 
 /* Memsets of device memory do not wait, also where they have no stream argument. */
 static CUresult memset_box(CUdeviceptr to, size_t pitch, uint32_t value, uint32_t element_bytes,
@@ -25,7 +27,7 @@ static CUresult memset_box(CUdeviceptr to, size_t pitch, uint32_t value, uint32_
                                .height = height,
                                .value = value,
                                .element_bytes = element_bytes}};
-    return stream_submit(stream, &op, NULL);
+    return submit(stream, &op, NULL);
 }
 
 CUresult sim_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N) {

@@ -5,7 +5,6 @@
 
 #include "context.h"
 #include "module.h"
-#include "process.h"
 #include "sim_api.h"
 
 /* A CUmodule is a context's own, or a library's. */

@@ -6,9 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "journal.h"
+#include "builtin.h"
 
-struct builtin;
 struct context;
 struct event;
 struct graph_plan;
@@ -33,11 +32,11 @@ enum op_kind {
     OP_GRAPH_FREE,
 };
 
-#define OP_PARAMETER_BYTES 48
-
-struct op_launch {
-    const struct builtin *builtin;
-    unsigned char parameters[OP_PARAMETER_BYTES]; /* laid out as the launch would read them */
+/* How a launch is laid out; graphs remember it beside the op. */
+struct launch_shape {
+    unsigned grid[3];
+    unsigned block[3];
+    unsigned shared_bytes;
 };
 
 /* A box of rows. A linear copy is one row. Addresses are device addresses where the flag says so,
@@ -110,4 +109,11 @@ struct op {
     };
 };
 
+#pragma GCC visibility push(hidden)
+
+/* Drops what an op holds: references, staged memory; and holds what a copy of it shares. */
+void op_hold(const struct op *op);
+void op_release(const struct op *op);
+
+#pragma GCC visibility pop
 #endif

@@ -3,8 +3,10 @@
 #define _GNU_SOURCE
 #include "context.h"
 #include "memory.h"
+#include "resolve.h"
 #include "sim_api.h"
 #include "stream.h"
+#include "submit.h"
 
 static CUresult check_managed(uint64_t address, uint64_t bytes) {
     struct range found;
@@ -36,7 +38,7 @@ CUresult sim_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocati
     if (result != CUDA_SUCCESS) return result;
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     struct op op = {.kind = OP_PREFETCH, .prefetch_bytes = count};
-    return stream_submit(stream, &op, NULL);
+    return submit(stream, &op, NULL);
 }
 
 CUresult sim_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "entry.h"
+#include "process.h"
 #include "sim_api.h"
 
 /* The first row of this base name (the table is sorted by strcmp); entry_count when absent. */
@@ -49,7 +50,7 @@ CUresult sim_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion
     if (symbol == NULL || pfn == NULL || (flags & ~known_flags) != 0 || flags == known_flags)
         return CUDA_ERROR_INVALID_VALUE;
     bool per_thread = flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM ||
-                      (flags == 0 && entry_default_stream_is_per_thread);
+                      (flags == 0 && process_default_stream_is_per_thread);
     bool too_new = false;
     unsigned first = first_row(symbol);
     const struct entry_row *row = NULL;

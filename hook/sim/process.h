@@ -1,11 +1,12 @@
-/* This process's part in the simulated machine: its segment, its row, its life from cuInit to exit
- * or fork. Set once by cuInit, then read without a lock. */
+/* This process's part in the simulated machine: its segment, its row, its devices. Set once by
+ * cuInit, then read without a lock. */
 #ifndef GPUSHARE_SIM_PROCESS_H
 #define GPUSHARE_SIM_PROCESS_H
 
-#include "segment.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-#include <cuda.h>
+#include "segment.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -18,8 +19,11 @@ extern uint32_t process_pid; /* of the process that called cuInit */
 extern uint32_t process_devices[SIM_DEVICES_MAX];
 extern int process_device_count;
 
-/* Opens the machine and joins it; once per process. */
-CUresult process_initialise(void);
+/* What the stream handle NULL means in the call under way on this thread. */
+extern _Thread_local bool process_default_stream_is_per_thread;
+
+/* There is something for the process's executor: wakes it if it sleeps. */
+void process_wake(void);
 
 #pragma GCC visibility pop
 #endif

@@ -10,9 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "context.h"
+#include "chunk.h"
 #include "journal.h"
-#include "mapping.h"
 #include "memory.h"
 #include "process.h"
 #include "sim_api.h"

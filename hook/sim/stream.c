@@ -5,16 +5,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "capture.h"
 #include "context.h"
-#include "entry.h"
 #include "event.h"
-#include "executor.h"
 #include "futex.h"
-#include "graph.h"
-#include "host_thread.h"
-#include "per_thread.h"
-#include "pool.h"
 #include "process.h"
 
 #define WAIT_SPINS 100
@@ -23,6 +16,24 @@ struct object_pool stream_pool = OBJECT_POOL(struct stream, 65536);
 
 static _Atomic uint32_t next_stream_number;
 static _Atomic uint64_t next_stream_id = 1;
+
+static struct stream *_Atomic incoming; /* streams that join the executor's, newest first */
+
+static void join_executor(struct stream *stream) {
+    struct stream *first = atomic_load(&incoming);
+    do {
+        stream->execution.next = first;
+    } while (!atomic_compare_exchange_weak(&incoming, &first, stream));
+}
+
+struct stream *stream_take_incoming(void) {
+    if (!stream_any_incoming()) return NULL;
+    return atomic_exchange(&incoming, NULL);
+}
+
+bool stream_any_incoming(void) {
+    return atomic_load(&incoming) != NULL;
+}
 
 struct stream *stream_open(struct context *context, unsigned flags, int priority, bool legacy) {
     struct stream *stream = object_take(&stream_pool);
@@ -48,14 +59,14 @@ struct stream *stream_open(struct context *context, unsigned flags, int priority
     context->streams = stream;
     pthread_mutex_unlock(&contexts_lock);
     object_hold(stream); /* the executor's */
-    executor_add(stream);
+    join_executor(stream);
     return stream;
 }
 
 void stream_close(struct stream *stream) {
     if (atomic_exchange(&stream->object.live, 0) == 0) return;
     atomic_store(&stream->doomed, true);
-    executor_wake();
+    process_wake();
     object_drop(&stream_pool, stream);
 }
 
@@ -68,23 +79,6 @@ void stream_forget(struct stream *stream) {
     pthread_mutex_unlock(&contexts_lock);
 }
 
-CUresult stream_resolve(CUstream handle, struct stream **result) {
-    bool per_thread = handle == CU_STREAM_PER_THREAD;
-    if (handle == NULL) per_thread = entry_default_stream_is_per_thread;
-    if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
-        struct context *context = NULL;
-        CUresult state = context_current(&context);
-        if (state != CUDA_SUCCESS) return state;
-        *result = per_thread ? per_thread_stream(context) : context->legacy;
-        return *result == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-    }
-    struct stream *stream = object_check(&stream_pool, handle);
-    if (stream == NULL) return CUDA_ERROR_INVALID_HANDLE;
-    if (host_thread_is_self()) return CUDA_ERROR_NOT_PERMITTED;
-    *result = stream;
-    return context_state(stream->context);
-}
-
 bool stream_is_done(const struct stream *stream, uint64_t sequence) {
     return atomic_load_explicit(&stream->completed, memory_order_acquire) >= sequence;
 }
@@ -94,6 +88,25 @@ bool stream_others_are_busy(const struct stream *legacy) {
     pthread_mutex_lock(&contexts_lock);
     for (const struct stream *s = legacy->context->streams; s != NULL; s = s->next_in_context)
         busy |= s->blocking && !stream_is_done(s, atomic_load(&s->submitted));
+    pthread_mutex_unlock(&contexts_lock);
+    return busy;
+}
+
+static bool is_busy(const struct context *context) {
+    for (const struct stream *s = context->streams; s != NULL; s = s->next_in_context) {
+        if (!stream_is_done(s, atomic_load(&s->submitted))) return true;
+    }
+    return false;
+}
+
+bool stream_any_is_busy(void) {
+    bool busy = false;
+    pthread_mutex_lock(&contexts_lock);
+    const size_t count = object_count(&context_pool);
+    for (size_t i = 0; i < count && !busy; i++) {
+        const struct context *context = object_at(&context_pool, i);
+        busy = atomic_load(&context->object.live) && is_busy(context);
+    }
     pthread_mutex_unlock(&contexts_lock);
     return busy;
 }
@@ -118,13 +131,8 @@ CUresult stream_wait(struct stream *stream, uint64_t sequence) {
     return context_state(stream->context);
 }
 
-CUresult stream_submit(struct stream *stream, struct op *op, uint64_t *sequence) {
-    if (sequence != NULL) *sequence = 0;
-    if (__builtin_expect(atomic_load_explicit(&stream->capture, memory_order_acquire) != NULL, 0))
-        return capture_append(stream, op);
+uint64_t stream_queue(struct stream *stream, struct op *op) {
     struct context *context = stream->context;
-    if (stream->legacy && atomic_load_explicit(&context->captures, memory_order_relaxed) > 0)
-        return capture_forbid_implicit(context);
     op->submitted_ns = segment_now_ns();
     op->context = context;
     pthread_mutex_lock(&stream->lock);
@@ -142,16 +150,8 @@ CUresult stream_submit(struct stream *stream, struct op *op, uint64_t *sequence)
     stream->ring[position % STREAM_RING_OPS] = *op;
     atomic_store(&stream->submitted, position + 1);
     pthread_mutex_unlock(&stream->lock);
-    executor_wake();
-    if (sequence != NULL) *sequence = position + 1;
-    return CUDA_SUCCESS;
-}
-
-CUresult stream_run(struct stream *stream, struct op *op) {
-    uint64_t sequence = 0;
-    CUresult result = stream_submit(stream, op, &sequence);
-    if (result != CUDA_SUCCESS || sequence == 0) return result;
-    return stream_wait(stream, sequence);
+    process_wake();
+    return position + 1;
 }
 
 CUresult stream_wait_context(struct context *context) {
@@ -168,32 +168,5 @@ CUresult stream_wait_context(struct context *context) {
         last_id = next->id;
         wait_for_sequence(next, atomic_load(&next->submitted));
         object_drop(&stream_pool, next);
-    }
-}
-
-void op_hold(const struct op *op) {
-    if (op->kind == OP_EVENT_RECORD) object_hold(op->record.event);
-    if (op->kind == OP_GRAPH_ALLOC) pool_memory_hold(op->memory);
-}
-
-void op_release(const struct op *op) {
-    switch (op->kind) {
-        case OP_COPY:
-            if (op->copy.source_is_staged) free((void *)(uintptr_t)op->copy.source);
-            break;
-        case OP_EVENT_RECORD:
-            object_drop(&event_pool, op->record.event);
-            break;
-        case OP_STREAM_WAIT:
-            object_drop(&stream_pool, op->wait.stream);
-            break;
-        case OP_GRAPH_ALLOC:
-            pool_memory_drop(op->memory);
-            break;
-        case OP_GRAPH:
-            graph_plan_drop(op->plan);
-            break;
-        default:
-            break;
     }
 }

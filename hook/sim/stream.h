@@ -59,17 +59,11 @@ struct stream {
 
 extern struct object_pool stream_pool;
 
-/* The stream that a handle means in the call under way, its context usable. */
-CUresult stream_resolve(CUstream handle, struct stream **stream);
-
-/* Queues a copy of `op`, or adds it to the graph that the stream captures; *sequence is then 0. */
-CUresult stream_submit(struct stream *stream, struct op *op, uint64_t *sequence);
+/* Queues a copy of `op`, whatever the stream captures; its sequence number. */
+uint64_t stream_queue(struct stream *stream, struct op *op);
 
 /* Waits until the stream's work up to `sequence` is done. The context's sticky error, if any. */
 CUresult stream_wait(struct stream *stream, uint64_t sequence);
-
-/* Submits and waits. */
-CUresult stream_run(struct stream *stream, struct op *op);
 
 bool stream_is_done(const struct stream *stream, uint64_t sequence);
 
@@ -81,15 +75,18 @@ struct stream *stream_open(struct context *context, unsigned flags, int priority
 /* Ends the user's handle; the work goes on. Again is no error. */
 void stream_close(struct stream *stream);
 
+/* True while any stream of this process has work that is not done. */
+bool stream_any_is_busy(void);
+
+/* Streams that the executor does not know yet, linked by execution.next: it takes all of them. */
+struct stream *stream_take_incoming(void);
+bool stream_any_incoming(void);
+
 /* The executor has retired it: its context need not wait for it any more. */
 void stream_forget(struct stream *stream);
 
 /* Waits for everything queued in a context so far, in destroyed streams too. */
 CUresult stream_wait_context(struct context *context);
-
-/* Drops what an op holds: references, staged memory; and holds what a copy of it shares. */
-void op_hold(const struct op *op);
-void op_release(const struct op *op);
 
 #pragma GCC visibility pop
 #endif

@@ -5,8 +5,10 @@
 #include "capture.h"
 #include "context.h"
 #include "memory.h"
+#include "resolve.h"
 #include "sim_api.h"
 #include "stream.h"
+#include "submit.h"
 
 #define PRIORITY_GREATEST (-5)
 
@@ -121,7 +123,7 @@ CUresult sim_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData) {
     if (result != CUDA_SUCCESS) return result;
     if (fn == NULL) return CUDA_ERROR_INVALID_VALUE;
     struct op op = {.kind = OP_HOST_FUNCTION, .host = {.function = fn, .argument = userData}};
-    return stream_submit(stream, &op, NULL);
+    return submit(stream, &op, NULL);
 }
 
 CUresult sim_cuLaunchHostFunc_v2(CUstream hStream, CUhostFn fn, void *userData,
@@ -139,7 +141,7 @@ CUresult sim_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, vo
     if (capture_is_under_way(stream)) return capture_forbid_stream_query(stream);
     struct op op = {.kind = OP_STREAM_CALLBACK,
                     .callback = {.function = callback, .argument = userData, .handle = hStream}};
-    return stream_submit(stream, &op, NULL);
+    return submit(stream, &op, NULL);
 }
 
 static CUresult submit_value(CUstream handle, enum op_kind kind, CUdeviceptr address,
@@ -154,7 +156,7 @@ static CUresult submit_value(CUstream handle, enum op_kind kind, CUdeviceptr add
         return CUDA_ERROR_INVALID_VALUE;
     struct op op = {.kind = kind,
                     .value = {.address = address, .value = value, .flags = flags, .bytes = bytes}};
-    return stream_submit(stream, &op, NULL);
+    return submit(stream, &op, NULL);
 }
 
 CUresult sim_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,

@@ -1,12 +1,14 @@
 #define _GNU_SOURCE
-#include "per_thread.h"
+#include "resolve.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "context.h"
+#include "process.h"
 #include "stream.h"
 
+/* A thread's own default stream in a context, made at first use, closed when the thread ends. */
 struct own_stream {
     struct own_stream *next;
     struct context *context;
@@ -36,7 +38,7 @@ static void make_key(void) {
     pthread_key_create(&key, close_all);
 }
 
-struct stream *per_thread_stream(struct context *context) {
+static struct stream *per_thread_stream(struct context *context) {
     pthread_once(&key_once, make_key);
     struct own_stream *first = pthread_getspecific(key);
     for (struct own_stream *own = first; own != NULL; own = own->next) {
@@ -55,4 +57,21 @@ struct stream *per_thread_stream(struct context *context) {
     own->stream_id = own->stream->id;
     pthread_setspecific(key, own);
     return own->stream;
+}
+
+CUresult stream_resolve(CUstream handle, struct stream **result) {
+    bool per_thread = handle == CU_STREAM_PER_THREAD;
+    if (handle == NULL) per_thread = process_default_stream_is_per_thread;
+    if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+        struct context *context = NULL;
+        CUresult state = context_current(&context);
+        if (state != CUDA_SUCCESS) return state;
+        *result = per_thread ? per_thread_stream(context) : context->legacy;
+        return *result == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    }
+    struct stream *stream = object_check(&stream_pool, handle);
+    if (stream == NULL) return CUDA_ERROR_INVALID_HANDLE;
+    if (context_calls_are_forbidden()) return CUDA_ERROR_NOT_PERMITTED;
+    *result = stream;
+    return context_state(stream->context);
 }

@@ -1,6 +1,6 @@
-/* Mapped memory: chunks (physical memory), reservations (addresses) and what joins them. */
-#ifndef GPUSHARE_SIM_MAPPING_H
-#define GPUSHARE_SIM_MAPPING_H
+/* Chunks: physical memory, which is mapped at addresses. */
+#ifndef GPUSHARE_SIM_CHUNK_H
+#define GPUSHARE_SIM_CHUNK_H
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -27,6 +27,8 @@ struct chunk {
 struct chunk *chunk_check(CUmemGenericAllocationHandle handle);
 /* A new chunk with one handle, all else zero; NULL when there are too many. */
 struct chunk *chunk_new(CUmemGenericAllocationHandle *handle);
+/* Takes a new chunk back that was given no bytes. */
+void chunk_give_up(struct chunk *chunk);
 
 /* Drops a mapping's or a handle's hold on a chunk; the last one gives its bytes back. */
 void chunk_drop(struct chunk *chunk);
