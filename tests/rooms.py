@@ -32,9 +32,21 @@ HOOK_ROOMS = (
     "agent",
     "surface",
 )
-GENERATED_ROOM = "surface"  # wrappers and tables that hook/spec/generate.py writes
-# The simulated GPU's rooms, bottom to top; empty while its files lie in one folder.
-SIM_ROOMS: tuple[str, ...] = ()
+# What hook/spec/generate.py and hook/sim/generate.py write: wrappers, entry points and tables.
+GENERATED_ROOM = "surface"
+SIM_ROOMS = (
+    "machine",
+    "process",
+    "memory",
+    "modules",
+    "streams",
+    "executor",
+    "capture",
+    "allocate",
+    "transfer",
+    "surface",
+    "nvml",
+)
 # Dotted names are packages in packages; the folder itself is the room of its other modules. "" is
 # what every module may know of the package, its version.
 PYTHON_ROOMS = ("", "core", "protocol", "client", "hub", "scheduler", "kernel", "server", "cli")
@@ -281,10 +293,11 @@ def imported_modules(path: Path, modules: set[str]) -> set[str]:
 
 
 def houses() -> list[House]:
-    built = [c_house("hook/src", BUILD / "hook" / "objects", HOOK_ROOMS)]
-    if SIM_ROOMS:
-        built.append(c_house("hook/sim", BUILD / "sim" / "objects", SIM_ROOMS))
-    return [*built, python_house()]
+    return [
+        c_house("hook/src", BUILD / "hook" / "objects", HOOK_ROOMS),
+        c_house("hook/sim", BUILD / "sim" / "objects", SIM_ROOMS),
+        python_house(),
+    ]
 
 
 def files_in_folders() -> dict[str, int]:

@@ -1,9 +1,9 @@
 """Writes the simulated driver's entry points from the CUDA headers and from what is implemented.
 
 Input: cuda.h (every ABI version of every function), cudaTypedefs.h (which CUDA version each came
-with) and the sources of this directory: a function is simulated when one of them defines
-`sim_<exported name>`. Stream variants (_ptsz, _ptds) are never written by hand: they are the plain
-function with the default stream meaning the calling thread's own one.
+with) and the sources in the folders beside this file: a function is simulated when one of them
+defines `sim_<exported name>`. Stream variants (_ptsz, _ptds) are never written by hand: they are
+the plain function with the default stream meaning the calling thread's own one.
 
 Output, into the directory given: sim_api.h (prototypes), entry.c (exported functions and the table
 for cuGetProcAddress), error_names.inc.
@@ -76,7 +76,7 @@ def read_functions(include: Path, sources: Path) -> list[Function]:
     for base, version, variant in VERSION.findall(typedefs):
         versions[base, variant].add(int(version))
     simulated = set()
-    for source in sources.glob("*.c"):
+    for source in sources.glob("*/*.c"):
         simulated.update(DEFINITION.findall(source.read_text()))
     prototypes = {name: " ".join(arguments.split()) for name, arguments in PROTOTYPE.findall(text)}
     abis: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -172,8 +172,8 @@ def write_entry(functions: list[Function]) -> str:
         "#define __CUDA_API_PUSH_VISIBILITY_DEFAULT",
         '#include "sim_api.h"',
         "#include <stdbool.h>",
-        '#include "entry.h"',
-        '#include "process.h"',
+        '#include "surface/entry.h"',
+        '#include "process/process.h"',
         "",
     ]
     for index, function in enumerate(functions):

@@ -1,0 +1,151 @@
+/* Questions about memory: how much there is, and what an address is. */
+#include <string.h>
+
+#include "memory/memory.h"
+#include "process/context.h"
+#include "process/process.h"
+#include "sim_api.h"
+
+CUresult sim_cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+    struct context *context = NULL;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS) return result;
+    const struct sim_device *device = &process_segment->devices[context->device];
+    segment_lock(process_segment);
+    segment_reap(process_segment); /* what the dead held counts as free */
+    segment_unlock(process_segment);
+    uint64_t used = atomic_load(&device->bytes_used);
+    if (free_bytes != NULL)
+        *free_bytes = used > device->bytes_total ? 0 : device->bytes_total - used;
+    if (total != NULL) *total = device->bytes_total;
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
+    struct context *context = NULL;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS) return result;
+    struct range found;
+    if (!memory_find(dptr, &found)) return CUDA_ERROR_NOT_FOUND;
+    if (pbase != NULL) *pbase = found.start;
+    if (psize != NULL) *psize = found.bytes;
+    return CUDA_SUCCESS;
+}
+
+static bool on_host(const struct range *range) {
+    return range->kind == RANGE_HOST || range->kind == RANGE_REGISTERED;
+}
+
+/* Answers one attribute of a known address. */
+static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr address,
+                       const struct range *range) {
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+
+            *(CUcontext *)data = (CUcontext)range->context;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+            *(CUmemorytype *)data = on_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+            *(CUdeviceptr *)data = address;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+            if (!on_host(range) && range->kind != RANGE_MANAGED) return CUDA_ERROR_INVALID_VALUE;
+            *(void **)data = (void *)(uintptr_t)address;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+            *(unsigned *)data = 0;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+            *(unsigned *)data = range->kind == RANGE_ALLOCATION;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+            *(unsigned long long *)data = range->id;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+            *(unsigned *)data = range->kind == RANGE_MANAGED;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+            *(int *)data = range->ordinal;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+            *(CUdeviceptr *)data = range->start;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+            *(size_t *)data = range->bytes;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+            *(unsigned *)data = 1;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+            *(unsigned long long *)data = 0;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+            *(unsigned *)data = range->kind == RANGE_MAPPING && range->access_mask == 0
+                                    ? CU_MEM_ACCESS_FLAGS_PROT_NONE
+                                    : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+            *(CUmemoryPool *)data = (CUmemoryPool)range->pool;
+            return CUDA_SUCCESS;
+        default:
+            return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+CUresult sim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    struct context *context = NULL;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS) return result;
+    struct range found;
+    if (data == NULL || ptr == 0 || !memory_find(ptr, &found)) return CUDA_ERROR_INVALID_VALUE;
+    return answer(data, attribute, ptr, &found);
+}
+
+static size_t answer_bytes(CUpointer_attribute attribute) {
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+            return 4;
+        case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+            return 16;
+        default:
+            return 8;
+    }
+}
+
+/* Several at once: an unknown address is no error, its answers are zero. */
+CUresult sim_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+                                    void **data, CUdeviceptr ptr) {
+    struct context *context = NULL;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS) return result;
+    if (attributes == NULL || data == NULL || numAttributes == 0) return CUDA_ERROR_INVALID_VALUE;
+    struct range found;
+    bool known = memory_find(ptr, &found);
+    for (unsigned i = 0; i < numAttributes; i++) {
+        if (data[i] == NULL) return CUDA_ERROR_INVALID_VALUE;
+        memset(data[i], 0, answer_bytes(attributes[i]));
+        if (!known && attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+            *(int *)data[i] = CU_DEVICE_INVALID;
+        if (known) answer(data[i], attributes[i], ptr, &found);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                   CUdeviceptr ptr) {
+    struct context *context = NULL;
+    CUresult result = context_current(&context);
+    if (result != CUDA_SUCCESS) return result;
+    struct range found;
+    if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !memory_find(ptr, &found))
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}

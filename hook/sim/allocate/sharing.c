@@ -1,0 +1,114 @@
+/* Memory for several processes: a chunk becomes a POSIX file descriptor, and a chunk again
+ * elsewhere.
+ *
+ * With its first export the bytes of a chunk move into a file in memory, under the same storage
+ * address. Behind them is a page that says what they are. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "machine/journal.h"
+#include "memory/chunk.h"
+#include "memory/memory.h"
+#include "process/process.h"
+#include "sim_api.h"
+
+#define LABEL_MAGIC 0x6b6e7568636d6973ull
+#define LABEL_BYTES 4096
+
+struct label {
+    uint64_t magic;
+    uint64_t bytes;
+    uint32_t device; /* index in the segment */
+    CUmemAllocationProp properties;
+};
+
+static pthread_mutex_t sharing_lock = PTHREAD_MUTEX_INITIALIZER; /* one first export at a time */
+
+static bool move_into_file(struct chunk *chunk) {
+    const struct label label = {
+        .magic = LABEL_MAGIC,
+        .bytes = chunk->bytes,
+        .device = chunk->device,
+        .properties = chunk->properties,
+    };
+    int fd = memfd_create("gpushare-sim-chunk", MFD_CLOEXEC);
+    if (fd < 0) return false;
+    if (ftruncate(fd, (off_t)(chunk->bytes + LABEL_BYTES)) != 0 ||
+        pwrite(fd, &label, sizeof label, (off_t)chunk->bytes) != (ssize_t)sizeof label ||
+        !memory_storage_share(chunk->storage, chunk->bytes, fd)) {
+        close(fd);
+        return false;
+    }
+    chunk->fd = fd;
+    chunk->shared = true;
+    return true;
+}
+
+CUresult sim_cuMemExportToShareableHandle(void *shareableHandle,
+                                          CUmemGenericAllocationHandle handle,
+                                          CUmemAllocationHandleType handleType,
+                                          unsigned long long flags) {
+    struct chunk *chunk = chunk_check(handle);
+    if (shareableHandle == NULL || flags != 0 || chunk == NULL) return CUDA_ERROR_INVALID_VALUE;
+    if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        chunk->properties.requestedHandleTypes != handleType)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&sharing_lock);
+    bool shared = chunk->shared || move_into_file(chunk);
+    int fd = shared ? fcntl(chunk->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    pthread_mutex_unlock(&sharing_lock);
+    if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    *(int *)shareableHandle = fd;
+    return CUDA_SUCCESS;
+}
+
+static bool read_label(int fd, struct label *label) {
+    struct stat status;
+    if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size <= LABEL_BYTES)
+        return false;
+    const uint64_t bytes = (uint64_t)status.st_size - LABEL_BYTES;
+    return pread(fd, label, sizeof *label, (off_t)bytes) == (ssize_t)sizeof *label &&
+           label->magic == LABEL_MAGIC && label->bytes == bytes;
+}
+
+/* Its number in this process; -1: it is not among those that this process sees. */
+static int ordinal_of(uint32_t device) {
+    for (int i = 0; i < process_device_count; i++)
+        if (process_devices[i] == device) return i;
+    return -1;
+}
+
+/* The memory is charged to whoever created it. */
+CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+                                            CUmemAllocationHandleType shHandleType) {
+    struct label label;
+    if (handle == NULL || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!read_label((int)(intptr_t)osHandle, &label)) return CUDA_ERROR_INVALID_VALUE;
+    const int ordinal = ordinal_of(label.device);
+    if (ordinal < 0) return CUDA_ERROR_NOT_SUPPORTED;
+    int fd = fcntl((int)(intptr_t)osHandle, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    void *storage = mmap(NULL, label.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CUmemGenericAllocationHandle made;
+    struct chunk *chunk = storage != MAP_FAILED ? chunk_new(&made) : NULL;
+    if (chunk == NULL) {
+        if (storage != MAP_FAILED) munmap(storage, label.bytes);
+        close(fd);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    chunk->bytes = label.bytes;
+    chunk->device = label.device;
+    chunk->properties = label.properties;
+    chunk->properties.location.id = ordinal;
+    chunk->storage = storage;
+    chunk->shared = chunk->imported = true;
+    chunk->fd = fd;
+    *handle = made;
+    memory_journal(JOURNAL_ALLOC, label.device, 0, "import");
+    return CUDA_SUCCESS;
+}

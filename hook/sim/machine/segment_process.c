@@ -1,0 +1,111 @@
+/* The rows of processes in the shared segment: joining, leaving, reaping, charging bytes. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "machine/engine.h"
+#include "machine/segment.h"
+
+/* Field 22 of /proc/PID/stat, which comes after a name that may hold anything; 0 when gone. */
+static uint64_t start_ticks_of(uint32_t pid) {
+    char path[32];
+    char text[512];
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (length <= 0) return 0;
+    text[length] = '\0';
+    const char *at = strrchr(text, ')');
+    if (at == NULL) return 0;
+    if (at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X'))
+        return 0; /* dead, only not yet waited for */
+    for (int field = 2; field < 22 && at != NULL; field++)
+        at = strchr(at + 1, ' ');
+    return at == NULL ? 0 : strtoull(at, NULL, 10);
+}
+
+bool segment_process_lives(const struct sim_process *process) {
+    uint32_t pid = atomic_load(&process->pid);
+    if (pid == 0) return false;
+    if (kill((pid_t)pid, 0) != 0 && errno == ESRCH) return false;
+    return start_ticks_of(pid) == process->start_ticks;
+}
+
+/* Call with the lock held. */
+static void clear_row(struct sim_segment *segment, struct sim_process *row) {
+    for (uint32_t d = 0; d < segment->device_count; d++) {
+        struct sim_process_use *use = &row->use[d];
+        atomic_fetch_sub(&segment->devices[d].bytes_used, atomic_load(&use->bytes_used));
+        for (int e = 0; e < SIM_ENGINES; e++) {
+            while (use->active_jobs[e] > 0)
+                engine_end_locked(segment, row, d, e);
+        }
+    }
+    memset(row->use, 0, sizeof row->use);
+    row->start_ticks = 0;
+    atomic_store(&row->sleeping, 0);
+    atomic_store(&row->pid, 0);
+}
+
+bool segment_reap(struct sim_segment *segment) {
+    bool freed = false;
+    for (int p = 0; p < SIM_PROCESSES_MAX; p++) {
+        struct sim_process *row = &segment->processes[p];
+        if (atomic_load(&row->pid) == 0 || segment_process_lives(row)) continue;
+        clear_row(segment, row);
+        freed = true;
+    }
+    return freed;
+}
+
+struct sim_process *segment_join(struct sim_segment *segment) {
+    struct sim_process *self = NULL;
+    segment_lock(segment);
+    segment_reap(segment);
+    for (int p = 0; p < SIM_PROCESSES_MAX && self == NULL; p++) {
+        if (atomic_load(&segment->processes[p].pid) == 0) self = &segment->processes[p];
+    }
+    if (self != NULL) {
+        memset(self->use, 0, sizeof self->use);
+        self->start_ticks = start_ticks_of((uint32_t)getpid());
+        atomic_store(&self->pid, (uint32_t)getpid());
+    }
+    segment_unlock(segment);
+    return self;
+}
+
+void segment_leave(struct sim_segment *segment, struct sim_process *self) {
+    segment_lock(segment);
+    if (atomic_load(&self->pid) == (uint32_t)getpid()) clear_row(segment, self);
+    segment_unlock(segment);
+}
+
+bool segment_charge(struct sim_segment *segment, struct sim_process *self, uint32_t device,
+                    uint64_t bytes) {
+    struct sim_device *target = &segment->devices[device];
+    segment_lock(segment);
+    bool fits = bytes <= target->bytes_total - atomic_load(&target->bytes_used);
+    if (!fits && segment_reap(segment))
+        fits = bytes <= target->bytes_total - atomic_load(&target->bytes_used);
+    if (fits) {
+        atomic_fetch_add(&target->bytes_used, bytes);
+        atomic_fetch_add(&self->use[device].bytes_used, bytes);
+    }
+    segment_unlock(segment);
+    return fits;
+}
+
+void segment_discharge(struct sim_segment *segment, struct sim_process *self, uint32_t device,
+                       uint64_t bytes) {
+    segment_lock(segment);
+    atomic_fetch_sub(&segment->devices[device].bytes_used, bytes);
+    atomic_fetch_sub(&self->use[device].bytes_used, bytes);
+    segment_unlock(segment);
+}

@@ -1,0 +1,45 @@
+#define _GNU_SOURCE
+#include "memory/chunk.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "machine/journal.h"
+#include "memory/memory.h"
+#include "process/process.h"
+
+static struct object_pool chunk_pool = OBJECT_POOL(struct chunk, 1 << 20);
+
+void chunk_drop(struct chunk *chunk) {
+    if (atomic_fetch_sub(&chunk->object.references, 1) != 1) return;
+    if (chunk->shared) {
+        munmap(chunk->storage, chunk->bytes); /* not to be kept for others */
+        close(chunk->fd);
+    } else {
+        memory_storage_give(chunk->storage, chunk->bytes);
+    }
+    if (!chunk->imported)
+        segment_discharge(process_segment, process_row, chunk->device, chunk->bytes);
+    memory_journal(JOURNAL_FREE, chunk->device, chunk->imported ? 0 : chunk->bytes,
+                   chunk->imported ? "import" : "chunk");
+    atomic_store(&chunk->object.references, 1);
+    object_drop(&chunk_pool, chunk);
+}
+
+/* A handle is the chunk's address; it is one while anybody holds the chunk by handle. */
+struct chunk *chunk_check(CUmemGenericAllocationHandle handle) {
+    struct chunk *chunk = object_check(&chunk_pool, (const void *)(uintptr_t)handle);
+    return chunk != NULL && atomic_load(&chunk->handles) > 0 ? chunk : NULL;
+}
+
+struct chunk *chunk_new(CUmemGenericAllocationHandle *handle) {
+    struct chunk *chunk = object_take(&chunk_pool);
+    if (chunk == NULL) return NULL;
+    atomic_store(&chunk->handles, 1);
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)chunk;
+    return chunk;
+}
+
+void chunk_give_up(struct chunk *chunk) {
+    object_drop(&chunk_pool, chunk);
+}

@@ -1,0 +1,37 @@
+/* Chunks: physical memory, which is mapped at addresses. */
+#ifndef GPUSHARE_SIM_CHUNK_H
+#define GPUSHARE_SIM_CHUNK_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "process/objects.h"
+
+/* The object's references are those of handles and mappings together. */
+struct chunk {
+    struct object object;
+    uint64_t bytes;
+    uint32_t device;
+    CUmemAllocationProp properties;
+    unsigned char *storage;
+    _Atomic uint32_t handles; /* cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease */
+    bool shared;   /* the storage is in a file, `fd`, that other processes may have too */
+    bool imported; /* from another process, which is charged for it */
+    int fd;
+};
+
+#pragma GCC visibility push(hidden)
+
+/* The chunk of a live handle, or NULL. */
+struct chunk *chunk_check(CUmemGenericAllocationHandle handle);
+/* A new chunk with one handle, all else zero; NULL when there are too many. */
+struct chunk *chunk_new(CUmemGenericAllocationHandle *handle);
+/* Takes a new chunk back that was given no bytes. */
+void chunk_give_up(struct chunk *chunk);
+
+/* Drops a mapping's or a handle's hold on a chunk; the last one gives its bytes back. */
+void chunk_drop(struct chunk *chunk);
+
+#pragma GCC visibility pop
+#endif

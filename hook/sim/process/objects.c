@@ -1,0 +1,81 @@
+#define _GNU_SOURCE
+#include "process/objects.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define FREE_QUEUE_MIN 1024 /* a destroyed handle is not reused before that many others */
+
+static bool reserve(struct object_pool *pool) {
+    if (atomic_load(&pool->base) != 0) return true;
+    void *address = mmap(NULL, pool->object_bytes * pool->capacity, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED) return false;
+    atomic_store(&pool->base, (uintptr_t)address);
+    return true;
+}
+
+static struct object *take_free(struct object_pool *pool) {
+    struct object *object = pool->free_first;
+    pool->free_first = object->next_free;
+    if (pool->free_first == NULL) pool->free_last = NULL;
+    pool->free_count--;
+    return object;
+}
+
+void *object_take(struct object_pool *pool) {
+    struct object *object = NULL;
+    pthread_mutex_lock(&pool->lock);
+    if (reserve(pool)) {
+        if (pool->free_count > FREE_QUEUE_MIN || pool->fresh == pool->capacity) {
+            if (pool->free_first != NULL) object = take_free(pool);
+        } else {
+            object =
+                (struct object *)(atomic_load(&pool->base) + pool->object_bytes * pool->fresh++);
+        }
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (object == NULL) return NULL;
+    memset((char *)object + sizeof *object, 0, pool->object_bytes - sizeof *object);
+    object->next_free = NULL;
+    atomic_store(&object->references, 1);
+    atomic_store(&object->live, 1);
+    return object;
+}
+
+void object_hold(void *object) {
+    atomic_fetch_add(&((struct object *)object)->references, 1);
+}
+
+void object_drop(struct object_pool *pool, void *handle) {
+    struct object *object = handle;
+    if (atomic_fetch_sub(&object->references, 1) != 1) return;
+    atomic_store(&object->live, 0);
+    pthread_mutex_lock(&pool->lock);
+    object->next_free = NULL;
+    if (pool->free_last != NULL) pool->free_last->next_free = object;
+    if (pool->free_first == NULL) pool->free_first = object;
+    pool->free_last = object;
+    pool->free_count++;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void *object_check(struct object_pool *pool, const void *handle) {
+    uintptr_t base = atomic_load_explicit(&pool->base, memory_order_relaxed);
+    uintptr_t at = (uintptr_t)handle - base;
+    if (base == 0 || at >= pool->object_bytes * pool->capacity || at % pool->object_bytes != 0)
+        return NULL;
+    struct object *object = (struct object *)handle;
+    return atomic_load_explicit(&object->live, memory_order_acquire) ? object : NULL;
+}
+
+size_t object_count(struct object_pool *pool) {
+    pthread_mutex_lock(&pool->lock);
+    const size_t count = pool->fresh;
+    pthread_mutex_unlock(&pool->lock);
+    return count;
+}
+
+void *object_at(const struct object_pool *pool, size_t index) {
+    return (void *)(atomic_load(&pool->base) + pool->object_bytes * index);
+}
