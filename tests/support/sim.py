@@ -32,7 +32,7 @@ def load_journal_reader() -> ModuleType:
 class SimulatedMachine:
     """One simulated machine; it comes to life with the first process that opens CUDA under `env()`.
 
-    `config` is what hook/sim/segment.h lists, by its names there (`launch_ns=5000`, ...).
+    `config` is what hook/sim/machine/segment.h lists, by its names there (`launch_ns=5000`, ...).
     """
 
     def __init__(

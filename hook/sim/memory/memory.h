@@ -41,7 +41,7 @@ struct range {
     uint32_t access_mask; /* of a mapping: bit per segment device that may touch it */
     unsigned flags;
     bool read_only;
-    struct range *next_removed; /* mapping.c: those that one call unmapped */
+    struct range *next_removed; /* allocate/mapping.c: those that one call unmapped */
 };
 
 #pragma GCC visibility push(hidden)
