@@ -42,7 +42,9 @@ uint64_t residency_usable(int device) {
     return getenv("FAKE_USABLE") != NULL ? fake_number("FAKE_USABLE") : RESIDENCY_UNLIMITED;
 }
 
-enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name) {
+enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name,
+                                      bool inside) {
+    (void)inside;
     fake_trace("claim %d %llu %s\n", device, (unsigned long long)bytes, call_name);
     const char *answer = getenv("FAKE_CLAIM");
     if (answer == NULL) return RESIDENCY_FITS;

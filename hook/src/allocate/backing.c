@@ -1,6 +1,7 @@
 #include "allocate/backing.h"
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "allocate/memory.h"
@@ -17,7 +18,6 @@
 #include "memory/chunks.h"
 #include "memory/device_memory.h"
 #include "memory/slab.h"
-#include "sharing/ipc_exports.h"
 #include "swap/host_arena.h"
 #include "swap/mover.h"
 #include "swap/residency.h"
@@ -179,6 +179,13 @@ static CUresult make_block(const struct request *request, uint64_t *address) {
     return CUDA_SUCCESS;
 }
 
+typedef void (*gone_function)(uint64_t block_address);
+static _Atomic(gone_function) on_gone;
+
+void backing_on_gone(void (*forget)(uint64_t block_address)) {
+    atomic_store(&on_gone, forget);
+}
+
 /* Takes a block off the device, or out of host memory, and gives its addresses back. Nobody may be
  * given them again before all tables have forgotten them. */
 static void give_back(const struct block *block) {
@@ -187,7 +194,8 @@ static void give_back(const struct block *block) {
     struct chunk claimed[FREED_AT_ONCE];
     uint64_t at = block->address;
     size_t count;
-    exports_forget(block->address);
+    const gone_function tell = atomic_load(&on_gone);
+    if (tell) tell(block->address);
     do {
         count = chunks_claim_for_free(at, end - at, claimed, FREED_AT_ONCE);
         if (fork_process_ends()) return; /* what is left goes with the process */

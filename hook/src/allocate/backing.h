@@ -38,5 +38,8 @@ void backing_context_ended(uint64_t generation);
  * False: it is not on the device. */
 bool backing_fix(uint64_t address);
 
+/* What is to be told of each block before its memory is given back (sharing/ registers there). */
+void backing_on_gone(void (*forget)(uint64_t block_address));
+
 #pragma GCC visibility pop
 #endif

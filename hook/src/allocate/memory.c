@@ -71,20 +71,21 @@ int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static bool inside_gate(void) {
+    return gate_self != NULL &&
+           (atomic_load_explicit(&gate_self->sequence, memory_order_relaxed) & 1) != 0;
+}
+
 int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const char *function) {
     const int refused = memory_claim_captured(claim, device, bytes, function);
     if (refused != CUDA_SUCCESS || claim->device < 0 || !residency_swaps()) return refused;
-    const enum residency_answer answer = residency_claim(claim->device, bytes, function);
+    const enum residency_answer answer =
+        residency_claim(claim->device, bytes, function, inside_gate());
     if (answer == RESIDENCY_FITS) return CUDA_SUCCESS;
     memory_unclaim(claim);
     if (answer == RESIDENCY_CANCELLED) return GATE_CANCELLED_RESULT;
     memory_refused(REFUSAL_BUDGET, claim->device, bytes, function);
     return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static bool inside_gate(void) {
-    return gate_self != NULL &&
-           (atomic_load_explicit(&gate_self->sequence, memory_order_relaxed) & 1) != 0;
 }
 
 static int room_for(const struct shortage *shortage) {

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "allocate/backing.h"
 #include "base/locks.h"
 #include "sharing/ipc_handle.h"
 
@@ -68,6 +69,7 @@ bool exports_find(uint64_t address, uint64_t *number) {
 }
 
 bool exports_add(struct export *block, uint64_t *number) {
+    backing_on_gone(exports_forget);
     lock_take(LOCK_IPC);
     const struct export *there = find(block->address);
     const bool keeps = there == NULL && make_room();

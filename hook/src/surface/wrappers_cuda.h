@@ -10,15 +10,15 @@
 #include "allocate/backing.h"
 #include "allocate/copies.h"
 #include "allocate/memory.h"
+#include "allocate/physical.h"
 #include "base/fork.h"
 #include "device/streams.h"
 #include "gate/threads.h"
 #include "memory/chunks.h"
 #include "memory/peer_mappings.h"
-#include "memory/physical.h"
-#include "memory/pointers.h"
 #include "sharing/ipc.h"
 #include "surface/context_calls.h"
+#include "surface/pointers.h"
 #include "surface/wrappers.h"
 
 #define CANCELLED ((CUresult)GATE_CANCELLED_RESULT)

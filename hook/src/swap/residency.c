@@ -16,7 +16,6 @@
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "device/failure.h"
-#include "gate/gate.h"
 #include "memory/chunks.h"
 #include "memory/registry.h"
 #include "swap/room.h"
@@ -190,11 +189,6 @@ static enum residency_answer wait_for_budget(struct claim *claim) {
     return claim->waiter.refused ? RESIDENCY_REFUSED : RESIDENCY_FITS;
 }
 
-static bool is_inside_gated_call(void) {
-    const struct gate_thread *self = gate_self;
-    return self && (atomic_load_explicit(&self->sequence, memory_order_relaxed) & 1);
-}
-
 /* Starts to count a claim as waiting, and looks whether it has to. */
 static bool fits_at_once(int device, uint64_t bytes, bool inside) {
     lock_take(LOCK_RESIDENCY);
@@ -220,10 +214,10 @@ static enum residency_answer claim_again(int device, uint64_t bytes, const char 
     return answer;
 }
 
-enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name) {
+enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name,
+                                      bool inside) {
     standing.call_name = NULL;
     if (!is_counted(device)) return RESIDENCY_FITS;
-    const bool inside = is_inside_gated_call();
     if (!inside && !bell_is_heard()) bell_start_agent(call_name);
     enum residency_answer answer = RESIDENCY_FITS;
     if (!fits_at_once(device, bytes, inside)) {
@@ -268,7 +262,7 @@ uint64_t residency_claims_out(void) {
  */
 
 bool residency_suspend_claim(int device, const char *call_name, bool *has_claim) {
-    if (!is_counted(device) || is_inside_gated_call() || is_beyond_limits()) return false;
+    if (!is_counted(device) || is_beyond_limits()) return false;
     *has_claim =
         standing.call_name && standing.device == device && residency_claim_stands(call_name);
     lock_take(LOCK_RESIDENCY);

@@ -27,12 +27,13 @@ enum residency_answer {
 
 /* Asks whether `bytes` that were claimed in the registry (registry_claim) just now fit the budget;
  * the claim ends there as well (registry_unclaim, after an allocation was added or failed). Waits
- * for the turn and for budget where they lack, as a call at the gate does (cancellable). Inside
+ * for the turn and for budget where they lack, as a call at the gate does (cancellable). `inside`
  * another gated call it answers at once. Not for allocations that belong to a capture. */
-enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name);
-/* The driver had no memory although the budget has (shortage.h). False: there is nobody to ask for
- * room. Else the claim of this thread under that name, if it has one, counts as one that waits, so
- * that the turn can go, until one of the next two is called. */
+enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name,
+                                      bool inside);
+/* Outside gated calls, the driver had no memory although the budget has (shortage.h). False: there
+ * is nobody to ask for room. Else the claim of this thread under that name, if it has one, counts
+ * as one that waits, so that the turn can go, until one of the next two is called. */
 bool residency_suspend_claim(int device, const char *call_name, bool *has_claim);
 /* Asks anew for what was suspended, as residency_claim does. */
 enum residency_answer residency_claim_again(const char *call_name);

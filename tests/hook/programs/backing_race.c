@@ -15,9 +15,9 @@
 #include "fake_trace.h"
 #include "memory/blocks.h"
 #include "memory/chunks.h"
-#include "memory/pointers.h"
 #include "memory/registry.h"
 #include "surface/context_calls.h"
+#include "surface/pointers.h"
 
 #define THREADS 4
 #define ROUNDS 150

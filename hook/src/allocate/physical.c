@@ -1,4 +1,4 @@
-#include "memory/physical.h"
+#include "allocate/physical.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

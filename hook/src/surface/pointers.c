@@ -1,4 +1,4 @@
-#include "memory/pointers.h"
+#include "surface/pointers.h"
 
 #include <cuda.h>
 #include <string.h>
