@@ -11,7 +11,8 @@ import pytest
 from tests.browser.jupyter import JupyterProcess, write_notebook
 from tests.browser.panel import Panel, open_lab
 from tests.browser.stub import StubControl, busy_state, device, kernel, state, tenant
-from tests.support.older_jupyter import older_python, version_of
+from tests.support.environments import version_of
+from tests.support.older_jupyter import older_python
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -9,7 +9,8 @@ import pytest
 
 from tests.hub.conftest import HubOnAMachine
 from tests.support import gpu_cells
-from tests.support.older_jupyter import older_python, version_of
+from tests.support.environments import version_of
+from tests.support.older_jupyter import older_python
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]
 

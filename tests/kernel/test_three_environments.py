@@ -3,7 +3,6 @@ oldest ipykernel and IPython that we promise to work with."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -12,8 +11,8 @@ import pytest
 
 from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
+from tests.support.environments import shared_python
 from tests.support.kernels import Kernel
-from tests.support.paths import ROOT
 from tests.support.timeline import hand_overs, overlaps, waits_served
 
 OLDEST = ["ipykernel==6.15.0", "ipython==7.34.0", "cuda-bindings>=13.0"]
@@ -23,15 +22,8 @@ CELLS_EACH = 4
 
 @pytest.fixture(scope="session")
 def oldest_python() -> Path:
-    """A Python with the oldest versions; made once, and kept among the build outputs."""
-    folder = ROOT / "build" / "environments" / "oldest-ipykernel"
-    ready = folder / ".ready"
-    if not ready.exists() or ready.read_text() != " ".join(OLDEST):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
-        subprocess.run([*pip, "--disable-pip-version-check", *OLDEST], check=True)
-        ready.write_text(" ".join(OLDEST))
-    return folder / "bin" / "python"
+    """A Python with the oldest versions."""
+    return shared_python("oldest-ipykernel", OLDEST)
 
 
 def ours(shared: SharedGpu, name: str) -> Kernel:
