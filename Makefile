@@ -5,11 +5,16 @@ PY := $(VENV)/bin/python
 BUILD := $(CURDIR)/build
 READY := $(VENV)/.ready
 C_FILES = $(shell git ls-files 'hook/*.c' 'hook/*.h' 'tests/*.c' 'tests/*.h')
-# Two workers, a file to each at a time: the tests wait for processes more than they compute.
-PYTEST := $(PY) -m pytest -n 2 --dist loadfile
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+# What is compiled is compiled on all cores, also where nobody asked for it.
+JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES))
+# Two workers a core: the tests wait for processes more than they compute. A file to each at a time, in
+# the order of tests/conftest.py.
+WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
+PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build panel test test-without-browser test-in-browser test-full lint format demo demo-small
-.PHONY: generate clean help rooms bench-handoff bench-overhead bench-swap bench-alloc
+.PHONY: build panel test test-full lint format demo demo-small generate clean help rooms
+.PHONY: bench-handoff bench-overhead bench-swap bench-alloc
 
 help:
 	@echo "make build | panel | test | test-full | lint | format | demo | demo-small | generate"
@@ -22,33 +27,27 @@ $(READY): pyproject.toml
 	  { echo "This Python is older than 3.10. Name a newer one: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "Python cannot make a virtual environment. Install it first: apt-get install python3-venv" >&2; exit 1; }
-	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --disable-pip-version-check -e '.[build,test,lint]'
+	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --no-compile --disable-pip-version-check -e '.[build,test,lint]'
 	@touch $@
 
 build: $(READY)
-	@$(MAKE) --no-print-directory -C hook/sim PYTHON=$(PY) BUILD=$(BUILD)
-	@$(MAKE) --no-print-directory -C hook PYTHON=$(PY) BUILD=$(BUILD)
+	@$(MAKE) --no-print-directory $(JOBS) -C hook/sim PYTHON=$(PY) BUILD=$(BUILD)
+	@$(MAKE) --no-print-directory $(JOBS) -C hook PYTHON=$(PY) BUILD=$(BUILD)
 	@mkdir -p jupyter_gpushare/lib && cp -u --remove-destination $(BUILD)/hook/libgpushare.so jupyter_gpushare/lib/
 
 # The JupyterLab panel, built where it is out of date. Node comes from PyPI.
 panel: $(READY)
 	@$(PY) labextension/build.py
 
-# Under ten minutes on two cores; neither Node nor a browser need be there. The browser has a process
-# of its own: Playwright leaves an event loop running in the one that it was used in, which tests after
-# it could not bear.
-test: test-without-browser test-in-browser
-
-test-without-browser: build
-	$(PYTEST) -m "not full and not gpu" --ignore=tests/browser $(PYTEST_ARGS)
-
-test-in-browser: build panel
-	$(PYTEST) -m "not full and not gpu" tests/browser $(PYTEST_ARGS)
+# Under eight minutes on two cores; neither Node nor a browser need be there.
+test: $(READY)
+	@$(MAKE) --no-print-directory $(JOBS) build panel
+	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
 
 # What a newcomer should not have to wait for.
-test-full: build panel
-	$(PYTEST) -m "full and not gpu" --ignore=tests/browser $(PYTEST_ARGS)
-	$(PYTEST) -m "full and not gpu" tests/browser $(PYTEST_ARGS)
+test-full: $(READY)
+	@$(MAKE) --no-print-directory $(JOBS) build panel
+	$(PYTEST) -m "full and not gpu" $(PYTEST_ARGS)
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

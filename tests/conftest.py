@@ -12,6 +12,12 @@ from tests.promises import SkippedPromises
 from tests.support.machine import real_device_name
 from tests.support.sim import SimulatedMachine
 
+LONG_FOLDERS = (
+    *("tests/browser/", "tests/hub/", "tests/bad_input/", "tests/kernel/", "tests/packaging/"),
+    *("tests/hook/runtime/", "tests/server/", "tests/cli/", "tests/end_to_end/", "tests/bench/"),
+    *("tests/scheduler/", "tests/hook/", "tests/demo/"),
+)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Where there is no GPU, everything that was promised is to be seen: nothing of it is skipped.
@@ -23,6 +29,15 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if real_device_name() is None:
         config.pluginmanager.register(SkippedPromises(), "skipped-promises")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Folders whose files take long come first, so that no worker is left with one at the end."""
+    items.sort(key=lambda item: rank_of(item.nodeid))
+
+
+def rank_of(test: str) -> int:
+    return next((n for n, folder in enumerate(LONG_FOLDERS) if test.startswith(folder)), 99)
 
 
 @pytest.fixture

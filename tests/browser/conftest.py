@@ -40,7 +40,7 @@ def what_is_missing() -> str | None:
     return None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     missing = what_is_missing()
     if missing is not None:
@@ -72,7 +72,7 @@ def page(browser: Browser) -> Iterator[Page]:
     assert [error for error in errors if PANEL_NAME in error] == []
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def jupyter_with_stub(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JupyterProcess]:
