@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.environments import paths_of_the_machine
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -30,12 +32,14 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 
 def test_no_document_or_code_names_this_machine() -> None:
-    """No absolute path of a developer's machine and no registry address is in the tree."""
-    forbidden = re.compile(r"/work/|https?://(\w+\.)*(pypi\.org|npmjs\.org)")
+    """No file names the folder of this checkout, of its Python or of its user, nor a registry."""
+    folders = [re.escape(path) for path in paths_of_the_machine()]
+    registry = rb"https?://(\w+\.)*(pypi\.org|npmjs\.org)"
+    forbidden = re.compile(b"|".join([*folders, registry]))
     files = [p for suffix in ("py", "c", "h", "md", "toml", "S") for p in tracked(suffix)]
     for path in files:
         if path != Path(__file__):
-            assert not forbidden.search(path.read_text()), path
+            assert not forbidden.search(path.read_bytes()), path
 
 
 def tracked(suffix: str) -> list[Path]:
