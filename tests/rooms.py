@@ -48,8 +48,11 @@ SIM_ROOMS = (
     "nvml",
 )
 # Dotted names are packages in packages; the folder itself is the room of its other modules. "" is
-# what every module may know of the package, its version.
-PYTHON_ROOMS = ("", "core", "protocol", "client", "hub", "scheduler", "kernel", "server", "cli")
+# what Jupyter and IPython load, which lead into the rooms.
+PYTHON_ROOMS = (
+    *("version", "core", "protocol", "client", "hub", "scheduler", "kernel", "server", "cli"),
+    "",
+)
 
 # Hands its function to a new thread; nothing in base/ calls back.
 NO_REGISTRATION = {"own_thread_start"}

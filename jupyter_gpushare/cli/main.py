@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare.client import (
     ClientError,
     RequestRefused,
     SchedulerUnavailable,
     SchedulerUntrusted,
 )
+from jupyter_gpushare.version import __version__
 
 from . import doctor, queue, run, scheduler, status
 from . import set as set_verb

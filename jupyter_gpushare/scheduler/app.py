@@ -17,10 +17,10 @@ from traitlets import Bool, Float, Integer, TraitError, Unicode, default
 from traitlets.config import Application
 from traitlets.config.loader import KVArgParseConfigLoader
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare.client.paths import runtime_dir
 from jupyter_gpushare.core.setting_values import suggestion
 from jupyter_gpushare.core.settings import SettingsError
+from jupyter_gpushare.version import __version__
 
 from .config import ALIASES, SettingsConfig
 from .errors import StartError

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare.protocol.fields import Message
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode, Welcome
+from jupyter_gpushare.version import __version__
 
 from .admission import Admission, Refusal
 from .hook_connection import HookConnection

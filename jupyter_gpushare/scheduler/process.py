@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET
 from jupyter_gpushare.core.events import Event, RecoveryComplete
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
+from jupyter_gpushare.version import __version__
 
 from .admission import Admission
 from .callers import AccountCallers, Callers, HubCallers

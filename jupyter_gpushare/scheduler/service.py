@@ -13,7 +13,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.core.events import (
     Event,
@@ -35,6 +34,7 @@ from jupyter_gpushare.core.settings import (
     Visibility,
 )
 from jupyter_gpushare.core.snapshot import Snapshot
+from jupyter_gpushare.version import __version__
 
 from .callers import Caller
 from .errors import RequestError

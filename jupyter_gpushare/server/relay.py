@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare.client import AsyncSchedulerClient
 from jupyter_gpushare.client.news import without_times
+from jupyter_gpushare.version import __version__
 
 from .kernels import ServerKernels
 from .scheduler_client import LinkState

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import sys
 
-import jupyter_gpushare
+import jupyter_gpushare.version
 
-jupyter_gpushare.__version__ = sys.argv.pop(1)
+jupyter_gpushare.version.__version__ = sys.argv.pop(1)
 
 from jupyter_gpushare.cli.main import main  # noqa: E402 - its modules keep the version they find
 

@@ -7,7 +7,6 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare.client import (
     HOOK_SOCKET,
     HTTP_SOCKET,
@@ -18,6 +17,7 @@ from jupyter_gpushare.client import (
 )
 from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.client.paths import trusted_uids
+from jupyter_gpushare.version import __version__
 
 from .facts import FileFacts, RuntimeFacts, SchedulerFacts
 
