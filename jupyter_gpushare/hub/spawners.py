@@ -19,7 +19,7 @@ from jupyter_gpushare.client.paths import RUNTIME_DIR, SCHEDULER_UID
 from .roles import with_our_scope
 
 SPAWNER = "Spawner"
-SWITCHED_OFF = {"GPUSHARE_DISABLE": "1"}
+SWITCHED_OFF = {"GPUSHARE_DISABLE": "1", "GPUSHARE_DISABLED_BY": "administrator"}
 """For servers of a hub that shares no longer: neither they nor their kernels do so on their own."""
 
 

@@ -24,6 +24,10 @@ TOKEN = "GPUSHARE_TOKEN"
 NOTICE = "GPUSHARE_NOTICE"
 """One line that the bootstrap shows at the first cell; the bootstrap takes it away at once."""
 LIBRARY = "GPUSHARE_LIBRARY"
+DISABLE = "GPUSHARE_DISABLE"
+"""With 1, a process and those that it starts do not share the GPU."""
+DISABLED_BY = "GPUSHARE_DISABLED_BY"
+"""Who has set DISABLE, where it is not the user: `administrator`."""
 PYTHONPATH = "PYTHONPATH"
 DEFAULT_PROVISIONER = "JUPYTER_DEFAULT_PROVISIONER_NAME"
 """Jupyter's variable. Inherited by an environment that does not have our entry point, it hides
@@ -42,6 +46,15 @@ FRAMEWORK_SETTINGS: Mapping[str, str] = MappingProxyType(
 """Under which frameworks live well with memory that follows the turn. What a user has set stays."""
 
 _PRELOAD_SEPARATORS = re.compile(r"[ :]+")
+
+
+def why_switched_off(environ: Mapping[str, str]) -> str:
+    """A sentence for people; empty where sharing is not switched off."""
+    if environ.get(DISABLE) != "1":
+        return ""
+    if environ.get(DISABLED_BY) == "administrator":
+        return "Your administrator has switched GPU sharing off."
+    return f"GPU sharing is switched off here ({DISABLE}=1)."
 
 
 class LibraryMissing(Exception):

@@ -32,6 +32,11 @@ _BAR_LETTERS = 20
 _NOTHING: Any = {"devices": [], "tenants": []}
 _CREDENTIALS = struct.Struct("3i")
 _NOT_SHARED = "This kernel does not share the GPU."
+_SWITCHED_OFF = "GPU sharing is switched off here (GPUSHARE_DISABLE=1): %gpushare does nothing."
+_SWITCHED_OFF_BY_ADMIN = (
+    "Your administrator has switched GPU sharing off: %gpushare does nothing, and this notebook "
+    "uses the GPU like any other program."
+)
 _HOW_TO_SHARE = "Restart it from a Jupyter server that has jupyter-gpushare."
 
 
@@ -207,7 +212,10 @@ class Hook:
 def _hook(notice: str) -> Hook:
     if notice:
         raise Unable(notice)
-    if not os.environ.get("GPUSHARE_TOKEN") or os.environ.get("GPUSHARE_DISABLE") == "1":
+    if os.environ.get("GPUSHARE_DISABLE") == "1":
+        by_admin = os.environ.get("GPUSHARE_DISABLED_BY") == "administrator"
+        raise Unable(_SWITCHED_OFF_BY_ADMIN if by_admin else _SWITCHED_OFF)
+    if not os.environ.get("GPUSHARE_TOKEN"):
         raise Unable(f"{_NOT_SHARED} {_HOW_TO_SHARE}")
     try:
         return Hook()
@@ -358,8 +366,10 @@ class View:
         for device in self._devices:
             rows = "".join(_html_row(row) for row in rows_of(device, self._tenant, self._tenants))
             name = html.escape(device["name"])
-            caption = f"{name}<br>{html.escape(memory_bar(device, self._tenants))}"
-            parts.append(f"<table><caption>{caption}</caption>{rows}</table>")
+            bar = html.escape(memory_bar(device, self._tenants))
+            # Jupyter's own style centres captions and tables, and puts cells to the right.
+            parts.append(f"<p><b>{name}</b><br>{bar}</p>")
+            parts.append(f'<table style="margin-left: 0">{rows}</table>')
         return "".join(parts)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
@@ -410,7 +420,8 @@ def _who(place: Any, tenants: Any, tenant: str = "") -> str:
 
 
 def _html_row(row: "tuple[str, ...]") -> str:
-    return "<tr>{}</tr>".format("".join(f"<td>{html.escape(c)}</td>" for c in row))
+    cells = "".join(f'<td style="text-align: left">{html.escape(cell)}</td>' for cell in row)
+    return f"<tr>{cells}</tr>"
 
 
 def clock(left_s: float) -> str:

@@ -38,6 +38,7 @@ from .environment import (
     library_path,
     python_environment,
     tenant_environment,
+    why_switched_off,
     without_gpushare,
 )
 
@@ -64,6 +65,8 @@ class GPUShareMixin(_Provisioner):
     sets it, so that its first kernel need not do without one."""
     tells_cells: bool = False
     """The kernel itself tells where its cells begin and end."""
+    why_switched_off: str = ""
+    """A sentence, where its environment says that it does not share the GPU."""
 
     _scheduler: SchedulerClient | None = None
     _tenant_id: str | None = None
@@ -77,8 +80,10 @@ class GPUShareMixin(_Provisioner):
         """Add the tenant's environment and, for ipykernel, the bootstrap to the launch."""
         launch = await super().pre_launch(**kwargs)
         base_env = without_gpushare(launch.get("env") or {})
-        if base_env.get("GPUSHARE_DISABLE") == "1":
-            return {**launch, "env": base_env}
+        self.why_switched_off = why_switched_off(base_env)
+        if self.why_switched_off:
+            # `%gpushare` is there and says so: a notebook with it runs on.
+            return self._with_bootstrap(launch, base_env)
         try:
             library = library_path(base_env)
             if decided := type(self).scheduler_decided:

@@ -14,6 +14,7 @@ from traitlets import Bool, Float, Unicode, default
 from jupyter_gpushare.client import AsyncSchedulerClient, SchedulerClient, http_socket_path
 from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.client.paths import hub_provides
+from jupyter_gpushare.kernel.environment import why_switched_off
 from jupyter_gpushare.kernel.provisioner import GPUShareMixin
 
 from .gateway import why_elsewhere
@@ -31,10 +32,6 @@ RENAMES = "https://events.jupyter.org/jupyter_server/contents_service/v1"
 _SESSION_NOTED_S = (0.3, 2.0)
 """A server tells of a kernel before it notes whose notebook it is, and of a file's new name before
 it notes the notebook's; of these notes it does not tell. So we look again after so long."""
-SWITCHED_OFF = (
-    "GPU sharing is switched off on this server, so its kernels use the GPU as if it were theirs "
-    "alone. Start the server without GPUSHARE_DISABLE=1 to share it."
-)
 _SCHEMA = Path(__file__).parent / "events" / "state-v1.yaml"
 
 
@@ -58,7 +55,7 @@ class GPUShareExtension(ExtensionApp):
 
     @default("start_scheduler")
     def _start_scheduler_default(self) -> bool:
-        return not is_switched_off() and not hub_provides()
+        return not why_switched_off(os.environ) and not hub_provides()
 
     @default("user")
     def _user_default(self) -> str:
@@ -87,9 +84,11 @@ class GPUShareExtension(ExtensionApp):
         server.event_logger.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_action)
         server.event_logger.add_listener(schema_id=RENAMES, listener=self._file_renamed)
         self.settings[RELAY] = self.relay
-        why_none = SWITCHED_OFF if is_switched_off() else why_elsewhere(server.kernel_manager)
-        if why_none:
-            self.link.state = LinkState(scheduler="down", message=why_none)
+        if off := why_switched_off(os.environ):
+            self.link.state = LinkState(scheduler="off", message=off)
+            return
+        if elsewhere := why_elsewhere(server.kernel_manager):
+            self.link.state = LinkState(scheduler="down", message=elsewhere)
             return
         GPUShareMixin.scheduler_decided = functools.partial(self.link.decided, self.start_timeout_s)
         server.io_loop.add_callback(self.link.begin)
@@ -132,11 +131,6 @@ class GPUShareExtension(ExtensionApp):
         self.relay.changed()
         for delay_s in _SESSION_NOTED_S:
             server.io_loop.call_later(delay_s, self.relay.changed)
-
-
-def is_switched_off() -> bool:
-    """By the same variable that switches kernels off, which inherit it."""
-    return os.environ.get("GPUSHARE_DISABLE") == "1"
 
 
 def make_default(factory: KernelProvisionerFactory, log: Any) -> None:

@@ -13,10 +13,7 @@ _ANOTHER_PROVISIONER = (
     "This kernel is started by {}, which does not share the GPU. Ask your administrator to put "
     "GPUShareMixin before it."
 )
-_NO_TENANT = (
-    "This kernel was started while no scheduler answered, or with sharing switched off. Restart it "
-    "to share the GPU."
-)
+_NO_TENANT = "No scheduler answered when this kernel started. Restart the kernel to share the GPU."
 
 
 class ServerKernels:
@@ -69,6 +66,8 @@ class ServerKernels:
         if elsewhere := why_elsewhere(self._kernel_manager.get_kernel(kernel_id)):
             return elsewhere
         provisioner = self.provisioner(kernel_id)
+        if isinstance(provisioner, GPUShareMixin) and provisioner.why_switched_off:
+            return f"{provisioner.why_switched_off} This kernel uses it like any other program."
         if provisioner is None or isinstance(provisioner, GPUShareMixin):
             return _NO_TENANT
         return _ANOTHER_PROVISIONER.format(type(provisioner).__name__)

@@ -37,9 +37,9 @@ TAKE_OVER_AGAIN_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkState:
-    """`scheduler` is up, starting or down; `status` is what one that is up said at `at_s`
-    (monotonic); `message` says what is wrong and what to do where it is not up, and that it is of
-    an older package where it is."""
+    """`scheduler` is up, starting, down or (switched) off; `status` is what one that is up said at
+    `at_s` (monotonic); `message` says what is wrong and what to do where it is not up, and that it
+    is of an older package where it is."""
 
     scheduler: str
     message: str = ""

@@ -41,7 +41,7 @@ def panel_state(
     age_s: float,
     kernels: Iterable[ServerKernel],
 ) -> State:
-    """`scheduler` is up, down or starting; `status` is the last word of one that is up, and is
+    """`scheduler` is up, down, starting or off; `status` is the last word of one that is up, and is
     `age_s` old."""
     ours = list(kernels)
     told = status or {"devices": [], "tenants": []}

@@ -98,16 +98,16 @@ export function formatShare(share: IMemoryShare, trans: TranslationBundle): stri
     case 'others':
       return trans.__('others %1', amount);
     case 'foreign':
-      return trans.__('outside %1', amount);
+      return trans.__('other programs %1', amount);
     case 'reserved':
-      return trans.__('reserve %1', amount);
+      return trans.__('kept free %1', amount);
   }
 }
 
 /** What is meant by the words of `formatShare` that do not explain themselves. */
 export function explainShares(trans: TranslationBundle): string {
   return trans.__(
-    'Others are notebooks and programs that share the GPU too. Outside is what programs that do not share it use, and CUDA itself. The reserve is kept free, so that a kernel does not fail for want of a little.'
+    'Others: notebooks and programs that share the GPU too. Other programs: those that do not share it, and CUDA itself. Kept free: room for what CUDA needs without asking.'
   );
 }
 
@@ -178,7 +178,9 @@ export function formatReason(kernel: IKernel, trans: TranslationBundle): string 
         ? trans.__(
             'It keeps the GPU between cells. Release it, or run “%gpushare hold 0”, to end that.'
           )
-        : trans.__('Its cell uses the GPU.');
+        : trans.__(
+            'Its cell uses the GPU. While others wait, a long cell is paused after each turn and loses nothing.'
+          );
     case 'waits':
       return trans.__('Another cell has the GPU. This one goes on by itself when its turn comes.');
     case 'idle':
@@ -201,7 +203,7 @@ export function formatProblem(problem: Problem, trans: TranslationBundle): strin
       );
     case 'not-installed':
       return trans.__(
-        'The server extension of jupyter-gpushare is not running: enable it with “jupyter server extension enable jupyter_gpushare” and restart the Jupyter server.'
+        'GPU sharing is switched off on this Jupyter server: its server extension is not running, and notebooks use the GPU like any other program.'
       );
     case 'unreachable':
       return trans.__(

@@ -78,7 +78,7 @@ export interface IKernel {
   readonly reason: string;
 }
 
-export const SCHEDULER_STATES = ['up', 'down', 'starting'] as const;
+export const SCHEDULER_STATES = ['up', 'down', 'starting', 'off'] as const;
 export type SchedulerState = (typeof SCHEDULER_STATES)[number];
 
 export interface IState {

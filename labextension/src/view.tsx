@@ -25,9 +25,23 @@ export function PanelView(props: IPanelProps): ReactElement {
   return (
     <>
       {problem && (
-        <p className="jp-gpushare-Notice jp-mod-problem">{formatProblem(problem, trans)}</p>
+        <p
+          className={
+            problem.kind === 'not-installed'
+              ? 'jp-gpushare-Notice jp-mod-off'
+              : 'jp-gpushare-Notice jp-mod-problem'
+          }
+        >
+          {formatProblem(problem, trans)}
+        </p>
       )}
-      {snapshot && (
+      {snapshot?.state.scheduler === 'off' && (
+        <p className="jp-gpushare-Notice jp-mod-off">
+          {snapshot.state.message || trans.__('GPU sharing is switched off.')}{' '}
+          {trans.__('Notebooks use the GPU like any other program.')}
+        </p>
+      )}
+      {snapshot && snapshot.state.scheduler !== 'off' && (
         <>
           <SchedulerNotice state={snapshot.state} trans={trans} />
           <DevicesSection snapshot={snapshot} trans={trans} />

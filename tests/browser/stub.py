@@ -110,7 +110,7 @@ def busy_state() -> State:
                 tenant_id=explore["tenant_id"],
                 position=2,
                 memory=[memory(bytes_resident=8 * GIB, bytes_parked=12 * GIB, cap_bytes=40 * GIB)],
-                reason="train-resnet.ipynb has NVIDIA H200.",
+                reason="Waiting for train-resnet.ipynb.",
             ),
             kernel("thesis plots.ipynb", "idle", memory=[memory(bytes_parked=3 * GIB)]),
             kernel("two devices.ipynb", "idle", memory=_on_both()),

@@ -94,8 +94,8 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
     assert shares.get_by_role("listitem").all_inner_texts() == [
         "mine 71 GiB",
         "others 51 GiB",
-        "outside 3.0 GiB",
-        "reserve 2.8 GiB",
+        "other programs 3.0 GiB",
+        "kept free 2.8 GiB",
     ]
     bar = panel.devices.first.get_by_role("meter", name="Memory in use")
     whole = bar.bounding_box()
@@ -209,10 +209,10 @@ def test_another_version_is_one_sentence(panel: Panel, stub: StubControl, versio
 
 @pytest.mark.promise("An old labextension with a new...")
 def test_a_server_without_the_extension_is_one_sentence(page: Page, tmp_path: Path) -> None:
-    """Where the panel is installed and the server extension is off, it says how to enable it."""
+    """Where the panel is installed and the server extension is off, it says that sharing is off."""
     with JupyterProcess(tmp_path / "jupyter", None) as jupyter:
         panel = open_lab(page, jupyter)
-        panel.notices.filter(has_text="jupyter server extension enable jupyter_gpushare").wait_for()
+        panel.notices.filter(has_text="switched off on this Jupyter server").wait_for()
         assert panel.devices.count() == 0
 
 
@@ -244,6 +244,14 @@ def test_a_narrow_sidebar_overflows_nowhere(panel: Panel, stub: StubControl) -> 
     "panel",
     "It can be read in the light and the dark theme, however narrow the sidebar",
 )
+def test_sharing_that_is_switched_off(panel: Panel, stub: StubControl) -> None:
+    """One grey bar, and nothing else."""
+    message = "Your administrator has switched GPU sharing off."
+    stub.set(state(scheduler="off", message=message, kernels=[kernel("a.ipynb", "unshared")]))
+    panel.root.locator(".jp-gpushare-Notice.jp-mod-off").filter(has_text=message).wait_for()
+    assert panel.devices.count() == 0 and panel.root.locator(".jp-gpushare-Kernel").count() == 0
+
+
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
 def test_both_themes_can_be_read(page: Page, stub: StubControl, theme: str) -> None:
     """Every text has a contrast of 4.5 to 1 against what is behind it, in both themes."""

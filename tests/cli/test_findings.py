@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.cli.checkup import findings as findings_module
-from jupyter_gpushare.cli.checkup.facts import DeviceFacts, FileFacts
+from jupyter_gpushare.cli.checkup.facts import DeviceFacts, FileFacts, SchedulerFacts
 from jupyter_gpushare.cli.checkup.findings import Finding, Level, exit_status, findings
 from tests.cli.machines import (
     BOB,
@@ -104,10 +104,8 @@ WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
         WARNING,
         "all notebooks use the GPU at once",
     ),
-    ("switch", "jupyter", {"disabled": True}, WARNING, "GPUSHARE_DISABLE"),
     ("provisioner", "jupyter", {"provisioners": frozenset()}, PROBLEM, "does not find"),
     ("provisioner", "jupyter", {"extension_enabled": None}, PROBLEM, "not enabled"),
-    ("provisioner", "jupyter", {"extension_enabled": False}, PROBLEM, "not enabled"),
     ("provisioner", "jupyter", {"default_provisioner": "theirs"}, WARNING, "theirs"),
     (
         "provisioner",
@@ -181,6 +179,21 @@ def test_each_fault_is_found_alone(
     assert words in finding.what
     assert finding.remedy.endswith(".")
     assert finding.what != finding.remedy
+
+
+@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
+def test_what_is_switched_off_misses_nothing() -> None:
+    """Somebody wants it so: no scheduler is asked for, and nothing is advised."""
+    facts = machine_with("jupyter", switched_off="Your administrator has switched it off.")
+    facts = dataclasses.replace(
+        facts, scheduler=SchedulerFacts(problem="None answers. Start it.", own_version="0")
+    )
+    switch, *driver = findings_module.findings(facts)
+    assert (switch.level, switch.remedy) == (Level.OK, "")
+    assert switch.what == (
+        "Your administrator has switched it off. Kernels use the GPU like any other program."
+    )
+    assert {finding.check for finding in driver} == {"driver"}
 
 
 @pytest.mark.promise("The doctor knows memory limits of...")

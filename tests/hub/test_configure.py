@@ -116,7 +116,7 @@ def test_switched_off(c: Config) -> None:
     )
     assert c.Spawner.server_token_scopes == ["theirs"]
     ours = {k: v for k, v in environment_of(c).items() if k.startswith("GPUSHARE_")}
-    assert ours == {"GPUSHARE_DISABLE": "1"}
+    assert ours == {"GPUSHARE_DISABLE": "1", "GPUSHARE_DISABLED_BY": "administrator"}
 
 
 @pytest.mark.promise("`setup(c)` may be called twice, chains...")

@@ -86,7 +86,7 @@ def test_each_device_has_a_bar() -> None:
     view = View("It is idle.", status(tenant("a", memory=[memory(bytes_resident=GIB)])), "a")
     assert "\n  █████░░░░░░░░░░░░░░░ 20.0 GiB of 80.0 GiB in use\n  free" in repr(view)
     markup = view._repr_html_()
-    assert "Test &lt;b&gt;GPU<br>█████░" in markup
+    assert "<p><b>Test &lt;b&gt;GPU</b><br>█████░" in markup
     assert "1.0 GiB on Test &lt;b&gt;GPU" in markup
     for used, total, letter in ((9, 3, "█"), (9, 0, "░")):
         device = {"id": "0", "bytes_used": used, "bytes_total": total}
@@ -118,3 +118,12 @@ def test_notebooks_of_several_users_are_named_with_their_users() -> None:
     assert told(mine, others, name="bob")[1] == "bob"
     unknown = tenant("b", owner="another user")
     assert told(mine, unknown, name="another user") == ["a.ipynb (this kernel)", "another user"]
+
+
+def test_everything_begins_at_the_left() -> None:
+    """Jupyter would centre a caption and the table, and put names to the right of their cells."""
+    held = {"tenant": "a", "name": "a.ipynb", "held_for_s": 1.0, "recalled": False}
+    shown = status(tenant("a"), holders=[{**held, "hold_left_s": 0.0}])
+    markup = View("It has the GPU.", shown, "a")._repr_html_()
+    assert "<caption" not in markup and '<table style="margin-left: 0">' in markup
+    assert markup.count("<td") == markup.count('<td style="text-align: left">') == 4

@@ -209,12 +209,38 @@ def test_a_library_of_the_user_stays_preloaded(
 
 @pytest.mark.promise("`GPUSHARE_DISABLE=1` takes the hook out...")
 def test_disabled_means_not_there(stub: StubScheduler, stub_env: dict[str, str]) -> None:
-    """GPUSHARE_DISABLE=1: no tenant, no preload, no bootstrap, no word."""
-    argv = ["python", "-m", "ipykernel_launcher"]
-    launch = launch_of(argv, {**stub_env, "GPUSHARE_DISABLE": "1"})
-    assert launch["cmd"] == argv
-    assert "LD_PRELOAD" not in launch["env"] and "PYTHONPATH" not in launch["env"]
+    """GPUSHARE_DISABLE=1: no tenant, no preload, no word, and nothing for kernels that are not
+    Python's; those have a magic that does nothing."""
+    env = {**stub_env, "GPUSHARE_DISABLE": "1"}
+    argv = ["julia", "kernel.jl"]
+    launch = launch_of(argv, env)
+    assert launch["cmd"] == argv and "PYTHONPATH" not in launch["env"]
+    launch = launch_of(["python", "-m", "ipykernel_launcher"], env)
+    assert "LD_PRELOAD" not in launch["env"] and "GPUSHARE_NOTICE" not in launch["env"]
     assert stub.requests == []
+
+
+@pytest.mark.promise("hub", "Once sharing is switched off, notebooks with `%gpushare` run on")
+@pytest.mark.parametrize(
+    ("switch", "words"),
+    [
+        ({}, "GPU sharing is switched off here (GPUSHARE_DISABLE=1): %gpushare does nothing."),
+        (
+            {"GPUSHARE_DISABLED_BY": "administrator"},
+            "Your administrator has switched GPU sharing off: %gpushare does nothing, and",
+        ),
+    ],
+)
+def test_the_magic_of_a_kernel_that_is_switched_off(
+    start_kernel: Start, stub_env: dict[str, str], switch: dict[str, str], words: str
+) -> None:
+    """Each form says so in one line and does nothing else; the cell goes on."""
+    kernel = start_kernel({**stub_env, "GPUSHARE_DISABLE": "1", **switch})
+    assert kernel.run("1 + 1").ok().stderr == ""
+    for line in ("%gpushare", "%gpushare hold 5m", "%gpushare release"):
+        (said,) = kernel.run(f"goes_on = False\n{line}\ngoes_on = True").ok().text.splitlines()
+        assert said.startswith(words)
+        assert kernel.run("goes_on").ok().text == "True"
 
 
 def starts_unshared(kernel: Kernel, caplog: pytest.LogCaptureFixture, reason: str) -> None:

@@ -77,8 +77,8 @@ class JupyterFacts:
     """Kernelspecs that name another provisioner: kernel, provisioner."""
     gateway_url: str = ""
     unreadable: str = ""
-    disabled: bool = False
-    """The kill switch GPUSHARE_DISABLE=1 is set."""
+    switched_off: str = ""
+    """In a sentence: why kernels do not share the GPU by somebody's will."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

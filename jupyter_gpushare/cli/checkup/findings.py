@@ -43,8 +43,10 @@ Check = Callable[[Facts], Iterator[Finding]]
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """All checks, in the order in which their causes depend on each other."""
-    return [finding for check in CHECKS for finding in check(facts)]
+    """All checks, in the order in which their causes depend on each other. Where somebody has
+    switched sharing off, nothing that belongs to it is missing."""
+    checks = CHECKS_WHEN_OFF if facts.jupyter.switched_off else CHECKS
+    return [finding for check in checks for finding in check(facts)]
 
 
 def exit_status(found: list[Finding]) -> int:
@@ -56,12 +58,8 @@ def exit_status(found: list[Finding]) -> int:
 
 
 def check_switch(facts: Facts) -> Iterator[Finding]:
-    if facts.jupyter.disabled:
-        yield _warning(
-            "switch",
-            "GPUSHARE_DISABLE=1 is set, so kernels that inherit it do not share the GPU.",
-            "Unset it and restart them to share again.",
-        )
+    if why := facts.jupyter.switched_off:
+        yield _ok("switch", f"{why} Kernels use the GPU like any other program.")
 
 
 def check_library(facts: Facts) -> Iterator[Finding]:
@@ -446,8 +444,8 @@ def check_cgroup(facts: Facts) -> Iterator[Finding]:
         yield _ok("host-memory", f"{group.path} limits it to {limit}, {room / _GIB:.1f} GiB left.")
 
 
+CHECKS_WHEN_OFF: tuple[Check, ...] = (check_switch, check_driver)
 CHECKS: tuple[Check, ...] = (
-    check_switch,
     check_library,
     check_symbol_versions,
     check_runtime_directory,

@@ -16,12 +16,13 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_core.application import JupyterApp
 from jupyter_core.paths import jupyter_config_path
 
-from jupyter_gpushare.kernel.environment import DEFAULT_PROVISIONER
+from jupyter_gpushare.kernel.environment import DEFAULT_PROVISIONER, why_switched_off
 
 from .facts import HubFacts, JupyterFacts
 from .findings import PROVISIONER
 
 EXTENSION = "jupyter_gpushare"
+_EXTENSION_OFF = "GPU sharing is switched off here: its server extension is disabled."
 
 
 class _ServerConfig(JupyterApp):
@@ -43,18 +44,19 @@ def jupyter_facts(environ: Mapping[str, str]) -> JupyterFacts:
     extensions = config.get("ServerApp", {}).get("jpserver_extensions")
     named = extensions.get(EXTENSION) if isinstance(extensions, dict) else None
     gateway = environ.get("JUPYTER_GATEWAY_URL") or config.get("GatewayClient", {}).get("url")
+    enabled = _extension_enabled(jupyter_config_path()) if named is None else named
     return JupyterFacts(
         has_server=find_spec("jupyter_server") is not None,
         provisioners=frozenset(
             each.name for each in entry_points(group="jupyter_client.kernel_provisioners")
         ),
-        extension_enabled=_extension_enabled(jupyter_config_path()) if named is None else named,
+        extension_enabled=enabled,
         default_provisioner=str(factory.get("default_provisioner_name") or ""),
         default_by_environment=environ.get(DEFAULT_PROVISIONER, ""),
         own_provisioner_kernels=tuple(sorted(_foreign_provisioners())),
         gateway_url=str(gateway or ""),
         unreadable=unreadable,
-        disabled=environ.get("GPUSHARE_DISABLE") == "1",
+        switched_off=why_switched_off(environ) or (_EXTENSION_OFF if enabled is False else ""),
     )
 
 

@@ -77,13 +77,13 @@ describe('format', () => {
     expect(texts({ ...told, bytes_used: 5 * gib }, gib)).toEqual([
       'mine 1.0 GiB',
       'others 2.0 GiB',
-      'outside 2.0 GiB',
-      'reserve 1.0 GiB'
+      'other programs 2.0 GiB',
+      'kept free 1.0 GiB'
     ]);
     // A scheduler that tells of neither: the rest of what NVML counts is not shared.
     expect(texts({ bytes_tenants: gib, bytes_used: 3 * gib }, gib)).toEqual([
       'mine 1.0 GiB',
-      'outside 2.0 GiB'
+      'other programs 2.0 GiB'
     ]);
     expect(texts({ bytes_total: 0, bytes_used: 0 }, 0)).toEqual([]);
   });

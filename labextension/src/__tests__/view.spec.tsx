@@ -122,7 +122,7 @@ describe('PanelView', () => {
     expect(texts('.jp-gpushare-Shares > li')).toEqual([
       'mine 1.0 GiB',
       'others 512 MiB',
-      'outside 512 MiB'
+      'other programs 512 MiB'
     ]);
     const widths = [...page.querySelectorAll<HTMLElement>('.jp-gpushare-Share')];
     expect(widths.map(share => share.style.width)).toEqual(['12.5%', '6.25%', '6.25%']);
@@ -236,6 +236,19 @@ describe('PanelView', () => {
     show(state({ scheduler, message, devices: [] }));
     expect(find('.jp-gpushare-Notice').textContent).toContain(text);
     expect(find('.jp-gpushare-Empty').textContent).toContain('without the scheduler');
+  });
+
+  it('shows a grey bar alone where sharing is switched off, without advice', () => {
+    const message = 'Your administrator has switched GPU sharing off.';
+    const kernels = [kernel({ state: 'unshared', reason: message })];
+    show(state({ scheduler: 'off', message, devices: [], kernels }));
+    expect(texts('.jp-gpushare-Notice.jp-mod-off')).toEqual([
+      `${message} Notebooks use the GPU like any other program.`
+    ]);
+    expect(page.querySelector('section')).toBeNull();
+    show(null, { problem: { kind: 'not-installed' } });
+    expect(find('.jp-mod-off').textContent).toContain('switched off on this Jupyter server');
+    expect(page.querySelector('.jp-mod-problem')).toBeNull();
   });
 
   it('tells screen readers what changes for my kernels, and not what stands there at first', () => {
