@@ -50,7 +50,21 @@ SIM_ROOMS = (
 # Dotted names are packages in packages; the folder itself is the room of its other modules. "" is
 # what Jupyter and IPython load, which lead into the rooms.
 PYTHON_ROOMS = (
-    *("version", "core", "protocol", "client", "hub", "scheduler", "kernel", "server", "cli"),
+    "version",
+    "core",
+    "protocol",
+    "client",
+    "hub",
+    "scheduler.base",
+    "scheduler.identity",
+    "scheduler.devices",
+    "scheduler.service",
+    "scheduler.hook",
+    "scheduler.http",
+    "scheduler",
+    "kernel",
+    "server",
+    "cli",
     "",
 )
 

@@ -91,7 +91,7 @@ def test_protocol_does_not_know_the_core(path: Path) -> None:
 
 @pytest.mark.promise("The walls between the rooms hold...")
 def test_one_module_knows_core_and_protocol() -> None:
-    """Only scheduler/translate.py imports messages of the protocol and events of the core."""
+    """Only scheduler/hook/translate.py imports messages of the protocol and events of the core."""
     both = [
         path.name
         for path in modules(PACKAGE)

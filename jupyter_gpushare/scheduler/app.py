@@ -22,13 +22,13 @@ from jupyter_gpushare.core.setting_values import suggestion
 from jupyter_gpushare.core.settings import SettingsError
 from jupyter_gpushare.version import __version__
 
+from .base.errors import StartError
+from .base.private_file import PrivateLog
 from .config import ALIASES, SettingsConfig
-from .errors import StartError
+from .devices.visible import DeviceName, Served, asked_for, visible
 from .parent import watch_parent
-from .private_file import PrivateLog
 from .process import ProcessOptions, SchedulerProcess
 from .runtime_dir import LOG_FILE, RuntimeDir
-from .visible_devices import DeviceName, Served, asked_for, visible
 
 log = logging.getLogger(__name__)
 

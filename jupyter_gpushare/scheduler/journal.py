@@ -27,8 +27,8 @@ from jupyter_gpushare.core.ids import Seconds
 from jupyter_gpushare.core.setting_values import changed_settings, settings_as_json
 from jupyter_gpushare.core.settings import SchedulerSettings
 
-from .errors import StartError
-from .private_file import written_anew
+from .base.errors import StartError
+from .base.private_file import written_anew
 
 log = logging.getLogger(__name__)
 

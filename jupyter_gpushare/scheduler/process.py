@@ -18,25 +18,25 @@ from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
 from jupyter_gpushare.version import __version__
 
-from .admission import Admission
-from .callers import AccountCallers, Callers, HubCallers
-from .device_probe import Choose, DeviceProbe
+from .base.errors import StartError
+from .devices.named import DeviceBook
+from .devices.probe import Choose, DeviceProbe
 from .driver import Driver
-from .errors import StartError
-from .event_stream import Followers
-from .handover import Handover
-from .hook_listener import HookListener
-from .http_api import HTTPApi
+from .hook.listener import HookListener
+from .hook.translate import Translator
+from .http.api import HTTPApi
+from .http.callers import AccountCallers, Callers, HubCallers
+from .http.event_stream import Followers
+from .http.handover import Handover
+from .identity.admission import Admission
+from .identity.recovery import Recovery, expected_clients, sees_everybody
+from .identity.registrants import RegistrantWatch
+from .identity.tenants import TenantBook
+from .identity.tokens import TokenSigner, load_or_make_key
 from .journal import Journal
-from .looks import ANSWERS_SHARE, NEWS_SHARE, Looks
-from .named_devices import DeviceBook
-from .recovery import Recovery, expected_clients, sees_everybody
-from .registrants import RegistrantWatch
 from .runtime_dir import RuntimeDir
-from .service import Service
-from .tenants import TenantBook
-from .tokens import TokenSigner, load_or_make_key
-from .translate import Translator
+from .service.looks import ANSWERS_SHARE, NEWS_SHARE, Looks
+from .service.service import Service
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET, RUNTIME_DIR
 
-from .errors import AlreadyServed, StartError
+from .base.errors import AlreadyServed, StartError
 
 LOCK_FILE = "scheduler.lock"
 LOG_FILE = "scheduler.log"

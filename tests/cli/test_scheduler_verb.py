@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.scheduler.private_file import PrivateLog
+from jupyter_gpushare.scheduler.base.private_file import PrivateLog
 from tests.support.other_user import let_others_in
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 

@@ -11,10 +11,14 @@ from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.obstacles import Obstacle, ObstacleKind
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot, TenantCounters, TenantSnapshot
-from jupyter_gpushare.scheduler.blocked import blocked_reason, in_the_way, without_what_is_gone
-from jupyter_gpushare.scheduler.status import Plain, status_of
-from jupyter_gpushare.scheduler.tenants import TenantBook
-from jupyter_gpushare.scheduler.tokens import TenantRecord
+from jupyter_gpushare.scheduler.identity.tenants import TenantBook
+from jupyter_gpushare.scheduler.identity.tokens import TenantRecord
+from jupyter_gpushare.scheduler.service.blocked import (
+    blocked_reason,
+    in_the_way,
+    without_what_is_gone,
+)
+from jupyter_gpushare.scheduler.service.cut import Plain, status_of
 
 DEVICE = "0" * 32
 DEVICES: dict[str, dict[str, Any]] = {DEVICE: {"id": DEVICE, "name": "A100"}}

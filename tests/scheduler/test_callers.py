@@ -9,11 +9,12 @@ import os
 import pytest
 
 from jupyter_gpushare.hub.auth import Answer, HubTokens
-from jupyter_gpushare.scheduler.callers import AccountCallers, Caller, HubCallers
-from jupyter_gpushare.scheduler.errors import RequestError
-from jupyter_gpushare.scheduler.peer import Peer
-from jupyter_gpushare.scheduler.service import Service
-from jupyter_gpushare.scheduler.tokens import TokenSigner
+from jupyter_gpushare.scheduler.base.errors import RequestError
+from jupyter_gpushare.scheduler.http.callers import AccountCallers, HubCallers
+from jupyter_gpushare.scheduler.identity.caller import Caller
+from jupyter_gpushare.scheduler.identity.peer import Peer
+from jupyter_gpushare.scheduler.identity.tokens import TokenSigner
+from jupyter_gpushare.scheduler.service.service import Service
 from tests.scheduler.test_other_users import Office
 
 SHARED_UID = os.getuid() + 1000

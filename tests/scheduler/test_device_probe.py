@@ -10,10 +10,10 @@ import pytest
 
 from jupyter_gpushare.core.events import DeviceFound, DeviceLost, DeviceMemoryMeasured, Event
 from jupyter_gpushare.core.ids import DeviceId
-from jupyter_gpushare.scheduler import device_probe
-from jupyter_gpushare.scheduler.device_probe import DeviceProbe
-from jupyter_gpushare.scheduler.nvml import DeviceReading, NvmlMissing
-from jupyter_gpushare.scheduler.visible_devices import EVERYTHING, DeviceName, asked_for, visible
+from jupyter_gpushare.scheduler.devices import probe as device_probe
+from jupyter_gpushare.scheduler.devices.nvml import DeviceReading, NvmlMissing
+from jupyter_gpushare.scheduler.devices.probe import DeviceProbe
+from jupyter_gpushare.scheduler.devices.visible import EVERYTHING, DeviceName, asked_for, visible
 
 WAIT_S_MAX = 10.0
 

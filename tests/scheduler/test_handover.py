@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.client import RequestRefused
-from jupyter_gpushare.scheduler.callers import Caller
-from jupyter_gpushare.scheduler.errors import RequestError
-from jupyter_gpushare.scheduler.handover import Handover
+from jupyter_gpushare.scheduler.base.errors import RequestError
+from jupyter_gpushare.scheduler.http.handover import Handover
+from jupyter_gpushare.scheduler.identity.caller import Caller
 from tests.support.scheduler_process import END_S_MAX, SchedulerUnderTest, running_scheduler
 
 ON_DEMAND = "--idle-exit-s=600"

@@ -10,9 +10,9 @@ import pytest
 
 from jupyter_gpushare.client import RequestRefused
 from jupyter_gpushare.client.news import without_times
-from jupyter_gpushare.scheduler import event_stream
-from jupyter_gpushare.scheduler.event_stream import Follower, Followers
-from jupyter_gpushare.scheduler.status import Cut
+from jupyter_gpushare.scheduler.http import event_stream
+from jupyter_gpushare.scheduler.http.event_stream import Follower, Followers
+from jupyter_gpushare.scheduler.service.cut import Cut
 from tests.support.scheduler_process import SchedulerUnderTest
 
 

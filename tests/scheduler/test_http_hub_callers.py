@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.scheduler import http_api
-from jupyter_gpushare.scheduler.admission import Admission
-from jupyter_gpushare.scheduler.callers import Caller
-from jupyter_gpushare.scheduler.event_stream import Follower, Followers
-from jupyter_gpushare.scheduler.handover import Handover
-from jupyter_gpushare.scheduler.http_api import HTTPApi
-from jupyter_gpushare.scheduler.looks import Looks
-from jupyter_gpushare.scheduler.peer import Peer
-from jupyter_gpushare.scheduler.registrants import RegistrantWatch
+from jupyter_gpushare.scheduler.http import api as http_api
+from jupyter_gpushare.scheduler.http.api import HTTPApi
+from jupyter_gpushare.scheduler.http.event_stream import Follower, Followers
+from jupyter_gpushare.scheduler.http.handover import Handover
+from jupyter_gpushare.scheduler.identity.admission import Admission
+from jupyter_gpushare.scheduler.identity.caller import Caller
+from jupyter_gpushare.scheduler.identity.peer import Peer
+from jupyter_gpushare.scheduler.identity.registrants import RegistrantWatch
+from jupyter_gpushare.scheduler.service.looks import Looks
 from tests.scheduler.test_other_users import Office
 
 WAIT_S_MAX = 10.0

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 import yaml
 
-from jupyter_gpushare.scheduler import http_api
-from jupyter_gpushare.scheduler.callers import Caller
+from jupyter_gpushare.scheduler.http import api as http_api
+from jupyter_gpushare.scheduler.identity.caller import Caller
 from tests.scheduler.test_http_api import request
 from tests.scheduler.test_other_users import ALICE, BOB, Office
 from tests.support.scheduler_process import SchedulerUnderTest

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot
-from jupyter_gpushare.scheduler.looks import WORK_S, Look, Looks
+from jupyter_gpushare.scheduler.service.looks import WORK_S, Look, Looks
 
 
 class Scene:

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.core.events import DeviceFound, DeviceLost, DeviceWithdrawn
 from jupyter_gpushare.core.ids import ClientId, DeviceId
-from jupyter_gpushare.scheduler.named_devices import (
+from jupyter_gpushare.scheduler.devices.named import (
     NAMED_BY_CLIENT_MAX,
     NAMED_MAX,
     DeviceBook,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.scheduler import namespaces
-from jupyter_gpushare.scheduler.namespaces import in_our_namespaces
+from jupyter_gpushare.scheduler.identity import namespaces
+from jupyter_gpushare.scheduler.identity.namespaces import in_our_namespaces
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import SchedulerUnderTest, environment
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from jupyter_gpushare.scheduler.nvml import Nvml
+from jupyter_gpushare.scheduler.devices.nvml import Nvml
 
 
 @pytest.mark.parametrize(

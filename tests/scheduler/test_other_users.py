@@ -23,16 +23,16 @@ from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode
-from jupyter_gpushare.scheduler import service
-from jupyter_gpushare.scheduler.admission import Admission, Refusal
-from jupyter_gpushare.scheduler.callers import Caller
-from jupyter_gpushare.scheduler.errors import RequestError
-from jupyter_gpushare.scheduler.looks import Look
-from jupyter_gpushare.scheduler.peer import Peer
-from jupyter_gpushare.scheduler.recovery import Recovery
-from jupyter_gpushare.scheduler.service import Service
-from jupyter_gpushare.scheduler.tenants import TenantBook
-from jupyter_gpushare.scheduler.tokens import TokenSigner
+from jupyter_gpushare.scheduler.base.errors import RequestError
+from jupyter_gpushare.scheduler.identity.admission import Admission, Refusal
+from jupyter_gpushare.scheduler.identity.caller import Caller
+from jupyter_gpushare.scheduler.identity.peer import Peer
+from jupyter_gpushare.scheduler.identity.recovery import Recovery
+from jupyter_gpushare.scheduler.identity.tenants import TenantBook
+from jupyter_gpushare.scheduler.identity.tokens import TokenSigner
+from jupyter_gpushare.scheduler.service import service
+from jupyter_gpushare.scheduler.service.looks import Look
+from jupyter_gpushare.scheduler.service.service import Service
 
 DEVICE = DeviceId("0" * 32)
 ALICE, BOB = os.getuid() + 1001, os.getuid() + 1002

@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from jupyter_gpushare.scheduler import registrants
-from jupyter_gpushare.scheduler.peer import Peer
-from jupyter_gpushare.scheduler.registrants import RegistrantWatch
+from jupyter_gpushare.scheduler.identity import registrants
+from jupyter_gpushare.scheduler.identity.peer import Peer
+from jupyter_gpushare.scheduler.identity.registrants import RegistrantWatch
 
 
 def test_processes_of_foreign_namespaces_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

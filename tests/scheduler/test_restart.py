@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
-from jupyter_gpushare.scheduler.recovery import Recovery, expected_clients, sees_everybody
-from jupyter_gpushare.scheduler.tokens import TenantRecord, TokenSigner
+from jupyter_gpushare.scheduler.identity.recovery import Recovery, expected_clients, sees_everybody
+from jupyter_gpushare.scheduler.identity.tokens import TenantRecord, TokenSigner
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import (
     SchedulerDidNotStart,

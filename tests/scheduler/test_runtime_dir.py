@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_gpushare.client import SchedulerClient, SchedulerUnavailable, SchedulerUntrusted
 from jupyter_gpushare.scheduler.app import _config_folders
-from jupyter_gpushare.scheduler.errors import AlreadyServed, StartError
+from jupyter_gpushare.scheduler.base.errors import AlreadyServed, StartError
 from jupyter_gpushare.scheduler.runtime_dir import RuntimeDir
 from tests.support.other_user import OTHER_UID, as_other_user, as_root_only, let_others_in
 from tests.support.scheduler_process import (

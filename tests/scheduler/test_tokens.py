@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare.protocol.messages import Hello
-from jupyter_gpushare.scheduler.errors import StartError
-from jupyter_gpushare.scheduler.service import clean_name
-from jupyter_gpushare.scheduler.tokens import (
+from jupyter_gpushare.scheduler.base.errors import StartError
+from jupyter_gpushare.scheduler.identity.tokens import (
     BadToken,
     TenantRecord,
     TokenSigner,
@@ -23,6 +22,7 @@ from jupyter_gpushare.scheduler.tokens import (
     new_tenant_id,
     owner_key,
 )
+from jupyter_gpushare.scheduler.service.service import clean_name
 
 RECORD = TenantRecord(new_tenant_id("1000"), 1000, "notebook", "kernel", 1 << 40)
 TOKEN_BYTES_MAX = next(f.bytes_max for f in Hello.FIELDS if f.name == "token")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.scheduler.errors import StartError
-from jupyter_gpushare.scheduler.visible_devices import DeviceName, asked_for, visible
+from jupyter_gpushare.scheduler.base.errors import StartError
+from jupyter_gpushare.scheduler.devices.visible import DeviceName, asked_for, visible
 
 WHOLE = DeviceName(0, "GPU-aaaa-1", "GPU-aaaa-1")
 OTHER = DeviceName(2, "GPU-aabb-2", "GPU-aabb-2")

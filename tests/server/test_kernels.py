@@ -20,7 +20,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnGranted,
     TurnRecalled,
 )
-from jupyter_gpushare.scheduler.event_stream import PERIOD_S_MIN
+from jupyter_gpushare.scheduler.http.event_stream import PERIOD_S_MIN
 from jupyter_gpushare.server.app import make_default
 from tests.server.browser import Browser
 from tests.support.hook_client import ScriptedClient

@@ -18,7 +18,7 @@ import secrets
 import stat
 from dataclasses import dataclass
 
-from .errors import StartError
+from ..base.errors import StartError
 
 KEY_FILE = "token.key"
 KEY_BYTES = 32

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .errors import StartError
+from ..base.errors import StartError
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from jupyter_gpushare.protocol.fields import Message
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode, Welcome
 from jupyter_gpushare.version import __version__
 
-from .admission import Admission, Refusal
-from .hook_connection import HookConnection
+from ..identity.admission import Admission, Refusal
+from ..identity.peer import Peer
+from ..identity.tokens import TenantRecord
+from .connection import HookConnection
 from .intake import Intake
-from .peer import Peer
-from .tokens import TenantRecord
 
 log = logging.getLogger(__name__)
 

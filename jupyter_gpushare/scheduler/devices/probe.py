@@ -15,9 +15,9 @@ from jupyter_gpushare.client.daemon_thread import on_daemon_thread
 from jupyter_gpushare.core.events import DeviceFound, DeviceLost, DeviceMemoryMeasured, Event
 from jupyter_gpushare.core.ids import DeviceId
 
-from .errors import StartError
+from ..base.errors import StartError
 from .nvml import DeviceReading, Nvml, NvmlMissing
-from .visible_devices import EVERYTHING, NOTHING, DeviceName, Served
+from .visible import EVERYTHING, NOTHING, DeviceName, Served
 
 log = logging.getLogger(__name__)
 

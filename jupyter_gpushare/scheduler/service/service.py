@@ -36,14 +36,12 @@ from jupyter_gpushare.core.settings import (
 from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.version import __version__
 
-from .callers import Caller
-from .errors import RequestError
-from .looks import Look
-from .names import cut, printable_line
-from .recovery import Recovery
-from .status import OTHER, Cut, Plain, seen_name, status_of
-from .tenants import TenantBook
-from .tokens import (
+from ..base.errors import RequestError
+from ..base.names import cut, printable_line
+from ..identity.caller import Caller
+from ..identity.recovery import Recovery
+from ..identity.tenants import TenantBook
+from ..identity.tokens import (
     NAME_BYTES_MAX,
     TOKEN_BYTES_MAX,
     TenantRecord,
@@ -51,6 +49,8 @@ from .tokens import (
     key_of,
     new_tenant_id,
 )
+from .cut import OTHER, Cut, Plain, seen_name, status_of
+from .looks import Look
 
 log = logging.getLogger(__name__)
 

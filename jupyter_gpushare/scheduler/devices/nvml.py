@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from .visible_devices import DeviceName
+from .visible import DeviceName
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from jupyter_gpushare.core.setting_values import settings_as_json
 from jupyter_gpushare.core.settings import Visibility
 from jupyter_gpushare.core.snapshot import Snapshot
 
+from ..identity.tenants import TenantBook
 from .blocked import blocked_reason, in_the_way, without_what_is_gone
-from .tenants import TenantBook
 
 OTHER = "another user"
 """What stands in the place of a name that the caller may not see."""

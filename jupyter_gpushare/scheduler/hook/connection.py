@@ -19,9 +19,9 @@ from jupyter_gpushare.protocol.codec import FrameDecoder, ProtocolError, encode
 from jupyter_gpushare.protocol.fields import Message, Receiver
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode, Refused
 
-from .admission import Refusal
+from ..identity.admission import Refusal
+from ..identity.peer import Peer, open_pidfd, peer_of
 from .intake import Intake
-from .peer import Peer, open_pidfd, peer_of
 
 log = logging.getLogger(__name__)
 

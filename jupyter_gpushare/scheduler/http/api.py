@@ -22,16 +22,17 @@ from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.client.credentials import credentials_of
 from jupyter_gpushare.core.errors import CoreError, UnknownTenant, WrongOwner
 
-from .admission import Admission
-from .callers import STREAM_S_MAX, Caller, Callers
-from .errors import RequestError
+from ..base.errors import RequestError
+from ..identity.admission import Admission
+from ..identity.caller import Caller
+from ..identity.peer import Peer, has_hung_up, peer_of
+from ..identity.registrants import RegistrantWatch
+from ..service.cut import Cut
+from ..service.looks import Looks
+from ..service.service import Service
+from .callers import STREAM_S_MAX, Callers
 from .event_stream import Follower, Followers
 from .handover import Handover
-from .looks import Looks
-from .peer import Peer, has_hung_up, peer_of
-from .registrants import RegistrantWatch
-from .service import Service
-from .status import Cut
 
 log = logging.getLogger(__name__)
 

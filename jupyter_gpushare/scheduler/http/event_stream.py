@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
-from .errors import RequestError
-from .status import Cut
+from ..base.errors import RequestError
+from ..service.cut import Cut
 
 PERIOD_S_MIN = 0.1
 """A follower looks at most so often, however much happens."""

@@ -17,7 +17,7 @@ from typing import TypeVar
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.snapshot import DeviceSnapshot, Snapshot, TenantSnapshot
 
-from .status import Cut, Plain
+from .cut import Cut, Plain
 
 ANSWERS_SHARE = 0.5
 """Of the loop's time: for those who wait for an answer."""

@@ -18,11 +18,11 @@ from jupyter_gpushare.protocol import messages
 from jupyter_gpushare.protocol.codec import UnencodableMessage
 from jupyter_gpushare.protocol.fields import Message
 
-from .looks import Look, Looks
-from .named_devices import DeviceBook, NotServed, TooManyDevices
-from .names import printable_line
-from .peer import Peer
-from .tokens import TenantRecord
+from ..base.names import printable_line
+from ..devices.named import DeviceBook, NotServed, TooManyDevices
+from ..identity.peer import Peer
+from ..identity.tokens import TenantRecord
+from ..service.looks import Look, Looks
 
 log = logging.getLogger(__name__)
 

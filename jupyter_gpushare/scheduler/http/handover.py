@@ -9,8 +9,8 @@ from http import HTTPStatus
 
 from jupyter_gpushare.client.connection import user_name
 
-from .callers import Caller
-from .errors import RequestError
+from ..base.errors import RequestError
+from ..identity.caller import Caller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

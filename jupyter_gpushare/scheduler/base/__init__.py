@@ -1,0 +1,1 @@
+"""What all rooms of the scheduler's process need: its errors, and texts and files made safe."""

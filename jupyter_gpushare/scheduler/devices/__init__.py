@@ -1,0 +1,1 @@
+"""Which devices there are: NVML's, and those that clients alone know of."""

@@ -1,0 +1,1 @@
+"""http.sock: the HTTP API, who calls, and the stream of events."""
