@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from jupyter_gpushare.kernel.environment import TOKEN, without_gpushare
 
 from .checkup.cgroups import tightest_limit
 from .checkup.facts import Facts
@@ -33,6 +36,10 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def perform(arguments: argparse.Namespace) -> int:
+    if TOKEN in os.environ:
+        # In a notebook's cell: the hook would tell this process what a tenant may see of a device.
+        command = [sys.executable, "-m", "jupyter_gpushare.cli.main", *sys.argv[1:]]
+        os.execve(sys.executable, command, without_gpushare(os.environ))
     found = findings(gathered(os.environ, arguments.runtime_dir))
     print(as_json(found) if arguments.json else rendered(found))
     return exit_status(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +25,8 @@ TOKEN = "GPUSHARE_TOKEN"
 NOTICE = "GPUSHARE_NOTICE"
 """One line that the bootstrap shows at the first cell; the bootstrap takes it away at once."""
 LIBRARY = "GPUSHARE_LIBRARY"
+SERVER_PYTHON = "GPUSHARE_SERVER_PYTHON"
+"""The interpreter that has this package, which the kernel's own may not have."""
 DISABLE = "GPUSHARE_DISABLE"
 """With 1, a process and those that it starts do not share the GPU."""
 DISABLED_BY = "GPUSHARE_DISABLED_BY"
@@ -115,6 +118,7 @@ def python_environment(base_env: Mapping[str, str], *, notice: str = "") -> dict
     env = dict(base_env)
     own = _python_paths(env)
     env[PYTHONPATH] = os.pathsep.join([str(SHIM_DIR), *own])
+    env[SERVER_PYTHON] = sys.executable
     env.pop(NOTICE, None)
     if notice:
         env[NOTICE] = notice
@@ -126,7 +130,7 @@ def without_gpushare(env: Mapping[str, str]) -> dict[str, str]:
     provisioner. What a person sets (GPUSHARE_LOG, GPUSHARE_LIBRARY, …) stays, and so does what
     frameworks were told."""
     cleaned = dict(env)
-    for name in (SOCKET, TOKEN, NOTICE, DEFAULT_PROVISIONER):
+    for name in (SOCKET, TOKEN, NOTICE, SERVER_PYTHON, DEFAULT_PROVISIONER):
         cleaned.pop(name, None)
     _set_or_drop(cleaned, PRELOAD, ":".join(_preloads(env, without=env.get(LIBRARY, ""))))
     _set_or_drop(cleaned, PYTHONPATH, os.pathsep.join(_python_paths(env)))

@@ -13,6 +13,7 @@ import os
 import re
 import socket
 import struct
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ USAGE = """usage:
   %gpushare             show this kernel and the queue
   %gpushare release     give the GPU to the next in the queue now, and end a hold
   %gpushare hold 10m    keep the GPU between cells for 10 minutes (30s, 10m, 1h)
-  %gpushare hold 0      end the hold"""
+  %gpushare hold 0      end the hold
+  %gpushare doctor      find out what is wrong with GPU sharing here, and what to do"""
 
 _ANSWER_S = 2.0
+_DOCTOR_S = 60.0
 _LOOK_AGAIN_S = 0.005
 _HOLD_MS_MAX = 2**32 - 1
 _UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -67,7 +70,7 @@ def gpushare(line: str, *, notice: str = "") -> Any:
 
 def _perform(words: "list[str]", notice: str) -> Any:
     verb = words[0] if words else "show"
-    wanted = {"show": 0, "release": 0, "hold": 1}.get(verb)
+    wanted = {"show": 0, "release": 0, "hold": 1, "doctor": 0}.get(verb)
     if wanted is None or (words and verb == "show"):
         raise UsageError(f"there is no {words[0]!r}.")
     if len(words) - 1 > wanted:
@@ -79,6 +82,8 @@ def _perform(words: "list[str]", notice: str) -> Any:
         print(hold(_hook(notice), hold_s))
     elif verb == "release":
         print(release(_hook(notice)))
+    elif verb == "doctor":
+        print(doctor())
     else:
         return show(notice)
     return None
@@ -141,6 +146,28 @@ def hold(hook: "Hook", hold_s: float) -> str:
     if to_come_s:
         return f"This kernel will keep the GPU for {length(to_come_s)} once it has it.{cut}"
     return f"This kernel keeps the GPU until {clock(left_s)}, between cells too.{cut}"
+
+
+def doctor() -> str:
+    """What `jupyter gpushare doctor` says, run by the Python that has it."""
+    python = os.environ.get("GPUSHARE_SERVER_PYTHON")
+    if not python:
+        raise Unable(
+            "This kernel does not know where jupyter-gpushare is installed. Run `jupyter gpushare "
+            "doctor` in a terminal of the Jupyter server."
+        )
+    command = [python, "-E", "-m", "jupyter_gpushare.cli.main", "doctor"]
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_DOCTOR_S,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unable(f"The doctor could not be run: {error}. Run it in a terminal.") from error
+    return done.stdout.rstrip()
 
 
 def _ask_to_hold(hook: "Hook", before: Any, hold_s: float) -> bool:

@@ -16,6 +16,7 @@ from jupyter_gpushare.cli.checkup.library import library_facts
 from jupyter_gpushare.cli.checkup.machine import machine_facts
 from jupyter_gpushare.cli.checkup.runtime import runtime_facts, scheduler_facts
 from tests.support.paths import HOOK_LIBRARY
+from tests.support.scheduler_process import SchedulerUnderTest
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -103,6 +104,18 @@ def test_sockets_are_told_from_files(tmp_path: Path) -> None:
         hook, http = runtime_facts({}, tmp_path, root=tmp_path).sockets
     assert (hook.exists, hook.is_socket) == (True, False)
     assert (http.exists, http.is_socket) == (True, True)
+
+
+def test_a_scheduler_that_nobody_uses_any_more_is_known_as_such(
+    scheduler: SchedulerUnderTest, tmp_path: Path
+) -> None:
+    """It is asked; with a notebook it is one that others have to know of."""
+    path = scheduler.directory / "hook.sock"
+    line = f"0: 00000002 00000000 00010000 0001 01 1 {path}"
+    put(tmp_path / "proc/net/unix", f"header\n{line}\n")
+    assert runtime_facts({}, tmp_path, root=tmp_path).idle_others == {str(path)}
+    scheduler.tenant("notebook")
+    assert runtime_facts({}, tmp_path, root=tmp_path).idle_others == set()
 
 
 def test_other_schedulers_are_found_by_their_sockets(tmp_path: Path) -> None:

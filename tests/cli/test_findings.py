@@ -182,6 +182,16 @@ def test_each_fault_is_found_alone(
 
 
 @pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
+def test_a_scheduler_without_notebooks_disturbs_nobody() -> None:
+    """The server that started it is gone; it ends by itself."""
+    left = FileFacts(path="/tmp/y/hook.sock", owner="ann")
+    other = FileFacts(path="/tmp/z/hook.sock", owner="bob")
+    facts = machine_with("runtime", others=(left, other), idle_others=frozenset({left.path}))
+    (finding,) = [each for each in bad(facts) if each.check == "other-schedulers"]
+    assert "/tmp/z/hook.sock" in finding.what
+
+
+@pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")
 def test_what_is_switched_off_misses_nothing() -> None:
     """Somebody wants it so: no scheduler is asked for, and nothing is advised."""
     facts = machine_with("jupyter", switched_off="Your administrator has switched it off.")

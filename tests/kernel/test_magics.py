@@ -315,3 +315,15 @@ def test_load_ext_in_a_kernel_that_has_it_reports_cells_once(
     before = len(recording.of(kernel.pid))
     kernel.run("1 + 1").ok()
     assert recording.of(kernel.pid)[before:] == ["began", "ended"]
+
+
+@pytest.mark.promise("cli", "The doctor can be asked in a cell, and sees the whole device")
+def test_the_doctor_is_asked_in_a_cell(shared: SharedGpu) -> None:
+    """Not through the hook, which would show this kernel's part of the device alone."""
+    alice, bob = shared.kernel("alice.ipynb"), shared.kernel("bob.ipynb")
+    bob.run(f"memory = gpu.allocate({64 << 20})").ok()
+    for line in ("%gpushare doctor", f"!{sys.executable} -m jupyter_gpushare.cli.main doctor"):
+        said = alice.run(line).ok().text
+        assert "can be preloaded" in said
+        assert "accounted for" in said or "do not take turns" in said
+        assert "LD_PRELOAD" not in said

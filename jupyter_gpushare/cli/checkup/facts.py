@@ -51,6 +51,8 @@ class RuntimeFacts:
     trusted_uids: frozenset[int] = frozenset()
     others: tuple[FileFacts, ...] = ()
     """Sockets of further schedulers that listen on this machine."""
+    idle_others: frozenset[str] = frozenset()
+    """Those among them whose schedulers say that they have no notebook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

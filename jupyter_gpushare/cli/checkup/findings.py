@@ -219,10 +219,13 @@ def check_scheduler(facts: Facts) -> Iterator[Finding]:
 
 def check_other_schedulers(facts: Facts) -> Iterator[Finding]:
     for other in facts.runtime.others:
+        whose = f"Another scheduler of {other.owner or 'somebody'} listens on {other.path}"
+        if other.path in facts.runtime.idle_others:
+            yield _ok("other-schedulers", f"{whose}. It has no notebook, so it disturbs nobody.")
+            continue
         yield _warning(
             "other-schedulers",
-            f"Another scheduler of {other.owner or 'somebody'} listens on {other.path}, and the "
-            f"two do not know of each other's turns.",
+            f"{whose}, and the two schedulers do not know of each other's turns.",
             "Let one scheduler serve everybody (`--serve-all-users`), or give each its own "
             "devices (`--devices`).",
         )

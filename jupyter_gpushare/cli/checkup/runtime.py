@@ -21,6 +21,7 @@ from jupyter_gpushare.version import __version__
 
 from .facts import FileFacts, RuntimeFacts, SchedulerFacts
 
+_OTHERS_TIMEOUT_S = 1.0
 _LISTENS = 0x10000
 """The flag of a listening socket in /proc/net/unix."""
 
@@ -30,12 +31,14 @@ def runtime_facts(
 ) -> RuntimeFacts:
     """`directory` stands for the one that the environment leads to, if it is given."""
     path = (directory or runtime_dir(environ)).absolute()
+    others = [other for other in _listening(root) if other.parent != path]
     return RuntimeFacts(
         directory=file_facts(path),
         sockets=tuple(file_facts(path / name) for name in (HOOK_SOCKET, HTTP_SOCKET)),
         own_uid=os.getuid(),
         trusted_uids=trusted_uids(environ),
-        others=tuple(file_facts(other) for other in _listening(root) if other.parent != path),
+        others=tuple(file_facts(other) for other in others),
+        idle_others=frozenset(str(other) for other in others if _is_idle(other.parent, environ)),
     )
 
 
@@ -64,6 +67,17 @@ def file_facts(path: Path) -> FileFacts:
         is_socket=stat.S_ISSOCK(found.st_mode),
         is_link=stat.S_ISLNK(found.st_mode),
     )
+
+
+def _is_idle(directory: Path, environ: Mapping[str, str]) -> bool:
+    """A server that is gone leaves the scheduler that it started, which ends after a while."""
+    client = SchedulerClient(
+        directory / HTTP_SOCKET, uids=trusted_uids(environ), timeout_s=_OTHERS_TIMEOUT_S
+    )
+    try:
+        return len(client.status()["tenants"]) == 0
+    except ClientError:
+        return False
 
 
 def _listening(root: Path) -> list[Path]:
