@@ -84,11 +84,11 @@ def _attempts(rule: Rule, result_type: str, arguments: str) -> tuple[list[str], 
     if rule.gate is None:
         call = f"result = real({arguments});"
         return [f"{constant}{result_type} {call}"], [call]
-    enter = "answer = gate_enter(&call);"
+    enter = "answer = gate_enter(call);"
     if rule.gate == "look":
-        enter = "answer = chunks_are_there() ? gate_enter(&call) : GATE_NESTED;"
+        enter = "answer = chunks_are_there() ? gate_enter(call) : GATE_NESTED;"
     call = f"result = answer == GATE_CANCELLED ? CANCELLED : real({arguments});"
-    leave = "if (answer == GATE_PASS) gate_leave(&call, (int)result);"
+    leave = "if (answer == GATE_PASS) gate_leave(call, (int)result);"
     other = [] if rule.other is None else [f"if (INVALID_VALUE(result)) result = {rule.other};"]
     first = [f"{constant}enum gate_answer {enter}", f"{constant}{result_type} {call}"]
     return [*first, *other, leave], [enter, call, leave]

@@ -235,10 +235,10 @@ static bool serves(struct request *request) {
 
 static CUresult make_behind_gate(const struct request *request, uint64_t *address) {
     const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, request->call_name};
-    const enum gate_answer answer = gate_enter(&call);
+    const enum gate_answer answer = gate_enter(call);
     if (answer == GATE_CANCELLED) return (CUresult)GATE_CANCELLED_RESULT;
     const CUresult result = make_block(request, address);
-    if (answer == GATE_PASS) gate_leave(&call, (int)result);
+    if (answer == GATE_PASS) gate_leave(call, (int)result);
     return result;
 }
 

@@ -40,7 +40,8 @@ enum gate_answer {
 /* CUDA_ERROR_NOT_PERMITTED: not sticky, never taken for out-of-memory. */
 #define GATE_CANCELLED_RESULT 800
 
-/* A gated call on its way: lives on the caller's stack between enter and leave. */
+/* A gated call on its way. The fast path hands it on by value, so that nothing of it is written to
+ * memory before a slow path needs it. */
 struct gate_call {
     enum gate_kind kind;
     enum gate_stream_variant variant;
@@ -65,27 +66,28 @@ void gate_leave_slow(const struct gate_call *call, int cu_result)
     __attribute__((visibility("hidden")));
 
 /* Passes the gate, or waits at it. A call inside a call goes through and leaves the mark alone. */
-__attribute__((always_inline)) static inline enum gate_answer gate_enter(
-    const struct gate_call *call) {
+__attribute__((always_inline)) static inline enum gate_answer gate_enter(struct gate_call call) {
     struct gate_thread *self = gate_self;
-    if (__builtin_expect(self == NULL, 0)) return gate_enter_slow(call);
+    if (__builtin_expect(self == NULL, 0)) goto slow;
     uint64_t sequence = atomic_load_explicit(&self->sequence, memory_order_relaxed);
     if (__builtin_expect(sequence & 1, 0)) return GATE_NESTED;
     atomic_store_explicit(&self->sequence, sequence + 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* the closer's membarrier does the rest */
     if (__builtin_expect(atomic_load_explicit(&gate_word, memory_order_acquire) == GATE_OPEN, 1))
         return GATE_PASS;
-    return gate_enter_slow(call);
+slow:;
+    const struct gate_call in_memory = call;
+    return gate_enter_slow(&in_memory);
 }
 
 /* Ends a call that gate_enter let pass. `cu_result` is what the driver answered. */
-__attribute__((always_inline)) static inline void gate_leave(const struct gate_call *call,
-                                                             int cu_result) {
+__attribute__((always_inline)) static inline void gate_leave(struct gate_call call, int cu_result) {
     struct gate_thread *self = gate_self;
     if (__builtin_expect(
             cu_result != 0 || atomic_load_explicit(&gate_word, memory_order_relaxed) != GATE_OPEN,
             0)) {
-        gate_leave_slow(call, cu_result);
+        const struct gate_call in_memory = call;
+        gate_leave_slow(&in_memory, cu_result);
         return;
     }
     uint64_t sequence = atomic_load_explicit(&self->sequence, memory_order_relaxed);

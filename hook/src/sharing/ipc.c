@@ -154,11 +154,11 @@ bool ipc_get(void *handle, uint64_t address, const char *call_name, int *cu_resu
         return true;
     }
     const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, call_name};
-    const enum gate_answer answer = gate_enter(&call);
+    const enum gate_answer answer = gate_enter(call);
     *cu_result = GATE_CANCELLED_RESULT;
     if (answer == GATE_CANCELLED) return true;
     *cu_result = (int)make_handle(handle, &of);
-    if (answer == GATE_PASS) gate_leave(&call, 0);
+    if (answer == GATE_PASS) gate_leave(call, 0);
     return true;
 }
 

@@ -171,7 +171,7 @@ bool pointers_refuse(uint64_t address, int *cu_result) {
     return lies_here(address);
 }
 
-static enum gate_answer pass_gate(const struct gate_call *call, int *cu_result) {
+static enum gate_answer pass_gate(struct gate_call call, int *cu_result) {
     const enum gate_answer answer = gate_enter(call);
     if (answer == GATE_CANCELLED) *cu_result = GATE_CANCELLED_RESULT;
     return answer;
@@ -180,10 +180,10 @@ static enum gate_answer pass_gate(const struct gate_call *call, int *cu_result) 
 bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result) {
     if (!blocks_cover(address)) return false;
     const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, call_name};
-    const enum gate_answer answer = pass_gate(&call, cu_result);
+    const enum gate_answer answer = pass_gate(call, cu_result);
     if (answer == GATE_CANCELLED) return true;
     const bool fixed = backing_fix(address);
-    if (answer == GATE_PASS) gate_leave(&call, 0);
+    if (answer == GATE_PASS) gate_leave(call, 0);
     if (!fixed) log_debug("pointers: %s of memory that is not there", call_name);
     return false;
 }
@@ -191,7 +191,7 @@ bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result)
 bool pointers_wait_fails(const char *call_name, int *cu_result) {
     if (chunks_all_here()) return false;
     const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, call_name};
-    const enum gate_answer answer = pass_gate(&call, cu_result);
-    if (answer == GATE_PASS) gate_leave(&call, 0);
+    const enum gate_answer answer = pass_gate(call, cu_result);
+    if (answer == GATE_PASS) gate_leave(call, 0);
     return answer == GATE_CANCELLED;
 }

@@ -30,9 +30,9 @@ static void stop_parking(const char *name) {
 int unknown_called(uint32_t stub) {
     static const struct gate_call call = {GATE_LAUNCH, GATE_STREAM_LEGACY, NULL, "a new function"};
     stop_parking(names[stub]);
-    const enum gate_answer answer = gate_enter(&call);
+    const enum gate_answer answer = gate_enter(call);
     if (answer == GATE_CANCELLED) return CUDA_ERROR_NOT_PERMITTED;
-    if (answer == GATE_PASS) gate_leave(&call, CUDA_SUCCESS);
+    if (answer == GATE_PASS) gate_leave(call, CUDA_SUCCESS);
     atomic_store(&unknown_is_used, 1);
     return CUDA_SUCCESS;
 }

@@ -31,9 +31,9 @@
 #define LAUNCH_MARK_OTHER_STREAMS(list, count)                                                     \
     for (unsigned int i = 1; (list) != NULL && i < (count); i++) {                                 \
         const struct gate_call mark = {GATE_LAUNCH, WRAPPER_VARIANT, (list)[i].hStream, __func__}; \
-        const enum gate_answer marked = gate_enter(&mark);                                         \
+        const enum gate_answer marked = gate_enter(mark);                                          \
         if (marked == GATE_CANCELLED) return CANCELLED;                                            \
-        if (marked == GATE_PASS) gate_leave(&mark, 0);                                             \
+        if (marked == GATE_PASS) gate_leave(mark, 0);                                              \
     }
 
 /* What is done here altogether, without the driver's function: `call` says whether it was, and

@@ -92,10 +92,10 @@ static void *call(void *nothing) {
     const struct gate_call description = {GATE_LAUNCH, GATE_STREAM_LEGACY, NULL, "call"};
     unsigned long mine = 0, wrong = 0;
     while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
-        if (gate_enter(&description) != GATE_PASS) continue;
+        if (gate_enter(description) != GATE_PASS) continue;
         for (int i = 0; i < 4; i++)
             wrong += atomic_load_explicit(&shut_and_empty, memory_order_acquire) != 0;
-        gate_leave(&description, 0);
+        gate_leave(description, 0);
         mine++;
     }
     atomic_fetch_add(&passed, mine);
@@ -110,9 +110,9 @@ static int cross_two_changes(void) {
     counted = 1;
     for (int windowed = 1; windowed >= 0; windowed--) {
         gate_open(windowed);
-        if (gate_enter(&description) != GATE_PASS) return 3;
+        if (gate_enter(description) != GATE_PASS) return 3;
         gate_open(!windowed);
-        gate_leave(&description, 0);
+        gate_leave(description, 0);
     }
     printf("counted %lu\n", counted - 1);
     return 0;
