@@ -212,7 +212,7 @@ bool contexts_know(void *handle) {
     CUcontext popped;
     CUdevice ordinal;
     if (contexts_generation(handle) != 0) return true;
-    if (cuda == NULL || cuda->context_push(handle) != CUDA_SUCCESS) return false;
+    if (handle == NULL || cuda == NULL || cuda->context_push(handle) != CUDA_SUCCESS) return false;
     const bool found = cuda->context_get_device(&ordinal) == CUDA_SUCCESS;
     cuda->context_pop(&popped);
     if (!found || !devices_know(ordinal)) return false;
@@ -225,11 +225,13 @@ bool contexts_know(void *handle) {
     return known;
 }
 
-bool contexts_know_current(void) {
+bool contexts_know_current(void **handle) {
     const struct driver *cuda = driver_get();
     CUcontext context = NULL;
-    return cuda && cuda->context_get_current(&context) == CUDA_SUCCESS && context &&
-           contexts_know(context);
+    if (cuda == NULL || cuda->context_get_current(&context) != CUDA_SUCCESS || context == NULL)
+        return false;
+    *handle = context;
+    return contexts_know(context);
 }
 
 /* ---- contexts end -----------------------------------------------------------------------------

@@ -71,9 +71,9 @@ void contexts_leave_over(const struct context_end *end);
 
 /* ---- what everybody asks ---- */
 
-/* The calling thread has a current context, and the table knows it from now on at the latest: a
+/* The calling thread has a current context, which the table knows from now on at the latest: a
  * context may have been made by a way that no wrapper sees. */
-bool contexts_know_current(void);
+bool contexts_know_current(void **handle);
 /* The same for a context that need not be current. */
 bool contexts_know(void *handle);
 /* 0 when it is not known. */

@@ -111,18 +111,21 @@ void streams_opened(void *stream) {
     contexts_unlock();
 }
 
-uint64_t streams_number(void *stream, void **context) {
-    const struct driver *cuda = driver_get();
+static uint64_t number_of(void *stream, void **context) {
     contexts_lock();
-    struct stream_entry *entry = find_stream(stream);
-    CUcontext owner = NULL;
-    if (entry == NULL && cuda && cuda->stream_get_context(stream, &owner) == CUDA_SUCCESS)
-        entry = add_stream(stream, owner);
-    uint64_t number = entry ? entry->number : 0;
+    const struct stream_entry *entry = find_stream(stream);
     const struct context *known = entry ? contexts_find(entry->context) : NULL;
+    const uint64_t number = known ? entry->number : 0;
     if (known) *context = known->handle;
     contexts_unlock();
     return number;
+}
+
+uint64_t streams_number(void *stream, void **context) {
+    const uint64_t number = number_of(stream, context);
+    if (number != 0) return number;
+    streams_opened(stream);
+    return number_of(stream, context);
 }
 
 /* Called with LOCK_STREAMS held. */
@@ -207,11 +210,6 @@ void streams_closing(void *stream) {
     contexts_unlock();
 }
 
-/* True for a handle of its own; the default streams are covered by other means (window.c). */
-static bool is_created(const void *stream) {
-    return stream != NULL && stream != DRIVER_STREAM_LEGACY && stream != DRIVER_STREAM_PER_THREAD;
-}
-
 /* The stream cannot be asked while it captures, so what it has in flight is marked before. */
 static void mark_before_capture(const struct driver *cuda, void *stream) {
     void *context = NULL;
@@ -231,7 +229,7 @@ static void mark_before_capture(const struct driver *cuda, void *stream) {
 
 void streams_capture_beginning(void *stream) {
     const struct driver *cuda = driver_get();
-    if (cuda && is_created(stream)) mark_before_capture(cuda, stream);
+    if (cuda && streams_is_created(stream)) mark_before_capture(cuda, stream);
     contexts_lock();
     if (room_for_captures()) streams.captures[streams.captures_used++] = stream;
     atomic_store(&streams_captures, streams.captures_used);
@@ -240,7 +238,7 @@ void streams_capture_beginning(void *stream) {
 
 void streams_capture_ended(void *stream) {
     /* An end that the driver refused (a wrong thread, say) leaves the capture going. */
-    if (is_created(stream) && streams_is_capturing(stream)) return;
+    if (streams_is_created(stream) && streams_is_capturing(stream)) return;
     contexts_lock();
     forget_capture(stream);
     struct stream_entry *entry = find_stream(stream);

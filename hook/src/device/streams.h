@@ -44,7 +44,12 @@ static inline bool streams_capture_anywhere(void) {
     return atomic_load(&streams_captures) > 0;
 }
 
-/* A stream was made in the calling thread's current context, or goes. */
+/* True for a handle of its own. The default streams have none: NULL, or one of two fixed values. */
+static inline bool streams_is_created(const void *stream) {
+    return (uintptr_t)stream > 2;
+}
+
+/* A stream was made, or goes. */
 void streams_opened(void *stream);
 void streams_closing(void *stream);
 /* The number and context of a created stream, which becomes known if it was not; 0 when it cannot

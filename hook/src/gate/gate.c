@@ -92,6 +92,15 @@ uint64_t gate_activity(bool *busy) {
     return sum;
 }
 
+/* The context in which the call works, NULL for none: that of its stream, whatever is current on
+ * the thread; else the current one. */
+static void *context_of(const struct gate_call *call) {
+    void *context = NULL;
+    if (streams_is_created(call->stream))
+        return streams_number(call->stream, &context) != 0 ? context : NULL;
+    return contexts_know_current(&context) ? context : NULL;
+}
+
 /* Calls that never wait, though the process has no turn: captured ones do nothing on the device,
  * those that cannot work (no context, or one with a sticky error) only answer with their error,
  * those of libraries that clean up while the process ends would wait for an agent that no longer
@@ -104,8 +113,8 @@ static bool passes_shut_gate(const struct gate_call *call) {
         bool per_thread = call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD;
         if (streams_is_capturing(per_thread ? DRIVER_STREAM_PER_THREAD : call->stream)) return true;
     }
-    if (!contexts_know_current()) return true;
-    return failure_in_current_context();
+    void *context = context_of(call);
+    return context == NULL || contexts_has_failed(context);
 }
 
 static uint64_t sequence_of(const struct thread_record *self) {
@@ -152,14 +161,13 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
 }
 
 void gate_leave_slow(const struct gate_call *call, int cu_result) {
-    (void)call;
     struct thread_record *self = (struct thread_record *)(void *)gate_self;
     if (self == NULL) return;
     /* A call that left while the window was off did not come here and has left its ring behind. */
     bool counts = self->counting_sequence == sequence_of(self);
     struct window_ring *ring = counts ? self->counting : NULL;
     self->counting = NULL;
-    if (cu_result != 0) failure_look(cu_result);
+    if (failure_is_sticky(cu_result)) failure_in_context(context_of(call), cu_result);
     if (ring && cu_result == 0) window_launched(self, ring);
     gate_mark_outside(self);
 }

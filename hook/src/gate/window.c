@@ -87,7 +87,7 @@ static bool still_valid(struct window_ring *ring, uint32_t epoch) {
 
 static bool fill(struct window_ring *ring, enum window_stream_kind kind, void *stream,
                  void *context, uint32_t epoch) {
-    if (kind != WINDOW_STREAM_CREATED && !contexts_know_current()) return false;
+    if (kind != WINDOW_STREAM_CREATED && !contexts_know(context)) return false;
     uint64_t stream_number, context_number;
     look_up(kind, stream, &context, &stream_number, &context_number);
     if (context_number == 0 || (kind == WINDOW_STREAM_CREATED && stream_number == 0)) return false;

@@ -223,7 +223,8 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
     if (!fits_at_once(device, bytes, inside)) {
         if (inside) return RESIDENCY_REFUSED;
         /* Only now, since it asks the driver: a context that we do not know yet has no budget. */
-        if (!contexts_know_current() || is_beyond_limits()) {
+        void *context;
+        if (!contexts_know_current(&context) || is_beyond_limits()) {
             lock_take(LOCK_RESIDENCY);
             of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
             lock_release(LOCK_RESIDENCY);

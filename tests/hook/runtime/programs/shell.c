@@ -21,6 +21,7 @@ static struct gpu gpu;
 static CUstream streams[STREAMS];
 static CUgraphExec graph;
 static uint32_t *flag; /* in host memory that the device sees */
+static CUdeviceptr flag_there;
 static CUdeviceptr words;
 static struct tensor {
     CUdeviceptr address;
@@ -47,6 +48,7 @@ static long open_device(const char *ordinal) {
     void *memory;
     check(cuMemHostAlloc(&memory, 4, CU_MEMHOSTALLOC_DEVICEMAP), "cuMemHostAlloc");
     flag = memory;
+    check(cuMemHostGetDevicePointer(&flag_there, flag, 0), "cuMemHostGetDevicePointer");
     return 0;
 }
 
@@ -119,17 +121,13 @@ static long many(const char *ns, const char *count) {
 }
 
 static long poll_flag(const char *stream) {
-    CUdeviceptr device;
-    check(cuMemHostGetDevicePointer(&device, flag, 0), "cuMemHostGetDevicePointer");
-    void *arguments[] = {&device};
+    void *arguments[] = {&flag_there};
     return cuLaunchKernel(gpu.poll_flag, 1, 1, 1, 1, 1, 1, 0, stream_of(stream), arguments, NULL);
 }
 
 /* Sets the flag from the device, by a gated call. */
 static long set_flag(const char *stream) {
-    CUdeviceptr device;
-    check(cuMemHostGetDevicePointer(&device, flag, 0), "cuMemHostGetDevicePointer");
-    return cuMemsetD32Async(device, 1, 1, stream_of(stream));
+    return cuMemsetD32Async(flag_there, 1, 1, stream_of(stream));
 }
 
 /* ---- tensors: memory whose contents tell where each piece belongs ---- */
