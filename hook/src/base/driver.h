@@ -23,11 +23,14 @@ struct driver {
 
     /* 0 when all work of the stream is done, CUDA_ERROR_NOT_READY when not, or an earlier error.
      * Adds no work and no order between streams. Not for a capturing stream (that breaks the
-     * capture), and not for the legacy stream while a capture is active. */
+     * capture), and not for the legacy stream while a blocking stream captures. */
     CUresult (*stream_query)(CUstream stream);
     /* Never disturbs a capture. Not for the legacy stream. */
     CUresult (*stream_is_capturing)(CUstream stream, CUstreamCaptureStatus *status);
     CUresult (*stream_get_context)(CUstream stream, CUcontext *context);
+    CUresult (*stream_get_flags)(CUstream stream, unsigned int *flags);
+    /* In the current context. */
+    CUresult (*stream_create)(CUstream *stream, unsigned int flags);
 
     /* An event belongs to the context that is current when it is made, and dies with it. */
     CUresult (*event_create)(CUevent *event, unsigned int flags);
@@ -77,7 +80,6 @@ struct driver {
     CUresult (*copy_box_in_stream_per_thread)(const CUDA_MEMCPY3D_PEER *box, CUstream stream);
     /* Of memory that the driver knows; an error for the rest of the host's. */
     CUresult (*pointer_attribute)(void *value, CUpointer_attribute attribute, CUdeviceptr address);
-    CUresult (*stream_create)(CUstream *stream, unsigned int flags);
     CUresult (*stream_destroy)(CUstream stream);
 
     /* Waits for all work of the current context, or gives an earlier error. Not while a stream

@@ -34,6 +34,9 @@ struct context {
     int failed_result;   /* the sticky error, or 0 */
     void *mark;          /* drain.c: event for the legacy stream, or NULL */
     bool marked;         /* drain.c: it was recorded since the gate was shut */
+    void *beside;        /* drain.c: a blocking stream of ours, and */
+    void *beside_mark;   /* the event in it, or NULL */
+    bool beside_marked;  /* drain.c: it was recorded since the gate was shut */
     bool draining;       /* drain.c: the default streams are not seen done */
 };
 

@@ -14,6 +14,7 @@ static uint64_t last_number; /* guarded by LOCK_STREAMS */
 
 _Atomic uint32_t streams_epoch = 1;
 _Atomic uint32_t streams_captures;
+_Atomic uint32_t streams_leaving;
 
 #define SPARES_MAX 256
 
@@ -54,23 +55,27 @@ static void forget_events(struct orphan_entry *entries, uint32_t *used, uint64_t
     *used = kept;
 }
 
-/* A capture ends by its own call, or with its stream. Called with LOCK_STREAMS held. */
+/* A capture ends by its own call, or with its stream or context. Called with LOCK_STREAMS held. */
 static void forget_capture(const void *stream) {
-    for (uint32_t i = 0; i < streams.captures_used; i++) {
-        if (streams.captures[i] != stream) continue;
+    for (uint32_t i = streams.captures_used; i-- > 0;) {
+        if (streams.captures[i].stream != stream) continue;
         streams.captures[i] = streams.captures[--streams.captures_used];
         break;
     }
     atomic_store(&streams_captures, streams.captures_used);
 }
 
+static void forget_captures_in(uint64_t context) {
+    for (uint32_t i = streams.captures_used; i-- > 0;)
+        if (streams.captures[i].context == context)
+            streams.captures[i] = streams.captures[--streams.captures_used];
+    atomic_store(&streams_captures, streams.captures_used);
+}
+
 static void forget_streams(uint64_t context) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < streams.streams_used; i++) {
-        if (streams.streams[i].context == context)
-            forget_capture(streams.streams[i].stream);
-        else
-            streams.streams[kept++] = streams.streams[i];
+        if (streams.streams[i].context != context) streams.streams[kept++] = streams.streams[i];
     }
     streams.streams_used = kept;
 }
@@ -83,31 +88,36 @@ static void forget_stream(struct stream_entry *entry) {
 
 void streams_forget_context(uint64_t context) {
     forget_streams(context);
+    forget_captures_in(context);
     forget_events(streams.orphans, &streams.orphans_used, context);
     forget_events(streams.spares, &streams.spares_used, context);
     atomic_fetch_add(&streams_epoch, 1);
 }
 
 /* Called with LOCK_STREAMS held. */
-static struct stream_entry *add_stream(void *stream, const void *handle) {
+static void add_stream(void *stream, const void *handle, bool blocking) {
     const struct context *context = contexts_find_handle(handle);
-    if (context == NULL || !room_for_streams()) return NULL;
-    struct stream_entry *entry = &streams.streams[streams.streams_used++];
-    *entry = (struct stream_entry){
-        .stream = stream, .context = context->generation, .number = ++last_number};
-    return entry;
+    if (context == NULL || !room_for_streams()) return;
+    streams.streams[streams.streams_used++] = (struct stream_entry){
+        .stream = stream,
+        .context = context->generation,
+        .number = ++last_number,
+        .blocking = blocking,
+    };
 }
 
 /* Its context need not be the current one: streams of green contexts are made without any. */
 void streams_opened(void *stream) {
     const struct driver *cuda = driver_get();
     CUcontext context = NULL;
+    unsigned int flags = CU_STREAM_DEFAULT;
     if (cuda == NULL || cuda->stream_get_context(stream, &context) != CUDA_SUCCESS) return;
     if (!contexts_know(context)) return;
+    cuda->stream_get_flags(stream, &flags);
     contexts_lock();
     struct stream_entry *stale = find_stream(stream); /* went without a word, with its context */
     if (stale) forget_stream(stale);
-    add_stream(stream, context);
+    add_stream(stream, context, (flags & CU_STREAM_NON_BLOCKING) == 0);
     contexts_unlock();
 }
 
@@ -139,18 +149,6 @@ static void *take_spare(uint64_t context) {
     return NULL;
 }
 
-/* Marks what is in the stream now. Called with LOCK_STREAMS held, the context pushed. */
-static void *mark_stream(const struct driver *cuda, void *stream, uint64_t context) {
-    CUevent event = take_spare(context);
-    if (event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-        return NULL;
-    if (cuda->event_record(event, stream) != CUDA_SUCCESS) {
-        cuda->event_destroy(event);
-        return NULL;
-    }
-    return event;
-}
-
 static void keep_spare(const struct driver *cuda, uint64_t context, void *event) {
     if (streams.spares_used < SPARES_MAX && room_for_spares())
         streams.spares[streams.spares_used++] = (struct orphan_entry){context, event};
@@ -165,20 +163,30 @@ static void keep_orphan(const struct driver *cuda, uint64_t context, void *event
         cuda->event_destroy(event);
 }
 
-/* A destroyed stream finishes its work, so the drain has to know of it. */
-static void orphan_work(const struct driver *cuda, struct stream_entry *entry) {
-    bool capturing = streams_is_capturing(entry->stream);
-    if (entry->mark) keep_orphan(cuda, entry->context, entry->mark);
-    entry->mark = NULL;
-    const struct context *context = contexts_find(entry->context);
-    if (capturing || context == NULL || context->failed_result) return;
-    if (cuda->context_push(context->handle) != CUDA_SUCCESS) return;
-    if (cuda->stream_query(entry->stream) == CUDA_ERROR_NOT_READY) {
-        void *event = mark_stream(cuda, entry->stream, entry->context);
-        if (event) keep_orphan(cuda, entry->context, event);
-    }
+/* An event behind what is in the calling thread's stream now; NULL: there is nothing, or (not
+ * `is_known`) it cannot be marked. No lock is held, because recording waits where the stream's
+ * queue is full. */
+static void *mark_stream(const struct driver *cuda, void *stream, uint64_t generation,
+                         bool *is_known) {
+    contexts_lock();
+    const struct context *context = contexts_find(generation);
+    void *handle = context && context->failed_result == 0 ? context->handle : NULL;
+    CUevent event = handle ? take_spare(generation) : NULL;
+    contexts_unlock();
+    *is_known = false;
+    if (handle == NULL || cuda->context_push(handle) != CUDA_SUCCESS) return NULL;
+    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    const CUresult queried = cuda->stream_query(stream);
+    const bool has_work = queried == CUDA_ERROR_NOT_READY;
+    if (has_work && event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING))
+        event = NULL;
+    const bool marked = has_work && event && cuda->event_record(event, stream) == CUDA_SUCCESS;
+    if (!marked && event) cuda->event_destroy(event);
+    *is_known = marked || queried == CUDA_SUCCESS;
+    driver_relaxed_end(cuda, mode);
     CUcontext popped;
     cuda->context_pop(&popped);
+    return marked ? event : NULL;
 }
 
 /* A process that makes and destroys streams all day must not gather events: the oldest ones are
@@ -187,75 +195,133 @@ static void retire_orphans(const struct driver *cuda) {
     uint32_t looked_at = streams.orphans_used < 4 ? streams.orphans_used : 4;
     for (uint32_t i = looked_at; i-- > 0;) {
         struct orphan_entry orphan = streams.orphans[i];
-        if (cuda->event_query(orphan.event) == CUDA_ERROR_NOT_READY) continue;
+        if (cuda->event_query(orphan.event) != CUDA_SUCCESS) continue;
         memmove(&streams.orphans[i], &streams.orphans[i + 1],
                 (--streams.orphans_used - i) * sizeof(*streams.orphans));
         keep_spare(cuda, orphan.context, orphan.event);
     }
 }
 
+/* Whatever the count says. */
+static bool ask_capturing(void *stream) {
+    const struct driver *cuda = driver_get();
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return cuda && stream != NULL && stream != DRIVER_STREAM_LEGACY &&
+           cuda->stream_is_capturing(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* Its work goes on, so the drain has to know of it. */
+static void keep_work(const struct driver *cuda, const struct stream_entry *entry, void *event) {
+    if (contexts_find(entry->context) == NULL) return; /* the events died with it */
+    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    if (entry->mark) keep_orphan(cuda, entry->context, entry->mark);
+    if (event) keep_orphan(cuda, entry->context, event);
+    retire_orphans(cuda);
+    driver_relaxed_end(cuda, mode);
+}
+
 void streams_closing(void *stream) {
     const struct driver *cuda = driver_get();
     contexts_lock();
     struct stream_entry *entry = find_stream(stream);
+    const struct stream_entry copy = entry ? *entry : (struct stream_entry){0};
     if (entry) {
-        if (cuda) {
-            CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-            orphan_work(cuda, entry);
-            retire_orphans(cuda);
-            driver_relaxed_end(cuda, mode);
-        }
+        atomic_fetch_add(&streams_leaving, 1);
         forget_stream(entry);
     }
+    contexts_unlock();
+    if (copy.number == 0) return;
+    const bool can_ask = cuda && !ask_capturing(stream);
+    bool is_known;
+    void *event = can_ask ? mark_stream(cuda, stream, copy.context, &is_known) : NULL;
+    contexts_lock();
+    if (cuda) keep_work(cuda, &copy, event);
+    atomic_fetch_sub(&streams_leaving, 1);
     contexts_unlock();
 }
 
 /* The stream cannot be asked while it captures, so what it has in flight is marked before. */
 static void mark_before_capture(const struct driver *cuda, void *stream) {
-    void *context = NULL;
-    if (streams_number(stream, &context) == 0 || streams_is_capturing(stream)) return;
+    void *unused;
+    const uint64_t number = streams_number(stream, &unused);
+    if (number == 0 || streams_is_capturing(stream)) return;
     contexts_lock();
-    struct stream_entry *entry = find_stream(stream);
-    if (entry && cuda->context_push(context) == CUDA_SUCCESS) {
-        CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-        if (entry->mark) keep_spare(cuda, entry->context, entry->mark);
-        entry->mark = mark_stream(cuda, stream, entry->context);
-        driver_relaxed_end(cuda, mode);
-        CUcontext popped;
-        cuda->context_pop(&popped);
+    const struct stream_entry *entry = find_stream(stream);
+    const uint64_t context = entry ? entry->context : 0;
+    contexts_unlock();
+    bool is_known;
+    void *event = mark_stream(cuda, stream, context, &is_known);
+    contexts_lock();
+    struct stream_entry *same = find_stream(stream);
+    if (same && same->number == number) {
+        if (same->mark) keep_spare(cuda, context, same->mark);
+        same->mark = event;
+        same->is_marked = is_known;
     }
     contexts_unlock();
 }
 
 void streams_capture_beginning(void *stream) {
     const struct driver *cuda = driver_get();
-    if (cuda && streams_is_created(stream)) mark_before_capture(cuda, stream);
+    const bool created = streams_is_created(stream);
+    if (cuda && created) mark_before_capture(cuda, stream);
+    const uint64_t current = created ? 0 : contexts_current_generation();
     contexts_lock();
-    if (room_for_captures()) streams.captures[streams.captures_used++] = stream;
+    const struct stream_entry *entry = find_stream(stream);
+    if (room_for_captures())
+        streams.captures[streams.captures_used++] = (struct capture_entry){
+            .stream = stream,
+            .context = entry ? entry->context : current,
+            .blocking = entry == NULL || entry->blocking,
+        };
     atomic_store(&streams_captures, streams.captures_used);
+    contexts_unlock();
+}
+
+/* Nothing captures in the stream now: its mark is of no more use. */
+static void drop_mark(struct stream_entry *entry) {
+    if (entry == NULL) return;
+    if (entry->mark) keep_spare(driver_get(), entry->context, entry->mark);
+    entry->mark = NULL;
+    entry->is_marked = false;
+}
+
+/* Another capture of the stream may be under way; that one goes on. */
+void streams_capture_refused(void *stream) {
+    const bool goes_on = streams_is_capturing(stream);
+    contexts_lock();
+    forget_capture(stream);
+    if (!goes_on) drop_mark(find_stream(stream));
     contexts_unlock();
 }
 
 void streams_capture_ended(void *stream) {
     /* An end that the driver refused (a wrong thread, say) leaves the capture going. */
-    if (streams_is_created(stream) && streams_is_capturing(stream)) return;
+    if (streams_is_capturing(stream)) return;
     contexts_lock();
     forget_capture(stream);
-    struct stream_entry *entry = find_stream(stream);
-    if (entry && entry->mark) {
-        keep_spare(driver_get(), entry->context, entry->mark);
-        entry->mark = NULL;
-    }
+    drop_mark(find_stream(stream));
     contexts_unlock();
 }
 
+bool streams_blocking_captures(uint64_t context) {
+    if (!streams_capture_anywhere()) return false;
+    for (uint32_t i = 0; i < streams.captures_used; i++)
+        if (streams.captures[i].blocking &&
+            (streams.captures[i].context == context || streams.captures[i].context == 0))
+            return true;
+    /* One may have joined the capture of another stream by an event. */
+    for (uint32_t i = 0; i < streams.streams_used; i++)
+        if (streams.streams[i].blocking && streams.streams[i].context == context &&
+            streams_is_capturing(streams.streams[i].stream))
+            return true;
+    return false;
+}
+
 bool streams_is_capturing(void *stream) {
-    if (atomic_load_explicit(&streams_captures, memory_order_relaxed) == 0) return false;
-    const struct driver *cuda = driver_get();
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return cuda && stream != NULL && stream != DRIVER_STREAM_LEGACY &&
-           cuda->stream_is_capturing(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
+    return atomic_load_explicit(&streams_captures, memory_order_relaxed) > 0 &&
+           ask_capturing(stream);
 }
 
 void streams_adopt_event(uint64_t context, void *event, bool pending) {
@@ -296,5 +362,6 @@ void streams_after_fork(void) {
     streams.spares_used = 0;
     streams.captures_used = 0;
     atomic_store(&streams_captures, 0);
+    atomic_store(&streams_leaving, 0);
     atomic_fetch_add(&streams_epoch, 1);
 }

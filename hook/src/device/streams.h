@@ -15,8 +15,17 @@ struct stream_entry {
     void *stream;
     uint64_t context;
     uint64_t number; /* never used twice */
-    void *mark;      /* event of the work before a capture of this stream began, or NULL */
+    bool is_marked;  /* a capture of this stream began: what it had in flight then is known, */
+    void *mark;      /* and done when this event is; NULL: it had nothing */
+    bool blocking;   /* keeps order with the legacy stream */
     bool draining;   /* drain.c: not seen done since the gate was shut */
+};
+
+/* A capture that began and did not end. */
+struct capture_entry {
+    void *stream;
+    uint64_t context;
+    bool blocking;
 };
 
 /* An event whose stream or thread is gone; its work may still run. */
@@ -32,7 +41,7 @@ struct streams {
     uint32_t orphans_used, orphans_room;
     struct orphan_entry *spares; /* events that nobody uses now */
     uint32_t spares_used, spares_room;
-    void **captures; /* streams whose capture began and did not end */
+    struct capture_entry *captures;
     uint32_t captures_used, captures_room;
 };
 
@@ -56,10 +65,14 @@ void streams_closing(void *stream);
  * be told. */
 uint64_t streams_number(void *stream, void **context);
 
+/* How many streams are being destroyed: their work is in no table. */
+extern _Atomic uint32_t streams_leaving;
+
 /* Before the driver is called (cuStreamBeginCapture of any kind), so that what the stream has in
- * flight can still be marked; where the driver then refuses, and after every cuStreamEndCapture
- * whatever it answered, `_ended` follows. */
+ * flight can still be marked. Where the driver then refuses, `_refused` follows; after every
+ * cuStreamEndCapture, whatever it answered, `_ended`. */
 void streams_capture_beginning(void *stream);
+void streams_capture_refused(void *stream);
 void streams_capture_ended(void *stream);
 /* True when the calling thread's launch into this stream would be captured. */
 bool streams_is_capturing(void *stream);
@@ -75,6 +88,9 @@ void *streams_spare_event(uint64_t context);
 /* ---- with the tables locked ---- */
 
 struct streams *streams_tables(void);
+/* A blocking stream of the context captures, or may do so: then nobody may touch its legacy stream.
+ * A mere query of that ends the capture (measured), whatever the mode of both threads. */
+bool streams_blocking_captures(uint64_t context);
 void streams_forget_context(uint64_t context);
 
 /* In a child after fork nothing of this is left. */

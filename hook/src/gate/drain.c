@@ -80,7 +80,9 @@ static bool stream_is_done(struct look *look, const struct stream_entry *entry) 
         return is_done(look, entry->context, look->cuda->stream_query(entry->stream));
     /* A capturing stream cannot be asked. What was in it before is marked where its capture was
      * begun; where it joined the capture of another stream, only the end of that helps. */
-    return entry->mark && is_done(look, entry->context, look->cuda->event_query(entry->mark));
+    return entry->is_marked &&
+           (entry->mark == NULL ||
+            is_done(look, entry->context, look->cuda->event_query(entry->mark)));
 }
 
 static void look_at_streams(struct look *look, struct streams *tables) {
@@ -104,25 +106,19 @@ static void look_at_streams(struct look *look, struct streams *tables) {
     }
 }
 
-/* Events that threads recorded in default streams of this kind. `*uncovered` counts launches that
- * have none. Called with LOCK_THREADS held, and nobody inside the gate. */
-static uint32_t look_at_rings(struct look *look, enum window_stream_kind kind, uint64_t context,
-                              uint32_t *uncovered) {
+/* Events that threads recorded in their own default streams. Called with LOCK_THREADS held, and
+ * nobody inside the gate. */
+static uint32_t look_at_rings(struct look *look) {
     uint32_t busy = 0;
     for (struct thread_record *record = threads_first(); record; record = record->next) {
         for (int i = 0; record->taken && i < WINDOW_RINGS; i++) {
             const struct window_ring *ring = &record->rings[i];
             void *event;
-            bool open_end = false;
-            if (ring->stream == NULL || ring->kind != kind) continue;
-            if (context && ring->context_number != context) continue;
+            if (ring->stream == NULL || ring->kind != WINDOW_STREAM_PER_THREAD) continue;
             const enum word word = use_context(look, ring->context_number);
-            if (word == WORD_OVER) continue;
-            bool found = window_last_event(ring, &event, &open_end);
-            *uncovered += open_end;
-            if (found)
-                busy += word == WORD_BUSY ||
-                        !is_done(look, ring->context_number, look->cuda->event_query(event));
+            if (word == WORD_OVER || !window_last_event(ring, &event)) continue;
+            busy += word == WORD_BUSY ||
+                    !is_done(look, ring->context_number, look->cuda->event_query(event));
         }
     }
     return busy;
@@ -140,15 +136,33 @@ static CUresult mark_legacy_stream(struct look *look, struct context *entry) {
     return result;
 }
 
-/* The default streams of a context, once all other work is done. While a capture is active the
- * legacy stream cannot be touched, so that only recorded events tell. */
+/* While a blocking stream captures, nobody may touch the legacy stream: not even a query. An event
+ * in another blocking stream waits for what the legacy stream has, and leaves the capture alone. */
+static bool beside_is_done(struct look *look, struct context *entry) {
+    CUevent event = entry->beside_mark;
+    CUstream beside = entry->beside;
+    CUresult result = CUDA_SUCCESS;
+    if (beside == NULL) result = look->cuda->stream_create(&beside, CU_STREAM_DEFAULT);
+    entry->beside = beside;
+    if (result == CUDA_SUCCESS && event == NULL)
+        result = look->cuda->event_create(&event, CU_EVENT_DISABLE_TIMING);
+    entry->beside_mark = event;
+    if (result == CUDA_SUCCESS && !entry->beside_marked)
+        result = look->cuda->event_record(event, beside);
+    entry->beside_marked = result == CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) result = look->cuda->event_query(event);
+    return is_done(look, entry->generation, result);
+}
+
+/* The default streams of a context, once all other work is done. */
 static bool defaults_are_done(struct look *look, struct context *entry) {
     const enum word word = use_context(look, entry->generation);
     if (word != WORD_ASK) return word == WORD_OVER;
-    if (streams_capture_anywhere()) {
-        uint32_t uncovered = 0;
-        uint32_t busy = look_at_rings(look, WINDOW_STREAM_LEGACY, entry->generation, &uncovered);
-        return busy + uncovered == 0 && !gate_was_unbounded();
+    if (streams_blocking_captures(entry->generation)) {
+        /* Threads' own default streams have their events, but where the gate was open without a
+         * window. Then there is nobody to ask until the capture ends. */
+        const bool unknown = gate_was_unbounded() && gate_saw_per_thread();
+        return !unknown && beside_is_done(look, entry);
     }
     if (!entry->marked) {
         CUresult queried = look->cuda->stream_query(DRIVER_STREAM_LEGACY);
@@ -177,12 +191,12 @@ static void look_at_defaults(struct look *look) {
 static uint32_t look_once(enum drain_phase phase, const struct driver *cuda) {
     /* What is being taken down is in no table any more; the driver waits for its work. */
     struct look look = {.cuda = cuda, .left = atomic_load(&contexts_leaving)};
+    look.left += atomic_load(&streams_leaving);
     lock_take(LOCK_THREADS);
     contexts_lock();
     if (phase == DRAIN_STREAMS) {
-        uint32_t uncovered = 0;
         look_at_streams(&look, streams_tables());
-        look.left += look_at_rings(&look, WINDOW_STREAM_PER_THREAD, 0, &uncovered);
+        look.left += look_at_rings(&look);
     } else {
         look_at_defaults(&look);
     }
@@ -202,7 +216,7 @@ static void mark_all_draining(void) {
         tables->streams[i].draining = true;
     for (uint32_t i = 0; i < used; i++) {
         contexts[i].draining = true;
-        contexts[i].marked = false;
+        contexts[i].marked = contexts[i].beside_marked = false;
     }
     contexts_unlock();
 }
@@ -241,11 +255,11 @@ bool drain_device_busy(void) {
     contexts_lock();
     const struct streams *tables = streams_tables();
     const struct context *contexts = contexts_table(&used);
-    const bool captures = streams_capture_anywhere();
     for (uint32_t i = 0; i < tables->streams_used && look.left == 0; i++)
         look.left += !stream_is_done(&look, &tables->streams[i]);
-    for (uint32_t i = 0; i < used && look.left == 0 && !captures; i++)
-        if (use_context(&look, contexts[i].generation) == WORD_ASK)
+    for (uint32_t i = 0; i < used && look.left == 0; i++)
+        if (!streams_blocking_captures(contexts[i].generation) &&
+            use_context(&look, contexts[i].generation) == WORD_ASK)
             look.left +=
                 !is_done(&look, contexts[i].generation, cuda->stream_query(DRIVER_STREAM_LEGACY));
     end_look(&look);

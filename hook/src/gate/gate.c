@@ -25,6 +25,7 @@ _Atomic uint32_t gate_word = GATE_SHUT;
  * the slow path, whose mark is a full barrier. Written before the gate opens for the first time. */
 bool gate_barrier_works;
 static _Atomic bool unbounded;
+static _Atomic bool saw_per_thread;
 
 #if defined(__SANITIZE_THREAD__)
 /* The thread sanitizer knows nothing of membarrier and would report what it orders. */
@@ -75,6 +76,10 @@ bool gate_was_unbounded(void) {
     return atomic_load(&unbounded);
 }
 
+bool gate_saw_per_thread(void) {
+    return atomic_load(&saw_per_thread);
+}
+
 void gate_drained(void) {
     atomic_store(&unbounded, false);
     window_turn_drained();
@@ -90,6 +95,11 @@ uint64_t gate_activity(bool *busy) {
         if ((sequence | synchronises) & 1) *busy = true;
     }
     return sum;
+}
+
+static bool is_per_thread(const struct gate_call *call) {
+    return call->stream == DRIVER_STREAM_PER_THREAD ||
+           (call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD);
 }
 
 /* The context in which the call works, NULL for none: that of its stream, whatever is current on
@@ -110,8 +120,8 @@ static bool passes_shut_gate(const struct gate_call *call) {
     if (cuda == NULL || fork_process_ends()) return true;
     if (call->kind == GATE_ALLOC && residency_claim_stands(call->name)) return true;
     if (call->kind != GATE_SYNC) {
-        bool per_thread = call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD;
-        if (streams_is_capturing(per_thread ? DRIVER_STREAM_PER_THREAD : call->stream)) return true;
+        if (streams_is_capturing(is_per_thread(call) ? DRIVER_STREAM_PER_THREAD : call->stream))
+            return true;
     }
     void *context = context_of(call);
     return context == NULL || contexts_has_failed(context);
@@ -141,6 +151,7 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
     struct thread_record *self = threads_self();
     if (self == NULL) return GATE_NESTED;
     self->counting = NULL;
+    if (is_per_thread(call)) atomic_store_explicit(&saw_per_thread, true, memory_order_relaxed);
     for (;;) {
         gate_mark_inside(self);
         uint32_t word = atomic_load(&gate_word);

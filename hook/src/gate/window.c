@@ -333,14 +333,9 @@ void window_launched(struct thread_record *self, struct window_ring *ring) {
     self->current_context = NULL;
 }
 
-bool window_last_event(const struct window_ring *ring, void **event, bool *uncovered) {
-    *uncovered = false;
+bool window_last_event(const struct window_ring *ring, void **event) {
     if (ring->stream == NULL || ring->turn_epoch != atomic_load(&turn_epoch)) return false;
-    if (ring->uncovered > 0) {
-        *uncovered = true;
-        return false;
-    }
-    if (ring->under_way == 0) return false;
+    if (ring->uncovered > 0 || ring->under_way == 0) return false;
     *event = ring->events[(ring->oldest + ring->under_way + WINDOW_EVENTS - 1) % WINDOW_EVENTS];
     return true;
 }

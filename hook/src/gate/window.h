@@ -62,8 +62,8 @@ bool window_admit(struct thread_record *self, const struct gate_call *call);
 void window_launched(struct thread_record *self, struct window_ring *ring);
 
 /* Events of rings that the agent may need: the ring's work of this turn is done when `*event` is.
- * False when there is no such work, or (`*uncovered` set) when its last launches have no event. */
-bool window_last_event(const struct window_ring *ring, void **event, bool *uncovered);
+ * False when there is no such work, or when its last launches have no event. */
+bool window_last_event(const struct window_ring *ring, void **event);
 
 /* The thread ends: its events go to the stream table. */
 void window_thread_ends(struct thread_record *self);

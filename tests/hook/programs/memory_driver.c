@@ -38,6 +38,7 @@ static int hand_out(const char *function, address *to) {
 
 SUCCEEDS(cuInit)
 SUCCEEDS(cuStreamQuery)
+SUCCEEDS(cuStreamGetFlags)
 SUCCEEDS(cuEventRecord)
 SUCCEEDS(cuEventQuery)
 SUCCEEDS(cuEventDestroy_v2)

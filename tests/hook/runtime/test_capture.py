@@ -9,6 +9,7 @@ import pytest
 from jupyter_gpushare.protocol.messages import DropReason, TurnDropped, TurnRequested
 from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import HookedClient
+from tests.support.sim import SimulatedMachine
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 
@@ -116,6 +117,47 @@ def test_a_capture_ends_with_its_stream(opened: Opened) -> None:
     for command in ("create 1", "capture 1", "destroy 1"):
         shell.say(f"0 {command}")
         shell.expect(f"0 {command.split()[0]} 0")
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    client.recall_and_drop()
+
+
+@pytest.mark.promise("hook", "A capture that is left open does not keep the turn")
+@pytest.mark.parametrize("tenants", [1, 2])
+@pytest.mark.parametrize("kind", ["n", "b"])
+def test_a_capture_that_is_left_open_gives_the_turn_back(
+    opened: Opened, sim: SimulatedMachine, kind: str, tenants: int
+) -> None:
+    """A cell was interrupted before its capture ended. What it launched before drains, the turn
+    goes back, and the capture is as valid as before."""
+    shell, client = opened(tenants=tenants)
+    shell.say("0 spin d 200000000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    shell.say(f"0 create 1 {kind}")
+    shell.expect("0 create 0")
+    shell.say(f"0 capture 1 {THREAD_LOCAL}")
+    shell.expect("0 capture 0")
+    shell.say("0 spin 1 1000")
+    shell.expect("0 spin 0")
+    dropped = client.recall_and_drop()
+    (launch,) = [record for record in sim.journal() if record.kind.name == "LAUNCH"]
+    assert launch.ended_ns <= dropped.drained_at_ns
+    shell.say("0 end_capture 1")
+    shell.expect("0 end_capture 0")
+
+
+@pytest.mark.promise("A capture that is left open...")
+def test_a_capture_that_is_begun_twice_ends_once(opened: Opened) -> None:
+    """The driver refuses the second and goes on with the first: the interrupted cell was run
+    again."""
+    shell, client = opened(tenants=1)
+    for command, answer in (("create 1", 0), ("capture 1", 0), ("capture 1", 401)):
+        shell.say(f"0 {command}")
+        shell.expect(f"0 {command.split()[0]} {answer}")
+    shell.say("0 end_capture 1")
+    shell.expect("0 end_capture 0")
     shell.say("0 spin d 1000")
     client.grant_request()
     shell.expect("0 spin 0")

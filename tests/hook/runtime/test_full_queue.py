@@ -1,0 +1,43 @@
+"""A launch queue that is full: recording an event waits there, and nobody else does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import TurnDropped
+from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.test_park_faults import wait_until
+from tests.support.fake_scheduler import HookedClient
+from tests.support.sim import SimulatedMachine
+
+Opened = Callable[..., tuple[GpuProcess, HookedClient]]
+
+
+@pytest.mark.promise("hook", "A stream that ends or captures on a full queue holds up no one else")
+@pytest.mark.parametrize("command", ["destroy 1", "capture 1 2"])
+def test_a_stream_on_a_full_queue_holds_up_nobody(
+    opened: Opened, sim: SimulatedMachine, command: str
+) -> None:
+    """What the stream has in flight is marked by an event before the driver is called. While that
+    waits, other threads make and destroy streams, and a drain goes on, and waits for the work."""
+    (sim.directory / "faults").write_text("hold cuEventRecord from=full until=go\n")
+    shell, client = opened(tenants=1)
+    shell.say("0 create 1")
+    shell.expect("0 create 0")
+    shell.say("0 spin 1 1000000000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    (sim.directory / "full").touch()
+    shell.say(f"0 {command}")
+    wait_until((sim.directory / "go.held").exists)
+    for other in ("current", "create 2", "destroy 2"):
+        shell.say(f"1 {other}")
+        shell.expect(f"1 {other.split()[0]} 0")
+    client.recall()
+    (sim.directory / "go").touch()
+    shell.expect(f"0 {command.split()[0]} 0")
+    dropped = client.expect(TurnDropped)
+    (launch,) = [record for record in sim.journal() if record.kind.name == "LAUNCH"]
+    assert launch.ended_ns <= dropped.drained_at_ns
