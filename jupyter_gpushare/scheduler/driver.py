@@ -28,6 +28,8 @@ from jupyter_gpushare.core.events import ClientLost, ClockTicked, Event, Request
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds
 from jupyter_gpushare.core.snapshot import Snapshot
 
+from .journal import Journal
+
 log = logging.getLogger(__name__)
 
 _FAILED = (
@@ -72,12 +74,6 @@ class Clock(Protocol):
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer: ...
 
 
-class Record(Protocol):
-    """Keeps what happened, for replay; journal.py has the real one."""
-
-    def write(self, event: Event, commands: list[Command], *, now_s: Seconds) -> None: ...
-
-
 class Driver:
     """`check` raises when the core's state is not sound; it is called after each event, and so is
     `changed`. `measure` has a device's memory looked at soon."""
@@ -88,7 +84,7 @@ class Driver:
         scheduler: Core,
         clock: Clock,
         links: Links,
-        journal: Record | None = None,
+        journal: Journal | None = None,
         check: Callable[[], None] | None = None,
         changed: Callable[[], None] = lambda: None,
         measure: Callable[[DeviceId], None] = lambda device: None,

@@ -22,8 +22,9 @@ from .base.errors import StartError
 from .devices.named import DeviceBook
 from .devices.probe import Choose, DeviceProbe
 from .driver import Driver
+from .hook.connection import Clients
 from .hook.listener import HookListener
-from .hook.translate import Translator
+from .hook.translate import Inbound, Outbound
 from .http.api import HTTPApi
 from .http.callers import AccountCallers, Callers, HubCallers
 from .http.event_stream import Followers
@@ -36,6 +37,7 @@ from .identity.tokens import TokenSigner, load_or_make_key
 from .journal import Journal
 from .runtime_dir import RuntimeDir
 from .service.looks import ANSWERS_SHARE, NEWS_SHARE, Looks
+from .service.members import Members
 from .service.service import Service
 
 log = logging.getLogger(__name__)
@@ -112,57 +114,69 @@ class SchedulerProcess:
     def _build(
         self, signer: TokenSigner, expected: set[int], recovering_until_s: float | None
     ) -> None:
-        options = self._options
-        tenants = TenantBook()
-        admission = Admission(signer=signer, tenants=tenants, serves_all=options.serves_all)
-        translator = Translator()
-        self._followers = Followers(self._followers_changed)
+        """Each part is given those that were there before it. What the driver
+        asks of the probe, which is made after it, goes through this object."""
+        options, loop = self._options, self._loop
         core = Scheduler(options.settings, recovering_until_s=recovering_until_s)
-        self._driver = Driver(
+        tenants, clients = TenantBook(), Clients()
+        self._members = members = Members(tenants, settings=lambda: core.settings)
+        self._followers = Followers(self._followers_changed)
+        self._driver = driver = Driver(
             scheduler=core,
-            clock=self._loop,
-            links=translator,
+            clock=loop,
+            links=Outbound(clients, members),
             journal=self._journal,
             check=(lambda: self._check(core)) if options.check else None,
             changed=self._followers.changed,
             measure=lambda device: self._probe.measure(),
         )
-        self._service = Service(
-            submit=self._driver.submit,
-            request=self._driver.request,
-            snapshot=self._driver.snapshot,
-            settings=options.settings,
-            signer=signer,
-            tenants=tenants,
-            recovery=Recovery(expected),
-            hook_socket=self._directory.hook_socket,
-            cap_bytes=options.cap_bytes,
-        )
-        self._listener = HookListener(
-            admission=admission,
-            inbound=translator,
-            clients_max=lambda: self._service.settings.clients_max,
-            message_deadline_s=options.message_deadline_s,
-        )
         devices = DeviceBook(clients_may_name=not options.serves_all)
-        answers = Looks(self._driver.snapshot, share=ANSWERS_SHARE)
-        translator.connect(
-            registry=self._service, links=self._listener, looks=answers, devices=devices
-        )
 
         def seen(event: Event) -> None:
             devices.seen(event)
-            self._driver.submit(event)
+            driver.submit(event)
 
-        self._registrants = RegistrantWatch(self._service.registrant_ended)
         self._probe = DeviceProbe(
             submit=seen,
             choose=options.choose_devices,
-            busy=lambda: self._service.clients() > 0,
+            busy=lambda: len(members) > 0,
             period_s=options.probe_period_s,
         )
+        self._registrants = RegistrantWatch()
+        service = Service(
+            submit=driver.submit,
+            request=driver.request,
+            snapshot=driver.snapshot,
+            settings=lambda: core.settings,
+            signer=signer,
+            tenants=tenants,
+            members=members,
+            recovery=Recovery(expected),
+            hook_socket=self._directory.hook_socket,
+            cap_bytes=options.cap_bytes,
+            recovered=self._recovered,
+            joined=self._probe.wake,
+            tenants_changed=self._tenants_changed,
+            tenant_gone=self._registrants.forget,
+        )
+        admission = Admission(signer=signer, tenants=tenants, serves_all=options.serves_all)
+        answers = Looks(driver.snapshot, share=ANSWERS_SHARE)
+        self._listener = HookListener(
+            admission=admission,
+            inbound=Inbound(
+                submit=driver.submit,
+                service=service,
+                members=members,
+                clients=clients,
+                looks=answers,
+                devices=devices,
+            ),
+            clients=clients,
+            clients_max=lambda: core.settings.clients_max,
+            message_deadline_s=options.message_deadline_s,
+        )
         self._http = HTTPApi(
-            service=self._service,
+            service=service,
             admission=admission,
             registrants=self._registrants,
             followers=self._followers,
@@ -173,12 +187,8 @@ class SchedulerProcess:
                 started_to_stay=not options.idle_exit_s,
             ),
             answers=answers,
-            news=Looks(self._driver.snapshot, share=NEWS_SHARE),
+            news=Looks(driver.snapshot, share=NEWS_SHARE),
         )
-        self._service.on_client_joined = self._probe.wake
-        self._service.on_recovered = self._recovered
-        self._service.on_tenants_changed = self._tenants_changed
-        self._service.on_tenant_gone = self._registrants.forget
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Serve until `end`; `ready` is called once both sockets answer."""
@@ -205,7 +215,7 @@ class SchedulerProcess:
 
     def _processes_to_serve(self) -> int:
         """Those whom we are still waiting for count as well."""
-        return self._service.clients() or int(self._driver.snapshot().recovering)
+        return len(self._members) or int(self._driver.snapshot().recovering)
 
     async def _stop(self) -> None:
         clients_left = self._processes_to_serve() > 0
@@ -231,7 +241,7 @@ class SchedulerProcess:
 
     def _recovered(self) -> None:
         event = RecoveryComplete(cause="all expected clients are back")
-        self._loop.call_later(RECOVERY_SETTLE_S, self._service.submit, event)
+        self._loop.call_later(RECOVERY_SETTLE_S, self._driver.submit, event)
 
     def _tenants_changed(self, count: int) -> None:
         self._tenants_count = count

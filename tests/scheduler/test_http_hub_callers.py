@@ -49,7 +49,7 @@ def with_api(
         api = HTTPApi(
             service=office.service,
             admission=Admission(signer=office.signer, tenants=office.tenants, serves_all=True),
-            registrants=RegistrantWatch(lambda tenant_id: None),
+            registrants=RegistrantWatch(),
             followers=followers,
             callers=hub,
             handover=Handover(end=lambda why: None, processes=lambda: 0, started_to_stay=True),

@@ -32,6 +32,7 @@ from jupyter_gpushare.scheduler.identity.tenants import TenantBook
 from jupyter_gpushare.scheduler.identity.tokens import TokenSigner
 from jupyter_gpushare.scheduler.service import service
 from jupyter_gpushare.scheduler.service.looks import Look
+from jupyter_gpushare.scheduler.service.members import Members
 from jupyter_gpushare.scheduler.service.service import Service
 
 DEVICE = DeviceId("0" * 32)
@@ -44,13 +45,15 @@ class Office:
     def __init__(self) -> None:
         self.core = Scheduler(SchedulerSettings())
         self.signer, self.tenants = TokenSigner(b"k" * 32), TenantBook()
+        self.members = Members(self.tenants, settings=lambda: self.core.settings)
         self.service = Service(
             submit=self.submit,
             request=self.submit,
             snapshot=self.snapshot,
-            settings=SchedulerSettings(),
+            settings=lambda: self.core.settings,
             signer=self.signer,
             tenants=self.tenants,
+            members=self.members,
             recovery=Recovery(set()),
             hook_socket=Path("/nowhere/hook.sock"),
         )
@@ -71,7 +74,7 @@ class Office:
     def busy_tenants_of(self, uid: int) -> list[str]:
         """One that holds the device and one that waits; the name of the first, and then all that
         could tell what they are."""
-        self.service.submit(DeviceFound(device=DEVICE, name="GPU", bytes_total=1 << 30))
+        self.submit(DeviceFound(device=DEVICE, name="GPU", bytes_total=1 << 30))
         secrets = ["secret project"]
         for client, name in enumerate(("secret project", "secret project too"), 1):
             body = {"name": name, "kind": "kernel", "kernel_id": f"kernel-{client}"}
@@ -190,13 +193,13 @@ def test_a_guessed_name_tells_nothing(office: Office) -> None:
         if isinstance(command, TellQueuePosition) and command.client == waiting
     ]
     assert told.holder == "secret project"
-    shown = office.service.shown_name(waiting, told.holder_tenant, told.holder)
+    shown = office.members.shown_name(waiting, told.holder_tenant, told.holder)
     assert shown == "another user"
     for visibility, named in (("users", f"uid {BOB}"), ("everyone", f"uid {BOB}: secret project")):
         office.service.change_settings(Caller(0), {"visibility": visibility})
-        shown = office.service.shown_name(waiting, told.holder_tenant, told.holder)
+        shown = office.members.shown_name(waiting, told.holder_tenant, told.holder)
         assert shown == named
-    assert office.service.shown_name(waiting, tenant, "secret project") == "secret project"
+    assert office.members.shown_name(waiting, tenant, "secret project") == "secret project"
 
 
 @pytest.mark.promise("A turn can be released by...")
@@ -256,7 +259,7 @@ def test_root_of_another_namespace_is_not_root(office: Office) -> None:
     for client, administers, name in seen:
         office.service.client_joined(ClientId(client), own, pid=1, administers=administers)
         tenant = TenantId(shown.tenant_id)
-        assert office.service.shown_name(ClientId(client), tenant, "notebook") == name
+        assert office.members.shown_name(ClientId(client), tenant, "notebook") == name
 
 
 @pytest.mark.promise("Peers are checked by their credentials...")

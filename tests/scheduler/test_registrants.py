@@ -20,9 +20,9 @@ def test_processes_of_foreign_namespaces_are_told_apart(monkeypatch: pytest.Monk
         pairs = [socket.socketpair() for _ in range(2)]
         descriptors = iter(mine.detach() for mine, _ in pairs)
         monkeypatch.setattr(registrants, "open_pidfd", lambda sock, peer: next(descriptors))
-        watch = RegistrantWatch(ended.append)
+        watch = RegistrantWatch()
         for name, (_, theirs) in zip("ab", pairs, strict=True):
-            watch.watch(theirs, Peer(pid=0, uid=1), name)
+            watch.watch(theirs, Peer(pid=0, uid=1), name, ended.append)
         pairs[0][1].close()
         while not ended:
             await asyncio.sleep(0)

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import socket
+from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
 from jupyter_gpushare.protocol.codec import FrameDecoder, ProtocolError, encode
@@ -40,9 +41,6 @@ class Handler(Protocol):
     def greeted(self, connection: HookConnection, hello: Hello) -> None:
         """Its Hello is here; raises Refusal."""
 
-    def received(self, connection: HookConnection, message: Message) -> None:
-        """A later message is here; raises Refusal."""
-
     def lost(self, connection: HookConnection, cause: str) -> None:
         """Nothing can be heard from it any more. Called once, for each that was opened."""
 
@@ -53,15 +51,23 @@ before its messages are handled, so this bounds what a client that floods us can
 
 
 class HookConnection(asyncio.BufferedProtocol):
-    """`client` is the number under which the core knows it. `message_deadline_s` is for the first
-    message, and for the rest of one that was begun."""
+    """`client` is the number under which the core knows it. `received` is told of each message
+    after the first, and may raise Refusal. `message_deadline_s` is for the first message, and for
+    the rest of one that was begun."""
 
     def __init__(
-        self, handler: Handler, client: int, *, intake: Intake, message_deadline_s: float
+        self,
+        handler: Handler,
+        client: int,
+        *,
+        received: Callable[[int, Message], None],
+        intake: Intake,
+        message_deadline_s: float,
     ) -> None:
         self.client = client
         self.peer = Peer(pid=0, uid=-1)
         self._handler = handler
+        self._received = received
         self._intake = intake
         self._message_deadline_s = message_deadline_s
         self._decoder = FrameDecoder(receiver=Receiver.SCHEDULER)
@@ -177,7 +183,7 @@ class HookConnection(asyncio.BufferedProtocol):
             if self._greeted:
                 if isinstance(message, Hello):
                     raise Refusal(RefusalCode.BAD_PROTOCOL, _SECOND_HELLO)
-                self._handler.received(self, message)
+                self._received(self.client, message)
             else:
                 if not isinstance(message, Hello):
                     raise Refusal(RefusalCode.BAD_PROTOCOL, _NO_HELLO)
@@ -238,3 +244,41 @@ _NO_HELLO = (
     "socket."
 )
 _SECOND_HELLO = "A connection says Hello once. Let only the gpushare hook speak on this socket."
+
+
+class Clients:
+    """Connections that have been let in, by number."""
+
+    def __init__(self) -> None:
+        self._connections: dict[int, HookConnection] = {}
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def __iter__(self) -> Iterator[HookConnection]:
+        return iter(list(self._connections.values()))
+
+    def add(self, connection: HookConnection) -> None:
+        self._connections[connection.client] = connection
+
+    def remove(self, connection: HookConnection) -> bool:
+        """Whether it was there."""
+        return self._connections.pop(connection.client, None) is not None
+
+    def send(self, client: int, message: Message) -> bool:
+        """False when the client is gone."""
+        connection = self._connections.get(client)
+        return connection is not None and connection.send(message)
+
+    def close(self, client: int, code: RefusalCode, message: str) -> None:
+        if connection := self._connections.get(client):
+            connection.refuse(code, message)
+
+    def renew(self, client: int) -> None:
+        """End the connection as if the scheduler had: the process comes back with its turn."""
+        if connection := self._connections.get(client):
+            connection.end("it is to connect again")
+
+    def kill(self, client: int) -> None:
+        if connection := self._connections.get(client):
+            connection.kill()

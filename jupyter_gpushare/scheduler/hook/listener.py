@@ -8,17 +8,15 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Callable
-from typing import Protocol
 
-from jupyter_gpushare.protocol.fields import Message
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode, Welcome
 from jupyter_gpushare.version import __version__
 
 from ..identity.admission import Admission, Refusal
-from ..identity.peer import Peer
 from ..identity.tokens import TenantRecord
-from .connection import HookConnection
+from .connection import Clients, HookConnection
 from .intake import Intake
+from .translate import Inbound
 
 log = logging.getLogger(__name__)
 
@@ -26,16 +24,6 @@ STRANGERS_MAX = 128
 """Connections of one user that have not said Hello yet; they do not count as clients."""
 CLIENTS_SHARE_MAX = 0.5
 """Of `clients_max`: what one user of several may take."""
-
-
-class Inbound(Protocol):
-    """Where what clients say goes; translate.py turns it into events."""
-
-    def joined(self, client: int, record: TenantRecord, hello: Hello, peer: Peer) -> None: ...
-
-    def received(self, client: int, message: Message) -> None: ...
-
-    def lost(self, client: int, cause: str) -> None: ...
 
 
 class HookListener:
@@ -46,16 +34,17 @@ class HookListener:
         *,
         admission: Admission,
         inbound: Inbound,
+        clients: Clients,
         clients_max: Callable[[], int],
         message_deadline_s: float = 5.0,
     ) -> None:
         self._admission = admission
         self._inbound = inbound
+        self._clients = clients
         self._clients_max = clients_max
         self._message_deadline_s = message_deadline_s
         self._numbers = itertools.count(1)
         self._strangers: set[HookConnection] = set()
-        self._clients: dict[int, HookConnection] = {}
         self._owners: dict[int, str] = {}
         self._clients_of: Counter[str] = Counter()
         self._intake = Intake(asyncio.get_running_loop())
@@ -70,6 +59,7 @@ class HookListener:
         return HookConnection(
             self,
             next(self._numbers),
+            received=self._inbound.received,
             intake=self._intake,
             message_deadline_s=self._message_deadline_s,
         )
@@ -79,32 +69,13 @@ class HookListener:
         self._shutting_down = True
         if self._server:
             self._server.close()
-        for connection in [*self._strangers, *self._clients.values()]:
+        for connection in [*self._strangers, *self._clients]:
             connection.refuse(
                 RefusalCode.SHUTTING_DOWN,
                 "The scheduler ends. Start it again; kernels that wait will go on by themselves.",
             )
         # One round of the loop, for transports that close in a callback.
         await asyncio.sleep(0)
-
-    # ---- towards clients ----
-
-    def send(self, client: int, message: Message) -> bool:
-        connection = self._clients.get(client)
-        return connection is not None and connection.send(message)
-
-    def close(self, client: int, code: RefusalCode, message: str) -> None:
-        if connection := self._clients.get(client):
-            connection.refuse(code, message)
-
-    def renew(self, client: int) -> None:
-        """End the connection as if the scheduler had: the process comes back with its turn."""
-        if connection := self._clients.get(client):
-            connection.end("it is to connect again")
-
-    def kill(self, client: int) -> None:
-        if connection := self._clients.get(client):
-            connection.kill()
 
     # ---- from connections ----
 
@@ -123,20 +94,17 @@ class HookListener:
             raise Refusal(RefusalCode.TOO_MANY, _too_many(limit, "clients"))
         self._check_share(record, limit)
         self._strangers.discard(connection)
-        self._clients[connection.client] = connection
+        self._clients.add(connection)
         self._owners[connection.client] = record.owner_key
         self._clients_of[record.owner_key] += 1
         connection.send(Welcome(scheduler_version=__version__, tenant_id=record.tenant_id))
         self._inbound.joined(connection.client, record, hello, connection.peer)
 
-    def received(self, connection: HookConnection, message: Message) -> None:
-        self._inbound.received(connection.client, message)
-
     def lost(self, connection: HookConnection, cause: str) -> None:
         self._strangers.discard(connection)
         if owner := self._owners.pop(connection.client, None):
             self._clients_of[owner] -= 1
-        if self._clients.pop(connection.client, None) and not self._shutting_down:
+        if self._clients.remove(connection) and not self._shutting_down:
             self._inbound.lost(connection.client, cause)
 
     def _check_share(self, record: TenantRecord, limit: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from typing import Protocol
+from collections.abc import Callable
 
 from jupyter_gpushare.core import commands, events
 from jupyter_gpushare.core.events import DropReason, Event
@@ -23,6 +23,9 @@ from ..devices.named import DeviceBook, NotServed, TooManyDevices
 from ..identity.peer import Peer
 from ..identity.tokens import TenantRecord
 from ..service.looks import Look, Looks
+from ..service.members import Members
+from ..service.service import Service
+from .connection import Clients
 
 log = logging.getLogger(__name__)
 
@@ -248,59 +251,31 @@ def settings_message(settings: SchedulerSettings) -> messages.Settings:
     )
 
 
-class HookLinks(Protocol):
-    """The connections, by client number; HookListener is the real one."""
+class Inbound:
+    """From clients to the core. `submit` is the driver's."""
 
-    def send(self, client: int, message: Message) -> bool: ...
-
-    def close(self, client: int, code: messages.RefusalCode, message: str) -> None: ...
-
-    def renew(self, client: int) -> None: ...
-
-    def kill(self, client: int) -> None: ...
-
-
-class Registry(Protocol):
-    """What the rest of the process knows and wants to know; service.py is the real one."""
-
-    def submit(self, event: Event) -> None: ...
-
-    def client_joined(
-        self, client: ClientId, record: TenantRecord, *, pid: int, administers: bool
+    def __init__(
+        self,
+        *,
+        submit: Callable[[Event], None],
+        service: Service,
+        members: Members,
+        clients: Clients,
+        looks: Looks,
+        devices: DeviceBook,
     ) -> None:
-        """Before the client's own events: a tenant that is new since a restart is registered."""
-
-    def client_left(self, client: ClientId) -> None:
-        """After the client's last event."""
-
-    def shown_name(self, client: ClientId, tenant: TenantId | None, name: str) -> str:
-        """A tenant's name as the client's user may read it."""
-
-    def memory_seen_by(
-        self, client: ClientId, device: DeviceId, look: Look
-    ) -> tuple[int, int] | None:
-        """Bytes in all and bytes in use, as the client's tenant may see them."""
-
-
-class Translator:
-    """Both ways between connections and the core. It stands in the middle of a circle, so both
-    ends are set once they exist (`connect`)."""
-
-    def connect(
-        self, *, registry: Registry, links: HookLinks, looks: Looks, devices: DeviceBook
-    ) -> None:
-        self._devices = devices
+        self._submit = submit
+        self._service = service
+        self._members = members
+        self._clients = clients
         self._looks = looks
-        self._registry = registry
-        self._links = links
-
-    # ---- from clients ----
+        self._devices = devices
 
     def joined(self, client: int, record: TenantRecord, hello: messages.Hello, peer: Peer) -> None:
         number = ClientId(client)
         pid = peer.pid or hello.pid
-        self._registry.client_joined(number, record, pid=pid, administers=peer.administers)
-        self._registry.submit(event_of_hello(number, TenantId(record.tenant_id), hello, pid=pid))
+        self._service.client_joined(number, record, pid=pid, administers=peer.administers)
+        self._submit(event_of_hello(number, TenantId(record.tenant_id), hello, pid=pid))
 
     def received(self, client: int, message: Message) -> None:
         number = ClientId(client)
@@ -312,19 +287,19 @@ class Translator:
             return
         event = event_of(number, message)
         if event is not None:
-            self._registry.submit(event)
+            self._submit(event)
         if isinstance(event, events.DeviceClosed):
             self._submit_all(self._devices.closed(number, event.device))
 
     def lost(self, client: int, cause: str) -> None:
         number = ClientId(client)
-        self._registry.submit(events.ClientLost(client=number, cause=cause))
+        self._submit(events.ClientLost(client=number, cause=cause))
         self._submit_all(self._devices.left(number))
-        self._registry.client_left(number)
+        self._service.client_left(number)
 
     def _submit_all(self, news: list[Event]) -> None:
         for event in news:
-            self._registry.submit(event)
+            self._submit(event)
 
     def _may_open(self, client: ClientId, message: messages.DeviceOpened) -> bool:
         """Tell the core of a device that is new to it; False where the client is closed instead."""
@@ -334,11 +309,11 @@ class Translator:
                 client, device_id(message.device), name=name, bytes_total=message.bytes_total
             )
         except TooManyDevices:
-            self._links.close(client, messages.RefusalCode.TOO_MANY, _TOO_MANY_DEVICES)
+            self._clients.close(client, messages.RefusalCode.TOO_MANY, _TOO_MANY_DEVICES)
             return False
         except NotServed:
             sentence = _NOT_SERVED.format(name or "the device")
-            self._links.close(client, messages.RefusalCode.TOO_MANY, sentence)
+            self._clients.close(client, messages.RefusalCode.TOO_MANY, sentence)
             return False
         if news:
             log.info("device %s (%s): %s", message.device.hex(), name, news[0].cause)
@@ -349,36 +324,42 @@ class Translator:
         self, client: ClientId, question: messages.MemoryQueried, look: Look
     ) -> None:
         """No answer means that NVML's own numbers stand."""
-        seen = self._registry.memory_seen_by(client, device_id(question.device), look)
+        seen = self._members.memory_seen_by(client, device_id(question.device), look)
         if seen is not None:
             total, used = seen
             answer = messages.MemoryAnswered(
                 device=question.device, bytes_total=total, bytes_used=min(used, _U64_MAX)
             )
-            self._links.send(client, answer)
+            self._clients.send(client, answer)
 
-    # ---- to clients ----
+
+class Outbound:
+    """From the core to clients."""
+
+    def __init__(self, clients: Clients, members: Members) -> None:
+        self._clients = clients
+        self._members = members
 
     def deliver(self, command: commands.Command) -> ClientId | None:
         """Send it; names the client when it cannot be reached."""
         client: ClientId = command.client  # type: ignore[attr-defined]
         if isinstance(command, commands.TellQueuePosition):
-            holder = self._registry.shown_name(client, command.holder_tenant, command.holder)
+            holder = self._members.shown_name(client, command.holder_tenant, command.holder)
             command = dataclasses.replace(command, holder=holder)
         try:
-            sent = self._links.send(client, message_of(command))
+            sent = self._clients.send(client, message_of(command))
         except UnencodableMessage:
             # Our fault, but the client cannot go on without what it should have been told.
             log.exception("%s cannot be sent", command)
-            self._links.close(client, messages.RefusalCode.BAD_PROTOCOL, _OUR_FAULT)
+            self._clients.close(client, messages.RefusalCode.BAD_PROTOCOL, _OUR_FAULT)
             sent = False
         return None if sent else client
 
     def close(self, client: ClientId, message: str) -> None:
-        self._links.close(client, messages.RefusalCode.BAD_TOKEN, message)
+        self._clients.close(client, messages.RefusalCode.BAD_TOKEN, message)
 
     def renew(self, client: ClientId) -> None:
-        self._links.renew(client)
+        self._clients.renew(client)
 
     def kill(self, client: ClientId) -> None:
-        self._links.kill(client)
+        self._clients.kill(client)

@@ -162,7 +162,9 @@ class TenantsHandler(Handler):
         if has_hung_up(self.peer_socket()):
             return  # A tenant that nobody has heard of, nobody would remove.
         answer = self.service.register_tenant(self.caller, self.body())
-        self.registrants.watch(self.peer_socket(), self.peer, answer["tenant_id"])
+        self.registrants.watch(
+            self.peer_socket(), self.peer, answer["tenant_id"], self.service.registrant_ended
+        )
         self.set_status(HTTPStatus.CREATED)
         self.write(answer)
 

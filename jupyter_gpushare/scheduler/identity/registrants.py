@@ -15,41 +15,46 @@ from .peer import Peer, open_pidfd
 @dataclass(slots=True)
 class _Registrant:
     pidfd: int
-    tenants: set[str] = field(default_factory=set)
+    ended: dict[str, Callable[[str], None]] = field(default_factory=dict)
+    """By tenant: who is told."""
 
 
 class RegistrantWatch:
     """One descriptor per process, however many tenants it registered; one per tenant for processes
     of foreign pid namespaces, which have no number here."""
 
-    def __init__(self, ended: Callable[[str], None]) -> None:
-        """`ended` is called with each tenant whose registrant is gone."""
-        self._ended = ended
+    def __init__(self) -> None:
         self._registrants: dict[int, _Registrant] = {}
         """By pid; by the negative of the descriptor where there is none."""
 
-    def watch(self, sock: socket.socket, peer: Peer, tenant_id: str) -> None:
-        """Follow the peer's process on behalf of the tenant; a peer that cannot be followed is
-        taken to live for ever."""
+    def watch(
+        self,
+        sock: socket.socket,
+        peer: Peer,
+        tenant_id: str,
+        ended: Callable[[str], None],
+    ) -> None:
+        """Call `ended` with the tenant when the peer's process has ended. A peer that cannot be
+        followed is taken to live for ever."""
         registrant = self._registrants.get(peer.pid)
         if registrant is None:
             try:
                 pidfd = open_pidfd(sock, peer)
             except ProcessLookupError:
-                asyncio.get_running_loop().call_soon(self._ended, tenant_id)
+                asyncio.get_running_loop().call_soon(ended, tenant_id)
                 return
             if pidfd is None:
                 return
             key = peer.pid or -pidfd
             registrant = self._registrants[key] = _Registrant(pidfd)
             asyncio.get_running_loop().add_reader(pidfd, self._process_ended, key)
-        registrant.tenants.add(tenant_id)
+        registrant.ended[tenant_id] = ended
 
     def forget(self, tenant_id: str) -> None:
         """The tenant is gone; a process without tenants is not watched any more."""
         for key, registrant in list(self._registrants.items()):
-            registrant.tenants.discard(tenant_id)
-            if not registrant.tenants:
+            registrant.ended.pop(tenant_id, None)
+            if not registrant.ended:
                 self._close(key)
 
     def close(self) -> None:
@@ -57,10 +62,10 @@ class RegistrantWatch:
             self._close(key)
 
     def _process_ended(self, key: int) -> None:
-        tenants = self._registrants[key].tenants
+        told = self._registrants[key].ended
         self._close(key)
-        for tenant_id in tenants:
-            self._ended(tenant_id)
+        for tenant_id, ended in told.items():
+            ended(tenant_id)
 
     def _close(self, key: int) -> None:
         registrant = self._registrants.pop(key)

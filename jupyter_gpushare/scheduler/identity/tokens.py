@@ -18,6 +18,8 @@ import secrets
 import stat
 from dataclasses import dataclass
 
+from jupyter_gpushare.client.connection import user_name
+
 from ..base.errors import StartError
 
 KEY_FILE = "token.key"
@@ -53,6 +55,11 @@ class TenantRecord:
     @property
     def owner_key(self) -> str:
         return owner_key(self.uid, self.hub_user)
+
+
+def owner_of(record: TenantRecord) -> str:
+    """As people call them."""
+    return record.hub_user or user_name(record.uid)
 
 
 def owner_key(uid: int, hub_user: str = "") -> str:

@@ -24,14 +24,12 @@ from jupyter_gpushare.core.events import (
     TenantRegistered,
     TenantRemoved,
 )
-from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
+from jupyter_gpushare.core.ids import ClientId, TenantId
 from jupyter_gpushare.core.setting_values import changed_settings, settings_as_json
 from jupyter_gpushare.core.settings import (
     AntiThrash,
-    MemoryMode,
     SchedulerSettings,
     SettingsError,
-    Visibility,
 )
 from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.version import __version__
@@ -48,9 +46,11 @@ from ..identity.tokens import (
     TokenSigner,
     key_of,
     new_tenant_id,
+    owner_of,
 )
-from .cut import OTHER, Cut, Plain, seen_name, status_of
+from .cut import Cut, Plain, status_of
 from .looks import Look
+from .members import Members
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +63,9 @@ _NAME_BYTES_MIN = 8
 
 
 class Service:
-    """`submit`, `request` and `snapshot` are the driver's. The `on_...` callables are set by
-    process.py."""
+    """`submit`, `request` and `snapshot` are the driver's; `settings` are those in force. The
+    others are told: `joined` at each client, `recovered` when all who were expected are back,
+    `tenants_changed` with their count, `tenant_gone` with its id."""
 
     def __init__(
         self,
@@ -72,32 +73,36 @@ class Service:
         submit: Callable[[Event], None],
         request: Callable[[RequestEvent], None],
         snapshot: Callable[[], Snapshot],
-        settings: SchedulerSettings,
+        settings: Callable[[], SchedulerSettings],
         signer: TokenSigner,
         tenants: TenantBook,
+        members: Members,
         recovery: Recovery,
         hook_socket: Path,
         cap_bytes: int = 0,
+        recovered: Callable[[], None] = lambda: None,
+        joined: Callable[[], None] = lambda: None,
+        tenants_changed: Callable[[int], None] = lambda count: None,
+        tenant_gone: Callable[[str], None] = lambda tenant_id: None,
     ) -> None:
-        self.submit = submit
+        self._submit = submit
         self._request = request
         self._snapshot = snapshot
-        self.settings = settings
+        self._settings = settings
         self._signer = signer
         self._tenants = tenants
+        self._members = members
         self._recovery = recovery
         self._hook_socket = hook_socket
         self._cap_bytes = cap_bytes
         self._own_uid = os.getuid()
         self._started_s = snapshot().at_s
-        self._tenant_of: dict[ClientId, TenantRecord] = {}
-        self._see_everything: set[ClientId] = set()
-        self.on_recovered: Callable[[], None] = lambda: None
-        self.on_client_joined: Callable[[], None] = lambda: None
-        self.on_tenants_changed: Callable[[int], None] = lambda count: None
-        self.on_tenant_gone: Callable[[str], None] = lambda tenant_id: None
+        self._recovered = recovered
+        self._joined = joined
+        self._tenants_changed = tenants_changed
+        self._tenant_gone = tenant_gone
 
-    # ---- from the translator ----
+    # ---- from the hooks' side ----
 
     def client_joined(
         self, client: ClientId, record: TenantRecord, *, pid: int, administers: bool = False
@@ -105,61 +110,18 @@ class Service:
         """Note the client, whose account administers here or does not. Its tenant is registered
         again if a predecessor had registered it."""
         if self._tenants.add(record, registrant_lives=False):
-            self.submit(_registration(record, cause="known by its token"))
-            self.on_tenants_changed(len(self._tenants))
+            self._submit(_registration(record, cause="known by its token"))
+            self._tenants_changed(len(self._tenants))
         self._tenants.client_joined(record.tenant_id, client)
-        self._tenant_of[client] = record
-        if administers and not record.hub_user and self._is_admin(record.uid):
-            self._see_everything.add(client)
-        self.on_client_joined()
+        self._members.add(client, record, administers=administers)
+        self._joined()
         if self._recovery.client_back(pid):
-            self.on_recovered()
+            self._recovered()
 
     def client_left(self, client: ClientId) -> None:
-        record = self._tenant_of.pop(client, None)
-        self._see_everything.discard(client)
+        record = self._members.remove(client)
         if record and self._tenants.client_left(record.tenant_id, client):
             self._gone(record.tenant_id, cause="nobody is left to remove it")
-
-    def clients(self) -> int:
-        return len(self._tenant_of)
-
-    def shown_name(self, client: ClientId, tenant: TenantId | None, name: str) -> str:
-        """A tenant's name as this client's user may read it: who the tenant is decides, for
-        anybody may give a notebook the name that they want to know of."""
-        viewer = self._tenant_of.get(client)
-        if viewer is None or tenant is None:
-            return name
-        shown = self._tenants.get(tenant)
-        if shown is not None and shown.owner_key == viewer.owner_key:
-            return name
-        sees_all = client in self._see_everything
-        visibility = Visibility.EVERYONE if sees_all else self.settings.visibility
-        if shown is None:
-            return name if visibility is Visibility.EVERYONE else OTHER
-        return seen_name(visibility, _owner_of(shown), name) or OTHER
-
-    def memory_seen_by(
-        self, client: ClientId, device: DeviceId, look: Look
-    ) -> tuple[int, int] | None:
-        """Bytes in all and in use, as `cuMemGetInfo` tells them in the tenant's processes.
-
-        Where memory follows the turn, what the tenant could not have even alone is in use. Where
-        it does not, its own use is, if it has a cap, and else the device's."""
-        record, found = self._tenant_of.get(client), look.devices.get(device)
-        if record is None or found is None:
-            return None
-        tenant = look.tenants.get(TenantId(record.tenant_id))
-        own = [row for row in (tenant.memory if tenant else ()) if row.device == device]
-        used = sum(row.bytes_resident + row.bytes_parked for row in own)
-        total = min(record.cap_bytes, found.bytes_total) if record.cap_bytes else found.bytes_total
-        if look.snapshot.settings.memory_mode is MemoryMode.SWAP:
-            of_others = found.bytes_staying - sum(row.bytes_staying for row in own)
-            usable = min(total, max(0, found.bytes_usable - of_others))
-            return total, total - max(0, usable - used)
-        if not record.cap_bytes:
-            return total, max(found.bytes_used, found.bytes_allocated)
-        return total, used
 
     # ---- from HTTP ----
 
@@ -183,7 +145,7 @@ class Service:
             self._tenants,
             process=process,
             may_see=lambda key: caller.is_admin or key == caller.key,
-            visibility=self.settings.visibility,
+            visibility=self._settings().visibility,
         )
 
     def register_tenant(self, caller: Caller, request: dict[str, Any]) -> dict[str, str]:
@@ -222,7 +184,7 @@ class Service:
         record = self._fitting(caller, clean_name(name), kind)
         self._request(_registration(record, cause=f"registered by {caller.name}"))
         self._tenants.add(record, kernel_id=kernel_id, registrant_lives=True)
-        self.on_tenants_changed(len(self._tenants))
+        self._tenants_changed(len(self._tenants))
         return {
             "tenant_id": record.tenant_id,
             "token": self._signer.issue(record),
@@ -246,7 +208,7 @@ class Service:
         """Ask for the tenant's turn, as its user wants it given to somebody else; a hold that waits
         for the tenant's next turn is taken back likewise."""
         self._authorise(caller, tenant_id)
-        if self.settings.anti_thrash is AntiThrash.OFF:
+        if self._settings().anti_thrash is AntiThrash.OFF:
             raise RequestError(
                 HTTPStatus.CONFLICT,
                 "Turns are switched off, so there is none to release. Switch them on with "
@@ -283,11 +245,10 @@ class Service:
                 f"Settings are changed by {self._who_administers(caller)} alone. Ask them.",
             )
         try:
-            settings = changed_settings(self.settings, changes)
+            settings = changed_settings(self._settings(), changes)
         except SettingsError as error:
             raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
         self._request(SettingsChanged(settings=settings, cause=f"set by {caller.name}"))
-        self.settings = settings
         log.info("settings changed by %s: %s", caller.name, changes)
         return settings_as_json(settings)
 
@@ -327,9 +288,6 @@ class Service:
         accounts = f"root and {user_name(self._own_uid)}"
         return f"the hub's GPU administrators, {accounts}" if caller.hub_user else accounts
 
-    def _is_admin(self, uid: int) -> bool:
-        return uid in (0, self._own_uid)
-
     def _authorise(self, caller: Caller, tenant_id: str) -> None:
         """The id names the owner, so that this works for tenants from before a restart too."""
         owner = key_of(tenant_id)
@@ -343,9 +301,9 @@ class Service:
             )
 
     def _gone(self, tenant_id: str, *, cause: str) -> None:
-        self.submit(TenantRemoved(tenant=TenantId(tenant_id), cause=cause))
-        self.on_tenant_gone(tenant_id)
-        self.on_tenants_changed(len(self._tenants))
+        self._submit(TenantRemoved(tenant=TenantId(tenant_id), cause=cause))
+        self._tenant_gone(tenant_id)
+        self._tenants_changed(len(self._tenants))
 
 
 def clean_name(name: str) -> str:
@@ -357,13 +315,8 @@ def _registration(record: TenantRecord, *, cause: str) -> TenantRegistered:
     return TenantRegistered(
         tenant=TenantId(record.tenant_id),
         name=record.name,
-        owner=_owner_of(record),
+        owner=owner_of(record),
         kind=record.kind,
         cap_bytes=record.cap_bytes,
         cause=cause,
     )
-
-
-def _owner_of(record: TenantRecord) -> str:
-    """As people call them."""
-    return record.hub_user or user_name(record.uid)
