@@ -1,11 +1,8 @@
 /* The agent: one thread per process that uses CUDA. It owns the socket and every decision about
  * the turn. This is what the other threads may ask of it. */
-#ifndef GPUSHARE_AGENT_H
-#define GPUSHARE_AGENT_H
+#pragma once
 
 #include <stddef.h>
-
-#pragma GCC visibility push(hidden)
 
 /* Starts the agent unless it runs. Where the hook takes no part, or cannot, opens the gate for
  * good instead. `cause` is for the log. */
@@ -16,6 +13,3 @@ size_t agent_describe(char *json, size_t bytes);
 
 /* In a child after fork there is no agent, and the connection is the parent's. */
 void agent_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

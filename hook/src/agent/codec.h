@@ -3,15 +3,12 @@
  *
  * Sending never makes a frame that a receiver would refuse. Receiving is strict and bounded, and
  * the first fault ends the stream: the decoder then answers with that fault for ever. */
-#ifndef GPUSHARE_CODEC_H
-#define GPUSHARE_CODEC_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "agent/messages.h"
-
-#pragma GCC visibility push(hidden)
 
 enum codec_status {
     CODEC_MESSAGE = 0,         /* a whole message is there */
@@ -50,6 +47,3 @@ enum codec_status codec_decode(struct codec_decoder *decoder, const uint8_t *dat
 
 /* One sentence for a log. */
 const char *codec_status_text(enum codec_status status);
-
-#pragma GCC visibility pop
-#endif

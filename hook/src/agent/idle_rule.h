@@ -4,8 +4,7 @@
  * The rule learns: where the process asks again soon after it was robbed of its turn, the gaps
  * between its launches are part of its work (a training loop with a slow data loader), and the
  * patience doubles, up to eight times. It halves again with time. */
-#ifndef GPUSHARE_IDLE_RULE_H
-#define GPUSHARE_IDLE_RULE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,8 +12,6 @@
 #define IDLE_PATIENCE_MAX 8 /* most idle times that patience grows to */
 #define IDLE_SOON 4         /* asking again within so many idle times was a robbery */
 #define IDLE_FADES_AFTER 64 /* patience halves after so many idle times */
-
-#pragma GCC visibility push(hidden)
 
 struct idle_rule {
     uint32_t idle_ms;        /* setting */
@@ -35,6 +32,3 @@ void idle_rule_asked(struct idle_rule *rule, uint64_t now_ms);
 
 /* When the process will have been idle for long enough, if nothing happens. */
 uint64_t idle_rule_over_ms(struct idle_rule *rule, uint64_t now_ms);
-
-#pragma GCC visibility pop
-#endif

@@ -1,7 +1,6 @@
 /* The connection to the scheduler: a unix stream socket that is never written to unless it is
  * still ours and belongs to whom we trust. Bounded buffers, never blocks. For one thread. */
-#ifndef GPUSHARE_LINK_H
-#define GPUSHARE_LINK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,8 +8,6 @@
 
 #include "agent/codec.h"
 #include "base/descriptor.h"
-
-#pragma GCC visibility push(hidden)
 
 #define LINK_UNSENT_BYTES_MAX (64 * 1024)
 
@@ -51,6 +48,3 @@ bool link_has_part(const struct link *link);
 
 /* Closes the socket, unless its number is somebody else's by now. */
 void link_close(struct link *link);
-
-#pragma GCC visibility pop
-#endif

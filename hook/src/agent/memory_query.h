@@ -1,12 +1,9 @@
 /* Asking the scheduler what the tenant may see of a device's memory, for a process that uses NVML
  * and no CUDA and so has no agent. */
-#ifndef GPUSHARE_MEMORY_QUERY_H
-#define GPUSHARE_MEMORY_QUERY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 struct memory_answer {
     uint64_t bytes_total, bytes_used;
@@ -19,6 +16,3 @@ bool memory_query(const uint8_t device_uuid[16], struct memory_answer *answer);
 /* The program wants to know how much memory there is. It may ask before the scheduler has said what
  * the tenant may have; then this waits for the answer, once for each device. */
 void memory_query_limit(int ordinal);
-
-#pragma GCC visibility pop
-#endif

@@ -1,12 +1,9 @@
 /* What the kernel's own Python tells (surface/exports.c): notebook cells, and what the user wants
  * of the scheduler by hand. None of these blocks; the agent acts on them. */
-#ifndef GPUSHARE_NOTEBOOK_H
-#define GPUSHARE_NOTEBOOK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 void notebook_cell_began(void);
 void notebook_cell_ended(void);
@@ -25,6 +22,3 @@ bool notebook_take_hold(uint32_t *hold_ms);
 bool notebook_take_release(void);
 
 void notebook_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,14 +1,11 @@
 /* Getting to and staying in touch with a scheduler: connecting with patience, Hello and Welcome,
  * deadlines, and what a lost connection means. Decides nothing about turns. For the agent. */
-#ifndef GPUSHARE_SESSION_H
-#define GPUSHARE_SESSION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "agent/link.h"
-
-#pragma GCC visibility push(hidden)
 
 enum session_stage {
     SESSION_DOWN,     /* not connected; tries again at retry_at_ms */
@@ -54,6 +51,3 @@ void session_flush(struct session *session);
 
 /* When to look again without anything having come; UINT64_MAX for never. */
 uint64_t session_wake_ms(const struct session *session);
-
-#pragma GCC visibility pop
-#endif

@@ -8,8 +8,7 @@
  *   CLOSING      the turn is on its way back: work drains          gate shut
  *   UNSCHEDULED  no scheduler, and the fallback is to run          gate open
  */
-#ifndef GPUSHARE_TURN_STATE_H
-#define GPUSHARE_TURN_STATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,8 +17,6 @@
 #include "agent/messages.h"
 
 #define TURN_NEVER UINT64_MAX
-
-#pragma GCC visibility push(hidden)
 
 enum turn_phase {
     TURN_NONE,
@@ -131,6 +128,3 @@ bool turn_state_wants_samples(const struct turn_state *state);
 bool turn_state_windowed(const struct turn_state *state);
 
 const char *turn_phase_name(enum turn_phase phase);
-
-#pragma GCC visibility pop
-#endif

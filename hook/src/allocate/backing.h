@@ -3,14 +3,11 @@
  * do the frees of what was not made here; the functions say so with false.
  *
  * Results are CUresult, as int. */
-#ifndef GPUSHARE_BACKING_H
-#define GPUSHARE_BACKING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* cuMemAlloc in the calling thread's context. Passes the gate and waits for budget, but where a
  * slab has room. False: memory does not follow the turn here and now. */
@@ -40,6 +37,3 @@ bool backing_fix(uint64_t address);
 
 /* What is to be told of each block before its memory is given back (sharing/ registers there). */
 void backing_on_gone(void (*forget)(uint64_t block_address));
-
-#pragma GCC visibility pop
-#endif

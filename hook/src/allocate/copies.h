@@ -5,16 +5,13 @@
  *
  * A captured copy, or one in a graph, cannot name contexts: there the refusal stands, and so it
  * does for copies of arrays by offset, for batches, and for copies with attributes. */
-#ifndef GPUSHARE_COPIES_H
-#define GPUSHARE_COPIES_H
+#pragma once
 
 #include <cuda.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "gate/gate.h"
-
-#pragma GCC visibility push(hidden)
 
 /* How the refused call goes about it. */
 struct copies_way {
@@ -36,6 +33,3 @@ bool copies_saved_line(uint64_t to, uint64_t from, uint64_t bytes, struct copies
                        int *cu_result);
 bool copies_saved_flat(const CUDA_MEMCPY2D *flat, struct copies_way way, int *cu_result);
 bool copies_saved_box(const CUDA_MEMCPY3D *box, struct copies_way way, int *cu_result);
-
-#pragma GCC visibility pop
-#endif

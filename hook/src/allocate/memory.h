@@ -3,8 +3,7 @@
  * An allocation is claimed before the driver is called, so that two threads cannot pass the cap
  * together, and kept or unclaimed behind it. What is freed leaves the registry before the driver
  * is called, since another thread may be given the address at once. */
-#ifndef GPUSHARE_MEMORY_H
-#define GPUSHARE_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,8 +11,6 @@
 #include "allocate/refusal.h"
 #include "gate/gate.h"
 #include "memory/registry.h"
-
-#pragma GCC visibility push(hidden)
 
 #define MEMORY_CURRENT_DEVICE (-1)
 #define MEMORY_NOT_ON_DEVICE (-2) /* host memory, or no current context: not counted */
@@ -80,6 +77,3 @@ int memory_current_device(void);
 
 /* Tells the runtime how much there is now. */
 void memory_tell(int device);
-
-#pragma GCC visibility pop
-#endif

@@ -1,14 +1,11 @@
 /* Memory that the application creates and maps itself (cuMemCreate, cuMemMap). The driver keeps it
  * until its last handle is released and its last mapping is gone; so do we. Handles may be given
  * out again by then, so each piece has a number of its own. */
-#ifndef GPUSHARE_PHYSICAL_H
-#define GPUSHARE_PHYSICAL_H
+#pragma once
 
 #include <stdint.h>
 
 #include "allocate/memory.h"
-
-#pragma GCC visibility push(hidden)
 
 void physical_created(const struct memory_claim *claim, uint64_t handle);
 void physical_retained(uint64_t handle, uint64_t address);
@@ -18,6 +15,3 @@ void physical_exported(uint64_t handle);
 /* Before the driver is called: behind it the handle or address may be another thread's. */
 void physical_releasing(uint64_t handle);
 void physical_unmapping(uint64_t address, uint64_t bytes);
-
-#pragma GCC visibility pop
-#endif

@@ -1,12 +1,9 @@
 /* What the user reads when an allocation ends in out-of-memory because of us: one sentence on what
  * is wrong and one on what to do. Of each kind once a minute at most: frameworks try again and
  * again. */
-#ifndef GPUSHARE_REFUSAL_H
-#define GPUSHARE_REFUSAL_H
+#pragma once
 
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 enum refusal_kind {
     REFUSAL_CAP,    /* it would pass the tenant's cap */
@@ -27,6 +24,3 @@ struct refusal {
 
 /* Also a line of information for each of them. */
 void refusal_tell(const struct refusal *refusal);
-
-#pragma GCC visibility pop
-#endif

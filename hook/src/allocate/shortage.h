@@ -1,10 +1,7 @@
 /* The driver has no memory although the budget has: others are asked to make room. */
-#ifndef GPUSHARE_SHORTAGE_H
-#define GPUSHARE_SHORTAGE_H
+#pragma once
 
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* What a call of this thread lacks. */
 struct shortage {
@@ -25,6 +22,3 @@ enum shortage_answer {
 /* Asks the scheduler for what is missing beside what the driver has free, and waits for it, up to
  * reclaim_ms. Not inside the gate's mark. */
 enum shortage_answer shortage_ask(const struct shortage *shortage);
-
-#pragma GCC visibility pop
-#endif

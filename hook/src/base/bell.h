@@ -1,13 +1,10 @@
 /* The bell: how every room tells the agent what has happened. It carries bits and a wake-up; the
  * agent then looks for itself how things stand, so no news can be told twice or in the wrong order.
  * The agent's thread lies rooms above and waits at the bell. */
-#ifndef GPUSHARE_BELL_H
-#define GPUSHARE_BELL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 enum bell_news {
     NEWS_CALLS_WAITING_CHANGED = 1 << 0,
@@ -51,6 +48,3 @@ unsigned bell_take_news(uint32_t *asked);
 void bell_acted(uint32_t asked);
 
 void bell_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

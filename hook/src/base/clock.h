@@ -1,6 +1,5 @@
 /* The hook's clock: CLOCK_MONOTONIC, the same for all processes of the machine. */
-#ifndef GPUSHARE_CLOCK_H
-#define GPUSHARE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -19,5 +18,3 @@ static inline void clock_sleep_ns(uint64_t ns) {
     struct timespec pause = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
     nanosleep(&pause, NULL);
 }
-
-#endif

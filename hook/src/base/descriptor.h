@@ -1,13 +1,10 @@
 /* A descriptor that the hook keeps, and knows again: a program may close any number at any time
  * and use it for something of its own. */
-#ifndef GPUSHARE_DESCRIPTOR_H
-#define GPUSHARE_DESCRIPTOR_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 #define DESCRIPTOR_MIN 400 /* above what programs expect to find, and close, one by one */
 
@@ -22,6 +19,3 @@ bool descriptor_adopt(struct descriptor *descriptor, int fd);
 bool descriptor_is_ours(const struct descriptor *descriptor);
 /* Closes it, unless its number is somebody else's by now. */
 void descriptor_close(struct descriptor *descriptor);
-
-#pragma GCC visibility pop
-#endif

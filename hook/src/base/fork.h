@@ -1,11 +1,8 @@
 /* The end of the process, as far as our threads' use of the driver goes. agent/lifetime.c says what
  * happens then, and at a fork. */
-#ifndef GPUSHARE_FORK_H
-#define GPUSHARE_FORK_H
+#pragma once
 
 #include <stdbool.h>
-
-#pragma GCC visibility push(hidden)
 
 /* While the process is ending, our threads must not call the driver any more. They bracket their
  * calls of it with these; `_begin` is false when they have to leave them out. */
@@ -19,6 +16,3 @@ bool fork_process_ends(void);
 void fork_end_begins(void);
 void fork_await_driver_users(void);
 void fork_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

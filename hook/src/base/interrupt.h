@@ -1,9 +1,6 @@
 /* SIGINT while a call waits at the gate. The process's own disposition is replaced only for that
  * time, by a handler that cancels the waits and then does what the process wanted. */
-#ifndef GPUSHARE_INTERRUPT_H
-#define GPUSHARE_INTERRUPT_H
-
-#pragma GCC visibility push(hidden)
+#pragma once
 
 /* A call begins to wait, or has done so; counted, so several threads may. */
 void interrupt_watch(void);
@@ -11,6 +8,3 @@ void interrupt_unwatch(void);
 
 /* In a child after fork: the disposition is the parent's own again. */
 void interrupt_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,10 +1,7 @@
 /* The runtime's locks, in the order in which they are taken: a thread that holds one takes only
  * those that come later. None is held across a wait, a synchronise or a copy. Because all of them
  * are here, fork can hold them all for a moment, and a child starts with fresh ones. */
-#ifndef GPUSHARE_LOCKS_H
-#define GPUSHARE_LOCKS_H
-
-#pragma GCC visibility push(hidden)
+#pragma once
 
 enum runtime_lock {
     LOCK_AGENT,     /* start of the agent thread (agent.c) */
@@ -32,6 +29,3 @@ void lock_release(enum runtime_lock lock);
 void locks_before_fork(void);
 void locks_after_fork_in_parent(void);
 void locks_after_fork_in_child(void);
-
-#pragma GCC visibility pop
-#endif

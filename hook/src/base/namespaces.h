@@ -1,17 +1,11 @@
 /* Other namespaces of the dynamic linker (dlmopen): what is loaded there does not see our exports,
  * so a driver there is used behind our back. */
-#ifndef GPUSHARE_NAMESPACES_H
-#define GPUSHARE_NAMESPACES_H
+#pragma once
 
 #include <stdbool.h>
-
-#pragma GCC visibility push(hidden)
 
 /* The program is about to make one. */
 void namespaces_expect(void);
 /* The driver is in another one, too. Reads a file of /proc once one was made; does nothing before.
  */
 bool namespaces_have_driver(void);
-
-#pragma GCC visibility pop
-#endif

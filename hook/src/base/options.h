@@ -1,12 +1,9 @@
 /* What people can set, read once from the environment: options.c has the table, and the only
  * getenv of the hook. */
-#ifndef GPUSHARE_OPTIONS_H
-#define GPUSHARE_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 enum log_level {
     LOG_OFF = 0,
@@ -41,6 +38,3 @@ const struct options *options_get(void);
 
 /* The hook takes part in this process at all: it is not switched off, and has socket and token. */
 bool options_take_part(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,8 +1,5 @@
 /* The only place that resolves symbols. Implemented in symbols.c; usable from the first call on. */
-#ifndef GPUSHARE_SYMBOLS_H
-#define GPUSHARE_SYMBOLS_H
-
-#pragma GCC visibility push(hidden)
+#pragma once
 
 /* The libraries whose functions we answer for. */
 enum symbols_library { SYMBOLS_CUDA, SYMBOLS_NVML };
@@ -38,6 +35,3 @@ void *symbols_next_function(enum symbols_function function);
 
 /* The C library's dlsym, never ours. */
 void *symbols_libc_dlsym(void *handle, const char *name);
-
-#pragma GCC visibility pop
-#endif

@@ -1,12 +1,9 @@
 /* Waiting for the turn, for budget and for room, so that it can be cancelled from outside and by
  * SIGINT. What is waited for is the caller's condition. */
-#ifndef GPUSHARE_WAIT_H
-#define GPUSHARE_WAIT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* Waits until the condition holds (true), the wait is cancelled (false), or the clock shows
  * `until_ns` (UINT64_MAX: never): then true as well, and the caller finds out. The condition is
@@ -49,6 +46,3 @@ uint64_t wait_calls_cancelled(void);
 const char *wait_cause(void);
 
 void wait_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,12 +1,9 @@
 /* The devices that this process has opened, and what the scheduler is to know of them. Guarded by
  * LOCK_DEVICES. User threads write here; the agent sends what has changed. */
-#ifndef GPUSHARE_DEVICES_H
-#define GPUSHARE_DEVICES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 #define DEVICES_MAX 64
 
@@ -64,6 +61,3 @@ enum device_news {
 enum device_news devices_next_news(struct device *device);
 
 void devices_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

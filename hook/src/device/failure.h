@@ -1,12 +1,9 @@
 /* Sticky errors: after one, a context can do nothing but fail. Its turn goes back at once, and its
  * later calls pass the gate to return their error. */
-#ifndef GPUSHARE_FAILURE_H
-#define GPUSHARE_FAILURE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* True for results that leave their context unusable for good. */
 bool failure_is_sticky(int cu_result);
@@ -21,6 +18,3 @@ void failure_in_context(void *context, int cu_result);
 
 /* The calling thread's current context has failed. */
 bool failure_in_current_context(void);
-
-#pragma GCC visibility pop
-#endif

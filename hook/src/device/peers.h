@@ -1,14 +1,11 @@
 /* Peer access that contexts have enabled. The driver applies it to its own allocations; for mapped
  * memory it has to be set on each mapping, again after each restore. LOCK_STREAMS guards the table,
  * which goes with the contexts. */
-#ifndef GPUSHARE_PEERS_H
-#define GPUSHARE_PEERS_H
+#pragma once
 
 #include <cuda.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* The most devices that may reach another one. */
 #define PEERS_MAX 63
@@ -34,6 +31,3 @@ bool peers_disabled(void *other_context, struct peers_change *change);
 void peers_forget_context(uint64_t context);
 
 void peers_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

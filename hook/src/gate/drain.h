@@ -5,13 +5,10 @@
  * stands for work which cannot be asked for; none of this adds an order between streams, so that
  * work which waits for other work of the process can still go on if the gate opens again. The
  * default streams come last, because an event in the legacy stream does add one. */
-#ifndef GPUSHARE_DRAIN_H
-#define GPUSHARE_DRAIN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 enum drain_answer {
     DRAIN_BUSY,     /* nothing has changed since the last step */
@@ -32,6 +29,3 @@ enum drain_answer drain_step(struct drain *drain);
 
 /* With the gate open: the device still works for this process. */
 bool drain_device_busy(void);
-
-#pragma GCC visibility pop
-#endif

@@ -3,8 +3,7 @@
  * The fast path is here, inline: a thread-local mark, one load, a predictable branch. Everything
  * else is in gate.c. This header names no CUDA type: results are ints, streams are void pointers.
  */
-#ifndef GPUSHARE_GATE_H
-#define GPUSHARE_GATE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -93,5 +92,3 @@ __attribute__((always_inline)) static inline void gate_leave(struct gate_call ca
     uint64_t sequence = atomic_load_explicit(&self->sequence, memory_order_relaxed);
     atomic_store_explicit(&self->sequence, sequence + 1, memory_order_release);
 }
-
-#endif

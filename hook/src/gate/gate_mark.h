@@ -1,6 +1,5 @@
 /* A thread's mark, for the slow paths: inside or outside a gated call. */
-#ifndef GPUSHARE_GATE_MARK_H
-#define GPUSHARE_GATE_MARK_H
+#pragma once
 
 #include "gate/gate.h"
 #include "gate/threads.h"
@@ -24,5 +23,3 @@ static inline void gate_mark_outside(struct thread_record *self) {
     uint64_t sequence = atomic_load_explicit(&self->gate.sequence, memory_order_relaxed);
     atomic_store_explicit(&self->gate.sequence, sequence + (sequence & 1), memory_order_release);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* One record per thread that ever made a gated call. Records are never freed, only used again, so
  * that the agent can walk the list without a lock. */
-#ifndef GPUSHARE_THREADS_H
-#define GPUSHARE_THREADS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -9,8 +8,6 @@
 
 #include "gate/gate.h"
 #include "gate/window.h"
-
-#pragma GCC visibility push(hidden)
 
 struct thread_record {
     _Alignas(64) struct gate_thread gate; /* must be first: gate_self points here */
@@ -42,6 +39,3 @@ void threads_synchronise_ended(int cu_result);
 
 /* In a child after fork: only the calling thread is left, and it is outside. */
 void threads_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

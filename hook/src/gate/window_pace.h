@@ -1,8 +1,7 @@
 /* How often a launching thread records an event, how many of them may be under way, and which it
  * asks the driver about. PURE: time is an argument. The bound is time: events under way x launches
  * per event x launch time stays below the window. A group is the launches between two events. */
-#ifndef GPUSHARE_WINDOW_PACE_H
-#define GPUSHARE_WINDOW_PACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,8 +9,6 @@
 #define WINDOW_EVENTS 4              /* most events of a stream and thread under way */
 #define WINDOW_LAUNCHES_PER_EVENT 16 /* from here on an event costs little beside them */
 #define WINDOW_GROUPS_BEHIND 16 /* after so many it is tried again whether the device keeps up */
-
-#pragma GCC visibility push(hidden)
 
 struct window_pace {
     uint64_t group_ns_max;       /* slowest group of late; fades */
@@ -37,6 +34,3 @@ bool window_pace_is_one_at_a_time(const struct window_pace *pace);
 
 /* A group took at most `group_ns` on the device. */
 void window_pace_measured(struct window_pace *pace, uint64_t group_ns, uint64_t window_ns);
-
-#pragma GCC visibility pop
-#endif

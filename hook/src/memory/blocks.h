@@ -4,14 +4,11 @@
  *
  * An allocation is freed in two steps: first it is closed, so that nobody else frees it, while its
  * memory stays where it is until the work that may use it is done. */
-#ifndef GPUSHARE_BLOCKS_H
-#define GPUSHARE_BLOCKS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 struct slab;
 
@@ -77,6 +74,3 @@ size_t blocks_look_put_off(size_t *before, struct allocated *out, size_t max);
 bool blocks_take_looked_at(const struct allocated *put_off);
 
 void blocks_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -3,14 +3,11 @@
  * LOCK_REGISTRY guards all of it, the innermost lock: nothing is called while it is held but the C
  * library's allocator. A forked child starts with an empty registry, as its parent's device memory
  * is not its own. */
-#ifndef GPUSHARE_REGISTRY_H
-#define GPUSHARE_REGISTRY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* More devices than a host has; memory on a device beyond is not counted. */
 #define REGISTRY_DEVICES_MAX 64
@@ -85,6 +82,3 @@ bool registry_mark_fixed(enum registry_space space, uint64_t key, int *device);
 void registry_drop_context(uint64_t context);
 
 struct registry_sums registry_sums_of(int device);
-
-#pragma GCC visibility pop
-#endif

@@ -1,12 +1,9 @@
 /* PURE. Small allocations in a block of 2 MiB: which units of 512 bytes are used, and by what.
  * Whoever has the block guards it. Offsets are in bytes from the start of the block. */
-#ifndef GPUSHARE_SLAB_H
-#define GPUSHARE_SLAB_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 #define SLAB_BYTES ((uint64_t)2 << 20)
 #define SLAB_UNIT_BYTES 512u
@@ -31,6 +28,3 @@ bool slab_take(struct slab *slab, uint32_t bytes, uint64_t id, uint64_t *offset)
 struct slab_entry *slab_find(struct slab *slab, uint64_t offset, uint64_t *start);
 /* The allocation that begins there has been freed. */
 void slab_give(struct slab *slab, uint64_t start);
-
-#pragma GCC visibility pop
-#endif

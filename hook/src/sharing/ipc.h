@@ -1,13 +1,10 @@
 /* The older IPC (cuIpcGetMemHandle and so on) for movable memory: see decisions/0009. An exported
  * block stays on the device from then on. Handles that were not made here are the driver's: false.
  * Results are CUresult, as int. */
-#ifndef GPUSHARE_IPC_H
-#define GPUSHARE_IPC_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* cuIpcGetMemHandle: passes the gate, so that the memory is on the device. */
 bool ipc_get(void *handle, uint64_t address, const char *call_name, int *cu_result);
@@ -19,6 +16,3 @@ bool ipc_close(uint64_t address, int *cu_result);
 void ipc_context_ended(uint64_t generation);
 
 void ipc_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

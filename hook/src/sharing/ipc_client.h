@@ -1,13 +1,10 @@
 /* Asks an exporting process for the descriptors of a block of its device memory. */
-#ifndef GPUSHARE_IPC_CLIENT_H
-#define GPUSHARE_IPC_CLIENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "sharing/ipc_handle.h"
-
-#pragma GCC visibility push(hidden)
 
 enum ipc_client_answer {
     IPC_CLIENT_HERE,
@@ -29,6 +26,3 @@ enum ipc_client_answer ipc_client_next(struct ipc_client *client, const struct i
                                        struct ipc_batch *batch, int descriptors[IPC_BATCH_MAX]);
 bool ipc_client_is_done(const struct ipc_client *client);
 void ipc_client_end(struct ipc_client *client);
-
-#pragma GCC visibility pop
-#endif

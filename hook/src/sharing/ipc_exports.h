@@ -1,14 +1,11 @@
 /* Blocks of movable memory that other processes may map: a descriptor for each chunk, kept until
  * the block is freed. LOCK_IPC guards the table. */
-#ifndef GPUSHARE_IPC_EXPORTS_H
-#define GPUSHARE_IPC_EXPORTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/descriptor.h"
-
-#pragma GCC visibility push(hidden)
 
 struct export_piece {
     struct descriptor descriptor;
@@ -43,6 +40,3 @@ enum exports_answer {
 enum exports_answer exports_send(int socket, uint64_t number, uint32_t *first);
 
 void exports_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,14 +1,11 @@
 /* Pure: what our cuIpcMemHandles say, and what an importing process and the exporting one say to
  * each other (ipc_client.c, ipc_server.c). All of it is taken from outside, so all of it is checked
  * here. */
-#ifndef GPUSHARE_IPC_HANDLE_H
-#define GPUSHARE_IPC_HANDLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 #define IPC_HANDLE_BYTES 64 /* CU_IPC_HANDLE_SIZE */
 #define IPC_TOKEN_BYTES 16
@@ -84,6 +81,3 @@ struct ipc_progress {
  * one says how large the block is, and must fit the handle. */
 bool ipc_batch_check(const struct ipc_batch *batch, size_t bytes, size_t descriptors,
                      const struct ipc_handle *handle, struct ipc_progress *progress);
-
-#pragma GCC visibility pop
-#endif

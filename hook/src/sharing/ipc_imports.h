@@ -1,15 +1,12 @@
 /* Blocks of other processes' device memory that are mapped here, and the allocations in them that
  * the program has opened. LOCK_IPC guards the tables. Results are CUresult, as int. */
-#ifndef GPUSHARE_IPC_IMPORTS_H
-#define GPUSHARE_IPC_IMPORTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "memory/blocks.h"
 #include "sharing/ipc_handle.h"
-
-#pragma GCC visibility push(hidden)
 
 /* A block of an exporter, mapped for one context. */
 struct import {
@@ -45,6 +42,3 @@ bool imports_find(uint64_t address, struct allocated *found);
 bool imports_cover(uint64_t address);
 
 void imports_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,14 +1,11 @@
 /* The thread that hands descriptors of exported memory to other processes of the same user. It is
  * started with the first export, and lives in a process that exports alone: none in children. */
-#ifndef GPUSHARE_IPC_SERVER_H
-#define GPUSHARE_IPC_SERVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "sharing/ipc_handle.h"
-
-#pragma GCC visibility push(hidden)
 
 /* Starts it where it does not run, and fills in the server and token of a handle. False: no
  * descriptor or thread is to be had. */
@@ -17,6 +14,3 @@ bool ipc_server_start(struct ipc_handle *handle);
 bool ipc_server_is_here(uint64_t server);
 
 void ipc_server_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,11 +1,8 @@
 /* What a call that makes or ends a context means to the rooms. A context that ends takes with it
  * what belongs to it; this is the one place that knows all of that. */
-#ifndef GPUSHARE_CONTEXT_CALLS_H
-#define GPUSHARE_CONTEXT_CALLS_H
+#pragma once
 
 #include "device/contexts.h"
-
-#pragma GCC visibility push(hidden)
 
 /* cuInit answered success. */
 void context_calls_cuda_opened(void);
@@ -18,6 +15,3 @@ void context_calls_green_created(void *green, int device);
 /* Before the driver is called: a context may end. And what the driver has answered. */
 struct context_end context_calls_leave(struct context_end end);
 void context_calls_left(const struct context_end *end, int cu_result);
-
-#pragma GCC visibility pop
-#endif

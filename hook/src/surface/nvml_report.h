@@ -1,12 +1,9 @@
 /* NVML's answers, cut down to the tenant: what nvidia-smi and monitoring libraries show in a
  * kernel agrees with what cuMemGetInfo says there. */
-#ifndef GPUSHARE_NVML_REPORT_H
-#define GPUSHARE_NVML_REPORT_H
+#pragma once
 
 #include <nvml.h>
 #include <stdbool.h>
-
-#pragma GCC visibility push(hidden)
 
 /* Each takes what the driver answered, and leaves it as it is where nothing is known. */
 void nvml_report_memory(nvmlDevice_t device, nvmlMemory_t *memory);
@@ -16,6 +13,3 @@ void nvml_report_process_details(nvmlDevice_t device, nvmlProcessDetailList_t *l
 /* Whether a process of the driver's list is of this tenant; of this very process the bytes become
  * those that we count. */
 bool nvml_keep_process(nvmlDevice_t device, unsigned int pid, unsigned long long *bytes_used);
-
-#pragma GCC visibility pop
-#endif

@@ -2,14 +2,11 @@
  * that ipc_open.c has mapped, the answers are those of a plain allocation, and the same wherever
  * the memory is; the functions are false for all other addresses, about which the driver is asked.
  * Results are CUresult, as int. */
-#ifndef GPUSHARE_POINTERS_H
-#define GPUSHARE_POINTERS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* cuMemGetAddressRange; base and bytes may be NULL. */
 bool pointers_range(uint64_t address, uint64_t *base, size_t *bytes, int *cu_result);
@@ -30,6 +27,3 @@ bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result)
 /* The driver is about to look up addresses in a call that takes no turn: while memory is parked,
  * that waits for the turn. True, with the result: the wait was cancelled. */
 bool pointers_wait_fails(const char *call_name, int *cu_result);
-
-#pragma GCC visibility pop
-#endif

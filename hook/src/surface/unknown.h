@@ -1,8 +1,7 @@
 /* Functions of the driver that no header had when this library was built: what they do with memory
  * is not known. A program may ask for as many as it likes (the CUDA runtime asks for hundreds);
  * with the first one that it calls, the process's memory stays on the device. */
-#ifndef GPUSHARE_UNKNOWN_H
-#define GPUSHARE_UNKNOWN_H
+#pragma once
 
 #define UNKNOWN_STUBS 256
 
@@ -11,8 +10,6 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* A function that goes to `real` and does what is to be done before. */
 void *unknown_stub_of(void *real, const char *name);
@@ -27,9 +24,6 @@ int unknown_called(uint32_t stub);
 /* UNKNOWN_STUBS functions, each of UNKNOWN_STUB_BYTES. */
 extern const char unknown_stubs[];
 
-#pragma GCC visibility pop
 #endif
 
 #define UNKNOWN_STUB_BYTES 16
-
-#endif

@@ -1,6 +1,5 @@
 /* What all generated wrappers begin with. */
-#ifndef GPUSHARE_WRAPPERS_H
-#define GPUSHARE_WRAPPERS_H
+#pragma once
 
 #include "base/options.h"
 #include "surface/interpose.h"
@@ -18,5 +17,3 @@
         if (real == NULL) return absent;                              \
         if (!options_take_part()) return real arguments;              \
     }
-
-#endif

@@ -1,7 +1,6 @@
 /* What the rules of hook/spec/cuda_api.toml are made of, for libcuda. Each macro stands in a
  * wrapper, and sees its parameters, `real`, `claim` and `result`. */
-#ifndef GPUSHARE_WRAPPERS_CUDA_H
-#define GPUSHARE_WRAPPERS_CUDA_H
+#pragma once
 
 #define __CUDA_API_VERSION_INTERNAL /* every exported name as it is, no renaming macros */
 #include <cuda.h>
@@ -194,5 +193,3 @@
         memory_report((int)(device), &unused_free, &reported_total); \
         *(total_bytes) = (__typeof__(*(total_bytes)))reported_total; \
     }
-
-#endif

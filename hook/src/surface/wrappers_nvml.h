@@ -1,6 +1,5 @@
 /* What the rules of hook/spec/cuda_api.toml are made of, for libnvidia-ml. */
-#ifndef GPUSHARE_WRAPPERS_NVML_H
-#define GPUSHARE_WRAPPERS_NVML_H
+#pragma once
 
 #define NVML_NO_UNVERSIONED_FUNC_DEFS /* every exported name as it is, no renaming macros */
 #include <nvml.h>
@@ -17,5 +16,3 @@
                 (records)[kept++] = (records)[i];                                         \
         *(count) = kept;                                                                  \
     }
-
-#endif

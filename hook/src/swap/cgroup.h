@@ -1,12 +1,9 @@
 /* How much host memory this process may still take, by the machine and by each level of its control
  * groups. */
-#ifndef GPUSHARE_CGROUP_H
-#define GPUSHARE_CGROUP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 struct cgroup_host {
     uint64_t room_bytes; /* less a reserve (cgroup_parse.h) */
@@ -17,6 +14,3 @@ struct cgroup_host {
  * leaves `enough_bytes` without what others count as free there (pages of files that are not in
  * use). */
 struct cgroup_host cgroup_look(uint64_t enough_bytes);
-
-#pragma GCC visibility pop
-#endif

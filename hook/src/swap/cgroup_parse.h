@@ -1,12 +1,9 @@
 /* What the kernel's files about memory and control groups say. PURE: texts in, numbers out. */
-#ifndef GPUSHARE_CGROUP_PARSE_H
-#define GPUSHARE_CGROUP_PARSE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 #define CGROUP_NO_LIMIT UINT64_MAX
 
@@ -33,6 +30,3 @@ bool cgroup_parent(char *path);
 uint64_t cgroup_room(uint64_t limit_bytes, uint64_t used_bytes, uint64_t reclaimable_bytes);
 /* More than half of the reserve is gone. */
 bool cgroup_is_short(uint64_t limit_bytes, uint64_t used_bytes, uint64_t reclaimable_bytes);
-
-#pragma GCC visibility pop
-#endif

@@ -1,14 +1,11 @@
 /* Copies of chunks that are on their way, in an own stream for each context. For the mover alone:
  * one thread, no lock. */
-#ifndef GPUSHARE_COPY_PIPELINE_H
-#define GPUSHARE_COPY_PIPELINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "memory/chunks.h"
-
-#pragma GCC visibility push(hidden)
 
 struct flight {
     struct chunk chunk; /* `handle` and `host` are what it has or is to have */
@@ -45,6 +42,3 @@ bool pipeline_has_arrivals(int device);
 void pipeline_forget_context(void *context);
 
 void pipeline_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

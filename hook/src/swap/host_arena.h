@@ -2,13 +2,10 @@
  * registered with the driver once, used again and given back. Never more than the cgroup leaves
  * (cgroup.h). It holds what was on the device, so pages leave it for the system alone, which wipes
  * them. Guarded by LOCK_ARENA; nothing of the driver is called under it. */
-#ifndef GPUSHARE_HOST_ARENA_H
-#define GPUSHARE_HOST_ARENA_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 #define HOST_ARENA_SEGMENT_BYTES ((uint64_t)64 << 20)
 
@@ -37,6 +34,3 @@ void host_arena_forget_context(void *context);
 
 /* The child has none of it (MADV_DONTFORK). */
 void host_arena_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,11 +1,8 @@
 /* The thread that parks and restores (decisions/0007). Started when something first has to move. */
-#ifndef GPUSHARE_MOVER_H
-#define GPUSHARE_MOVER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 enum mover_goal {
     MOVER_REST,    /* move nothing; prepare host memory where that is worth it */
@@ -34,6 +31,3 @@ bool mover_can_run(void);
 void mover_forget_context(void *context);
 
 void mover_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,14 +1,11 @@
 /* Host memory for the mover: more of it while a park goes on, some ahead of need, and back when
  * nobody needs it. The mover's thread alone. */
-#ifndef GPUSHARE_MOVER_HOST_H
-#define GPUSHARE_MOVER_HOST_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "swap/mover.h"
-
-#pragma GCC visibility push(hidden)
 
 #define MOVER_HOST_NEVER UINT64_MAX
 
@@ -31,6 +28,3 @@ enum mover_host_answer mover_host_look(enum mover_goal goal);
 uint64_t mover_host_pause_ns(enum mover_goal goal);
 
 void mover_host_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,14 +1,11 @@
 /* What the mover does with one chunk, or with one copy that has ended. The mover's thread alone. */
-#ifndef GPUSHARE_MOVER_STEPS_H
-#define GPUSHARE_MOVER_STEPS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "swap/copy_pipeline.h"
 #include "swap/mover.h"
-
-#pragma GCC visibility push(hidden)
 
 enum step_answer {
     STEP_DONE,      /* one step further */
@@ -33,6 +30,3 @@ enum step_answer step_finish(struct flight *flight, int cu_result, enum mover_go
  * STEP_NEW_GOAL. */
 enum step_answer mover_claim(enum mover_goal goal, bool (*claim)(int device, struct chunk *out),
                              int device, struct chunk *out);
-
-#pragma GCC visibility pop
-#endif

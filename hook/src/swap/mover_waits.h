@@ -1,12 +1,9 @@
 /* What the mover cannot have at the moment and tries again to get: room on the device that others
  * are asked to make, and what the driver needs for its streams. The mover's thread alone. */
-#ifndef GPUSHARE_MOVER_WAITS_H
-#define GPUSHARE_MOVER_WAITS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* The goal has changed: nothing is waited for. */
 void mover_waits_end(void);
@@ -29,6 +26,3 @@ bool mover_waits_streams_are_short(void);
 void mover_waits_open_streams(void);
 
 void mover_waits_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

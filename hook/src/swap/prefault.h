@@ -1,12 +1,9 @@
 /* Makes the pages of fresh memory real, by several threads that live for just that long. */
-#ifndef GPUSHARE_PREFAULT_H
-#define GPUSHARE_PREFAULT_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 #define PREFAULT_THREADS_MAX 8
 
@@ -25,6 +22,3 @@ struct prefault {
 void prefault_begin(struct prefault *work, void *address, uint64_t bytes);
 /* Waits for the end. False: the system has no pages for all of it. */
 bool prefault_end(struct prefault *work);
-
-#pragma GCC visibility pop
-#endif

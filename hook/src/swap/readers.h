@@ -1,12 +1,6 @@
 /* Libraries that read and write device memory which was registered with them, without a launch that
  * passes the gate. Nobody tells us what is registered, so where one is loaded all memory stays. */
-#ifndef GPUSHARE_READERS_H
-#define GPUSHARE_READERS_H
-
-#pragma GCC visibility push(hidden)
+#pragma once
 
 /* What the user is to know of such a library in this process; NULL: there is none. */
 const char *readers_loaded(void);
-
-#pragma GCC visibility pop
-#endif

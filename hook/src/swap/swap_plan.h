@@ -1,14 +1,11 @@
 /* What the mover does next on a device. PURE: how things stand in, one step out. The mover takes
  * the step, and asks again. */
-#ifndef GPUSHARE_SWAP_PLAN_H
-#define GPUSHARE_SWAP_PLAN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "swap/mover.h"
-
-#pragma GCC visibility push(hidden)
 
 /* So much is kept on its way: several chunks, so that a copy never waits for the mapping of the
  * next one; and not much more, so that a change of goal takes effect soon. */
@@ -66,6 +63,3 @@ enum swap_host_step {
 };
 uint64_t swap_host_wanted(const struct swap_host_view *view);
 enum swap_host_step swap_host_plan(const struct swap_host_view *view);
-
-#pragma GCC visibility pop
-#endif
