@@ -43,6 +43,7 @@ def tell_budget(
     hint: int = 0,
     refused: bool = False,
 ) -> None:
+    """`refused`: what it needed last cannot be had."""
     client = state.clients[share.client]
     awaited = share.owes and not share.has_heard
     client.budget_serial += 1
@@ -62,7 +63,7 @@ def tell_budget(
             budget_bytes=budget_bytes,
             usable_bytes=share.told_usable_bytes,
             park_hint_bytes=hint,
-            refused=refused,
+            refused_need=share.need_id if refused else 0,
             cause=outbox.cause,
         ),
     )
@@ -386,6 +387,7 @@ class DeviceBudgets:
                 TellSpace(
                     client=request.client,
                     device=self.device.id,
+                    request_id=request.request_id,
                     made=made,
                     cause=self.outbox.cause,
                 )

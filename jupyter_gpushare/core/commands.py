@@ -94,7 +94,8 @@ class TellMemoryLimit(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellBudget(Command):
-    """What the client may have on a device now; `refused`: what it needs cannot be had.
+    """What the client may have on a device now; `refused_need`: the number of the need that cannot
+    be met, 0 for none.
 
     `usable_bytes`: what its tenant could have at most. `park_hint_bytes`: what of its memory would
     have to leave if everybody else came back."""
@@ -105,7 +106,7 @@ class TellBudget(Command):
     budget_bytes: int
     usable_bytes: int
     park_hint_bytes: int
-    refused: bool = False
+    refused_need: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,7 @@ class TellSpace(Command):
 
     client: ClientId
     device: DeviceId
+    request_id: int
     made: bool
 
 

@@ -196,10 +196,12 @@ class MemoryReported(ClientEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeeded(ClientEvent):
-    """A call of the client waits for so much more memory; 0: no longer."""
+    """A call of the client waits for so much more memory; 0: no longer. `need_id` is the client's
+    own number for it."""
 
     device: DeviceId
     bytes_needed: int
+    need_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +210,7 @@ class SpaceRequested(ClientEvent):
 
     device: DeviceId
     bytes_wanted: int
+    request_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

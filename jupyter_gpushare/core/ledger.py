@@ -64,6 +64,8 @@ class Share:
     bytes_charged: int = 0
     needed_bytes: int = 0
     """A call of it waits for so much more."""
+    need_id: int = 0
+    """The client's own number for what was needed last."""
     granted_bytes: int = 0
     """A call of it needed so much, it may have it, and it has not said yet that it took it. A turn
     may end before; then it needs it again."""
@@ -135,8 +137,10 @@ class Share:
         """Of the last budget that it has answered."""
         return self._believed[0][0]
 
-    def needs(self, count: int) -> None:
+    def needs(self, count: int, need_id: int = 0) -> None:
         """A call waits for so much more; 0: no longer."""
+        if count:
+            self.need_id = need_id
         if count != self.needed_bytes:
             self.need_short_since_s = None
         self.needed_bytes, self.granted_bytes = count, 0
@@ -202,6 +206,7 @@ class SpaceRequest:
     """Somebody needs bytes on the device that no budget covers (a context, a module)."""
 
     client: ClientId
+    request_id: int
     bytes_wanted: int
     asked_at_s: Seconds
     bytes_used_before: int

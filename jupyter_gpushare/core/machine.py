@@ -190,11 +190,9 @@ class Machine:
             case ev.TurnGivenAway():
                 self._turns.release(tenant, self._now_s)
             case ev.MemoryNeeded() if event.device in client.devices:
-                client.devices[event.device].needs(event.bytes_needed)
+                client.devices[event.device].needs(event.bytes_needed, event.need_id)
             case ev.SpaceRequested():
-                self._residency.space_requested(
-                    client, event.device, event.bytes_wanted, self._now_s
-                )
+                self._residency.space_requested(client, event, self._now_s)
             case ev.DeviceOpened() | ev.DeviceClosed() | ev.ContextFailed():
                 self._device_of_client(client, event)
                 self._teller.tell_memory_limits(tenant)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from .budgets import DeviceBudgets, tell_budget
 from .capacity import total_bytes
 from .commands import TellSpace
-from .events import DropReason, MemoryReported
+from .events import DropReason, MemoryReported, SpaceRequested
 from .ids import ClientId, DeviceId, Seconds
 from .ledger import UNLIMITED_BYTES, Share, SpaceRequest
 from .outbox import Outbox
@@ -121,29 +121,28 @@ class Residency:
             if request.made_at_s is not None:  # what it has taken since is foreign now
                 request.bytes_wanted -= max(0, memory.bytes_foreign - foreign)
 
-    def space_requested(
-        self, client: Client, device_id: DeviceId, bytes_wanted: int, now_s: Seconds
-    ) -> None:
+    def space_requested(self, client: Client, event: SpaceRequested, now_s: Seconds) -> None:
         """Others are to make room, turn or no turn."""
-        device = self._state.devices.get(device_id)
-        if device is None or bytes_wanted > total_bytes(self._state.settings, device):
-            self._tell_no_space(client.id, device_id)
+        device, wanted = self._state.devices.get(event.device), event.bytes_wanted
+        if device is None or wanted > total_bytes(self._state.settings, device):
+            self._tell_no_space(client.id, event.device, event.request_id)
             return
         device.memory.space_requests[client.id] = SpaceRequest(
-            client.id, bytes_wanted, now_s, device.bytes_used
+            client.id, event.request_id, wanted, now_s, device.bytes_used
         )
 
     def _refuse_space(self, device: Device) -> None:
         """None is made for those who wait for it."""
         for request in device.memory.space_requests.values():
             if request.made_at_s is None:
-                self._tell_no_space(request.client, device.id)
+                self._tell_no_space(request.client, device.id, request.request_id)
         device.memory.space_requests.clear()
 
-    def _tell_no_space(self, client: ClientId, device: DeviceId) -> None:
+    def _tell_no_space(self, client: ClientId, device: DeviceId, request_id: int) -> None:
         """There is none."""
+        cause = self._outbox.cause
         self._outbox.put(
-            TellSpace(client=client, device=device, made=False, cause=self._outbox.cause)
+            TellSpace(client=client, device=device, request_id=request_id, made=False, cause=cause)
         )
 
     # ---- what follows ------------------------------------------------------------------------

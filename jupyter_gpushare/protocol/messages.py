@@ -261,8 +261,9 @@ class TurnGivenAway(Message):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeeded(Message):
     """A call waits for so many bytes of device memory beyond what the client has on the device now;
-    0: no longer. Answered by a MemoryBudget that is large enough, or that is refused. cause is the
-    name of the call.
+    0: no longer. Answered by a MemoryBudget that is large enough, or that refuses it. need is the
+    number of the call's need, never 0 and none that the client used before; it stays while the need
+    is told again. cause is the name of the call.
     """
 
     TYPE: ClassVar[int] = 15
@@ -270,11 +271,13 @@ class MemoryNeeded(Message):
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field("device", Kind.UUID),
         Field("bytes", Kind.U64),
+        Field("need", Kind.U32),
         Field("cause", Kind.STR, bytes_max=64),
     )
 
     device: bytes
     bytes: int
+    need: int
     cause: str
 
 
@@ -282,7 +285,8 @@ class MemoryNeeded(Message):
 class RoomRequested(Message):
     """The driver is out of device memory although the budget was kept, or in a call that allocates
     nothing by itself (a context, a module): others are to make so much room. Answered by
-    RoomAnswered. The client need not have opened the device.
+    RoomAnswered. request is the number of the request; a new one for the same device takes its
+    place. The client need not have opened the device.
     """
 
     TYPE: ClassVar[int] = 16
@@ -290,11 +294,13 @@ class RoomRequested(Message):
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field("device", Kind.UUID),
         Field("bytes", Kind.U64),
+        Field("request", Kind.U32),
         Field("cause", Kind.STR, bytes_max=64),
     )
 
     device: bytes
     bytes: int
+    request: int
     cause: str
 
 
@@ -489,8 +495,8 @@ class MemoryBudget(Message):
     grant that it goes with. After TurnDropped the budget is what the client has there at that
     moment, without a word. usable_bytes: what its tenant could have at most if all others parked
     all they can. park_hint_bytes: so much of its memory would have to leave if the others came
-    back: host memory for that is worth preparing. refused is 1 when the need that was told last
-    cannot be met: it is out of memory.
+    back: host memory for that is worth preparing. refused_need: the number of the need that cannot
+    be met, which is out of memory; 0: none.
     """
 
     TYPE: ClassVar[int] = 76
@@ -501,7 +507,7 @@ class MemoryBudget(Message):
         Field("budget_bytes", Kind.U64),
         Field("usable_bytes", Kind.U64),
         Field("park_hint_bytes", Kind.U64),
-        Field("refused", Kind.U8),
+        Field("refused_need", Kind.U32),
     )
 
     device: bytes
@@ -509,21 +515,25 @@ class MemoryBudget(Message):
     budget_bytes: int
     usable_bytes: int
     park_hint_bytes: int
-    refused: int
+    refused_need: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomAnswered(Message):
-    """Whether room was made for RoomRequested: then the call is worth another try."""
+    """Whether room was made for the RoomRequested of that number: then the call is worth another
+    try.
+    """
 
     TYPE: ClassVar[int] = 77
     TO: ClassVar[Receiver] = Receiver.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
         Field("device", Kind.UUID),
+        Field("request", Kind.U32),
         Field("made", Kind.U8),
     )
 
     device: bytes
+    request: int
     made: int
 
 

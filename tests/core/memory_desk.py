@@ -31,6 +31,7 @@ class MemoryDesk(Desk):
         settings = SchedulerSettings(memory_mode=MemoryMode.SWAP).replace(**changes)
         self.budgets: dict[tuple[int, str], TellBudget] = {}
         self.has: dict[tuple[int, str], dict[str, int]] = {}
+        self.last_need_id = 0
         super().__init__(settings, devices=devices, recovering_until_s=recovering_until_s)
 
     def do(self, event: ev.Event, *, after_s: float = 0.0) -> list[Command]:
@@ -65,11 +66,20 @@ class MemoryDesk(Desk):
         )
 
     def need(self, client: ClientId, count: int, device: str = "A") -> list[Command]:
-        return self.do(ev.MemoryNeeded(client=client, device=DeviceId(device), bytes_needed=count))
+        """Another one each time that it is not over."""
+        self.last_need_id += count > 0
+        need_id = self.last_need_id if count else 0
+        return self.do(
+            ev.MemoryNeeded(
+                client=client, device=DeviceId(device), bytes_needed=count, need_id=need_id
+            )
+        )
 
     def ask_space(self, client: ClientId, count: int, device: str = "A") -> list[Command]:
         return self.do(
-            ev.SpaceRequested(client=client, device=DeviceId(device), bytes_wanted=count)
+            ev.SpaceRequested(
+                client=client, device=DeviceId(device), bytes_wanted=count, request_id=1
+            )
         )
 
     def measure(self, used: int, device: str = "A", *, after_s: float = 0.0) -> list[Command]:
@@ -120,7 +130,7 @@ class MemoryDesk(Desk):
         return self.budgets[client, device].budget_bytes
 
     def refused(self) -> list[int]:
-        return [told.client for told in self.all(TellBudget) if told.refused]
+        return [told.client for told in self.all(TellBudget) if told.refused_need]
 
     def await_refusal(
         self, client: ClientId, *, used: int | None = None, within_s: float = GRACE_S

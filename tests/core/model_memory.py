@@ -116,7 +116,9 @@ class MemoryClient(ModelClient):
         self.report(device)
 
     def ask_space(self, device: DeviceId, count: int) -> None:
-        self.outbox.append(ev.SpaceRequested(client=self.id, device=device, bytes_wanted=count))
+        self.outbox.append(
+            ev.SpaceRequested(client=self.id, device=device, bytes_wanted=count, request_id=1)
+        )
 
     def finds_memory_short(self) -> None:
         """The driver has no memory although the budget has: the turn goes back."""
@@ -175,7 +177,11 @@ class MemoryClient(ModelClient):
         if now == memory.told_need or (now[0] == memory.told_need[0] == 0):
             return
         memory.told_need = now
-        self.outbox.append(ev.MemoryNeeded(client=self.id, device=device, bytes_needed=memory.need))
+        self.outbox.append(
+            ev.MemoryNeeded(
+                client=self.id, device=device, bytes_needed=memory.need, need_id=memory.calls
+            )
+        )
 
     def _drop(self, reason: ev.DropReason) -> None:
         if self.restores:
@@ -216,7 +222,7 @@ class MemoryClient(ModelClient):
             return
         memory.budget, memory.serial = command.budget_bytes, command.serial
         self.report(command.device)
-        if memory.need and command.refused:
+        if memory.need and command.refused_need == memory.calls:
             self.refused += 1
             memory.need = 0
             self.say_need(command.device)

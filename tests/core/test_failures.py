@@ -403,7 +403,9 @@ def test_a_client_at_whose_words_the_core_fails_is_the_only_one_to_notice(
     """It connects again each time; the turn of the other one goes on."""
     fail_whenever(monkeypatch, lambda event: isinstance(event, ev.SpaceRequested))
     for _ in range(3):
-        asks = ev.SpaceRequested(client=node.processes["b1"].id, device=A, bytes_wanted=10)
+        asks = ev.SpaceRequested(
+            client=node.processes["b1"].id, device=A, bytes_wanted=10, request_id=1
+        )
         commands = node.scheduler.handle(asks, now_s=node.now_s)
         failed, *others = commands
         assert isinstance(failed, ReportFailure)
@@ -435,7 +437,9 @@ def test_where_nobody_can_say_it_again_the_scheduler_starts_anew(
     """All clients connect again; the holder keeps its turn, and the other one is served later."""
     fail_whenever(monkeypatch, fails)
     turn = node.processes["a1"].turn
-    asks = ev.SpaceRequested(client=node.processes["b1"].id, device=A, bytes_wanted=10)
+    asks = ev.SpaceRequested(
+        client=node.processes["b1"].id, device=A, bytes_wanted=10, request_id=1
+    )
     commands = node.scheduler.handle(
         ev.ClockTicked() if fails(ev.ClockTicked()) else asks, now_s=node.now_s
     )

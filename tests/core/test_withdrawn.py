@@ -57,7 +57,7 @@ def test_nobody_is_told_of_it_any_more() -> None:
     client, other = desk.client("a"), desk.client("b")
     desk.report(other, allocated=7000, fixed=7000)
     desk.ask(client)
-    desk.do(ev.MemoryNeeded(client=client, device=A, bytes_needed=6000), after_s=5)
+    desk.do(ev.MemoryNeeded(client=client, device=A, bytes_needed=6000, need_id=1), after_s=5)
     for _ in range(20):
         if desk.status("a").obstacle is not None:
             break

@@ -385,9 +385,9 @@ def test_a_wrong_size_is_gone_with_who_named_it(scheduler: SchedulerUnderTest) -
     scheduler.eventually(lambda s: s["devices"] == [])
     with scheduler.joined("next") as client:
         client.take_turn()
-        client.send(MemoryNeeded(device=DEVICE, bytes=GIB, cause="cuMemAlloc_v2"))
+        client.send(MemoryNeeded(device=DEVICE, bytes=GIB, need=1, cause="cuMemAlloc_v2"))
         while (budget := client.expect(MemoryBudget)).budget_bytes < GIB:
-            assert not budget.refused
+            assert not budget.refused_need
 
 
 @pytest.mark.promise(

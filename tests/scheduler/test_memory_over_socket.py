@@ -63,13 +63,13 @@ def test_a_hand_over_in_steps(swapping: SchedulerUnderTest) -> None:
         two.take_turn()
         heard = budget_of_grant(two)
         assert heard.budget_bytes == 1 * GIB
-        two.send(MemoryNeeded(device=DEVICE, bytes=5 * GIB, cause="cuMemAlloc_v2"))
+        two.send(MemoryNeeded(device=DEVICE, bytes=5 * GIB, need=7, cause="cuMemAlloc_v2"))
         asked = one.expect(MemoryBudget)
         assert asked.budget_bytes == 2 * GIB
         for parked in range(1, 5):
             tell(one, asked, 6 * GIB, parked=parked * GIB)
             heard = budget_of(two, at_least=(parked + 1) * GIB)
-            assert heard.budget_bytes == (parked + 1) * GIB and not heard.refused
+            assert heard.budget_bytes == (parked + 1) * GIB and not heard.refused_need
         tell(two, heard, 5 * GIB)
         status = swapping.eventually(lambda s: s["tenants"][1]["memory"][0]["bytes_resident"])
         memory = [tenant["memory"][0] for tenant in status["tenants"]]
@@ -95,8 +95,8 @@ def test_a_need_that_cannot_be_met(swapping: SchedulerUnderTest) -> None:
     """It is answered at once."""
     with swapping.joined("one") as one:
         one.take_turn()
-        one.send(MemoryNeeded(device=DEVICE, bytes=8 * GIB, cause="cuMemAlloc_v2"))
-        while not (answer := one.expect(MemoryBudget)).refused:
+        one.send(MemoryNeeded(device=DEVICE, bytes=8 * GIB, need=7, cause="cuMemAlloc_v2"))
+        while not (answer := one.expect(MemoryBudget)).refused_need:
             pass
         assert answer.budget_bytes == answer.usable_bytes == USABLE
 
@@ -112,7 +112,9 @@ def test_room_for_a_context(swapping: SchedulerUnderTest) -> None:
         tell(one, budget_of_grant(one), 6 * GIB)
         one.drop(turn.turn_id)
         two.hello(swapping.tenant("two").token)
-        two.send(RoomRequested(device=DEVICE, bytes=GIB, cause="cuDevicePrimaryCtxRetain"))
+        two.send(
+            RoomRequested(device=DEVICE, bytes=GIB, request=9, cause="cuDevicePrimaryCtxRetain")
+        )
         asked = one.expect(MemoryBudget)
         while asked.budget_bytes > 5 * GIB:
             asked = one.expect(MemoryBudget)
@@ -149,7 +151,7 @@ def test_who_is_blocked_is_told_why(swapping: SchedulerUnderTest) -> None:
         tell(one, budget_of_grant(one), 6 * GIB)
         one.drop(turn.turn_id)
         turn = two.take_turn()
-        two.send(MemoryNeeded(device=DEVICE, bytes=5 * GIB, cause="cuMemAlloc_v2"))
+        two.send(MemoryNeeded(device=DEVICE, bytes=5 * GIB, need=7, cause="cuMemAlloc_v2"))
         asked = one.expect(MemoryBudget)
         tell(one, asked, 6 * GIB, parked=4 * GIB)
         tell(two, budget_of(two, at_least=5 * GIB), 5 * GIB, fixed=5 * GIB)

@@ -22,10 +22,12 @@ from jupyter_gpushare.protocol.messages import (
     Hello,
     MemoryBudget,
     MemoryMode,
+    MemoryNeeded,
     MemoryReported,
     RefusalCode,
     Refused,
     RoomAnswered,
+    RoomRequested,
     Settings,
     TurnDropped,
     TurnGranted,
@@ -121,9 +123,10 @@ class HookedClient:
         *,
         usable_bytes: int = UNLIMITED,
         hint_bytes: int = 0,
-        refused: bool = False,
+        refused: bool | int = False,
     ) -> int:
-        """The serial number that reports are to name from then on."""
+        """The serial number that reports are to name from then on. `refused`: the need that was
+        heard last, or the one of that number."""
         self.last_serial += 1
         self.send(
             MemoryBudget(
@@ -132,13 +135,24 @@ class HookedClient:
                 budget_bytes=budget_bytes,
                 usable_bytes=usable_bytes,
                 park_hint_bytes=hint_bytes,
-                refused=int(refused),
+                refused_need=self._last_need() if refused is True else int(refused),
             )
         )
         return self.last_serial
 
-    def room(self, device: bytes, *, made: bool) -> None:
-        self.send(RoomAnswered(device=device, made=int(made)))
+    def room(self, device: bytes, *, made: bool, request: int | None = None) -> None:
+        """Answers the request that was heard last, or the one of that number."""
+        if request is None:
+            asked = next(one for one in reversed(self.received) if isinstance(one, RoomRequested))
+            request = asked.request
+        self.send(RoomAnswered(device=device, request=request, made=int(made)))
+
+    def _last_need(self) -> int:
+        return next(
+            one.need
+            for one in reversed(self.received)
+            if isinstance(one, MemoryNeeded) and one.bytes
+        )
 
     def recall(self, turn_id: int | None = None) -> None:
         self.send(TurnRecalled(turn_id=turn_id or self.last_turn_id, cause="test"))

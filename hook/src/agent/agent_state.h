@@ -43,7 +43,7 @@ struct agent {
     uint64_t host_look_at_ms; /* that was too little: look again then; 0: it was enough */
     struct residency_numbers told_numbers[REGISTRY_DEVICES_MAX];
     struct told_need {
-        uint64_t ticket; /* 0: none */
+        uint32_t number; /* 0: none */
         uint64_t bytes_resident;
     } told_needs[REGISTRY_DEVICES_MAX];
 };

@@ -111,7 +111,8 @@ static void on_message(struct agent *agent, const struct message *message) {
             agent_on_budget(agent, &message->memory_budget);
             break;
         case MESSAGE_ROOM_ANSWERED:
-            room_answered(message->room_answered.device, message->room_answered.made);
+            room_answered(message->room_answered.device, message->room_answered.request,
+                          message->room_answered.made);
             mover_look();
             break;
         case MESSAGE_QUEUE_POSITION:

@@ -93,19 +93,19 @@ static void tell_need(struct agent *agent, int device) {
     const struct residency_need need = residency_need_of(device);
     const struct residency_numbers numbers = residency_numbers_of(device);
     struct told_need *told = &agent->told_needs[device];
-    if (need.ticket == told->ticket &&
-        (need.ticket == 0 || told->bytes_resident == numbers.bytes_resident))
+    if (need.number == told->number &&
+        (need.number == 0 || told->bytes_resident == numbers.bytes_resident))
         return;
     struct message message = {.type = MESSAGE_MEMORY_NEEDED};
     struct message_memory_needed *needed = &message.memory_needed;
     if (!devices_is_announced(device) || !devices_uuid_of(device, needed->device)) return;
     /* The need is counted from what is there now, so that is said first. */
     if (!is_as_told(agent, device, &numbers)) report(agent, device, &numbers);
-    if (need.ticket != 0 && !residency_need_told(device, need.ticket)) return;
     needed->bytes = need.bytes;
+    needed->need = need.number;
     codec_set_text(needed->cause, sizeof(needed->cause), need.bytes ? need.call_name : "");
     session_send(&agent->session, &message);
-    told->ticket = need.ticket;
+    told->number = need.number;
     told->bytes_resident = numbers.bytes_resident;
     log_debug("need: %llu bytes on device %d, %s", (unsigned long long)need.bytes, device,
               needed->cause);
@@ -121,7 +121,7 @@ void agent_tell_needs(struct agent *agent) {
     struct message message = {.type = MESSAGE_ROOM_REQUESTED};
     struct message_room_requested *room = &message.room_requested;
     const char *call_name;
-    while (room_next(&device, &room->bytes, &call_name)) {
+    while (room_next(&device, &room->bytes, &room->request, &call_name)) {
         if (!devices_uuid_of(device, room->device)) continue;
         codec_set_text(room->cause, sizeof(room->cause), call_name);
         session_send(&agent->session, &message);
@@ -145,9 +145,9 @@ void agent_on_budget(struct agent *agent, const struct message_memory_budget *bu
     look_for_hidden_use();
     log_debug("budget: serial %u, %llu bytes, usable %llu, hint %llu%s", budget->serial,
               (unsigned long long)budget->budget_bytes, (unsigned long long)budget->usable_bytes,
-              (unsigned long long)budget->park_hint_bytes, budget->refused ? ", refused" : "");
+              (unsigned long long)budget->park_hint_bytes, budget->refused_need ? ", refused" : "");
     residency_set_budget(budget->device, budget->serial, budget->budget_bytes, budget->usable_bytes,
-                         budget->park_hint_bytes, budget->refused != 0);
+                         budget->park_hint_bytes, budget->refused_need);
     agent_report_memory(agent, false);
     agent_tell_needs(agent);
     mover_look();

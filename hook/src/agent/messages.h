@@ -162,20 +162,24 @@ struct message_hold_requested {
 };
 
 /* A call waits for so many bytes of device memory beyond what the client has on the device now; 0:
- * no longer. Answered by a MemoryBudget that is large enough, or that is refused. cause is the name
- * of the call. */
+ * no longer. Answered by a MemoryBudget that is large enough, or that refuses it. need is the
+ * number of the call's need, never 0 and none that the client used before; it stays while the need
+ * is told again. cause is the name of the call. */
 struct message_memory_needed {
     uint8_t device[16];
     uint64_t bytes;
+    uint32_t need;
     char cause[64 + 1];
 };
 
 /* The driver is out of device memory although the budget was kept, or in a call that allocates
  * nothing by itself (a context, a module): others are to make so much room. Answered by
- * RoomAnswered. The client need not have opened the device. */
+ * RoomAnswered. request is the number of the request; a new one for the same device takes its
+ * place. The client need not have opened the device. */
 struct message_room_requested {
     uint8_t device[16];
     uint64_t bytes;
+    uint32_t request;
     char cause[64 + 1];
 };
 
@@ -261,20 +265,22 @@ struct message_hold_changed {
  * that it goes with. After TurnDropped the budget is what the client has there at that moment,
  * without a word. usable_bytes: what its tenant could have at most if all others parked all they
  * can. park_hint_bytes: so much of its memory would have to leave if the others came back: host
- * memory for that is worth preparing. refused is 1 when the need that was told last cannot be met:
- * it is out of memory. */
+ * memory for that is worth preparing. refused_need: the number of the need that cannot be met,
+ * which is out of memory; 0: none. */
 struct message_memory_budget {
     uint8_t device[16];
     uint32_t serial;
     uint64_t budget_bytes;
     uint64_t usable_bytes;
     uint64_t park_hint_bytes;
-    uint8_t refused;
+    uint32_t refused_need;
 };
 
-/* Whether room was made for RoomRequested: then the call is worth another try. */
+/* Whether room was made for the RoomRequested of that number: then the call is worth another try.
+ * */
 struct message_room_answered {
     uint8_t device[16];
+    uint32_t request;
     uint8_t made;
 };
 
@@ -355,9 +361,11 @@ struct message {
     FIELD(hold_requested, hold_ms, U32, 0) \
     FIELD(memory_needed, device, UUID, 0) \
     FIELD(memory_needed, bytes, U64, 0) \
+    FIELD(memory_needed, need, U32, 0) \
     FIELD(memory_needed, cause, STR, 64) \
     FIELD(room_requested, device, UUID, 0) \
     FIELD(room_requested, bytes, U64, 0) \
+    FIELD(room_requested, request, U32, 0) \
     FIELD(room_requested, cause, STR, 64) \
     FIELD(welcome, scheduler_version, STR, 32) \
     FIELD(welcome, tenant_id, STR, 64) \
@@ -394,8 +402,9 @@ struct message {
     FIELD(memory_budget, budget_bytes, U64, 0) \
     FIELD(memory_budget, usable_bytes, U64, 0) \
     FIELD(memory_budget, park_hint_bytes, U64, 0) \
-    FIELD(memory_budget, refused, U8, 0) \
+    FIELD(memory_budget, refused_need, U32, 0) \
     FIELD(room_answered, device, UUID, 0) \
+    FIELD(room_answered, request, U32, 0) \
     FIELD(room_answered, made, U8, 0) \
     FIELD(refused, code, ENUM, 0x7e) \
     FIELD(refused, message, STR, 512)
@@ -416,22 +425,22 @@ struct message {
     MESSAGE(MEMORY_QUERIED, SCHEDULER, 27, 1) \
     MESSAGE(HOLD_REQUESTED, SCHEDULER, 28, 1) \
     MESSAGE(TURN_GIVEN_AWAY, SCHEDULER, 29, 0) \
-    MESSAGE(MEMORY_NEEDED, SCHEDULER, 29, 3) \
-    MESSAGE(ROOM_REQUESTED, SCHEDULER, 32, 3) \
-    MESSAGE(WELCOME, HOOK, 35, 2) \
-    MESSAGE(SETTINGS, HOOK, 37, 8) \
-    MESSAGE(TURN_GRANTED, HOOK, 45, 4) \
-    MESSAGE(TURN_RECALLED, HOOK, 49, 2) \
-    MESSAGE(CONTENTION, HOOK, 51, 2) \
-    MESSAGE(GATE_REOPENED, HOOK, 53, 2) \
-    MESSAGE(WAIT_CANCELLED, HOOK, 55, 1) \
-    MESSAGE(MEMORY_LIMIT, HOOK, 56, 3) \
-    MESSAGE(MEMORY_ANSWERED, HOOK, 59, 3) \
-    MESSAGE(QUEUE_POSITION, HOOK, 62, 2) \
-    MESSAGE(HOLD_CHANGED, HOOK, 64, 1) \
-    MESSAGE(MEMORY_BUDGET, HOOK, 65, 6) \
-    MESSAGE(ROOM_ANSWERED, HOOK, 71, 2) \
-    MESSAGE(REFUSED, HOOK, 73, 2)
+    MESSAGE(MEMORY_NEEDED, SCHEDULER, 29, 4) \
+    MESSAGE(ROOM_REQUESTED, SCHEDULER, 33, 4) \
+    MESSAGE(WELCOME, HOOK, 37, 2) \
+    MESSAGE(SETTINGS, HOOK, 39, 8) \
+    MESSAGE(TURN_GRANTED, HOOK, 47, 4) \
+    MESSAGE(TURN_RECALLED, HOOK, 51, 2) \
+    MESSAGE(CONTENTION, HOOK, 53, 2) \
+    MESSAGE(GATE_REOPENED, HOOK, 55, 2) \
+    MESSAGE(WAIT_CANCELLED, HOOK, 57, 1) \
+    MESSAGE(MEMORY_LIMIT, HOOK, 58, 3) \
+    MESSAGE(MEMORY_ANSWERED, HOOK, 61, 3) \
+    MESSAGE(QUEUE_POSITION, HOOK, 64, 2) \
+    MESSAGE(HOLD_CHANGED, HOOK, 66, 1) \
+    MESSAGE(MEMORY_BUDGET, HOOK, 67, 6) \
+    MESSAGE(ROOM_ANSWERED, HOOK, 73, 3) \
+    MESSAGE(REFUSED, HOOK, 76, 2)
 
 /* clang-format on */
 

@@ -26,17 +26,12 @@ enum mode {
     MODE_FOLLOWS, /* memory follows the turn */
 };
 
-/* More than ever cross: each that does not come costs one need that cannot be met a round trip. */
-#define STRAYS_MAX 8
-
 /* A thread that waits in residency_claim; it lies on that thread's stack. */
 struct waiter {
     struct waiter *next;
-    uint64_t ticket;
+    uint32_t number; /* of its need */
     uint64_t bytes;
     const char *call_name;
-    uint32_t tellings;    /* the scheduler was told of it so often on this connection, */
-    uint32_t told_serial; /* the last time after this budget */
     bool refused;
 };
 
@@ -45,12 +40,11 @@ static struct device_residency {
     uint64_t budget_bytes, usable_bytes, park_hint_bytes;
     uint64_t waiting_bytes;      /* claimed in the registry by threads that wait here */
     struct waiter *first;        /* oldest first */
-    uint32_t stray_refusals;     /* so many may still come, of claims that are gone */
 } devices[REGISTRY_DEVICES_MAX]; /* guarded by LOCK_RESIDENCY, like all below */
 static enum mode mode;
 static bool turn_is_open;
 static bool is_unlimited; /* no scheduler, and the fallback is to run */
-static uint64_t last_ticket;
+static uint32_t last_number;
 static uint32_t reclaim_ms;
 static int devices_used;         /* ordinals below it were asked for */
 static const char *why_it_stays; /* NULL: memory may be parked; a child keeps it */
@@ -124,25 +118,18 @@ static void queue(struct claim *claim) {
     while (*end)
         end = &(*end)->next;
     claim->queued = true;
-    claim->waiter.ticket = ++last_ticket;
+    if (++last_number == 0) last_number = 1; /* 0 is no need's */
+    claim->waiter.number = last_number;
     *end = &claim->waiter;
     atomic_fetch_add(&waiters, 1);
 }
 
-/* Each telling may be refused, but for one that was answered by a refusal or a budget. */
-static void expect_strays(struct device_residency *self, const struct waiter *gone, bool fits) {
-    const bool is_answered = gone->refused || (fits && gone->told_serial != self->serial);
-    self->stray_refusals += gone->tellings - (is_answered && gone->tellings > 0);
-    if (self->stray_refusals > STRAYS_MAX) self->stray_refusals = STRAYS_MAX;
-}
-
-static void leave_queue(struct claim *claim, bool fits) {
+static void leave_queue(struct claim *claim) {
     if (!claim->queued) return;
     struct waiter **place = &of(claim->device)->first;
     while (*place && *place != &claim->waiter)
         place = &(*place)->next;
     if (*place) *place = claim->waiter.next;
-    expect_strays(of(claim->device), &claim->waiter, fits);
     atomic_fetch_sub(&waiters, 1);
 }
 
@@ -179,7 +166,7 @@ static enum residency_answer wait_for_budget(struct claim *claim) {
     };
     const bool goes_on = wait_for(&condition, claim->waiter.call_name);
     lock_take(LOCK_RESIDENCY);
-    leave_queue(claim, goes_on);
+    leave_queue(claim);
     if (!goes_on)
         of(claim->device)->waiting_bytes =
             less(of(claim->device)->waiting_bytes, claim->waiter.bytes);
@@ -375,21 +362,14 @@ void residency_set_turn(bool open, bool unlimited) {
     lock_release(LOCK_RESIDENCY);
 }
 
-/* The need that is told is the oldest's. A refusal does not say whose it is: it may have crossed
- * the end of the claim before. Then the need is told again, and answered again. */
-static void take_refusal(struct device_residency *self) {
-    struct waiter *first = self->first;
-    const bool is_told = first && first->tellings > 0;
-    if (is_told && self->stray_refusals == 0) {
-        first->refused = true;
-        return;
-    }
-    if (self->stray_refusals > 0) self->stray_refusals--;
-    if (is_told) first->ticket = ++last_ticket;
+/* It may have ended meanwhile, by an interrupt say. */
+static void take_refusal(struct device_residency *of_device, uint32_t number) {
+    for (struct waiter *waiter = of_device->first; waiter; waiter = waiter->next)
+        if (waiter->number == number) waiter->refused = true;
 }
 
 void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budget_bytes,
-                          uint64_t usable_bytes, uint64_t park_hint_bytes, bool refused) {
+                          uint64_t usable_bytes, uint64_t park_hint_bytes, uint32_t refused_need) {
     int device = 0;
     if (!devices_ordinal_of(uuid, &device) || !is_counted(device)) return;
     lock_take(LOCK_RESIDENCY);
@@ -398,15 +378,9 @@ void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budg
     self->budget_bytes = budget_bytes;
     self->usable_bytes = usable_bytes;
     self->park_hint_bytes = park_hint_bytes;
-    if (refused) take_refusal(self);
+    if (refused_need != 0) take_refusal(self, refused_need);
     lock_release(LOCK_RESIDENCY);
     if (atomic_load(&waiters) > 0) wait_wake_all();
-}
-
-static void forget_tellings(struct device_residency *self) {
-    self->serial = self->stray_refusals = 0;
-    for (struct waiter *waiter = self->first; waiter; waiter = waiter->next)
-        waiter->tellings = 0;
 }
 
 /* What is on the devices may stay there, and nothing more may come. */
@@ -418,7 +392,7 @@ static void keep_to_what_is_there(bool forget_serials) {
         if (!is_counted(device)) continue;
         const uint64_t parked_bytes = chunks_sums_of(device).bytes_parked;
         lock_take(LOCK_RESIDENCY);
-        if (forget_serials) forget_tellings(of(device));
+        if (forget_serials) of(device)->serial = 0;
         of(device)->budget_bytes = less(owned_bytes(device), parked_bytes);
         lock_release(LOCK_RESIDENCY);
     }
@@ -438,21 +412,9 @@ struct residency_need residency_need_of(int device) {
     lock_take(LOCK_RESIDENCY);
     const struct waiter *first = of(device)->first;
     if (first && mode == MODE_FOLLOWS)
-        need = (struct residency_need){first->ticket, first->bytes, first->call_name};
+        need = (struct residency_need){first->number, first->bytes, first->call_name};
     lock_release(LOCK_RESIDENCY);
     return need;
-}
-
-bool residency_need_told(int device, uint64_t ticket) {
-    lock_take(LOCK_RESIDENCY);
-    struct waiter *first = of(device)->first;
-    const bool waits = first && first->ticket == ticket;
-    if (waits) {
-        first->tellings++;
-        first->told_serial = of(device)->serial;
-    }
-    lock_release(LOCK_RESIDENCY);
-    return waits;
 }
 
 void residency_memory_changed(void) {

@@ -72,8 +72,9 @@ const char *residency_why_it_stays(void);
 /* The gate is about to be opened, or shut: claims are admitted while it is open. `unlimited`: there
  * is no scheduler to say what the process may have. */
 void residency_set_turn(bool open, bool unlimited);
+/* `refused_need`: the number of the need that cannot be met; 0: none. */
 void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budget_bytes,
-                          uint64_t usable_bytes, uint64_t park_hint_bytes, bool refused);
+                          uint64_t usable_bytes, uint64_t park_hint_bytes, uint32_t refused_need);
 /* TurnDropped is about to be sent: budgets become what is on the devices. */
 void residency_turn_dropped(void);
 /* A new connection: nothing is known; what is there may stay, nothing is created. */
@@ -81,13 +82,11 @@ void residency_connection_lost(void);
 
 /* What the oldest of the claims waits for that do not fit; no bytes: none waits. */
 struct residency_need {
-    uint64_t ticket; /* another one for each claim, and when it is to be told again */
+    uint32_t number; /* another one for each claim; 0: none waits */
     uint64_t bytes;
     const char *call_name;
 };
 struct residency_need residency_need_of(int device);
-/* It is about to be told; false: it waits no more. */
-bool residency_need_told(int device, uint64_t ticket);
 
 /* Memory was freed, or added: claims that wait look again. */
 void residency_memory_changed(void);

@@ -11,11 +11,13 @@
 static struct room {
     uint32_t waiters;
     uint32_t answers;
-    bool made;  /* by the latest answer */
-    bool asked; /* it was sent */
+    bool made;        /* by the latest answer */
+    bool asked;       /* it was sent, */
+    uint32_t request; /* with this number */
     uint64_t bytes;
     const char *call_name;
 } rooms[REGISTRY_DEVICES_MAX];
+static uint32_t last_request; /* guarded likewise */
 
 struct room_wait room_ask(int device, uint64_t bytes, const char *call_name) {
     lock_take(LOCK_RESIDENCY);
@@ -48,7 +50,7 @@ bool room_end(const struct room_wait *wait) {
     return made;
 }
 
-bool room_next(int *device, uint64_t *bytes, const char **call_name) {
+bool room_next(int *device, uint64_t *bytes, uint32_t *request, const char **call_name) {
     bool found = false;
     lock_take(LOCK_RESIDENCY);
     for (int i = 0; i < REGISTRY_DEVICES_MAX && !found; i++) {
@@ -56,6 +58,7 @@ bool room_next(int *device, uint64_t *bytes, const char **call_name) {
         found = room->waiters > 0 && !room->asked && room->bytes > 0;
         if (!found) continue;
         room->asked = true;
+        room->request = *request = ++last_request;
         *device = i;
         *bytes = room->bytes;
         *call_name = room->call_name;
@@ -71,17 +74,18 @@ void room_ask_again(void) {
     lock_release(LOCK_RESIDENCY);
 }
 
-static bool is_awaited(int device) {
+static bool is_awaited(int device, uint32_t request) {
     lock_take(LOCK_RESIDENCY);
-    const bool awaited = rooms[device].waiters > 0;
+    const bool awaited =
+        rooms[device].waiters > 0 && rooms[device].asked && rooms[device].request == request;
     lock_release(LOCK_RESIDENCY);
     return awaited;
 }
 
-void room_answered(const uint8_t uuid[16], bool made) {
+void room_answered(const uint8_t uuid[16], uint32_t request, bool made) {
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
         uint8_t own_uuid[16];
-        if (!is_awaited(device) || !devices_uuid_of(device, own_uuid) ||
+        if (!is_awaited(device, request) || !devices_uuid_of(device, own_uuid) ||
             memcmp(uuid, own_uuid, sizeof(own_uuid)) != 0)
             continue;
         lock_take(LOCK_RESIDENCY);

@@ -22,10 +22,12 @@ bool room_end(const struct room_wait *wait);
 
 /* ---- for the agent ---- */
 
-/* A request that was not told yet, each once; `_again`: the scheduler is another one. */
-bool room_next(int *device, uint64_t *bytes, const char **call_name);
+/* A request that was not told yet, each once, with a number for the answer; `_again`: the scheduler
+ * is another one. */
+bool room_next(int *device, uint64_t *bytes, uint32_t *request, const char **call_name);
 void room_ask_again(void);
-void room_answered(const uint8_t uuid[16], bool made);
+/* The answer to another request than the latest tells nothing any more. */
+void room_answered(const uint8_t uuid[16], uint32_t request, bool made);
 
 void room_after_fork(void);
 

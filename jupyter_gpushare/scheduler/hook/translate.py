@@ -163,18 +163,20 @@ def _event_of_memory(
                 budget_serial=message.budget_serial,
                 cause="memory changed",
             )
-        case messages.MemoryNeeded(device=uuid, bytes=needed, cause=cause):
+        case messages.MemoryNeeded(device=uuid, bytes=needed, need=need, cause=cause):
             return events.MemoryNeeded(
                 client=client,
                 device=device_id(uuid),
                 bytes_needed=needed,
+                need_id=need,
                 cause=printable_line(cause),
             )
-        case messages.RoomRequested(device=uuid, bytes=wanted, cause=cause):
+        case messages.RoomRequested(device=uuid, bytes=wanted, request=request, cause=cause):
             return events.SpaceRequested(
                 client=client,
                 device=device_id(uuid),
                 bytes_wanted=wanted,
+                request_id=request,
                 cause=printable_line(cause),
             )
         case messages.ContextFailed(device=uuid, cu_result=result):
@@ -208,8 +210,10 @@ def message_of(command: commands.Command) -> Message:
             return messages.QueuePosition(position=position, holder=holder)
         case commands.TellBudget():
             return _budget_message(command)
-        case commands.TellSpace(device=device, made=made):
-            return messages.RoomAnswered(device=bytes.fromhex(device), made=int(made))
+        case commands.TellSpace(device=device, request_id=request, made=made):
+            return messages.RoomAnswered(
+                device=bytes.fromhex(device), request=request, made=int(made)
+            )
         case commands.TellHold(left_s=left_s):
             return messages.HoldChanged(hold_ms=min(math.ceil(left_s * 1000), _U32_MAX))
         case commands.TellSettings(settings=settings):
@@ -233,7 +237,7 @@ def _budget_message(command: commands.TellBudget) -> messages.MemoryBudget:
         budget_bytes=min(command.budget_bytes, _U64_MAX),
         usable_bytes=min(command.usable_bytes, _U64_MAX),
         park_hint_bytes=min(command.park_hint_bytes, _U64_MAX),
-        refused=int(command.refused),
+        refused_need=command.refused_need,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -98,12 +97,9 @@ class MemoryShell:
                 return need
 
     def refuse(self, command: str, budget_bytes: int, **more: Any) -> int:
-        """Refuses what the command needs, and returns its result. Where the refusal may be that of
-        a need before, which the process cannot tell, it asks and is refused once more."""
-        while True:
-            self.budget(budget_bytes, refused=True, **more)
-            with contextlib.suppress(TimeoutError):
-                return int(self.shell.expect(f"0 {command} ", within_s=0.3).split()[2])
+        """Refuses what the command needs, which was heard last, and returns its result."""
+        self.budget(budget_bytes, refused=True, **more)
+        return self.result(command)
 
     def take_turn(self) -> None:
         """Recalls, and waits until the turn is given back."""

@@ -181,6 +181,22 @@ def test_room_that_was_made_in_part_may_do(opens: Opened, start: Callable[..., G
     assert_whole(memory)
 
 
+def test_an_answer_to_another_request_is_none(
+    opens: Opened, start: Callable[..., GpuProcess]
+) -> None:
+    """What is refused late was another call's."""
+    memory = hold(opens(reclaim_ms=20_000))
+    stranger = fill_up(start, 10 * MIB)
+    memory.say(f"new 2 {CONTEXT}")
+    asked = memory.client.expect(RoomRequested)
+    memory.client.room(memory.device, made=False, request=asked.request - 1)
+    assert memory.shell.is_silent(for_s=0.2)
+    stranger.say("0 drop 0")
+    stranger.expect("0 drop 0")
+    memory.client.room(memory.device, made=True)
+    assert memory.result("new") == 0
+
+
 @pytest.mark.promise("Out-of-memory although the budget has room...")
 def test_room_is_asked_for_again_when_somebody_took_it(
     opens: Opened, start: Callable[..., GpuProcess]
