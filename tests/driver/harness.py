@@ -22,13 +22,13 @@ from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 from numpy.typing import ArrayLike, NDArray
 
+from tests.driver.alone import Nursery
 from tests.support.paths import BUILTINS_PTX, ROOT, SIM_DRIVER
 from tests.support.sim import GIB, SimulatedMachine
 
 MIB = 1 << 20
 LEGACY = cuda.CUstream(1)
 PER_THREAD = cuda.CUstream(2)
-ALONE_TIMEOUT_S = 90
 
 _PROBE = """
 import ctypes, sys
@@ -208,19 +208,15 @@ class Gpu:
         self._allocated.clear()
 
 
+_nursery = Nursery(ROOT)
+
+
 def alone(case: Callable[..., None]) -> Callable[[], None]:
-    """Runs a case in a fresh process: because it breaks its context, because it depends on what the
-    process has not done yet, or because a wrong driver would make it wait for ever."""
-    command = [sys.executable, "-m", "tests.driver.alone", case.__module__, case.__name__]
+    """Runs a case in a process of its own: because it breaks its context, because it depends on
+    what the process has not done yet, or because a wrong driver would make it wait for ever."""
 
     def run_case() -> None:
-        try:
-            done = subprocess.run(
-                command, cwd=ROOT, capture_output=True, text=True, timeout=ALONE_TIMEOUT_S
-            )
-        except subprocess.TimeoutExpired as late:
-            raise AssertionError(f"not done after {late.timeout} s") from None
-        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
+        _nursery.run(case.__module__, case.__name__)
 
     run_case.__name__ = case.__name__
     run_case.__doc__ = case.__doc__
@@ -230,6 +226,6 @@ def alone(case: Callable[..., None]) -> Callable[[], None]:
 
 
 def run_alone(case: Callable[..., None]) -> None:
-    """What the fresh process does: `case` gets a Gpu if it asks for one."""
+    """What the process of its own does: `case` gets a Gpu if it asks for one."""
     with driver_under_test():
         case(*(Gpu() for _ in inspect.signature(case).parameters))
