@@ -54,6 +54,7 @@ def await_no_scheduler(directory: Path) -> None:
     "The scheduler is found or started, exactly one, also when ten servers start at once",
 )
 @pytest.mark.promise("bad-input", "Ten servers starting at once: one scheduler")
+@pytest.mark.full
 def test_ten_servers_at_once_start_one_scheduler(
     runtime: Path, tmp_path: Path, servers: list[JupyterServer]
 ) -> None:
@@ -110,9 +111,9 @@ def test_a_server_replaces_a_scheduler_that_was_killed(
 @pytest.mark.promise("Ten servers starting at once: one...")
 def test_many_starters_at_once_start_one(runtime: Path) -> None:
     """Each is told that there is one, or is about to be; no start is an error."""
-    with ThreadPoolExecutor(4) as pool:
-        problems = list(pool.map(lambda _: start_scheduler(runtime), range(4)))
-    assert problems == [None] * 4
+    with ThreadPoolExecutor(SERVERS) as pool:
+        problems = list(pool.map(lambda _: start_scheduler(runtime), range(SERVERS)))
+    assert problems == [None] * SERVERS
     assert len(schedulers_of(runtime)) == 1
 
 

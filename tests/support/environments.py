@@ -31,7 +31,8 @@ def shared_python(name: str, requirements: list[str], *, with_our_wheel: bool = 
             subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
             with tempfile.TemporaryDirectory() as scratch:
                 wheel = [str(build_wheel_without_panel(Path(scratch)))] if with_our_wheel else []
-                pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+                options = ["--quiet", "--no-compile", "--disable-pip-version-check"]
+                pip = [python, "-m", "pip", "install", *options]
                 subprocess.run([*pip, *requirements, *wheel], check=True, env=clean_env())
             ready.write_text(wanted)
     return python
