@@ -104,9 +104,12 @@ class Share:
         """It has answered the last that it was told."""
         return len(self._believed) == 1
 
-    def budget_beyond(self, count: int) -> int:
-        """What of its budget would be left if it had so much."""
-        return max(0, self.budget_bytes - count)
+    def is_awaited(self, *, holds: bool) -> bool:
+        """It is to release memory, or to say that it has heard of a smaller budget. With a turn it
+        keeps what it has, and only the hearing is awaited."""
+        if self.silent or self.failed or not self.owes:
+            return False
+        return not self.has_heard or not holds
 
     def told(self, serial: int, budget_bytes: int) -> None:
         self._believed.append((serial, budget_bytes))
@@ -250,6 +253,10 @@ class DeviceMemory:
     """Since the last sample."""
     _resident_most: int = 0
     _charged_most: int = 0
+
+    def is_due_at(self, at_s: Seconds) -> None:
+        """The device has to be looked at then, if not before."""
+        self.due_s = at_s if self.due_s is None else min(self.due_s, at_s)
 
     def measured(self, bytes_used: int, now_s: Seconds) -> None:
         """The device has so many used bytes, some time between the last sample and now."""

@@ -1,12 +1,12 @@
 """Whose memory is on a device: budgets are told so that those with a turn have theirs there.
 
 Events change what is known of a client's memory (the methods on top); `settle` looks at each device
-as it is and does what follows (budgets.py), so that no rule depends on which event came last.
+as it is and does what follows (rebalance.py), so that no rule depends on which event came last.
 """
 
 from __future__ import annotations
 
-from .budgets import DeviceBudgets, tell_budget
+from .budgets import BudgetChange
 from .capacity import total_bytes
 from .commands import TellSpace
 from .events import DropReason, MemoryReported, SpaceRequested
@@ -14,6 +14,7 @@ from .ids import ClientId, DeviceId, Seconds
 from .ledger import UNLIMITED_BYTES, Share, SpaceRequest
 from .outbox import Outbox
 from .policy import progress_time_s
+from .rebalance import rebalance, tell_budget
 from .state import Client, Device, State, Tenant
 from .transitions import WITH_TURN
 
@@ -158,7 +159,7 @@ class Residency:
                 if holder.turn is not None:
                     holder.turn.lacks_memory_on.discard(device.id)
             if self._state.memory_moves and not device.lost:
-                news |= DeviceBudgets(self._state, self._outbox, device, now_s).run()
+                news |= rebalance(self._state, self._outbox, device, now_s)
             else:
                 self._let_be(device, now_s)
                 device.memory.drift_left = 0
@@ -171,8 +172,13 @@ class Residency:
         for share in device.memory.shares.values():
             needs, share.shortage = share.needed_bytes > 0, None
             share.needs(0)
-            if not device.lost and (needs or share.budget_bytes != UNLIMITED_BYTES):
-                tell_budget(self._state, self._outbox, device, share, UNLIMITED_BYTES, now_s)
-            elif needs:
-                budget = share.budget_bytes
-                tell_budget(self._state, self._outbox, device, share, budget, now_s, refused=True)
+            unlimited = not device.lost and share.budget_bytes != UNLIMITED_BYTES
+            if needs or unlimited:
+                change = BudgetChange(
+                    client=share.client,
+                    budget_bytes=share.budget_bytes if device.lost else UNLIMITED_BYTES,
+                    usable_bytes=total_bytes(self._state.settings, device),
+                    park_hint_bytes=0,
+                    refused=device.lost,
+                )
+                tell_budget(self._state, self._outbox, device, share, change, now_s)
