@@ -66,6 +66,29 @@ def test_other_functions_are_found_as_ever(way: str, finds: Callable[..., str]) 
     assert finds(way, "no_such_function") == "none with-error"
 
 
+def test_a_library_finds_the_driver_that_it_needs(
+    finds: Callable[..., str], program: Program, fake_driver: FakeDriver
+) -> None:
+    """A library that is opened for itself finds what it is linked to by RTLD_DEFAULT, and libcuda
+    is in no global scope: extension modules of Python are opened so."""
+    needs = ("-Wl,--no-as-needed", f"-L{fake_driver.directory}", "-l:libcuda.so.1")
+    linked = program("deep", *SHARED, *needs, suffix="-linked.so")
+    assert finds(str(linked), "cuInit") == "libgpushare.so"
+    assert finds(str(linked), "cuInit", GPUSHARE_DISABLE="1") == "libcuda.so.1"
+    assert finds(str(linked), "cuCtxGetCurrent") == "libcuda.so.1"
+    alone = program("deep", *SHARED, suffix=".so")
+    assert finds(str(alone), "cuInit") == "none with-error"
+
+
+def test_a_function_that_is_found_leaves_no_error(
+    finds: Callable[..., str], program: Program
+) -> None:
+    """Another library's function may have a name like the driver's, which the driver lacks: dlerror
+    has nothing to tell then."""
+    library = program("like_the_driver", *SHARED, suffix=".so")
+    assert finds(str(library), "cuFileOpen") == library.name
+
+
 @pytest.mark.parametrize("ours_first", [True, False])
 def test_the_next_function_is_the_one_after_the_caller(
     ours_first: bool, program: Program, environment: dict[str, str]

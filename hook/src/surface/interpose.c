@@ -1,6 +1,7 @@
 #include "surface/interpose.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <string.h>
 
 #include "agent/agent.h"
@@ -13,7 +14,7 @@
 /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
 #define PER_THREAD_DEFAULT_STREAM 2u
 
-typedef void *(*dlsym_function)(void *handle, const char *name);
+typedef int (*dladdr1_function)(const void *address, Dl_info *info, void **extra, int flags);
 
 _Atomic(void *) interpose_real[INTERPOSE_ENTRY_COUNT];
 
@@ -67,11 +68,30 @@ void *interpose_resolve(size_t entry) {
     return real;
 }
 
+/* A library that was opened for itself sees its own dependencies too, by RTLD_DEFAULT. */
+static void *find_in_scope_of(const void *caller, const char *name) {
+    dladdr1_function libc_dladdr1 = (dladdr1_function)symbols_libc("dladdr1");
+    Dl_info info;
+    struct link_map *object = NULL;
+    if (libc_dladdr1 == NULL ||
+        libc_dladdr1(caller, &info, (void **)(void *)&object, RTLD_DL_LINKMAP) == 0)
+        return NULL;
+    return symbols_libc_dlsym(object, name);
+}
+
+/* What the caller would find, where we are the global scope's first. */
+static void *find(void *handle, const char *name, const void *caller) {
+    void *found = symbols_libc_dlsym(handle, name);
+    return found == NULL && handle == RTLD_DEFAULT ? find_in_scope_of(caller, name) : found;
+}
+
 /* Our own export is what RTLD_DEFAULT and the main program's handle find first. What they would
  * find without us comes next after us; RTLD_NEXT means this, because the call is made from here. */
-static void *find_behind_ours(size_t entry, void *found) {
-    if (found != interpose_wrappers[entry]) return found;
-    return symbols_libc_dlsym(RTLD_NEXT, interpose_names[entry]);
+static void *find_behind_ours(size_t entry, void *handle, const void *caller) {
+    const char *name = interpose_names[entry];
+    void *own = handle == RTLD_DEFAULT ? find_in_scope_of(caller, name) : NULL;
+    void *next = symbols_libc_dlsym(RTLD_NEXT, name);
+    return next == NULL && own != interpose_wrappers[entry] ? own : next;
 }
 
 /* What to hand out for what the C library has found under that name.
@@ -80,22 +100,28 @@ static void *find_behind_ours(size_t entry, void *found) {
  * driver at its first call. Such a stub comes to us when it does; wrapped, it would be called by
  * the wrapper that it calls. */
 static void *stand_in(int entry, const char *name, void *found) {
-    if (entry >= 0 && found != NULL) found = find_behind_ours((size_t)entry, found);
     if (found == NULL || !options_take_part()) return found;
     if (entry >= 0)
         return found == real_of_entry((size_t)entry) ? interpose_wrappers[entry] : found;
     return found == symbols_real(name) ? unknown_stub_of(found, name) : found;
 }
 
-struct interpose_answer interpose_dlsym(void *handle, const char *name) {
+struct interpose_answer interpose_dlsym(void *handle, const char *name, uint64_t unused,
+                                        const void *caller) {
+    (void)unused;
     void *libc_dlsym = symbols_libc_function(SYMBOLS_DLSYM);
     if (libc_dlsym == NULL) return (struct interpose_answer){NULL, 1};
     const bool is_any = name != NULL && handle != RTLD_NEXT;
     const int entry = is_any ? find_entry(name) : -1;
     if (entry < 0 && (!is_any || !is_unknown(name)))
         return (struct interpose_answer){libc_dlsym, 0};
-    void *found = ((dlsym_function)libc_dlsym)(handle, name);
-    return (struct interpose_answer){stand_in(entry, name, found), 1};
+    void *found = find(handle, name, caller);
+    if (entry >= 0 && found == interpose_wrappers[entry])
+        found = find_behind_ours((size_t)entry, handle, caller);
+    void *answer = stand_in(entry, name, found);
+    /* Lookups since then may have failed; dlerror is to tell of the caller's own. */
+    if (answer != NULL) find(handle, name, caller);
+    return (struct interpose_answer){answer, 1};
 }
 
 struct interpose_jump interpose_dlopen(const char *file, int flags) {

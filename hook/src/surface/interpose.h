@@ -53,7 +53,8 @@ struct interpose_answer {
     void *value;
     uint64_t handled;
 };
-struct interpose_answer interpose_dlsym(void *handle, const char *name);
+struct interpose_answer interpose_dlsym(void *handle, const char *name, uint64_t unused,
+                                        const void *caller);
 
 /* The function to jump to, NULL where there is none, and with which flags. */
 struct interpose_jump {

@@ -7,7 +7,8 @@
  * (0). For dlopen and dlmopen: the function to jump to, and the flags to give it. */
 
 #if defined(__x86_64__)
-/* Keeps the argument registers over a call of ours, whose answer is in rax and rdx. */
+/* Keeps the argument registers over a call of ours, whose answer is in rax and rdx. Its fourth
+ * argument is the address to which the caller's call returns. */
 .macro ask function
     endbr64
     pushq %rdi
@@ -16,6 +17,7 @@
     .cfi_adjust_cfa_offset 8
     pushq %rdx
     .cfi_adjust_cfa_offset 8
+    movq 24(%rsp), %rcx
     call \function
     movq %rdx, %r11
     popq %rdx
@@ -42,6 +44,7 @@
     .cfi_offset 30, -40
     stp x0, x1, [sp, #16]
     str x2, [sp, #32]
+    mov x3, x30
     bl \function
     mov x16, x0
     mov x17, x1
