@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/bell.h"
 #include "base/driver.h"
 #include "base/locks.h"
@@ -84,13 +85,7 @@ static void count(void) {
 }
 
 static struct context *add(const struct context *fresh) {
-    if (contexts_used == contexts_room) {
-        const uint32_t room = contexts_room > 0 ? 2 * contexts_room : 16;
-        void *grown = realloc(contexts, room * sizeof *contexts);
-        if (grown == NULL) return NULL;
-        contexts = grown;
-        contexts_room = room;
-    }
+    if (!ARRAY_MAKE_ROOM(contexts, contexts_used, 1, contexts_room)) return NULL;
     struct context *context = &contexts[contexts_used++];
     *context = *fresh;
     context->generation = ++last_generation;

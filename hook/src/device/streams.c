@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/driver.h"
 #include "device/contexts.h"
 
@@ -18,22 +19,7 @@ _Atomic uint32_t streams_leaving;
 
 #define SPARES_MAX 256
 
-/* room_for_NAME() makes room for one more element; false when there is no memory. */
-#define DEFINE_ROOM_FOR(name)                                                 \
-    static bool room_for_##name(void) {                                       \
-        if (streams.name##_used < streams.name##_room) return true;           \
-        uint32_t wanted = streams.name##_room ? streams.name##_room * 2 : 16; \
-        void *grown = realloc(streams.name, wanted * sizeof(*streams.name));  \
-        if (grown == NULL) return false;                                      \
-        streams.name = grown;                                                 \
-        streams.name##_room = wanted;                                         \
-        return true;                                                          \
-    }
-
-DEFINE_ROOM_FOR(streams)
-DEFINE_ROOM_FOR(orphans)
-DEFINE_ROOM_FOR(spares)
-DEFINE_ROOM_FOR(captures)
+#define HAS_ROOM(name) ARRAY_MAKE_ROOM(streams.name, streams.name##_used, 1, streams.name##_room)
 
 struct streams *streams_tables(void) {
     return &streams;
@@ -97,7 +83,7 @@ void streams_forget_context(uint64_t context) {
 /* Called with LOCK_STREAMS held. */
 static void add_stream(void *stream, const void *handle, bool blocking) {
     const struct context *context = contexts_find_handle(handle);
-    if (context == NULL || !room_for_streams()) return;
+    if (context == NULL || !HAS_ROOM(streams)) return;
     streams.streams[streams.streams_used++] = (struct stream_entry){
         .stream = stream,
         .context = context->generation,
@@ -150,14 +136,14 @@ static void *take_spare(uint64_t context) {
 }
 
 static void keep_spare(const struct driver *cuda, uint64_t context, void *event) {
-    if (streams.spares_used < SPARES_MAX && room_for_spares())
+    if (streams.spares_used < SPARES_MAX && HAS_ROOM(spares))
         streams.spares[streams.spares_used++] = (struct orphan_entry){context, event};
     else if (cuda)
         cuda->event_destroy(event);
 }
 
 static void keep_orphan(const struct driver *cuda, uint64_t context, void *event) {
-    if (room_for_orphans())
+    if (HAS_ROOM(orphans))
         streams.orphans[streams.orphans_used++] = (struct orphan_entry){context, event};
     else if (cuda)
         cuda->event_destroy(event);
@@ -269,7 +255,7 @@ void streams_capture_beginning(void *stream) {
     const uint64_t current = created ? 0 : contexts_current_generation();
     contexts_lock();
     const struct stream_entry *entry = find_stream(stream);
-    if (room_for_captures())
+    if (HAS_ROOM(captures))
         streams.captures[streams.captures_used++] = (struct capture_entry){
             .stream = stream,
             .context = entry ? entry->context : current,

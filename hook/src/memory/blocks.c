@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/locks.h"
 #include "memory/slab.h"
 
@@ -25,16 +26,6 @@ uint64_t blocks_next_id(void) {
 
 /* ---- the tables -------------------------------------------------------------------------------
  */
-
-static bool grow(void **table, size_t used, size_t *room, size_t element_bytes) {
-    if (used < *room) return true;
-    const size_t wanted = *room ? *room * 2 : 64;
-    void *grown = realloc(*table, wanted * element_bytes);
-    if (grown == NULL) return false;
-    *table = grown;
-    *room = wanted;
-    return true;
-}
 
 /* The first block at this address or above. */
 static size_t first_from(uint64_t address) {
@@ -111,7 +102,7 @@ bool blocks_add(const struct block *block, uint32_t small_bytes) {
         slab_take(slab, small_bytes, block->id, &offset);
     }
     lock_take(LOCK_BLOCKS);
-    const bool fits = grow((void **)(void *)&blocks, blocks_used, &blocks_room, sizeof *blocks);
+    const bool fits = ARRAY_MAKE_ROOM(blocks, blocks_used, 1, blocks_room);
     if (fits) {
         const size_t at = first_from(block->address);
         memmove(&blocks[at + 1], &blocks[at], (blocks_used++ - at) * sizeof *blocks);
@@ -240,8 +231,7 @@ bool blocks_close_of_context(uint64_t generation, struct block *closed) {
 /* Without host memory to note it, the memory stays allocated: its context frees it. */
 void blocks_put_off(const struct allocated *closed) {
     lock_take(LOCK_BLOCKS);
-    if (grow((void **)(void *)&put_off, put_off_used, &put_off_room, sizeof *put_off))
-        put_off[put_off_used++] = *closed;
+    if (ARRAY_MAKE_ROOM(put_off, put_off_used, 1, put_off_room)) put_off[put_off_used++] = *closed;
     atomic_store(&put_off_there, put_off_used);
     lock_release(LOCK_BLOCKS);
 }

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/locks.h"
 #include "memory/registry.h"
 
@@ -39,7 +40,6 @@ static _Atomic bool stopped; /* the process ends: no claim ends any more */
 /* What stays for hardly longer goes with the rest. */
 #define TOGETHER_NS (CHUNK_STAYS_NS / 4)
 
-#define FIRST_ROOM 256
 #define BATCH 64
 
 /* ---- waiting ----------------------------------------------------------------------------------
@@ -169,20 +169,9 @@ static void claim(struct chunk *chunk, enum chunk_state state, struct chunk *out
     *out = *chunk;
 }
 
-static bool make_room(size_t more) {
-    if (chunks_used + more <= chunks_room) return true;
-    size_t wanted = chunks_room ? chunks_room * 2 : FIRST_ROOM;
-    if (wanted < chunks_used + more) wanted = chunks_used + more;
-    struct chunk *grown = realloc(chunks, wanted * sizeof *chunks);
-    if (grown == NULL) return false;
-    chunks = grown;
-    chunks_room = wanted;
-    return true;
-}
-
 bool chunks_add(const struct chunk *added, size_t added_count) {
     lock_take(LOCK_CHUNKS);
-    const bool fits = make_room(added_count);
+    const bool fits = ARRAY_MAKE_ROOM(chunks, chunks_used, added_count, chunks_room);
     if (fits && added_count > 0) {
         /* They lie one behind the other, in a range in which there is nothing else. */
         const size_t at = first_from(added->address);

@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 
 #include "allocate/backing.h"
+#include "base/array.h"
 #include "base/locks.h"
 #include "sharing/ipc_handle.h"
 
@@ -49,16 +50,6 @@ static struct export *find(uint64_t address) {
     return NULL;
 }
 
-static bool make_room(void) {
-    if (blocks_used < blocks_room) return true;
-    const size_t wanted = blocks_room ? blocks_room * 2 : 16;
-    struct export *grown = realloc(blocks, wanted * sizeof *blocks);
-    if (grown == NULL) return false;
-    blocks = grown;
-    blocks_room = wanted;
-    return true;
-}
-
 bool exports_find(uint64_t address, uint64_t *number) {
     if (atomic_load(&blocks_there) == 0) return false;
     lock_take(LOCK_IPC);
@@ -72,7 +63,7 @@ bool exports_add(struct export *block, uint64_t *number) {
     backing_on_gone(exports_forget);
     lock_take(LOCK_IPC);
     const struct export *there = find(block->address);
-    const bool keeps = there == NULL && make_room();
+    const bool keeps = there == NULL && ARRAY_MAKE_ROOM(blocks, blocks_used, 1, blocks_room);
     if (keeps) {
         block->number = ++last_number;
         blocks[blocks_used++] = *block;

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/locks.h"
 
 /* An allocation that the program has opened, so many times. */
@@ -21,16 +22,6 @@ static size_t imports_used, imports_room;
 static struct opening *openings;
 static size_t openings_used, openings_room;
 static _Atomic size_t imports_there; /* so that who imports nothing takes no lock */
-
-static bool grow(void **table, size_t used, size_t *room, size_t element_bytes) {
-    if (used < *room) return true;
-    const size_t wanted = *room ? *room * 2 : 16;
-    void *grown = realloc(*table, wanted * element_bytes);
-    if (grown == NULL) return false;
-    *table = grown;
-    *room = wanted;
-    return true;
-}
 
 static struct import *import_of(const struct ipc_handle *handle, uint64_t generation) {
     for (size_t i = 0; i < imports_used; i++)
@@ -59,8 +50,7 @@ static bool open_in(struct import *import, const struct ipc_handle *handle, uint
     *address = import->address + handle->offset;
     struct opening *opening = opening_at(*address);
     if (opening == NULL) {
-        if (!grow((void **)(void *)&openings, openings_used, &openings_room, sizeof *openings))
-            return false;
+        if (!ARRAY_MAKE_ROOM(openings, openings_used, 1, openings_room)) return false;
         opening = &openings[openings_used++];
         *opening = (struct opening){
             .address = *address,
@@ -84,8 +74,7 @@ bool imports_reopen(const struct ipc_handle *handle, uint64_t generation, uint64
 }
 
 static bool enter(const struct import *mapped, const struct ipc_handle *handle, uint64_t *address) {
-    if (!grow((void **)(void *)&imports, imports_used, &imports_room, sizeof *imports))
-        return false;
+    if (!ARRAY_MAKE_ROOM(imports, imports_used, 1, imports_room)) return false;
     imports[imports_used] = *mapped;
     imports[imports_used].openings = 0;
     if (!open_in(&imports[imports_used], handle, address)) return false;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/fork.h"
@@ -176,17 +177,8 @@ static void give_to_system(char *base, bool is_registered) {
 }
 
 static bool add_segment(char *base, void *context) {
-    bool added = true;
     lock_take(LOCK_ARENA);
-    if (segments_used == segments_room) {
-        const size_t room = segments_room ? segments_room * 2 : 16;
-        struct segment *grown = realloc(segments, room * sizeof(*segments));
-        added = grown != NULL;
-        if (added) {
-            segments = grown;
-            segments_room = room;
-        }
-    }
+    const bool added = ARRAY_MAKE_ROOM(segments, segments_used, 1, segments_room);
     if (added) segments[segments_used++] = (struct segment){.base = base, .context = context};
     lock_release(LOCK_ARENA);
     return added;
