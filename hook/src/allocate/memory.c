@@ -8,6 +8,8 @@
 #include "base/driver.h"
 #include "device/contexts.h"
 #include "device/devices.h"
+#include "device/streams.h"
+#include "memory/pools.h"
 #include "swap/residency.h"
 
 /* What a call that is no allocation may take: a module, local memory, a context. */
@@ -202,12 +204,37 @@ void memory_pool_created(uint64_t pool, int device) {
 
 void memory_pool_destroyed(uint64_t pool) {
     struct allocation record;
-    registry_take(REGISTRY_POOL, pool, &record);
+    if (registry_take(REGISTRY_POOL, pool, &record)) memory_tell(record.device);
 }
 
 int memory_pool_device(uint64_t pool) {
     struct allocation record;
     return registry_find(REGISTRY_POOL, pool, &record) ? record.device : MEMORY_CURRENT_DEVICE;
+}
+
+void *memory_current_pool(void) {
+    const struct driver *cuda = driver_get();
+    CUmemoryPool pool = NULL;
+    const int device = memory_current_device();
+    if (device < 0 || !driver_can_move(cuda) || cuda->device_pool(&pool, device) != CUDA_SUCCESS)
+        return NULL;
+    return pool;
+}
+
+uint64_t memory_beyond_pool(void *pool, uint64_t bytes) {
+    const uint64_t kept_bytes = pools_kept_bytes(pool);
+    return bytes > kept_bytes ? bytes - kept_bytes : 0;
+}
+
+void memory_pools_changed(void) {
+    if (!streams_capture_anywhere()) pools_look(memory_tell);
+}
+
+void memory_keep_from_pool(const struct memory_claim *claim, void *pool, enum allocation_kind kind,
+                           uint64_t key, uint64_t bytes) {
+    pools_seen(pool, claim->device);
+    memory_pools_changed();
+    memory_keep(claim, REGISTRY_ADDRESS, kind, key, bytes);
 }
 
 bool memory_is_captured(void *stream, enum gate_stream_variant variant) {

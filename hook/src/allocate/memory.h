@@ -59,6 +59,15 @@ void memory_pool_created(uint64_t pool, int device);
 void memory_pool_destroyed(uint64_t pool);
 /* Where the allocations of a pool are; the current device for pools made elsewhere. */
 int memory_pool_device(uint64_t pool);
+/* The pool of stream-ordered allocations in the current context; NULL: not known. */
+void *memory_current_pool(void);
+/* What an allocation from a pool takes of the device beyond what the pool keeps. */
+uint64_t memory_beyond_pool(void *pool, uint64_t bytes);
+/* As memory_keep, for a stream-ordered allocation. */
+void memory_keep_from_pool(const struct memory_claim *claim, void *pool, enum allocation_kind kind,
+                           uint64_t key, uint64_t bytes);
+/* Something may have changed what pools keep. */
+void memory_pools_changed(void);
 
 /* Whether an allocation in this stream belongs to a graph. */
 bool memory_is_captured(void *stream, enum gate_stream_variant variant);

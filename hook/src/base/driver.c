@@ -54,6 +54,8 @@ static const struct driver_row MOVING_ROWS[] = {
     ROW(memory_get_info, "cuMemGetInfo_v2"),
     ROW(copy_to_host, "cuMemcpyDtoHAsync_v2"),
     ROW(copy_to_device, "cuMemcpyHtoDAsync_v2"),
+    ROW(pool_attribute, "cuMemPoolGetAttribute"),
+    ROW(device_pool, "cuDeviceGetMemPool"),
     ROW(copy_box, "cuMemcpy3DPeer"),
     ROW(copy_box_per_thread, "cuMemcpy3DPeer_ptds"),
     ROW(copy_box_in_stream, "cuMemcpy3DPeerAsync"),

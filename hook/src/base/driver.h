@@ -73,6 +73,9 @@ struct driver {
     CUresult (*copy_to_host)(void *host, CUdeviceptr address, size_t bytes, CUstream stream);
     CUresult (*copy_to_device)(CUdeviceptr address, const void *host, size_t bytes,
                                CUstream stream);
+    /* What a pool has of its device, and the pool that allocations of a device come from. */
+    CUresult (*pool_attribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
+    CUresult (*device_pool)(CUmemoryPool *pool, CUdevice device);
     /* Between any two ends, each in the context that it names; not in a capture, which it ends. */
     CUresult (*copy_box)(const CUDA_MEMCPY3D_PEER *box);
     CUresult (*copy_box_per_thread)(const CUDA_MEMCPY3D_PEER *box);

@@ -18,6 +18,7 @@ enum registry_space {
     REGISTRY_BLOCK,    /* a device address, of memory that backing.c has mapped */
     REGISTRY_ARRAY,    /* a CUarray or CUmipmappedArray */
     REGISTRY_POOL,     /* a CUmemoryPool: no bytes, tells the device */
+    REGISTRY_KEPT,     /* likewise: what it keeps beyond what is allocated from it (pools.h) */
     REGISTRY_PHYSICAL, /* a number of physical.c: memory of cuMemCreate */
     REGISTRY_HANDLE,   /* a CUmemGenericAllocationHandle of such memory: no bytes */
     REGISTRY_MAPPING,  /* an address where such memory is mapped: no bytes counted */

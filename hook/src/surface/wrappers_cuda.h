@@ -15,6 +15,7 @@
 #include "gate/threads.h"
 #include "memory/chunks.h"
 #include "memory/peer_mappings.h"
+#include "memory/pools.h"
 #include "sharing/ipc.h"
 #include "surface/context_calls.h"
 #include "surface/pointers.h"
@@ -119,18 +120,22 @@
     struct memory_claim claim;                                                            \
     const CUresult refused = (CUresult)memory_claim(&claim, (device), (bytes), __func__); \
     if (refused != CUDA_SUCCESS) return refused
-/* For stream-ordered allocations: what a capture takes belongs to the graph. */
-#define CLAIM_IN_STREAM(device, bytes, stream)                                      \
-    struct memory_claim claim;                                                      \
-    const CUresult refused =                                                        \
-        (CUresult)(memory_is_captured((stream), WRAPPER_VARIANT)                    \
-                       ? memory_claim_captured(&claim, (device), (bytes), __func__) \
-                       : memory_claim(&claim, (device), (bytes), __func__));        \
+/* For stream-ordered allocations: what a capture takes belongs to the graph. What the pool keeps
+ * is counted already. */
+#define CLAIM_IN_STREAM(device, from, bytes, stream)                                           \
+    const bool captured = memory_is_captured((stream), WRAPPER_VARIANT);                       \
+    void *const pool_used = captured ? NULL : (from);                                          \
+    struct memory_claim claim;                                                                 \
+    const CUresult refused =                                                                   \
+        (CUresult)(captured ? memory_claim_captured(&claim, (device), (bytes), __func__)       \
+                            : memory_claim(&claim, (device),                                   \
+                                           memory_beyond_pool(pool_used, (bytes)), __func__)); \
     if (refused != CUDA_SUCCESS) return refused
-#define MEMORY_CLAIM_ASYNC(bytes, stream) CLAIM_IN_STREAM(MEMORY_CURRENT_DEVICE, bytes, stream)
+#define MEMORY_CLAIM_ASYNC(bytes, stream) \
+    CLAIM_IN_STREAM(MEMORY_CURRENT_DEVICE, memory_current_pool(), bytes, stream)
 #define MEMORY_CLAIM(bytes) CLAIM_ON(MEMORY_CURRENT_DEVICE, (bytes))
 #define MEMORY_CLAIM_FROM_POOL(pool, bytes, stream) \
-    CLAIM_IN_STREAM(memory_pool_device((uintptr_t)(pool)), bytes, stream)
+    CLAIM_IN_STREAM(memory_pool_device((uintptr_t)(pool)), (pool), bytes, stream)
 #define MEMORY_CLAIM_PHYSICAL(properties, bytes) CLAIM_ON(LOCATION_DEVICE(properties), (bytes))
 
 #define LOCATION_DEVICE(properties)                                                     \
@@ -158,11 +163,12 @@
 #define MEMORY_KEEP(space, kind, pointer) KEEP_BYTES(space, kind, pointer, claim.bytes)
 #define MEMORY_KEEP_PITCH(pointer, pitch, height) \
     KEEP_BYTES(REGISTRY_ADDRESS, ALLOCATION_PLAIN, pointer, (uint64_t)*(pitch) * (height))
-#define MEMORY_KEEP_ASYNC(pointer, stream)                                                   \
-    MEMORY_KEEP(                                                                             \
-        REGISTRY_ADDRESS,                                                                    \
-        memory_is_captured((stream), WRAPPER_VARIANT) ? ALLOCATION_GRAPH : ALLOCATION_ASYNC, \
-        pointer)
+#define MEMORY_KEEP_ASYNC(pointer, bytes)                                                        \
+    if (result == CUDA_SUCCESS)                                                                  \
+        memory_keep_from_pool(&claim, pool_used, captured ? ALLOCATION_GRAPH : ALLOCATION_ASYNC, \
+                              (uint64_t)*(pointer), (bytes));                                    \
+    else                                                                                         \
+        memory_unclaim(&claim)
 #define MEMORY_KEEP_PHYSICAL(handle)         \
     if (result == CUDA_SUCCESS)              \
         physical_created(&claim, *(handle)); \
