@@ -65,6 +65,7 @@ def page(browser: Browser) -> Iterator[Page]:
     Jupyter Notebook has one of its own at each start, with and without the panel."""
     context = browser.new_context(viewport=VIEW, device_scale_factor=PIXELS_PER_POINT)
     page = context.new_page()
+    page.set_default_timeout(60_000)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(error.stack or str(error)))
     yield page

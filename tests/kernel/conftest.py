@@ -65,8 +65,10 @@ def stub(tmp_path: Path) -> Iterator[StubScheduler]:
 @pytest.fixture
 def stub_env(stub: StubScheduler, recording: Recording) -> dict[str, str]:
     """What leads a kernel to the stub scheduler and the stand-in for the hook."""
+    inherited = without_gpushare(os.environ)
+    inherited.pop("PYTHONPATH", None)  # whoever runs the tests may have one
     return {
-        **without_gpushare(os.environ),
+        **inherited,
         "GPUSHARE_RUNTIME_DIR": str(stub.directory),
         "GPUSHARE_LIBRARY": str(recording.library),
         "RECORDING": str(recording.path),
@@ -116,7 +118,7 @@ class SharedGpu:
         await_that(lambda: name in self.waiters(), f"{name} waits for the device")
 
 
-def await_that(condition: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+def await_that(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     """Ask again and again; each question is a round trip to another process."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():

@@ -22,7 +22,7 @@ from jupyter_gpushare.client import (
 )
 from tests.support.hook_client import ScriptedClient
 
-START_S_MAX = 30.0
+START_S_MAX = 60.0
 END_S_MAX = 20.0
 
 

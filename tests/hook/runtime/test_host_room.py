@@ -23,7 +23,7 @@ def test_what_is_freed_ends_a_restore_at_once(start: Start, scheduler: FakeSched
     """What is still parked is freed by another thread: nothing is left to wait for, however full
     the host memory is. One that waited for the mover's next look would wait most of its period, so
     the shortest of three waits tells it on a slow machine too."""
-    memory = open_memory_shell(start, scheduler.accept)
+    memory = open_memory_shell(start, scheduler.accept, reclaim_ms=20_000)
     memory.say("spin d 1000")
     memory.grant()
     assert memory.result("spin") == 0

@@ -164,7 +164,7 @@ def test_what_is_freed_while_it_waits_to_come_is_not_waited_for(
 ) -> None:
     """The budget lets one of two tensors come back, and another thread frees the other one: that is
     all there is, so the gate opens."""
-    memory = open_memory_shell(start, scheduler.accept)
+    memory = open_memory_shell(start, scheduler.accept, reclaim_ms=20_000)
     memory.say("spin d 1000")
     memory.grant()
     assert memory.result("spin") == 0
