@@ -21,7 +21,7 @@ from .gateway import why_elsewhere
 from .handlers import HANDLERS, RELAY
 from .kernel_activity import KernelActivity
 from .kernels import ServerKernels
-from .relay import STATE_SCHEMA, Relay
+from .relay import CHANGED_SCHEMA, Relay
 from .scheduler_client import LinkState, SchedulerLink
 from .starter import IDLE_EXIT_S, start_scheduler
 
@@ -32,7 +32,7 @@ RENAMES = "https://events.jupyter.org/jupyter_server/contents_service/v1"
 _SESSION_NOTED_S = (0.3, 2.0)
 """A server tells of a kernel before it notes whose notebook it is, and of a file's new name before
 it notes the notebook's; of these notes it does not tell. So we look again after so long."""
-_SCHEMA = Path(__file__).parent / "events" / "state-v1.yaml"
+_SCHEMA = Path(__file__).parent / "events" / "changed-v1.yaml"
 
 
 class GPUShareExtension(ExtensionApp):
@@ -78,7 +78,7 @@ class GPUShareExtension(ExtensionApp):
             client=requests,
             kernels=kernels,
             user=self.user,
-            emit=lambda data: server.event_logger.emit(schema_id=STATE_SCHEMA, data=data),
+            emit=lambda data: server.event_logger.emit(schema_id=CHANGED_SCHEMA, data=data),
         )
         self.activity = KernelActivity(server.kernel_manager, kernels, requests.tell_busy)
         server.event_logger.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_action)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from .state import STATE_VERSION, ServerKernel, State, panel_state
 
 log = logging.getLogger(__name__)
 
-STATE_SCHEMA = "https://events.jupyter.org/jupyter_gpushare/state/v1"
+CHANGED_SCHEMA = "urn:jupyter-gpushare:changed:v1"
 
 
 class NotHere(Exception):
@@ -110,7 +109,7 @@ class Relay:
             lasting = without_times(state, time.monotonic())
             if lasting != self._told:
                 self._told = lasting
-                self._emit({"version": STATE_VERSION, "state_json": json.dumps(state)})
+                self._emit({"version": STATE_VERSION})
 
 
 def _unreadable(status: object) -> str:

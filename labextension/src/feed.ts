@@ -5,11 +5,12 @@ import { Signal, type ISignal } from '@lumino/signaling';
 
 import type { IStateClient } from './client';
 import type { IStreamListener } from './eventStream';
-import { STATE_SCHEMA_ID } from './tokens';
+import { CHANGED_SCHEMA_ID } from './tokens';
 
 /**
- * Brings the server's state, newest last: by events while the stream is up; by asking once each
- * time that it opens (what happened before was not told), and again and again while it is down.
+ * Brings the server's state, newest last. While the stream is up it asks when an event tells of a
+ * change, and once each time that the stream opens (what happened before was not told). While the
+ * stream is down, or the server does not answer, it asks again and again.
  */
 export class StateFeed implements IDisposable, IStreamListener {
   constructor(options: StateFeed.IOptions) {
@@ -56,23 +57,47 @@ export class StateFeed implements IDisposable, IStreamListener {
 
   opened(): void {
     if (!this._isDisposed) {
+      this._isOpen = true;
       void this._poll.stop();
-      void this.refresh();
+      this._changed();
     }
   }
 
   closed(): void {
     if (!this._isDisposed) {
+      this._isOpen = false;
       void this._poll.start();
     }
   }
 
   received(emission: Event.Emission): void {
-    if (this._isDisposed || emission.schema_id !== STATE_SCHEMA_ID) {
-      return;
+    if (!this._isDisposed && emission.schema_id === CHANGED_SCHEMA_ID) {
+      this._changed();
     }
-    this._newest = ++this._asked;
-    this._arrived.emit(stateOf(emission));
+  }
+
+  /** Asks now, or once more after the question that is under way. */
+  private _changed(): void {
+    this._isBehind = true;
+    if (!this._isFollowing) {
+      void this._follow();
+    }
+  }
+
+  private async _follow(): Promise<void> {
+    this._isFollowing = true;
+    while (this._isBehind && !this._isDisposed) {
+      this._isBehind = false;
+      try {
+        await this._ask();
+        if (this._isOpen) {
+          void this._poll.stop();
+        }
+      } catch {
+        void this._poll.start();
+      }
+    }
+    this._isFollowing = false;
   }
 
   /** Rejects when the server gave no state, so that the poll asks less often. */
@@ -80,7 +105,7 @@ export class StateFeed implements IDisposable, IStreamListener {
     const number = ++this._asked;
     try {
       const state = await this._client.fetchState();
-      // An event, or the answer to a later question, that came first is newer than this answer.
+      // The answer to a later question that came first is newer than this answer.
       if (!this._isDisposed && number > this._newest) {
         this._newest = number;
         this._arrived.emit(state);
@@ -98,7 +123,12 @@ export class StateFeed implements IDisposable, IStreamListener {
   private readonly _stream: IDisposable;
   private readonly _arrived = new Signal<this, unknown>(this);
   private readonly _failed = new Signal<this, unknown>(this);
-  /** Questions and events are numbered in the order in which they began. */
+  /** The stream is up. */
+  private _isOpen = false;
+  /** Something has changed since the last question. */
+  private _isBehind = false;
+  private _isFollowing = false;
+  /** Questions are numbered in the order in which they began. */
   private _asked = 0;
   private _newest = 0;
   private _isDisposed = false;
@@ -113,18 +143,5 @@ export namespace StateFeed {
     readonly openStream: (listener: IStreamListener) => IDisposable;
     readonly pollMs?: number;
     readonly standby?: Poll.Standby;
-  }
-}
-
-/** The state inside an event: a text, so that the event's schema need not repeat its form. */
-function stateOf(emission: Event.Emission): unknown {
-  const { version, state_json: text } = emission;
-  if (typeof text !== 'string') {
-    return { version };
-  }
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return undefined;
   }
 }

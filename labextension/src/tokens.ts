@@ -22,5 +22,5 @@ export namespace CommandIDs {
 /** The id of the panel in the page and in the saved layout. */
 export const PANEL_ID = 'jp-gpushare-panel';
 
-/** The schema of the events that carry the state. */
-export const STATE_SCHEMA_ID = 'https://events.jupyter.org/jupyter_gpushare/state/v1';
+/** The schema of the events that tell of a change. */
+export const CHANGED_SCHEMA_ID = 'urn:jupyter-gpushare:changed:v1';

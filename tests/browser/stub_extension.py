@@ -16,14 +16,14 @@ from jupyter_server.base.handlers import APIHandler
 from jupyter_server.serverapp import ServerApp
 from jupyter_server.utils import url_path_join
 
-SCHEMA_ID = "https://events.jupyter.org/jupyter_gpushare/state/v1"
+SCHEMA_ID = "urn:jupyter-gpushare:changed:v1"
 SCHEMA = {
     "$id": SCHEMA_ID,
     "version": "1",
-    "title": "State of the GPUs",
+    "title": "The state of the GPUs has changed",
     "type": "object",
-    "properties": {"version": {"type": "integer"}, "state_json": {"type": "string"}},
-    "required": ["version", "state_json"],
+    "properties": {"version": {"type": "integer"}},
+    "required": ["version"],
 }
 
 
@@ -39,8 +39,7 @@ class Stub:
         self.refusal = ""
 
     def emit(self) -> None:
-        data = {"version": self.state["version"], "state_json": json.dumps(self.state)}
-        self.app.event_logger.emit(schema_id=SCHEMA_ID, data=data)
+        self.app.event_logger.emit(schema_id=SCHEMA_ID, data={"version": 1})
 
 
 class Handler(APIHandler):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page, WebSocketRoute
 
 ANSWERS_PUSHED = 30
+POLL_MS_MAX = 2500
+"""Longer than the panel waits between two questions while its stream is down."""
 
 
 @pytest.fixture
@@ -45,16 +47,17 @@ def panel(page: Page, stub: StubControl) -> Panel:
 
 
 def _wait_until_pushed(panel: Panel, stub: StubControl) -> None:
-    """Emits until a state has arrived without having been asked for."""
+    """Emits until the browser asks because it is told, and at no other time."""
     from playwright.sync_api import TimeoutError as NotShown
 
     for attempt in range(ANSWERS_PUSHED):
-        asked = stub.asked
         stub.set({**busy_state(), "message": f"Round {attempt}"})
         try:
             panel.notices.filter(has_text=f"Round {attempt}").wait_for(timeout=1000)
         except NotShown:
             continue
+        asked = stub.asked
+        panel.page.wait_for_timeout(POLL_MS_MAX)
         if stub.asked == asked:
             break
     else:
@@ -131,13 +134,13 @@ def test_a_turn_that_is_kept_by_hand(panel: Panel, stub: StubControl) -> None:
     "A change is pushed into the page at once; nothing is polled while the stream is up",
 )
 def test_a_change_is_pushed(panel: Panel, stub: StubControl) -> None:
-    """What the server emits comes into the page, and the browser never asks for it."""
+    """What the server tells of comes into the page, for one question each."""
     asked = stub.asked
     for round_ in range(ANSWERS_PUSHED):
         name = f"round-{round_}.ipynb"
         stub.set(state(device(holder=tenant(name, "bob", held_s=0))))
         panel.holder.filter(has_text=name).wait_for()
-    assert stub.asked == asked
+    assert stub.asked <= asked + ANSWERS_PUSHED
 
 
 @pytest.mark.promise("A change is pushed into the page at...")

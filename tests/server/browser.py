@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
 
-from jupyter_gpushare.server.relay import STATE_SCHEMA
+from jupyter_gpushare.server.relay import CHANGED_SCHEMA, Relay
 
 NEWS_S_MAX = 20.0
 
@@ -15,16 +14,17 @@ State = dict[str, Any]
 
 
 class Browser:
-    """Keeps the states that the extension has sent, in their order."""
+    """Asks for the state whenever it is told of a change; keeps the answers in their order."""
 
-    def __init__(self, server: Any) -> None:
+    def __init__(self, server: Any, relay: Relay) -> None:
+        self._relay = relay
         self.states: list[State] = []
         self._news = asyncio.Event()
-        server.event_logger.add_listener(schema_id=STATE_SCHEMA, listener=self._heard)
+        server.event_logger.add_listener(schema_id=CHANGED_SCHEMA, listener=self._heard)
 
     async def _heard(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
-        assert data["version"] == 1
-        self.states.append(json.loads(data["state_json"]))
+        assert data == {"version": 1}
+        self.states.append(await self._relay.state())
         self._news.set()
 
     async def until(self, holds: Callable[[State], object]) -> State:

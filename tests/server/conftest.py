@@ -62,4 +62,4 @@ def extension(runtime: Path, jp_serverapp: Any) -> Any:
 @pytest.fixture
 def browser(extension: Any, jp_serverapp: Any) -> Browser:
     """Somebody who listens to the server's events."""
-    return Browser(jp_serverapp)
+    return Browser(jp_serverapp, extension.relay)

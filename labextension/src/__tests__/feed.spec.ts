@@ -45,13 +45,35 @@ describe('StateFeed', () => {
     expect(client.questions.length).toBeGreaterThan(5);
   });
 
-  it('asks once when the stream opens and never again while it is up', async () => {
+  it('asks once when the stream opens and never again while nothing changes', async () => {
     await client.answer(0, state());
     const before = client.questions.length;
     stream.listener?.opened();
     expect(client.questions.length).toBe(before + 1);
     await answerFor(50 * POLL_MS);
     expect(client.questions.length).toBe(before + 1);
+  });
+
+  it('asks once for each change, and once for those that come meanwhile', async () => {
+    stream.listener?.opened();
+    await answerFor(POLL_MS);
+    const before = client.questions.length;
+    for (let count = 0; count < 10; count += 1) {
+      stream.tell();
+    }
+    await answerFor(50 * POLL_MS);
+    expect(client.questions.length).toBe(before + 2);
+  });
+
+  it('goes on asking where the answer to a change fails', async () => {
+    stream.listener?.opened();
+    await answerFor(POLL_MS);
+    stream.tell();
+    await client.fail(client.questions.length - 1, new Unreachable('gone'));
+    const before = client.questions.length;
+    await answerFor(10 * POLL_MS);
+    expect(client.questions.length).toBeGreaterThan(before);
+    expect(users.length).toBeGreaterThan(1);
   });
 
   it('polls again once the stream is down', async () => {
@@ -64,10 +86,11 @@ describe('StateFeed', () => {
     expect(client.questions.length).toBeGreaterThan(before + 2);
   });
 
-  it('drops an answer that an event has overtaken', async () => {
-    stream.listener?.opened();
-    stream.send(state({ user: 'newer' }));
-    await client.answer(client.questions.length - 1, state({ user: 'older' }));
+  it('drops an answer that a later one has overtaken', async () => {
+    const first = client.questions.length - 1;
+    void feed.refresh();
+    await client.answer(first + 1, state({ user: 'newer' }));
+    await client.answer(first, state({ user: 'older' }));
     expect(users).toEqual(['newer']);
   });
 
@@ -80,7 +103,7 @@ describe('StateFeed', () => {
   });
 
   it('is not interested in events of others', () => {
-    stream.listener?.received({ schema_id: 'https://events.jupyter.org/other/v1', user: 'x' });
+    stream.listener?.received({ schema_id: 'urn:another:v1', user: 'x' });
     expect(users).toEqual([]);
   });
 
@@ -89,7 +112,7 @@ describe('StateFeed', () => {
     feed.dispose();
     const before = client.questions.length;
     stream.listener?.closed();
-    stream.send(state());
+    stream.tell();
     await advance(10 * POLL_MS);
     expect(client.questions.length).toBe(before);
     expect(users).toEqual([]);

@@ -26,33 +26,33 @@ describe('PanelModel', () => {
     model.dispose();
   });
 
-  it('has the state of the last event, and when it came', () => {
-    stream.send(state({ user: 'alice' }));
-    stream.send(state({ user: 'bob' }));
+  /** Tells of a change, and answers what is asked because of it. */
+  async function send(value: object): Promise<void> {
+    stream.tell();
+    for (let number = 0; number < client.questions.length; number += 1) {
+      await client.answer(number, value);
+    }
+  }
+
+  it('has the state as of the last event, and when it came', async () => {
+    await send(state({ user: 'alice' }));
+    await send(state({ user: 'bob' }));
     expect(model.snapshot?.state.user).toBe('bob');
     expect(model.snapshot?.receivedAtMs).toBe(1000);
-    expect(changes).toBe(2);
+    expect(changes).toBeGreaterThan(1);
   });
 
-  it('shows nothing but the mismatch while the versions differ', () => {
-    stream.send(state());
-    stream.send({ ...state(), version: 2 });
+  it('shows nothing but the mismatch while the versions differ', async () => {
+    await send(state());
+    await send({ ...state(), version: 2 });
     expect(model.snapshot).toBeNull();
     expect(model.problem).toEqual({ kind: 'version', theirs: '2' });
-    stream.send(state());
+    await send(state());
     expect(model.problem).toBeNull();
   });
 
-  it('knows an event without a state as one of another version', () => {
-    stream.listener?.received({
-      schema_id: 'https://events.jupyter.org/jupyter_gpushare/state/v1',
-      version: 3
-    });
-    expect(model.problem).toEqual({ kind: 'version', theirs: '3' });
-  });
-
-  it('shows nothing of a state that it cannot read', () => {
-    stream.send(state({ devices: 7 }));
+  it('shows nothing of a state that it cannot read', async () => {
+    await send(state({ devices: 7 }));
     expect(model.snapshot).toBeNull();
     expect(model.problem).toEqual({ kind: 'malformed' });
   });
@@ -68,7 +68,7 @@ describe('PanelModel', () => {
   });
 
   it('shows no state of a server without the extension', async () => {
-    stream.send(state());
+    await send(state());
     void model.refresh();
     await client.fail(client.questions.length - 1, new NotInstalled(''));
     expect(model.snapshot).toBeNull();
@@ -86,14 +86,14 @@ describe('PanelModel', () => {
   });
 
   it('tells why a release failed until the turn is over', async () => {
-    stream.send(state({ kernels: [kernel({ state: 'holds' })] }));
+    await send(state({ kernels: [kernel({ state: 'holds' })] }));
     client.releaseAnswer = Promise.reject(new Refused('It does not hold. Wait.'));
     await model.releaseTurn('k1');
     expect(model.releaseProblem('k1')).toEqual({
       kind: 'refused',
       message: 'It does not hold. Wait.'
     });
-    stream.send(state({ kernels: [kernel({ state: 'idle' })] }));
+    await send(state({ kernels: [kernel({ state: 'idle' })] }));
     expect(model.releaseProblem('k1')).toBeNull();
   });
 
@@ -101,7 +101,7 @@ describe('PanelModel', () => {
     model.dispose();
     model.dispose();
     expect(stream.isDisposed).toBe(true);
-    stream.send(state());
+    stream.tell();
     await model.releaseTurn('k1');
     await settled();
     expect(changes).toBe(0);

@@ -3,7 +3,7 @@ import { PromiseDelegate } from '@lumino/coreutils';
 
 import type { IStateClient } from '../../client';
 import type { IStreamListener } from '../../eventStream';
-import { STATE_SCHEMA_ID } from '../../tokens';
+import { CHANGED_SCHEMA_ID } from '../../tokens';
 
 /** A server whose answers the test gives, one at a time. */
 export class FakeClient implements IStateClient {
@@ -45,12 +45,9 @@ export class FakeStream {
     });
   };
 
-  send(state: object): void {
-    this.listener?.received({
-      schema_id: STATE_SCHEMA_ID,
-      version: 1,
-      state_json: JSON.stringify(state)
-    });
+  /** Tells of a change. */
+  tell(): void {
+    this.listener?.received({ schema_id: CHANGED_SCHEMA_ID, version: 1 });
   }
 }
 
