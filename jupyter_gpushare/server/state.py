@@ -92,9 +92,8 @@ def _device(
         "bytes_total": device["bytes_total"],
         "bytes_used": bytes_used(device, tenants.values()),
         "bytes_tenants": bytes_of_tenants(device["id"], tenants.values()),
-        # An older scheduler tells neither of the two.
-        "bytes_foreign": device.get("bytes_foreign"),
-        "bytes_reserved": device.get("bytes_reserved"),
+        "bytes_foreign": device["bytes_foreign"],
+        "bytes_reserved": device["bytes_reserved"],
         "lost": device["lost"],
         "holder": holders[0] if holders else None,
         "queue": queue,
@@ -188,8 +187,8 @@ def _duration(seconds: float) -> str:
 
 
 def _left_s(told: Mapping[str, Any], age_s: float) -> float:
-    """For how much longer a turn is kept by hand. An older scheduler does not tell."""
-    told_s: float = told.get("hold_left_s", 0.0)
+    """For how much longer a turn is kept by hand."""
+    told_s: float = told["hold_left_s"] if told else 0.0
     return round(max(0.0, told_s - age_s), 1)
 
 

@@ -9,7 +9,7 @@ import pytest
 from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.server.state import ServerKernel, State, panel_state
 
-HOLDER = {"turn": 1, "held_for_s": 4.0, "recalled": False, "overdue": False}
+HOLDER = {"turn": 1, "hold_left_s": 0.0, "held_for_s": 4.0, "recalled": False, "overdue": False}
 
 
 def kernel(name: str, tenant_id: str | None, why_unshared: str = "") -> ServerKernel:
@@ -30,6 +30,16 @@ def tenant(tenant_id: str, state: str, *, failed: bool = False) -> dict[str, Any
         "owner": "bob",
         "state": state,
         "clients": [{"devices": [opened]}, {"devices": [opened]}],
+        "memory": [
+            {
+                "device": "0",
+                "bytes_resident": 10,
+                "bytes_parked": 0,
+                "bytes_fixed": 0,
+                "cap_bytes": 0,
+            }
+        ],
+        "hold_left_s": 0.0,
     }
 
 
@@ -39,6 +49,8 @@ def device(holders: list[str], queue: list[str]) -> dict[str, Any]:
         "name": "GPU",
         "bytes_total": 100,
         "bytes_used": 50,
+        "bytes_foreign": 0,
+        "bytes_reserved": 0,
         "lost": False,
         "holders": [{**HOLDER, "tenant": t, "name": f"name of {t}"} for t in holders],
         "queue": [{"tenant": t, "name": f"name of {t}", "waited_s": 1.0} for t in queue],
@@ -170,7 +182,8 @@ def test_memory_that_is_resident_parked_and_fixed() -> None:
     """Of each device what my kernels have and may have, and of the device what is not theirs."""
     amounts = {"bytes_resident": 30, "bytes_parked": 12, "bytes_fixed": 2, "cap_bytes": 60}
     mine = {**tenant("a", "idle"), "memory": [{"device": "0", **amounts}]}
-    other = {"id": "other-1", "memory": [{"device": "0", "bytes_resident": 5}]}
+    others = {"bytes_resident": 5, "bytes_parked": 0, "bytes_fixed": 0, "cap_bytes": 0}
+    other = {"id": "other-1", "memory": [{"device": "0", **others}]}
     told = {**device([], []), "bytes_foreign": 7, "bytes_reserved": 3}
     state = state_of([kernel("a", "a")], [mine, other], told)
     (shown,) = state["devices"]
@@ -179,27 +192,6 @@ def test_memory_that_is_resident_parked_and_fixed() -> None:
     told["bytes_used"] = 1  # NVML was asked before they took it
     assert state_of([kernel("a", "a")], [mine, other], told)["devices"][0]["bytes_used"] == 42
     assert state["kernels"][0]["memory"] == [{"device": "0", **amounts}]
-
-
-@pytest.mark.promise("Browsers are told whose the memory...")
-def test_memory_as_an_older_scheduler_tells_it() -> None:
-    """Nothing is parked there, and what is outside of tenants is not known."""
-    state = state_of([kernel("a", "a")], [{**tenant("a", "idle"), "cap_bytes": 50}], device([], []))
-    (shown,) = state["devices"]
-    assert [shown[f"bytes_{each}"] for each in ("tenants", "foreign", "reserved")] == [
-        10,
-        None,
-        None,
-    ]
-    assert state["kernels"][0]["memory"] == [
-        {
-            "device": "0",
-            "bytes_resident": 10,
-            "bytes_parked": 0,
-            "bytes_fixed": 0,
-            "cap_bytes": 50,
-        }
-    ]
 
 
 @pytest.mark.promise("Browsers are told whose the memory...")
