@@ -14,6 +14,12 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     return [{"module": "jupyter_gpushare", "app": GPUShareExtension}]
 
 
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """Asked by `jupyter-builder develop`, which links the built panel into JupyterLab. A wheel has
+    it as a data file (hatch_build.py)."""
+    return [{"src": "labextension", "dest": "@jupyter-gpushare/labextension"}]
+
+
 def load_ipython_extension(shell: object) -> None:
     """`%load_ext jupyter_gpushare`. Imported here, so that the package itself stays light."""
     from .kernel.extension import load

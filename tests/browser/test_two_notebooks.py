@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,6 +121,16 @@ def _open_exploring(page: Page, jupyter: JupyterProcess) -> Page:
     return window
 
 
+@contextlib.contextmanager
+def _quantum_of_30_s(panel: Panel, scheduler: SchedulerUnderTest) -> Iterator[None]:
+    """Who waits reads for how long at most, which follows the setting."""
+    scheduler.client.change_settings({"quantum_s": 30})
+    told = panel.kernel("explore.ipynb").filter(has_text="Waiting for train.ipynb (up to 30 s).")
+    told.wait_for()
+    yield
+    scheduler.client.change_settings({"quantum_s": 600})
+
+
 @pytest.mark.promise(
     "panel",
     "In a real browser, with notebooks, the queue changes and a turn is released from the panel",
@@ -127,7 +138,7 @@ def _open_exploring(page: Page, jupyter: JupyterProcess) -> Page:
 @pytest.mark.promise("It works in JupyterLab 4.2 and...")
 @pytest.mark.parametrize("versions", ["these", pytest.param("oldest", marks=pytest.mark.full)])
 def test_the_queue_changes_and_a_turn_is_released(
-    page: Page, jupyter: JupyterProcess, versions: str
+    page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest, versions: str
 ) -> None:
     """The panel shows who has the GPU and who waits; its button lets the next one have it, whose
     cell then ends; and the cell that gave its turn back goes on afterwards."""
@@ -137,7 +148,8 @@ def test_the_queue_changes_and_a_turn_is_released(
     panel.queue.filter(has_text="explore.ipynb").wait_for()
     assert "Number 1 in the queue" in panel.kernel("explore.ipynb").inner_text()
     assert window.get_by_text("explored it", exact=True).count() == 0
-    panel.keep_picture("panel-light" if versions == "these" else "panel-older-notebooks")
+    with _quantum_of_30_s(panel, scheduler):
+        panel.keep_picture("panel-light" if versions == "these" else "panel-older-notebooks")
 
     panel.release_button("train.ipynb").click()
     panel.holder.filter(has_text="explore.ipynb").wait_for()
@@ -149,15 +161,16 @@ def test_the_queue_changes_and_a_turn_is_released(
 
 @pytest.mark.promise("Each device is shown with its...")
 def test_another_holder_is_named_to_a_notebook_that_waits(
-    page: Page, jupyter: JupyterProcess
+    page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
 ) -> None:
     """In the dark theme too, a kernel that waits says for whom, and a shut one leaves the panel."""
     jupyter.use_theme("JupyterLab Dark")
     panel = _open_training(page, jupyter)
     _open_exploring(page, jupyter)
-    waiting = panel.kernel("explore.ipynb").filter(has_text="train.ipynb has Simulated GPU.")
+    waiting = panel.kernel("explore.ipynb").filter(has_text="Waiting for train.ipynb")
     waiting.wait_for()
-    panel.keep_picture("panel-dark")
+    with _quantum_of_30_s(panel, scheduler):
+        panel.keep_picture("panel-dark")
     jupyter.shut_kernel("explore.ipynb")
     waiting.wait_for(state="detached")
     assert panel.queue.count() == 0

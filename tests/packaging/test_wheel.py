@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import email
+import json
 import os
 import re
 import runpy
@@ -13,7 +15,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import trove_classifiers
 
+import jupyter_gpushare
 from tests.packaging.environments import (
     LIBRARY_IN_WHEEL,
     PYTHON_OLDEST,
@@ -94,6 +98,28 @@ def test_build_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
     said = done.stdout + done.stderr
     assert "Building the C library needs no-such-compiler, which is not there." in said
     assert "or install a wheel" in said
+
+
+def test_the_metadata_says_what_it_is(wheel: Path) -> None:
+    """Who finds the wheel reads what it is for and under which terms; every classifier exists."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    told = set(metadata.get_all("Classifier", []))
+    assert {"Framework :: Jupyter", "Framework :: Jupyter :: JupyterLab :: 4"} <= told
+    assert told <= trove_classifiers.classifiers
+    assert metadata["License-Expression"] == "BSD-3-Clause"
+    assert metadata["Author"] == "The jupyter-gpushare developers"
+    assert metadata["Keywords"] and metadata["Summary"]
+
+
+def test_jupyterlab_finds_the_panel_for_development() -> None:
+    """`jupyter-builder develop` links the folder that the panel's own build writes."""
+    (paths,) = jupyter_gpushare._jupyter_labextension_paths()
+    panel = json.loads((ROOT / "labextension" / "package.json").read_text())
+    built = (ROOT / "labextension" / panel["jupyterlab"]["outputDir"]).resolve()
+    assert built == ROOT / "jupyter_gpushare" / paths["src"]
+    assert paths["dest"] == panel["name"]
 
 
 def test_the_headers_are_named_alike() -> None:
