@@ -5,6 +5,7 @@ A command that fails comes back as an event (usually `ClientLost`); it never cha
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
@@ -28,12 +29,33 @@ class GrantTurn(Command):
     waiters: int
 
 
+class RecallReason(enum.Enum):
+    """Why a turn is asked back."""
+
+    ASKED = "asked"
+    """Somebody asked for it; the cause says who."""
+    DEVICE_TAKEN = "device_taken"
+    """The tenant opened a device on which another one has a turn."""
+    NOT_FIRST = "not_first"
+    """Turns were switched on, or clients came back, and another tenant was first."""
+    NO_SPACE = "no_space"
+    """Memory of the tenant cannot come back."""
+    CELL_ENDED = "cell_ended"
+    """Others wait, and the cell has ended."""
+    QUANTUM_OVER = "quantum_over"
+    """Others wait, and the quantum is used up."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallTurn(Command):
     """Ask the client to shut its gate, drain and answer."""
 
     client: ClientId
     turn: TurnId
+    reason: RecallReason
+    device_name: str
+    """The device that is taken, where that is the reason."""
+    quantum_s: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,10 +150,15 @@ class MeasureDevice(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSilent(Command):
-    """A client that was to release memory has not; `message` goes to the log."""
+    """For the log: a client that was to release memory has not."""
 
     client: ClientId
-    message: str
+    tenant_name: str
+    process_name: str
+    pid: int
+    device_name: str
+    bytes_held: int
+    silent_s: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,10 +170,10 @@ class CancelWait(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloseClient(Command):
-    """End the connection; `message` is shown to the user (what is wrong, what to do)."""
+    """End the connection, because its tenant was removed."""
 
     client: ClientId
-    message: str
+    tenant_name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,10 +201,13 @@ class KillClient(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOverdue(Command):
-    """A recalled client has not answered for `overdue_s`; `message` goes to the log."""
+    """For the log: a recalled client has not answered for `overdue_s`."""
 
     client: ClientId
-    message: str
+    tenant_name: str
+    process_name: str
+    pid: int
+    asked_s_ago: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

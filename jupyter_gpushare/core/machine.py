@@ -43,6 +43,9 @@ ROUNDS_MIN = 8
 ROUNDS_PER_CLIENT = 4
 """Each round of settling ends a wait, a need or a silence of some client, and a client has few of
 these at one moment."""
+RECOVERY_OVER = "the wait for the clients of a scheduler before this one is over"
+"""The cause of all that follows when it ends: the event that comes then did not cause these grants,
+and other users are not to be told of it."""
 
 
 class Machine:
@@ -96,14 +99,17 @@ class Machine:
 
         An error of a peer or a request is raised before anything has changed."""
         self._now_s = max(self._now_s, now_s)
-        self._outbox.cause = event.cause or type(event).__name__
+        cause = event.cause or type(event).__name__
         if isinstance(event, ev.ClientEvent):
             matters = self._handle_client_event(event)
         else:
             matters = self._handle_other_event(event)
         is_late = self._wake_at_s is not None and self._now_s >= self._wake_at_s
         if not (matters or is_late):
-            return self._outbox.take_all()
+            return self._outbox.take_all(cause)
+        self._outbox.name_cause(cause)
+        if self._turns.recovery_ends(self._now_s):
+            cause = RECOVERY_OVER
         if is_late or not (
             isinstance(event, ev.MemoryReported) and self._settles_for_memory(event)
         ):
@@ -111,7 +117,7 @@ class Machine:
             self._teller.tell_changes()
             self._state.touched.clear()
         self._ask_to_be_woken()
-        return self._outbox.take_all()
+        return self._outbox.take_all(cause)
 
     def snapshot(self, now_s: Seconds) -> Snapshot:
         """A frozen copy of everything, for status."""
@@ -229,7 +235,7 @@ class Machine:
 
     def _renew_connection(self, client: ClientId) -> None:
         self._closed_clients.add(client)
-        self._outbox.put(RenewConnection(client=client, cause=self._outbox.cause))
+        self._outbox.put(RenewConnection(client=client))
 
     def _client_lost(self, client: Client) -> None:
         tenant = self._state.tenants[client.tenant]
@@ -362,13 +368,10 @@ class Machine:
         self._teller.tell_memory_limits(known)
 
     def _tenant_removed(self, tenant: Tenant) -> None:
-        message = f"{tenant.name} was shut down. Start it again to use the GPU."
         for client in list(tenant.clients.values()):
             self._forget(client)
             self._closed_clients.add(client.id)
-            self._outbox.put(
-                CloseClient(client=client.id, message=message, cause=self._outbox.cause)
-            )
+            self._outbox.put(CloseClient(client=client.id, tenant_name=tenant.name))
         del self._state.tenants[tenant.id]
         self._state.undecided.discard(tenant.id)
         self._state.holds.pop(tenant.id, None)
@@ -389,9 +392,7 @@ class Machine:
     # ---- small parts -------------------------------------------------------------------------
 
     def _tell_settings(self, client: Client) -> None:
-        self._outbox.put(
-            TellSettings(client=client.id, settings=self.settings, cause=self._outbox.cause)
-        )
+        self._outbox.put(TellSettings(client=client.id, settings=self.settings))
 
     def _ask_to_be_woken(self) -> None:
         """Deadlines lie ahead (what is due has been done), so one told before is still to come."""
@@ -400,7 +401,7 @@ class Machine:
             return
         self._wake_at_s = deadline_s
         if deadline_s is not None:
-            self._outbox.put(WakeAt(at_s=deadline_s, cause=self._outbox.cause))
+            self._outbox.put(WakeAt(at_s=deadline_s))
 
     def _note(self, tenant: Tenant, event: ev.Event) -> None:
         tenant.story.append(f"{self._now_s:.3f} s {type(event).__name__} {event.cause}".rstrip())

@@ -1,17 +1,17 @@
-"""Collects the commands of one call of `handle`."""
+"""Collects the commands of one event. Nobody who puts one needs to know its cause."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from .commands import Command, GrantTurn
 from .ids import ClientId
 
 
 class Outbox:
-    """Commands in the order in which they are to be performed. All carry a cause."""
+    """Commands in the order in which they are to be performed."""
 
     def __init__(self) -> None:
-        self.cause = ""
-        """Of the event under way; commands that have none of their own carry it."""
         self._commands: list[Command] = []
 
     def put(self, command: Command) -> None:
@@ -25,7 +25,15 @@ class Outbox:
                 return
         self._commands.append(command)
 
-    def take_all(self) -> list[Command]:
-        """Everything put since the last time."""
+    def name_cause(self, cause: str) -> None:
+        """Of all commands that have none yet."""
+        self._commands = [
+            command if command.cause else replace(command, cause=cause)
+            for command in self._commands
+        ]
+
+    def take_all(self, cause: str) -> list[Command]:
+        """Everything put since the last time; each carries its cause."""
+        self.name_cause(cause)
         commands, self._commands = self._commands, []
         return commands

@@ -18,8 +18,10 @@ The rules, in short:
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from .capacity import has_parked_memory, obstacle
+from .commands import RecallReason
 from .ids import Seconds, TenantId
 from .obstacles import Obstacle, ObstacleKind
 from .state import State, Tenant, Turn
@@ -74,28 +76,35 @@ def quantum_ends_s(state: State, turn: Turn) -> Seconds | None:
     return turn.contended_since_s + state.settings.quantum_s - turn.contended_s
 
 
-def recall_reason(state: State, tenant: Tenant, now_s: Seconds) -> str | None:
-    """Why the tenant's turn must be given back now, in words for its user; None if it need not.
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Why a turn must be given back. It names no other tenant: that may be another user's."""
 
-    The words name no other tenant: it may be another user's."""
+    reason: RecallReason
+    device_name: str = ""
+    """The device that is taken."""
+
+
+def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
+    """Why the tenant's turn must be given back now; None if it need not."""
     turn = tenant.turn
     if turn is None or not state.turns_are_on:
         return None
     if tenant.state is TenantState.HOLDING:
         for device in sorted(state.missing_devices(tenant)):
             if any(state.holders(device)):
-                return f"{state.devices[device].name} was opened, and somebody else has it"
+                return Recall(RecallReason.DEVICE_TAKEN, state.devices[device].name)
     if _overlaps_an_earlier_one(state, tenant, turn):
-        return "turns are on, and somebody else was first"
+        return Recall(RecallReason.NOT_FIRST)
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
-        return "its memory cannot come back, for there is no room"
+        return Recall(RecallReason.NO_SPACE)
     if tenant.id in state.holds:
         return None
     ends_s = quantum_ends_s(state, turn)
     if ends_s is not None and turn.cell_ended:
-        return "others wait, and the cell has ended"
+        return Recall(RecallReason.CELL_ENDED)
     if ends_s is not None and now_s >= ends_s:
-        return f"others wait, and the quantum of {state.settings.quantum_s:g} s is over"
+        return Recall(RecallReason.QUANTUM_OVER)
     return None
 
 

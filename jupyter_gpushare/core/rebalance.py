@@ -65,7 +65,6 @@ def tell_budget(
             usable_bytes=change.usable_bytes,
             park_hint_bytes=change.park_hint_bytes,
             refused_need=share.need_id if change.refused else 0,
-            cause=outbox.cause,
         ),
     )
 
@@ -116,13 +115,17 @@ def _silence_is_noticed(
 
 def _report_silence(state: State, outbox: Outbox, device: Device, share: Share) -> None:
     client = state.clients[share.client]
-    held = (share.bytes_charged - share.budget_bytes) >> 20
-    message = (
-        f"{state.tenants[share.tenant].name} (process {client.process_name}, pid {client.pid}) was "
-        f"asked to release {held} MiB on {device.name} and has made no progress for "
-        f"{state.settings.park_timeout_s:g} s; it is passed over. Interrupt or restart it."
+    outbox.put(
+        ReportSilent(
+            client=share.client,
+            tenant_name=state.tenants[share.tenant].name,
+            process_name=client.process_name,
+            pid=client.pid,
+            device_name=device.name,
+            bytes_held=share.bytes_charged - share.budget_bytes,
+            silent_s=state.settings.park_timeout_s,
+        )
     )
-    outbox.put(ReportSilent(client=share.client, message=message, cause=outbox.cause))
 
 
 def _hopeless_needs_end(
@@ -182,20 +185,14 @@ def _apply(
         else:
             del memory.space_requests[client]
         outbox.put(
-            TellSpace(
-                client=client,
-                device=device.id,
-                request_id=request.request_id,
-                made=made,
-                cause=outbox.cause,
-            )
+            TellSpace(client=client, device=device.id, request_id=request.request_id, made=made)
         )
     if decision.measuring is Measuring.NO:
         memory.measure_at_s = None
     elif decision.measuring is Measuring.NOW:
         memory.measure_at_s = now_s + MEASURE_PERIOD_S
         for each in sorted({device.id, *in_doubt}):
-            outbox.put(MeasureDevice(device=each, cause=outbox.cause))
+            outbox.put(MeasureDevice(device=each))
     for due_s in decision.due_s:
         memory.is_due_at(due_s)
     memory.drift_left = decision.drift_bytes

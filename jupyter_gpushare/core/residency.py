@@ -141,10 +141,7 @@ class Residency:
 
     def _tell_no_space(self, client: ClientId, device: DeviceId, request_id: int) -> None:
         """There is none."""
-        cause = self._outbox.cause
-        self._outbox.put(
-            TellSpace(client=client, device=device, request_id=request_id, made=False, cause=cause)
-        )
+        self._outbox.put(TellSpace(client=client, device=device, request_id=request_id, made=False))
 
     # ---- what follows ------------------------------------------------------------------------
 

@@ -61,11 +61,7 @@ class Teller:
                 limits[device] = limit
                 self._outbox.put(
                     TellMemoryLimit(
-                        client=client.id,
-                        device=device,
-                        cap_bytes=limit[0],
-                        others_bytes=limit[1],
-                        cause=self._outbox.cause,
+                        client=client.id, device=device, cap_bytes=limit[0], others_bytes=limit[1]
                     )
                 )
 
@@ -97,11 +93,7 @@ class Teller:
         if told.contention and told.contention[1] == tenants and client.state not in WITH_TURN:
             return
         told.contention = (waiters, tenants)
-        self._outbox.put(
-            TellContention(
-                client=client.id, waiters=waiters, tenants=tenants, cause=self._outbox.cause
-            )
-        )
+        self._outbox.put(TellContention(client=client.id, waiters=waiters, tenants=tenants))
 
     def _tell_positions(self) -> None:
         before: dict[DeviceId, list[Tenant]] = {}
@@ -140,7 +132,6 @@ class Teller:
                 position=place,
                 holder=ahead.name if ahead else "",
                 holder_tenant=position[1],
-                cause=self._outbox.cause,
             )
         )
 

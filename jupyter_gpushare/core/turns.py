@@ -11,6 +11,7 @@ from .commands import (
     CancelWait,
     GrantTurn,
     KillClient,
+    RecallReason,
     RecallTurn,
     ReopenGate,
     ReportOverdue,
@@ -18,7 +19,7 @@ from .commands import (
 )
 from .ids import Seconds, TurnId
 from .outbox import Outbox
-from .policy import grantable, progress_time_s, recall_reason, waits_for_its_memory
+from .policy import Recall, grantable, progress_time_s, recall_due, waits_for_its_memory
 from .settings import OverduePolicy
 from .state import Client, Hold, State, Tenant, Turn
 from .transitions import (
@@ -69,13 +70,13 @@ class Turns:
         """Fail the calls that wait; at a client under recall one may wait without our knowing."""
         for client in tenant.clients.values():
             if client.state in WANTING or client.state in ASKED_BACK:
-                self._outbox.put(CancelWait(client=client.id, cause=self._outbox.cause))
+                self._outbox.put(CancelWait(client=client.id))
 
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
         """The tenant's user gives its turn away. One that is asked already need not be again."""
         self._end_hold(tenant, now_s)
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
-            self._recall(tenant, self._outbox.cause, now_s)
+            self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 
     def tenant_busy(self, tenant: Tenant, busy: bool) -> None:
         """A cell began or ended. What runs on after its end without a cell (a thread) gets turns
@@ -119,7 +120,7 @@ class Turns:
         hold = self._state.holds.get(client.tenant)
         to_come_s = self._state.holds_to_come.get(client.tenant, 0.0)
         left_s = to_come_s if hold is None else hold.until_s - now_s
-        self._outbox.put(TellHold(client=client.id, left_s=left_s, cause=self._outbox.cause))
+        self._outbox.put(TellHold(client=client.id, left_s=left_s))
 
     def turns_switched_off(self) -> None:
         """Recalls under way are taken back; from now on turns may overlap."""
@@ -142,6 +143,14 @@ class Turns:
         if tenant in self._state.queue and not self._state.ready_clients(tenant):
             self._leave_queue(tenant, now_s)
 
+    def recovery_ends(self, now_s: Seconds) -> bool:
+        """Whether the time has just ended in which only holders from before have turns."""
+        until_s = self._state.recovering_until_s
+        if until_s is None or now_s < until_s:
+            return False
+        self._state.recovering_until_s = None
+        return True
+
     # ---- what follows from the state ---------------------------------------------------------
 
     def settle(self, now_s: Seconds) -> None:
@@ -150,10 +159,6 @@ class Turns:
         What a tenant's own affairs lead to is looked at where they have changed; who holds or
         queues is looked at always, since that follows from the others too."""
         state = self._state
-        if state.recovering_until_s is not None and now_s >= state.recovering_until_s:
-            state.recovering_until_s = None
-            # Whoever comes next is not why others are granted, nor told of to them.
-            self._outbox.cause = "the wait for the clients of a scheduler before this one is over"
         for tenant_id in [id for id, hold in state.holds.items() if now_s >= hold.until_s]:
             self._end_hold(state.tenants[tenant_id], now_s)
         for tenant in state.touched.values():
@@ -227,7 +232,7 @@ class Turns:
             turn.devices |= missing
             missing = frozenset()
         if tenant.state is TenantState.RECALLED:
-            self._recall_clients(tenant, self._outbox.cause, now_s)
+            self._recall_clients(tenant, Recall(RecallReason.ASKED), now_s)
             self._stall_when_due(tenant, now_s)
         if tenant.state is TenantState.STALLED or (
             tenant.state is TenantState.HOLDING and not missing
@@ -297,9 +302,9 @@ class Turns:
             return
         if tenant.state is TenantState.STALLED and now_s < turn.retry_at_s:
             return
-        reason = recall_reason(self._state, tenant, now_s)
-        if reason is not None:
-            self._recall(tenant, reason, now_s)
+        recall = recall_due(self._state, tenant, now_s)
+        if recall is not None:
+            self._recall(tenant, recall, now_s)
         elif self._state.missing_devices(tenant):
             # Its work in flight cannot end before it has this device too, for which it queues.
             turn.retry_at_s = now_s + self._state.settings.recall_retry_s
@@ -328,16 +333,17 @@ class Turns:
             if now_s < client.recalled_at_s + settings.overdue_s:
                 continue
             client.overdue = True
-            message = (
-                f"{tenant.name} (process {client.process_name}, pid {client.pid}) was asked for "
-                f"its turn {now_s - client.recalled_at_s:.0f} s ago and still works on the GPU. "
-                f"Interrupt or restart it."
-            )
             self._outbox.put(
-                ReportOverdue(client=client.id, message=message, cause=self._outbox.cause)
+                ReportOverdue(
+                    client=client.id,
+                    tenant_name=tenant.name,
+                    process_name=client.process_name,
+                    pid=client.pid,
+                    asked_s_ago=now_s - client.recalled_at_s,
+                )
             )
             if settings.overdue_policy is OverduePolicy.KILL:
-                self._outbox.put(KillClient(client=client.id, cause=message))
+                self._outbox.put(KillClient(client=client.id))
 
     # ---- single steps ------------------------------------------------------------------------
 
@@ -409,33 +415,38 @@ class Turns:
                 turn=client.turn,
                 quantum_s=state.settings.quantum_s,
                 waiters=sum(1 for _ in state.waiters(devices, besides=tenant)),
-                cause=self._outbox.cause,
             )
         )
 
-    def _recall(self, tenant: Tenant, reason: str, now_s: Seconds) -> None:
+    def _recall(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
         self._state.move_tenant(tenant, TenantTrigger.RECALL)
         tenant.counters.recalls += 1
         if tenant in self._state.queue:
             self._leave_queue(tenant, now_s)
-        self._recall_clients(tenant, reason, now_s)
+        self._recall_clients(tenant, recall, now_s)
 
-    def _recall_clients(self, tenant: Tenant, cause: str, now_s: Seconds) -> None:
+    def _recall_clients(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
         for client in tenant.clients.values():
             if client.state is ClientState.HOLDING and client.turn is not None:
                 self._state.move_client(client, ClientTrigger.RECALL)
                 if client.recalled_at_s is None:
                     client.recalled_at_s = now_s
-                self._outbox.put(RecallTurn(client=client.id, turn=client.turn, cause=cause))
+                self._outbox.put(
+                    RecallTurn(
+                        client=client.id,
+                        turn=client.turn,
+                        reason=recall.reason,
+                        device_name=recall.device_name,
+                        quantum_s=self._state.settings.quantum_s,
+                    )
+                )
 
     def _reopen(self, tenant: Tenant) -> None:
         for client in tenant.clients.values():
             if client.state in ASKED_BACK and client.turn is not None:
                 self._state.move_client(client, ClientTrigger.REOPEN)
                 _forget_stall(client)
-                self._outbox.put(
-                    ReopenGate(client=client.id, turn=client.turn, cause=self._outbox.cause)
-                )
+                self._outbox.put(ReopenGate(client=client.id, turn=client.turn))
 
 
 def _forget_recalls(tenant: Tenant) -> None:

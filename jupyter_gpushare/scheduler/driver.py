@@ -28,6 +28,7 @@ from jupyter_gpushare.core.events import ClientLost, ClockTicked, Event, Request
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds
 from jupyter_gpushare.core.snapshot import Snapshot
 
+from .base.wording import report_of, why_closed
 from .journal import Journal
 
 log = logging.getLogger(__name__)
@@ -162,19 +163,19 @@ class Driver:
         match command:
             case WakeAt(at_s=at_s):
                 self._wake_at(at_s)
-            case CloseClient(client=client, message=message):
-                self.links.close(client, message)
+            case CloseClient(client=client):
+                self.links.close(client, why_closed(command))
             case RenewConnection(client=client):
                 self.links.renew(client)
             case KillClient(client=client):
-                log.warning("client %s does not answer and is killed (%s)", client, command.cause)
+                log.warning("client %s does not answer and is killed", client)
                 self.links.kill(client)
             case MeasureDevice(device=device):
                 self._measure(device)
             case ReportFailure(message=message):
                 log.error("%s", message)
-            case ReportOverdue(message=message) | ReportSilent(message=message):
-                log.warning("%s", message)
+            case ReportOverdue() | ReportSilent():
+                log.warning("%s", report_of(command))
             case _:
                 unreachable = self.links.deliver(command)
                 if unreachable is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import RecallTurn
+from jupyter_gpushare.core.commands import RecallReason, RecallTurn
 from jupyter_gpushare.core.ids import TenantId
 
 from .desk import TURNS_ALONE, Desk
@@ -32,7 +32,7 @@ def test_a_hold_outlasts_the_quantum(desk: Desk) -> None:
     assert desk.holds_told() == {a: 0}
     (recall,) = desk.all(RecallTurn)
     assert recall.client == a
-    assert "quantum of 10 s is over" in recall.cause
+    assert recall.reason is RecallReason.QUANTUM_OVER
 
 
 def test_after_a_short_hold_the_rest_of_the_quantum_is_left(desk: Desk) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import RecallTurn
+from jupyter_gpushare.core.commands import RecallReason, RecallTurn
 from jupyter_gpushare.core.ids import DeviceId
 
 from .memory_desk import USABLE, MemoryDesk
@@ -260,7 +260,7 @@ def test_a_turn_whose_memory_cannot_come_back_is_recalled() -> None:
     while not desk.recalled():
         desk.sleep_until_woken()
     (recall,) = desk.all(RecallTurn)
-    assert recall.client == one and "no room" in recall.cause
+    assert recall.client == one and recall.reason is RecallReason.NO_SPACE
     desk.drop(one, ev.DropReason.RECALL)
     desk.ask(one)
     assert desk.holders() == ["c"]

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import CancelWait, KillClient, RecallTurn, ReportOverdue
+from jupyter_gpushare.core.commands import (
+    CancelWait,
+    KillClient,
+    RecallReason,
+    RecallTurn,
+    ReportOverdue,
+)
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 from jupyter_gpushare.core.settings import OverduePolicy
 
@@ -39,7 +45,7 @@ def test_the_quantum_counts_from_the_first_waiter(desk: Desk) -> None:
     desk.sleep_until_woken()
     (recall,) = desk.all(RecallTurn)
     assert (recall.client, recall.turn) == (a, desk.turns[a])
-    assert recall.cause == "others wait, and the quantum of 10 s is over"
+    assert recall.reason is RecallReason.QUANTUM_OVER and recall.quantum_s == 10
     desk.drop(a, ev.DropReason.RECALL)
     assert desk.granted() == [b]
 
@@ -248,8 +254,7 @@ class TestOverdue:
         a = self.overdue(desk)
         (report,) = desk.all(ReportOverdue)
         assert report.client == a
-        assert "notebook a" in report.message
-        assert "30 s ago" in report.message
+        assert (report.tenant_name, report.asked_s_ago) == ("notebook a", 30)
         assert desk.all(KillClient) == []
         assert desk.device().holders[0].overdue
         desk.do(ev.ClockTicked(), after_s=1000)

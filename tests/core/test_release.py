@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.core import errors
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import RecallTurn
+from jupyter_gpushare.core.commands import RecallReason, RecallTurn
 from jupyter_gpushare.core.ids import TenantId
 
 from .desk import Desk
@@ -91,7 +91,7 @@ def test_an_ended_cell_gives_way_to_the_first_who_waits(desk: Desk) -> None:
     assert desk.recalled() == []
     desk.ask(b, after_s=100)
     assert desk.recalled() == [a]
-    assert desk.all(RecallTurn)[0].cause == "others wait, and the cell has ended"
+    assert desk.all(RecallTurn)[0].reason is RecallReason.CELL_ENDED
 
 
 def test_the_end_of_a_cell_while_others_wait(desk: Desk) -> None:

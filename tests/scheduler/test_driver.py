@@ -32,6 +32,9 @@ from jupyter_gpushare.scheduler.driver import Driver
 ONE, TWO = ClientId(1), ClientId(2)
 BEGAN = CellBegan(client=ONE)
 GRANT = GrantTurn(client=ONE, turn=TurnId(1), quantum_s=1, waiters=0)
+OVERDUE = ReportOverdue(
+    client=TWO, tenant_name="notebook", process_name="python", pid=7, asked_s_ago=31
+)
 
 
 class ScriptedCore:
@@ -106,14 +109,18 @@ def test_commands_are_performed_in_order() -> None:
     core = ScriptedCore(
         CellBegan=[
             GRANT,
-            CloseClient(client=TWO, message="Gone. Restart."),
+            CloseClient(client=TWO, tenant_name="notebook"),
             KillClient(client=TWO),
-            ReportOverdue(client=TWO, message="late"),
+            OVERDUE,
         ]
     )
     links = RecordingLinks()
     driver_of(core, links, ManualClock()).submit(BEGAN)
-    assert links.done == [GRANT, ("close", TWO, "Gone. Restart."), ("kill", TWO)]
+    assert links.done == [
+        GRANT,
+        ("close", TWO, "notebook was shut down. Start it again to use the GPU."),
+        ("kill", TWO),
+    ]
 
 
 def test_a_failed_send_comes_back_as_an_event() -> None:

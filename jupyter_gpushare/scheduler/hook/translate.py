@@ -19,6 +19,7 @@ from jupyter_gpushare.protocol.codec import UnencodableMessage
 from jupyter_gpushare.protocol.fields import Message
 
 from ..base.names import printable_line
+from ..base.wording import why_recalled
 from ..devices.named import DeviceBook, NotServed, TooManyDevices
 from ..identity.peer import Peer
 from ..identity.tokens import TenantRecord
@@ -198,8 +199,8 @@ def message_of(command: commands.Command) -> Message:
                 waiters=waiters,
                 cause=cause,
             )
-        case commands.RecallTurn(turn=turn, cause=cause):
-            return messages.TurnRecalled(turn_id=turn, cause=cause)
+        case commands.RecallTurn(turn=turn):
+            return messages.TurnRecalled(turn_id=turn, cause=why_recalled(command))
         case commands.ReopenGate(turn=turn, cause=cause):
             return messages.GateReopened(turn_id=turn, cause=cause)
         case commands.CancelWait(cause=cause):

@@ -1,0 +1,46 @@
+"""The core's codes as sentences for people: what is wrong, and what to do."""
+
+from __future__ import annotations
+
+from jupyter_gpushare.core.commands import (
+    CloseClient,
+    RecallReason,
+    RecallTurn,
+    ReportOverdue,
+    ReportSilent,
+)
+
+_RECALLS = {
+    RecallReason.ASKED: "{cause}",
+    RecallReason.DEVICE_TAKEN: "{device} was opened, and somebody else has it",
+    RecallReason.NOT_FIRST: "turns are on, and somebody else was first",
+    RecallReason.NO_SPACE: "its memory cannot come back, because there is no space",
+    RecallReason.CELL_ENDED: "others wait, and the cell has ended",
+    RecallReason.QUANTUM_OVER: "others wait, and the quantum of {quantum_s:g} s is over",
+}
+
+
+def why_recalled(command: RecallTurn) -> str:
+    """For the user whose turn is asked back."""
+    return _RECALLS[command.reason].format(
+        cause=command.cause, device=command.device_name, quantum_s=command.quantum_s
+    )
+
+
+def why_closed(command: CloseClient) -> str:
+    """For the user whose connection ends."""
+    return f"{command.tenant_name} was shut down. Start it again to use the GPU."
+
+
+def report_of(command: ReportSilent | ReportOverdue) -> str:
+    """For the log."""
+    who = f"{command.tenant_name} (process {command.process_name}, pid {command.pid})"
+    if isinstance(command, ReportOverdue):
+        return (
+            f"{who} was asked for its turn {command.asked_s_ago:.0f} s ago and still works on the "
+            f"GPU. Interrupt or restart it."
+        )
+    return (
+        f"{who} was asked to release {command.bytes_held >> 20} MiB on {command.device_name} and "
+        f"has made no progress for {command.silent_s:g} s; it is skipped. Interrupt or restart it."
+    )
