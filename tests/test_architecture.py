@@ -188,14 +188,13 @@ def test_files_stay_small() -> None:
     assert lines[-1] <= 560, [p.name for p in files if len(p.read_text().splitlines()) > 560]
 
 
-# What `make rooms` may print. A figure that becomes better is entered here, none becomes worse. The
-# ends: arrows_up 0, largest_circle 4, files_in_a_folder_max 30, hook_code_lines 11,600.
+# What `make rooms` may print. Lines of the hook are to come down to 11,600.
 AT_MOST = {
     "arrows_up": 0,
     "largest_circle": 4,
-    "files_in_a_folder_max": 35,
+    "files_in_a_folder_max": 30,
     "registrations": 12,
-    "hook_code_lines": 12_800,
+    "hook_code_lines": 12_600,
 }
 COMMENT_SHARE_AT_LEAST = 0.0993
 

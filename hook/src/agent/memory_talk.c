@@ -1,5 +1,4 @@
 /* What the scheduler is to know of this process's memory, and what it says about it. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "agent/agent_state.h"

@@ -1,5 +1,4 @@
 /* Performs what the turn state decides: the gate, the drain, and the messages that follow. */
-#include <string.h>
 
 #include "agent/agent_state.h"
 #include "base/clock.h"
@@ -10,23 +9,15 @@
 #include "swap/mover.h"
 #include "swap/residency.h"
 
-static const char *reason_name(enum drop_reason reason) {
-    switch (reason) {
-        case DROP_REASON_RECALL:
-            return "recall";
-        case DROP_REASON_CELL_END:
-            return "cell_end";
-        case DROP_REASON_IDLE:
-            return "idle";
-        case DROP_REASON_CONTEXT_FAILED:
-            return "context_failed";
-        case DROP_REASON_CLOSING:
-            return "closing";
-        case DROP_REASON_MEMORY_SHORT:
-            return "memory_short";
-    }
-    return "?";
-}
+static const char *const REASON_NAMES[] = {
+    [0] = "none",
+    [DROP_REASON_RECALL] = "recall",
+    [DROP_REASON_CELL_END] = "cell_end",
+    [DROP_REASON_IDLE] = "idle",
+    [DROP_REASON_CONTEXT_FAILED] = "context_failed",
+    [DROP_REASON_CLOSING] = "closing",
+    [DROP_REASON_MEMORY_SHORT] = "memory_short",
+};
 
 static void shut(struct agent *agent) {
     residency_set_turn(false, false);
@@ -37,7 +28,7 @@ static void shut(struct agent *agent) {
     agent->drain_progress_ms = clock_now_ms();
     drain_begin(&agent->drain);
     log_debug("shut: turn %llu, %s", (unsigned long long)agent->turn.turn_id,
-              reason_name(agent->turn.reason));
+              REASON_NAMES[agent->turn.reason]);
 }
 
 static void open_gate(struct agent *agent) {
@@ -83,7 +74,7 @@ static void send_drop(struct agent *agent) {
     agent->counters.drops++;
     log_debug("drop: turn %llu, %s, closed in %.3f ms, drained in %.3f ms",
               (unsigned long long)agent->turn.dropped_turn_id,
-              reason_name(agent->turn.dropped_reason),
+              REASON_NAMES[agent->turn.dropped_reason],
               (double)(agent->drain.closed_at_ns - agent->drain_began_ns) / 1e6,
               (double)(agent->drain.drained_at_ns - agent->drain_began_ns) / 1e6);
 }

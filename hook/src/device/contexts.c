@@ -2,7 +2,6 @@
 
 #include <cuda.h>
 #include <stddef.h>
-#include <stdlib.h>
 
 #include "base/array.h"
 #include "base/bell.h"

@@ -1,7 +1,6 @@
 #include "device/streams.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

@@ -2,7 +2,6 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
-#include <stdlib.h>
 
 #include "base/array.h"
 #include "base/locks.h"

@@ -12,45 +12,36 @@
 
 #define API_VERSION 1
 
-EXPORT int gpushare_api_version(void);
-EXPORT void gpushare_cell_began(void);
-EXPORT void gpushare_cell_ended(void);
-EXPORT int gpushare_cancel_waits(void);
-EXPORT uint64_t gpushare_waits_cancelled(void);
-EXPORT void gpushare_hold(uint32_t hold_ms);
-EXPORT void gpushare_release(void);
-EXPORT int gpushare_describe(char *json, size_t size);
-
-int gpushare_api_version(void) {
+EXPORT int gpushare_api_version(void) {
     return API_VERSION;
 }
 
-void gpushare_cell_began(void) {
+EXPORT void gpushare_cell_began(void) {
     notebook_cell_began();
 }
 
-void gpushare_cell_ended(void) {
+EXPORT void gpushare_cell_ended(void) {
     notebook_cell_ended();
 }
 
-int gpushare_cancel_waits(void) {
+EXPORT int gpushare_cancel_waits(void) {
     uint32_t cancelled = wait_cancel_all();
     if (cancelled > 0) log_debug("cancel: %u calls, asked for by the process", cancelled);
     return (int)cancelled;
 }
 
-uint64_t gpushare_waits_cancelled(void) {
+EXPORT uint64_t gpushare_waits_cancelled(void) {
     return wait_calls_cancelled();
 }
 
-void gpushare_hold(uint32_t hold_ms) {
+EXPORT void gpushare_hold(uint32_t hold_ms) {
     notebook_wish_hold(hold_ms);
 }
 
-void gpushare_release(void) {
+EXPORT void gpushare_release(void) {
     notebook_wish_release();
 }
 
-int gpushare_describe(char *json, size_t size) {
+EXPORT int gpushare_describe(char *json, size_t size) {
     return (int)agent_describe(json, size);
 }

@@ -8,7 +8,6 @@
 #ifndef __ASSEMBLER__
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 /* A function that goes to `real` and does what is to be done before. */

@@ -1,10 +1,7 @@
 #include "swap/host_arena.h"
 
 #include <cuda.h>
-#include <stdatomic.h>
 #include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #include "base/array.h"

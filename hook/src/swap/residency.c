@@ -1,6 +1,5 @@
 #include "swap/residency.h"
 
-#include <limits.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <string.h>
