@@ -22,13 +22,13 @@ from .ids import ClientId, Seconds, TenantId
 from .ledger import Share
 
 STEP_BYTES = 64 << 20
-"""Budgets are raised by so much at once, or by all that is wanted."""
+"""The smallest raise of a budget, unless less is wanted."""
 SLACK_BYTES_MAX = 256 << 20
-"""Beyond what they have, where several tenants hold turns on one device."""
+"""The most that a client may have beyond what it uses, where turns of several tenants overlap."""
 SPACE_KEPT_S = 1.0
-"""Space that was made is kept so long for whoever asked for it."""
+"""How long space that was made is kept for the client that asked for it."""
 MEASURE_PERIOD_S = 0.05
-"""While somebody lacks space that no report will bring."""
+"""How often the device is looked at while a client lacks space that no report will bring."""
 REFRESH_S = 1.0
 """A client is not told more often of changes that concern the memory of others alone."""
 _REFRESH_SHARE = 100
@@ -41,9 +41,9 @@ class BudgetChange:
     client: ClientId
     budget_bytes: int
     usable_bytes: int
-    """What its tenant could have at most."""
+    """The most that its tenant could have."""
     park_hint_bytes: int
-    """What of its memory would have to leave if everybody else came back."""
+    """How much of its memory would have to leave if everybody else came back."""
     refused: bool = False
 
 
@@ -63,10 +63,10 @@ class Decision:
     space: dict[ClientId, bool]
     """Answers to requests: whether there is space now."""
     needs_again: frozenset[ClientId]
-    """What they were given is taken back before they took it."""
+    """Clients that had not used yet what they were given; it is taken back."""
     needs_met: frozenset[ClientId]
     lacks_memory: frozenset[TenantId]
-    """What they have parked cannot come back yet, although they have a turn."""
+    """Tenants with a turn whose parked memory cannot come back yet."""
     measuring: Measuring
     due_s: tuple[Seconds, ...]
     """When the device has to be looked at again, if nothing happens before."""
@@ -91,7 +91,7 @@ class Budgets:
         return share.asked_bytes if share.client in self.again else share.needed_bytes
 
     def newly_charged_bytes(self, figures: Figures) -> int:
-        """What all shares are charged beyond what they were."""
+        """By how much the decided budgets raise the charges."""
         changed = (share for share in figures.holding if share.client in self.told)
         return sum(self.charged(share) - share.bytes_charged for share in changed)
 
@@ -102,13 +102,13 @@ class Budgets:
         return self.charged(share) > self.of(share)
 
     def taken_up(self, share: Share) -> int:
-        """What a client with a turn has once it has heard what it was told."""
+        """The bytes of a client with a turn once it has heard its budget."""
         if share.silent:
             return share.bytes_charged
         return max(share.bytes_resident, self.of(share))
 
     def beyond(self, share: Share, count: int) -> int:
-        """What of the budget would be left if the client had so much."""
+        """The part of the budget beyond `count` bytes."""
         return max(0, self.of(share) - count)
 
     def is_awaited(self, share: Share, holds: bool) -> bool:
@@ -127,7 +127,7 @@ class Budgets:
 
 
 def decide(figures: Figures) -> Decision:
-    """What everybody on the device is told, and what else follows."""
+    """Budgets for all clients of the device, and all that follows from them."""
     trimmed = _unused_leaves_turns(figures)
     taken, missing = _unused_is_taken(figures, trimmed, _missing_bytes(figures, trimmed))
     corrected = _what_is_gone_is_taken_back(figures, taken)
@@ -179,7 +179,7 @@ def _unused_leaves_turns(figures: Figures) -> Budgets:
 
 
 def _missing_bytes(figures: Figures, budgets: Budgets) -> int:
-    """What those with a turn, and those who asked for space, lack before anybody parks."""
+    """How many bytes clients with a turn, and requests for space, lack before anybody parks."""
     holding = sum(max(budgets.taken_up(share), budgets.wanted(share)) for share in figures.holding)
     asked = sum(request.bytes_wanted for request in figures.pending)
     there_is = figures.bytes_usable + figures.bytes_ghost

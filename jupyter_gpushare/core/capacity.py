@@ -1,11 +1,11 @@
-"""How much of a device there is for whom. Questions only: nothing here changes the state.
+"""How much of a device each tenant can have. Questions only: nothing here changes the state.
 
-Of a device, the *reserve* is never given out: contexts, modules and the driver itself need room
-that no budget covers. Nor is what is foreign there. The rest is usable.
+The *reserve* of a device is never given out: contexts, modules and the driver itself need space
+that no budget covers. Foreign bytes are not given out either. The rest is *usable*.
 
 Contexts and modules are foreign as soon as they are there, and they grow while a notebook works.
-What was on the device before they grew may come back beside them: for it, and for nothing new,
-what is foreign fills the reserve first.
+Memory that was on the device before they grew may come back beside them. For such memory, and for
+nothing new, foreign bytes count against the reserve first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def total_bytes(settings: SchedulerSettings, device: Device) -> int:
 
 
 def reserve_bytes(settings: SchedulerSettings, device: Device) -> int:
-    """What is kept free for what no budget covers."""
+    """The bytes kept free for contexts, modules and the driver."""
     total = total_bytes(settings, device)
     if settings.device_reserve_bytes != RESERVE_BY_SIZE:
         return min(settings.device_reserve_bytes, total)
@@ -39,18 +39,18 @@ def reserve_bytes(settings: SchedulerSettings, device: Device) -> int:
 
 
 def usable_bytes(settings: SchedulerSettings, device: Device) -> int:
-    """What clients may have there together; below 0 when others have grown into the reserve."""
+    """The bytes that clients may have together; below 0 when others have grown into the reserve."""
     taken = reserve_bytes(settings, device) + device.memory.bytes_foreign
     return total_bytes(settings, device) - taken - device.memory.bytes_ghost
 
 
 def reserve_to_lend_bytes(settings: SchedulerSettings, device: Device) -> int:
-    """What clients may have there beyond the usable, of what they had before: see above."""
+    """How much of the reserve memory may use that was there before: see above."""
     return min(reserve_bytes(settings, device), device.memory.bytes_foreign)
 
 
 def holding_shares(state: State, device: DeviceId) -> list[Share]:
-    """What clients with a turn on the device have there, those of the earliest turn first."""
+    """The shares of clients with a turn on the device, those of the earliest turn first."""
     return [
         share
         for tenant in state.holders(device)
@@ -72,7 +72,7 @@ def has_parked_memory(tenant: Tenant) -> bool:
 
 
 def own_bytes(share: Share) -> int:
-    """What its client will have on the device when all that can has come back."""
+    """The resident bytes of the share when all that can come back has come back."""
     return share.bytes_resident if share.failed else share.bytes_allocated
 
 
@@ -92,8 +92,10 @@ def memory_is_kept_away(state: State, tenant: TenantId, device: Device) -> bool:
 def obstacle(
     state: State, tenant: Tenant, now_s: Seconds, *, holders_stay: bool = True
 ) -> Obstacle | None:
-    """What keeps the tenant's memory from being on its devices, all of it at once. Of those who
-    have a turn, all that they have and need, or only what they cannot move."""
+    """What keeps the tenant's memory from being on its devices, all of it at once.
+
+    Of tenants with a turn, all that they have and need is in the way; only what they cannot move if
+    not `holders_stay`."""
     if not state.memory_moves:
         return None
     for device_id in sorted(tenant.wanted_devices):
@@ -144,7 +146,7 @@ def _obstacle_on(
 def _in_the_way(
     state: State, tenant: Tenant, device: Device, holders_stay: bool
 ) -> Iterator[tuple[int, ObstacleKind, Share]]:
-    """What others cannot give up, or need not."""
+    """The memory that others cannot give up, or need not."""
     holding = holding_shares(state, device.id)
     for share in device.memory.shares.values():
         if share.tenant == tenant.id:

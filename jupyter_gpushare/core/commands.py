@@ -133,7 +133,7 @@ class TellBudget(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellSpace(Command):
-    """Whether others have made the room that the client asked for."""
+    """Whether others have made the space that the client asked for."""
 
     client: ClientId
     device: DeviceId

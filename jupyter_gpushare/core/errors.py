@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class Fault(enum.Enum):
-    """Who has to change something."""
+    """Whose mistake it is."""
 
     OURS = "ours"
     """A bug here: it is logged with the story of the tenant, and the scheduler goes on."""

@@ -196,7 +196,7 @@ class MemoryReported(ClientEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeeded(ClientEvent):
-    """A call of the client waits for so much more memory; 0: no longer. `need_id` is the client's
+    """A call of the client waits for more memory; 0 bytes: no longer. `need_id` is the client's
     own number for it."""
 
     device: DeviceId

@@ -37,7 +37,7 @@ class Figures:
     bytes_resident: int
     bytes_charged: int
     bytes_without_turn: int
-    """What clients without a turn have; of silent ones, what they may have."""
+    """The resident bytes of clients without a turn; for silent ones, their charges."""
     bytes_beyond: int
     """By how much all allocations together exceed what is usable."""
     bytes_staying: int
@@ -65,13 +65,13 @@ class Figures:
         return [request for request in self.requests if request.made_at_s is None]
 
     def usable_bytes_for(self, share: Share) -> int:
-        """What the tenant of the share could have at most."""
+        """The most that the tenant of the share could have."""
         most = self.bytes_usable - self.bytes_staying + self.bytes_staying_of[share.tenant]
         cap = self.tenants[share.tenant].cap_bytes
         return max(0, min(most, cap) if cap else most)
 
     def hint_bytes_for(self, share: Share) -> int:
-        """What of the share would have to leave if everybody else came back."""
+        """How much of the share would have to leave if everybody else came back."""
         return max(0, min(share.bytes_allocated - share.bytes_fixed, self.bytes_beyond))
 
 

@@ -30,7 +30,7 @@ def check_invariants(state: State, *, now_s: Seconds, wake_at_s: Seconds | None)
 
 
 def what_is_remembered_is_so(state: State) -> None:
-    """What is kept beside devices and clients is what they say."""
+    """Values that are kept for speed agree with what they are made from."""
     for client in state.clients.values():
         live = {
             device
@@ -105,7 +105,7 @@ def the_queue_has_those_who_wait(state: State) -> None:
 
 
 def all_or_nothing(state: State) -> None:
-    """Who may use a device may use all that its clients have opened."""
+    """A tenant may use all devices that its clients have opened, or none."""
     for tenant in state.turn_holders:
         if tenant.turn is None:
             continue
@@ -142,7 +142,7 @@ def nobody_is_forgotten(state: State, now_s: Seconds) -> None:
         held = any(h is not tenant for device in missing for h in state.holders(device))
         if tenant.id in state.obstacles:
             blocked = obstacle(state, tenant, now_s) is not None
-            _rule(blocked, "who is passed over for memory lacks it", tenant)
+            _rule(blocked, "a tenant that is skipped for memory lacks it", tenant)
             continue
         ahead = [other for other in state.queue[:place] if other.id not in state.obstacles]
         earlier = any(missing & state.missing_devices(other) for other in ahead)

@@ -1,15 +1,15 @@
-"""What there is of a device's memory and whose it is. Bookkeeping only: nothing here decides.
+"""A device's memory: how much there is and whose it is. Bookkeeping only: nothing here decides.
 
 A client is *charged* what it reported to have on the device or the largest budget that it may
 still believe in, whichever is more. So whatever is on its way between us and the clients, no more
 is ever given out than there is.
 
-What is on a device and under no client is *foreign*. It is not seen directly: the device tells
-its used bytes, the clients tell theirs, and neither at the same moment. Between two samples a
-client had at least the least that it reported and at most its charge; so each sample bounds the
-foreign bytes from both sides, and what was believed before stays believed where it lies between.
-Foreign bytes that grow inside the bounds are seen when the clients rest: nobody reports a change
-for `SETTLED_S`, and the smallest of the samples since then is believed.
+Bytes on a device that are under no client are *foreign*. They are not seen directly: the device
+tells its used bytes, the clients tell theirs, and neither at the same moment. Between two samples a
+client had at least the least that it reported and at most its charge. So each sample bounds the
+foreign bytes from both sides, and the earlier belief stands where it lies between the bounds.
+Foreign bytes that grow inside the bounds are seen when the clients rest: when nobody has reported a
+change for `SETTLED_S`, the smallest of the samples since then is believed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .ids import ClientId, Seconds, TenantId
 UNLIMITED_BYTES = 2**64 - 1
 """The budget of everybody while memory stays where it is."""
 SETTLED_S = 0.3
-"""Clients report what they have allocated within 0.1 s; what has been the same for so long does not
-come from what they have not told yet."""
+"""Clients report allocations within 0.1 s. A sample that holds for this long does not come from an
+allocation that nobody has reported yet."""
 
 
 @dataclass(slots=True, eq=False)
 class Shortage:
-    """Since then, a client could at no moment have had more than so much."""
+    """Upper bound on what a client could have had at any time since `since_s`."""
 
     since_s: Seconds
     most_bytes: int
@@ -47,7 +47,7 @@ class Totals:
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """What a client has on a device that it opened, and what it may have there."""
+    """The memory of one client on one device that it opened, and its budget there."""
 
     client: ClientId
     tenant: TenantId
@@ -60,32 +60,32 @@ class Share:
     bytes_resident: int = 0
     """Allocated and not parked."""
     budget_bytes: int = 0
-    """What it was told last."""
+    """The last budget that it was told."""
     bytes_charged: int = 0
     needed_bytes: int = 0
-    """A call of it waits for so much more."""
+    """Bytes that a call of it waits for."""
     need_id: int = 0
     """The client's own number for what was needed last."""
     granted_bytes: int = 0
-    """A call of it needed so much, it may have it, and it has not said yet that it took it. A turn
-    may end before; then it needs it again."""
+    """Bytes that a call of it needed and may have now, until it reports them. If its turn ends
+    before that, it needs them again."""
     need_short_since_s: Seconds | None = None
-    """Since when what it needs cannot be had because of others."""
+    """Since when others keep it from what it needs."""
     shortage: Shortage | None = None
-    """What is known of how long that has been so; kept when a need was refused."""
+    """How long others have kept it from what it needs; kept after a need was refused."""
     progress_at_s: Seconds = 0.0
     """When it last did what its budget asks of it, or was first asked."""
     silent: bool = False
     """It was to release memory, and has not for `park_timeout_s`."""
     bytes_movable: int = 0
-    """What would leave the device if the client were asked."""
+    """Bytes that would leave the device if the client were asked."""
     bytes_staying: int = 0
-    """What stays on the device, whatever is asked."""
+    """Bytes that stay on the device, even if the client is asked."""
     told_usable_bytes: int = -1
     told_hint_bytes: int = 0
     told_at_s: Seconds = 0.0
     _counted: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """What of it is in the totals."""
+    """What this share has added to the totals."""
     _believed: deque[tuple[int, int]] = field(default_factory=lambda: deque([(0, 0)]))
     """Serials and budgets; it has heard the first, and may have heard any of the others."""
 
@@ -96,7 +96,7 @@ class Share:
 
     @property
     def asked_bytes(self) -> int:
-        """What a call of it asked for beyond what it has, whether or not it may have it yet."""
+        """Bytes that a call of it asked for, whether or not it may have them yet."""
         return self.needed_bytes or self.granted_bytes
 
     @property
@@ -141,7 +141,7 @@ class Share:
         return self._believed[0][0]
 
     def needs(self, count: int, need_id: int = 0) -> None:
-        """A call waits for so much more; 0: no longer."""
+        """A call waits for `count` more bytes; 0: no longer."""
         if count:
             self.need_id = need_id
         if count != self.needed_bytes:
@@ -154,7 +154,7 @@ class Share:
         self.need_short_since_s = None
 
     def needs_again(self) -> None:
-        """What it was given is taken back before it has said that it took it."""
+        """The bytes that it needed are taken back before it has reported them."""
         self.needed_bytes, self.granted_bytes = self.asked_bytes, 0
 
     def dropped(self) -> None:
@@ -167,8 +167,8 @@ class Share:
         self._count()
 
     def fail(self) -> None:
-        """Its context is gone for good, and nothing of it will be created there any more. Who waits
-        for memory there is still to be told so."""
+        """Its context is gone for good, and it creates nothing there any more. A call that waits
+        for memory there still has to be told so."""
         self.failed = True
         self.needs_again()
         self._believed = deque([(self._believed[-1][0], self.bytes_resident)])
@@ -214,12 +214,12 @@ class SpaceRequest:
     asked_at_s: Seconds
     bytes_used_before: int
     bytes_released: int = 0
-    """By others since."""
+    """By others, since the request."""
     looks_awaited: int = 1
-    """So often the device has to be looked at before it can be said that there is no room. After a
-    release twice: the first look may have begun before it."""
+    """How many looks at the device are needed before the request can be denied. After a release it
+    takes two: the first look may have begun before the release."""
     made_at_s: Seconds | None = None
-    """It was told that there is room; until it has taken it, the room is kept."""
+    """When it was told that there is space; the space is kept until it has taken it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -239,7 +239,7 @@ class DeviceMemory:
     is_measured: bool = False
     measured_at_s: Seconds = -math.inf
     releases: int = 0
-    """Counts what may make room for somebody."""
+    """Counts the events that may make space for somebody."""
     measure_at_s: Seconds | None = None
     """When the device is to be looked at again, because somebody is short."""
     due_s: Seconds | None = None
@@ -293,8 +293,8 @@ class DeviceMemory:
         return self.is_measured and self.measured_at_s <= since_s
 
     def own_up(self, bytes_found: int) -> None:
-        """A client has so much more than it was given: it had it before it came to us, or before
-        we did, so that it was taken for foreign."""
+        """A client reports more than it was given. It had these bytes before it connected, or
+        before this scheduler started, and they were taken for foreign."""
         self.bytes_foreign = max(0, self.bytes_foreign - bytes_found)
         self._quiet.clear()
 

@@ -128,7 +128,7 @@ class Machine:
         check_invariants(self._state, now_s=self._now_s, wake_at_s=self._wake_at_s)
 
     def story_of(self, event: ev.Event) -> str:
-        """What the tenant of this event went through lately; empty for events of no tenant."""
+        """The latest story of the tenant of this event; empty for events of no tenant."""
         tenant_id: TenantId | None = getattr(event, "tenant", None)
         if isinstance(event, ev.ClientEvent) and event.client in self._state.clients:
             tenant_id = self._state.clients[event.client].tenant
@@ -265,8 +265,8 @@ class Machine:
         return matters
 
     def _settles_for_memory(self, event: ev.MemoryReported) -> bool:
-        """Where nobody is passed over for want of memory and nothing is due, turns stay as they
-        are, and it is enough to look at the device. Whether it was."""
+        """Whether a look at this device is enough. It is where no tenant is skipped for its memory,
+        and the look asks for no other turns."""
         client = self._state.clients.get(event.client)
         if client is None or event.device not in client.devices:
             return False

@@ -3,9 +3,9 @@
 A call that allocates waits for its tenant's turn and for its bytes. It is refused
 
 - at once, if the tenant alone has and needs more than its cap or the device;
-- if what others keep there is in the way, with or without the turn: when that has been so for
-  `GRACE_S`, and the device was looked at meanwhile. Who has the turn hands it over: of its memory,
-  what stays behind then is in the way of those who wait, and nothing else.
+- if memory of others is in the way, with or without the turn, for `GRACE_S`, and a look at the
+  device in that time has confirmed it. A holder will give its turn back, so only the memory that it
+  cannot move counts against those waiting.
 
 While clients are still coming back to a new scheduler their memory looks like strangers', and
 nothing is refused for the sake of others. Memory of processes that have just ended has `reclaim_s`
@@ -27,7 +27,7 @@ GRACE_S = 0.5
 in the way than is. Clients report within 0.1 s, and foreign bytes are believed after SETTLED_S:
 what has been in the way for longer than both together is."""
 LOOK_S_MAX = 2.0
-"""A driver that does not answer for so long will not tell us that there is room."""
+"""A driver that has not answered for this long will not tell us that there is space."""
 
 
 class Needs:
@@ -42,16 +42,16 @@ class Needs:
         self._holding = {share.client for share in holding}
         self._now_s = now_s
         self._own: Counter[TenantId] = Counter()
-        """What each tenant has, and needs that can be met."""
+        """Bytes of each tenant: its memory, and those of its needs that can be met."""
         self._stays: Counter[TenantId] = Counter()
-        """What of it is in the way of those who wait."""
+        """Bytes of each tenant that are in the way of those waiting."""
         self._stays_while_held: Counter[TenantId] = Counter()
-        """What of it is in the way of those who have a turn: turns that overlap do not end for each
-        other."""
+        """Bytes of each tenant that are in the way of holders: turns that overlap do not end for
+        each other."""
         self.due_s: Seconds | None = None
         """When a need will be refused, if nothing changes."""
         self.in_doubt: set[DeviceId] = set()
-        """They are to be looked at, because a need will be refused for what is there."""
+        """Devices to be looked at, because a need will be refused for what is there."""
 
     def hopeless(self) -> Iterator[Share]:
         """Those that are to be refused now, each once. Afterwards it is known which are in
@@ -65,7 +65,7 @@ class Needs:
             self._stays[share.tenant] += share.bytes_staying
             held = share.bytes_allocated if share.client in self._holding else 0
             if not held and share.tenant in holders:
-                held = share.bytes_resident  # it is no victim
+                held = share.bytes_resident  # it is not asked to park
             self._stays_while_held[share.tenant] += max(held, share.bytes_staying)
         self._all_stays = self._stays.total()
         self._all_stays_while_held = self._stays_while_held.total()
@@ -131,14 +131,14 @@ class Needs:
         return False
 
     def _watch(self, share: Share) -> None:
-        """A need was refused, and there is no other yet. If one comes, it need not wait again to
-        learn what is known: frameworks try smaller and smaller allocations."""
+        """A need was refused, and no other one has come yet. The next one does not wait again for
+        what is known: frameworks try smaller and smaller allocations."""
         share.need_short_since_s = None
         if share.shortage is not None:
             share.shortage.most_bytes = max(share.shortage.most_bytes, self._most_for(share))
 
     def _most_for(self, share: Share) -> int:
-        """What the client could have there at most, beside its siblings, as things are."""
+        """The most that the client could have there now, beside its siblings."""
         tenant = share.tenant
         if share.client in self._holding:
             others = self._all_stays_while_held - self._stays_while_held[tenant]

@@ -1,4 +1,4 @@
-"""What can be in the way of a turn although the devices are free: somebody's memory."""
+"""Why a tenant gets no turn although its devices are free: somebody's memory is in the way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .ids import DeviceId, TenantId
 
 
 class ObstacleKind(enum.Enum):
-    """Why the room is not there."""
+    """Why there is no space."""
 
     ITSELF = "itself"
     """The tenant has more than the device could give it if it were alone."""
@@ -24,16 +24,16 @@ class ObstacleKind(enum.Enum):
     SILENT = "silent"
     """Another tenant was asked to release memory and does not."""
     HOST = "host"
-    """The host has no room for another tenant's memory."""
+    """The host has no space for another tenant's memory."""
     HOLDER = "holder"
     """Another tenant has a turn on the device."""
     RETRY = "retry"
-    """There was no room a moment ago, for a reason that we do not see; it will be tried again."""
+    """There was no space a moment ago, for an unknown reason; it will be tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """The largest thing in the way, and by how much the room falls short."""
+    """The largest thing in the way, and how many bytes are missing."""
 
     kind: ObstacleKind
     device: DeviceId

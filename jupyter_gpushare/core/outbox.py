@@ -18,7 +18,7 @@ class Outbox:
         self._commands.append(command)
 
     def put_before_grant(self, client: ClientId, command: Command) -> None:
-        """What the client must know before its gate opens, if it is about to."""
+        """For what the client must know before its gate opens, if it is about to open."""
         for place, other in enumerate(self._commands):
             if isinstance(other, GrantTurn) and other.client == client:
                 self._commands.insert(place, command)

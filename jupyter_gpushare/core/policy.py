@@ -4,12 +4,12 @@ The rules, in short:
 
 - First come, first served. A tenant is served when each device that it lacks is free, and no
   earlier tenant in the queue lacks it. So a tenant that wants several devices gets them all or
-  none, and nobody is passed over for ever; a device may idle for an earlier tenant meanwhile.
+  none, and nobody is skipped for ever; a device may idle for an earlier tenant meanwhile.
 - The quantum is used up by time during which others wait for a device of the turn, and by that
   alone. A holder that was alone for an hour still has a whole quantum when the first other one
   comes; and one whose waiters come and go (interrupted cells) does not begin anew each time.
-- Whose memory cannot be on its devices, because of something that no turn changes, is passed over
-  until it can: those behind it go first.
+- A tenant whose memory cannot fit, for a reason that waiting for a turn will not fix, is skipped
+  until it fits: those behind it go first.
 - The quantum waits while memory of the turn's holder is still coming back.
 - A turn that its user keeps by hand outlasts its quantum until the hold is over, and not longer:
   the quantum is used up meanwhile as ever.

@@ -131,7 +131,7 @@ def _report_silence(state: State, outbox: Outbox, device: Device, share: Share) 
 def _hopeless_needs_end(
     state: State, device: Device, holding: list[Share], now_s: Seconds
 ) -> tuple[frozenset[ClientId], frozenset[DeviceId]]:
-    """Whose needs are refused, and which devices are looked at before another one is."""
+    """The clients whose needs are refused, and the devices to look at before the next refusal."""
     needs = Needs(state, device, holding, now_s)
     refused: set[ClientId] = set()
     for share in needs.hopeless():
@@ -144,7 +144,7 @@ def _hopeless_needs_end(
 
 
 def _note_refusal(state: State, share: Share, now_s: Seconds, *, overlap: bool) -> None:
-    """What was in the way, for the status; unless it is the tenant itself."""
+    """Keep the obstacle for the status, unless it is the tenant itself."""
     tenant = state.tenants[share.tenant]
     found = obstacle(state, tenant, now_s, holders_stay=overlap)
     if found is not None and found.kind not in (ObstacleKind.ITSELF, ObstacleKind.RETRY):

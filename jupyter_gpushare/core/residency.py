@@ -1,4 +1,4 @@
-"""Whose memory is on a device: budgets are told so that those with a turn have theirs there.
+"""Memory on devices: budgets are told so that tenants with a turn have theirs there.
 
 Events change what is known of a client's memory (the methods on top); `settle` looks at each device
 as it is and does what follows (rebalance.py), so that no rule depends on which event came last.
@@ -38,7 +38,7 @@ class Residency:
         device.memory.close(client.devices.pop(device.id))
 
     def withdrawn(self, device: Device) -> None:
-        """The device is forgotten: nobody gets room on it."""
+        """The device is forgotten: nobody gets space on it."""
         self._refuse_space(device)
 
     def lost(self, client: Client, now_s: Seconds) -> None:
@@ -49,8 +49,8 @@ class Residency:
             device.memory.space_requests.pop(client.id, None)
 
     def reported(self, client: Client, share: Share, event: MemoryReported, now_s: Seconds) -> bool:
-        """What it has now; what left the device is room for others. Whether anything may follow
-        from it."""
+        """Take in what the client has now; bytes that left the device are space for others. Answers
+        whether anything may follow from it."""
         memory = self._state.devices[event.device].memory
         allocated, parked, fixed = share.bytes_allocated, share.bytes_parked, share.bytes_fixed
         resident, charged = share.bytes_resident, share.bytes_charged
@@ -110,7 +110,7 @@ class Residency:
             tenant.short_releases = sum(memory.releases for memory in memories)
 
     def measured(self, device: Device, bytes_used: int, now_s: Seconds) -> None:
-        """What the device itself says."""
+        """Take in how many bytes the device itself counts."""
         memory = device.memory
         foreign = memory.bytes_foreign
         memory.measured(bytes_used, now_s)
@@ -123,7 +123,7 @@ class Residency:
                 request.bytes_wanted -= max(0, memory.bytes_foreign - foreign)
 
     def space_requested(self, client: Client, event: SpaceRequested, now_s: Seconds) -> None:
-        """Others are to make room, turn or no turn."""
+        """Others are to make space, whether or not the client has a turn."""
         device, wanted = self._state.devices.get(event.device), event.bytes_wanted
         if device is None or wanted > total_bytes(self._state.settings, device):
             self._tell_no_space(client.id, event.device, event.request_id)
@@ -164,7 +164,7 @@ class Residency:
 
     def _let_be(self, device: Device, now_s: Seconds) -> None:
         """Memory stays where it is, and nobody has a limit; or the device is lost, and nobody gets
-        more of it. No room is made."""
+        more of it. No space is made."""
         self._refuse_space(device)
         for share in device.memory.shares.values():
             needs, share.shortage = share.needed_bytes > 0, None

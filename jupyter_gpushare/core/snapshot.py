@@ -1,6 +1,6 @@
 """What a status page may know: a frozen copy of the scheduler's state at one moment.
 
-Who may see what of it is decided by the HTTP side, not here. `dataclasses.asdict` makes plain
+The HTTP side decides which caller may see what of it. `dataclasses.asdict` makes plain
 data of it; every value is a str, int, float, bool, None, tuple or dict of these.
 """
 
@@ -30,7 +30,7 @@ class HolderSnapshot:
     overdue: bool
     """It was asked, and has not answered for `overdue_s`."""
     hold_left_s: Seconds = 0.0
-    """Its user keeps it by hand for so much longer; 0: not at all."""
+    """For how much longer its user keeps it by hand; 0: not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ class DeviceSnapshot:
     """For what no budget covers. Nobody gets new memory there; what was on the device before
     contexts grew may come back into it."""
     bytes_usable: int
-    """What tenants may have on the device together."""
+    """The bytes that tenants may have on the device together."""
     bytes_staying: int
-    """What of theirs stays there, whoever has the turn."""
+    """How much of their memory stays there, whichever tenant has the turn."""
     lost: bool
     holders: tuple[HolderSnapshot, ...]
     """One, unless `anti_thrash` is off or was a moment ago."""
@@ -143,9 +143,9 @@ class TenantSnapshot:
     obstacle: Obstacle | None = None
     """Why it has no turn although its devices are free, or why it was refused memory lately."""
     hold_left_s: Seconds = 0.0
-    """Its user keeps the turn that it has by hand for so much longer; 0: not at all."""
+    """For how much longer its user keeps its present turn by hand; 0: not at all."""
     hold_to_come_s: Seconds = 0.0
-    """It has no turn, and its user keeps the next one by hand for so long; 0: not at all."""
+    """For how long its user will keep the next turn by hand; 0: not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +163,8 @@ class Snapshot:
 # ---- how it is taken --------------------------------------------------------------------------
 
 REFUSAL_SHOWN_S = 600.0
-"""For so long the status says why a tenant was out of memory: its user is sent there, and may look
-only when they come back to it."""
+"""How long the status says why a tenant was out of memory. The error sends its user there, who may
+look only when they come back."""
 
 
 def take_snapshot(state: State, now_s: Seconds) -> Snapshot:
@@ -246,7 +246,7 @@ def _tenant(state: State, tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
 
 
 def _obstacle(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
-    """What is in its way; where it waits for nothing, what was when it was refused memory."""
+    """The obstacle of now; for a tenant that does not wait, the one of its last refusal."""
     refused_lately = now_s < tenant.refused_at_s + REFUSAL_SHOWN_S
     if tenant in state.queue or not refused_lately:
         return state.obstacles.get(tenant.id)

@@ -1,7 +1,7 @@
 """Everything that the scheduler knows: devices, tenants, their clients and turns, the queue.
 
 The state answers questions about itself and moves by the transition tables; it decides nothing.
-What is asked for at each event (what a client can use, what a tenant wants, who is on a device) is
+Answers that each event needs (what a client can use, what a tenant wants, who is on a device) are
 remembered, and brought up to date where it changes (`note_devices`, `note_clients`); so an event
 costs what it changes, not what there is.
 `invariants.check_invariants` says what always holds between two events.
@@ -105,12 +105,12 @@ class Turn:
     restores: bool = False
     """Memory of the tenant is coming back, and the quantum waits for it."""
     lacks_memory_on: set[DeviceId] = field(default_factory=set)
-    """There, what is parked may not come back yet: there is no room."""
+    """Devices to which its parked memory cannot come back yet: there is no space."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """What a tenant has had, without what is under way."""
+    """Turns and waits of a tenant that have ended."""
 
     turns: int = 0
     waits: int = 0
@@ -146,7 +146,7 @@ class Tenant:
     before something has been released (`short_releases` counts until then)."""
     short_releases: int = 0
     refused_for: Obstacle | None = None
-    """What was in the way when it was refused memory last; None when it got some since."""
+    """The obstacle when it was last refused memory; None if it got some since."""
     refused_at_s: Seconds = 0.0
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
@@ -161,7 +161,7 @@ class State:
     tenants: dict[TenantId, Tenant] = field(default_factory=dict)
     clients: dict[ClientId, Client] = field(default_factory=dict)
     queue: list[Tenant] = field(default_factory=list)
-    """Who waits for a turn, first come first."""
+    """Tenants that wait for a turn, first come first."""
     turn_holders: list[Tenant] = field(default_factory=list)
     """Tenants that have a turn, in the order in which they got it."""
     holds: dict[TenantId, Hold] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class State:
     touched: dict[TenantId, Tenant] = field(default_factory=dict)
     """Tenants whose own affairs the event under way has changed."""
     obstacles: dict[TenantId, Obstacle] = field(default_factory=dict)
-    """What keeps tenants of the queue from a turn although their devices are free."""
+    """Why tenants of the queue get no turn although their devices are free."""
     recovering_until_s: Seconds | None = None
     """Until then, or until told, only clients that still hold a turn from before have one."""
 
@@ -212,7 +212,7 @@ class State:
             self.undecided.add(tenant.id)
 
     def missing_devices(self, tenant: Tenant) -> frozenset[DeviceId]:
-        """What the tenant still lacks to run; all its devices while it has no turn."""
+        """The devices that the tenant still lacks to run; all of its own while it has no turn."""
         wanted = tenant.wanted_devices
         return wanted if tenant.turn is None else wanted - tenant.turn.devices
 

@@ -30,7 +30,7 @@ class Teller:
         self._outbox = outbox
         self._told: dict[ClientId, _Told] = {}
         self._placed: set[ClientId] = set()
-        """Who was told a place in the queue, in the wait that goes on."""
+        """Clients that were told a place in the queue, in the present wait."""
         self._crowd: dict[DeviceId, int] = {}
         """How many tenants there were on each device when everybody was told last."""
 
@@ -115,7 +115,7 @@ class Teller:
     def _tenant_ahead(
         self, tenant: Tenant, missing: Set[DeviceId], before: list[Tenant]
     ) -> Tenant | None:
-        """Who has a device that the tenant lacks; else who is before it; nobody in a recovery."""
+        """The tenant that has a device which this one lacks, or the one before it in the queue."""
         for holder in self._state.turn_holders:
             if holder is not tenant and holder.turn is not None and holder.turn.devices & missing:
                 return holder

@@ -1,6 +1,6 @@
 """The states of clients and tenants, and every way from one to another, as data.
 
-What a table lacks is refused with InvalidTransition. docs/states.md is generated from here.
+A transition that is in no table raises InvalidTransition. docs/states.md is generated from here.
 
 - A **client** is a process with a gate. It *passes* when its gate is open although it has no
   live device (none opened, or all of them failed or lost): nothing of it can run there, and its

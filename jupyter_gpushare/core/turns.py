@@ -79,8 +79,8 @@ class Turns:
             self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 
     def tenant_busy(self, tenant: Tenant, busy: bool) -> None:
-        """A cell began or ended. What runs on after its end without a cell (a thread) gets turns
-        as everybody does: the mark is on the turn, and no later one has it."""
+        """A cell began or ended. Work that runs on without a cell (a thread) gets turns as before:
+        the mark is on the turn, and no later turn has it."""
         if tenant.turn is not None:
             tenant.turn.cell_ended = not busy
 
@@ -156,8 +156,8 @@ class Turns:
     def settle(self, now_s: Seconds) -> None:
         """Do everything that the state asks for at this moment.
 
-        What a tenant's own affairs lead to is looked at where they have changed; who holds or
-        queues is looked at always, since that follows from the others too."""
+        Tenants whose own affairs have changed are looked at, and always all that hold a turn or
+        queue for one, because these depend on others."""
         state = self._state
         for tenant_id in [id for id, hold in state.holds.items() if now_s >= hold.until_s]:
             self._end_hold(state.tenants[tenant_id], now_s)
@@ -169,7 +169,7 @@ class Turns:
         arrived = self._settle_queue(now_s)
         served, state.obstacles = grantable(state, now_s)
         for tenant in served:
-            # Where turns overlap, who was served a moment ago may be in the way of the next one.
+            # Where turns overlap, a tenant served a moment ago may be in the way of the next one.
             in_the_way = None if state.turns_are_on else obstacle(state, tenant, now_s)
             if in_the_way is None:
                 self._grant(tenant, now_s)
