@@ -33,6 +33,14 @@ def test_every_heading_has_promises() -> None:
     assert {promise.heading for promise in promises_of(read_marks())} == set(HEADINGS)
 
 
+@pytest.mark.promise("Each promise has a test that...")
+def test_each_promise_is_held_without_a_gpu_too() -> None:
+    """CI has no GPU: only what stands under "On a real GPU" may need one."""
+    for promise in promises_of(read_marks()):
+        if promise.heading != "gpu":
+            assert not all(test.startswith("tests/gpu/") for test in promise.tests), promise.text
+
+
 def test_a_promise_has_all_its_tests() -> None:
     """Functions, methods and machines of Hypothesis hold a promise; its beginning names it."""
     source = (

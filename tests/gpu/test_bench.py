@@ -36,7 +36,7 @@ def report_of(name: str, *options: str) -> dict[str, Any]:
 
 
 @pytest.mark.promise(
-    "speed",
+    "gpu",
     "On a real GPU with 16 GiB each way, a hand-over has at least 0.80 of the plain copy's rate "
     "both ways, park and restore 0.95 of it one way, and a first park 12 GB/s with 16 cores",
 )
