@@ -44,9 +44,10 @@ class UnixHTTPConnection(http.client.HTTPConnection):
         _, uid = credentials_of(sock)
         if uid not in self._uids:
             raise SchedulerUntrusted(
-                f"Whoever listens on {self._path} runs as {user_name(uid)}, who is neither you nor "
-                f"root. Do not use that socket; name another directory in {RUNTIME_DIR}, or ask "
-                f"your administrator whether {SCHEDULER_UID} should name that account."
+                f"The process that listens on {self._path} runs as {user_name(uid)}, who is "
+                f"neither you nor root. Do not use that socket; name another directory in "
+                f"{RUNTIME_DIR}, or ask your administrator whether {SCHEDULER_UID} should name "
+                f"that account."
             )
 
 

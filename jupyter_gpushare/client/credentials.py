@@ -1,4 +1,4 @@
-"""Whose process is at the other end of a unix socket, as the kernel of the machine says."""
+"""The process at the other end of a unix socket, as the operating system names it."""
 
 from __future__ import annotations
 

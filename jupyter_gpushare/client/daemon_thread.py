@@ -15,7 +15,7 @@ Answer = TypeVar("Answer")
 
 
 async def on_daemon_thread(call: Callable[[], Answer], *, name: str) -> Answer:
-    """What the call returns or raises. Whoever stops waiting leaves the thread to itself."""
+    """What the call returns or raises. A caller that stops waiting leaves the thread to itself."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Answer] = loop.create_future()
 

@@ -47,7 +47,7 @@ def hub_provides(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def trusted_uids(environ: Mapping[str, str] | None = None) -> frozenset[int]:
-    """Whose scheduler may be believed: root's, our own, and that of a named service account."""
+    """The accounts whose scheduler we trust: root, our own, and a named service account."""
     service = (os.environ if environ is None else environ).get(SCHEDULER_UID, "")
     named = {int(service)} if service.isascii() and service.isdigit() else set()
     return frozenset({0, os.getuid()} | named)

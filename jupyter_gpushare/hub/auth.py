@@ -1,4 +1,4 @@
-"""Whose a hub token is: asked of the hub, never of whoever shows the token.
+"""Asks the hub for the owner of a hub token; the bearer's own word never counts.
 
 An answer is used for `FRESH_S` without asking again, so that a revoked token is refused soon; while
 the hub does not answer (it is being restarted) for `KEPT_S` at most.
@@ -96,7 +96,7 @@ class HubTokens:
             return _user_or_raise(known.found)
         task = self._asking.get(key)
         if task is None:
-            # Whoever hangs up meanwhile does not take the answer away from the others.
+            # A caller that hangs up meanwhile does not take the answer away from the others.
             task = self._asking[key] = asyncio.ensure_future(self._ask_hub(key, token))
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return _user_or_raise(await asyncio.shield(task))

@@ -26,7 +26,7 @@ class UnencodableMessage(ValueError):
 
 
 class ProtocolError(Exception):
-    """The peer's fault: what it sent is no frame. Close this peer; nobody else is concerned.
+    """The peer's fault: it has sent something else than a frame. Close this peer alone.
 
     `messages` are those that came whole before the fault, in the same call of `feed`.
     """
@@ -165,7 +165,7 @@ def _encode_field(field: Field, value: object) -> bytes:
         if field.kind is Kind.UUID:
             uuid = _expect(value, bytes)
             if len(uuid) != UUID_BYTES:
-                raise ValueError(f"{len(uuid)} bytes are no UUID")
+                raise ValueError(f"{len(uuid)} bytes are not a UUID")
             return uuid
         number = _expect(value, int)
         if field.enum is not None:

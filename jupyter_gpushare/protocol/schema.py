@@ -117,11 +117,11 @@ def _field(message: str, text: str, enum_names: set[str]) -> FieldSpec:
     name, _, type_text = text.partition(" ")
     kind_text, _, argument = type_text.partition(":")
     if not _FIELD_NAME.fullmatch(name):
-        raise SchemaError(f"{message}: {name!r} is no field name.")
+        raise SchemaError(f"{message}: {name!r} is not a field name.")
     try:
         kind = Kind(kind_text)
     except ValueError:
-        raise SchemaError(f"{message}.{name}: {kind_text!r} is no field type.") from None
+        raise SchemaError(f"{message}.{name}: {kind_text!r} is not a field type.") from None
     if kind is Kind.STR:
         return FieldSpec(name, kind, bytes_max=int(argument))
     if kind is Kind.ENUM:

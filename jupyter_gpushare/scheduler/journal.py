@@ -122,7 +122,7 @@ def read_journal(path: Path) -> Recording:
     lines = _lines(path)
     head = next(lines)
     if head.get("journal") != FORMAT:
-        raise ValueError(f"{path} is no journal of this version. Use the version that wrote it.")
+        raise ValueError(f"{path} is not a journal of this version. Use the version that wrote it.")
     return Recording(
         settings=changed_settings(SchedulerSettings(), head["settings"]),
         recovering_until_s=head["recovering_until_s"],
@@ -141,11 +141,11 @@ def as_json(value: Event | Command) -> dict[str, Any]:
 
 
 def event_from_json(data: dict[str, Any]) -> Event:
-    """The other way; raises ValueError for what is no event."""
+    """The reverse of `as_json`; raises ValueError for anything else than an event."""
     fields = dict(data)
     kind = getattr(events, fields.pop("type", ""), None)
     if not (isinstance(kind, type) and issubclass(kind, Event)):
-        raise ValueError(f"{data!r} is no event of the core.")
+        raise ValueError(f"{data!r} is not an event of the core.")
     if "settings" in fields:
         fields["settings"] = changed_settings(SchedulerSettings(), fields["settings"])
     if "reason" in fields:

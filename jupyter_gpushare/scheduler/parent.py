@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 
 def watch_parent(ended: Callable[[], None], *, parent: int = 0) -> None:
-    """Call `ended` on the running loop when our parent is gone; at once when it is already. That
-    is known of a `parent` that has told us its number alone: who adopts us is there."""
+    """Call `ended` on the running loop when our parent is gone; at once when it is already. We
+    can only see that where the parent has passed us its pid; otherwise getppid() names the process
+    that has adopted us."""
     loop = asyncio.get_running_loop()
     found = os.getppid()
     if found and parent not in (0, found):  # 0: it is in another pid namespace

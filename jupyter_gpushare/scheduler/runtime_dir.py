@@ -1,7 +1,7 @@
 """The runtime directory: exactly one scheduler serves it, and nobody else can put anything there.
 
-The lock is what counts: who holds it owns every file of the directory, so whatever a predecessor
-left behind (sockets, the lock's text) may be replaced. The lock's text outlives the process on
+The process that holds the lock owns every file of the directory. It may replace everything that a
+predecessor left behind (sockets, the lock's text). The lock's text outlives the process on
 purpose: text without a lock says that a predecessor left while clients might still hold turns.
 """
 
@@ -118,7 +118,7 @@ class RuntimeDir:
                 f"there. Ask them to remove it, or name another directory in {RUNTIME_DIR}."
             )
         if not stat.S_ISSOCK(found.st_mode):
-            raise StartError(f"{path} is there and is no socket. Move it away and start again.")
+            raise StartError(f"{path} is not a socket. Move it away and start again.")
         os.unlink(name, dir_fd=self.fd)
 
     def release(self, *, clients_left: bool) -> None:

@@ -30,8 +30,8 @@ JUPYTERS_OWN = "local-provisioner"
 KERNEL_ACTIONS = "https://events.jupyter.org/jupyter_server/kernel_actions/v1"
 RENAMES = "https://events.jupyter.org/jupyter_server/contents_service/v1"
 _SESSION_NOTED_S = (0.3, 2.0)
-"""A server tells of a kernel before it notes whose notebook it is, and of a file's new name before
-it notes the notebook's; of these notes it does not tell. So we look again after so long."""
+"""Jupyter Server emits the kernel event before it updates the session, and the rename event before
+it renames the session. Neither update has an event, so we look again after these delays."""
 _SCHEMA = Path(__file__).parent / "events" / "changed-v1.yaml"
 
 

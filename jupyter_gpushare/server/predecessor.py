@@ -56,7 +56,7 @@ class Predecessor:
 
 
 def is_older(theirs: str, ours: str) -> bool:
-    """By release alone: `0.2.0a1` and `0.2.0` are the same. What is no version is not older."""
+    """By release alone: `0.2.0a1` and `0.2.0` are the same. Another text is not older."""
     release_of_theirs, release_of_ours = _release(theirs), _release(ours)
     if release_of_theirs is None or release_of_ours is None:
         return False

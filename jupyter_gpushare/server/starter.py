@@ -1,6 +1,6 @@
 """Starts a scheduler that serves this user alone and outlives this server.
 
-Whoever starts one need not look whether somebody else does the same: the lock in the runtime
+A server that starts one need not look whether another does the same: the lock in the runtime
 directory lets one of them serve, and the others end at once.
 """
 

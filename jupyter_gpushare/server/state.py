@@ -23,7 +23,7 @@ State = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerKernel:
-    """A kernel of this server. `why_unshared` is set when it is no tenant, and says why."""
+    """A kernel of this server. `why_unshared` says why it is not a tenant; empty when it is one."""
 
     kernel_id: str
     name: str

@@ -98,7 +98,7 @@ def as_other(shared: SchedulerUnderTest, call: str, *arguments: Any) -> str:
             "/api/v1/tenants",
             b'{"name": "a", "kind": "run", "kernel_id": 7}',
             400,
-            "`kernel_id` is no id",
+            "`kernel_id` is not an id",
         ),
         ("DELETE", "/api/v1/tenants/unknown", b"", 404, "no tenant 'unknown'"),
         ("POST", "/api/v1/tenants/unknown/interrupt", b"{}", 404, "no tenant 'unknown'"),

@@ -103,7 +103,7 @@ def test_what_is_no_socket_is_left_alone(runtime: Path) -> None:
     """A file in a socket's place is the user's to move away."""
     directory = opened(runtime)
     (runtime / "hook.sock").write_text("mine")
-    with pytest.raises(StartError, match="is no socket"):
+    with pytest.raises(StartError, match="is not a socket"):
         directory.listen("hook.sock")
     assert (runtime / "hook.sock").read_text() == "mine"
     directory.release(clients_left=False)

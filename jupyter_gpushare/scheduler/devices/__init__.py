@@ -1,1 +1,1 @@
-"""Which devices there are: NVML's, and those that clients alone know of."""
+"""The devices of this machine: those of NVML, and those that clients alone know of."""

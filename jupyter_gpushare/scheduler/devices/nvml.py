@@ -1,4 +1,4 @@
-"""What NVML tells about this machine's devices. Every call may block: never on the event loop."""
+"""Reads this machine's devices from NVML. Every call may block: never use it on the event loop."""
 
 from __future__ import annotations
 

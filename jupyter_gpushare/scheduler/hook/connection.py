@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 LINGER_S = 1.0
 """How long a refused peer has to read why."""
 UNSENT_BYTES_MAX = 64 << 10
-"""What may wait for a reader that does not read, beyond the kernel's own socket buffer."""
+"""Bytes that may wait for a peer that does not read, beyond the socket's own buffer."""
 
 
 class Handler(Protocol):
@@ -46,8 +46,8 @@ class Handler(Protocol):
 
 
 _incoming = bytearray(4096)
-"""What is read at once; shared, because it is emptied at once. A connection is not read again
-before its messages are handled, so this bounds what a client that floods us can have waiting."""
+"""The buffer of one read. All connections share it, for it is emptied at once. A connection is not
+read again before its messages are handled, so this bounds the backlog of a client that floods."""
 
 
 class HookConnection(asyncio.BufferedProtocol):

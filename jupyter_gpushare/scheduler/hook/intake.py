@@ -1,4 +1,4 @@
-"""How much of what clients say is handled in one turn of the event loop, and in which order.
+"""Bounds how many messages of clients one turn of the event loop handles, and orders them.
 
 A client may send hundreds of messages at once, and the core looks at every tenant for some of them.
 So one turn of the loop handles messages for a bounded time, one message of each client after the

@@ -108,7 +108,7 @@ class HookListener:
             self._inbound.lost(connection.client, cause)
 
     def _check_share(self, record: TenantRecord, limit: int) -> None:
-        """Where all users are served, none of them can take every place; raises Refusal."""
+        """One user among several cannot take every place; raises Refusal."""
         share = max(1, int(limit * CLIENTS_SHARE_MAX))
         if self._admission.serves_all and self._clients_of[record.owner_key] >= share:
             raise Refusal(

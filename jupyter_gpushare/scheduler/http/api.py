@@ -99,7 +99,7 @@ class Handler(tornado.web.RequestHandler):
             value = None
         if not isinstance(value, dict):
             raise RequestError(
-                HTTPStatus.BAD_REQUEST, "The request's body is no JSON object. Send one."
+                HTTPStatus.BAD_REQUEST, "The request's body is not a JSON object. Send one."
             )
         return value
 
@@ -284,7 +284,7 @@ class HTTPApi:
         answers: Looks,
         news: Looks,
     ) -> None:
-        """`answers` are for who asks for the status, `news` for who follows it."""
+        """`answers` serves requests for the status, `news` serves its followers."""
         self._followers = followers
         parts = {
             "service": service,

@@ -1,4 +1,4 @@
-"""Who asks over HTTP: the account at the socket's other end, or the user whom the hub names."""
+"""Finds out who calls over HTTP: the account of the peer, or the user whom the hub names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who somebody is: processes, tokens, and the tenants that they belong to."""
+"""Identities: processes, tokens, and the tenants that they belong to."""

@@ -1,4 +1,4 @@
-"""Who may come in over hook.sock: the decision alone, without the socket."""
+"""Decides which peers may come in over hook.sock. It does not touch the socket."""
 
 from __future__ import annotations
 

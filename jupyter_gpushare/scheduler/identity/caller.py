@@ -1,4 +1,4 @@
-"""Who asks over HTTP, once that is known."""
+"""The caller of an HTTP request, once they are known."""
 
 from __future__ import annotations
 

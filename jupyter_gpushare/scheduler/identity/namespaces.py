@@ -9,12 +9,12 @@ _NAMESPACES = ("pid", "user")
 
 
 def in_our_namespaces(pid: int, *, proc: Path = Path("/proc")) -> bool:
-    """What cannot be read does not count as ours."""
+    """A process that cannot be looked at does not count as ours."""
     process, ours = proc / str(pid), proc / "self"
     try:
         return all(_link(process, name) == _link(ours, name) for name in _NAMESPACES)
     except PermissionError:
-        # Another account's process, such as root's where we are not root: what it shows to all.
+        # Another account's process, such as root's where we are not root: use what all may read.
         try:
             return _nested_pids(process) == _nested_pids(ours) and _uids(process) == _uids(ours)
         except OSError:

@@ -1,4 +1,4 @@
-"""Who is at the other end of a unix socket, as the kernel of the machine says."""
+"""The process at the other end of a unix socket, as the operating system names it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Peer:
 
     @property
     def administers(self) -> bool:
-        """Whether its account may do here what it likes: it could read our key as well."""
+        """Its account may do here what it likes, for it could read our key as well."""
         return self.is_local and self.uid in (0, os.getuid())
 
 

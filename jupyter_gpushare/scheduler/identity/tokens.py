@@ -37,7 +37,7 @@ _KEY = re.compile(rf"\d{{1,10}}|h[0-9a-f]{{{_HUB_KEY_DIGITS}}}", re.ASCII)
 
 
 class BadToken(Exception):
-    """The text is no token that this scheduler, or a predecessor with its key, has given out."""
+    """Neither this scheduler nor a predecessor with its key has given out this text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class TenantRecord:
     kind: str
     cap_bytes: int = 0
     hub_user: str = ""
-    """Whose it is, where a hub says that; empty where the account counts."""
+    """The owner as the hub names them; empty where the account counts."""
 
     @property
     def owner_key(self) -> str:
@@ -76,7 +76,7 @@ def new_tenant_id(key: str) -> str:
 
 
 def key_of(tenant_id: str) -> str | None:
-    """The owner's key in a tenant id; None when it is no tenant id."""
+    """The owner's key in a tenant id; None when it is not a tenant id."""
     key, _, rest = tenant_id.partition("-")
     if len(rest) != 2 * _ID_BYTES or not _KEY.fullmatch(key):
         return None

@@ -17,7 +17,7 @@ from ..identity.tenants import TenantBook
 from .blocked import blocked_reason, in_the_way, without_what_is_gone
 
 OTHER = "another user"
-"""What stands in the place of a name that the caller may not see."""
+"""Replaces a name that the caller may not see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Cut:
 
     @cached_property
     def news(self) -> object:
-        """What has to have changed for it to be told again."""
+        """It is told again when this has changed."""
         return without_times(self.status, self.status["scheduler"]["uptime_s"])
 
 

@@ -1,8 +1,8 @@
-"""Looks at the core's whole state, for those who ask what it is.
+"""Looks at the core's whole state, for those who ask for it.
 
-A look costs more the more tenants there are, and so does each answer. Therefore whoever asks while
-others wait is answered from one look with them, and looks and answers together never take more than
-a share of the loop's time. An answer is never older than its question.
+The cost of a look, and of each answer, grows with the number of tenants. Therefore questions that
+wait at the same time share one look, and looks and answers together never take more than a share of
+the loop's time. An answer is never older than its question.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Looks:
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def settle(look: Look) -> None:
-            if future.done():  # whoever asked has gone
+            if future.done():  # the caller has gone
                 return
             try:
                 future.set_result(make(look))

@@ -1,4 +1,4 @@
-"""What can be asked of the scheduler, whoever asks and however: the process's own domain.
+"""The requests that the scheduler answers: the process's own domain.
 
 HTTP handlers and the translator call in here; events go on to the driver. Nothing here knows a
 socket or a message.
@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 KINDS = ("kernel", "run")
 TENANTS_MAX = 4096
 TENANTS_PER_USER_MAX = 512
-"""Where all users are served, none of them can take every place."""
+"""One user among several cannot take every place."""
 KERNEL_ID_CHARACTERS_MAX = 128
 _NAME_BYTES_MIN = 8
 
@@ -168,7 +168,9 @@ class Service:
         if kernel_id is not None and not (
             isinstance(kernel_id, str) and len(kernel_id) <= KERNEL_ID_CHARACTERS_MAX
         ):
-            raise RequestError(HTTPStatus.BAD_REQUEST, "`kernel_id` is no id. Send a short text.")
+            raise RequestError(
+                HTTPStatus.BAD_REQUEST, "`kernel_id` is not an id. Send a short text."
+            )
         if len(self._tenants) >= TENANTS_MAX:
             raise RequestError(
                 HTTPStatus.SERVICE_UNAVAILABLE,
