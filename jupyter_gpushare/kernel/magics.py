@@ -268,7 +268,8 @@ def story_of(kernel: Any) -> str:
     if kernel["phase"] == "asked":
         holder = kernel["holder"]
         ahead = f", after {holder}" if holder else ""
-        return "This kernel waits for the GPU, place {}{}.".format(kernel["queue_position"], ahead)
+        place = kernel["queue_position"]
+        return f"This kernel is number {place} in the queue for the GPU{ahead}."
     return "This kernel does not use the GPU now."
 
 
@@ -486,5 +487,5 @@ def seconds_of(text: str) -> float:
         return 0.0
     found = _DURATION.fullmatch(text.lower())
     if found is None:
-        raise UsageError(f"{text!r} is no time.")
+        raise UsageError(f"{text!r} is not a time.")
     return float(found.group(1)) * _UNITS_S[found.group(2)]

@@ -27,7 +27,7 @@ export function DeviceView(props: DeviceView.IProps): ReactElement {
       {device.lost ? (
         <p className="jp-gpushare-Notice jp-mod-problem">
           {trans.__(
-            'The driver no longer answers for this GPU: restart the kernels that used it, and tell whoever looks after the machine.'
+            'The driver no longer answers for this GPU: restart the kernels that used it, and tell your administrator.'
           )}
         </p>
       ) : (

@@ -100,7 +100,7 @@ function DevicesSection(props: {
         <p className="jp-gpushare-Empty">
           {scheduler === 'up'
             ? trans.__('No GPU is shared here: “jupyter gpushare doctor” in a terminal tells why.')
-            : trans.__('Nothing is known of the GPUs without the scheduler.')}
+            : trans.__('The panel cannot show the GPUs without the scheduler.')}
         </p>
       )}
     </section>

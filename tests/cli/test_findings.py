@@ -66,14 +66,14 @@ WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
         "runtime",
         {"sockets": (socket("hook.sock", uid=BOB, owner="bob"), socket("http.sock"))},
         PROBLEM,
-        "bob, who has taken",
+        "bob and not to the scheduler",
     ),
     (
         "sockets",
         "runtime",
         {"sockets": (socket("hook.sock", is_socket=False), socket("http.sock"))},
         PROBLEM,
-        "no socket",
+        "not a socket",
     ),
     (
         "sockets",

@@ -81,7 +81,7 @@ def test_a_kernel_that_waits_reads_until_when_the_turn_is_kept(
     shared.await_waiter("bob.ipynb")
     go.touch()
     text = bob.wait(cell).ok().text
-    assert "This kernel waits for the GPU, place 1, after alice.ipynb." in text
+    assert "This kernel is number 1 in the queue for the GPU, after alice.ipynb." in text
     assert re.search(r"alice\.ipynb has reserved it until \d\d:\d\d:\d\d\.", text), text
     alice.run("%gpushare release").ok()
     bob.run("waits.join()").ok()
@@ -244,9 +244,9 @@ def test_bad_arguments_get_a_line_and_the_usage(start_kernel: Start, stub_env: E
         "show": "there is no 'show'.",
         "release now": "'now' is one word too many.",
         "hold": "hold needs a time.",
-        "hold 10": "'10' is no time.",
+        "hold 10": "'10' is not a time.",
         "hold ten minutes": "'minutes' is one word too many.",
-        "hold -5m": "'-5m' is no time.",
+        "hold -5m": "'-5m' is not a time.",
     }.items():
         lines = kernel.run(f"%gpushare {arguments}").ok().text.splitlines()
         assert lines[0] == f"%gpushare: {wrong}"

@@ -105,7 +105,7 @@ def check_symbol_versions(facts: Facts) -> Iterator[Finding]:
     elif not library.has_glibc:
         yield _problem(
             "symbol-versions",
-            "The C library here is not glibc, without which the hook cannot be loaded.",
+            "The C library here is not glibc, and the hook needs glibc.",
             "Use a distribution or an image with glibc.",
         )
     elif numbers(library.needs_glibc) > numbers(library.has_glibc):
@@ -134,18 +134,18 @@ def check_runtime_directory(facts: Facts) -> Iterator[Finding]:
             f"Start a notebook server, or {_SCHEDULER}.",
         )
     elif directory.is_link or not directory.is_directory:
-        kind = "a symbolic link" if directory.is_link else "no directory"
+        kind = "a symbolic link" if directory.is_link else "not a directory"
         yield _problem(
             "runtime-directory",
-            f"The runtime directory {directory.path} is {kind}, which another user may have put "
+            f"The runtime directory {directory.path} is {kind}; another user may have put it "
             f"there.",
             other,
         )
     elif directory.uid not in runtime.trusted_uids:
         yield _problem(
             "runtime-directory",
-            f"The runtime directory {directory.path} belongs to {directory.owner}, who is neither "
-            f"you nor root nor the account in GPUSHARE_SCHEDULER_UID.",
+            f"The runtime directory {directory.path} belongs to {directory.owner}, and not to "
+            f"you, root or the account in GPUSHARE_SCHEDULER_UID.",
             other,
         )
     elif directory.mode & 0o022:
@@ -175,13 +175,13 @@ def check_sockets(facts: Facts) -> Iterator[Finding]:
             "Restart the scheduler.",
         )
     elif present and not bad:
-        yield _ok("sockets", "Both sockets are there and belong to whom they should.")
+        yield _ok("sockets", "Both sockets exist and belong to the right account.")
 
 
 def _squatted(socket: FileFacts) -> str:
     if not socket.is_socket:
-        return f"{socket.path} is no socket, so nobody can be reached there."
-    return f"{socket.path} belongs to {socket.owner}, who has taken the scheduler's place."
+        return f"{socket.path} is not a socket, so kernels cannot reach the scheduler there."
+    return f"{socket.path} belongs to {socket.owner} and not to the scheduler."
 
 
 def check_scheduler(facts: Facts) -> Iterator[Finding]:
@@ -240,7 +240,7 @@ def check_provisioner(facts: Facts) -> Iterator[Finding]:
         yield _warning(
             "configuration",
             f"A configuration file of the server cannot be read: {jupyter.unreadable}.",
-            "Correct it; what it says about kernels is not known here.",
+            "Correct it. Until then the doctor does not know what it says about kernels.",
         )
     if PROVISIONER not in jupyter.provisioners:
         yield _problem(
@@ -275,7 +275,7 @@ def check_provisioner(facts: Facts) -> Iterator[Finding]:
     if jupyter.default_by_environment == PROVISIONER:
         yield _warning(
             "provisioner",
-            "JUPYTER_DEFAULT_PROVISIONER_NAME is set, which hides every kernel from programs in "
+            "JUPYTER_DEFAULT_PROVISIONER_NAME is set and hides every kernel from programs in "
             "environments without jupyter-gpushare.",
             "Unset it; the server extension sets the default for servers.",
         )
@@ -295,8 +295,7 @@ def check_gateway(facts: Facts) -> Iterator[Finding]:
     if url := facts.jupyter.gateway_url:
         yield _warning(
             "gateway",
-            f"Kernels of this server run behind the gateway {url}, where nothing here reaches "
-            f"them.",
+            f"Kernels of this server run behind the gateway {url}, so nothing here reaches them.",
             "Install jupyter-gpushare on the gateway's machine.",
         )
 
@@ -336,8 +335,8 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
     if machine.cuda_version < _CUDA_MIN:
         yield _warning(
             "driver",
-            f"The driver {machine.driver_version} is for CUDA {cuda}, with which jupyter-gpushare "
-            f"has not been tried.",
+            f"The driver {machine.driver_version} is for CUDA {cuda}; jupyter-gpushare has not "
+            f"been tried with it.",
             f"Install a driver for CUDA {_CUDA_MIN // 1000} or later.",
         )
     else:
