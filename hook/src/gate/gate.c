@@ -127,8 +127,8 @@ static bool passes_shut_gate(const struct gate_call *call) {
     return context == NULL || contexts_has_failed(context);
 }
 
-static uint64_t sequence_of(const struct thread_record *self) {
-    return atomic_load_explicit(&self->gate.sequence, memory_order_relaxed);
+static uint64_t sequence_of(const struct thread_record *thread) {
+    return atomic_load_explicit(&thread->gate.sequence, memory_order_relaxed);
 }
 
 static bool gate_or_call_has_changed(void *looks_before) {
@@ -148,21 +148,21 @@ static bool wait_for_turn(const char *call_name) {
 }
 
 enum gate_answer gate_enter_slow(const struct gate_call *call) {
-    struct thread_record *self = threads_self();
-    if (self == NULL) return GATE_NESTED;
-    self->counting = NULL;
+    struct thread_record *thread = threads_self();
+    if (thread == NULL) return GATE_NESTED;
+    thread->counting = NULL;
     if (is_per_thread(call)) atomic_store_explicit(&saw_per_thread, true, memory_order_relaxed);
     for (;;) {
-        gate_mark_inside(self);
+        gate_mark_inside(thread);
         uint32_t word = atomic_load(&gate_word);
         if (word == GATE_OPEN) return GATE_PASS;
         if (word == GATE_WINDOWED) {
-            if (!window_admit(self, call)) continue;
-            self->counting_sequence = sequence_of(self);
+            if (!window_admit(thread, call)) continue;
+            thread->counting_sequence = sequence_of(thread);
             return GATE_PASS;
         }
         if (passes_shut_gate(call)) return GATE_PASS;
-        gate_mark_outside(self);
+        gate_mark_outside(thread);
         if (!bell_is_heard()) {
             bell_start_agent(call->name);
             continue;
@@ -172,15 +172,15 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
 }
 
 void gate_leave_slow(const struct gate_call *call, int cu_result) {
-    struct thread_record *self = (struct thread_record *)(void *)gate_self;
-    if (self == NULL) return;
+    struct thread_record *thread = (struct thread_record *)(void *)gate_self;
+    if (thread == NULL) return;
     /* A call that left while the window was off did not come here and has left its ring behind. */
-    bool counts = self->counting_sequence == sequence_of(self);
-    struct window_ring *ring = counts ? self->counting : NULL;
-    self->counting = NULL;
+    bool counts = thread->counting_sequence == sequence_of(thread);
+    struct window_ring *ring = counts ? thread->counting : NULL;
+    thread->counting = NULL;
     if (failure_is_sticky(cu_result)) failure_in_context(context_of(call), cu_result);
-    if (ring && cu_result == 0) window_launched(self, ring);
-    gate_mark_outside(self);
+    if (ring && cu_result == 0) window_launched(thread, ring);
+    gate_mark_outside(thread);
 }
 
 void gate_after_fork(void) {

@@ -66,11 +66,11 @@ void gate_leave_slow(const struct gate_call *call, int cu_result)
 
 /* Passes the gate, or waits at it. A call inside a call goes through and leaves the mark alone. */
 __attribute__((always_inline)) static inline enum gate_answer gate_enter(struct gate_call call) {
-    struct gate_thread *self = gate_self;
-    if (__builtin_expect(self == NULL, 0)) goto slow;
-    uint64_t sequence = atomic_load_explicit(&self->sequence, memory_order_relaxed);
+    struct gate_thread *thread = gate_self;
+    if (__builtin_expect(thread == NULL, 0)) goto slow;
+    uint64_t sequence = atomic_load_explicit(&thread->sequence, memory_order_relaxed);
     if (__builtin_expect(sequence & 1, 0)) return GATE_NESTED;
-    atomic_store_explicit(&self->sequence, sequence + 1, memory_order_relaxed);
+    atomic_store_explicit(&thread->sequence, sequence + 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* the closer's membarrier does the rest */
     if (__builtin_expect(atomic_load_explicit(&gate_word, memory_order_acquire) == GATE_OPEN, 1))
         return GATE_PASS;
@@ -81,7 +81,7 @@ slow:;
 
 /* Ends a call that gate_enter let pass. `cu_result` is what the driver answered. */
 __attribute__((always_inline)) static inline void gate_leave(struct gate_call call, int cu_result) {
-    struct gate_thread *self = gate_self;
+    struct gate_thread *thread = gate_self;
     if (__builtin_expect(
             cu_result != 0 || atomic_load_explicit(&gate_word, memory_order_relaxed) != GATE_OPEN,
             0)) {
@@ -89,6 +89,6 @@ __attribute__((always_inline)) static inline void gate_leave(struct gate_call ca
         gate_leave_slow(&in_memory, cu_result);
         return;
     }
-    uint64_t sequence = atomic_load_explicit(&self->sequence, memory_order_relaxed);
-    atomic_store_explicit(&self->sequence, sequence + 1, memory_order_release);
+    uint64_t sequence = atomic_load_explicit(&thread->sequence, memory_order_relaxed);
+    atomic_store_explicit(&thread->sequence, sequence + 1, memory_order_release);
 }

@@ -9,17 +9,17 @@ extern bool gate_barrier_works __attribute__((visibility("hidden")));
 
 /* Marks the thread inside (again), before it loads the gate word. Where the closer has no
  * membarrier this is a full barrier, which the load that follows cannot pass. */
-static inline void gate_mark_inside(struct thread_record *self) {
-    uint64_t sequence = atomic_load_explicit(&self->gate.sequence, memory_order_relaxed) | 1;
+static inline void gate_mark_inside(struct thread_record *thread) {
+    uint64_t sequence = atomic_load_explicit(&thread->gate.sequence, memory_order_relaxed) | 1;
     if (!gate_barrier_works) {
-        atomic_exchange(&self->gate.sequence, sequence);
+        atomic_exchange(&thread->gate.sequence, sequence);
         return;
     }
-    atomic_store_explicit(&self->gate.sequence, sequence, memory_order_relaxed);
+    atomic_store_explicit(&thread->gate.sequence, sequence, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-static inline void gate_mark_outside(struct thread_record *self) {
-    uint64_t sequence = atomic_load_explicit(&self->gate.sequence, memory_order_relaxed);
-    atomic_store_explicit(&self->gate.sequence, sequence + (sequence & 1), memory_order_release);
+static inline void gate_mark_outside(struct thread_record *thread) {
+    uint64_t sequence = atomic_load_explicit(&thread->gate.sequence, memory_order_relaxed);
+    atomic_store_explicit(&thread->gate.sequence, sequence + (sequence & 1), memory_order_release);
 }

@@ -15,23 +15,23 @@ static pthread_key_t end_key;
 static bool end_key_made; /* guarded by LOCK_THREADS */
 
 /* A thread that is cancelled ends inside its call, and one that a fork left behind never leaves. */
-static void leave_all(struct thread_record *self) {
-    uint64_t sequence = atomic_load(&self->gate.sequence);
-    atomic_store(&self->gate.sequence, sequence + (sequence & 1));
-    uint64_t synchronises = atomic_load(&self->synchronises);
-    atomic_store(&self->synchronises, synchronises + (synchronises & 1));
-    self->counting = NULL;
-    self->current_context = NULL;
+static void leave_all(struct thread_record *thread) {
+    uint64_t sequence = atomic_load(&thread->gate.sequence);
+    atomic_store(&thread->gate.sequence, sequence + (sequence & 1));
+    uint64_t synchronises = atomic_load(&thread->synchronises);
+    atomic_store(&thread->synchronises, synchronises + (synchronises & 1));
+    thread->counting = NULL;
+    thread->current_context = NULL;
 }
 
 /* Gives a record back. Its sequence stays, so that sums over all records only grow. */
 static void thread_ends(void *pointer) {
-    struct thread_record *self = pointer;
+    struct thread_record *thread = pointer;
     gate_self = NULL;
-    leave_all(self);
+    leave_all(thread);
     lock_take(LOCK_THREADS); /* the agent reads rings under it */
-    window_thread_ends(self);
-    self->taken = false;
+    window_thread_ends(thread);
+    thread->taken = false;
     lock_release(LOCK_THREADS);
 }
 
@@ -71,26 +71,26 @@ struct thread_record *threads_first(void) {
 }
 
 void threads_context_switches(void) {
-    struct thread_record *self = (struct thread_record *)(void *)gate_self;
-    if (self) self->current_context = NULL;
+    struct thread_record *thread = (struct thread_record *)(void *)gate_self;
+    if (thread) thread->current_context = NULL;
 }
 
 void threads_synchronise_began(void) {
-    struct thread_record *self = threads_self();
-    if (self) atomic_store(&self->synchronises, atomic_load(&self->synchronises) | 1);
+    struct thread_record *thread = threads_self();
+    if (thread) atomic_store(&thread->synchronises, atomic_load(&thread->synchronises) | 1);
 }
 
 void threads_synchronise_ended(int cu_result) {
-    struct thread_record *self = threads_self();
-    if (self) atomic_store(&self->synchronises, (atomic_load(&self->synchronises) | 1) + 1);
+    struct thread_record *thread = threads_self();
+    if (thread) atomic_store(&thread->synchronises, (atomic_load(&thread->synchronises) | 1) + 1);
     if (cu_result != 0) failure_look(cu_result);
 }
 
 void threads_after_fork(void) {
-    struct thread_record *self = (struct thread_record *)(void *)gate_self;
+    struct thread_record *thread = (struct thread_record *)(void *)gate_self;
     for (struct thread_record *record = threads_first(); record; record = record->next) {
         leave_all(record);
         memset(record->rings, 0, sizeof(record->rings));
-        record->taken = record == self;
+        record->taken = record == thread;
     }
 }

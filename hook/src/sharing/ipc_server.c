@@ -73,8 +73,8 @@ static void serve(int client, const uint8_t *token) {
 /* ---- the thread -------------------------------------------------------------------------------
  */
 
-static void accept_one(const struct server *self) {
-    const int client = accept4(self->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+static void accept_one(const struct server *served_at) {
+    const int client = accept4(served_at->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (client < 0) {
         if (errno == EMFILE || errno == ENFILE) clock_sleep_ns(NO_DESCRIPTOR_PAUSE_NS);
         return;
@@ -84,7 +84,7 @@ static void accept_one(const struct server *self) {
     lock_take(LOCK_IPC);
     served = connection;
     lock_release(LOCK_IPC);
-    serve(connection.fd, self->token);
+    serve(connection.fd, served_at->token);
     lock_take(LOCK_IPC);
     descriptor_close(&served);
     lock_release(LOCK_IPC);
@@ -92,12 +92,13 @@ static void accept_one(const struct server *self) {
 
 /* Ends when the program has closed our socket; the next export starts another one. */
 static void *run(void *argument) {
-    const struct server self = *(struct server *)argument;
+    const struct server served_at = *(struct server *)argument;
     free(argument);
     pthread_setname_np(pthread_self(), "gpushare-ipc");
-    while (descriptor_is_ours(&self.socket)) {
-        struct pollfd readable = {.fd = self.socket.fd, .events = POLLIN};
-        if (poll(&readable, 1, -1) == 1 && descriptor_is_ours(&self.socket)) accept_one(&self);
+    while (descriptor_is_ours(&served_at.socket)) {
+        struct pollfd readable = {.fd = served_at.socket.fd, .events = POLLIN};
+        if (poll(&readable, 1, -1) == 1 && descriptor_is_ours(&served_at.socket))
+            accept_one(&served_at);
     }
     return NULL;
 }

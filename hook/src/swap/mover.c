@@ -106,28 +106,28 @@ static struct {
     bool told_restored;
     struct burst out, in;
     uint64_t unreported_bytes, reported_at_ns;
-} self;
+} state;
 
 static void report(bool at_once) {
     const uint64_t now_ns = clock_now_ns();
-    if (!at_once && self.unreported_bytes < REPORT_BYTES &&
-        now_ns - self.reported_at_ns < REPORT_NS)
+    if (!at_once && state.unreported_bytes < REPORT_BYTES &&
+        now_ns - state.reported_at_ns < REPORT_NS)
         return;
-    self.unreported_bytes = 0;
-    self.reported_at_ns = now_ns;
+    state.unreported_bytes = 0;
+    state.reported_at_ns = now_ns;
     bell_ring(NEWS_MEMORY_MOVED);
 }
 
 static void moved(struct burst *burst, uint64_t bytes) {
     burst->bytes += bytes;
     burst->chunks++;
-    self.unreported_bytes += bytes;
+    state.unreported_bytes += bytes;
     report(false);
 }
 
 /* A chunk counts as fixed for a while, which is to be told. */
 static void stays(uint64_t bytes) {
-    self.unreported_bytes += bytes;
+    state.unreported_bytes += bytes;
     report(false);
 }
 
@@ -146,7 +146,7 @@ static void end_burst(struct burst *burst, const char *name) {
 }
 
 static void fail(void) {
-    self.has_failed = true;
+    state.has_failed = true;
     mover_waits_end_room();
 }
 
@@ -160,14 +160,14 @@ static void ask_for_room(int device, uint64_t bytes) {
 static struct swap_view view_of(int device) {
     const struct chunk_sums sums = chunks_sums_of(device);
     struct swap_view view = {
-        .goal = self.goal,
+        .goal = state.goal,
         .flights = pipeline_flights(),
         .flight_bytes = pipeline_bytes(),
         .leaving_bytes = pipeline_leaving_bytes(device),
         .bytes_over = residency_bytes_over(device),
         .bytes_free = residency_bytes_free(device),
         .bytes_to_come = sums.bytes_to_come,
-        .next_bytes = self.next_bytes[device],
+        .next_bytes = state.next_bytes[device],
         .to_leave = sums.to_leave,
         .to_come = sums.to_come,
         .to_take_back = sums.to_take_back,
@@ -177,14 +177,14 @@ static struct swap_view view_of(int device) {
         .host_is_short = mover_host_is_short(),
         .stream_is_short = mover_waits_streams_are_short(),
         .room_is_short = mover_waits_room_is_short(),
-        .has_failed = self.has_failed,
+        .has_failed = state.has_failed,
     };
     return view;
 }
 
 static void leave(int device, uint64_t bytes_to_leave) {
     uint64_t bytes = 0;
-    begin_burst(&self.out);
+    begin_burst(&state.out);
     const enum step_answer answer = step_leave(device, &bytes);
     if (answer == STEP_NO_HOST) mover_host_want(bytes_to_leave > bytes ? bytes_to_leave : bytes);
     if (answer == STEP_FAILED) stays(bytes);
@@ -194,9 +194,9 @@ static void leave(int device, uint64_t bytes_to_leave) {
 
 static void come(int device) {
     uint64_t bytes = 0;
-    begin_burst(&self.in);
+    begin_burst(&state.in);
     const enum step_answer answer = step_come(device, &bytes);
-    self.next_bytes[device] = answer == STEP_NO_CREDIT ? bytes : 0;
+    state.next_bytes[device] = answer == STEP_NO_CREDIT ? bytes : 0;
     if (answer == STEP_NO_ROOM) ask_for_room(device, bytes);
     if (answer == STEP_DONE) mover_waits_end_room();
     if (answer == STEP_FAILED) fail();
@@ -204,23 +204,23 @@ static void come(int device) {
 
 static void unmap(int device) {
     uint64_t bytes = 0;
-    const enum step_answer answer = step_unmap(device, self.goal, &bytes);
-    if (answer == STEP_DONE) moved(&self.out, bytes);
+    const enum step_answer answer = step_unmap(device, state.goal, &bytes);
+    if (answer == STEP_DONE) moved(&state.out, bytes);
     if (answer == STEP_FAILED) stays(bytes);
 }
 
 static void confirm(int device) {
     chunks_confirm_back(device, host_arena_give);
-    if (mover_all_here()) end_burst(&self.in, "restored");
+    if (mover_all_here()) end_burst(&state.in, "restored");
 }
 
 static void give_up(void) {
     lock_take(LOCK_MOVER);
-    const bool is_news = gave_up != self.goal_number;
-    gave_up = self.goal_number;
+    const bool is_news = gave_up != state.goal_number;
+    gave_up = state.goal_number;
     lock_release(LOCK_MOVER);
     if (!is_news) return;
-    end_burst(&self.out, "rolled back");
+    end_burst(&state.out, "rolled back");
     report(true);
 }
 
@@ -236,7 +236,7 @@ static enum swap_step take_step(int device) {
             break;
         case SWAP_UNMAP:
         case SWAP_ROLL_BACK:
-            begin_burst(&self.out);
+            begin_burst(&state.out);
             unmap(device);
             break;
         case SWAP_CONFIRM:
@@ -254,8 +254,8 @@ static void finish_copies(void) {
     struct flight ended;
     int cu_result;
     while (pipeline_take_ended(&ended, &cu_result)) {
-        const enum step_answer answer = step_finish(&ended, cu_result, self.goal);
-        if (answer == STEP_DONE) moved(ended.outward ? &self.out : &self.in, ended.chunk.bytes);
+        const enum step_answer answer = step_finish(&ended, cu_result, state.goal);
+        if (answer == STEP_DONE) moved(ended.outward ? &state.out : &state.in, ended.chunk.bytes);
         if (answer == STEP_FAILED && ended.outward) stays(ended.chunk.bytes);
         if (answer == STEP_FAILED && !ended.outward) fail();
         if (answer == STEP_NO_ROOM) ask_for_room(ended.chunk.device, ended.chunk.bytes);
@@ -280,7 +280,7 @@ static void step_devices(void) {
             gives_up = gives_up && step == SWAP_GIVE_UP;
         }
         lock_take(LOCK_MOVER);
-        further = further && goal_number == self.goal_number && leaving_context == NULL;
+        further = further && goal_number == state.goal_number && leaving_context == NULL;
         lock_release(LOCK_MOVER);
         further = further && !fork_process_ends();
     }
@@ -309,20 +309,20 @@ static void leave_context(void) {
 
 static void see_goal(void) {
     lock_take(LOCK_MOVER);
-    const bool changed = self.goal_number != goal_number;
-    self.goal = goal;
-    self.goal_number = goal_number;
+    const bool changed = state.goal_number != goal_number;
+    state.goal = goal;
+    state.goal_number = goal_number;
     lock_release(LOCK_MOVER);
     if (!changed) return;
     mover_waits_end();
-    self.has_failed = self.told_restored = false;
+    state.has_failed = state.told_restored = false;
     mover_host_goal_changed();
-    memset(self.next_bytes, 0, sizeof(self.next_bytes));
+    memset(state.next_bytes, 0, sizeof(state.next_bytes));
 }
 
 static uint64_t pause_ns(void) {
     if (pipeline_flights() > 0 || atomic_load(&contexts_leaving) > 0) return POLL_NS;
-    uint64_t ns = mover_host_pause_ns(self.goal);
+    uint64_t ns = mover_host_pause_ns(state.goal);
     const uint64_t go_at_ns = chunks_next_let_go_ns(), now_ns = clock_now_ns();
     const uint64_t go_ns = go_at_ns > now_ns ? go_at_ns - now_ns : POLL_NS;
     if (go_at_ns != UINT64_MAX && go_ns < ns) ns = go_ns;
@@ -332,8 +332,8 @@ static uint64_t pause_ns(void) {
 
 /* Whatever brought it about: what was on its way out may just have stayed. */
 static void tell_restored(void) {
-    if (self.goal != MOVER_RESTORE || self.told_restored || !mover_all_here()) return;
-    self.told_restored = true;
+    if (state.goal != MOVER_RESTORE || state.told_restored || !mover_all_here()) return;
+    state.told_restored = true;
     report(true);
 }
 
@@ -341,9 +341,9 @@ static void rest(uint32_t seen) {
     const uint64_t ns = pause_ns();
     tell_restored();
     if (pipeline_flights() == 0) {
-        end_burst(&self.out, self.goal == MOVER_PARK ? "parked" : "left");
-        if (self.goal != MOVER_RESTORE) end_burst(&self.in, "came");
-        if (self.unreported_bytes > 0) report(true);
+        end_burst(&state.out, state.goal == MOVER_PARK ? "parked" : "left");
+        if (state.goal != MOVER_RESTORE) end_burst(&state.in, "came");
+        if (state.unreported_bytes > 0) report(true);
     }
     sleep_on(&word, seen, ns);
 }
@@ -365,10 +365,10 @@ static void *run(void *nothing) {
         leave_context();
         if (chunks_let_go(clock_now_ns())) report(true);
         /* While the turn is held: when memory has to leave, the device may be full. */
-        if (self.goal == MOVER_REST && residency_park_hint() > 0) mover_waits_open_streams();
+        if (state.goal == MOVER_REST && residency_park_hint() > 0) mover_waits_open_streams();
         step_devices();
         fork_driver_use_end();
-        switch (mover_host_look(self.goal)) {
+        switch (mover_host_look(state.goal)) {
             case MOVER_HOST_MORE:
                 break;
             case MOVER_HOST_SHORT:
@@ -457,7 +457,7 @@ void mover_after_fork(void) {
     goal_number = gave_up = 0;
     started = has_thread = false;
     leaving_context = NULL;
-    memset(&self, 0, sizeof(self));
+    memset(&state, 0, sizeof(state));
     mover_host_after_fork();
     mover_waits_after_fork();
     pipeline_after_fork();

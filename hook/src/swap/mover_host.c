@@ -20,19 +20,19 @@ static struct {
     uint64_t wanted_bytes;
     uint64_t short_until_ns; /* 0: not of late */
     uint64_t excess_since_ns;
-} self;
+} host;
 
 void mover_host_want(uint64_t bytes) {
-    self.wanted_bytes = bytes;
+    host.wanted_bytes = bytes;
 }
 
 bool mover_host_is_short(void) {
-    return self.wanted_bytes > 0 || clock_now_ns() < self.short_until_ns;
+    return host.wanted_bytes > 0 || clock_now_ns() < host.short_until_ns;
 }
 
 void mover_host_goal_changed(void) {
-    self.short_until_ns = 0;
-    self.excess_since_ns = clock_now_ns(); /* what a restore left free may be needed again soon */
+    host.short_until_ns = 0;
+    host.excess_since_ns = clock_now_ns(); /* what a restore left free may be needed again soon */
 }
 
 /* Registering needs a context, and ends with it: the one whose memory is to be parked, where
@@ -49,11 +49,11 @@ static bool use_some_context(void) {
 
 static enum mover_host_answer make_what_is_wanted(void) {
     /* What is free now is in pieces that are too small. */
-    const uint64_t ready_bytes = host_arena_free() + self.wanted_bytes;
-    self.wanted_bytes = 0;
-    self.short_until_ns = 0;
+    const uint64_t ready_bytes = host_arena_free() + host.wanted_bytes;
+    host.wanted_bytes = 0;
+    host.short_until_ns = 0;
     if (use_some_context() && host_arena_prepare(ready_bytes)) return MOVER_HOST_MORE;
-    self.short_until_ns = clock_now_ns() + SHORT_NS;
+    host.short_until_ns = clock_now_ns() + SHORT_NS;
     return MOVER_HOST_SHORT;
 }
 
@@ -69,13 +69,13 @@ static struct swap_host_view view_now(void) {
         view.movable_bytes += chunks_sums_of(ordinals[i]).bytes_movable;
     const uint64_t now_ns = clock_now_ns();
     if (view.free_bytes < swap_host_wanted(&view) + HOST_ARENA_SEGMENT_BYTES)
-        self.excess_since_ns = now_ns;
-    view.excess_ms = (now_ns - self.excess_since_ns) / 1000000;
+        host.excess_since_ns = now_ns;
+    view.excess_ms = (now_ns - host.excess_since_ns) / 1000000;
     return view;
 }
 
 enum mover_host_answer mover_host_look(enum mover_goal goal) {
-    if (self.wanted_bytes > 0) return make_what_is_wanted();
+    if (host.wanted_bytes > 0) return make_what_is_wanted();
     if (goal == MOVER_RESTORE || pipeline_flights() > 0) return MOVER_HOST_DONE;
     const struct swap_host_view view = view_now();
     switch (swap_host_plan(&view)) {
@@ -93,10 +93,10 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
 }
 
 uint64_t mover_host_pause_ns(enum mover_goal goal) {
-    if (goal == MOVER_PARK && self.short_until_ns > 0) return SHORT_NS;
+    if (goal == MOVER_PARK && host.short_until_ns > 0) return SHORT_NS;
     return host_arena_free() > 0 || residency_park_hint() > 0 ? HOUSEKEEPING_NS : MOVER_HOST_NEVER;
 }
 
 void mover_host_after_fork(void) {
-    memset(&self, 0, sizeof(self));
+    memset(&host, 0, sizeof(host));
 }

@@ -265,8 +265,8 @@ enum residency_answer residency_claim_again(const char *call_name) {
 
 void residency_let_claim_be(void) {
     lock_take(LOCK_RESIDENCY);
-    struct device_residency *self = of(standing.device);
-    self->waiting_bytes = less(self->waiting_bytes, standing.bytes);
+    struct device_residency *residency = of(standing.device);
+    residency->waiting_bytes = less(residency->waiting_bytes, standing.bytes);
     lock_release(LOCK_RESIDENCY);
 }
 
@@ -372,12 +372,12 @@ void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budg
     int device = 0;
     if (!devices_ordinal_of(uuid, &device) || !is_counted(device)) return;
     lock_take(LOCK_RESIDENCY);
-    struct device_residency *self = of(device);
-    self->serial = serial;
-    self->budget_bytes = budget_bytes;
-    self->usable_bytes = usable_bytes;
-    self->park_hint_bytes = park_hint_bytes;
-    if (refused_need != 0) take_refusal(self, refused_need);
+    struct device_residency *residency = of(device);
+    residency->serial = serial;
+    residency->budget_bytes = budget_bytes;
+    residency->usable_bytes = usable_bytes;
+    residency->park_hint_bytes = park_hint_bytes;
+    if (refused_need != 0) take_refusal(residency, refused_need);
     lock_release(LOCK_RESIDENCY);
     if (atomic_load(&waiters) > 0) wait_wake_all();
 }
