@@ -124,7 +124,8 @@ static bool passes_shut_gate(const struct gate_call *call) {
             return true;
     }
     void *context = context_of(call);
-    return context == NULL || contexts_has_failed(context);
+    if (context == NULL) return call->kind != GATE_LOOK;
+    return contexts_has_failed(context);
 }
 
 static uint64_t sequence_of(const struct thread_record *thread) {

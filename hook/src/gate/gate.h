@@ -22,6 +22,7 @@ enum gate_kind {
                     in `stream` */
     GATE_SYNC,   /* a copy or memset that is done when it returns (no stream argument) */
     GATE_ALLOC,  /* an allocation: needs the turn, leaves no work */
+    GATE_LOOK,   /* the driver looks up addresses, of whatever context: likewise */
 };
 
 /* Which stream the handle NULL means in this ABI variant. */

@@ -267,7 +267,7 @@ static bool find_ring(struct thread_record *self, const struct driver *cuda,
 
 bool window_admit(struct thread_record *self, const struct gate_call *call) {
     self->counting = NULL;
-    if (call->kind == GATE_ALLOC) return true;
+    if (call->kind == GATE_ALLOC || call->kind == GATE_LOOK) return true;
     if (!atomic_load_explicit(&window_active, memory_order_relaxed)) return true;
     const struct driver *cuda = driver_get();
     if (cuda == NULL) return true;

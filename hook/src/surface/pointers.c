@@ -179,7 +179,7 @@ static enum gate_answer pass_gate(struct gate_call call, int *cu_result) {
 
 bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result) {
     if (!blocks_cover(address)) return false;
-    const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, call_name};
+    const struct gate_call call = {GATE_LOOK, GATE_STREAM_LEGACY, NULL, call_name};
     const enum gate_answer answer = pass_gate(call, cu_result);
     if (answer == GATE_CANCELLED) return true;
     const bool fixed = backing_fix(address);
@@ -190,7 +190,7 @@ bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result)
 
 bool pointers_wait_fails(const char *call_name, int *cu_result) {
     if (chunks_all_here()) return false;
-    const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, call_name};
+    const struct gate_call call = {GATE_LOOK, GATE_STREAM_LEGACY, NULL, call_name};
     const enum gate_answer answer = pass_gate(call, cu_result);
     if (answer == GATE_PASS) gate_leave(call, 0);
     return answer == GATE_CANCELLED;

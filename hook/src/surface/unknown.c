@@ -6,6 +6,7 @@
 
 #include "base/locks.h"
 #include "gate/gate.h"
+#include "memory/chunks.h"
 #include "swap/residency.h"
 
 #define NAME_BYTES 64
@@ -26,14 +27,15 @@ static void stop_parking(const char *name) {
     residency_stop_parking(why);
 }
 
-/* What is parked comes back first. */
+/* What is parked comes back first, whatever context the thread has. */
 int unknown_called(uint32_t stub) {
-    static const struct gate_call call = {GATE_LAUNCH, GATE_STREAM_LEGACY, NULL, "a new function"};
+    const struct gate_call call = {chunks_are_there() ? GATE_LOOK : GATE_LAUNCH, GATE_STREAM_LEGACY,
+                                   NULL, "a new function"};
     stop_parking(names[stub]);
     const enum gate_answer answer = gate_enter(call);
     if (answer == GATE_CANCELLED) return CUDA_ERROR_NOT_PERMITTED;
     if (answer == GATE_PASS) gate_leave(call, CUDA_SUCCESS);
-    atomic_store(&unknown_is_used, 1);
+    if (chunks_all_here()) atomic_store(&unknown_is_used, 1);
     return CUDA_SUCCESS;
 }
 

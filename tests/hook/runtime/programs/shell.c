@@ -215,6 +215,22 @@ static long end_capture(const char *stream) {
     return result ? result : (long)cuGraphInstantiateWithFlags(&graph, captured, 0);
 }
 
+/* A node that fills the tensor. It names its context, so none has to be current. */
+static long add_node(const char *name) {
+    CUgraph fills;
+    CUgraphNode node;
+    CUDA_MEMSET_NODE_PARAMS fill = {
+        .dst = tensor_of(name)->address, .elementSize = 4, .width = 1, .height = 1};
+    check(cuGraphCreate(&fills, 0), "cuGraphCreate");
+    return cuGraphAddMemsetNode(&node, fills, NULL, 0, &fill, gpu.context);
+}
+
+/* A function of the driver that no header has. */
+static long call_new_function(void) {
+    long (*function)(void) = (long (*)(void))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuBrandNew");
+    return function != NULL ? function() : -1;
+}
+
 /* gpushare_NAME, as the Python side of a kernel finds it. */
 static long hook(const char *name) {
     char symbol[64];
@@ -254,6 +270,8 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "assert") == 0) return fail(a);
     if (strcmp(command, "capture") == 0) return capture(a, b);
     if (strcmp(command, "end_capture") == 0) return end_capture(a);
+    if (strcmp(command, "node") == 0) return add_node(a);
+    if (strcmp(command, "new_function") == 0) return call_new_function();
     if (strcmp(command, "replay") == 0) return cuGraphLaunch(graph, stream_of(a));
     if (strcmp(command, "alloc") == 0) return cuMemAlloc(&words, strtoull(a, NULL, 10));
     if (strcmp(command, "free") == 0) return cuMemFree(words);
