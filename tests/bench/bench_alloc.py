@@ -1,8 +1,10 @@
 """What an allocation costs under the hook: its time, and the device memory that small ones take.
 
 `alloc_ratio` is a cuMemAlloc of 2 MiB and its cuMemFree, hooked by bare, medians of interleaved
-batches; `small_memory_ratio` is what NVML counts for 10,000 allocations of 4 KiB, likewise. Raw
-samples go to `alloc-samples.json` beside the report. The last line is JSON; the status is
+batches; `small_memory_ratio` is what NVML counts for 10,000 allocations of 4 KiB, likewise.
+`query_under_park_ratio` is what 99 of 100 questions about an address take at most while another
+process makes the asking one park, by the same while nothing moves, the median of three. Raw samples
+go to `alloc-samples.json` beside the report. The last line is JSON; the status is
 1 where a bar is missed.
 """
 
@@ -14,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.bench.bars import Bar, exit_status
@@ -31,6 +33,9 @@ from tests.support.sim import GIB, MIB
 
 ALLOC_RATIO_BAR = 2.0
 SMALL_MEMORY_RATIO_BAR = 1.10
+QUERY_RATIO_BAR = 2.0
+QUERY_ROUNDS = 3
+HELD_BYTES, RIVAL_BYTES = 1 * GIB, 1280 * MIB
 PAIRS_PER_BATCH = 100
 SMALL_COUNT, SMALL_BYTES = 10_000, 4096
 SETTLED_S = 0.5
@@ -47,12 +52,17 @@ class Result:
     small_bytes_bare: int
     small_bytes_hooked: int
     small_memory_ratio: float
+    query_idle_ns: int
+    query_under_park_ns: int
+    query_under_park_ratio: float
 
 
 @dataclass(frozen=True)
 class Samples:
     bare_ns: list[int]
     hooked_ns: list[int]
+    query_idle_ns: list[int] = field(default_factory=list)
+    query_under_park_ns: list[int] = field(default_factory=list)
 
 
 def time_pairs(bare: MemoryTenant, hooked: MemoryTenant, batches: int) -> Samples:
@@ -74,6 +84,35 @@ def small_bytes(client: MemoryTenant, used: UsedBytes) -> int:
     for _ in range(SMALL_COUNT):
         assert client.heard("free")[0] == 0
     return taken
+
+
+def slowest_answer(client: MemoryTenant) -> int:
+    """Of 99 in 100; enough were asked for the number to mean something."""
+    client.say("!enough")
+    result, took_ns, count = client.heard("questions")
+    assert result == 0 and count > 10_000, (result, count)
+    return took_ns
+
+
+def time_questions(
+    hooked: MemoryTenant, rival: MemoryTenant, used: UsedBytes, samples: Samples
+) -> None:
+    """Both together have more than the device, so that the rival makes the other's memory leave."""
+    scale = max(1, hooked.ok("info")[1] // (2 * GIB))
+    hooked.ok(f"alloc 0 {HELD_BYTES * scale}")
+    hooked.ok("end")
+    for _ in range(QUERY_ROUNDS):
+        hooked.say("questions 0")
+        time.sleep(SETTLED_S)
+        samples.query_idle_ns.append(slowest_answer(hooked))
+        rival.ok("begin")
+        hooked.say("questions 0")
+        rival.ok(f"alloc 0 {RIVAL_BYTES * scale}", within_s=60)
+        samples.query_under_park_ns.append(slowest_answer(hooked))
+        rival.ok("free 0")
+        rival.ok("end")
+        settled(used)
+        hooked.cell("spin 0")  # brings it back
 
 
 def settled(used: UsedBytes) -> int:
@@ -99,6 +138,8 @@ def measure(machine: Machine, folder: Path, batches: int) -> tuple[Result, Sampl
             client.ok(f"pairs {PAIRS_PER_BATCH} {2 * MIB}")  # warms up
         samples = time_pairs(bare, hooked, batches)
         small = [small_bytes(client, used) for client in (bare, hooked)]
+        rival = tenants.start("rival")
+        time_questions(hooked, rival, used, samples)
     bare_us, hooked_us = (
         statistics.median(ns) / 1e3 for ns in (samples.bare_ns, samples.hooked_ns)
     )
@@ -110,16 +151,24 @@ def measure(machine: Machine, folder: Path, batches: int) -> tuple[Result, Sampl
         small_bytes_bare=small[0],
         small_bytes_hooked=small[1],
         small_memory_ratio=round(small[1] / small[0], 3),
+        query_idle_ns=int(statistics.median(samples.query_idle_ns)),
+        query_under_park_ns=int(statistics.median(samples.query_under_park_ns)),
+        query_under_park_ratio=round(
+            statistics.median(samples.query_under_park_ns)
+            / statistics.median(samples.query_idle_ns),
+            3,
+        ),
     )
     return result, samples
 
 
 def bars_of(result: Result) -> list[Bar]:
-    """Both are shares of what the driver takes by itself."""
+    """The first two are shares of what the driver takes by itself."""
     small = result.small_memory_ratio
     return [
         Bar("2 MiB allocated and freed", result.alloc_ratio, at_most=ALLOC_RATIO_BAR),
         Bar("10,000 x 4 KiB, device bytes", small, at_most=SMALL_MEMORY_RATIO_BAR),
+        Bar("questions during a park", result.query_under_park_ratio, at_most=QUERY_RATIO_BAR),
     ]
 
 

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -196,6 +197,41 @@ static CUresult timed_pairs(uint64_t count, uint64_t bytes, char *found, size_t 
     return result;
 }
 
+#define QUESTIONS_MAX 4000000
+
+static _Atomic bool enough;
+
+static int by_time(const void *one, const void *other) {
+    const uint32_t a = *(const uint32_t *)one, b = *(const uint32_t *)other;
+    return (a > b) - (a < b);
+}
+
+/* Asks about the allocation's addresses until "!enough"; what 99 of 100 questions (the latest,
+ * where there are too many to remember) took at most, in nanoseconds, and how many there were. */
+static CUresult timed_questions(int slot, char *found, size_t size) {
+    uint32_t *took_ns = malloc(QUESTIONS_MAX * sizeof *took_ns);
+    size_t asked = 0;
+    CUresult result = took_ns ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    atomic_store(&enough, false);
+    while (!atomic_load(&enough) && !result) {
+        CUmemorytype type;
+        CUdeviceptr address = slots[slot].address + asked * 4096 % slots[slot].bytes;
+        uint64_t began_ns = now_ns();
+        result = cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+        took_ns[asked++ % QUESTIONS_MAX] = (uint32_t)(now_ns() - began_ns);
+    }
+    size_t count = asked < QUESTIONS_MAX ? asked : QUESTIONS_MAX;
+    if (count > 0) qsort(took_ns, count, sizeof *took_ns, by_time);
+    snprintf(found, size, " %u %zu", count ? took_ns[count - 1 - count / 100] : 0, asked);
+    free(took_ns);
+    return result;
+}
+
+static CUresult stop_asking(void) {
+    atomic_store(&enough, true);
+    return CUDA_SUCCESS;
+}
+
 static CUresult memory_info(char *found, size_t size) {
     size_t free_bytes = 0;
     size_t total = 0;
@@ -254,6 +290,8 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     if (strcmp(command, "alloc") == 0) return allocate(slot, a[1]);
     if (strcmp(command, "alloc_timed") == 0) return timed_allocation(slot, a[1], found, size);
     if (strcmp(command, "alloc_many") == 0) return allocate_many(a[0], a[1]);
+    if (strcmp(command, "questions") == 0) return timed_questions(slot, found, size);
+    if (strcmp(command, "enough") == 0) return stop_asking();
     if (strcmp(command, "pairs") == 0) return timed_pairs(a[0], a[1], found, size);
     if (strcmp(command, "free") == 0) return release(slot);
     if (strcmp(command, "free_at") == 0) return cuMemFree(a[0]);
