@@ -71,43 +71,23 @@ static size_t chunk_count(uint64_t bytes) {
     return count;
 }
 
-static void drop_chunk(const struct driver *cuda, const struct chunk *chunk) {
-    if (chunk->handle != 0) {
-        CUresult result = CUDA_SUCCESS;
-        if (!chunk->unmapped) result = cuda->memory_unmap(chunk->address, chunk->bytes);
-        if (result == CUDA_SUCCESS) result = cuda->memory_release(chunk->handle);
-        if (result != CUDA_SUCCESS) /* after a sticky error, say */
-            log_info(
-                "%llu bytes of GPU memory could not be freed (error %d). They are free when this "
-                "process ends.",
-                (unsigned long long)chunk->bytes, (int)result);
-    }
+static void drop_chunk(struct chunk *chunk) {
+    const CUresult result = device_memory_take_off(chunk);
+    if (result != CUDA_SUCCESS) /* after a sticky error, say */
+        log_info(
+            "%llu bytes of GPU memory could not be freed (error %d). They are free when this "
+            "process ends.",
+            (unsigned long long)chunk->bytes, (int)result);
     if (chunk->host != NULL) host_arena_give(chunk->host, chunk->bytes);
 }
 
-static CUresult map_chunk(const struct driver *cuda, struct chunk *chunk) {
-    CUmemGenericAllocationHandle handle;
-    CUresult result = device_memory_create(cuda, &handle, chunk->bytes, chunk->device);
-    if (result != CUDA_SUCCESS) return result;
-    result = cuda->memory_map(chunk->address, chunk->bytes, 0, handle, 0);
-    if (result != CUDA_SUCCESS)
-        cuda->memory_release(handle);
-    else
-        chunk->handle = handle;
-    return result;
-}
-
-/* For the owner of the device and its peers, over the whole range at once. */
-static CUresult set_access(const struct driver *cuda, const struct block *block) {
-    CUmemAccessDesc accesses[1 + PEERS_MAX];
-    accesses[0] = peers_access_of(block->device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    const int count = peers_access(block->device, &accesses[1], PEERS_MAX);
-    return cuda->memory_set_access(block->address, block->bytes, accesses, (size_t)count + 1);
+/* Over the whole range at once. */
+static CUresult set_access(const struct block *block) {
+    return device_memory_give_access(block->address, block->bytes, block->device, block->device);
 }
 
 /* Maps `block` in these chunks; on failure nothing is mapped. */
-static CUresult map_chunks(const struct driver *cuda, const struct block *block,
-                           struct chunk *chunks, size_t count) {
+static CUresult map_chunks(const struct block *block, struct chunk *chunks, size_t count) {
     const uint64_t chunk_bytes = chunk_bytes_for(block->bytes);
     uint64_t offset = 0;
     CUresult result = CUDA_SUCCESS;
@@ -120,31 +100,34 @@ static CUresult map_chunks(const struct driver *cuda, const struct block *block,
             .device = block->device,
             .state = CHUNK_RESIDENT,
         };
-        result = map_chunk(cuda, &chunks[mapped]);
-        if (result != CUDA_SUCCESS) break;
+        result = device_memory_put(&chunks[mapped]);
+        if (result != CUDA_SUCCESS) {
+            drop_chunk(&chunks[mapped]);
+            break;
+        }
         offset += chunks[mapped++].bytes;
     }
-    if (result == CUDA_SUCCESS) result = set_access(cuda, block);
+    if (result == CUDA_SUCCESS) result = set_access(block);
     for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
-        drop_chunk(cuda, &chunks[i]);
+        drop_chunk(&chunks[i]);
     return result;
 }
 
 /* Maps the block and enters it into the tables. */
-static CUresult make_mapped(const struct driver *cuda, const struct block *block) {
+static CUresult make_mapped(const struct block *block) {
     const size_t count = chunk_count(block->bytes);
     struct chunk *chunks = malloc(count * sizeof *chunks);
     if (chunks == NULL) return NO_HOST_MEMORY;
     const unsigned int peers_before = peers_changes();
-    CUresult result = map_chunks(cuda, block, chunks, count);
+    CUresult result = map_chunks(block, chunks, count);
     if (result == CUDA_SUCCESS && !chunks_add(chunks, count)) {
         for (size_t i = 0; i < count; i++)
-            drop_chunk(cuda, &chunks[i]);
+            drop_chunk(&chunks[i]);
         result = NO_HOST_MEMORY;
     }
     free(chunks);
     /* A peer that was enabled meanwhile did not find the chunks in the table. */
-    if (result == CUDA_SUCCESS && peers_changes() != peers_before) set_access(cuda, block);
+    if (result == CUDA_SUCCESS && peers_changes() != peers_before) set_access(block);
     return result;
 }
 
@@ -166,7 +149,7 @@ static CUresult make_block(const struct request *request, uint64_t *address) {
     CUresult result = cuda->address_reserve(&reserved, block.bytes, CHUNK_GRANULE, 0, 0);
     if (result != CUDA_SUCCESS) return result;
     block.address = reserved;
-    result = make_mapped(cuda, &block);
+    result = make_mapped(&block);
     if (result != CUDA_SUCCESS) {
         cuda->address_free(reserved, block.bytes);
         return result;
@@ -200,7 +183,7 @@ static void give_back(const struct block *block) {
         count = chunks_claim_for_free(at, end - at, claimed, FREED_AT_ONCE);
         if (fork_process_ends()) return; /* what is left goes with the process */
         for (size_t i = 0; i < count; i++)
-            drop_chunk(cuda, &claimed[i]);
+            drop_chunk(&claimed[i]);
         if (count > 0) at = claimed[count - 1].address + claimed[count - 1].bytes;
     } while (count == FREED_AT_ONCE);
     chunks_remove(block->address, block->bytes);

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 
 #include "base/log.h"
+#include "device/peers.h"
 #include "memory/registry.h"
 
 /* The driver takes no handle types for memory of this device. */
@@ -46,4 +47,47 @@ CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationH
                   (int)result);
     }
     return again;
+}
+
+/* ---- mapping ----------------------------------------------------------------------------------
+ */
+
+CUresult device_memory_put(struct chunk *chunk) {
+    const struct driver *cuda = driver_get();
+    CUresult result = CUDA_SUCCESS;
+    if (chunk->handle == 0) {
+        CUmemGenericAllocationHandle handle;
+        result = device_memory_create(cuda, &handle, chunk->bytes, chunk->device);
+        if (result != CUDA_SUCCESS) return result;
+        chunk->handle = handle;
+        chunk->unmapped = true;
+    }
+    if (chunk->unmapped)
+        result = cuda->memory_map(chunk->address, chunk->bytes, 0, chunk->handle, 0);
+    chunk->unmapped = chunk->unmapped && result != CUDA_SUCCESS;
+    return result;
+}
+
+CUresult device_memory_take_off(struct chunk *chunk) {
+    const struct driver *cuda = driver_get();
+    if (chunk->handle == 0) return CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    if (!chunk->unmapped) result = cuda->memory_unmap(chunk->address, chunk->bytes);
+    if (result != CUDA_SUCCESS) return result;
+    chunk->unmapped = true;
+    result = cuda->memory_release(chunk->handle);
+    if (result != CUDA_SUCCESS) return result;
+    chunk->unmapped = false;
+    chunk->handle = 0;
+    return result;
+}
+
+CUresult device_memory_give_access(uint64_t address, uint64_t bytes, int owner, int user) {
+    CUmemAccessDesc accesses[1 + PEERS_MAX], peers[PEERS_MAX];
+    size_t count = 1;
+    accesses[0] = peers_access_of(user, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    const int peer_count = peers_access(owner, peers, PEERS_MAX);
+    for (int i = 0; i < peer_count; i++)
+        if (peers[i].location.id != user) accesses[count++] = peers[i];
+    return driver_get()->memory_set_access(address, bytes, accesses, count);
 }

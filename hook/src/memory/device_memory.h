@@ -7,10 +7,22 @@
 #include <stdint.h>
 
 #include "base/driver.h"
+#include "memory/chunks.h"
 
 /* Takes so much (a multiple of CHUNK_GRANULE) of the device. */
 CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationHandle *handle,
                               uint64_t bytes, int device);
+
+/* Puts device memory at the chunk's address, as it was when it was allocated: the very memory that
+ * the driver would not take back, where there is such. Nobody may use it before it is given access.
+ * On failure the chunk says what it has: device_memory_take_off follows. */
+CUresult device_memory_put(struct chunk *chunk);
+/* Takes its device memory from the chunk. On failure the chunk says what it still has: memory that
+ * is mapped, or memory that is mapped nowhere. */
+CUresult device_memory_take_off(struct chunk *chunk);
+/* Lets a device use what is mapped there, and those that may use the memory of `owner`, which has
+ * it. Most often the two are the same. */
+CUresult device_memory_give_access(uint64_t address, uint64_t bytes, int owner, int user);
 
 /* Whether that memory can be given to other processes. */
 bool device_memory_shareable(int device);

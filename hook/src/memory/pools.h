@@ -1,13 +1,10 @@
 /* What stream-ordered pools keep of a device beyond what is allocated from them: the driver goes on
  * holding what was freed, so it counts as the process's, and as fixed. What is allocated counts by
  * itself. Looked at whenever a call may have changed it. */
-#ifndef GPUSHARE_POOLS_H
-#define GPUSHARE_POOLS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* Pools beyond so many are not looked at. */
 #define POOLS_MAX 64
@@ -23,6 +20,3 @@ void pools_look(void (*changed)(int device));
 uint64_t pools_kept_bytes(void *pool);
 
 void pools_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -10,10 +10,10 @@
 #include "base/fork.h"
 #include "base/log.h"
 #include "device/contexts.h"
-#include "device/peers.h"
 #include "device/streams.h"
 #include "gate/work.h"
 #include "memory/chunks.h"
+#include "memory/device_memory.h"
 #include "sharing/ipc.h"
 #include "sharing/ipc_client.h"
 #include "sharing/ipc_imports.h"
@@ -67,19 +67,6 @@ static int device_of(const uint8_t uuid[16], int own) {
     return own;
 }
 
-/* For the context's device, and for those that may use the memory of the device that has it. */
-static CUresult give_access(const struct import *mapped, int own) {
-    const struct driver *cuda = driver_get();
-    CUmemAccessDesc accesses[1 + PEERS_MAX];
-    int count = 1;
-    accesses[0] = peers_access_of(own, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    CUmemAccessDesc peers[PEERS_MAX];
-    const int peer_count = peers_access(mapped->device, peers, PEERS_MAX);
-    for (int i = 0; i < peer_count; i++)
-        if (peers[i].location.id != own) accesses[count++] = peers[i];
-    return cuda->memory_set_access(mapped->address, mapped->bytes, accesses, (size_t)count);
-}
-
 static CUresult result_of(enum ipc_client_answer answer) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (answer == IPC_CLIENT_HERE) return CUDA_SUCCESS;
@@ -115,7 +102,8 @@ static CUresult map_block(struct ipc_client *client, const struct ipc_handle *ha
         result = result_of(ipc_client_next(client, handle, &batch, descriptors));
         if (result == CUDA_SUCCESS) result = map_batch(mapped, &mapped_bytes, &batch, descriptors);
     }
-    if (result == CUDA_SUCCESS) result = give_access(mapped, own);
+    if (result == CUDA_SUCCESS)
+        result = device_memory_give_access(mapped->address, mapped->bytes, mapped->device, own);
     if (result == CUDA_SUCCESS) return result;
     log_debug("ipc: the driver answers %d to another process's memory", (int)result);
     unmap(mapped, mapped_bytes);

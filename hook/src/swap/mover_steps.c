@@ -7,64 +7,16 @@
 #include "base/log.h"
 #include "device/contexts.h"
 #include "device/failure.h"
-#include "device/peers.h"
 #include "memory/device_memory.h"
 #include "swap/host_arena.h"
 #include "swap/residency.h"
 
-#define ACCESSES_MAX (PEERS_MAX + 1)
-
-/* ---- mapping ----------------------------------------------------------------------------------
- */
-
-/* Takes its device memory from the chunk. On failure the chunk says what it still has: memory that
- * is mapped, or memory that is mapped nowhere. */
-static CUresult take_off(struct chunk *chunk) {
-    const struct driver *cuda = driver_get();
-    CUresult result = CUDA_SUCCESS;
-    if (!chunk->unmapped) result = cuda->memory_unmap(chunk->address, chunk->bytes);
-    if (result != CUDA_SUCCESS) return result;
-    chunk->unmapped = true;
-    result = cuda->memory_release(chunk->handle);
-    if (result != CUDA_SUCCESS) return result;
-    chunk->unmapped = false;
-    chunk->handle = 0;
-    return result;
-}
-
-static CUresult give_access(const struct chunk *chunk) {
-    CUmemAccessDesc accesses[ACCESSES_MAX];
-    accesses[0] = (CUmemAccessDesc){
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = chunk->device},
-        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    };
-    const int peers = peers_access(chunk->device, &accesses[1], ACCESSES_MAX - 1);
-    return driver_get()->memory_set_access(chunk->address, chunk->bytes, accesses,
-                                           (size_t)peers + 1);
-}
-
-static CUresult create(struct chunk *chunk) {
-    CUmemGenericAllocationHandle handle;
-    const CUresult result =
-        device_memory_create(driver_get(), &handle, chunk->bytes, chunk->device);
-    if (result != CUDA_SUCCESS) return result;
-    chunk->handle = handle;
-    chunk->unmapped = true;
-    return result;
-}
-
-/* Device memory at the chunk's address, as it was when it was allocated; the very memory that the
- * driver would not take back, where there is such. */
 static CUresult map(struct chunk *chunk) {
-    CUresult result = chunk->handle == 0 ? create(chunk) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS) return result;
-    if (chunk->unmapped)
-        result = driver_get()->memory_map(chunk->address, chunk->bytes, 0, chunk->handle, 0);
-    if (result == CUDA_SUCCESS) {
-        chunk->unmapped = false;
-        result = give_access(chunk);
-    }
-    if (result != CUDA_SUCCESS) take_off(chunk);
+    CUresult result = device_memory_put(chunk);
+    if (result == CUDA_SUCCESS)
+        result =
+            device_memory_give_access(chunk->address, chunk->bytes, chunk->device, chunk->device);
+    if (result != CUDA_SUCCESS) device_memory_take_off(chunk);
     return result;
 }
 
@@ -96,7 +48,7 @@ static enum step_answer leave_for_now(const struct chunk *chunk, int cu_result) 
 /* The host memory has what the device has: the latter goes. Where the driver refuses, the chunk
  * stays on the device; where it has unmapped it already, its device memory is kept for it. */
 static enum step_answer park(struct chunk *chunk) {
-    const CUresult result = take_off(chunk);
+    const CUresult result = device_memory_take_off(chunk);
     if (result != CUDA_SUCCESS && !chunk->unmapped) {
         host_arena_give(chunk->host, chunk->bytes);
         return leave_for_now(chunk, (int)result);
@@ -109,7 +61,7 @@ static enum step_answer park(struct chunk *chunk) {
 
 /* It could not be copied in; its host memory still has all of it. */
 static void stay_parked(struct chunk *chunk) {
-    if (chunk->handle != 0) take_off(chunk);
+    device_memory_take_off(chunk);
     chunks_settle_away(chunk, CHUNK_PARKED);
 }
 
