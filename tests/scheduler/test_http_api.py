@@ -88,8 +88,8 @@ def as_other(shared: SchedulerUnderTest, call: str, *arguments: Any) -> str:
         ("GET", "/api/v1/nothing", b"", 404, "There is no /api/v1/nothing"),
         ("GET", "/", b"", 404, "There is no /"),
         ("POST", "/api/v1/status", b"{}", 405, "Method Not Allowed"),
-        ("POST", "/api/v1/tenants", b"garbage", 400, "no JSON object"),
-        ("POST", "/api/v1/tenants", b"[]", 400, "no JSON object"),
+        ("POST", "/api/v1/tenants", b"garbage", 400, "not a JSON object"),
+        ("POST", "/api/v1/tenants", b"[]", 400, "not a JSON object"),
         ("POST", "/api/v1/tenants", b"{}", 400, "no name"),
         ("POST", "/api/v1/tenants", b'{"name": "a", "kind": "x"}', 400, "no kind 'x'"),
         ("POST", "/api/v1/tenants", b'{"name": 7, "kind": "run"}', 400, "no name"),
@@ -289,4 +289,4 @@ def test_who_has_given_up_registers_nothing(scheduler: SchedulerUnderTest) -> No
 def test_a_body_that_is_nested_too_deep(scheduler: SchedulerUnderTest) -> None:
     """It is the request's fault, not ours."""
     status, answer = request(scheduler, "POST", "/api/v1/tenants", b"[" * 60_000)
-    assert (status, "no JSON object" in answer["message"]) == (400, True)
+    assert (status, "not a JSON object" in answer["message"]) == (400, True)
