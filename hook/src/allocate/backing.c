@@ -325,6 +325,10 @@ static void end_closed(const struct allocated *closed) {
 static CUresult free_closed(const struct allocated *closed) {
     if (fork_process_ends()) return CUDA_SUCCESS;
     const CUresult result = wait_for_work(closed->generation);
+    if (result == CUDA_ERROR_NOT_READY) { /* a capture has begun */
+        blocks_put_off(closed);
+        return CUDA_SUCCESS;
+    }
     if (result == CUDA_SUCCESS)
         end_closed(closed);
     else

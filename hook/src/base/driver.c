@@ -62,7 +62,6 @@ static const struct driver_row MOVING_ROWS[] = {
     ROW(copy_box_in_stream_per_thread, "cuMemcpy3DPeerAsync_ptsz"),
     ROW(pointer_attribute, "cuPointerGetAttribute"),
     ROW(stream_destroy, "cuStreamDestroy_v2"),
-    ROW(context_synchronize, "cuCtxSynchronize"),
     ROW(host_register, "cuMemHostRegister_v2"),
     ROW(host_unregister, "cuMemHostUnregister"),
 };

@@ -85,10 +85,6 @@ struct driver {
     CUresult (*pointer_attribute)(void *value, CUpointer_attribute attribute, CUdeviceptr address);
     CUresult (*stream_destroy)(CUstream stream);
 
-    /* Waits for all work of the current context, or gives an earlier error. Not while a stream
-     * captures. */
-    CUresult (*context_synchronize)(void);
-
     /* Pins memory of the process for copies: about 40 GB/s where it is in huge pages already. */
     CUresult (*host_register)(void *host, size_t bytes, unsigned int flags);
     CUresult (*host_unregister)(void *host);

@@ -4,19 +4,22 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/driver.h"
 #include "device/contexts.h"
 
 /* The tables are arrays: a process has seldom more than some hundred streams, and the launch path
  * does not come here. */
 static struct streams streams;
-static uint64_t last_number; /* guarded by LOCK_STREAMS */
 
 _Atomic uint32_t streams_epoch = 1;
 _Atomic uint32_t streams_captures;
 _Atomic uint32_t streams_leaving;
+static _Atomic uint32_t recordings;
 
 #define SPARES_MAX 256
+#define RECORDING_LOOK_NS 20000u
+#define RECORDING_NS_MAX 1000000000u
 
 #define HAS_ROOM(name) ARRAY_MAKE_ROOM(streams.name, streams.name##_used, 1, streams.name##_room)
 
@@ -86,7 +89,7 @@ static void add_stream(void *stream, const void *handle, bool blocking) {
     streams.streams[streams.streams_used++] = (struct stream_entry){
         .stream = stream,
         .context = context->generation,
-        .number = ++last_number,
+        .number = ++streams.last_number,
         .blocking = blocking,
     };
 }
@@ -136,16 +139,64 @@ static void *take_spare(uint64_t context) {
 
 static void keep_spare(const struct driver *cuda, uint64_t context, void *event) {
     if (streams.spares_used < SPARES_MAX && HAS_ROOM(spares))
-        streams.spares[streams.spares_used++] = (struct orphan_entry){context, event};
+        streams.spares[streams.spares_used++] =
+            (struct orphan_entry){context, event, ++streams.last_number};
     else if (cuda)
         cuda->event_destroy(event);
 }
 
 static void keep_orphan(const struct driver *cuda, uint64_t context, void *event) {
     if (HAS_ROOM(orphans))
-        streams.orphans[streams.orphans_used++] = (struct orphan_entry){context, event};
+        streams.orphans[streams.orphans_used++] =
+            (struct orphan_entry){context, event, ++streams.last_number};
     else if (cuda)
         cuda->event_destroy(event);
+}
+
+static void *record_in(const struct driver *cuda, void *stream, CUevent event) {
+    if (event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        return NULL;
+    if (cuda->event_record(event, stream) == CUDA_SUCCESS) return event;
+    cuda->event_destroy(event);
+    return NULL;
+}
+
+struct stream_entry *streams_find_number(uint64_t number) {
+    for (uint32_t i = 0; i < streams.streams_used; i++)
+        if (streams.streams[i].number == number) return &streams.streams[i];
+    return NULL;
+}
+
+void streams_keep_spare(uint64_t context, void *event) {
+    if (contexts_find(context) != NULL) keep_spare(driver_get(), context, event);
+}
+
+bool streams_recording_begins(void) {
+    if (streams.captures_used > 0) return false;
+    atomic_fetch_add(&recordings, 1);
+    return true;
+}
+
+void streams_recording_ends(void) {
+    atomic_fetch_sub(&recordings, 1);
+}
+
+void *streams_record(uint64_t context, uint64_t number) {
+    contexts_lock();
+    const struct stream_entry *entry = streams_find_number(number);
+    void *stream = entry ? entry->stream : DRIVER_STREAM_LEGACY;
+    CUevent spare = entry != NULL || number == 0 ? take_spare(context) : NULL;
+    contexts_unlock();
+    return entry != NULL || number == 0 ? record_in(driver_get(), stream, spare) : NULL;
+}
+
+/* A stream ends or begins to capture, and is in the tables as such: nobody else records in it any
+ * more. Who does just now is let through, but not for ever: its queue may be full of work that
+ * waits for this thread. */
+static void let_others_record(void) {
+    const uint64_t until_ns = clock_now_ns() + RECORDING_NS_MAX;
+    while (atomic_load(&recordings) > 0 && clock_now_ns() < until_ns)
+        clock_sleep_ns(RECORDING_LOOK_NS);
 }
 
 /* An event behind what is in the calling thread's stream now; NULL: there is nothing, or (not
@@ -163,10 +214,11 @@ static void *mark_stream(const struct driver *cuda, void *stream, uint64_t gener
     const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
     const CUresult queried = cuda->stream_query(stream);
     const bool has_work = queried == CUDA_ERROR_NOT_READY;
-    if (has_work && event == NULL && cuda->event_create(&event, CU_EVENT_DISABLE_TIMING))
-        event = NULL;
-    const bool marked = has_work && event && cuda->event_record(event, stream) == CUDA_SUCCESS;
-    if (!marked && event) cuda->event_destroy(event);
+    if (has_work)
+        event = record_in(cuda, stream, event);
+    else if (event != NULL)
+        cuda->event_destroy(event);
+    const bool marked = has_work && event != NULL;
     *is_known = marked || queried == CUDA_SUCCESS;
     driver_relaxed_end(cuda, mode);
     CUcontext popped;
@@ -217,6 +269,7 @@ void streams_closing(void *stream) {
     }
     contexts_unlock();
     if (copy.number == 0) return;
+    if (atomic_load(&recordings) > 0) let_others_record();
     const bool can_ask = cuda && !ask_capturing(stream);
     bool is_known;
     void *event = can_ask ? mark_stream(cuda, stream, copy.context, &is_known) : NULL;
@@ -262,6 +315,7 @@ void streams_capture_beginning(void *stream) {
         };
     atomic_store(&streams_captures, streams.captures_used);
     contexts_unlock();
+    if (atomic_load(&recordings) > 0) let_others_record();
 }
 
 /* Nothing captures in the stream now: its mark is of no more use. */
@@ -348,5 +402,6 @@ void streams_after_fork(void) {
     streams.captures_used = 0;
     atomic_store(&streams_captures, 0);
     atomic_store(&streams_leaving, 0);
+    atomic_store(&recordings, 0);
     atomic_fetch_add(&streams_epoch, 1);
 }

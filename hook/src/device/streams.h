@@ -32,9 +32,11 @@ struct capture_entry {
 struct orphan_entry {
     uint64_t context;
     void *event;
+    uint64_t number; /* counts with those of streams */
 };
 
 struct streams {
+    uint64_t last_number;
     struct stream_entry *streams;
     uint32_t streams_used, streams_room;
     struct orphan_entry *orphans;
@@ -88,10 +90,22 @@ void *streams_spare_event(uint64_t context);
 /* ---- with the tables locked ---- */
 
 struct streams *streams_tables(void);
+struct stream_entry *streams_find_number(uint64_t number);
+/* An event that is not needed any more. */
+void streams_keep_spare(uint64_t context, void *event);
+/* False while a capture is active. Until `_ends`, no stream ends and no capture begins. */
+bool streams_recording_begins(void);
 /* A blocking stream of the context captures, or may do so: then nobody may touch its legacy stream.
  * A mere query of that ends the capture (measured), whatever the mode of both threads. */
 bool streams_blocking_captures(uint64_t context);
 void streams_forget_context(uint64_t context);
+
+/* ---- without the lock, which recording must not hold: it waits where a queue is full ---- */
+
+/* An event behind what is in the stream of this number, or (0) in the legacy stream of the context,
+ * which is current. NULL: there is no such stream, or no event. */
+void *streams_record(uint64_t context, uint64_t number);
+void streams_recording_ends(void);
 
 /* In a child after fork nothing of this is left. */
 void streams_after_fork(void);

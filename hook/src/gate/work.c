@@ -1,27 +1,210 @@
 #include "gate/work.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/driver.h"
 #include "device/contexts.h"
+#include "device/failure.h"
+#include "device/streams.h"
 #include "gate/threads.h"
 
-CUresult work_wait(uint64_t context) {
-    const struct driver *cuda = driver_get();
-    contexts_lock();
-    const struct context *known = contexts_find(context);
-    void *handle = known ? known->handle : NULL;
-    CUresult result = known ? (CUresult)known->failed_result : CUDA_SUCCESS;
-    contexts_unlock();
-    if (handle == NULL || result != CUDA_SUCCESS) return result; /* gone, or nothing runs in it */
-    result = cuda->context_push(handle);
-    if (result != CUDA_SUCCESS) return result;
-    threads_synchronise_began();
-    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-    result = cuda->context_synchronize();
-    driver_relaxed_end(cuda, mode);
-    threads_synchronise_ended((int)result);
+/* A context is never synchronised: that ends every capture which begins meanwhile. The streams are
+ * asked one by one until each was seen idle. Where another thread keeps one busy, an event says
+ * what was in it. */
+#define PAUSE_NS 20000u
+#define SPIN_NS 50000u
+#define PATIENCE_NS 2000000u
+#define UNKNOWN_NS 1000000000u
+
+struct busy_stream {
+    uint64_t number;
+    CUevent event; /* NULL: the stream itself is asked */
+};
+
+struct work {
+    const struct driver *cuda;
+    uint64_t context;
+    struct busy_stream *streams;
+    uint32_t used, room;
+    uint64_t orphans_until; /* streams that were destroyed up to then */
+    bool orphans_busy;
+    bool defaults_busy;
+    CUevent defaults_event;
+    bool is_looked_at; /* the streams that are busy are in the table */
+    CUresult error;    /* its context has failed */
+    CUresult unknown;  /* what the driver last answered that tells nothing */
+    uint64_t unknown_since_ns;
+};
+
+/* Only 0 and a sticky error tell of an end. */
+static bool is_over(struct work *work, CUresult answer) {
+    if (failure_is_sticky((int)answer)) work->error = answer;
+    if (answer == CUDA_SUCCESS || work->error != CUDA_SUCCESS) return true;
+    if (answer != CUDA_ERROR_NOT_READY) work->unknown = answer;
+    return false;
+}
+
+static bool stream_is_over(struct work *work, const struct stream_entry *entry, CUevent event) {
+    if (event != NULL) return is_over(work, work->cuda->event_query(event));
+    if (!streams_is_capturing(entry->stream))
+        return is_over(work, work->cuda->stream_query(entry->stream));
+    return entry->is_marked &&
+           (entry->mark == NULL || is_over(work, work->cuda->event_query(entry->mark)));
+}
+
+static bool add(struct work *work, uint64_t number) {
+    if (work->used == work->room) {
+        const uint32_t room = work->room > 0 ? 2 * work->room : 16;
+        void *grown = realloc(work->streams, room * sizeof *work->streams);
+        if (grown == NULL) return false;
+        work->streams = grown;
+        work->room = room;
+    }
+    work->streams[work->used++] = (struct busy_stream){.number = number};
+    return true;
+}
+
+/* The first look; false where there is no host memory to note what is busy. */
+static bool look_at_all(struct work *work, const struct streams *tables) {
+    bool noted = true;
+    for (uint32_t i = 0; i < tables->streams_used && noted; i++) {
+        const struct stream_entry *entry = &tables->streams[i];
+        if (entry->context == work->context && !stream_is_over(work, entry, NULL))
+            noted = add(work, entry->number);
+    }
+    work->orphans_until = tables->last_number;
+    work->defaults_busy = true;
+    return noted;
+}
+
+static void look_at_busy(struct work *work, const struct streams *tables) {
+    for (uint32_t i = work->used; i-- > 0;) {
+        const struct busy_stream *busy = &work->streams[i];
+        const struct stream_entry *entry = streams_find_number(busy->number);
+        if (entry == NULL) work->orphans_until = tables->last_number; /* destroyed meanwhile */
+        if (entry != NULL && !stream_is_over(work, entry, busy->event)) continue;
+        if (busy->event != NULL) streams_keep_spare(work->context, busy->event);
+        work->streams[i] = work->streams[--work->used];
+    }
+}
+
+static void look_at_rest(struct work *work, const struct streams *tables) {
+    work->orphans_busy = atomic_load(&streams_leaving) > 0;
+    for (uint32_t i = 0; i < tables->orphans_used; i++) {
+        const struct orphan_entry *orphan = &tables->orphans[i];
+        if (orphan->context == work->context && orphan->number <= work->orphans_until)
+            work->orphans_busy |= !is_over(work, work->cuda->event_query(orphan->event));
+    }
+    if (!work->defaults_busy || streams_blocking_captures(work->context)) return;
+    work->defaults_busy =
+        !is_over(work, work->defaults_event ? work->cuda->event_query(work->defaults_event)
+                                            : work->cuda->stream_query(DRIVER_STREAM_LEGACY));
+}
+
+/* True when the context's work is over, as far as it was there at the first look. */
+static bool look(struct work *work) {
+    const struct driver *cuda = work->cuda;
     CUcontext popped;
-    cuda->context_pop(&popped);
+    bool noted = true;
+    work->unknown = CUDA_SUCCESS;
+    contexts_lock();
+    const struct context *context = contexts_find(work->context);
+    if (context != NULL) work->error = (CUresult)context->failed_result;
+    const bool asks =
+        context != NULL && work->error == CUDA_SUCCESS && cuda->context_push(context->handle) == 0;
+    if (asks) {
+        const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+        const struct streams *tables = streams_tables();
+        if (work->is_looked_at)
+            look_at_busy(work, tables);
+        else
+            noted = look_at_all(work, tables);
+        look_at_rest(work, tables);
+        driver_relaxed_end(cuda, mode);
+        cuda->context_pop(&popped);
+    }
+    contexts_unlock();
+    work->is_looked_at = true;
+    if (!noted) work->error = CUDA_ERROR_OUT_OF_MEMORY;
+    return !asks || work->error != CUDA_SUCCESS ||
+           (work->used == 0 && !work->orphans_busy && !work->defaults_busy);
+}
+
+/* An event in each stream that does not become idle by itself, and in the legacy stream once the
+ * others are done: it adds an order between blocking streams. Without the lock, because recording
+ * waits where a queue is full; streams do not end meanwhile, and captures do not begin. False: one
+ * has begun, so that nothing can be recorded. */
+static bool record(struct work *work) {
+    CUcontext popped;
+    contexts_lock();
+    const struct context *context = contexts_find(work->context);
+    void *handle = context ? context->handle : NULL;
+    const bool may = streams_recording_begins();
+    contexts_unlock();
+    if (!may) return false;
+    if (handle != NULL && work->cuda->context_push(handle) == CUDA_SUCCESS) {
+        const CUstreamCaptureMode mode = driver_relaxed_begin(work->cuda);
+        for (uint32_t i = 0; i < work->used; i++)
+            if (work->streams[i].event == NULL)
+                work->streams[i].event = streams_record(work->context, work->streams[i].number);
+        if (work->used == 0 && work->defaults_busy && work->defaults_event == NULL)
+            work->defaults_event = streams_record(work->context, 0);
+        driver_relaxed_end(work->cuda, mode);
+        work->cuda->context_pop(&popped);
+    }
+    streams_recording_ends();
+    return true;
+}
+
+static bool has_unrecorded(const struct work *work) {
+    for (uint32_t i = 0; i < work->used; i++)
+        if (work->streams[i].event == NULL) return true;
+    return work->used == 0 && work->defaults_busy && work->defaults_event == NULL;
+}
+
+/* The driver has told nothing for so long that it will not. */
+static bool stays_unknown(struct work *work, uint64_t now_ns) {
+    if (work->unknown == CUDA_SUCCESS) work->unknown_since_ns = now_ns;
+    return now_ns - work->unknown_since_ns > UNKNOWN_NS;
+}
+
+static CUresult wait_on(struct work *work) {
+    const uint64_t began_ns = clock_now_ns();
+    work->unknown_since_ns = began_ns;
+    while (!look(work)) {
+        const uint64_t now_ns = clock_now_ns();
+        if (stays_unknown(work, now_ns)) return work->unknown;
+        if (now_ns - began_ns > PATIENCE_NS && has_unrecorded(work) && !record(work))
+            return CUDA_ERROR_NOT_READY;
+        if (now_ns - began_ns > SPIN_NS) clock_sleep_ns(PAUSE_NS);
+    }
+    return work->error;
+}
+
+static void end(struct work *work) {
+    contexts_lock();
+    for (uint32_t i = 0; i < work->used; i++)
+        if (work->streams[i].event != NULL)
+            streams_keep_spare(work->context, work->streams[i].event);
+    if (work->defaults_event != NULL) streams_keep_spare(work->context, work->defaults_event);
+    contexts_unlock();
+    free(work->streams);
+}
+
+CUresult work_wait(uint64_t context) {
+    struct work work = {.cuda = driver_get(), .context = context};
+    CUresult result = CUDA_SUCCESS;
+    if (look(&work)) {
+        result = work.error;
+    } else {
+        threads_synchronise_began();
+        result = wait_on(&work);
+        threads_synchronise_ended(CUDA_SUCCESS);
+    }
+    end(&work);
+    if (failure_is_sticky((int)result)) failure_of(context, (int)result);
     return result;
 }

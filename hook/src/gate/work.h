@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <stdint.h>
 
-/* Waits for all work of the context, as cuMemFree does, unlike the calls that take mapped memory
- * down. Not while a capture is active. */
+/* Waits for all work that the context has now, as cuMemFree does, unlike the calls that take mapped
+ * memory down. Disturbs no capture: CUDA_ERROR_NOT_READY where one has begun and work cannot be
+ * told from what comes after it. */
 CUresult work_wait(uint64_t context);

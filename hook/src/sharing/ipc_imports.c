@@ -129,6 +129,15 @@ bool imports_take_unused(struct import *unused) {
     return found;
 }
 
+bool imports_put_back(const struct import *unused) {
+    lock_take(LOCK_IPC);
+    const bool fits = grow((void **)(void *)&imports, imports_used, &imports_room, sizeof *imports);
+    if (fits) imports[imports_used++] = *unused;
+    atomic_store(&imports_there, imports_used);
+    lock_release(LOCK_IPC);
+    return fits;
+}
+
 bool imports_take_of_context(uint64_t generation, struct import *taken) {
     bool found = false;
     if (atomic_load(&imports_there) == 0) return false;

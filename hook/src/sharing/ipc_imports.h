@@ -35,6 +35,8 @@ enum imports_answer imports_add(const struct import *mapped, const struct ipc_ha
 bool imports_close(uint64_t address);
 /* Takes a mapping in which nothing is open out of the table, or any of a context. */
 bool imports_take_unused(struct import *unused);
+/* It cannot be unmapped yet. False: no host memory. */
+bool imports_put_back(const struct import *unused);
 bool imports_take_of_context(uint64_t generation, struct import *taken);
 
 /* The opened allocation in which the address lies; whether it lies in such memory at all. */

@@ -140,6 +140,7 @@ static CUresult unmap_unused(void) {
     CUresult result = CUDA_SUCCESS;
     while (!streams_capture_anywhere() && imports_take_unused(&unused)) {
         const CUresult waited = work_wait(unused.generation);
+        if (waited == CUDA_ERROR_NOT_READY && imports_put_back(&unused)) break;
         if (waited != CUDA_SUCCESS) result = waited;
         unmap(&unused, unused.bytes);
     }

@@ -1,0 +1,111 @@
+"""A free waits for the work that may use its memory, stream by stream, and disturbs no capture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hook.session import Session
+from tests.support.paths import SIM_LIBRARIES
+from tests.support.sim import SimulatedMachine
+
+LINES = [
+    "spin = lambda stream, ms: launch('spin', stream, c_uint64(ms * 1_000_000))",
+    "idle = lambda stream: call('cuStreamQuery', c_void_p(stream)) == 0",
+    "LEGACY, OWN = 1, 2",
+]
+
+
+@pytest.fixture
+def backed(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -> Session:
+    swapping = {**environment, **sim.env(), "LD_PRELOAD": environment["LD_PRELOAD"]}
+    swapping |= {"LD_LIBRARY_PATH": str(SIM_LIBRARIES), "FAKE_SWAP": "1"}
+    return Session(swapping, tmp_path / "trace", "backing_session")
+
+
+@pytest.mark.promise("backing", "A free never synchronises a context, so it harms no capture")
+def test_a_free_never_synchronises_a_context(backed: Session) -> None:
+    """That ends captures of every mode, also such as begin while it lasts."""
+    faults = {"GPUSHARE_SIM_FAULTS": "fail cuCtxSynchronize times=0 result=900"}
+    lines = [
+        *LINES,
+        "s, a = stream_create(), alloc(20 * MIB)",
+        "spin(s, 30)",
+        "print(free(a), idle(s))",
+    ]
+    assert backed.run(*lines, **faults) == ["0 True"]
+
+
+@pytest.mark.promise("A free never synchronises a context...")
+@pytest.mark.parametrize(
+    "stream", ["stream_create()", "made('cuStreamCreate', 0)", "LEGACY", "OWN"]
+)
+def test_a_free_waits_for_work_of_each_kind_of_stream(backed: Session, stream: str) -> None:
+    """Created ones, blocking or not, the legacy stream, and threads' own default streams."""
+    lines = [*LINES, f"s, a = {stream}, alloc(20 * MIB)", "spin(s, 50)", "print(free(a), idle(s))"]
+    assert backed.run(*lines) == ["0 True"]
+
+
+@pytest.mark.promise("A free never synchronises a context...")
+def test_a_free_waits_for_the_work_of_a_stream_that_was_destroyed(
+    backed: Session, sim: SimulatedMachine
+) -> None:
+    """Its work goes on; the free returns behind it."""
+    lines = [
+        *LINES,
+        "import time",
+        "s, a = stream_create(), alloc(20 * MIB)",
+        "spin(s, 50)",
+        "assert call('cuStreamDestroy_v2', c_void_p(s)) == 0",
+        "print(free(a), time.monotonic_ns())",
+    ]
+    (line,) = backed.run(*lines)
+    (launch,) = [record for record in sim.journal() if record.kind.name == "LAUNCH"]
+    assert line.split()[0] == "0"
+    assert launch.ended_ns <= int(line.split()[1])
+
+
+@pytest.mark.promise("A free never synchronises a context...")
+@pytest.mark.parametrize("stream", ["stream_create()", "LEGACY"])
+def test_a_free_does_not_wait_for_what_comes_later(backed: Session, stream: str) -> None:
+    """A thread that never lets a stream become idle does not hold up another one's free."""
+    lines = [
+        *LINES,
+        f"s, a, over = {stream}, alloc(20 * MIB), []",
+        "events = [c_void_p(made('cuEventCreate', 2)) for _ in range(2)]",
+        "def one(number):",
+        "    spin(s, 20), call('cuEventRecord', events[number % 2], c_void_p(s))",
+        "def busy():",
+        "    call('cuCtxSetCurrent', c_void_p(CONTEXT))",
+        "    for number in range(1, 10**6):",
+        "        if over: break",
+        "        one(number), call('cuEventSynchronize', events[(number + 1) % 2])",
+        "thread = threading.Thread(target=busy)",
+        "one(0), thread.start()",
+        "print(free(a)), over.append(1), thread.join()",
+    ]
+    assert backed.run(*lines) == ["0"]
+
+
+@pytest.mark.promise("A free never synchronises a context...")
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_a_capture_that_begins_while_a_free_waits_is_valid(backed: Session, mode: int) -> None:
+    """The free is done when its work is, whatever begins meanwhile."""
+    lines = [
+        *LINES,
+        "s, t, a = stream_create(), stream_create(), alloc(20 * MIB)",
+        "b, answers = alloc(MIB), []",
+        "spin(s, 200)",
+        "def frees():",
+        "    call('cuCtxSetCurrent', c_void_p(CONTEXT)), answers.append(free(a))",
+        "thread = threading.Thread(target=frees)",
+        "thread.start()",
+        f"begun = call('cuStreamBeginCapture_v2', c_void_p(t), {mode})",
+        "thread.join(0.4)",
+        "filled = call('cuMemsetD32Async', c_uint64(b), 1, c_size_t(64), c_void_p(t))",
+        "print(begun, filled, call('cuStreamEndCapture', c_void_p(t), byref(c_uint64())))",
+        "thread.join()",
+        "print(answers, sums())",
+    ]
+    assert backed.run(*lines)[0] == "0 0 0"
