@@ -29,15 +29,16 @@ struct context {
     void *green;         /* GREEN: the CUgreenCtx */
     enum context_kind kind;
     int ordinal;
-    uint32_t references; /* CREATED: cuCtxCreate, and each cuCtxAttach */
-    uint32_t leaving;    /* calls on their way that may end it */
-    int failed_result;   /* the sticky error, or 0 */
-    void *mark;          /* drain.c: event for the legacy stream, or NULL */
-    bool marked;         /* drain.c: it was recorded since the gate was shut */
-    void *beside;        /* drain.c: a blocking stream of ours, and */
-    void *beside_mark;   /* the event in it, or NULL */
-    bool beside_marked;  /* drain.c: it was recorded since the gate was shut */
-    bool draining;       /* drain.c: the default streams are not seen done */
+    uint32_t references;       /* CREATED: cuCtxCreate, and each cuCtxAttach */
+    uint32_t leaving;          /* calls on their way that may end it */
+    int failed_result;         /* the sticky error, or 0 */
+    uint64_t unknown_since_ns; /* drain.c: the driver's answers tell nothing; 0: they do */
+    void *mark;                /* drain.c: event for the legacy stream, or NULL */
+    bool marked;               /* drain.c: it was recorded since the gate was shut */
+    void *beside;              /* drain.c: a blocking stream of ours, and */
+    void *beside_mark;         /* the event in it, or NULL */
+    bool beside_marked;        /* drain.c: it was recorded since the gate was shut */
+    bool draining;             /* drain.c: the default streams are not seen done */
 };
 
 /* A context that may end, or has. */

@@ -15,6 +15,7 @@
 
 /* Sticky errors that a look found. They are noted after it, because that takes LOCK_STREAMS. */
 #define FAILURES_MAX 8
+#define UNKNOWN_NS 1000000000u
 struct look {
     const struct driver *cuda;
     uint32_t left;
@@ -25,6 +26,53 @@ struct look {
         int result;
     } failure[FAILURES_MAX];
 };
+
+static void end_look(struct look *look) {
+    CUcontext popped;
+    if (look->current) look->cuda->context_pop(&popped);
+    look->current = 0;
+}
+
+static void note_failures(struct look *look) {
+    for (uint32_t i = 0; i < look->failures; i++)
+        failure_of(look->failure[i].context, look->failure[i].result);
+}
+
+static void note_failure(struct look *look, uint64_t context, CUresult result) {
+    if (look->failures == FAILURES_MAX) return;
+    look->failure[look->failures].context = context;
+    look->failure[look->failures++].result = (int)result;
+}
+
+/* The driver says that the stream, event or context is not there. */
+static bool is_gone(CUresult result) {
+    return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT ||
+           result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/* True when the answer to a query means that nothing is in flight there. Work of a context with a
+ * sticky error has ended; a stream that began to capture meanwhile is looked at again later. Any
+ * other error tells nothing, and is asked again. Where that does not help, the context is given up
+ * as one that has failed: its memory stays where it is. */
+static bool is_done(struct look *look, uint64_t generation, CUresult result) {
+    if (result == CUDA_SUCCESS || is_gone(result)) return true;
+    if (failure_is_sticky((int)result)) {
+        note_failure(look, generation, result);
+        return true;
+    }
+    const bool captures = result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+                          result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    struct context *context = contexts_find(generation);
+    if (result == CUDA_ERROR_NOT_READY || captures || context == NULL) return false;
+    const uint64_t now_ns = clock_now_ns();
+    if (context->unknown_since_ns == 0) {
+        context->unknown_since_ns = now_ns;
+        log_debug("drain: the driver answers %d, which tells nothing", (int)result);
+    }
+    if (now_ns - context->unknown_since_ns < UNKNOWN_NS) return false;
+    note_failure(look, generation, result);
+    return true;
+}
 
 /* What the context has to say for its streams. */
 enum word {
@@ -40,37 +88,10 @@ static enum word use_context(struct look *look, uint64_t generation) {
     if (context->leaving > 0) return WORD_BUSY;
     if (look->current == generation) return WORD_ASK;
     if (look->current) look->cuda->context_pop(&popped);
-    look->current = look->cuda->context_push(context->handle) == CUDA_SUCCESS ? generation : 0;
-    return look->current != 0 ? WORD_ASK : WORD_OVER;
-}
-
-static void end_look(struct look *look) {
-    CUcontext popped;
-    if (look->current) look->cuda->context_pop(&popped);
-    look->current = 0;
-}
-
-static void note_failures(struct look *look) {
-    for (uint32_t i = 0; i < look->failures; i++)
-        failure_of(look->failure[i].context, look->failure[i].result);
-}
-
-/* True when the answer to a query means that nothing is in flight there. Work of a context with a
- * sticky error has ended; a stream that began to capture meanwhile is looked at again later. */
-static bool is_done(struct look *look, uint64_t context, CUresult result) {
-    if (result == CUDA_SUCCESS) return true;
-    if (failure_is_sticky((int)result)) {
-        if (look->failures < FAILURES_MAX) {
-            look->failure[look->failures].context = context;
-            look->failure[look->failures++].result = (int)result;
-        }
-        return true;
-    }
-    if (result == CUDA_ERROR_NOT_READY) return false;
-    bool captures = result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-                    result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    if (!captures) log_debug("drain: the driver answers %d, which counts as done", (int)result);
-    return !captures;
+    const CUresult result = look->cuda->context_push(context->handle);
+    look->current = result == CUDA_SUCCESS ? generation : 0;
+    if (result == CUDA_SUCCESS) return WORD_ASK;
+    return is_done(look, generation, result) ? WORD_OVER : WORD_BUSY;
 }
 
 static bool stream_is_done(struct look *look, const struct stream_entry *entry) {
@@ -217,6 +238,7 @@ static void mark_all_draining(void) {
     for (uint32_t i = 0; i < used; i++) {
         contexts[i].draining = true;
         contexts[i].marked = contexts[i].beside_marked = false;
+        contexts[i].unknown_since_ns = 0;
     }
     contexts_unlock();
 }

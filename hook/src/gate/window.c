@@ -150,6 +150,19 @@ static uint64_t patience_ns(const struct window_ring *ring) {
     return patience < least_ns ? least_ns : patience;
 }
 
+/* The same outside the gate, where the ring's context may end: it may be another stream's than the
+ * call's. Events end with their context, and the driver crashes on one that has ended. */
+static CUresult query_outside(const struct driver *cuda, const struct window_ring *ring,
+                              void *event) {
+    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    contexts_lock();
+    const struct context *context = contexts_find(ring->context_number);
+    if (context != NULL)
+        result = context->leaving > 0 ? CUDA_ERROR_NOT_READY : query_event(cuda, event);
+    contexts_unlock();
+    return result;
+}
+
 /* Waits, outside the gate, until the oldest event is done or patience is over. */
 static void wait_for_oldest(struct window_ring *ring, const struct driver *cuda) {
     void *event = ring->events[ring->oldest];
@@ -160,7 +173,7 @@ static void wait_for_oldest(struct window_ring *ring, const struct driver *cuda)
     uint64_t sleep_ns = ring->pace.group_ns_max / 8;
     if (sleep_ns < SLEEP_NS_MIN) sleep_ns = SLEEP_NS_MIN;
     if (sleep_ns > SLEEP_NS_MAX) sleep_ns = SLEEP_NS_MAX;
-    while (query_event(cuda, event) == CUDA_ERROR_NOT_READY) {
+    while (query_outside(cuda, ring, event) == CUDA_ERROR_NOT_READY) {
         ring->pending_ns = clock_now_ns();
         if (ring->pending_ns > until_ns) {
             ring->waived = true;

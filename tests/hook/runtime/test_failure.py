@@ -130,3 +130,38 @@ def test_a_failed_context_leaves_another_device_usable(
         shell.expect("0 spin 0")
         assert client.recall_and_drop().reason is DropReason.RECALL, turn
     assert client.count(ContextFailed) == 1
+
+
+UNKNOWN = 999
+
+
+@pytest.mark.promise("hook", "An answer that tells nothing is never taken for the end of the work")
+def test_a_drain_asks_again_where_the_driver_tells_nothing(
+    opened: Opened, sim: SimulatedMachine
+) -> None:
+    """An error that says nothing of the stream does not end its work: memory would be parked from
+    under it."""
+    faults = f"fail cuStreamQuery thread=gpushare times=3 result={UNKNOWN}"
+    shell, client = opened(env={"GPUSHARE_SIM_FAULTS": faults}, tenants=1)
+    shell.say("0 create 1")
+    shell.expect("0 create 0")
+    shell.say("0 spin 1 300000000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    dropped = client.recall_and_drop()
+    (launch,) = [record for record in sim.journal() if record.kind.name == "LAUNCH"]
+    assert (sim.directory / "happened").read_text().endswith("fail cuStreamQuery\n")
+    assert launch.ended_ns <= dropped.drained_at_ns
+
+
+@pytest.mark.promise("An answer that tells nothing is...")
+def test_a_context_of_which_the_driver_tells_nothing_any_more_is_given_up(opened: Opened) -> None:
+    """A drain ends all the same. The context counts as failed: its memory stays where it is."""
+    faults = f"fail cuStreamQuery thread=gpushare times=0 result={UNKNOWN}"
+    shell, client = opened(env={"GPUSHARE_SIM_FAULTS": faults}, tenants=1)
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    client.recall()
+    assert client.expect(ContextFailed).cu_result == UNKNOWN
+    client.expect(TurnDropped)
