@@ -6,14 +6,11 @@
  * then on none of our threads uses it, and it counts as work in flight. After the driver's call it
  * is looked whether the context is gone; if not, everything goes on. A handle of a destroyed
  * context must never reach the driver, which crashes. */
-#ifndef GPUSHARE_CONTEXTS_H
-#define GPUSHARE_CONTEXTS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 enum context_kind {
     CONTEXT_FOUND,   /* seen current or as a stream's; nobody was told that it was made */
@@ -105,6 +102,3 @@ struct context *contexts_find(uint64_t generation);
 struct context *contexts_find_handle(const void *handle);
 /* It is there, has not failed and does not leave: the driver may be asked about it. */
 bool contexts_may_ask(const struct context *context);
-
-#pragma GCC visibility pop
-#endif

@@ -2,14 +2,11 @@
  * were recorded in. Each names its context by the generation (contexts.h), and goes with it.
  * LOCK_STREAMS guards the tables; it is held for single queries of the driver, so that a stream or
  * context is not destroyed under them, and never across a wait. */
-#ifndef GPUSHARE_STREAMS_H
-#define GPUSHARE_STREAMS_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 struct stream_entry {
     void *stream;
@@ -109,6 +106,3 @@ void streams_recording_ends(void);
 
 /* In a child after fork nothing of this is left. */
 void streams_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,11 +1,8 @@
 /* Opening and closing the gate: for the agent alone. */
-#ifndef GPUSHARE_GATE_CONTROL_H
-#define GPUSHARE_GATE_CONTROL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 /* Before the first use: finds out whether the kernel can interrupt all threads for a barrier. */
 void gate_prepare(void);
@@ -32,6 +29,3 @@ bool gate_saw_per_thread(void);
 uint64_t gate_activity(bool *busy);
 
 void gate_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

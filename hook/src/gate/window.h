@@ -4,16 +4,13 @@
  * waits for old ones itself, so nothing here takes a lock on the launch path. A ring belongs to its
  * thread: it is written only while that thread is inside the gate, and read by the agent only while
  * the gate is shut and nobody is inside. */
-#ifndef GPUSHARE_WINDOW_H
-#define GPUSHARE_WINDOW_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "gate/gate.h"
 #include "gate/window_pace.h"
-
-#pragma GCC visibility push(hidden)
 
 #define WINDOW_RINGS 16 /* streams that a thread launches into without re-measuring */
 
@@ -67,6 +64,3 @@ bool window_last_event(const struct window_ring *ring, void **event);
 
 /* The thread ends: its events go to the stream table. */
 void window_thread_ends(struct thread_record *self);
-
-#pragma GCC visibility pop
-#endif
