@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/driver.h"
 #include "device/contexts.h"
@@ -56,13 +57,7 @@ static bool stream_is_over(struct work *work, const struct stream_entry *entry, 
 }
 
 static bool add(struct work *work, uint64_t number) {
-    if (work->used == work->room) {
-        const uint32_t room = work->room > 0 ? 2 * work->room : 16;
-        void *grown = realloc(work->streams, room * sizeof *work->streams);
-        if (grown == NULL) return false;
-        work->streams = grown;
-        work->room = room;
-    }
+    if (!ARRAY_MAKE_ROOM(work->streams, work->used, 1, work->room)) return false;
     work->streams[work->used++] = (struct busy_stream){.number = number};
     return true;
 }

@@ -131,7 +131,7 @@ bool imports_take_unused(struct import *unused) {
 
 bool imports_put_back(const struct import *unused) {
     lock_take(LOCK_IPC);
-    const bool fits = grow((void **)(void *)&imports, imports_used, &imports_room, sizeof *imports);
+    const bool fits = ARRAY_MAKE_ROOM(imports, imports_used, 1, imports_room);
     if (fits) imports[imports_used++] = *unused;
     atomic_store(&imports_there, imports_used);
     lock_release(LOCK_IPC);
