@@ -50,6 +50,26 @@ def test_a_context_that_ends_beside_a_capture_has_done_its_work(
     assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
 
 
+@pytest.mark.promise("The end of a context, and...")
+def test_a_context_that_ends_while_it_captures_has_done_its_work(
+    backed: Session, sim: SimulatedMachine
+) -> None:
+    """The driver waits for the work; the memory goes after it."""
+    lines = [
+        "second = c_void_p(0)",
+        "assert call('cuCtxCreate_v2', byref(second), 0, 0) == 0",
+        "call('cuCtxSetCurrent', second)",
+        "s, t = c_void_p(stream_create()), c_void_p(stream_create())",
+        "a = c_uint64(alloc(20 * MIB))",
+        "fill = lambda: call('cuMemsetD32Async', a, 1, c_size_t(5 * MIB), t)",
+        "assert [fill() for _ in range(50)] == [0] * 50",
+        "assert call('cuStreamBeginCapture_v2', s, 2) == 0",
+        "print(call('cuCtxDestroy_v2', second), sums())",
+    ]
+    assert backed.run(*lines) == ["0 (0, 0)"]
+    assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
+
+
 FREE_LATER = [
     "s, t = stream_create(), stream_create()",
     "later = lambda address, stream: call('cuMemFreeAsync', c_uint64(address), c_void_p(stream))",

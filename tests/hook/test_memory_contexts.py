@@ -44,6 +44,15 @@ def test_a_green_context_is_told_as_its_context(session: Session) -> None:
     assert session.told("device_opened") == ["device_opened 0"]
 
 
+def test_the_mover_leaves_a_green_context_that_is_closed(session: Session) -> None:
+    """It may have opened a stream there, which goes with the context."""
+    session.run(
+        "green = made('cuGreenCtxCreate', c_void_p(0), 0, 1)",
+        "call('cuGreenCtxDestroy', c_void_p(green))",
+    )
+    assert session.told("mover_forgets", "device_closed") == ["mover_forgets 1", "device_closed 0"]
+
+
 def test_streams_synchronising_and_the_first_init_are_told(session: Session) -> None:
     """cuInit once however often it is called, streams as they come and go, waits from both ends."""
     printed = session.run(

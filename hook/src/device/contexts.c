@@ -119,33 +119,35 @@ static void announce(bool opens_device) {
 }
 
 /* Enters it into the table, in the place of what had its handle. */
-static void open(const struct context *fresh, struct context_end *stale) {
-    if (!devices_know(fresh->ordinal)) return;
+static struct context_end open(const struct context *fresh) {
+    if (!devices_know(fresh->ordinal)) return (struct context_end){0};
     contexts_lock();
     const bool opens_device = !is_open(fresh->ordinal);
     struct context *known = contexts_find_handle(fresh->handle);
-    *stale = end_of(known);
+    const struct context_end stale = end_of(known);
     if (known) forget(known);
     add(fresh);
     contexts_unlock();
     announce(opens_device);
+    return stale;
 }
 
-void contexts_created(void *handle, int ordinal, struct context_end *stale) {
+struct context_end contexts_created(void *handle, int ordinal) {
     const struct context fresh = {
         .handle = handle, .ordinal = ordinal, .kind = CONTEXT_CREATED, .references = 1};
-    open(&fresh, stale);
+    return open(&fresh);
 }
 
 /* A process may have no other contexts than green ones. */
-void contexts_green_created(void *green, int ordinal, struct context_end *stale) {
+struct context_end contexts_green_created(void *green, int ordinal) {
     context_from_green_function context_from_green =
         (context_from_green_function)symbols_real("cuCtxFromGreenCtx");
     CUcontext context = NULL;
-    if (context_from_green == NULL || context_from_green(&context, green) != CUDA_SUCCESS) return;
+    if (context_from_green == NULL || context_from_green(&context, green) != CUDA_SUCCESS)
+        return (struct context_end){0};
     const struct context fresh = {
         .handle = context, .ordinal = ordinal, .kind = CONTEXT_GREEN, .green = green};
-    open(&fresh, stale);
+    return open(&fresh);
 }
 
 static uint64_t id_of(void *handle) {
@@ -169,9 +171,9 @@ static void add_primary(void *handle, int ordinal, uint64_t id) {
 /* Another thread may reset the primary context, and release and retain it, meanwhile. The record is
  * read first and the driver's number asked for then: where they differ, the record's context is
  * gone. */
-void contexts_retained(void *handle, int ordinal, struct context_end *stale) {
-    bool done = false, opens_device = false;
-    if (!devices_know(ordinal)) return;
+struct context_end contexts_retained(void *handle, int ordinal) {
+    struct context_end stale = {0};
+    bool done = !devices_know(ordinal), opens_device = false;
     while (!done) {
         contexts_lock();
         const struct context *known = find_primary(ordinal);
@@ -179,12 +181,12 @@ void contexts_retained(void *handle, int ordinal, struct context_end *stale) {
         const uint64_t id_before = known ? known->id : 0;
         contexts_unlock();
         const uint64_t id = id_of(handle);
-        if (before.generation != 0 && (id == 0 || id == id_before)) return;
+        if (before.generation != 0 && (id == 0 || id == id_before)) return stale;
         contexts_lock();
         opens_device = opens_device || !is_open(ordinal);
         struct context *gone = contexts_find(before.generation);
         if (gone) {
-            *stale = before;
+            stale = before;
             forget(gone);
         }
         done = find_primary(ordinal) == NULL;
@@ -192,6 +194,7 @@ void contexts_retained(void *handle, int ordinal, struct context_end *stale) {
         contexts_unlock();
     }
     announce(opens_device);
+    return stale;
 }
 
 void contexts_attached(void *handle) {
@@ -240,9 +243,12 @@ static struct context_end leave(struct context *context) {
     return end_of(context);
 }
 
-struct context_end contexts_leave(void *handle) {
+struct context_end contexts_leave(enum contexts_name by, void *name) {
     contexts_lock();
-    const struct context_end end = leave(contexts_find_handle(handle));
+    const struct context_end end =
+        leave(by == CONTEXTS_HANDLE    ? contexts_find_handle(name)
+              : by == CONTEXTS_PRIMARY ? find_primary((int)(intptr_t)name)
+                                       : find_green(name));
     contexts_unlock();
     return end;
 }
@@ -252,20 +258,6 @@ struct context_end contexts_leave_detached(void *handle) {
     contexts_lock();
     struct context *context = contexts_find_handle(handle);
     if (context && (context->references <= 1 || --context->references == 0)) end = leave(context);
-    contexts_unlock();
-    return end;
-}
-
-struct context_end contexts_leave_primary(int ordinal) {
-    contexts_lock();
-    const struct context_end end = leave(find_primary(ordinal));
-    contexts_unlock();
-    return end;
-}
-
-struct context_end contexts_leave_green(void *green) {
-    contexts_lock();
-    const struct context_end end = leave(find_green(green));
     contexts_unlock();
     return end;
 }

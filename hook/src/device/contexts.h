@@ -53,18 +53,17 @@ extern _Atomic uint32_t contexts_leaving;
 
 /* ---- what the wrappers tell ---- */
 
-/* The driver has made it, or retained it. `stale`: what had its place in the table is gone, and was
+/* The driver has made it, or retained it. Returns what had its place in the table, is gone, and was
  * not seen to end. */
-void contexts_created(void *handle, int ordinal, struct context_end *stale);
-void contexts_retained(void *handle, int ordinal, struct context_end *stale);
-void contexts_green_created(void *green, int ordinal, struct context_end *stale);
+struct context_end contexts_created(void *handle, int ordinal);
+struct context_end contexts_retained(void *handle, int ordinal);
+struct context_end contexts_green_created(void *green, int ordinal);
 void contexts_attached(void *handle);
 
-/* A call that may end it is on its way. */
-struct context_end contexts_leave(void *handle);
+/* A call that may end it is on its way: a context, a device's primary one, or a green one. */
+enum contexts_name { CONTEXTS_HANDLE, CONTEXTS_PRIMARY, CONTEXTS_GREEN };
+struct context_end contexts_leave(enum contexts_name by, void *name);
 struct context_end contexts_leave_detached(void *handle);
-struct context_end contexts_leave_primary(int ordinal);
-struct context_end contexts_leave_green(void *green);
 /* The call has answered: whether the context is gone. Then it is in no table any more. */
 bool contexts_is_gone(const struct context_end *end, int cu_result);
 /* And what belonged to it is forgotten, where it is. */

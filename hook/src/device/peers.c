@@ -64,8 +64,7 @@ static bool pair_with(void *current, void *other, struct pair *pair) {
     return true;
 }
 
-/* Puts the pair into the table, or takes it out. */
-static bool change_pair(void *other_context, bool enables, struct peers_change *change) {
+bool peers_change(void *other_context, bool enables, struct peers_change *change) {
     const struct driver *cuda = driver_get();
     CUcontext current = NULL;
     struct pair pair;
@@ -83,14 +82,6 @@ static bool change_pair(void *other_context, bool enables, struct peers_change *
     contexts_unlock();
     if (known) *change = pair.devices;
     return known && reached == enables && pair.devices.user != pair.devices.owner;
-}
-
-bool peers_enabled(void *other_context, struct peers_change *change) {
-    return change_pair(other_context, true, change);
-}
-
-bool peers_disabled(void *other_context, struct peers_change *change) {
-    return change_pair(other_context, false, change);
 }
 
 void peers_forget_context(uint64_t context) {

@@ -24,8 +24,7 @@ unsigned int peers_changes(void);
 struct peers_change {
     int user, owner; /* devices */
 };
-bool peers_enabled(void *other_context, struct peers_change *change);
-bool peers_disabled(void *other_context, struct peers_change *change);
+bool peers_change(void *other_context, bool enables, struct peers_change *change);
 
 /* With the table locked. */
 void peers_forget_context(uint64_t context);

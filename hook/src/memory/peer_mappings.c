@@ -22,14 +22,9 @@ static void tell_mappings(const struct peers_change *change, CUmemAccess_flags f
     }
 }
 
-void peer_mappings_enabled(void *other_context) {
+void peer_mappings_change(void *other_context, bool enables) {
     struct peers_change change;
-    if (peers_enabled(other_context, &change))
-        tell_mappings(&change, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-}
-
-void peer_mappings_disabled(void *other_context) {
-    struct peers_change change;
-    if (peers_disabled(other_context, &change))
-        tell_mappings(&change, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    if (peers_change(other_context, enables, &change))
+        tell_mappings(&change,
+                      enables ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE);
 }

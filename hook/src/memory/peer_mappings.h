@@ -1,6 +1,7 @@
 /* Peer access that changes while memory is mapped. */
 #pragma once
 
+#include <stdbool.h>
+
 /* The current context may (not) reach memory of the other context from now on. */
-void peer_mappings_enabled(void *other_context);
-void peer_mappings_disabled(void *other_context);
+void peer_mappings_change(void *other_context, bool enables);

@@ -17,32 +17,13 @@ void context_calls_cuda_opened(void) {
     if (atomic_exchange(&opened_in, process) != process) bell_start_agent("cuInit");
 }
 
-/* Nothing of it is left in the table of contexts. */
-static void forget(const struct context_end *ended) {
-    if (ended->generation == 0) return;
-    backing_context_ended(ended->generation);
-    ipc_context_ended(ended->generation);
-    host_arena_forget_context(ended->handle);
-    registry_drop_context(ended->generation);
-    memory_tell(ended->ordinal);
-}
-
-void context_calls_created(void *context, int device) {
-    struct context_end stale = {0};
-    contexts_created(context, device, &stale);
-    forget(&stale);
-}
-
-void context_calls_retained(void *context, int device) {
-    struct context_end stale = {0};
-    contexts_retained(context, device, &stale);
-    forget(&stale);
-}
-
-void context_calls_green_created(void *green, int device) {
-    struct context_end stale = {0};
-    contexts_green_created(green, device, &stale);
-    forget(&stale);
+void context_calls_ended(struct context_end ended) {
+    if (ended.generation == 0) return;
+    backing_context_ended(ended.generation);
+    ipc_context_ended(ended.generation);
+    host_arena_forget_context(ended.handle);
+    registry_drop_context(ended.generation);
+    memory_tell(ended.ordinal);
 }
 
 struct context_end context_calls_leave(struct context_end end) {
@@ -53,6 +34,6 @@ struct context_end context_calls_leave(struct context_end end) {
 /* The mover stays away until all is forgotten: the driver may give the handle out again at once. */
 void context_calls_left(const struct context_end *end, int cu_result) {
     if (end->generation == 0) return;
-    if (contexts_is_gone(end, cu_result)) forget(end);
+    if (contexts_is_gone(end, cu_result)) context_calls_ended(*end);
     contexts_leave_over(end);
 }

@@ -7,10 +7,8 @@
 /* cuInit answered success. */
 void context_calls_cuda_opened(void);
 
-/* The driver has made a context, or has retained a primary one. */
-void context_calls_created(void *context, int device);
-void context_calls_retained(void *context, int device);
-void context_calls_green_created(void *green, int device);
+/* A context has ended, and nothing of it is left in the table of contexts. */
+void context_calls_ended(struct context_end ended);
 
 /* Before the driver is called: a context may end. And what the driver has answered. */
 struct context_end context_calls_leave(struct context_end end);

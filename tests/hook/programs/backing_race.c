@@ -87,11 +87,11 @@ static void *destroy_contexts(void *argument) {
     for (int i = 0; i < ROUNDS / 10; i++) {
         CUcontext own;
         must(REAL(cuCtxCreate_v2)(&own, 0, 0), "create");
-        context_calls_created(own, 0);
+        context_calls_ended(contexts_created(own, 0));
         for (int j = 0; j < 4; j++)
             allocated((uint64_t)(j + 1) << 19);
         freed_later(allocated(3 << 20));
-        const struct context_end end = context_calls_leave(contexts_leave(own));
+        const struct context_end end = context_calls_leave(contexts_leave(CONTEXTS_HANDLE, own));
         must(REAL(cuCtxDestroy_v2)(own), "destroy");
         context_calls_left(&end, CUDA_SUCCESS);
     }
@@ -111,7 +111,7 @@ int main(void) {
     must(REAL(cuInit)(0), "init");
     must(REAL(cuDevicePrimaryCtxRetain)(&context, 0), "retain");
     must(REAL(cuCtxSetCurrent)(context), "context");
-    context_calls_retained(context, 0);
+    context_calls_ended(contexts_retained(context, 0));
     pthread_create(&moving, NULL, move, NULL);
     pthread_create(&destroying, NULL, destroy_contexts, NULL);
     for (int i = 0; i < THREADS; i++)

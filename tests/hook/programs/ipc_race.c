@@ -41,7 +41,7 @@ static void open_device(void) {
     must(REAL(cuInit)(0), "init");
     must(REAL(cuDevicePrimaryCtxRetain)(&context, 0), "retain");
     must(REAL(cuCtxSetCurrent)(context), "context");
-    context_calls_retained(context, 0);
+    context_calls_ended(contexts_retained(context, 0));
 }
 
 static void must_be(uint64_t address, uint32_t expected) {

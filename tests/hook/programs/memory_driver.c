@@ -59,6 +59,7 @@ SUCCEEDS(cuMemPoolDestroy)
 SUCCEEDS(cuIpcGetMemHandle)
 SUCCEEDS(cuIpcCloseMemHandle)
 SUCCEEDS(cuCtxDestroy_v2)
+SUCCEEDS(cuGreenCtxDestroy)
 SUCCEEDS(cuCtxSynchronize)
 SUCCEEDS(cuStreamDestroy_v2)
 
