@@ -21,7 +21,7 @@ from tests.support.paths import ROOT
 TOKEN = "token-of-the-browser-tests"
 PANEL = ROOT / "jupyter_gpushare" / "labextension"
 PANEL_NAME = "@jupyter-gpushare/labextension"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 
 
 def _settings(directory: Path, name: str, values: Mapping[str, object]) -> None:

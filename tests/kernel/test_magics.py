@@ -34,7 +34,7 @@ def test_it_shows_this_kernel_and_the_queue(shared: SharedGpu) -> None:
     reply = alice.run(f"{gpu_cells.spin(1)}\n%gpushare\n").ok()
     assert "This kernel has the GPU." in reply.text
     assert "has it  alice.ipynb (this kernel)" in reply.text
-    assert "<table>" in reply.html
+    assert "<table" in reply.html
     assert "alice.ipynb (this kernel)" in reply.html
 
 
