@@ -90,7 +90,7 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
     turn = tenant.turn
     if turn is None or not state.turns_are_on:
         return None
-    if tenant.state is TenantState.HOLDING:
+    if tenant.state is TenantState.HOLDING or tenant not in state.queue:
         for device in sorted(state.missing_devices(tenant)):
             if any(state.holders(device)):
                 return Recall(RecallReason.DEVICE_TAKEN, state.devices[device].name)

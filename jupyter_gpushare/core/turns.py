@@ -305,11 +305,12 @@ class Turns:
         recall = recall_due(self._state, tenant, now_s)
         if recall is not None:
             self._recall(tenant, recall, now_s)
-        elif self._state.missing_devices(tenant):
-            # Its work in flight cannot end before it has this device too, for which it queues.
+        elif tenant in self._state.queue:
+            # Its work in flight cannot end before it has the device too for which it queues.
             turn.retry_at_s = now_s + self._state.settings.recall_retry_s
         elif tenant.state is TenantState.STALLED:
             self._state.move_tenant(tenant, TenantTrigger.RESUME)
+            turn.devices |= tenant.wanted_devices  # nobody else has what it lacked
             turn.contended_s = 0.0
             _forget_recalls(tenant)
 

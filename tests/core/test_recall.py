@@ -489,3 +489,23 @@ class TestFailures:
         assert desk.queue() == ["c"]
         desk.drop(a)
         assert desk.granted() == [c]
+
+
+def test_two_stalled_tenants_do_not_keep_each_other_from_their_devices() -> None:
+    """Each has opened the other's device and runs again after a drain stall, with no call at its
+    gate: nobody queues, so the recall is tried again."""
+    desk = Desk()
+    a, b = desk.client("a", "A"), desk.client("b", "B")
+    desk.ask(a)
+    desk.ask(b)
+    desk.open(b, "A")
+    desk.open(a, "B")
+    for client in (a, b):
+        desk.stall(client, calls_waiting=1)
+    assert desk.status("a").state == desk.status("b").state == "stalled"
+    desk.sleep_until_woken()
+    assert desk.recalled()
+    for client in (a, b):
+        desk.drop(client)
+        desk.ask(client)
+    assert desk.holders("A") == desk.holders("B") == ["a"]
