@@ -141,7 +141,7 @@ static void keep_spare(const struct driver *cuda, uint64_t context, void *event)
     if (streams.spares_used < SPARES_MAX && HAS_ROOM(spares))
         streams.spares[streams.spares_used++] =
             (struct orphan_entry){context, event, ++streams.last_number};
-    else if (cuda)
+    else if (cuda && contexts_may_ask(contexts_find(context)))
         cuda->event_destroy(event);
 }
 
@@ -190,10 +190,8 @@ void *streams_record(uint64_t context, uint64_t number) {
     return entry != NULL || number == 0 ? record_in(driver_get(), stream, spare) : NULL;
 }
 
-/* A stream ends or begins to capture, and is in the tables as such: nobody else records in it any
- * more. Who does just now is let through, but not for ever: its queue may be full of work that
- * waits for this thread. */
-static void let_others_record(void) {
+void streams_let_others_record(void) {
+    if (atomic_load(&recordings) == 0) return;
     const uint64_t until_ns = clock_now_ns() + RECORDING_NS_MAX;
     while (atomic_load(&recordings) > 0 && clock_now_ns() < until_ns)
         clock_sleep_ns(RECORDING_LOOK_NS);
@@ -232,7 +230,9 @@ static void retire_orphans(const struct driver *cuda) {
     uint32_t looked_at = streams.orphans_used < 4 ? streams.orphans_used : 4;
     for (uint32_t i = looked_at; i-- > 0;) {
         struct orphan_entry orphan = streams.orphans[i];
-        if (cuda->event_query(orphan.event) != CUDA_SUCCESS) continue;
+        if (!contexts_may_ask(contexts_find(orphan.context)) ||
+            cuda->event_query(orphan.event) != CUDA_SUCCESS)
+            continue;
         memmove(&streams.orphans[i], &streams.orphans[i + 1],
                 (--streams.orphans_used - i) * sizeof(*streams.orphans));
         keep_spare(cuda, orphan.context, orphan.event);
@@ -269,7 +269,7 @@ void streams_closing(void *stream) {
     }
     contexts_unlock();
     if (copy.number == 0) return;
-    if (atomic_load(&recordings) > 0) let_others_record();
+    streams_let_others_record();
     const bool can_ask = cuda && !ask_capturing(stream);
     bool is_known;
     void *event = can_ask ? mark_stream(cuda, stream, copy.context, &is_known) : NULL;
@@ -315,7 +315,7 @@ void streams_capture_beginning(void *stream) {
         };
     atomic_store(&streams_captures, streams.captures_used);
     contexts_unlock();
-    if (atomic_load(&recordings) > 0) let_others_record();
+    streams_let_others_record();
 }
 
 /* Nothing captures in the stream now: its mark is of no more use. */

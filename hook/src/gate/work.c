@@ -108,8 +108,8 @@ static bool look(struct work *work) {
     contexts_lock();
     const struct context *context = contexts_find(work->context);
     if (context != NULL) work->error = (CUresult)context->failed_result;
-    const bool asks =
-        context != NULL && work->error == CUDA_SUCCESS && cuda->context_push(context->handle) == 0;
+    const bool leaves = context != NULL && context->leaving > 0;
+    const bool asks = contexts_may_ask(context) && cuda->context_push(context->handle) == 0;
     if (asks) {
         const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
         const struct streams *tables = streams_tables();
@@ -122,8 +122,9 @@ static bool look(struct work *work) {
         cuda->context_pop(&popped);
     }
     contexts_unlock();
-    work->is_looked_at = true;
+    work->is_looked_at |= asks;
     if (!noted) work->error = CUDA_ERROR_OUT_OF_MEMORY;
+    if (leaves && work->error == CUDA_SUCCESS) return false; /* nobody may touch it now */
     return !asks || work->error != CUDA_SUCCESS ||
            (work->used == 0 && !work->orphans_busy && !work->defaults_busy);
 }
@@ -136,7 +137,7 @@ static bool record(struct work *work) {
     CUcontext popped;
     contexts_lock();
     const struct context *context = contexts_find(work->context);
-    void *handle = context ? context->handle : NULL;
+    void *handle = contexts_may_ask(context) ? context->handle : NULL;
     const bool may = streams_recording_begins();
     contexts_unlock();
     if (!may) return false;

@@ -6,6 +6,7 @@
 #include "allocate/backing.h"
 #include "allocate/memory.h"
 #include "base/bell.h"
+#include "device/streams.h"
 #include "memory/registry.h"
 #include "sharing/ipc.h"
 #include "swap/host_arena.h"
@@ -27,7 +28,9 @@ void context_calls_ended(struct context_end ended) {
 }
 
 struct context_end context_calls_leave(struct context_end end) {
-    if (end.generation != 0) mover_forget_context(end.handle);
+    if (end.generation == 0) return end;
+    streams_let_others_record();
+    mover_forget_context(end.handle);
     return end;
 }
 

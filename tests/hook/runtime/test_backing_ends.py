@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from jupyter_gpushare.protocol.messages import DeviceOpened, MemoryMode, TurnDropped, TurnRequested
 from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler, HookedClient
 from tests.support.sim import GIB, MIB, SimulatedMachine
 
@@ -115,3 +117,32 @@ def test_a_reset_in_the_middle_of_a_park(parking: Parking) -> None:
     program.say("free")
     program.expect("freed 0")
     assert program.finish() == 0
+
+
+@pytest.mark.promise("The end of a context, and...")
+@pytest.mark.parametrize(
+    ("work", "call"), [("free", "cuCtxPushCurrent"), ("stream", "cuEventQuery")]
+)
+def test_nobody_touches_a_context_that_another_thread_ends(
+    work: str,
+    call: str,
+    start: Callable[..., GpuProcess],
+    scheduler: FakeScheduler,
+    sim: SimulatedMachine,
+) -> None:
+    """The driver may have taken it down already, though its call has not returned yet."""
+    faults = f"hold cuCtxDestroy until=go;fail {call} from=go.held until=go times=0 result=999"
+    program = start("ends_beside", work, env={"GPUSHARE_SIM_FAULTS": faults})
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
+    client.budget(client.expect(DeviceOpened).device, UNLIMITED)
+    client.grant_request()
+    files = Files(sim)
+    files.wait_for_held("go")
+    program.say("work")
+    with contextlib.suppress(TimeoutError):
+        program.expect("done", within_s=0.3)
+    files.make("go")
+    program.expect("ended")
+    assert program.finish() == 0
+    assert sim.happened() == ["hold cuCtxDestroy"]
