@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bell.h"
@@ -128,7 +129,8 @@ static void leave_queue(struct claim *claim) {
     struct waiter **place = &of(claim->device)->first;
     while (*place && *place != &claim->waiter)
         place = &(*place)->next;
-    if (*place) *place = claim->waiter.next;
+    if (*place == NULL) return;
+    *place = claim->waiter.next;
     atomic_fetch_sub(&waiters, 1);
 }
 
@@ -155,6 +157,28 @@ static bool may_go_on(void *argument) {
     return goes_on;
 }
 
+/* What this thread waits with, apart from its stack: a handler of SIGINT may leave the wait by a
+ * jump, and never come back to it. The thread's next claim ends it then. */
+static _Thread_local struct claim *waiting __attribute__((tls_model("initial-exec")));
+
+static void wait_no_more(int device, uint64_t bytes) {
+    lock_take(LOCK_RESIDENCY);
+    of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
+    lock_release(LOCK_RESIDENCY);
+}
+
+static bool end_wait(bool goes_on) {
+    lock_take(LOCK_RESIDENCY);
+    leave_queue(waiting);
+    const bool refused = waiting->waiter.refused;
+    lock_release(LOCK_RESIDENCY);
+    if (!goes_on) wait_no_more(waiting->device, waiting->waiter.bytes);
+    bell_ring(NEWS_NEEDS_CHANGED);
+    free(waiting);
+    waiting = NULL;
+    return refused;
+}
+
 /* The claim counts as waiting; it does no more when this returns. */
 static enum residency_answer wait_for_budget(struct claim *claim) {
     const struct wait_condition condition = {
@@ -164,15 +188,9 @@ static enum residency_answer wait_for_budget(struct claim *claim) {
         .wants_turn = true,
     };
     const bool goes_on = wait_for(&condition, claim->waiter.call_name);
-    lock_take(LOCK_RESIDENCY);
-    leave_queue(claim);
-    if (!goes_on)
-        of(claim->device)->waiting_bytes =
-            less(of(claim->device)->waiting_bytes, claim->waiter.bytes);
-    lock_release(LOCK_RESIDENCY);
-    bell_ring(NEWS_NEEDS_CHANGED);
+    const bool refused = end_wait(goes_on);
     if (!goes_on) return RESIDENCY_CANCELLED;
-    return claim->waiter.refused ? RESIDENCY_REFUSED : RESIDENCY_FITS;
+    return refused ? RESIDENCY_REFUSED : RESIDENCY_FITS;
 }
 
 /* Starts to count a claim as waiting, and looks whether it has to. */
@@ -188,12 +206,16 @@ static bool fits_at_once(int device, uint64_t bytes, bool inside) {
 }
 
 static enum residency_answer claim_again(int device, uint64_t bytes, const char *call_name) {
-    struct claim claim = {
-        .device = device,
-        .looks_before = wait_looks(),
-        .waiter = {.bytes = bytes, .call_name = call_name},
-    };
-    const enum residency_answer answer = wait_for_budget(&claim);
+    enum residency_answer answer = RESIDENCY_REFUSED;
+    waiting = malloc(sizeof *waiting);
+    if (waiting == NULL) {
+        wait_no_more(device, bytes);
+    } else {
+        *waiting = (struct claim){.device = device,
+                                  .looks_before = wait_looks(),
+                                  .waiter = {.bytes = bytes, .call_name = call_name}};
+        answer = wait_for_budget(waiting);
+    }
     if (answer == RESIDENCY_REFUSED)
         log_info("%s of %llu bytes on device %d refused: there is no room for it", call_name,
                  (unsigned long long)bytes, device);
@@ -203,6 +225,10 @@ static enum residency_answer claim_again(int device, uint64_t bytes, const char 
 enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name,
                                       bool inside) {
     standing.call_name = NULL;
+    if (waiting != NULL) {
+        registry_unclaim(waiting->device, waiting->waiter.bytes);
+        end_wait(false);
+    }
     if (!is_counted(device)) return RESIDENCY_FITS;
     if (!inside && !bell_is_heard()) bell_start_agent(call_name);
     enum residency_answer answer = RESIDENCY_FITS;
@@ -211,9 +237,7 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
         /* Only now, since it asks the driver: a context that we do not know yet has no budget. */
         void *context;
         if (!contexts_know_current(&context) || is_beyond_limits()) {
-            lock_take(LOCK_RESIDENCY);
-            of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
-            lock_release(LOCK_RESIDENCY);
+            wait_no_more(device, bytes);
         } else {
             answer = claim_again(device, bytes, call_name);
         }
@@ -264,10 +288,7 @@ enum residency_answer residency_claim_again(const char *call_name) {
 }
 
 void residency_let_claim_be(void) {
-    lock_take(LOCK_RESIDENCY);
-    struct device_residency *residency = of(standing.device);
-    residency->waiting_bytes = less(residency->waiting_bytes, standing.bytes);
-    lock_release(LOCK_RESIDENCY);
+    wait_no_more(standing.device, standing.bytes);
 }
 
 uint32_t residency_reclaim_ms(void) {

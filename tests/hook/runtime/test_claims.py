@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import pytest
 
-from jupyter_gpushare.protocol.messages import TurnDropped
+from jupyter_gpushare.protocol.messages import DeviceOpened, MemoryMode, MemoryNeeded, TurnDropped
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_park_faults import CONTEXT, HELD, MIB, hold, wait_until
-from tests.support.fake_scheduler import FakeScheduler
+from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
 
 Start = Callable[..., GpuProcess]
@@ -84,3 +85,25 @@ def test_a_graph_is_made_ready_when_memory_is_back(
     memory.say("end_capture 1")
     memory.grant()
     assert memory.result("end_capture") == 0
+
+
+@pytest.mark.promise("A SIGINT to the process cancels...")
+def test_a_handler_that_jumps_out_of_a_claim(start: Start, scheduler: FakeScheduler) -> None:
+    """The claim that nobody comes back to is none, wherever the thread's stack is since: the next
+    one waits, is told and is answered."""
+    program = start("jumps_out")
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
+    device = client.expect(DeviceOpened).device
+    client.budget(device, 16 * MIB)
+    client.expect(MemoryNeeded)
+    program.signal(signal.SIGINT)
+    program.expect("jumped")
+    program.say("again")
+    while client.expect(MemoryNeeded).bytes != 64 * MIB:
+        continue  # the need that was left is taken back
+    client.budget(device, UNLIMITED)
+    client.grant()
+    program.expect("allocated 0")
+    client.expect_memory(lambda report: report.bytes_allocated == 64 * MIB)
+    assert program.finish() == 0
