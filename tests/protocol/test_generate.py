@@ -51,8 +51,8 @@ def test_generated_files_name_their_source() -> None:
 @pytest.mark.parametrize(
     ("messages", "what"),
     [
-        ({"Ping": {"type": 1, "to": "hook", "doc": "x", "fields": ["count u31"]}}, "no field type"),
-        ({"Ping": {"type": 1, "to": "hook", "doc": "x", "fields": ["Count u8"]}}, "no field name"),
+        ({"Ping": {"type": 1, "to": "hook", "doc": "x", "fields": ["count u31"]}}, "a field type"),
+        ({"Ping": {"type": 1, "to": "hook", "doc": "x", "fields": ["Count u8"]}}, "a field name"),
         ({"Ping": {"type": 1, "to": "hook", "doc": "x", "fields": ["a enum:No"]}}, "no enum 'No'"),
         ({"Ping": {"type": 1, "to": "hook", "doc": "x", "fields": ["a u8", "a u8"]}}, "one name"),
         ({"Ping": {"type": 1, "to": "hook", "doc": "x", "fields": ["a str:63"]}}, "may take 65"),

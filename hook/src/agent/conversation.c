@@ -135,8 +135,10 @@ static void on_welcomed(struct agent *agent) {
     if (agent->cell_runs_seen)
         session_send(&agent->session, &(struct message){.type = MESSAGE_CELL_BEGAN});
     agent_tell_needs(agent);
-    agent_feed_kind(agent, TURN_EVENT_CONNECTED);
+    /* A hold before the request for a turn: it then comes with the grant, before a short cell ends.
+     */
     agent_tell_wishes(agent);
+    agent_feed_kind(agent, TURN_EVENT_CONNECTED);
 }
 
 void agent_tell_wishes(struct agent *agent) {
