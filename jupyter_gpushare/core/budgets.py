@@ -1,12 +1,12 @@
 """The budgets of one device, as they follow from who has a turn there and who has what.
 
-`figures.look` gathers the figures of the device, and `decide` makes changes of them. Neither
-changes anything: rebalance.py applies what was decided.
+residency.py gathers the figures of the device, `decide` makes changes of them, and residency.py
+applies these. Nothing here changes the state, or reads it past the figures.
 
 A client with a turn may have all that it has allocated and needs. What is short comes from budgets
 that nobody uses, then from clients without a turn: the least recently used tenant first, and no
 more than is short. Nothing is given out before it has been reported as released (ledger.py). What
-nobody can give is lent from the reserve, as far as capacity.py allows.
+nobody can give is lent from the reserve, as far as state.py allows.
 
 Each step of `decide` takes the budgets that the step before it made, and answers with new ones.
 """
@@ -17,9 +17,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .figures import Figures
-from .ids import ClientId, Seconds, TenantId
-from .ledger import Share
+from .ids import ClientId, DeviceId, Seconds, TenantId
+from .ledger import Share, SpaceRequest
+from .state import Tenant
 
 STEP_BYTES = 64 << 20
 """The smallest raise of a budget, unless less is wanted."""
@@ -32,6 +32,69 @@ MEASURE_PERIOD_S = 0.05
 REFRESH_S = 1.0
 """A client is not told more often of changes that concern the memory of others alone."""
 _REFRESH_SHARE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """A device at one moment. The shares are those of the state; `decide` only reads them."""
+
+    now_s: Seconds
+    shares: tuple[Share, ...]
+    holding: tuple[Share, ...]
+    """With a turn, those of the earliest turn first."""
+    resting: tuple[Share, ...]
+    """Without a turn, and not failed."""
+    owing: tuple[Share, ...]
+    """They have more, or may believe that they may have more, than they were told last."""
+    refused: frozenset[ClientId]
+    """Their needs have just been found hopeless."""
+    requests: tuple[SpaceRequest, ...]
+    tenants: Mapping[TenantId, Tenant]
+    bytes_total: int
+    bytes_usable: int
+    bytes_to_lend: int
+    """Of the reserve."""
+    bytes_ghost: int
+    """Of clients that have ended, if the device has not been looked at since."""
+    bytes_resident: int
+    bytes_charged: int
+    bytes_without_turn: int
+    """The resident bytes of clients without a turn; for silent ones, their charges."""
+    bytes_beyond: int
+    """By how much all allocations together exceed what is usable."""
+    bytes_staying: int
+    bytes_staying_of: Mapping[TenantId, int]
+    bytes_free_on_device: int | None
+    """As the device itself says; None where it cannot be looked at."""
+    recovering: bool
+    """Memory of clients that are not back yet looks like strangers'."""
+    somebody_is_passed_over: bool
+    """For somebody's memory, on any device."""
+    in_doubt: frozenset[DeviceId]
+    """Devices on which a need will be refused, unless a look shows something else."""
+    ghosts_are_there: bool
+    measure_at_s: Seconds | None
+    """When the device is to be looked at next."""
+    next_progress_s: Seconds
+    """From when on a client that is asked for memory now counts as one that makes no progress."""
+    park_timeout_s: Seconds
+    is_due: bool
+    """Something of the device has a time already."""
+
+    @property
+    def pending(self) -> list[SpaceRequest]:
+        """Requests for space that have not been answered."""
+        return [request for request in self.requests if request.made_at_s is None]
+
+    def usable_bytes_for(self, share: Share) -> int:
+        """The most that the tenant of the share could have."""
+        most = self.bytes_usable - self.bytes_staying + self.bytes_staying_of[share.tenant]
+        cap = self.tenants[share.tenant].cap_bytes
+        return max(0, min(most, cap) if cap else most)
+
+    def hint_bytes_for(self, share: Share) -> int:
+        """How much of the share would have to leave if everybody else came back."""
+        return max(0, min(share.bytes_allocated - share.bytes_fixed, self.bytes_beyond))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from .capacity import obstacle, reserve_to_lend_bytes, usable_bytes
 from .ids import DeviceId, Seconds
 from .ledger import Totals
-from .policy import next_deadline_s, quantum_ends_s, waits_for_its_memory
+from .policy import next_deadline_s, obstacle, quantum_ends_s, waits_for_its_memory
 from .state import State, Tenant
 from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
 
@@ -213,10 +212,10 @@ def no_more_is_given_than_there_is(state: State) -> None:
         shares = [share for share in device.memory.shares.values() if not share.silent]
         given = sum(max(0, share.budget_bytes - share.bytes_resident) for share in shares)
         new = sum(max(0, share.budget_bytes - share.bytes_allocated) for share in shares)
-        free = usable_bytes(state.settings, device) - device.memory.bytes_resident
+        free = state.usable_bytes(device) - device.memory.bytes_resident
         if not device.memory.ghost_confirmed:
             free += device.memory.bytes_ghost
-        lent = reserve_to_lend_bytes(state.settings, device)
+        lent = state.reserve_to_lend_bytes(device)
         _rule(device.lost or new <= max(0, free), "no more is given than is usable")
         _rule(device.lost or given <= max(0, free + lent), "no more is given than there is")
 

@@ -95,6 +95,11 @@ class Share:
         return self.bytes_charged > self.budget_bytes
 
     @property
+    def bytes_own(self) -> int:
+        """Its resident bytes when all that can come back has come back."""
+        return self.bytes_resident if self.failed else self.bytes_allocated
+
+    @property
     def asked_bytes(self) -> int:
         """Bytes that a call of it asked for, whether or not it may have them yet."""
         return self.needed_bytes or self.granted_bytes
@@ -253,6 +258,11 @@ class DeviceMemory:
     """Since the last sample."""
     _resident_most: int = 0
     _charged_most: int = 0
+
+    @property
+    def somebody_is_short(self) -> bool:
+        """A client needs bytes here, or a need of it was refused not long ago."""
+        return any(share.needed_bytes or share.shortage for share in self.shares.values())
 
     def is_due_at(self, at_s: Seconds) -> None:
         """The device has to be looked at then, if not before."""

@@ -29,13 +29,12 @@ from .errors import (
 )
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
-from .outbox import Outbox
 from .policy import next_deadline_s
 from .residency import Residency
 from .settings import AntiThrash, SchedulerSettings
 from .snapshot import Snapshot, take_snapshot
 from .state import Client, Device, State, Tenant
-from .tell import Teller
+from .tell import Outbox, Teller
 from .transitions import ASKED_BACK, ClientTrigger
 from .turns import Turns
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from .capacity import memory_is_kept_away, own_bytes, reserve_bytes, total_bytes, usable_bytes
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share, Shortage
 from .state import Device, State
@@ -57,8 +56,6 @@ class Needs:
         """Those that are to be refused now, each once. Afterwards it is known which are in
         doubt."""
         shares = self._memory.shares.values()
-        if not any(share.needed_bytes or share.shortage for share in shares):
-            return
         holders = {share.tenant for share in shares if share.client in self._holding}
         for share in shares:
             self._own[share.tenant] += _own_at_most(share)
@@ -88,11 +85,10 @@ class Needs:
         cap = self._state.tenants[tenant].cap_bytes
         if cap and wanted + sum(each.bytes_allocated for each in siblings) > cap:
             return True
-        return wanted + sum(own_bytes(each) for each in siblings) > self._most_of_device()
+        return wanted + sum(each.bytes_own for each in siblings) > self._most_of_device()
 
     def _most_of_device(self) -> int:
-        settings = self._state.settings
-        return total_bytes(settings, self._device) - reserve_bytes(settings, self._device)
+        return self._state.total_bytes(self._device) - self._state.reserve_bytes(self._device)
 
     # ---- for the sake of others ----
 
@@ -145,7 +141,7 @@ class Needs:
         else:
             others = self._all_stays - self._stays[tenant]
         siblings = self._own[tenant] - _own_at_most(share)
-        return usable_bytes(self._state.settings, self._device) - siblings - others
+        return self._state.usable_bytes(self._device) - siblings - others
 
     def _lacks_elsewhere(self, share: Share) -> Device | None:
         """Another device on which memory of the tenant is kept away: without it there is no turn,
@@ -157,11 +153,24 @@ class Needs:
             gone_s = device.memory.ghost_since_s + self._state.settings.reclaim_s
             if device is self._device or self._now_s < gone_s:
                 continue
-            if memory_is_kept_away(self._state, share.tenant, device):
+            if _memory_is_kept_away(self._state, share.tenant, device):
                 return device
         return None
 
 
 def _own_at_most(share: Share) -> int:
     """A silent client may have taken more than it told."""
-    return max(own_bytes(share), share.bytes_staying)
+    return max(share.bytes_own, share.bytes_staying)
+
+
+def _memory_is_kept_away(state: State, tenant: TenantId, device: Device) -> bool:
+    """Whether memory of the tenant is parked that could not come back to the device, even if
+    everybody else had parked what they can."""
+    own = [share for share in device.memory.shares.values() if share.tenant == tenant]
+    if not any(share.bytes_parked for share in own if not share.failed):
+        return False
+    others = sum(
+        share.bytes_staying for share in device.memory.shares.values() if share.tenant != tenant
+    )
+    lent = state.reserve_to_lend_bytes(device)
+    return sum(share.bytes_own for share in own) + others > state.usable_bytes(device) + lent

@@ -1,4 +1,5 @@
-"""Who is next, and when a turn must end. Questions only: nothing here changes the state.
+"""Who is next, what is in the way of a tenant's memory, and when a turn must end. Questions only:
+nothing here changes the state.
 
 The rules, in short:
 
@@ -18,14 +19,15 @@ The rules, in short:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .capacity import has_parked_memory, obstacle
 from .commands import RecallReason
 from .ids import Seconds, TenantId
+from .ledger import Share
 from .obstacles import Obstacle, ObstacleKind
-from .state import State, Tenant, Turn
-from .transitions import ASKED_BACK, TenantState
+from .state import Device, State, Tenant, Turn
+from .transitions import ASKED_BACK, WITH_TURN, TenantState
 
 _PROGRESS_STEPS = 16
 
@@ -60,11 +62,21 @@ def progress_time_s(state: State, now_s: Seconds) -> Seconds:
     return math.ceil(now_s / step_s) * step_s
 
 
+def _has_parked_memory(tenant: Tenant) -> bool:
+    """Whether memory of those of its clients that have the turn has still to come back."""
+    return any(
+        client.devices[device].bytes_parked > 0
+        for client in tenant.clients.values()
+        if client.state in WITH_TURN
+        for device in client.live_devices
+    )
+
+
 def waits_for_its_memory(state: State, tenant: Tenant, now_s: Seconds) -> bool:
     """Whether memory of the tenant is coming back, or is about to. One that has made no progress
     for long need not be waited for."""
     turn = tenant.turn
-    if turn is None or not has_parked_memory(tenant):
+    if turn is None or not _has_parked_memory(tenant):
         return False
     return now_s < turn.memory_progress_s + state.settings.park_timeout_s
 
@@ -147,3 +159,85 @@ def next_deadline_s(state: State) -> Seconds | None:
                 and not client.overdue
             ]
     return min(deadlines, default=None)
+
+
+# ---- what is in the way of a tenant's memory ---------------------------------------------------
+
+
+def obstacle(
+    state: State, tenant: Tenant, now_s: Seconds, *, holders_stay: bool = True
+) -> Obstacle | None:
+    """What keeps the tenant's memory from being on its devices, all of it at once.
+
+    Of tenants with a turn, all that they have and need is in the way; only what they cannot move if
+    not `holders_stay`."""
+    if not state.memory_moves:
+        return None
+    for device_id in sorted(tenant.wanted_devices):
+        device = state.devices[device_id]
+        found = _obstacle_on(state, tenant, device, holders_stay)
+        if found is not None:
+            return found
+        releases = sum(state.devices[each].memory.releases for each in tenant.wanted_devices)
+        if now_s < tenant.short_until_s and releases == tenant.short_releases:
+            return Obstacle(
+                kind=ObstacleKind.RETRY, device=device_id, bytes_in_the_way=0, bytes_short=0
+            )
+    return None
+
+
+def _obstacle_on(
+    state: State, tenant: Tenant, device: Device, holders_stay: bool
+) -> Obstacle | None:
+    own = [share for share in device.memory.shares.values() if share.tenant == tenant.id]
+    if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):
+        return None  # it has there all that it needs
+    memory = device.memory
+    needed = sum(share.needed_bytes for share in own)
+    wanted = needed + sum(share.bytes_own for share in own)
+    in_the_way = list(_in_the_way(state, tenant, device, holders_stay))
+    short = wanted - state.usable_bytes(device) + sum(each[0] for each in in_the_way)
+    if not needed:
+        short -= state.reserve_to_lend_bytes(device)
+    if short <= 0:
+        return None
+    kind, whose = ObstacleKind.ITSELF, None
+    most = wanted
+    if wanted <= state.total_bytes(device) - state.reserve_bytes(device):
+        outside = [
+            (memory.bytes_foreign, ObstacleKind.FOREIGN, None),
+            (memory.bytes_ghost, ObstacleKind.ENDED, None),
+        ]
+        most, kind, whose = max([*in_the_way, *outside], key=lambda each: each[0])
+    return Obstacle(
+        kind=kind,
+        device=device.id,
+        bytes_in_the_way=most,
+        bytes_short=short,
+        tenant=None if whose is None else whose.tenant,
+    )
+
+
+def _in_the_way(
+    state: State, tenant: Tenant, device: Device, holders_stay: bool
+) -> Iterator[tuple[int, ObstacleKind, Share]]:
+    """The memory that others cannot give up, or need not."""
+    holding = state.holding_shares(device.id)
+    for share in device.memory.shares.values():
+        if share.tenant == tenant.id:
+            continue
+        if share in holding and holders_stay:
+            wanted = share.bytes_allocated + share.asked_bytes
+            yield max(share.bytes_resident, wanted), ObstacleKind.HOLDER, share
+        else:
+            yield share.bytes_staying, _why_it_stays(share), share
+
+
+def _why_it_stays(share: Share) -> ObstacleKind:
+    if share.failed:
+        return ObstacleKind.FAILED
+    if share.silent:
+        return ObstacleKind.SILENT
+    if share.bytes_staying > share.bytes_fixed:
+        return ObstacleKind.HOST
+    return ObstacleKind.FIXED

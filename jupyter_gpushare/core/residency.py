@@ -1,21 +1,30 @@
 """Memory on devices: budgets are told so that tenants with a turn have theirs there.
 
 Events change what is known of a client's memory (the methods on top); `settle` looks at each device
-as it is and does what follows (rebalance.py), so that no rule depends on which event came last.
+as it is and does what follows, so that no rule depends on which event came last: what time has
+changed, then what budgets.py decides.
 """
 
 from __future__ import annotations
 
-from .budgets import BudgetChange
-from .capacity import total_bytes
-from .commands import TellSpace
+from .budgets import (
+    MEASURE_PERIOD_S,
+    SPACE_KEPT_S,
+    BudgetChange,
+    Decision,
+    Figures,
+    Measuring,
+    decide,
+)
+from .commands import MeasureDevice, ReportSilent, TellBudget, TellSpace
 from .events import DropReason, MemoryReported, SpaceRequested
-from .ids import ClientId, DeviceId, Seconds
+from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import UNLIMITED_BYTES, Share, SpaceRequest
-from .outbox import Outbox
-from .policy import progress_time_s
-from .rebalance import rebalance, tell_budget
+from .needs import Needs
+from .obstacles import ObstacleKind
+from .policy import obstacle, progress_time_s
 from .state import Client, Device, State, Tenant
+from .tell import Outbox
 from .transitions import WITH_TURN
 
 
@@ -125,7 +134,7 @@ class Residency:
     def space_requested(self, client: Client, event: SpaceRequested, now_s: Seconds) -> None:
         """Others are to make space, whether or not the client has a turn."""
         device, wanted = self._state.devices.get(event.device), event.bytes_wanted
-        if device is None or wanted > total_bytes(self._state.settings, device):
+        if device is None or wanted > self._state.total_bytes(device):
             self._tell_no_space(client.id, event.device, event.request_id)
             return
         device.memory.space_requests[client.id] = SpaceRequest(
@@ -156,11 +165,24 @@ class Residency:
                 if holder.turn is not None:
                     holder.turn.lacks_memory_on.discard(device.id)
             if self._state.memory_moves and not device.lost:
-                news |= rebalance(self._state, self._outbox, device, now_s)
+                news |= self._rebalance(device, now_s)
             else:
                 self._let_be(device, now_s)
                 device.memory.drift_left = 0
         return news
+
+    def _rebalance(self, device: Device, now_s: Seconds) -> bool:
+        """Brings the budgets of the device into line with the state. Whether turns are to be looked
+        at again: somebody who waits may have one now, or memory moves again that the quantum waits
+        for."""
+        holding = self._state.holding_shares(device.id)
+        ghosts_ended = self._ghosts_end(device, now_s)
+        _kept_space_is_given_up(device, now_s)
+        self._silence_is_noticed(device, holding, now_s)
+        refused, in_doubt = self._hopeless_needs_end(device, holding, now_s)
+        decision = decide(_look(self._state, device, now_s, refused, in_doubt))
+        moves_again = self._apply(device, decision, in_doubt, now_s)
+        return ghosts_ended or bool(refused) or moves_again
 
     def _let_be(self, device: Device, now_s: Seconds) -> None:
         """Memory stays where it is, and nobody has a limit; or the device is lost, and nobody gets
@@ -174,8 +196,220 @@ class Residency:
                 change = BudgetChange(
                     client=share.client,
                     budget_bytes=share.budget_bytes if device.lost else UNLIMITED_BYTES,
-                    usable_bytes=total_bytes(self._state.settings, device),
+                    usable_bytes=self._state.total_bytes(device),
                     park_hint_bytes=0,
                     refused=device.lost,
                 )
-                tell_budget(self._state, self._outbox, device, share, change, now_s)
+                self._tell_budget(device, share, change, now_s)
+
+    # ---- what time has changed ---------------------------------------------------------------
+
+    def _ghosts_end(self, device: Device, now_s: Seconds) -> bool:
+        """Memory of clients that have ended counts as free after `reclaim_s`."""
+        memory = device.memory
+        if not memory.bytes_ghost or memory.ghost_confirmed:
+            return False
+        gone_s = memory.ghost_since_s + self._state.settings.reclaim_s
+        if now_s < gone_s:
+            memory.is_due_at(gone_s)
+            return False
+        memory.bytes_ghost, memory.ghost_confirmed = 0, True
+        memory.releases += 1
+        return True
+
+    def _silence_is_noticed(self, device: Device, holding: list[Share], now_s: Seconds) -> None:
+        """A client that was to release memory and makes no progress is silent; one that has done
+        what it was asked for no longer is."""
+        with_turn = {share.client for share in holding}
+        for share in device.memory.shares.values():
+            if share.silent and not share.owes:
+                share.falls_silent(False)
+            late_s = share.progress_at_s + self._state.settings.park_timeout_s
+            if now_s >= late_s and share.is_awaited(holds=share.client in with_turn):
+                share.falls_silent(True)
+                self._report_silence(device, share)
+
+    def _report_silence(self, device: Device, share: Share) -> None:
+        client = self._state.clients[share.client]
+        self._outbox.put(
+            ReportSilent(
+                client=share.client,
+                tenant_name=self._state.tenants[share.tenant].name,
+                process_name=client.process_name,
+                pid=client.pid,
+                device_name=device.name,
+                bytes_held=share.bytes_charged - share.budget_bytes,
+                silent_s=self._state.settings.park_timeout_s,
+            )
+        )
+
+    def _hopeless_needs_end(
+        self, device: Device, holding: list[Share], now_s: Seconds
+    ) -> tuple[frozenset[ClientId], frozenset[DeviceId]]:
+        """The clients whose needs are refused, and the devices to look at before the next
+        refusal."""
+        if not device.memory.somebody_is_short:
+            return frozenset(), frozenset()
+        needs = Needs(self._state, device, holding, now_s)
+        refused: set[ClientId] = set()
+        for share in needs.hopeless():
+            self._note_refusal(share, now_s, overlap=share in holding)
+            share.needs(0)
+            refused.add(share.client)
+        if needs.due_s is not None:
+            device.memory.is_due_at(needs.due_s)
+        return frozenset(refused), frozenset(needs.in_doubt)
+
+    def _note_refusal(self, share: Share, now_s: Seconds, *, overlap: bool) -> None:
+        """Keep the obstacle for the status, unless it is the tenant itself."""
+        tenant = self._state.tenants[share.tenant]
+        found = obstacle(self._state, tenant, now_s, holders_stay=overlap)
+        if found is not None and found.kind not in (ObstacleKind.ITSELF, ObstacleKind.RETRY):
+            tenant.refused_for, tenant.refused_at_s = found, now_s
+
+    # ---- what was decided --------------------------------------------------------------------
+
+    def _apply(
+        self,
+        device: Device,
+        decision: Decision,
+        in_doubt: frozenset[DeviceId],
+        now_s: Seconds,
+    ) -> bool:
+        """Whether memory moves again that the quantum waits for."""
+        memory = device.memory
+        for client in decision.needs_again:
+            memory.shares[client].needs_again()
+        moves_again = False
+        for change in decision.changes:
+            moves_again |= self._apply_change(device, change, now_s)
+        for client in decision.needs_met:
+            share = memory.shares[client]
+            if share.needed_bytes:
+                self._state.tenants[share.tenant].refused_for = None
+            share.may_have_what_it_needs()
+        for tenant in decision.lacks_memory:
+            turn = self._state.tenants[tenant].turn
+            if turn is not None:
+                turn.lacks_memory_on.add(device.id)
+        for client, made in decision.space.items():
+            request = memory.space_requests[client]
+            if made:
+                request.made_at_s = now_s
+            else:
+                del memory.space_requests[client]
+            self._outbox.put(
+                TellSpace(client=client, device=device.id, request_id=request.request_id, made=made)
+            )
+        if decision.measuring is Measuring.NO:
+            memory.measure_at_s = None
+        elif decision.measuring is Measuring.NOW:
+            memory.measure_at_s = now_s + MEASURE_PERIOD_S
+            for each in sorted({device.id, *in_doubt}):
+                self._outbox.put(MeasureDevice(device=each))
+        for due_s in decision.due_s:
+            memory.is_due_at(due_s)
+        memory.drift_left = decision.drift_bytes
+        return moves_again
+
+    def _apply_change(self, device: Device, change: BudgetChange, now_s: Seconds) -> bool:
+        share = device.memory.shares[change.client]
+        raised = change.budget_bytes > share.budget_bytes
+        self._tell_budget(device, share, change, now_s)
+        turn = self._state.tenants[share.tenant].turn
+        if not raised or share.bytes_parked == 0 or turn is None:
+            return False
+        turn.memory_progress_s = progress_time_s(self._state, now_s)
+        return not turn.restores  # its quantum had begun, since nothing moved for long
+
+    def _tell_budget(
+        self,
+        device: Device,
+        share: Share,
+        change: BudgetChange,
+        now_s: Seconds,
+    ) -> None:
+        """Note what the client is told, and tell it."""
+        client = self._state.clients[share.client]
+        was_awaited = share.owes and not share.has_heard
+        client.budget_serial += 1
+        share.told(client.budget_serial, change.budget_bytes)
+        if share.owes and not was_awaited:
+            share.progress_at_s = progress_time_s(self._state, now_s)
+        share.told_usable_bytes = change.usable_bytes
+        share.told_hint_bytes = change.park_hint_bytes
+        share.told_at_s = now_s
+        self._outbox.put_before_grant(
+            share.client,
+            TellBudget(
+                client=share.client,
+                device=device.id,
+                serial=client.budget_serial,
+                budget_bytes=change.budget_bytes,
+                usable_bytes=change.usable_bytes,
+                park_hint_bytes=change.park_hint_bytes,
+                refused_need=share.need_id if change.refused else 0,
+            ),
+        )
+
+
+def _look(
+    state: State,
+    device: Device,
+    now_s: Seconds,
+    refused: frozenset[ClientId],
+    in_doubt: frozenset[DeviceId],
+) -> Figures:
+    """The figures of the device. needs.py says which needs are refused or in doubt."""
+    memory, settings = device.memory, state.settings
+    holding = state.holding_shares(device.id)
+    with_turn = {share.client for share in holding}
+    shares = tuple(memory.shares.values())
+    without_turn = [share for share in shares if share.client not in with_turn]
+    staying: dict[TenantId, int] = {}
+    for share in shares:
+        staying[share.tenant] = staying.get(share.tenant, 0) + share.bytes_staying
+    usable = state.usable_bytes(device)
+    return Figures(
+        now_s=now_s,
+        shares=shares,
+        holding=tuple(holding),
+        resting=tuple(share for share in without_turn if not share.failed),
+        owing=tuple(share for share in shares if share.bytes_charged > share.budget_bytes),
+        refused=refused,
+        requests=tuple(memory.space_requests.values()),
+        tenants=state.tenants,
+        bytes_total=state.total_bytes(device),
+        bytes_usable=usable,
+        bytes_to_lend=state.reserve_to_lend_bytes(device),
+        bytes_ghost=0 if memory.ghost_confirmed else memory.bytes_ghost,
+        bytes_resident=memory.totals.bytes_resident,
+        bytes_charged=memory.totals.bytes_charged,
+        bytes_without_turn=sum(
+            share.bytes_charged if share.silent else share.bytes_resident for share in without_turn
+        ),
+        bytes_beyond=memory.totals.bytes_allocated - usable,
+        bytes_staying=memory.totals.bytes_staying,
+        bytes_staying_of=staying,
+        bytes_free_on_device=device.bytes_total - device.bytes_used if memory.is_measured else None,
+        recovering=state.recovering_until_s is not None,
+        somebody_is_passed_over=bool(state.obstacles),
+        in_doubt=in_doubt,
+        ghosts_are_there=memory.bytes_ghost > 0,
+        measure_at_s=memory.measure_at_s,
+        next_progress_s=progress_time_s(state, now_s),
+        park_timeout_s=settings.park_timeout_s,
+        is_due=memory.due_s is not None,
+    )
+
+
+def _kept_space_is_given_up(device: Device, now_s: Seconds) -> None:
+    """Space that was made and has been taken, or that nobody has taken in time."""
+    requests = device.memory.space_requests
+    for request in list(requests.values()):
+        if request.made_at_s is None:
+            continue
+        if now_s >= request.made_at_s + SPACE_KEPT_S or request.bytes_wanted <= 0:
+            del requests[request.client]
+        else:
+            device.memory.is_due_at(request.made_at_s + SPACE_KEPT_S)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .capacity import reserve_bytes, usable_bytes
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .obstacles import Obstacle
 from .settings import SchedulerSettings
@@ -186,8 +185,8 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
         bytes_used=device.bytes_used,
         bytes_allocated=device.memory.bytes_allocated,
         bytes_foreign=device.memory.bytes_foreign + device.memory.bytes_ghost,
-        bytes_reserved=reserve_bytes(state.settings, device),
-        bytes_usable=max(0, usable_bytes(state.settings, device)),
+        bytes_reserved=state.reserve_bytes(device),
+        bytes_usable=max(0, state.usable_bytes(device)),
         bytes_staying=sum(share.bytes_staying for share in device.memory.shares.values()),
         lost=device.lost,
         holders=tuple(

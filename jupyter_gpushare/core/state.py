@@ -5,6 +5,13 @@ Answers that each event needs (what a client can use, what a tenant wants, who i
 remembered, and brought up to date where it changes (`note_devices`, `note_clients`); so an event
 costs what it changes, not what there is.
 `invariants.check_invariants` says what always holds between two events.
+
+The *reserve* of a device is never given out: contexts, modules and the driver itself need space
+that no budget covers. Foreign bytes are not given out either. The rest is *usable*.
+
+Contexts and modules are foreign as soon as they are there, and they grow while a notebook works.
+Memory that was on the device before they grew may come back beside them. For such memory, and for
+nothing new, foreign bytes count against the reserve first.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ from .errors import InvalidTransition
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
 from .obstacles import Obstacle
-from .settings import AntiThrash, MemoryMode, SchedulerSettings
+from .settings import RESERVE_BY_SIZE, AntiThrash, MemoryMode, SchedulerSettings
 from .transitions import (
     CLIENT_TRANSITIONS,
     TENANT_TRANSITIONS,
@@ -29,6 +36,9 @@ from .transitions import (
 )
 
 STORY_LINES_MAX = 24
+_RESERVE_BYTES_MIN = 1 << 30
+_RESERVE_SHARE = 50
+_RESERVE_SHARE_MAX = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -240,6 +250,17 @@ class State:
         """Tenants with a turn on the device, the earliest first."""
         return (t for t in self.turn_holders if t.turn is not None and device in t.turn.devices)
 
+    def holding_shares(self, device: DeviceId) -> list[Share]:
+        """The shares of clients with a turn on the device, those of the earliest turn first."""
+        return [
+            share
+            for tenant in self.holders(device)
+            for client in tenant.clients.values()
+            if client.state in WITH_TURN
+            and (share := client.devices.get(device)) is not None
+            and not share.failed
+        ]
+
     def waiters(self, devices: Set[DeviceId], *, besides: Tenant) -> Iterator[Tenant]:
         """Other tenants in the queue that lack one of these devices."""
         return (
@@ -247,6 +268,32 @@ class State:
             for tenant in self.queue
             if tenant is not besides and not self.missing_devices(tenant).isdisjoint(devices)
         )
+
+    # ---- how much of a device can be given out -----------------------------------------------
+
+    def total_bytes(self, device: Device) -> int:
+        """The device's memory, or as much of it as the settings allow."""
+        limit = self.settings.device_bytes_max
+        return min(device.bytes_total, limit) if limit else device.bytes_total
+
+    def reserve_bytes(self, device: Device) -> int:
+        """The bytes kept free for contexts, modules and the driver."""
+        total = self.total_bytes(device)
+        if self.settings.device_reserve_bytes != RESERVE_BY_SIZE:
+            return min(self.settings.device_reserve_bytes, total)
+        return min(max(_RESERVE_BYTES_MIN, total // _RESERVE_SHARE), total // _RESERVE_SHARE_MAX)
+
+    def usable_bytes(self, device: Device) -> int:
+        """The bytes that clients may have together; below 0 when others have grown into the
+        reserve."""
+        taken = self.reserve_bytes(device) + device.memory.bytes_foreign
+        return self.total_bytes(device) - taken - device.memory.bytes_ghost
+
+    def reserve_to_lend_bytes(self, device: Device) -> int:
+        """How much of the reserve memory may use that was there before: see above."""
+        return min(self.reserve_bytes(device), device.memory.bytes_foreign)
+
+    # ---- the tables --------------------------------------------------------------------------
 
     def move_client(self, client: Client, trigger: ClientTrigger) -> None:
         """Take the client along the table."""

@@ -6,7 +6,6 @@ so that no rule depends on which event came last. What it says to clients goes t
 
 from __future__ import annotations
 
-from .capacity import obstacle
 from .commands import (
     CancelWait,
     GrantTurn,
@@ -18,10 +17,17 @@ from .commands import (
     TellHold,
 )
 from .ids import Seconds, TurnId
-from .outbox import Outbox
-from .policy import Recall, grantable, progress_time_s, recall_due, waits_for_its_memory
+from .policy import (
+    Recall,
+    grantable,
+    obstacle,
+    progress_time_s,
+    recall_due,
+    waits_for_its_memory,
+)
 from .settings import OverduePolicy
 from .state import Client, Hold, State, Tenant, Turn
+from .tell import Outbox
 from .transitions import (
     ASKED_BACK,
     WANTING,

@@ -6,9 +6,8 @@ import pickle
 
 import pytest
 
-from jupyter_gpushare.core import rebalance
-from jupyter_gpushare.core.budgets import Decision, decide
-from jupyter_gpushare.core.figures import Figures
+from jupyter_gpushare.core import residency
+from jupyter_gpushare.core.budgets import Decision, Figures, decide
 
 from .memory_desk import USABLE, MemoryDesk
 
@@ -27,7 +26,7 @@ def test_deciding_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         decisions.append(decision)
         return decision
 
-    monkeypatch.setattr(rebalance, "decide", decide_twice)
+    monkeypatch.setattr(residency, "decide", decide_twice)
     one = desk.with_memory("a", 5000)
     two = desk.with_memory("b", 2000, resting=False, fixed=100)
     desk.need(two, 3000)
