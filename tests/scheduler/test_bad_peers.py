@@ -27,7 +27,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnRequested,
     Welcome,
 )
-from jupyter_gpushare.scheduler.hook.intake import MESSAGES_MAX
+from jupyter_gpushare.scheduler.hook.connection import MESSAGES_MAX
 from jupyter_gpushare.scheduler.journal import read_journal
 from tests.support.hook_client import DEVICE, GIB, ScriptedClient, memory_reported
 from tests.support.other_user import as_other_user, as_root_only, let_others_in

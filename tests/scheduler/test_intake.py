@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jupyter_gpushare.scheduler.hook.intake import MESSAGES_MAX, WORK_S, Intake
+from jupyter_gpushare.scheduler.hook.connection import MESSAGES_MAX, WORK_S, Intake
 
 
 class FakeLoop:

@@ -3,6 +3,10 @@
 Nothing that a peer does, or fails to do, costs more than its own connection: a frame that was begun
 has a deadline, a reader that does not read has a bound, and the process is watched by its own
 descriptor, because a forked child may keep the socket open after it.
+
+A client may send hundreds of messages at once, and the core looks at every tenant for some of them.
+So one turn of the event loop handles messages for a bounded time, one message of each client after
+the other (`Intake`); everything else on the loop, HTTP above all, comes in between.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ import logging
 import os
 import signal
 import socket
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
@@ -22,7 +28,6 @@ from jupyter_gpushare.protocol.messages import Hello, RefusalCode, Refused
 
 from ..identity.admission import Refusal
 from ..identity.peer import Peer, open_pidfd, peer_of
-from .intake import Intake
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +35,57 @@ LINGER_S = 1.0
 """How long a refused peer has to read why."""
 UNSENT_BYTES_MAX = 64 << 10
 """Bytes that may wait for a peer that does not read, beyond the socket's own buffer."""
+WORK_S = 0.002
+"""How long one turn of the event loop handles messages, of all clients together. A message that
+takes longer is paid for by the turns that follow."""
+MESSAGES_MAX = 64
+"""So many messages one turn of the loop handles, however fast they are."""
+
+
+class Source(Protocol):
+    """A connection with messages."""
+
+    def handle_next(self) -> bool:
+        """Handle one message; False when none is left."""
+
+
+class Intake:
+    """Shared by all connections. `spent_s` measures the loop's time."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        spent_s: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._loop = loop
+        self._spent_s = spent_s
+        self._waiting: deque[Source] = deque()
+        self._left_s = WORK_S
+        self._next_turn_is_set = False
+
+    def offer(self, source: Source) -> None:
+        """The source has messages. They are handled now where this turn of the loop has time left
+        for them, else in the turns that follow."""
+        self._waiting.append(source)
+        self._work()
+
+    def _work(self) -> None:
+        while self._waiting and self._left_s > 0:
+            began_s = self._spent_s()
+            source = self._waiting.popleft()
+            if source.handle_next():
+                self._waiting.append(source)
+            self._left_s -= max(self._spent_s() - began_s, WORK_S / MESSAGES_MAX)
+        if not self._next_turn_is_set:
+            self._next_turn_is_set = True
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._next_turn_is_set = False
+        self._left_s = min(WORK_S, self._left_s + WORK_S)
+        if self._waiting:
+            self._work()
 
 
 class Handler(Protocol):

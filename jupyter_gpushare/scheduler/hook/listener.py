@@ -14,8 +14,7 @@ from jupyter_gpushare.version import __version__
 
 from ..identity.admission import Admission, Refusal
 from ..identity.tokens import TenantRecord
-from .connection import Clients, HookConnection
-from .intake import Intake
+from .connection import Clients, HookConnection, Intake
 from .translate import Inbound
 
 log = logging.getLogger(__name__)
