@@ -67,6 +67,7 @@ format: $(READY)
 generate: $(READY)
 	$(PY) -m jupyter_gpushare.protocol.generate
 	$(PY) docs/generate_settings.py
+	$(PY) docs/generate_states.py
 	$(PY) -m tests.promises
 
 # With a real JupyterHub, whose proxy npm puts into build/node. KEEP=1 leaves the hub up, for a look at

@@ -31,6 +31,66 @@ def test_links_between_documents_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "hook/README.md", "hook/sim/README.md")
+BASES = ("", "jupyter_gpushare", "hook", "hook/src", "hook/sim", "tests")
+"""A path in a page begins at the page, or in one of these."""
+MADE = {"build", "jupyter_gpushare/lib"}
+SUFFIXES = "py|c|h|S|md|toml|ts|tsx|yaml|json|ptx|cu|sh|map"
+PATH = re.compile(rf"(?:[\w.*-]+/)*[\w.*-]+\.(?:{SUFFIXES})|(?:[\w.-]+/)+[\w.-]*|Makefile")
+
+
+@pytest.mark.promise("The documents tell the truth about...")
+@pytest.mark.parametrize("page", PAGES)
+def test_each_path_that_a_page_names_exists(page: str) -> None:
+    """A page for developers names no file or folder that is gone."""
+    text = (ROOT / page).read_text()
+    paths = [each for each in re.findall(r"`([^`\n]+)`", text) if PATH.fullmatch(each)]
+    assert paths, f"{page} names no path at all"
+    missing = [path for path in paths if not _is_there(path, ROOT / page)]
+    assert not missing, f"{page} names what does not exist: {missing}. Correct the page."
+
+
+@pytest.mark.promise("The documents tell the truth about...")
+def test_each_name_in_brackets_stands_in_the_file_before_it() -> None:
+    """ARCHITECTURE.md names functions and tables behind their file, where they are."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    found = re.findall(r"`([\w./-]+\.(?:py|c|h))` \(([^)]*)\)", text)
+    named = {(path, name) for path, brackets in found for name in re.findall(r"`(\w+)`", brackets)}
+    assert len(named) > 10, "the form of the table has changed: read it in another way here"
+    for path, name in sorted(named):
+        files = [ROOT / base / path for base in BASES if (ROOT / base / path).is_file()]
+        assert files, f"{path} does not exist"
+        assert re.search(rf"\b{name}\b", files[0].read_text()), f"{path} has no {name}"
+
+
+def test_a_path_that_is_gone_is_found_missing() -> None:
+    """The test above tells files that exist from others, by folder and by name."""
+    page = ROOT / "ARCHITECTURE.md"
+    assert _is_there("core/turns.py", page)
+    assert _is_there("turns.py", page)
+    assert not _is_there("core/gate.c", page)
+    assert not _is_there("core/turn.py", page)
+    assert not _is_there("no_such_file.py", page)
+
+
+def _is_there(path: str, page: Path) -> bool:
+    """A bare name may be that of any file; a name in a room's folder may lack its suffix."""
+    if any(path.startswith(f"{made}/") for made in MADE):
+        return True
+    folders = [page.parent, *(ROOT / base for base in BASES)]
+    if any(_matches(folder, path) for folder in folders):
+        return True
+    if "/" in path:
+        return any(_matches(folder, f"{path}.[ch]") for folder in folders)
+    ours = ("jupyter_gpushare", "hook", "tests", "docs")
+    bare = any(_matches(ROOT / folder, f"**/{path}") for folder in ours)
+    return bare or any(_matches(ROOT / "labextension", f"{where}{path}") for where in ("", "src/"))
+
+
+def _matches(folder: Path, pattern: str) -> bool:
+    return any(folder.glob(pattern))
+
+
 def test_no_document_or_code_names_this_machine() -> None:
     """No file names the folder of this checkout, of its Python or of its user, nor a registry."""
     folders = [re.escape(path) for path in paths_of_the_machine()]
