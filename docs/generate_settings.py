@@ -28,13 +28,18 @@ A setting has one name everywhere. The scheduler refuses a value outside the ran
 | a running scheduler, until it ends | `jupyter gpushare set quantum_s 5s` |
 | under a JupyterHub | `c.GPUShare.settings = {"quantum_s": "5s"}` before `setup(c)` \
 ([hub.md](hub.md)) |
-| without a hub | `c.SettingsConfig.quantum_s = "5s"` in `jupyter_gpushare_config.py`, in one of \
-the folders that `jupyter --paths` lists under `config` |
+| without a hub | `c.GPUShareScheduler.quantum_s = "5s"` in `jupyter_gpushare_config.py`, in one \
+of the folders that `jupyter --paths` lists under `config` |
 | a scheduler that you start yourself | `jupyter gpushare scheduler --quantum_s=5s` |
 
 A bare number has the unit that the name ends with. Durations can also be written like `500ms`,
 `5s`, `2m` or `1h`, and sizes like `512MiB` or `4GiB`. Dashes in place of underscores and names
 without their unit (`quantum`) work too. `turns` is another name of `anti_thrash`.
+
+`jupyter gpushare scheduler --generate-config` writes a `jupyter_gpushare_config.py` that lists
+everything. `--config=FILE` reads that file instead of `jupyter_gpushare_config.py`, and
+`--check-config` says what is wrong with flags and files without a start. As every Jupyter
+application does, the scheduler also reads `jupyter_config.py`, and a flag wins over a file.
 
 ## Settings that can be changed at any time
 

@@ -8,23 +8,29 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jupyter_core.paths import ENV_CONFIG_PATH, SYSTEM_CONFIG_PATH, jupyter_config_path
+from jupyter_core.application import JupyterApp, NoStart, base_aliases, base_flags
+from jupyter_core.paths import ENV_CONFIG_PATH, SYSTEM_CONFIG_PATH
 from traitlets import Bool, Float, Integer, TraitError, Unicode, default
-from traitlets.config import Application
-from traitlets.config.loader import KVArgParseConfigLoader
+from traitlets.config import Config, Configurable
+from traitlets.config.loader import (
+    ConfigFileNotFound,
+    JSONFileConfigLoader,
+    KVArgParseConfigLoader,
+    PyFileConfigLoader,
+)
 
 from jupyter_gpushare.client.paths import runtime_dir
-from jupyter_gpushare.core.setting_values import suggestion
+from jupyter_gpushare.core.setting_values import ALL_SETTINGS, spellings, suggestion
 from jupyter_gpushare.core.settings import SettingsError
 from jupyter_gpushare.version import __version__
 
 from .base.errors import StartError
 from .base.private_file import PrivateLog
-from .config import ALIASES, SettingsConfig
+from .config import setting_traits, settings_of, start_settings_of
 from .devices.visible import DeviceName, Served, asked_for, visible
 from .parent import watch_parent
 from .process import ProcessOptions, SchedulerProcess
@@ -32,59 +38,85 @@ from .runtime_dir import LOG_FILE, RuntimeDir
 
 log = logging.getLogger(__name__)
 
-CONFIG_NAME = "jupyter_gpushare_config"
 _LOG_BYTES_MAX = 10 << 20
 _LOG_FORMAT = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class SchedulerApp(Application):
-    """One scheduler for the devices of this machine."""
+class _NamesItself:
+    """A configuration file that cannot be read ends the scheduler with a sentence that names it."""
+
+    def load_config(self) -> Config:
+        try:
+            return super().load_config()  # type: ignore[misc, no-any-return]
+        except ConfigFileNotFound:
+            raise
+        except Exception as error:  # a configuration file is a program and may raise anything
+            path = self.full_filename  # type: ignore[attr-defined]
+            raise StartError(
+                f"The configuration file {path} cannot be read: {error!r}. Correct it."
+            ) from error
+
+
+class _PythonFile(_NamesItself, PyFileConfigLoader):
+    pass
+
+
+class _JsonFile(_NamesItself, JSONFileConfigLoader):
+    pass
+
+
+class GPUShareScheduler(JupyterApp):
+    """One scheduler for the devices of this machine. Its settings are the rows of the table in
+    core/settings.py; `jupyter gpushare set` changes most of them while it runs."""
 
     name = "jupyter-gpushare-scheduler"
     description = "Serves the turns on this machine's GPUs until it is stopped."
     version = __version__
-    classes = [SettingsConfig]  # noqa: RUF012
-    aliases = {  # noqa: RUF012
-        **ALIASES,
-        "config": "SchedulerApp.config_file",
-        "hub-pid": "SchedulerApp.hub_pid",
-        "idle-exit-s": "SchedulerApp.idle_exit_s",
-        "journal": "SchedulerApp.journal_file",
-        "log-level": "SchedulerApp.log_level",
-        "ready-fd": "SchedulerApp.ready_fd",
-        "runtime-dir": "SchedulerApp.runtime_dir",
+    python_config_loader_class = _PythonFile
+    json_config_loader_class = _JsonFile
+    raise_config_file_errors = True
+    # The log level is this class's own: a file that sets it there would outweigh a flag that sets
+    # it for every application.
+    aliases: dict[Any, str] = {  # noqa: RUF012
+        **base_aliases,
+        **{spellings(row): f"GPUShareScheduler.{row.name}" for row in ALL_SETTINGS},
+        "hub-pid": "GPUShareScheduler.hub_pid",
+        "idle-exit-s": "GPUShareScheduler.idle_exit_s",
+        "journal": "GPUShareScheduler.journal_file",
+        "log-level": "GPUShareScheduler.log_level",
+        "ready-fd": "GPUShareScheduler.ready_fd",
+        "runtime-dir": "GPUShareScheduler.runtime_dir",
     }
     flags = {  # noqa: RUF012
+        **base_flags,
         "check": (
-            {"SchedulerApp": {"check": True}},
+            {"GPUShareScheduler": {"check": True}},
             "Check the core's invariants after each event.",
         ),
         "check-config": (
-            {"SchedulerApp": {"only_checks": True}},
+            {"GPUShareScheduler": {"only_checks": True}},
             "Read flags and files, say what is wrong with them, and end.",
         ),
         "debug": (
-            {"SchedulerApp": {"log_level": "DEBUG"}},
+            {"GPUShareScheduler": {"log_level": "DEBUG"}},
             "Log each event and what follows from it.",
         ),
         "hub": (
-            {"SchedulerApp": {"hub": True}},
+            {"GPUShareScheduler": {"hub": True}},
             "Ask the JupyterHub that started this process whose a kernel is.",
         ),
         "log-to-file": (
-            {"SchedulerApp": {"log_to_file": True}},
+            {"GPUShareScheduler": {"log_to_file": True}},
             f"Log to {LOG_FILE} in the runtime directory instead of the terminal.",
         ),
         "serve-all-users": (
-            {"SchedulerApp": {"serves_all": True}},
+            {"GPUShareScheduler": {"serves_all": True}},
             "Serve every user of the machine, not only the one who starts it.",
         ),
     }
 
-    config_file = Unicode("", help="A configuration file to read besides Jupyter's.").tag(
-        config=True
-    )
+    locals().update(setting_traits())
     runtime_dir = Unicode(
         "", help="Where the sockets are; as the environment says where this is empty."
     ).tag(config=True)
@@ -104,51 +136,78 @@ class SchedulerApp(Application):
         -1, help="Write a line to this descriptor, and close it, once the sockets answer."
     ).tag(config=True)
 
+    exit_status = os.EX_OK
+
     @default("log_level")
-    def _log_level_default(self) -> int:
+    def _log_level_is(self) -> int:
         return logging.INFO
 
-    exit_status = os.EX_OK
-    raise_config_file_errors = True
+    @default("config_file_name")
+    def _config_file_name_is(self) -> str:
+        return "jupyter_gpushare_config"
+
+    @property
+    def config_file_paths(self) -> list[str]:
+        """Jupyter's, the weightiest first. A user without a home (a container's bare number) has
+        no folder of its own."""
+        try:
+            return super().config_file_paths
+        except RuntimeError:
+            return [*ENV_CONFIG_PATH, *SYSTEM_CONFIG_PATH]
+
+    def migrate_config(self) -> None:
+        """There is nothing of IPython 3 to bring along, and the user may have no home."""
+
+    def _runtime_dir_changed(self, change: Any) -> None:
+        """JupyterApp would make the folder; RuntimeDir makes it, with the rights it needs."""
 
     def initialize(self, argv: Sequence[str] | None = None) -> None:
         """Flags win over files."""
-        self.parse_command_line(list(argv) if argv is not None else None)
+        super().initialize(list(argv) if argv is not None else None)
         if self.extra_args:
             raise StartError(
                 f"The scheduler takes no argument {self.extra_args[0]!r}. See `scheduler --help`."
             )
-        flags = self.cli_config
-        refuse_unknown(flags, "--", self.classes)
-        for folder in reversed(_config_folders()):
-            self._read_config(Path(folder) / CONFIG_NAME)
-        if self.config_file:
+
+    def load_config_file(self, suppress_errors: bool = False) -> None:  # type: ignore[override]
+        """JupyterApp would pass over a file that is named and is not there."""
+        if self.config_file and not Path(self.config_file).is_file():
             path = Path(self.config_file).absolute()
-            if not path.is_file():
-                raise StartError(f"There is no configuration file {path}. Correct --config.")
-            self._read_config(path)
-        self.update_config(flags)
-        refuse_unknown({name: self.config[name] for name in _OURS}, "c.", self.classes)
+            raise StartError(f"There is no configuration file {path}. Correct --config.")
+        super().load_config_file(suppress_errors)
+
+    def _load_config(self, cfg: Config, *args: Any, **kwargs: Any) -> None:
+        """traitlets would warn of an unknown name, and go on without it."""
+        self._refuse_unknown(cfg)
+        try:
+            super()._load_config(cfg, *args, **kwargs)
+        except TraitError as error:
+            raise StartError(_told(error)) from error
+
+    def _refuse_unknown(self, cfg: Config) -> None:
+        """Raises StartError for a name that nothing reads. A file may be of other programs too,
+        so that a section may be theirs; the sections of flags are ours."""
+        known = {each.__name__: each for each in type(self).mro() if issubclass(each, Configurable)}
+        ours = type(self).__name__
+        for section in self.cli_config:
+            if section not in known:
+                raise StartError(f"There is no section {section} (--{section}). Use --{ours}.")
+        read = [("--", section, names) for section, names in self.cli_config.items()]
+        for sign, section, names in [*read, ("c.", ours, cfg.get(ours, {}))]:
+            for name in names:
+                if name not in known[section].class_trait_names(config=True):
+                    raise StartError(f"There is no {sign}{section}.{name}. {suggestion(name)}")
 
     def _create_loader(self, argv: Any, aliases: Any, flags: Any, classes: Any) -> Any:
         """traitlets would warn of an unknown flag, and go on without it."""
         return _StrictLoader(argv, aliases, flags, classes=classes, log=self.log)
 
-    def _read_config(self, path: Path) -> None:
-        """`path` with .py and .json, whichever are there."""
-        try:
-            self.load_config_file(path.stem, path=str(path.parent))
-        except Exception as error:  # a configuration file is a program and may raise anything
-            raise StartError(
-                f"The configuration file {path} cannot be read: {error!r}. Correct it."
-            ) from error
-
     def start(self) -> None:
         """Run until SIGTERM, SIGINT or idleness."""
-        table = SettingsConfig(parent=self)
+        super().start()
         path = Path(self.runtime_dir or runtime_dir()).absolute()
         try:
-            settings, at_start = table.settings(), table.start_settings()
+            settings, at_start = settings_of(self), start_settings_of(self)
         except SettingsError as error:
             raise StartError(str(error)) from error
         if self.only_checks:
@@ -220,22 +279,6 @@ def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
 
 
-_OURS = ("SchedulerApp", "SettingsConfig")
-
-
-def refuse_unknown(config: Mapping[str, Any], sign: str, classes: Sequence[Any]) -> None:
-    """Raises StartError for a section or a name in it that nothing reads."""
-    known = {each.__name__: each for each in (SchedulerApp, *classes)}
-    for section, values in config.items():
-        if section not in known:
-            raise StartError(
-                f"There is no section {section} ({sign}{section}). Use one of: {', '.join(known)}."
-            )
-        for name in values:
-            if name not in known[section].class_trait_names(config=True):
-                raise StartError(f"There is no {sign}{section}.{name}. {suggestion(name)}")
-
-
 class Chooser:
     """Which devices are served: those of `--devices`, else those of CUDA_VISIBLE_DEVICES."""
 
@@ -255,24 +298,14 @@ class Chooser:
         return "<all>" if everything else f"<CUDA_VISIBLE_DEVICES {self._environment!r}>"
 
 
-def _config_folders() -> list[str]:
-    """Jupyter's, the weightiest first. A user without a home (a container's bare number) has no
-    folder of its own."""
-    try:
-        return jupyter_config_path()
-    except RuntimeError:
-        return [*ENV_CONFIG_PATH, *SYSTEM_CONFIG_PATH]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit status; what cannot start says so in one sentence and what to do."""
-    app = SchedulerApp()
+    app = GPUShareScheduler()
     try:
         app.initialize(argv)
         app.start()
-    except TraitError as error:
-        print(f"jupyter-gpushare: {_told(error)}", file=sys.stderr)
-        return StartError.exit_code
+    except NoStart:  # it has written what was asked for, such as a configuration file
+        return os.EX_OK
     except StartError as error:
         print(f"jupyter-gpushare: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,13 +1,12 @@
-"""The scheduler's configuration as traits, which are made from the table in core/settings.py."""
+"""The scheduler's settings as traits, which are made from the table in core/settings.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from traitlets import TraitError, TraitType
-from traitlets.config import Configurable
 
-from jupyter_gpushare.core.setting_values import ALL_SETTINGS, parsed, spellings
+from jupyter_gpushare.core.setting_values import ALL_SETTINGS, parsed
 from jupyter_gpushare.core.settings import (
     SETTINGS,
     START_SETTINGS,
@@ -49,20 +48,16 @@ def help_of(row: Setting) -> str:
     return f"{row.help} ({row.low:g} to {row.high:g} {row.unit})" if row.unit else row.help
 
 
-class SettingsConfig(Configurable):
-    """Turns, memory and limits. What the page docs/settings.md lists as changeable can also be
-    changed while the scheduler runs (`jupyter gpushare set`)."""
-
-    locals().update({row.name: Value(row) for row in ALL_SETTINGS})
-
-    def settings(self) -> SchedulerSettings:
-        """The core's settings; raises SettingsError."""
-        return SchedulerSettings(**{row.name: getattr(self, row.name) for row in SETTINGS})
-
-    def start_settings(self) -> StartSettings:
-        """What only this start can set; raises SettingsError."""
-        return StartSettings(**{row.name: getattr(self, row.name) for row in START_SETTINGS})
+def setting_traits() -> dict[str, Value]:
+    """A trait for each row of the table, by its name."""
+    return {row.name: Value(row) for row in ALL_SETTINGS}
 
 
-ALIASES: dict[Any, str] = {spellings(row): f"SettingsConfig.{row.name}" for row in ALL_SETTINGS}
-"""`--quantum_s=5`, and the other spellings of each name."""
+def settings_of(app: object) -> SchedulerSettings:
+    """The core's settings from an object with these traits; raises SettingsError."""
+    return SchedulerSettings(**{row.name: getattr(app, row.name) for row in SETTINGS})
+
+
+def start_settings_of(app: object) -> StartSettings:
+    """What only this start can set; raises SettingsError."""
+    return StartSettings(**{row.name: getattr(app, row.name) for row in START_SETTINGS})

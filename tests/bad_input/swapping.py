@@ -29,11 +29,11 @@ LITTLE = 5 * MIB
 SLOW_BYTES_PER_S = 150_000_000
 COMES_TRUE_S_MAX = 20.0
 SETTINGS = (
-    f"--SettingsConfig.device_reserve_bytes={RESERVE}",
-    "--SettingsConfig.probe_period_s=0.1",
-    "--SettingsConfig.quantum_s=0.3",
-    "--SettingsConfig.reclaim_s=1",
-    "--SettingsConfig.park_timeout_s=3",
+    f"--GPUShareScheduler.device_reserve_bytes={RESERVE}",
+    "--GPUShareScheduler.probe_period_s=0.1",
+    "--GPUShareScheduler.quantum_s=0.3",
+    "--GPUShareScheduler.reclaim_s=1",
+    "--GPUShareScheduler.park_timeout_s=3",
 )
 
 

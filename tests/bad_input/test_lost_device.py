@@ -23,7 +23,7 @@ def shared(tmp_path: Path) -> Iterator[SharedGpu]:
     sim = SimulatedMachine(tmp_path / "machine", devices=2)
     machine = Machine(device="two simulated GPUs", env=sim.env(), sim=sim)
     env = {**machine.env, "CUDA_VISIBLE_DEVICES": "0,1"}
-    option = "--SettingsConfig.probe_period_s=0.1"
+    option = "--GPUShareScheduler.probe_period_s=0.1"
     with running_scheduler(tmp_path / "run", option, env=env) as scheduler:
         gpu = SharedGpu(machine, scheduler)
         yield gpu

@@ -99,7 +99,7 @@ def test_allocations_of_nothing_and_of_too_much(device: SmallDevice) -> None:
 @pytest.mark.promise("Allocations of 0 bytes, of more...")
 def test_allocations_of_more_than_the_cap(tmp_path: Path) -> None:
     """A tenant's cap counts what it has parked too."""
-    with small_device(tmp_path, f"--SettingsConfig.memory_cap_bytes={HELD + 4 * MIB}") as device:
+    with small_device(tmp_path, f"--GPUShareScheduler.memory_cap_bytes={HELD + 4 * MIB}") as device:
         alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
         alice.ok("begin")
         assert alice.result(f"alloc 1 {5 * MIB}") == OUT_OF_MEMORY

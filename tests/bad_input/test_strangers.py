@@ -25,7 +25,7 @@ DEADLINE_S = 1.0
 def shared(sim: SimulatedMachine, tmp_path: Path) -> Iterator[SharedGpu]:
     """As elsewhere, with a short deadline for messages that were begun."""
     machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
-    option = f"--SettingsConfig.message_deadline_s={DEADLINE_S}"
+    option = f"--GPUShareScheduler.message_deadline_s={DEADLINE_S}"
     env = {**machine.env, "CUDA_VISIBLE_DEVICES": "0"}
     with running_scheduler(tmp_path / "run", option, env=env) as scheduler:
         yield SharedGpu(machine, scheduler)

@@ -192,11 +192,11 @@ class Contest:
 @contextmanager
 def contest(machine: Machine, folder: Path, size: int, period_s: float) -> Iterator[Contest]:
     """A scheduler for whom the device is as large as one client's memory and a bit."""
-    limit = f"--SettingsConfig.device_bytes_max={size + overhead_bytes(machine, size)}"
+    limit = f"--GPUShareScheduler.device_bytes_max={size + overhead_bytes(machine, size)}"
     slow = (
-        "--SettingsConfig.device_reserve_bytes=0",
-        "--SettingsConfig.quantum_s=600",
-        "--SettingsConfig.idle_ms=600000",
+        "--GPUShareScheduler.device_reserve_bytes=0",
+        "--GPUShareScheduler.quantum_s=600",
+        "--GPUShareScheduler.idle_ms=600000",
     )
     with (
         swapping_scheduler(folder / "run", machine.env, limit, *slow) as scheduler,

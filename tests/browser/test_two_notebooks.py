@@ -65,7 +65,7 @@ def scheduler(
     whether they were measured before memory had to leave."""
     env = sim.env({"CUDA_VISIBLE_DEVICES": "0"})
     memory = {"memory_mode": memory_mode, "device_reserve_bytes": CONTEXTS_MIB * MIB}
-    options = [f"--SettingsConfig.{name}={value}" for name, value in memory.items()]
+    options = [f"--GPUShareScheduler.{name}={value}" for name, value in memory.items()]
     with running_scheduler(tmp_path / "run", *options, env=env) as scheduler:
         scheduler.client.change_settings({"quantum_s": 600, "idle_ms": 600_000})
         yield scheduler

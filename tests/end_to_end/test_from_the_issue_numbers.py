@@ -46,7 +46,8 @@ def crowded(folder: Path, *settings: str) -> Iterator[SharedGpu]:
     """A device on which two kernels have more than there is."""
     sim = SimulatedMachine(folder / "machine", bytes_per_device=DEVICE, context_bytes=CONTEXT)
     machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
-    chosen = [f"--SettingsConfig.{each}" for each in (f"device_reserve_bytes={RESERVE}", *settings)]
+    named = (f"device_reserve_bytes={RESERVE}", *settings)
+    chosen = [f"--GPUShareScheduler.{each}" for each in named]
     with swapping_scheduler(folder / "run", machine.env, *chosen) as scheduler:
         gpu = SharedGpu(machine, scheduler)
         yield gpu

@@ -30,7 +30,7 @@ def shared(sim: SimulatedMachine, tmp_path: Path) -> Iterator[SharedGpu]:
     """A scheduler that gives each tenant 2 of the device's 8 GiB."""
     machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
     env = {**machine.env, "CUDA_VISIBLE_DEVICES": "0"}
-    option = f"--SettingsConfig.memory_cap_bytes={CAP}"
+    option = f"--GPUShareScheduler.memory_cap_bytes={CAP}"
     with running_scheduler(tmp_path / "run", option, env=env) as scheduler:
         gpu = SharedGpu(machine, scheduler)
         yield gpu

@@ -28,11 +28,11 @@ from tests.support.memory_tenants import (
 )
 
 SETTINGS = (
-    f"--SettingsConfig.device_reserve_bytes={TENANTS * CONTEXT_BYTES}",
-    "--SettingsConfig.probe_period_s=0.5",
-    "--SettingsConfig.quantum_s=0.2",
-    "--SettingsConfig.reclaim_s=1",
-    "--SettingsConfig.park_timeout_s=5",
+    f"--GPUShareScheduler.device_reserve_bytes={TENANTS * CONTEXT_BYTES}",
+    "--GPUShareScheduler.probe_period_s=0.5",
+    "--GPUShareScheduler.quantum_s=0.2",
+    "--GPUShareScheduler.reclaim_s=1",
+    "--GPUShareScheduler.park_timeout_s=5",
 )
 SEEDS = (1, 42)
 """Of the short run, which is to be the same each time. One that fails in a long run joins them."""

@@ -161,8 +161,8 @@ def test_two_processes_oversubscribe_the_device(tmp_path: Path) -> None:
     launches in every turn, and nobody is out of memory."""
     device_bytes = 12 * GIB
     size = device_bytes * 4 // 5
-    limit = f"--SettingsConfig.device_bytes_max={device_bytes}"
-    reserve = "--SettingsConfig.device_reserve_bytes=0"  # the device has room beside what counts
+    limit = f"--GPUShareScheduler.device_bytes_max={device_bytes}"
+    reserve = "--GPUShareScheduler.device_reserve_bytes=0"  # the device has room beside what counts
     env = dict(os.environ)
     with (
         swapping_scheduler(tmp_path / "run", env, limit, reserve) as scheduler,

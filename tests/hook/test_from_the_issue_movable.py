@@ -166,7 +166,7 @@ def room(
     settings += ("reclaim_s=1", f"park_timeout_s={park_timeout_s}")
     program = folder / "program.py"
     program.write_text(PROGRAM)
-    chosen = [f"--SettingsConfig.{setting}" for setting in settings]
+    chosen = [f"--GPUShareScheduler.{setting}" for setting in settings]
     with (
         swapping_scheduler(folder / "run", env, *chosen, *options) as scheduler,
         MemoryTenants(scheduler, env, folder, program=program) as tenants,

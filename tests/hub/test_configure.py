@@ -297,7 +297,7 @@ def test_lists_may_be_added_to(c: Config) -> None:
         ("settings", {"quantum": -5}, "settings: quantum_s is -5.0, which is outside 0.01 to"),
         ("settings", {"memory_cap_bytes": "x"}, "memory_cap_bytes cannot be 'x'. Write it like"),
         ("scheduler_args", ["--visibilty=everyone"], "Did you mean --visibility?"),
-        ("scheduler_args", ["--SettingsConfig.quantm=5"], "There is no --SettingsConfig.quantm."),
+        ("scheduler_args", ["--GPUShareScheduler.quantm=5"], "no --GPUShareScheduler.quantm."),
         ("scheduler_args", ["--quantum=-5"], "scheduler_args: quantum_s is -5.0, which is outside"),
     ],
 )

@@ -45,7 +45,7 @@ TENANTS = 200
 @pytest.fixture
 def impatient(runtime: Path) -> Iterator[SchedulerUnderTest]:
     """A scheduler with a short deadline for messages."""
-    option = f"--SettingsConfig.message_deadline_s={DEADLINE_S}"
+    option = f"--GPUShareScheduler.message_deadline_s={DEADLINE_S}"
     with running_scheduler(runtime, option) as running:
         yield running
 

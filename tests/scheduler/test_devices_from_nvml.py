@@ -14,7 +14,7 @@ from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 from tests.support.sim import GIB, MIB, SimulatedMachine
 
-FAST = "--SettingsConfig.probe_period_s=0.1"
+FAST = "--GPUShareScheduler.probe_period_s=0.1"
 USE_CUDA = """
 import ctypes, sys
 cuda = ctypes.CDLL("libcuda.so.1")

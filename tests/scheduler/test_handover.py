@@ -57,7 +57,7 @@ def test_a_scheduler_in_use_does_not_end(runtime: Path) -> None:
 def test_a_scheduler_that_waits_for_a_predecessors_processes_does_not_end(runtime: Path) -> None:
     """They may come back at any moment."""
     config = runtime.with_name("config.py")
-    config.write_text("c.SettingsConfig.reconnect_grace_s = 600")
+    config.write_text("c.GPUShareScheduler.reconnect_grace_s = 600")
     with running_scheduler(runtime) as first, first.joined("work"):
         first.kill()
         with running_scheduler(runtime, ON_DEMAND, f"--config={config}") as second:

@@ -24,7 +24,7 @@ from tests.support.sim import MIB, SimulatedMachine
 
 from .test_devices_from_nvml import cuda_process, machine_env
 
-SWAP = "--SettingsConfig.memory_mode=swap"
+SWAP = "--GPUShareScheduler.memory_mode=swap"
 USABLE = 7 * GIB
 """Of the scripted device's 8 GiB."""
 
@@ -125,7 +125,7 @@ def test_room_for_a_context(swapping: SchedulerUnderTest) -> None:
 @pytest.mark.promise("Memory mode, reserve and a smaller...")
 def test_memory_mode_off_is_without_limits(runtime: Path) -> None:
     """Every client hears once that it may have everything."""
-    off = "--SettingsConfig.memory_mode=off"
+    off = "--GPUShareScheduler.memory_mode=off"
     with running_scheduler(runtime, off) as scheduler, scheduler.joined("one") as one:
         assert one.expect(Settings).memory_mode is MemoryMode.OFF
         assert one.expect(MemoryBudget).budget_bytes == 2**64 - 1
@@ -192,7 +192,7 @@ def test_memory_of_a_dead_process_is_free_when_the_device_shows_it(
 ) -> None:
     """NVML is asked at once, although it would be asked in ten minutes only."""
     machine = SimulatedMachine(tmp_path / "machine")
-    seldom = "--SettingsConfig.probe_period_s=600"
+    seldom = "--GPUShareScheduler.probe_period_s=600"
     with running_scheduler(runtime, SWAP, seldom, env=machine_env(machine)) as scheduler:
         device = bytes.fromhex(scheduler.status()["devices"][0]["id"])
         one, two = scheduler.joined("one", device=device), scheduler.joined("two", device=device)

@@ -21,7 +21,7 @@ from tests.support.scheduler_process import (
 from tests.support.sim import SimulatedMachine
 
 GRACE_S = 0.5
-GRACE = f"--SettingsConfig.reconnect_grace_s={GRACE_S}"
+GRACE = f"--GPUShareScheduler.reconnect_grace_s={GRACE_S}"
 
 
 @pytest.mark.promise(
@@ -137,7 +137,7 @@ def test_recovery_ends_when_all_expected_clients_are_back(
     runtime: Path, sim: SimulatedMachine, fake_library: Path
 ) -> None:
     """The processes that /proc shows to be ours are waited for, and then nobody waits longer."""
-    long_grace = "--SettingsConfig.reconnect_grace_s=600"
+    long_grace = "--GPUShareScheduler.reconnect_grace_s=600"
     with running_scheduler(runtime) as first:
         waiter_token, holder_token = first.tenant("waiter").token, first.tenant("holder").token
         holder = subprocess.Popen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import socket
 import stat
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.client import SchedulerClient, SchedulerUnavailable, SchedulerUntrusted
-from jupyter_gpushare.scheduler.app import _config_folders
+from jupyter_gpushare.core.setting_values import ALL_SETTINGS
+from jupyter_gpushare.scheduler.app import GPUShareScheduler, main
 from jupyter_gpushare.scheduler.base.errors import AlreadyServed, StartError
 from jupyter_gpushare.scheduler.runtime_dir import RuntimeDir
 from tests.support.other_user import OTHER_UID, as_other_user, as_root_only, let_others_in
@@ -169,7 +171,7 @@ def test_clients_do_not_trust_strangers(scheduler: SchedulerUnderTest) -> None:
         ("--config={folder}/broken.py", "cannot be read: NameError"),
         ("--devices=GPU-none", "No device is called 'GPU-none'"),
         ("--visibilty=everyone", "There is no flag --visibilty. Did you mean --visibility?"),
-        ("--SettingsConfig.quantm_s=3", "There is no --SettingsConfig.quantm_s. Did you mean"),
+        ("--GPUShareScheduler.quantm=3", "There is no --GPUShareScheduler.quantm. Did you mean"),
         ("--SettingConfig.quantum_s=3", "There is no section SettingConfig"),
         ("--visibility=all", "visibility cannot be 'all'. Give one of: anonymous, users"),
         ("--quantum_s=-5", "quantum_s is -5.0, which is outside 0.01 to 86400 seconds."),
@@ -193,7 +195,7 @@ def test_a_wrong_configuration_is_said_in_a_sentence(
 def test_configuration_comes_from_files_and_flags(runtime: Path, tmp_path: Path) -> None:
     """A file sets what it names; a flag wins over it."""
     config = tmp_path / "gpushare.py"
-    config.write_text("c.SettingsConfig.quantum_s = 3\nc.SettingsConfig.idle_ms = 99\n")
+    config.write_text("c.GPUShareScheduler.quantum_s = 3\nc.GPUShareScheduler.idle_ms = 99\n")
     with running_scheduler(runtime, f"--config={config}", "--quantum=4") as configured:
         settings = configured.status()["settings"]
         assert (settings["quantum_s"], settings["idle_ms"]) == (4.0, 99)
@@ -202,10 +204,49 @@ def test_configuration_comes_from_files_and_flags(runtime: Path, tmp_path: Path)
 def test_a_name_in_a_file_that_nothing_reads(runtime: Path, tmp_path: Path) -> None:
     """A misspelt setting is no setting that is silently left out."""
     config = tmp_path / "gpushare.py"
-    config.write_text("c.SettingsConfig.visibilty = 'everyone'\n")
+    config.write_text("c.GPUShareScheduler.visibilty = 'everyone'\n")
     with pytest.raises(SchedulerDidNotStart) as failed:
         SchedulerUnderTest(runtime, f"--config={config}")
-    assert "There is no c.SettingsConfig.visibilty. Did you mean visibility?" in failed.value.output
+    sentences = "There is no c.GPUShareScheduler.visibilty. Did you mean visibility?"
+    assert sentences in failed.value.output
+    assert "WARNING" not in failed.value.output.upper(), "it is said once"
+
+
+def test_files_are_found_as_every_jupyter_application_finds_them(
+    runtime: Path, tmp_path: Path
+) -> None:
+    """The file of that name in a folder of Jupyter's counts, more than what is set for all."""
+    (tmp_path / "jupyter_config.py").write_text(
+        "c.GPUShareScheduler.quantum_s = '7s'\nc.GPUShareScheduler.idle_ms = 98\n"
+    )
+    (tmp_path / "jupyter_gpushare_config.json").write_text(
+        '{"GPUShareScheduler": {"quantum_s": 3}, "GPUShareExtension": {"of_another": 1}}'
+    )
+    env = {"JUPYTER_CONFIG_DIR": str(tmp_path)}
+    with running_scheduler(runtime, env=env) as configured:
+        settings = configured.status()["settings"]
+        assert (settings["quantum_s"], settings["idle_ms"]) == (3.0, 98)
+
+
+def test_a_file_with_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--generate-config writes each setting with its default, and what it writes can be read."""
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    assert main(["--generate-config"]) == 0
+    file = tmp_path / "jupyter_gpushare_config.py"
+    written = file.read_text()
+    for row in ALL_SETTINGS:
+        assert f"# c.GPUShareScheduler.{row.name} = {row.plain_default!r}\n" in written
+    file.write_text(written.replace("# c.GPUShareScheduler.", "c.GPUShareScheduler."))
+    assert main(["--check-config"]) == 0
+
+
+def test_the_log_level_of_a_flag(tmp_path: Path) -> None:
+    """A flag wins over a file, also where JupyterApp's own flag would set it for all classes."""
+    config = tmp_path / "gpushare.py"
+    config.write_text("c.GPUShareScheduler.log_level = 'WARN'\n")
+    app = GPUShareScheduler()
+    app.initialize([f"--config={config}", "--debug"])
+    assert app.log_level == logging.DEBUG
 
 
 def test_flags_may_have_units(runtime: Path) -> None:
@@ -223,7 +264,9 @@ def test_a_user_without_a_home() -> None:
 
     def action() -> str:
         os.environ.pop("HOME", None)
-        return " ".join(_config_folders())
+        app = GPUShareScheduler()
+        app.initialize([])
+        return " ".join(app.config_file_paths)
 
     assert "jupyter" in as_other_user(action, uid=54321)
 

@@ -130,7 +130,7 @@ def test_contention_is_told(scheduler: SchedulerUnderTest) -> None:
 def test_a_process_that_uses_nvml_alone_may_ask(runtime: Path) -> None:
     """Where memory stays and without a cap, the device's own numbers are the answer; nothing has to
     be opened for it."""
-    off = "--SettingsConfig.memory_mode=off"
+    off = "--GPUShareScheduler.memory_mode=off"
     with running_scheduler(runtime, off) as scheduler:
         used_and_total(scheduler, in_use=GIB)
 
@@ -159,7 +159,7 @@ def used_and_total(scheduler: SchedulerUnderTest, in_use: int) -> None:
 
 def test_with_a_cap_a_tenant_sees_its_own(runtime: Path) -> None:
     """Under a cap, total is the cap and used is what the tenant's processes have."""
-    with running_scheduler(runtime, f"--SettingsConfig.memory_cap_bytes={2 * GIB}") as capped:
+    with running_scheduler(runtime, f"--GPUShareScheduler.memory_cap_bytes={2 * GIB}") as capped:
         tenant = capped.tenant("notebook")
         with capped.connect() as worker, capped.joined("other") as other:
             worker.join(tenant.token)

@@ -200,7 +200,7 @@ def bare_tenant(machine_env: Mapping[str, str]) -> Iterator[MemoryTenant]:
         process.end()
 
 
-SWAP = "--SettingsConfig.memory_mode=swap"
+SWAP = "--GPUShareScheduler.memory_mode=swap"
 
 
 @contextmanager

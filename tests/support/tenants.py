@@ -53,7 +53,7 @@ def tenants(
     settings: Mapping[str, object] | None = None,
 ) -> Iterator[Tenants]:
     """A scheduler for the machine's devices, as it runs in production (no checks)."""
-    options = [f"--SettingsConfig.{name}={value}" for name, value in (settings or {}).items()]
+    options = [f"--GPUShareScheduler.{name}={value}" for name, value in (settings or {}).items()]
     if quantum_s is not None:
         options.append(f"--quantum={quantum_s}")
     if journal is not None:
