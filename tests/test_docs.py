@@ -63,6 +63,16 @@ def test_each_name_in_brackets_stands_in_the_file_before_it() -> None:
         assert re.search(rf"\b{name}\b", files[0].read_text()), f"{path} has no {name}"
 
 
+@pytest.mark.promise("The documents tell the truth about...")
+def test_the_list_of_decisions_has_each_page_with_its_title() -> None:
+    """docs/decisions/README.md names every decision in the words of its page."""
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^- \[\d+\]\((.+)\): (.+)$", (folder / "README.md").read_text(), re.M)
+    pages = sorted(folder.glob("0*.md"))
+    titles = [(page.name, page.read_text().splitlines()[0].removeprefix("# ")) for page in pages]
+    assert listed == titles
+
+
 def test_a_path_that_is_gone_is_found_missing() -> None:
     """The test above tells files that exist from others, by folder and by name."""
     page = ROOT / "ARCHITECTURE.md"
