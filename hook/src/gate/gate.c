@@ -150,7 +150,7 @@ static bool wait_for_turn(const char *call_name) {
 
 enum gate_answer gate_enter_slow(const struct gate_call *call) {
     struct thread_record *thread = threads_self();
-    if (thread == NULL) return GATE_NESTED;
+    if (thread == NULL || (sequence_of(thread) & 1) != 0) return GATE_NESTED;
     thread->counting = NULL;
     if (is_per_thread(call)) atomic_store_explicit(&saw_per_thread, true, memory_order_relaxed);
     for (;;) {

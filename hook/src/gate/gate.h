@@ -65,31 +65,43 @@ enum gate_answer gate_enter_slow(const struct gate_call *call)
 void gate_leave_slow(const struct gate_call *call, int cu_result)
     __attribute__((visibility("hidden")));
 
-/* Passes the gate, or waits at it. A call inside a call goes through and leaves the mark alone. */
-__attribute__((always_inline)) static inline enum gate_answer gate_enter(struct gate_call call) {
+/* The gate is open and the thread was outside: it is inside now. Else nothing has changed. */
+__attribute__((always_inline)) static inline bool gate_enter_open(void) {
     struct gate_thread *thread = gate_self;
-    if (__builtin_expect(thread == NULL, 0)) goto slow;
+    if (__builtin_expect(thread == NULL, 0)) return false;
     uint64_t sequence = atomic_load_explicit(&thread->sequence, memory_order_relaxed);
-    if (__builtin_expect(sequence & 1, 0)) return GATE_NESTED;
+    if (__builtin_expect(sequence & 1, 0)) return false;
     atomic_store_explicit(&thread->sequence, sequence + 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst); /* the closer's membarrier does the rest */
     if (__builtin_expect(atomic_load_explicit(&gate_word, memory_order_acquire) == GATE_OPEN, 1))
-        return GATE_PASS;
-slow:;
+        return true;
+    atomic_store_explicit(&thread->sequence, sequence + 2, memory_order_release);
+    return false;
+}
+
+/* Ends a call that the open gate let pass, where it is still open and the driver has accepted the
+ * call. Else nothing has changed, and gate_leave_slow ends the call. */
+__attribute__((always_inline)) static inline bool gate_leave_open(int cu_result) {
+    struct gate_thread *thread = gate_self;
+    if (__builtin_expect(
+            cu_result != 0 || atomic_load_explicit(&gate_word, memory_order_relaxed) != GATE_OPEN,
+            0))
+        return false;
+    uint64_t sequence = atomic_load_explicit(&thread->sequence, memory_order_relaxed);
+    atomic_store_explicit(&thread->sequence, sequence + 1, memory_order_release);
+    return true;
+}
+
+/* Passes the gate, or waits at it. A call inside a call goes through and leaves the mark alone. */
+__attribute__((always_inline)) static inline enum gate_answer gate_enter(struct gate_call call) {
+    if (gate_enter_open()) return GATE_PASS;
     const struct gate_call in_memory = call;
     return gate_enter_slow(&in_memory);
 }
 
 /* Ends a call that gate_enter let pass. `cu_result` is what the driver answered. */
 __attribute__((always_inline)) static inline void gate_leave(struct gate_call call, int cu_result) {
-    struct gate_thread *thread = gate_self;
-    if (__builtin_expect(
-            cu_result != 0 || atomic_load_explicit(&gate_word, memory_order_relaxed) != GATE_OPEN,
-            0)) {
-        const struct gate_call in_memory = call;
-        gate_leave_slow(&in_memory, cu_result);
-        return;
-    }
-    uint64_t sequence = atomic_load_explicit(&thread->sequence, memory_order_relaxed);
-    atomic_store_explicit(&thread->sequence, sequence + 1, memory_order_release);
+    if (gate_leave_open(cu_result)) return;
+    const struct gate_call in_memory = call;
+    gate_leave_slow(&in_memory, cu_result);
 }

@@ -1,5 +1,6 @@
 /* What the rules of hook/spec/cuda_api.toml are made of, for libcuda. Each macro stands in a
- * wrapper, and sees its parameters, `real`, `claim` and `result`. */
+ * wrapper, and sees its parameters, `real`, `claim` and `result`, WRAPPER_NAME and WRAPPER_VARIANT.
+ */
 #pragma once
 
 #define __CUDA_API_VERSION_INTERNAL /* every exported name as it is, no renaming macros */
@@ -23,17 +24,39 @@
 
 #define CANCELLED ((CUresult)GATE_CANCELLED_RESULT)
 
+/* A launch through the open gate. It calls nothing but the driver, so that the arguments stay in
+ * their registers. For a second attempt those are kept on the stack, by one instruction each, and
+ * the others are read once more where the caller has left them: else the compiler would save and
+ * restore a register for each. `name`_slow does all else. */
+#define SLOW __attribute__((cold, noinline))
+#define KEPT(argument) volatile __typeof__(argument) kept_##argument = argument
+#define LEFT_THERE(argument) __asm__ volatile("" : "+m"(argument))
+#define UNPACKED(...) __VA_ARGS__
+#define SLOWLY(name, ...) name##_slow(__VA_ARGS__)
+#define LAUNCH(name, stream, arguments, kept)                                             \
+    const __typeof__(&name) real = (__typeof__(&name))atomic_load_explicit(               \
+        &interpose_real[ENTRY_##name], memory_order_relaxed);                             \
+    if (__builtin_expect(real == NULL, 0) || !gate_enter_open())                          \
+        return SLOWLY(name, false, UNPACKED kept);                                        \
+    const CUresult result = real arguments;                                               \
+    if (gate_leave_open((int)result)) return CUDA_SUCCESS;                                \
+    const struct gate_call call = {GATE_LAUNCH, WRAPPER_VARIANT, (stream), WRAPPER_NAME}; \
+    gate_leave_slow(&call, (int)result);                                                  \
+    if (OUT_OF_MEMORY(result)) return SLOWLY(name, true, UNPACKED kept);                  \
+    return result
+
 /* A launch in several streams: the gate is passed once for each of the others, so that the window
  * and the drain know of them; the first stream is passed with the launch itself. The mark is ahead
  * of the launch, because a wait must be: its event covers what the stream had before, and the
  * window is a launch longer there. The drain asks the streams themselves, none of which may be a
  * default stream. */
-#define LAUNCH_MARK_OTHER_STREAMS(list, count)                                                     \
-    for (unsigned int i = 1; (list) != NULL && i < (count); i++) {                                 \
-        const struct gate_call mark = {GATE_LAUNCH, WRAPPER_VARIANT, (list)[i].hStream, __func__}; \
-        const enum gate_answer marked = gate_enter(mark);                                          \
-        if (marked == GATE_CANCELLED) return CANCELLED;                                            \
-        if (marked == GATE_PASS) gate_leave(mark, 0);                                              \
+#define LAUNCH_MARK_OTHER_STREAMS(list, count)                                          \
+    for (unsigned int i = 1; (list) != NULL && i < (count); i++) {                      \
+        const struct gate_call mark = {GATE_LAUNCH, WRAPPER_VARIANT, (list)[i].hStream, \
+                                       WRAPPER_NAME};                                   \
+        const enum gate_answer marked = gate_enter(mark);                               \
+        if (marked == GATE_CANCELLED) return CANCELLED;                                 \
+        if (marked == GATE_PASS) gate_leave(mark, 0);                                   \
     }
 
 /* What is done here altogether, without the driver's function: `call` says whether it was, and
@@ -55,7 +78,7 @@
 /* A captured call passes the shut gate, but the driver looks up the addresses that it is given. */
 #define CAPTURED_WITH_MEMORY                                                                     \
     if (__builtin_expect(atomic_load_explicit(&streams_captures, memory_order_relaxed) != 0, 0)) \
-    DONE_HERE(pointers_wait_fails(__func__, &done))
+    DONE_HERE(pointers_wait_fails(WRAPPER_NAME, &done))
 
 /* What a copy answers that the driver has refused with an invalid value. The first ABI's addresses
  * and shapes are narrower: none of ours fits there. */
@@ -93,11 +116,11 @@
 
 #define BACKED_ALLOCATION(pointer, bytes) \
     DONE_HERE(IS_WIDE(pointer) &&         \
-              backing_allocate(WIDE(uint64_t, pointer), (bytes), __func__, &done))
+              backing_allocate(WIDE(uint64_t, pointer), (bytes), WRAPPER_NAME, &done))
 #define BACKED_PITCH(pointer, pitch, width, height, element)                                \
     DONE_HERE(IS_WIDE(pointer) &&                                                           \
               backing_allocate_pitch(WIDE(uint64_t, pointer), WIDE(size_t, pitch), (width), \
-                                     (height), (element), __func__, &done))
+                                     (height), (element), WRAPPER_NAME, &done))
 #define OPENED_HERE(pointer, handle, flags) \
     DONE_HERE(IS_WIDE(pointer) && ipc_open(WIDE(uint64_t, pointer), (handle), (flags), &done))
 #define BACKED_RANGE(base, bytes, address) \
@@ -107,29 +130,29 @@
  * allocates nothing by itself (lazy loading, local memory, a context) says how much it lacks no
  * more than the driver does. */
 #define OUT_OF_MEMORY(result) __builtin_expect((result) == CUDA_ERROR_OUT_OF_MEMORY, 0)
-#define ROOM_FOR(device, bytes)                                          \
-    ({                                                                   \
-        result = (CUresult)memory_room_for((device), (bytes), __func__); \
-        result == CUDA_SUCCESS;                                          \
+#define ROOM_FOR(device, bytes)                                              \
+    ({                                                                       \
+        result = (CUresult)memory_room_for((device), (bytes), WRAPPER_NAME); \
+        result == CUDA_SUCCESS;                                              \
     })
 #define ROOM_FOR_CLAIM ROOM_FOR(claim.device, claim.bytes)
 #define ROOM_ON(device) ROOM_FOR((int)(device), 0)
 #define ROOM ROOM_ON(MEMORY_CURRENT_DEVICE)
 
-#define CLAIM_ON(device, bytes)                                                           \
-    struct memory_claim claim;                                                            \
-    const CUresult refused = (CUresult)memory_claim(&claim, (device), (bytes), __func__); \
+#define CLAIM_ON(device, bytes)                                                               \
+    struct memory_claim claim;                                                                \
+    const CUresult refused = (CUresult)memory_claim(&claim, (device), (bytes), WRAPPER_NAME); \
     if (refused != CUDA_SUCCESS) return refused
 /* For stream-ordered allocations: what a capture takes belongs to the graph. What the pool keeps
  * is counted already. */
-#define CLAIM_IN_STREAM(device, from, bytes, stream)                                           \
-    const bool captured = memory_is_captured((stream), WRAPPER_VARIANT);                       \
-    void *const pool_used = captured ? NULL : (from);                                          \
-    struct memory_claim claim;                                                                 \
-    const CUresult refused =                                                                   \
-        (CUresult)(captured ? memory_claim_captured(&claim, (device), (bytes), __func__)       \
-                            : memory_claim(&claim, (device),                                   \
-                                           memory_beyond_pool(pool_used, (bytes)), __func__)); \
+#define CLAIM_IN_STREAM(device, from, bytes, stream)                                               \
+    const bool captured = memory_is_captured((stream), WRAPPER_VARIANT);                           \
+    void *const pool_used = captured ? NULL : (from);                                              \
+    struct memory_claim claim;                                                                     \
+    const CUresult refused =                                                                       \
+        (CUresult)(captured ? memory_claim_captured(&claim, (device), (bytes), WRAPPER_NAME)       \
+                            : memory_claim(&claim, (device),                                       \
+                                           memory_beyond_pool(pool_used, (bytes)), WRAPPER_NAME)); \
     if (refused != CUDA_SUCCESS) return refused
 #define MEMORY_CLAIM_ASYNC(bytes, stream) \
     CLAIM_IN_STREAM(MEMORY_CURRENT_DEVICE, memory_current_pool(), bytes, stream)
