@@ -102,6 +102,31 @@ def _is_plain_launch(rule: Rule) -> bool:
     return rule.gate == "launch" and rule.room is not None and not (rule.before or rule.after)
 
 
+def _through_open_gate(entry: EntryPoint, stream: str, result_type: str) -> list[str]:
+    """The launch as such. It calls nothing but the driver, so that the arguments stay in their
+    registers. For a second attempt those are kept on the stack, by one instruction each, and the
+    others are read once more where the caller has left them: else the compiler would save and
+    restore a register for each."""
+    name = entry.exported_name
+    parameters = entry.parameters or ()
+    declared = ", ".join(parameter.declaration for parameter in parameters)
+    names = [parameter.name for parameter in parameters]
+    registers, stack = names[:IN_REGISTERS], names[IN_REGISTERS:]
+    kept = ", ".join([*(f"kept_{one}" for one in registers), *stack])
+    body = [
+        *(f"volatile __typeof__({one}) kept_{one} = {one};" for one in registers),
+        *(f'__asm__ volatile("" : "+m"({one}));' for one in stack),
+        f"REAL({name});",
+        f"if (real == NULL || !gate_enter_open()) return {name}_slow(false, {kept});",
+        f"const {result_type} result = real({', '.join(names)});",
+        "if (gate_leave_open((int)result)) return result;",
+        f"const struct gate_call call = {{GATE_LAUNCH, WRAPPER_VARIANT, {stream}, WRAPPER_NAME}};",
+        "gate_leave_slow(&call, (int)result);",
+        f"return OUT_OF_MEMORY(result) ? {name}_slow(true, {kept}) : result;",
+    ]
+    return [f"{result_type} {name}({declared}) {{", *(f"    {line}" for line in body), "}", ""]
+
+
 def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> str:
     if entry.parameters is None:
         raise SpecError(f"{entry.exported_name} has no prototype here, so it can only pass.")
@@ -111,7 +136,10 @@ def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> st
     first, again = _attempts(rule, result_type, arguments)
     lines = [f"{result_type} {name}({declared}) {{"]
     if _is_plain_launch(rule):
-        lines = [f"static SLOW {result_type} {name}_slow(bool tried, {declared}) {{"]
+        lines = [
+            f"static __attribute__((cold, noinline)) {result_type}",
+            f"{name}_slow(bool tried, {declared}) {{",
+        ]
         first = ["enum gate_answer answer;", f"{result_type} result = CUDA_ERROR_OUT_OF_MEMORY;"]
         first += ["if (!tried) {", *(f"    {line}" for line in again), "}"]
     lines.append(f"    REAL_OR_RETURN({name}, ({arguments}), {absent});")
@@ -130,12 +158,7 @@ def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> st
         lines.append(f"    {rule.after}")
     lines += ["    return result;", "}", ""]
     if _is_plain_launch(rule):
-        names = [parameter.name for parameter in entry.parameters]
-        kept = ", ".join([f"kept_{one}" for one in names[:IN_REGISTERS]] + names[IN_REGISTERS:])
-        lines += [f"{result_type} {name}({declared}) {{"]
-        lines += [f"    KEPT({one});" for one in names[:IN_REGISTERS]]
-        lines += [f"    LEFT_THERE({one});" for one in names[IN_REGISTERS:]]
-        lines += [f"    LAUNCH({name}, {stream}, ({arguments}), ({kept}));", "}", ""]
+        lines += _through_open_gate(entry, stream, result_type)
     return "\n".join(lines)
 
 

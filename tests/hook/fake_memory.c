@@ -13,7 +13,7 @@
 
 #include "allocate/shortage.h"
 #include "base/driver.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "base/locks.h"
 #include "device/contexts.h"
 #include "device/peers.h"
@@ -29,7 +29,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-bool fork_process_ends(void) {
+bool ending_has_begun(void) {
     return fake_number("FAKE_EXIT") != 0;
 }
 
@@ -68,8 +68,8 @@ void mover_forget_context(void *context) {
     fake_trace("mover_forgets %d\n", context != NULL);
 }
 
-void host_arena_forget_context(void *context) {
-    fake_trace("arena_forgets %d\n", context != NULL);
+void host_arena_forget_context(uint64_t context) {
+    fake_trace("arena_forgets %d\n", context != 0);
 }
 
 void host_arena_give(void *host, uint64_t bytes) {

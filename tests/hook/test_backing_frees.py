@@ -109,3 +109,31 @@ def test_a_capture_that_begins_while_a_free_waits_is_valid(backed: Session, mode
         "print(answers, sums())",
     ]
     assert backed.run(*lines)[0] == "0 0 0"
+
+
+NOW = "open(os.environ['GPUSHARE_SIM_DIR'] + '/now', 'w').close()"
+
+
+@pytest.mark.promise("An answer that tells nothing is...")
+def test_a_free_waits_where_the_driver_refuses_the_context_once(backed: Session) -> None:
+    """That says nothing of the work: it is asked again, as when a device is drained."""
+    faults = {"GPUSHARE_SIM_FAULTS": "fail cuCtxPushCurrent times=1 result=999 from=now"}
+    lines = [
+        *LINES,
+        "import os",
+        "s, a = stream_create(), alloc(20 * MIB)",
+        "spin(s, 50)",
+        NOW,
+        "print(free(a), idle(s))",
+    ]
+    assert backed.run(*lines, **faults) == ["0 True"]
+
+
+@pytest.mark.promise("A free never synchronises a context...")
+def test_a_stream_that_is_gone_does_not_fail_a_free(backed: Session) -> None:
+    """It may end by a way that no wrapper sees; its work ended with it."""
+    gone = "fail {} times=0 result=400 from=now"
+    calls = ("cuStreamQuery", "cuEventRecord")
+    faults = {"GPUSHARE_SIM_FAULTS": ";".join(gone.format(call) for call in calls)}
+    lines = [*LINES, "import os", "s, a = stream_create(), alloc(20 * MIB)", NOW, "print(free(a))"]
+    assert backed.run(*lines, **faults) == ["0"]

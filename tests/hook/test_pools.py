@@ -77,3 +77,15 @@ def test_a_pool_that_is_destroyed_keeps_nothing(pooled: Session) -> None:
     ]
     assert (32, 32) in pooled.memory()
     assert pooled.memory()[-1] == (0, 0)
+
+
+@pytest.mark.promise("What a pool keeps of the device...")
+def test_memory_is_counted_on_the_device_of_its_stream(pooled: Session) -> None:
+    """The driver takes it from that device, also where the thread has no current context."""
+    lines = [
+        "assert call('cuCtxSetCurrent', c_void_p(0)) == 0",
+        "a = take(64 * MIB)",
+        "print(give(a))",
+    ]
+    assert pooled.run(*SET_UP, *lines) == ["0"]
+    assert pooled.memory()[0] == (64, 64)

@@ -13,7 +13,7 @@
 #include "base/bell.h"
 #include "base/clock.h"
 #include "base/driver.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "base/locks.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -60,7 +60,7 @@ static void look_at_calls(struct agent *agent) {
 
 /* The gate first: calls wait for it. */
 static void look_at_mover(struct agent *agent) {
-    if (agent->turn.phase == TURN_RESTORING && mover_all_restored())
+    if (agent->turn.phase == TURN_RESTORING && mover_all_here())
         agent_feed_kind(agent, TURN_EVENT_RESTORED);
     else if (agent->turn.phase == TURN_RESTORING && mover_gave_up())
         agent_feed_kind(agent, TURN_EVENT_RESTORE_FAILED);
@@ -92,9 +92,9 @@ static void look_at_news(struct agent *agent) {
 /* ---- the drain ---- */
 
 static void step_drain(struct agent *agent) {
-    if (!agent->draining || !fork_driver_use_begin()) return;
+    if (!agent->draining || !ending_driver_use_begin()) return;
     enum drain_answer answer = drain_step(&agent->drain);
-    fork_driver_use_end();
+    ending_driver_use_end();
     uint64_t now_ms = clock_now_ms();
     if (answer == DRAIN_PROGRESS) agent->drain_progress_ms = now_ms;
     if (answer == DRAIN_DONE) {

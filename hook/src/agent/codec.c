@@ -280,21 +280,3 @@ enum codec_status codec_decode(struct codec_decoder *decoder, const uint8_t *dat
     if (status > CODEC_NEED_MORE) decoder->fault = status;
     return status;
 }
-
-const char *codec_status_text(enum codec_status status) {
-    switch (status) {
-        case CODEC_MESSAGE:
-            return "a whole message";
-        case CODEC_NEED_MORE:
-            return "an incomplete frame";
-        case CODEC_WRONG_VERSION:
-            return "the scheduler speaks another version of the protocol";
-        case CODEC_FRAME_TOO_LARGE:
-            return "the scheduler announced a frame that is too large";
-        case CODEC_UNKNOWN_MESSAGE:
-            return "the scheduler sent a message that the hook does not know";
-        case CODEC_BAD_BODY:
-            return "the scheduler sent a message with a bad body";
-    }
-    return "an unknown fault";
-}

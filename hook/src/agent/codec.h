@@ -44,6 +44,3 @@ void codec_decoder_init(struct codec_decoder *decoder, enum message_receiver rec
  * rest while it answers CODEC_MESSAGE. `*message` is written only with that answer. */
 enum codec_status codec_decode(struct codec_decoder *decoder, const uint8_t *data, size_t bytes,
                                size_t *taken, struct message *message);
-
-/* One sentence for a log. */
-const char *codec_status_text(enum codec_status status);

@@ -7,7 +7,7 @@
 #include "agent/agent.h"
 #include "agent/notebook.h"
 #include "base/bell.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "base/interrupt.h"
 #include "base/locks.h"
 #include "base/wait.h"
@@ -28,9 +28,9 @@ static bool watched; /* guarded by LOCK_AGENT */
 
 /* The driver is taken down after this. */
 static void on_exit_of_process(void) {
-    fork_end_begins();
+    ending_begins();
     wait_look_again();
-    fork_await_driver_users();
+    ending_await_driver_users();
     chunks_stop();
 }
 
@@ -39,7 +39,7 @@ static void on_exit_of_process(void) {
  * first: all else may take them. */
 static void on_fork_in_child(void) {
     locks_after_fork_in_child();
-    fork_after_fork();
+    ending_after_fork();
     agent_after_fork();
     bell_after_fork();
     mover_after_fork();

@@ -152,39 +152,39 @@ void agent_on_budget(struct agent *agent, const struct message_memory_budget *bu
     mover_look();
 }
 
-/* ---- what a sticky error holds fast ---- */
+/* ---- memory of contexts that have a sticky error ---- */
 
 #define FAILED_CONTEXTS_MAX 16
 #define BATCH 64
 
-struct fast_look {
+struct failed_memory {
     void *contexts[FAILED_CONTEXTS_MAX];
     uint32_t contexts_used;
     struct chunk found[BATCH];
     uint32_t found_count;
 };
 
-static void look_for_fast(const struct chunk *chunk, void *argument) {
-    struct fast_look *look = argument;
-    if (chunk->fixed || look->found_count == BATCH) return;
+static void find_failed(const struct chunk *chunk, void *argument) {
+    struct failed_memory *failed = argument;
+    if (chunk->fixed || failed->found_count == BATCH) return;
     if (chunk->state != CHUNK_RESIDENT && chunk->state != CHUNK_BACK) return;
-    for (uint32_t i = 0; i < look->contexts_used; i++)
-        if (look->contexts[i] == chunk->context) look->found[look->found_count++] = *chunk;
+    for (uint32_t i = 0; i < failed->contexts_used; i++)
+        if (failed->contexts[i] == chunk->context) failed->found[failed->found_count++] = *chunk;
 }
 
 /* Nothing can be copied out of a context with a sticky error, so what it has is fixed. */
 void agent_fix_failed_memory(void) {
-    struct fast_look look = {0};
-    look.contexts_used = contexts_list(true, look.contexts, FAILED_CONTEXTS_MAX);
+    struct failed_memory failed = {0};
+    failed.contexts_used = contexts_list(true, failed.contexts, FAILED_CONTEXTS_MAX);
     int ordinals[DEVICES_MAX];
     const int count = devices_open(ordinals);
     for (int i = 0; i < count; i++) {
         do {
-            look.found_count = 0;
-            chunks_visit(ordinals[i], look_for_fast, &look);
-            for (uint32_t j = 0; j < look.found_count; j++)
-                chunks_fix(look.found[j].address, look.found[j].bytes);
-        } while (look.found_count == BATCH);
+            failed.found_count = 0;
+            chunks_visit(ordinals[i], find_failed, &failed);
+            for (uint32_t j = 0; j < failed.found_count; j++)
+                chunks_fix(failed.found[j].address, failed.found[j].bytes);
+        } while (failed.found_count == BATCH);
     }
 }
 

@@ -2,7 +2,7 @@
 
 #include "agent/agent_state.h"
 #include "base/clock.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "base/log.h"
 #include "base/wait.h"
 #include "gate/gate_control.h"
@@ -108,9 +108,9 @@ static void send_withdrawal(struct agent *agent) {
 
 static void probe(struct agent *agent) {
     struct turn_event event = {.kind = TURN_EVENT_PROBED, .busy = true};
-    if (fork_driver_use_begin()) {
+    if (ending_driver_use_begin()) {
         event.busy = drain_device_busy();
-        fork_driver_use_end();
+        ending_driver_use_end();
     }
     agent_feed(agent, &event);
 }

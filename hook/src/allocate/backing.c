@@ -6,7 +6,7 @@
 
 #include "allocate/memory.h"
 #include "base/driver.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "base/log.h"
 #include "device/contexts.h"
 #include "device/failure.h"
@@ -181,7 +181,7 @@ static void give_back(const struct block *block) {
     if (tell) tell(block->address);
     do {
         count = chunks_claim_for_free(at, end - at, claimed, FREED_AT_ONCE);
-        if (fork_process_ends()) return; /* what is left goes with the process */
+        if (ending_has_begun()) return; /* what is left goes with the process */
         for (size_t i = 0; i < count; i++)
             drop_chunk(&claimed[i]);
         if (count > 0) at = claimed[count - 1].address + claimed[count - 1].bytes;
@@ -323,7 +323,7 @@ static void end_closed(const struct allocated *closed) {
 /* On failure it stays allocated, as with the driver. What exit handlers free goes with the process:
  * the mover has stopped, perhaps with a chunk in its hands. */
 static CUresult free_closed(const struct allocated *closed) {
-    if (fork_process_ends()) return CUDA_SUCCESS;
+    if (ending_has_begun()) return CUDA_SUCCESS;
     const CUresult result = wait_for_work(closed->generation);
     if (result == CUDA_ERROR_NOT_READY) { /* a capture has begun */
         blocks_put_off(closed);
@@ -345,7 +345,7 @@ void backing_catch_up(void) {
 void backing_free_done(void) {
     struct allocated put_off[FREED_AT_ONCE];
     size_t before = SIZE_MAX, count;
-    while (!streams_capture_anywhere() && !fork_process_ends() &&
+    while (!streams_capture_anywhere() && !ending_has_begun() &&
            (count = blocks_look_put_off(&before, put_off, FREED_AT_ONCE)) > 0)
         for (size_t i = 0; i < count; i++)
             if (streams_event_is_done(put_off[i].generation, put_off[i].event) &&
@@ -402,7 +402,7 @@ bool backing_free_later(uint64_t address, void *stream, int *cu_result) {
 
 void backing_context_ended(uint64_t generation) {
     struct block block;
-    while (!fork_process_ends() && blocks_close_of_context(generation, &block))
+    while (!ending_has_begun() && blocks_close_of_context(generation, &block))
         give_back(&block);
 }
 

@@ -212,10 +212,17 @@ int memory_pool_device(uint64_t pool) {
     return registry_find(REGISTRY_POOL, pool, &record) ? record.device : MEMORY_CURRENT_DEVICE;
 }
 
-void *memory_current_pool(void) {
+int memory_stream_device(void *stream) {
+    void *handle = NULL;
+    if (!streams_is_created(stream) || streams_number(stream, &handle) == 0)
+        return memory_current_device();
+    const struct context context = contexts_copy(handle);
+    return context.generation != 0 ? context.ordinal : MEMORY_NOT_ON_DEVICE;
+}
+
+void *memory_pool_of(int device) {
     const struct driver *cuda = driver_get();
     CUmemoryPool pool = NULL;
-    const int device = memory_current_device();
     if (device < 0 || !driver_can_move(cuda) || cuda->device_pool(&pool, device) != CUDA_SUCCESS)
         return NULL;
     return pool;

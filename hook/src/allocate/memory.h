@@ -59,8 +59,10 @@ void memory_pool_created(uint64_t pool, int device);
 void memory_pool_destroyed(uint64_t pool);
 /* Where the allocations of a pool are; the current device for pools made elsewhere. */
 int memory_pool_device(uint64_t pool);
-/* The pool of stream-ordered allocations in the current context; NULL: not known. */
-void *memory_current_pool(void);
+/* Where stream-ordered allocations in this stream are, and the pool that they are from (NULL: not
+ * known). */
+int memory_stream_device(void *stream);
+void *memory_pool_of(int device);
 /* What an allocation from a pool takes of the device beyond what the pool keeps. */
 uint64_t memory_beyond_pool(void *pool, uint64_t bytes);
 /* As memory_keep, for a stream-ordered allocation. */

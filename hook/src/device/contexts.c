@@ -308,12 +308,16 @@ void contexts_leave_over(const struct context_end *end) {
 /* ---- what is asked ----------------------------------------------------------------------------
  */
 
-uint64_t contexts_generation(void *handle) {
+struct context contexts_copy(const void *handle) {
     contexts_lock();
     const struct context *context = contexts_find_handle(handle);
-    const uint64_t generation = context ? context->generation : 0;
+    const struct context copy = context ? *context : (struct context){0};
     contexts_unlock();
-    return generation;
+    return copy;
+}
+
+uint64_t contexts_generation(void *handle) {
+    return contexts_copy(handle).generation;
 }
 
 uint64_t contexts_current_generation(void) {
@@ -325,13 +329,9 @@ uint64_t contexts_current_generation(void) {
 }
 
 uint64_t contexts_owner(void *handle) {
-    contexts_lock();
-    const struct context *context = contexts_find_handle(handle);
-    const bool owns =
-        context && (context->kind == CONTEXT_CREATED || context->kind == CONTEXT_PRIMARY);
-    const uint64_t generation = owns ? context->generation : 0;
-    contexts_unlock();
-    return generation;
+    const struct context context = contexts_copy(handle);
+    const bool owns = context.kind == CONTEXT_CREATED || context.kind == CONTEXT_PRIMARY;
+    return owns ? context.generation : 0;
 }
 
 bool contexts_fails(uint64_t generation, int cu_result, int *ordinal) {
@@ -348,11 +348,7 @@ bool contexts_fails(uint64_t generation, int cu_result, int *ordinal) {
 }
 
 bool contexts_has_failed(void *handle) {
-    contexts_lock();
-    const struct context *context = contexts_find_handle(handle);
-    const bool failed = context && context->failed_result != 0;
-    contexts_unlock();
-    return failed;
+    return contexts_copy(handle).failed_result != 0;
 }
 
 uint32_t contexts_list(bool failed, void *handles[], uint32_t max) {

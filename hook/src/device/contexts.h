@@ -76,6 +76,8 @@ void contexts_leave_over(const struct context_end *end);
 bool contexts_know_current(void **handle);
 /* The same for a context that need not be current. */
 bool contexts_know(void *handle);
+/* What is known of it now; all 0 when nothing is. */
+struct context contexts_copy(const void *handle);
 /* 0 when it is not known. */
 uint64_t contexts_generation(void *handle);
 /* The same of the calling thread's current context. */

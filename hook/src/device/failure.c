@@ -52,16 +52,8 @@ void failure_of(uint64_t context, int cu_result) {
     bell_ring(NEWS_CONTEXT_FAILED);
 }
 
-void failure_in_context(void *context, int cu_result) {
-    failure_of(contexts_generation(context), cu_result);
-}
-
 void failure_look(int cu_result) {
-    if (!failure_is_sticky(cu_result)) return;
-    const struct driver *cuda = driver_get();
-    CUcontext context = NULL;
-    if (cuda && cuda->context_get_current(&context) == CUDA_SUCCESS && context)
-        failure_in_context(context, cu_result);
+    if (failure_is_sticky(cu_result)) failure_of(contexts_current_generation(), cu_result);
 }
 
 bool failure_in_current_context(void) {

@@ -12,9 +12,8 @@ bool failure_is_sticky(int cu_result);
  * marked, the user is told once and the agent wakes. */
 void failure_look(int cu_result);
 
-/* The same for a context that the agent or the mover looked at. */
+/* The same for another context, by its generation. */
 void failure_of(uint64_t context, int cu_result);
-void failure_in_context(void *context, int cu_result);
 
 /* The calling thread's current context has failed. */
 bool failure_in_current_context(void);

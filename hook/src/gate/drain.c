@@ -11,11 +11,11 @@
 #include "device/streams.h"
 #include "gate/gate_control.h"
 #include "gate/threads.h"
+#include "gate/work.h"
 #include "swap/residency.h"
 
 /* Sticky errors that a look found. They are noted after it, because that takes LOCK_STREAMS. */
 #define FAILURES_MAX 8
-#define UNKNOWN_NS 1000000000u
 struct look {
     const struct driver *cuda;
     uint32_t left;
@@ -44,32 +44,21 @@ static void note_failure(struct look *look, uint64_t context, CUresult result) {
     look->failure[look->failures++].result = (int)result;
 }
 
-/* The driver says that the stream, event or context is not there. */
-static bool is_gone(CUresult result) {
-    return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT ||
-           result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
-}
-
 /* True when the answer to a query means that nothing is in flight there. Work of a context with a
  * sticky error has ended; a stream that began to capture meanwhile is looked at again later. Any
  * other error tells nothing, and is asked again. Where that does not help, the context is given up
  * as one that has failed: its memory stays where it is. */
 static bool is_done(struct look *look, uint64_t generation, CUresult result) {
-    if (result == CUDA_SUCCESS || is_gone(result)) return true;
-    if (failure_is_sticky((int)result)) {
-        note_failure(look, generation, result);
-        return true;
-    }
-    const bool captures = result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-                          result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    const enum work_state state = work_state_of(result);
+    if (state == WORK_FAILED) note_failure(look, generation, result);
     struct context *context = contexts_find(generation);
-    if (result == CUDA_ERROR_NOT_READY || captures || context == NULL) return false;
+    if (state != WORK_UNKNOWN || context == NULL) return state == WORK_OVER || state == WORK_FAILED;
     const uint64_t now_ns = clock_now_ns();
     if (context->unknown_since_ns == 0) {
         context->unknown_since_ns = now_ns;
         log_debug("drain: the driver answers %d, which tells nothing", (int)result);
     }
-    if (now_ns - context->unknown_since_ns < UNKNOWN_NS) return false;
+    if (now_ns - context->unknown_since_ns < WORK_UNKNOWN_NS) return false;
     note_failure(look, generation, result);
     return true;
 }

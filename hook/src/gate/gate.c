@@ -7,7 +7,7 @@
 
 #include "base/bell.h"
 #include "base/driver.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "base/wait.h"
 #include "device/contexts.h"
 #include "device/failure.h"
@@ -117,7 +117,7 @@ static void *context_of(const struct gate_call *call) {
  * drains, and for an allocation whose claim stands the turn is not given back yet. */
 static bool passes_shut_gate(const struct gate_call *call) {
     const struct driver *cuda = driver_get();
-    if (cuda == NULL || fork_process_ends()) return true;
+    if (cuda == NULL || ending_has_begun()) return true;
     if (call->kind == GATE_ALLOC && residency_claim_stands(call->name)) return true;
     if (call->kind != GATE_SYNC) {
         if (streams_is_capturing(is_per_thread(call) ? DRIVER_STREAM_PER_THREAD : call->stream))
@@ -179,7 +179,7 @@ void gate_leave_slow(const struct gate_call *call, int cu_result) {
     bool counts = thread->counting_sequence == sequence_of(thread);
     struct window_ring *ring = counts ? thread->counting : NULL;
     thread->counting = NULL;
-    if (failure_is_sticky(cu_result)) failure_in_context(context_of(call), cu_result);
+    if (failure_is_sticky(cu_result)) failure_of(contexts_generation(context_of(call)), cu_result);
     if (ring && cu_result == 0) window_launched(thread, ring);
     gate_mark_outside(thread);
 }

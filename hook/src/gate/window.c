@@ -119,11 +119,11 @@ static void begin_turn(struct window_ring *ring, uint32_t turn) {
 /* Which context a default stream belongs to now. The driver is asked once for a group of launches;
  * the thread's calls that switch contexts clear what is remembered, and so does every event, in
  * case it was switched by a way that no wrapper sees. */
-static CUcontext current_context(struct thread_record *self, const struct driver *cuda) {
-    CUcontext context = self->current_context;
+static CUcontext current_context(struct thread_record *thread, const struct driver *cuda) {
+    CUcontext context = thread->current_context;
     if (context) return context;
     if (cuda->context_get_current(&context) != CUDA_SUCCESS) return NULL;
-    self->current_context = context;
+    thread->current_context = context;
     return context;
 }
 
@@ -220,29 +220,29 @@ static uint32_t groups_done(struct window_ring *ring, const struct driver *cuda)
 
 /* The place of the stream's ring: where it is, else where it can be, else that of another stream.
  */
-static struct window_ring *place_for(struct thread_record *self, enum window_stream_kind kind,
+static struct window_ring *place_for(struct thread_record *thread, enum window_stream_kind kind,
                                      void *stream, CUcontext context) {
     uintptr_t hash = (uintptr_t)stream ^ ((uintptr_t)stream >> 4) ^ ((uintptr_t)context >> 4);
     uintptr_t home = hash ^ (hash >> 8);
     struct window_ring *unused = NULL;
     for (uintptr_t i = 0; i < WINDOW_RINGS; i++) {
-        struct window_ring *ring = &self->rings[(home + i) % WINDOW_RINGS];
+        struct window_ring *ring = &thread->rings[(home + i) % WINDOW_RINGS];
         if (ring->stream == stream &&
             (kind == WINDOW_STREAM_CREATED || ring->context == (void *)context))
             return ring;
         if (ring->stream == NULL && unused == NULL) unused = ring;
     }
-    return unused ? unused : &self->rings[home % WINDOW_RINGS];
+    return unused ? unused : &thread->rings[home % WINDOW_RINGS];
 }
 
 /* What another stream has under way is waited for before its ring goes, or nothing would bound it.
  */
-static bool makes_way(struct thread_record *self, struct window_ring *ring,
+static bool makes_way(struct thread_record *thread, struct window_ring *ring,
                       const struct driver *cuda, uint32_t turn) {
     while (ring->turn_epoch == turn && ring->under_way > 0 && !ring->waived) {
         uint32_t done = groups_done(ring, cuda);
         if (done == 0) {
-            gate_mark_outside(self);
+            gate_mark_outside(thread);
             wait_for_oldest(ring, cuda);
             return false;
         }
@@ -253,23 +253,24 @@ static bool makes_way(struct thread_record *self, struct window_ring *ring,
 
 /* The thread's ring for the call's stream; NULL when the stream cannot be told. False: it has
  * waited outside the gate. */
-static bool find_ring(struct thread_record *self, const struct driver *cuda,
+static bool find_ring(struct thread_record *thread, const struct driver *cuda,
                       const struct gate_call *call, struct window_ring **found) {
     void *stream;
     *found = NULL;
     enum window_stream_kind kind = kind_of(call, &stream);
-    CUcontext context = kind == WINDOW_STREAM_CREATED ? NULL : current_context(self, cuda);
-    struct window_ring *ring = place_for(self, kind, stream, context);
+    CUcontext context = kind == WINDOW_STREAM_CREATED ? NULL : current_context(thread, cuda);
+    struct window_ring *ring = place_for(thread, kind, stream, context);
     uint32_t epoch = atomic_load_explicit(&streams_epoch, memory_order_acquire);
     uint32_t turn = atomic_load_explicit(&turn_epoch, memory_order_acquire);
     bool ours = ring->stream == stream &&
                 (kind == WINDOW_STREAM_CREATED || ring->context == (void *)context);
     if (!ours || !still_valid(ring, epoch)) {
-        if (!ours && ring->stream && still_valid(ring, epoch) && !makes_way(self, ring, cuda, turn))
+        if (!ours && ring->stream && still_valid(ring, epoch) &&
+            !makes_way(thread, ring, cuda, turn))
             return false;
         if (ring->stream) release_events(ring);
         if (!fill(ring, kind, stream, context, epoch)) {
-            self->current_context = NULL;
+            thread->current_context = NULL;
             return true;
         }
     }
@@ -278,21 +279,21 @@ static bool find_ring(struct thread_record *self, const struct driver *cuda,
     return true;
 }
 
-bool window_admit(struct thread_record *self, const struct gate_call *call) {
-    self->counting = NULL;
+bool window_admit(struct thread_record *thread, const struct gate_call *call) {
+    thread->counting = NULL;
     if (call->kind == GATE_ALLOC || call->kind == GATE_LOOK) return true;
     if (!atomic_load_explicit(&window_active, memory_order_relaxed)) return true;
     const struct driver *cuda = driver_get();
     if (cuda == NULL) return true;
     struct window_ring *ring;
-    if (!find_ring(self, cuda, call, &ring)) return false;
+    if (!find_ring(thread, cuda, call, &ring)) return false;
     if (ring == NULL || streams_is_capturing(ring->stream)) return true;
 
     while (ring->under_way >= ring->pace.depth && ring->uncovered == 0) {
         uint32_t done = groups_done(ring, cuda);
         if (done == 0 && ring->waived) break;
         if (done == 0) {
-            gate_mark_outside(self);
+            gate_mark_outside(thread);
             wait_for_oldest(ring, cuda);
             return false;
         }
@@ -300,7 +301,7 @@ bool window_admit(struct thread_record *self, const struct gate_call *call) {
         if (!window_pace_is_one_at_a_time(&ring->pace)) break;
     }
     if (ring->uncovered == 0) ring->next_group_started_ns = clock_now_ns();
-    self->counting = ring;
+    thread->counting = ring;
     return true;
 }
 
@@ -331,7 +332,7 @@ static void record(struct window_ring *ring, const struct driver *cuda) {
     ring->waived = false;
 }
 
-void window_launched(struct thread_record *self, struct window_ring *ring) {
+void window_launched(struct thread_record *thread, struct window_ring *ring) {
     ring->uncovered++;
     bool capture = atomic_load_explicit(&streams_captures, memory_order_relaxed) > 0;
     /* Only this thread can record in its default stream, and after the gate is shut nobody could:
@@ -343,7 +344,7 @@ void window_launched(struct thread_record *self, struct window_ring *ring) {
         return;
     const struct driver *cuda = driver_get();
     if (cuda) record(ring, cuda);
-    self->current_context = NULL;
+    thread->current_context = NULL;
 }
 
 bool window_last_event(const struct window_ring *ring, void **event) {
@@ -353,8 +354,8 @@ bool window_last_event(const struct window_ring *ring, void **event) {
     return true;
 }
 
-void window_thread_ends(struct thread_record *self) {
+void window_thread_ends(struct thread_record *thread) {
     for (int i = 0; i < WINDOW_RINGS; i++) {
-        if (self->rings[i].stream) release_events(&self->rings[i]);
+        if (thread->rings[i].stream) release_events(&thread->rings[i]);
     }
 }

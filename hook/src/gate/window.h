@@ -53,14 +53,14 @@ void window_turn_drained(void);
 
 /* For a thread inside the gate that is about to launch: true when it may. Otherwise it has waited
  * for room, outside the gate, and has to look at the gate word again. */
-bool window_admit(struct thread_record *self, const struct gate_call *call);
+bool window_admit(struct thread_record *thread, const struct gate_call *call);
 
 /* The launch that window_admit counted was accepted by the driver. */
-void window_launched(struct thread_record *self, struct window_ring *ring);
+void window_launched(struct thread_record *thread, struct window_ring *ring);
 
 /* Events of rings that the agent may need: the ring's work of this turn is done when `*event` is.
  * False when there is no such work, or when its last launches have no event. */
 bool window_last_event(const struct window_ring *ring, void **event);
 
 /* The thread ends: its events go to the stream table. */
-void window_thread_ends(struct thread_record *self);
+void window_thread_ends(struct thread_record *thread);

@@ -18,7 +18,6 @@
 #define PAUSE_NS 20000u
 #define SPIN_NS 50000u
 #define PATIENCE_NS 2000000u
-#define UNKNOWN_NS 1000000000u
 
 struct busy_stream {
     uint64_t number;
@@ -40,12 +39,22 @@ struct work {
     uint64_t unknown_since_ns;
 };
 
-/* Only 0 and a sticky error tell of an end. */
+enum work_state work_state_of(CUresult answer) {
+    const bool is_gone = answer == CUDA_ERROR_INVALID_HANDLE ||
+                         answer == CUDA_ERROR_INVALID_CONTEXT ||
+                         answer == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    const bool captures = answer >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+                          answer <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    if (answer == CUDA_SUCCESS || is_gone) return WORK_OVER;
+    if (failure_is_sticky((int)answer)) return WORK_FAILED;
+    return answer == CUDA_ERROR_NOT_READY || captures ? WORK_RUNS : WORK_UNKNOWN;
+}
+
 static bool is_over(struct work *work, CUresult answer) {
-    if (failure_is_sticky((int)answer)) work->error = answer;
-    if (answer == CUDA_SUCCESS || work->error != CUDA_SUCCESS) return true;
-    if (answer != CUDA_ERROR_NOT_READY) work->unknown = answer;
-    return false;
+    const enum work_state state = work_state_of(answer);
+    if (state == WORK_FAILED) work->error = answer;
+    if (state == WORK_UNKNOWN) work->unknown = answer;
+    return state == WORK_OVER || work->error != CUDA_SUCCESS;
 }
 
 static bool stream_is_over(struct work *work, const struct stream_entry *entry, CUevent event) {
@@ -109,7 +118,9 @@ static bool look(struct work *work) {
     const struct context *context = contexts_find(work->context);
     if (context != NULL) work->error = (CUresult)context->failed_result;
     const bool leaves = context != NULL && context->leaving > 0;
-    const bool asks = contexts_may_ask(context) && cuda->context_push(context->handle) == 0;
+    CUresult pushed = CUDA_ERROR_INVALID_CONTEXT;
+    if (contexts_may_ask(context)) pushed = cuda->context_push(context->handle);
+    const bool asks = pushed == CUDA_SUCCESS;
     if (asks) {
         const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
         const struct streams *tables = streams_tables();
@@ -125,7 +136,8 @@ static bool look(struct work *work) {
     work->is_looked_at |= asks;
     if (!noted) work->error = CUDA_ERROR_OUT_OF_MEMORY;
     if (leaves && work->error == CUDA_SUCCESS) return false; /* nobody may touch it now */
-    return !asks || work->error != CUDA_SUCCESS ||
+    if (!asks) return is_over(work, pushed);
+    return work->error != CUDA_SUCCESS ||
            (work->used == 0 && !work->orphans_busy && !work->defaults_busy);
 }
 
@@ -164,7 +176,7 @@ static bool has_unrecorded(const struct work *work) {
 /* The driver has told nothing for so long that it will not. */
 static bool stays_unknown(struct work *work, uint64_t now_ns) {
     if (work->unknown == CUDA_SUCCESS) work->unknown_since_ns = now_ns;
-    return now_ns - work->unknown_since_ns > UNKNOWN_NS;
+    return now_ns - work->unknown_since_ns > WORK_UNKNOWN_NS;
 }
 
 static CUresult wait_on(struct work *work) {

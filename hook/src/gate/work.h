@@ -4,6 +4,16 @@
 #include <cuda.h>
 #include <stdint.h>
 
+/* What the driver's answer to a question about a stream, an event or a context says of its work. */
+enum work_state {
+    WORK_OVER,    /* done, or what it was in is gone and has taken it along */
+    WORK_FAILED,  /* a sticky error: over too */
+    WORK_RUNS,    /* or a capture began there meanwhile */
+    WORK_UNKNOWN, /* the answer tells nothing: the driver is asked again for WORK_UNKNOWN_NS */
+};
+#define WORK_UNKNOWN_NS 1000000000u
+enum work_state work_state_of(CUresult answer);
+
 /* Waits for all work that the context has now, as cuMemFree does, unlike the calls that take mapped
  * memory down. Disturbs no capture: CUDA_ERROR_NOT_READY where one has begun and work cannot be
  * told from what comes after it. */

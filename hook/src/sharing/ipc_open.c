@@ -7,7 +7,7 @@
 
 #include "allocate/memory.h"
 #include "base/driver.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "base/log.h"
 #include "device/contexts.h"
 #include "device/streams.h"
@@ -177,12 +177,12 @@ bool ipc_close(uint64_t address, int *cu_result) {
     if (memory_current_device() < 0) return false; /* the driver refuses that */
     *cu_result = CUDA_ERROR_INVALID_VALUE;
     if (!imports_close(address)) return imports_cover(address);
-    *cu_result = fork_process_ends() ? CUDA_SUCCESS : (int)unmap_unused();
+    *cu_result = ending_has_begun() ? CUDA_SUCCESS : (int)unmap_unused();
     return true;
 }
 
 void ipc_context_ended(uint64_t generation) {
     struct import taken;
-    while (!fork_process_ends() && imports_take_of_context(generation, &taken))
+    while (!ending_has_begun() && imports_take_of_context(generation, &taken))
         unmap(&taken, taken.bytes);
 }

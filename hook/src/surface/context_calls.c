@@ -22,7 +22,7 @@ void context_calls_ended(struct context_end ended) {
     if (ended.generation == 0) return;
     backing_context_ended(ended.generation);
     ipc_context_ended(ended.generation);
-    host_arena_forget_context(ended.handle);
+    host_arena_forget_context(ended.generation);
     registry_drop_context(ended.generation);
     memory_tell(ended.ordinal);
 }

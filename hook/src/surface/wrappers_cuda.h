@@ -11,7 +11,7 @@
 #include "allocate/copies.h"
 #include "allocate/memory.h"
 #include "allocate/physical.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "device/streams.h"
 #include "gate/threads.h"
 #include "memory/chunks.h"
@@ -23,27 +23,6 @@
 #include "surface/wrappers.h"
 
 #define CANCELLED ((CUresult)GATE_CANCELLED_RESULT)
-
-/* A launch through the open gate. It calls nothing but the driver, so that the arguments stay in
- * their registers. For a second attempt those are kept on the stack, by one instruction each, and
- * the others are read once more where the caller has left them: else the compiler would save and
- * restore a register for each. `name`_slow does all else. */
-#define SLOW __attribute__((cold, noinline))
-#define KEPT(argument) volatile __typeof__(argument) kept_##argument = argument
-#define LEFT_THERE(argument) __asm__ volatile("" : "+m"(argument))
-#define UNPACKED(...) __VA_ARGS__
-#define SLOWLY(name, ...) name##_slow(__VA_ARGS__)
-#define LAUNCH(name, stream, arguments, kept)                                             \
-    const __typeof__(&name) real = (__typeof__(&name))atomic_load_explicit(               \
-        &interpose_real[ENTRY_##name], memory_order_relaxed);                             \
-    if (__builtin_expect(real == NULL, 0) || !gate_enter_open())                          \
-        return SLOWLY(name, false, UNPACKED kept);                                        \
-    const CUresult result = real arguments;                                               \
-    if (gate_leave_open((int)result)) return CUDA_SUCCESS;                                \
-    const struct gate_call call = {GATE_LAUNCH, WRAPPER_VARIANT, (stream), WRAPPER_NAME}; \
-    gate_leave_slow(&call, (int)result);                                                  \
-    if (OUT_OF_MEMORY(result)) return SLOWLY(name, true, UNPACKED kept);                  \
-    return result
 
 /* A launch in several streams: the gate is passed once for each of the others, so that the window
  * and the drain know of them; the first stream is passed with the launch itself. The mark is ahead
@@ -98,7 +77,7 @@
 
 /* What exit handlers save of memory that is parked. */
 #define AT_EXIT(call) \
-    if (__builtin_expect(fork_process_ends(), 0)) DONE_HERE(call)
+    if (__builtin_expect(ending_has_begun(), 0)) DONE_HERE(call)
 #define SAVED_BY(way, to, from, bytes)                                                         \
     AT_EXIT(copies_saved_line((uint64_t)(uintptr_t)(to), (uint64_t)(uintptr_t)(from), (bytes), \
                               way, &done))
@@ -154,8 +133,9 @@
                             : memory_claim(&claim, (device),                                       \
                                            memory_beyond_pool(pool_used, (bytes)), WRAPPER_NAME)); \
     if (refused != CUDA_SUCCESS) return refused
-#define MEMORY_CLAIM_ASYNC(bytes, stream) \
-    CLAIM_IN_STREAM(MEMORY_CURRENT_DEVICE, memory_current_pool(), bytes, stream)
+#define MEMORY_CLAIM_ASYNC(bytes, stream)                   \
+    const int stream_device = memory_stream_device(stream); \
+    CLAIM_IN_STREAM(stream_device, memory_pool_of(stream_device), bytes, stream)
 #define MEMORY_CLAIM(bytes) CLAIM_ON(MEMORY_CURRENT_DEVICE, (bytes))
 #define MEMORY_CLAIM_FROM_POOL(pool, bytes, stream) \
     CLAIM_IN_STREAM(memory_pool_device((uintptr_t)(pool)), (pool), bytes, stream)

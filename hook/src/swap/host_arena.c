@@ -7,9 +7,10 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/driver.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "base/locks.h"
 #include "base/log.h"
+#include "device/contexts.h"
 #include "memory/chunks.h"
 #include "memory/registry.h"
 #include "swap/cgroup.h"
@@ -23,8 +24,8 @@ _Static_assert(GRANULES_PER_SEGMENT == 32, "a segment's granules are the bits of
 
 struct segment {
     char *base;
-    uint32_t taken; /* a bit for each granule */
-    void *context;  /* in which it is registered; NULL: no more */
+    uint32_t taken;   /* a bit for each granule */
+    uint64_t context; /* the generation of that in which it is registered; 0: no more */
 };
 
 /* Guarded by LOCK_ARENA. */
@@ -149,31 +150,31 @@ static char *end_upcoming(void) {
 /* Needs a current context, which then owns the registration; the others can use it as well. The
  * process may have begun to end while pages were made. `*is_others`: it is registered already, by a
  * context that ends just now. */
-static void *register_segment(char *base, bool *is_others) {
+static uint64_t register_segment(char *base, bool *is_others) {
     const struct driver *cuda = driver_get();
-    CUcontext context = NULL;
-    if (cuda == NULL || !fork_driver_use_begin()) return NULL;
-    CUresult result = cuda->context_get_current(&context);
-    if (result == CUDA_SUCCESS)
+    const uint64_t context = contexts_current_generation();
+    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    if (cuda == NULL || !ending_driver_use_begin()) return 0;
+    if (context != 0)
         result = cuda->host_register(base, HOST_ARENA_SEGMENT_BYTES, CU_MEMHOSTREGISTER_PORTABLE);
-    fork_driver_use_end();
+    ending_driver_use_end();
     *is_others = result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     if (result == CUDA_SUCCESS) return context;
     log_debug("arena: the driver answers %d to a registration", (int)result);
-    return NULL;
+    return 0;
 }
 
 /* While the process ends it keeps what is registered. */
 static void give_to_system(char *base, bool is_registered) {
     if (is_registered) {
-        if (!fork_driver_use_begin()) return;
+        if (!ending_driver_use_begin()) return;
         driver_get()->host_unregister(base);
-        fork_driver_use_end();
+        ending_driver_use_end();
     }
     munmap(base, HOST_ARENA_SEGMENT_BYTES);
 }
 
-static bool add_segment(char *base, void *context) {
+static bool add_segment(char *base, uint64_t context) {
     lock_take(LOCK_ARENA);
     const bool added = ARRAY_MAKE_ROOM(segments, segments_used, 1, segments_room);
     if (added) segments[segments_used++] = (struct segment){.base = base, .context = context};
@@ -188,9 +189,9 @@ bool host_arena_prepare(uint64_t bytes) {
     /* Pages of the one after it are made while the driver registers this one. */
     if (host_arena_free() + HOST_ARENA_SEGMENT_BYTES < bytes) begin_upcoming();
     bool is_others = false; /* then those are other pages, which were at this address before */
-    void *context = register_segment(base, &is_others);
+    const uint64_t context = register_segment(base, &is_others);
     if (context && add_segment(base, context)) return true;
-    give_to_system(base, context != NULL);
+    give_to_system(base, context != 0);
     note_refusal("no registration");
     return false;
 }
@@ -217,7 +218,7 @@ void host_arena_trim(uint64_t bytes) {
         if (base) munmap(base, HOST_ARENA_SEGMENT_BYTES);
     }
     while (host_arena_free() >= bytes + HOST_ARENA_SEGMENT_BYTES && remove_free(&segment)) {
-        give_to_system(segment.base, segment.context != NULL);
+        give_to_system(segment.base, segment.context != 0);
         given_bytes += HOST_ARENA_SEGMENT_BYTES;
     }
     if (given_bytes > 0) log_debug("arena: gave %llu bytes back", (unsigned long long)given_bytes);
@@ -266,7 +267,7 @@ static void *take_row(uint64_t granules, char **lapsed) {
         segment->taken |= mask_of(granules) << at;
         taken_bytes += granules * CHUNK_GRANULE;
         host = segment->base + at * CHUNK_GRANULE;
-        if (segment->context == NULL) *lapsed = segment->base;
+        if (segment->context == 0) *lapsed = segment->base;
     }
     lock_release(LOCK_ARENA);
     return host;
@@ -288,9 +289,9 @@ void *host_arena_take(uint64_t bytes) {
     void *host = take_row(granules, &lapsed);
     if (host == NULL || lapsed == NULL) return host;
     bool is_others = false;
-    void *context = register_segment(lapsed, &is_others);
+    const uint64_t context = register_segment(lapsed, &is_others);
     if (is_others) return host; /* for now; it is registered anew when next used */
-    if (context == NULL) {
+    if (context == 0) {
         host_arena_give(host, bytes);
         return NULL;
     }
@@ -364,10 +365,10 @@ uint64_t host_arena_room(void) {
     return all ? bytes : laying.laid_bytes;
 }
 
-void host_arena_forget_context(void *context) {
+void host_arena_forget_context(uint64_t context) {
     lock_take(LOCK_ARENA);
     for (size_t i = 0; i < segments_used; i++)
-        if (segments[i].context == context) segments[i].context = NULL;
+        if (segments[i].context == context) segments[i].context = 0;
     lock_release(LOCK_ARENA);
 }
 

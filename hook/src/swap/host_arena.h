@@ -29,8 +29,9 @@ uint64_t host_arena_free(void);
 /* The system runs short of memory: what is free here should go back. */
 bool host_arena_is_short(void);
 
-/* Registrations made in this context end with it; they are renewed when next used. */
-void host_arena_forget_context(void *context);
+/* Registrations made in the context of this generation end with it; they are renewed when next
+ * used. */
+void host_arena_forget_context(uint64_t context);
 
 /* The child has none of it (MADV_DONTFORK). */
 void host_arena_after_fork(void);

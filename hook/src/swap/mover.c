@@ -14,7 +14,7 @@
 #include "base/bell.h"
 #include "base/clock.h"
 #include "base/driver.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "base/locks.h"
 #include "base/log.h"
 #include "base/own_thread.h"
@@ -39,13 +39,14 @@
 /* ---- what other threads see -------------------------------------------------------------------
  */
 
-static enum mover_goal goal;     /* guarded by LOCK_MOVER, like the next two */
-static uint32_t goal_number;     /* counts the changes */
-static bool started, has_thread; /* the former alone: none can be had */
-static void *leaving_context;    /* mover_forget_context waits for it; guarded by LOCK_MOVER */
-static _Atomic uint32_t word;    /* the mover sleeps on it */
-static _Atomic uint32_t left;    /* contexts that it has left; mover_forget_context sleeps on it */
-static uint32_t gave_up; /* the number of the goal that was given up; guarded by LOCK_MOVER */
+static enum mover_goal goal;  /* guarded by LOCK_MOVER, like the next two */
+static uint32_t goal_number;  /* counts the changes */
+static bool started;          /* the thread was asked for */
+static bool has_thread;       /* and could be started */
+static void *leaving_context; /* mover_forget_context waits for it; guarded by LOCK_MOVER */
+static _Atomic uint32_t word; /* the mover sleeps on it */
+static _Atomic uint32_t left; /* contexts that it has left; mover_forget_context sleeps on it */
+static uint32_t gave_up;      /* the number of the goal that was given up; guarded by LOCK_MOVER */
 
 static void wake(void) {
     atomic_fetch_add(&word, 1);
@@ -68,10 +69,6 @@ enum step_answer mover_claim(enum mover_goal wanted, bool (*claim)(int device, s
 
 bool mover_all_here(void) {
     return chunks_all_confirmed();
-}
-
-bool mover_all_restored(void) {
-    return mover_all_here();
 }
 
 bool mover_can_run(void) {
@@ -101,7 +98,6 @@ static struct {
     enum mover_goal goal; /* as seen at the beginning of this round */
     uint32_t goal_number;
     uint64_t next_bytes[REGISTRY_DEVICES_MAX]; /* the chunk that comes next needs so much */
-    uint64_t free_seen[REGISTRY_DEVICES_MAX];
     bool has_failed;
     bool told_restored;
     struct burst out, in;
@@ -282,7 +278,7 @@ static void step_devices(void) {
         lock_take(LOCK_MOVER);
         further = further && goal_number == state.goal_number && leaving_context == NULL;
         lock_release(LOCK_MOVER);
-        further = further && !fork_process_ends();
+        further = further && !ending_has_begun();
     }
     if (gives_up) give_up();
 }
@@ -351,14 +347,14 @@ static void rest(uint32_t seen) {
 static void *run(void *nothing) {
     pthread_setname_np(pthread_self(), "gpushare-mem");
     prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
-    if (fork_driver_use_begin()) {
+    if (ending_driver_use_begin()) {
         driver_relaxed_begin(driver_get()); /* for good: captures of other threads go on */
-        fork_driver_use_end();
+        ending_driver_use_end();
     }
     for (;;) {
         const uint32_t seen = atomic_load(&word);
         see_goal();
-        if (!fork_driver_use_begin()) {
+        if (!ending_driver_use_begin()) {
             sleep_on(&word, seen, NEVER); /* the process ends */
             continue;
         }
@@ -367,7 +363,7 @@ static void *run(void *nothing) {
         /* While the turn is held: when memory has to leave, the device may be full. */
         if (state.goal == MOVER_REST && residency_park_hint() > 0) mover_waits_open_streams();
         step_devices();
-        fork_driver_use_end();
+        ending_driver_use_end();
         switch (mover_host_look(state.goal)) {
             case MOVER_HOST_MORE:
                 break;
@@ -435,7 +431,7 @@ void mover_forget_context(void *context) {
     lock_take(LOCK_MOVER);
     const bool runs = has_thread;
     lock_release(LOCK_MOVER);
-    for (bool asked = false; runs && !fork_process_ends();) {
+    for (bool asked = false; runs && !ending_has_begun();) {
         const uint32_t seen = atomic_load(&left);
         lock_take(LOCK_MOVER);
         if (asked && leaving_context != context) {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "memory/chunks.h"
@@ -41,9 +41,9 @@ static bool use_some_context(void) {
     void *context = chunks_movable_context();
     if (context == NULL || contexts_has_failed(context))
         if (contexts_list(false, &context, 1) == 0) return false;
-    if (!fork_driver_use_begin()) return false;
+    if (!ending_driver_use_begin()) return false;
     const bool is_used = pipeline_use_context(context);
-    fork_driver_use_end();
+    ending_driver_use_end();
     return is_used;
 }
 

@@ -26,7 +26,7 @@ static CUresult map(struct chunk *chunk) {
 static void note_failure(const struct chunk *chunk, int cu_result, const char *what) {
     log_debug("%s: the driver answers %d for %llu bytes on device %d", what, cu_result,
               (unsigned long long)chunk->bytes, chunk->device);
-    if (failure_is_sticky(cu_result)) failure_in_context(chunk->context, cu_result);
+    if (failure_is_sticky(cu_result)) failure_of(contexts_generation(chunk->context), cu_result);
 }
 
 /* It stays where it is from now on: what a sticky error has in its hands cannot be copied. */

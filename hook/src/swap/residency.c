@@ -8,7 +8,7 @@
 #include "base/bell.h"
 #include "base/clock.h"
 #include "base/driver.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "base/locks.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -136,7 +136,7 @@ static void leave_queue(struct claim *claim) {
 
 /* Calls that will only answer with an error, or that libraries make while the process ends. */
 static bool is_beyond_limits(void) {
-    return fork_process_ends() || failure_in_current_context();
+    return ending_has_begun() || failure_in_current_context();
 }
 
 /* The need is told from within the wait, so that no cancellation that follows comes too early. */
@@ -200,7 +200,8 @@ static bool fits_at_once(int device, uint64_t bytes, bool inside) {
     const bool fits = admit(device, bytes, !inside);
     if (!fits && inside) of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
     lock_release(LOCK_RESIDENCY);
-    /* What was claimed in the registry may have kept others from it until it counted as waiting. */
+    /* Until the claim counted as waiting it took room: others that fit beside it may have been made
+     * to wait. */
     if (!fits && atomic_load(&waiters) > 0) wait_wake_all();
     return fits;
 }

@@ -8,7 +8,7 @@
 
 #include "base/bell.h"
 #include "base/driver.h"
-#include "base/fork.h"
+#include "base/ending.h"
 #include "base/wait.h"
 #include "device/contexts.h"
 #include "device/failure.h"
@@ -48,7 +48,12 @@ bool failure_is_sticky(int cu_result) {
     (void)cu_result;
     return false;
 }
-void failure_in_context(void *context, int cu_result) {
+uint64_t contexts_generation(void *handle) {
+    (void)handle;
+    return 0;
+}
+
+void failure_of(uint64_t context, int cu_result) {
     (void)context;
     (void)cu_result;
 }
@@ -84,7 +89,7 @@ bool window_admit(struct thread_record *self, const struct gate_call *call) {
     self->counting = counted ? &ring : NULL;
     return true;
 }
-bool fork_process_ends(void) {
+bool ending_has_begun(void) {
     return false;
 }
 

@@ -1,4 +1,4 @@
-#include "base/fork.h"
+#include "base/ending.h"
 
 #include <stdatomic.h>
 
@@ -9,33 +9,33 @@
 static _Atomic bool ending;
 static _Atomic int driver_users;
 
-bool fork_driver_use_begin(void) {
+bool ending_driver_use_begin(void) {
     atomic_fetch_add(&driver_users, 1);
     if (!atomic_load(&ending)) return true;
-    fork_driver_use_end();
+    ending_driver_use_end();
     return false;
 }
 
-void fork_driver_use_end(void) {
+void ending_driver_use_end(void) {
     atomic_fetch_sub(&driver_users, 1);
 }
 
-bool fork_process_ends(void) {
+bool ending_has_begun(void) {
     return atomic_load_explicit(&ending, memory_order_relaxed);
 }
 
-void fork_end_begins(void) {
+void ending_begins(void) {
     atomic_store(&ending, true);
 }
 
 /* A query of the agent and a step of the mover take microseconds; should one hang, the process must
  * end all the same. */
-void fork_await_driver_users(void) {
+void ending_await_driver_users(void) {
     uint64_t until_ns = clock_now_ns() + EXIT_PATIENCE_NS;
     while (atomic_load(&driver_users) > 0 && clock_now_ns() < until_ns)
         clock_sleep_ns(100000);
 }
 
-void fork_after_fork(void) {
+void ending_after_fork(void) {
     atomic_store(&driver_users, 0);
 }

@@ -6,13 +6,13 @@
 
 /* While the process is ending, our threads must not call the driver any more. They bracket their
  * calls of it with these; `_begin` is false when they have to leave them out. */
-bool fork_driver_use_begin(void);
-void fork_driver_use_end(void);
+bool ending_driver_use_begin(void);
+void ending_driver_use_end(void);
 
 /* The handlers of exit run: our threads leave the driver alone from now on. */
-bool fork_process_ends(void);
+bool ending_has_begun(void);
 
 /* For lifetime.c. */
-void fork_end_begins(void);
-void fork_await_driver_users(void);
-void fork_after_fork(void);
+void ending_begins(void);
+void ending_await_driver_users(void);
+void ending_after_fork(void);
