@@ -113,9 +113,10 @@ def _through_open_gate(entry: EntryPoint, stream: str, result_type: str) -> list
     names = [parameter.name for parameter in parameters]
     registers, stack = names[:IN_REGISTERS], names[IN_REGISTERS:]
     kept = ", ".join([*(f"kept_{one}" for one in registers), *stack])
+    memory = ", ".join(f'"+m"({one})' for one in stack)
     body = [
-        *(f"volatile __typeof__({one}) kept_{one} = {one};" for one in registers),
-        *(f'__asm__ volatile("" : "+m"({one}));' for one in stack),
+        " ".join(f"volatile __typeof__({one}) kept_{one} = {one};" for one in registers),
+        *([f'__asm__ volatile("" : {memory});'] if stack else []),
         f"REAL({name});",
         f"if (real == NULL || !gate_enter_open()) return {name}_slow(false, {kept});",
         f"const {result_type} result = real({', '.join(names)});",
