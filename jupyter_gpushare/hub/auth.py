@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import logging
 import os
 import time
@@ -16,10 +15,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
-
-from tornado.httpclient import AsyncHTTPClient, HTTPRequest
-from tornado.httputil import HTTPHeaders
 
 from .scopes import may_administer, may_use
 
@@ -32,14 +27,15 @@ REFUSED_S = 5.0
 ANSWER_S_MAX = 2.0
 """Less than a kernel waits for the scheduler when it starts: a hub that hangs is as one that is not
 there, and what it last said counts."""
+QUESTIONS_MAX = 10
+"""So many questions are under way at once; others wait, `ANSWER_S_MAX` in all."""
 TOKENS_KEPT_MAX = 4096
 TOKEN_CHARACTERS_MAX = 512
 NAME_CHARACTERS_MAX = 255
 
-Answer = tuple[int, bytes]
-"""The hub's HTTP status and body."""
-Ask = Callable[[str], Awaitable[Answer]]
-"""Asks the hub about a token; raises OSError where no hub answers."""
+Ask = Callable[[str], Awaitable[object]]
+"""The hub's JSON about a token's user, None for a token that it does not know; raises OSError where
+no hub answers."""
 
 
 class HubError(Exception):
@@ -84,6 +80,7 @@ class HubTokens:
         self._clock_s = clock_s
         self._users: OrderedDict[bytes, _Known] = OrderedDict()
         self._refused: OrderedDict[bytes, _Known] = OrderedDict()
+        self._questions = asyncio.Semaphore(QUESTIONS_MAX)
         self._asking: dict[bytes, asyncio.Task[HubUser | HubTokenRefused]] = {}
 
     async def owner_of(self, token: str) -> HubUser:
@@ -103,9 +100,8 @@ class HubTokens:
 
     async def _ask_hub(self, key: bytes, token: str) -> HubUser | HubTokenRefused:
         try:
-            status, body = await self._ask(token)
-            found = _read(status, body)
-        except (OSError, HubUnavailable) as error:
+            found = _read(await asyncio.wait_for(self._answer(token), ANSWER_S_MAX))
+        except (OSError, asyncio.TimeoutError, HubUnavailable) as error:
             return self._kept(key, error)
         self._users.pop(key, None)
         self._refused.pop(key, None)
@@ -115,6 +111,10 @@ class HubTokens:
         if len(kept) > TOKENS_KEPT_MAX:
             kept.popitem(last=False)
         return found
+
+    async def _answer(self, token: str) -> object:
+        async with self._questions:
+            return await self._ask(token)
 
     def _known(self, key: bytes) -> _Known | None:
         return self._users.get(key) or self._refused.get(key)
@@ -134,43 +134,6 @@ class HubTokens:
         return self._clock_s() - known.asked_s
 
 
-class HubApi:
-    """Asks the hub over HTTP, as the environment of a managed service says."""
-
-    def __init__(self, api_url: str, *, tls: Mapping[str, Any] | None = None) -> None:
-        self._url = api_url.rstrip("/") + "/user"
-        self._tls = dict(tls or {})
-        self._client: AsyncHTTPClient | None = None
-
-    async def __call__(self, token: str) -> Answer:
-        if self._client is None:  # it belongs to the event loop, which is not there earlier
-            self._client = AsyncHTTPClient(force_instance=True, max_body_size=1 << 20)
-        request = HTTPRequest(
-            self._url,
-            headers=HTTPHeaders({"Authorization": f"token {token}"}),
-            connect_timeout=ANSWER_S_MAX,
-            request_timeout=ANSWER_S_MAX,
-            follow_redirects=False,
-            **self._tls,
-        )
-        try:
-            response = await self._client.fetch(request, raise_error=False)
-        except ValueError as error:
-            raise HubUnavailable(f"The hub cannot be asked at {self._url}.") from error
-        if response.code == _NO_ANSWER:
-            raise OSError(str(response.error))
-        return response.code, response.body or b""
-
-
-_NO_ANSWER = 599
-"""What Tornado calls a request that no HTTP answer came to."""
-_TLS_VARIABLES = {
-    "client_key": "JUPYTERHUB_SSL_KEYFILE",
-    "client_cert": "JUPYTERHUB_SSL_CERTFILE",
-    "ca_certs": "JUPYTERHUB_SSL_CLIENT_CA",
-}
-
-
 def hub_tokens(environ: Mapping[str, str] | None = None) -> HubTokens:
     """For a process that the hub started; raises HubUnavailable for another one."""
     env = os.environ if environ is None else environ
@@ -180,8 +143,14 @@ def hub_tokens(environ: Mapping[str, str] | None = None) -> HubTokens:
             "JUPYTERHUB_API_URL is not set, so there is no hub to ask. Let JupyterHub start this "
             "process as a service, or leave --hub out."
         )
-    tls = {name: env[variable] for name, variable in _TLS_VARIABLES.items() if env.get(variable)}
-    return HubTokens(HubApi(api_url, tls=tls))
+    try:
+        from .api import HubApi
+    except ImportError as error:
+        raise HubUnavailable(
+            f"JupyterHub's Python package cannot be imported: {error}. Install `jupyterhub` where "
+            f"the scheduler runs."
+        ) from error
+    return HubTokens(HubApi(api_url=api_url))
 
 
 def token_of(header: str | None) -> str | None:
@@ -201,13 +170,12 @@ def _user_or_raise(found: HubUser | HubTokenRefused) -> HubUser:
     raise HubTokenRefused(str(found))
 
 
-def _read(status: int, body: bytes) -> HubUser | HubTokenRefused:
+def _read(model: object) -> HubUser | HubTokenRefused:
     """The hub's answer to "whose token is this?"; raises HubUnavailable for no answer to that."""
-    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+    if model is None:
         return _not_known()
-    model = _object(body)
-    if status != HTTPStatus.OK or model is None:
-        raise HubUnavailable(f"The hub answered with HTTP status {status}. Look into its log.")
+    if not isinstance(model, dict):
+        raise HubUnavailable("The hub's answer does not tell of a user. Look into its log.")
     name, scopes = model.get("name"), frozenset(_texts(model.get("scopes")))
     if model.get("kind") != "user" or not isinstance(name, str):
         return HubTokenRefused(
@@ -222,14 +190,6 @@ def _read(status: int, body: bytes) -> HubUser | HubTokenRefused:
             "jupyter-gpushare."
         )
     return HubUser(name, frozenset(_texts(model.get("groups"))), may_administer(scopes), scopes)
-
-
-def _object(body: bytes) -> dict[str, Any] | None:
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _texts(value: object) -> list[str]:

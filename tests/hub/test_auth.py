@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from jupyterhub.httpclient import JupyterHubHTTPClient
 from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
-from tornado.web import Application, RequestHandler
+from tornado.web import Application, RedirectHandler, RequestHandler
 
+from jupyter_gpushare.hub.api import HubApi
 from jupyter_gpushare.hub.auth import (
     FRESH_S,
     KEPT_S,
+    QUESTIONS_MAX,
     REFUSED_S,
-    Answer,
-    HubApi,
     HubTokenRefused,
     HubTokens,
     HubUnavailable,
@@ -44,14 +47,14 @@ class Hub:
         self.now_s = 1000.0
         self.tokens = HubTokens(self, clock_s=lambda: self.now_s)
 
-    async def __call__(self, token: str) -> Answer:
+    async def __call__(self, token: str) -> object:
         self.asked.append(token)
         await asyncio.sleep(0)
         if not self.there:
             raise ConnectionRefusedError("the hub is being restarted")
         if token not in self.models:
-            return 403, b'{"message": "Forbidden"}'
-        return 200, json.dumps(self.models[token]).encode()
+            return None
+        return json.loads(json.dumps(self.models[token]))
 
     def owner_of(self, token: str) -> HubUser:
         return asyncio.run(self.tokens.owner_of(token))
@@ -181,15 +184,34 @@ def test_what_cannot_be_a_token(hub: Hub, token: str) -> None:
     assert not [asked for asked in hub.asked if asked]
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"[" * 60_000], ids=len)
-def test_nonsense_is_no_answer(body: bytes) -> None:
-    """A proxy's error page says nothing about the token."""
+def test_many_questions_wait_for_each_other() -> None:
+    """However many tokens are shown at once, few questions are under way."""
+    under_way = [0]
 
-    async def nonsense(token: str) -> Answer:
-        return 200, body
+    async def hub(token: str) -> object:
+        under_way.append(under_way[-1] + 1)
+        await asyncio.sleep(0)
+        under_way.append(under_way[-1] - 1)
+        return model(token)
 
-    with pytest.raises(HubUnavailable):
-        asyncio.run(HubTokens(nonsense).owner_of(ALICES))
+    async def all_at_once() -> list[HubUser]:
+        tokens = HubTokens(hub)
+        return await asyncio.gather(*(tokens.owner_of(f"t{n}") for n in range(3 * QUESTIONS_MAX)))
+
+    assert len(asyncio.run(all_at_once())) == 3 * QUESTIONS_MAX
+    assert max(under_way) == QUESTIONS_MAX
+
+
+def test_a_hub_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is as one that is not there."""
+    monkeypatch.setattr("jupyter_gpushare.hub.auth.ANSWER_S_MAX", 0.01)
+
+    async def hangs(token: str) -> object:
+        await asyncio.Event().wait()
+        return None
+
+    with pytest.raises(HubUnavailable, match="does not answer"):
+        asyncio.run(HubTokens(hangs).owner_of(ALICES))
 
 
 @pytest.mark.parametrize(
@@ -218,41 +240,89 @@ def test_only_a_process_of_a_hub_can_ask() -> None:
 
 
 class UserHandler(RequestHandler):
-    """GET /hub/api/user as the hub answers it."""
+    """GET /hub/api/user as the hub answers it, or with `body`."""
+
+    def initialize(self, body: bytes | None = None) -> None:
+        self.body = body
 
     def get(self) -> None:
         if self.request.headers.get("Authorization") != f"token {ALICES}":
             self.set_status(403)
             return
-        self.write(model("alice"))
+        self.write(model("alice") if self.body is None else self.body)
 
 
-def over_http(action: Callable[[str], Awaitable[Any]]) -> Any:
-    """`action` with the address of a hub's API that listens."""
+def over_http(action: Callable[[HubApi], Awaitable[Any]], *handlers: Any) -> Any:
+    """`action` with a client of a hub that has these handlers, or that does not listen."""
 
     async def run() -> Any:
         sock, port = bind_unused_port()
-        server = HTTPServer(Application([("/hub/api/user", UserHandler)]))
-        server.add_socket(sock)
+        server = HTTPServer(Application(list(handlers)))
+        if handlers:
+            server.add_socket(sock)
+        else:
+            sock.close()
         try:
-            return await action(f"http://127.0.0.1:{port}/hub/api")
+            return await action(HubApi(api_url=f"http://127.0.0.1:{port}/hub/api"))
         finally:
+            await JupyterHubHTTPClient.loop_instance().close()
             server.stop()
 
     return asyncio.run(run())
 
 
+def owner_over_http(token: str, *handlers: Any) -> HubUser:
+    """The owner of `token` as a hub with these handlers says over HTTP."""
+    user: HubUser = over_http(lambda api: HubTokens(api).owner_of(token), *handlers)
+    return user
+
+
 def test_over_http() -> None:
     """The token itself is the question, at the hub's own address."""
-    alice = over_http(lambda url: HubTokens(HubApi(url)).owner_of(ALICES))
-    assert alice.name == "alice"
+    assert owner_over_http(ALICES, ("/hub/api/user", UserHandler)).name == "alice"
     with pytest.raises(HubTokenRefused):
-        over_http(lambda url: HubTokens(HubApi(url)).owner_of(BOBS))
+        owner_over_http(BOBS, ("/hub/api/user", UserHandler))
+
+
+def test_a_redirect_is_no_answer() -> None:
+    """The token goes nowhere else, and nobody else says whose it is."""
+    with pytest.raises(HubUnavailable):
+        owner_over_http(
+            ALICES,
+            ("/hub/api/user", RedirectHandler, {"url": "/elsewhere"}),
+            ("/elsewhere", UserHandler),
+        )
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"[" * 60_000], ids=len)
+def test_nonsense_is_no_answer(body: bytes) -> None:
+    """A proxy's error page says nothing about the token."""
+    with pytest.raises(HubUnavailable):
+        owner_over_http(ALICES, ("/hub/api/user", UserHandler, {"body": body}))
+
+
+def test_only_our_own_rules_keep_an_answer() -> None:
+    """HubAuth's cache, which knows none of them, stays empty."""
+
+    async def ask_twice(api: HubApi) -> HubApi:
+        assert await api(ALICES) == await api(ALICES) != await api(BOBS)
+        return api
+
+    api = over_http(ask_twice, ("/hub/api/user", UserHandler))
+    assert len(api.cache) == 0
 
 
 def test_nobody_listens() -> None:
     """A hub that is not there is told apart from one that refuses."""
-    sock, port = bind_unused_port()
-    sock.close()
     with pytest.raises(HubUnavailable):
-        asyncio.run(HubTokens(HubApi(f"http://127.0.0.1:{port}/hub/api")).owner_of(ALICES))
+        owner_over_http(ALICES)
+
+
+def test_jupyterhub_is_for_schedulers_of_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --hub it is not imported; with it, its absence is said."""
+    program = "import sys, jupyter_gpushare.scheduler.app; print('jupyterhub' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout == b"False\n"
+    monkeypatch.setitem(sys.modules, "jupyter_gpushare.hub.api", None)
+    with pytest.raises(HubUnavailable, match="Install `jupyterhub` where"):
+        hub_tokens({"JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"})
