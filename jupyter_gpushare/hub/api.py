@@ -23,7 +23,7 @@ class HubApi(HubAuth):  # type: ignore[misc]
         OSError where no hub answers."""
         try:
             return await self.user_for_token(token, use_cache=False, sync=False)
-        except Exception as error:  # JupyterHub 5 raises UnboundLocalError where no hub listens
+        except Exception as error:  # a proxy's own status, 520 say, is an AttributeError there
             raise OSError(f"The hub does not answer at {self.api_url}: {error!r}") from error
 
     async def _api_request(self, method: str, url: str, /, **options: Any) -> Any:

@@ -240,10 +240,11 @@ def test_only_a_process_of_a_hub_can_ask() -> None:
 
 
 class UserHandler(RequestHandler):
-    """GET /hub/api/user as the hub answers it, or with `body`."""
+    """GET /hub/api/user as the hub answers it, or with `body` and `status`."""
 
-    def initialize(self, body: bytes | None = None) -> None:
+    def initialize(self, body: bytes | None = None, status: int = 200) -> None:
         self.body = body
+        self.set_status(status, "as the test says")
 
     def get(self) -> None:
         if self.request.headers.get("Authorization") != f"token {ALICES}":
@@ -299,6 +300,13 @@ def test_nonsense_is_no_answer(body: bytes) -> None:
     """A proxy's error page says nothing about the token."""
     with pytest.raises(HubUnavailable):
         owner_over_http(ALICES, ("/hub/api/user", UserHandler, {"body": body}))
+
+
+@pytest.mark.parametrize("status", [404, 500, 503, 520])
+def test_another_status_is_no_answer(status: int) -> None:
+    """A hub, or a proxy before it, that is in trouble says nothing about the token."""
+    with pytest.raises(HubUnavailable):
+        owner_over_http(ALICES, ("/hub/api/user", UserHandler, {"status": status}))
 
 
 def test_only_our_own_rules_keep_an_answer() -> None:
