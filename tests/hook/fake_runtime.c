@@ -46,16 +46,12 @@ uint64_t fake_number(const char *name) {
 enum gate_answer gate_enter_slow(const struct gate_call *call) {
     static const char *const kinds[] = {"launch", "sync", "alloc", "look"};
     if (fake_number("FAKE_GATE_OPEN")) atomic_store(&gate_word, GATE_OPEN);
-    if (fake_number("FAKE_CANCEL")) {
-        if (gate_self != NULL) atomic_fetch_add(&gate_self->sequence, 1);
-        return GATE_CANCELLED;
-    }
+    if (gate_self != NULL && (atomic_load(&gate_self->sequence) & 1) != 0) return GATE_NESTED;
+    if (fake_number("FAKE_CANCEL")) return GATE_CANCELLED;
     if (fake_number("FAKE_RESTORE") && !streams_is_capturing(call->stream))
         gpushare_fake_restore(0);
-    if (gate_self == NULL) {
-        gate_self = &own_record;
-        atomic_fetch_add(&gate_self->sequence, 1);
-    }
+    if (gate_self == NULL) gate_self = &own_record;
+    atomic_fetch_add(&gate_self->sequence, 1);
     fake_trace("gate %s %s %s %p\n", call->name, kinds[call->kind],
                call->variant == GATE_STREAM_PER_THREAD ? "per_thread" : "legacy", call->stream);
     return GATE_PASS;
