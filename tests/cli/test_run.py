@@ -21,16 +21,22 @@ from tests.support.paths import ROOT
 from tests.support.scheduler_process import SchedulerUnderTest, environment
 
 PYTHON = sys.executable
+# The handler of a signal that comes just before a blocking read would run only when that read ends.
+# So the program waits for the byte that each signal writes as well.
 REPORT_SIGNAL = """
-import signal, sys
+import os, select, signal, sys
 def caught(number, frame):
     print(signal.Signals(number).name, flush=True)
+come, written = os.pipe2(os.O_NONBLOCK)
+signal.set_wakeup_fd(written)
 for name in sys.argv[1].split(","):
     signal.signal(getattr(signal, name), caught)
 print("ready", flush=True)
 while True:
-    line = sys.stdin.readline()
-    if not line:
+    ready, _, _ = select.select([0, come], [], [])
+    if come in ready:
+        os.read(come, 512)
+    if 0 in ready and not os.read(0, 512):
         break
 sys.exit(7)
 """
