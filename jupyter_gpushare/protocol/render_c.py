@@ -18,8 +18,7 @@ _HEAD = """\
  *
  * Texts are UTF-8 and end with a zero byte; their arrays have one byte more than the wire allows.
  * Fill them with codec_set_text. */
-#ifndef GPUSHARE_MESSAGES_H
-#define GPUSHARE_MESSAGES_H
+#pragma once
 
 #include <stdint.h>
 """
@@ -31,8 +30,7 @@ def render(spec: Schema) -> str:
     parts = [_HEAD, _constants(spec)]
     parts += [_enum(enum) for enum in spec.enums]
     parts.append(_types(spec))
-    parts += [_struct(message) for message in spec.messages if message.fields]
-    parts += [_union(spec), _lists(spec), "#endif\n"]
+    parts += [_message(spec), _lists(spec)]
     return "\n".join(parts)
 
 
@@ -68,15 +66,25 @@ def _types(spec: Schema) -> str:
     )
 
 
-def _struct(message: MessageSpec) -> str:
-    lines = [f"    {_declaration(field)};" for field in message.fields]
-    return f"{_comment(message.doc)}\nstruct message_{snake(message.name)} {{\n" + (
-        "\n".join(lines) + "\n};\n"
+def _message(spec: Schema) -> str:
+    members = [_member(message) for message in spec.messages if message.fields]
+    return (
+        "/* Any message. Messages without fields have no member. */\n"
+        "struct message {\n    enum message_type type;\n    union {\n"
+        + "\n".join(members)
+        + "    };\n};\n"
     )
 
 
+def _member(message: MessageSpec) -> str:
+    name = snake(message.name)
+    lines = [f"    {_declaration(field)};" for field in message.fields]
+    member = [_comment(message.doc), f"struct message_{name} {{", *lines, f"}} {name};", ""]
+    return textwrap.indent("\n".join(member), " " * 8)
+
+
 def _comment(doc: str) -> str:
-    return textwrap.fill(f"/* {doc} */", width=100, subsequent_indent=" * ", break_long_words=False)
+    return textwrap.fill(f"/* {doc} */", width=92, subsequent_indent=" * ", break_long_words=False)
 
 
 def _declaration(field: FieldSpec) -> str:
@@ -87,20 +95,6 @@ def _declaration(field: FieldSpec) -> str:
     if field.kind is Kind.ENUM:
         return f"enum {snake(field.enum_name)} {field.name}"
     return f"{_C_TYPES[field.kind]} {field.name}"
-
-
-def _union(spec: Schema) -> str:
-    members = [
-        f"        struct message_{snake(m.name)} {snake(m.name)};"
-        for m in spec.messages
-        if m.fields
-    ]
-    return (
-        "/* Any message. Messages without fields have no member. */\n"
-        "struct message {\n    enum message_type type;\n    union {\n"
-        + "\n".join(members)
-        + "\n    };\n};\n"
-    )
 
 
 def _lists(spec: Schema) -> str:

@@ -5,12 +5,20 @@
 
 enum field_kind { KIND_U8, KIND_U16, KIND_U32, KIND_U64, KIND_UUID, KIND_STR, KIND_ENUM };
 
-enum { VERSION_BYTES = 2, UUID_BYTES = 16, STR_LENGTH_BYTES = 2, NO_WIDTH = 0 };
+enum { STR_LENGTH_BYTES = 2 };
 
-/* Bytes of the kinds that are one integer on the wire. */
-static const uint8_t integer_bytes[] = {
-    [KIND_U8] = 1,          [KIND_U16] = 2,        [KIND_U32] = 4,  [KIND_U64] = 8,
-    [KIND_UUID] = NO_WIDTH, [KIND_STR] = NO_WIDTH, [KIND_ENUM] = 1,
+/* The wire has integers as the machine has them, so that all but texts is copied as it is. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "integers are little-endian");
+
+struct header {
+    uint16_t version, type;
+    uint32_t body_bytes;
+};
+
+/* Bytes on the wire of all but texts. */
+static const uint8_t wire_bytes[] = {
+    [KIND_U8] = 1,  [KIND_U16] = 2,   [KIND_U32] = 4,
+    [KIND_U64] = 8, [KIND_UUID] = 16, [KIND_ENUM] = 1,
 };
 
 struct field {
@@ -46,18 +54,6 @@ static const struct layout *find_layout(uint32_t type) {
     return NULL;
 }
 
-static void put_integer(uint8_t *to, uint64_t value, size_t bytes) {
-    for (size_t i = 0; i < bytes; i++)
-        to[i] = (uint8_t)(value >> (8 * i));
-}
-
-static uint64_t get_integer(const uint8_t *from, size_t bytes) {
-    uint64_t value = 0;
-    for (size_t i = 0; i < bytes; i++)
-        value |= (uint64_t)from[i] << (8 * i);
-    return value;
-}
-
 /* The length of the UTF-8 character at `text`, 0 when there is none: no overlong form, no
  * surrogate, nothing above U+10FFFF. */
 static size_t character_bytes(const uint8_t *text, size_t bytes) {
@@ -85,11 +81,7 @@ static size_t copy_characters(uint8_t *to, size_t room, const uint8_t *text, siz
         size_t length = character_bytes(text + at, bytes - at);
         size_t needed = length == 0 ? 1 : length;
         if (needed > room - used) break;
-        if (length == 0) {
-            to[used] = '?';
-        } else {
-            memcpy(to + used, text + at, length);
-        }
+        memcpy(to + used, length == 0 ? (const uint8_t *)"?" : text + at, needed);
         used += needed;
         at += needed;
     }
@@ -113,67 +105,25 @@ void codec_set_text(char *array, size_t array_bytes, const char *text) {
     memset(array + used, 0, array_bytes - used);
 }
 
-static uint64_t load_integer(const struct field *field, const void *value) {
-    uint16_t u16;
-    uint32_t u32;
-    uint64_t u64;
-    switch (field->kind) {
-        case KIND_U8:
-            return *(const uint8_t *)value;
-        case KIND_U16:
-            memcpy(&u16, value, sizeof u16);
-            return u16;
-        case KIND_U64:
-            memcpy(&u64, value, sizeof u64);
-            return u64;
-        default: /* KIND_U32 and KIND_ENUM */
-            memcpy(&u32, value, sizeof u32);
-            return u32;
-    }
-}
-
-static void store_integer(const struct field *field, void *value, uint64_t integer) {
-    uint16_t u16 = (uint16_t)integer;
-    uint32_t u32 = (uint32_t)integer;
-    switch (field->kind) {
-        case KIND_U8:
-            *(uint8_t *)value = (uint8_t)integer;
-            break;
-        case KIND_U16:
-            memcpy(value, &u16, sizeof u16);
-            break;
-        case KIND_U64:
-            memcpy(value, &integer, sizeof integer);
-            break;
-        default: /* KIND_U32 and KIND_ENUM */
-            memcpy(value, &u32, sizeof u32);
-            break;
-    }
-}
-
-static bool enum_has(const struct field *field, uint64_t value) {
+static bool enum_has(const struct field *field, uint32_t value) {
     return value < 32 && (field->limit >> value & 1) != 0;
 }
 
 /* The field at `to`, at most `room` bytes; -1 when it does not fit or cannot be sent. */
 static long encode_field(const struct field *field, const void *value, uint8_t *to, size_t room) {
-    if (field->kind == KIND_UUID) {
-        if (room < UUID_BYTES) return -1;
-        memcpy(to, value, UUID_BYTES);
-        return UUID_BYTES;
-    }
     if (field->kind == KIND_STR) {
         if (room < STR_LENGTH_BYTES + (size_t)field->limit) return -1;
         const char *end = memchr(value, 0, (size_t)field->limit + 1);
         size_t bytes = end == NULL ? field->limit : (size_t)(end - (const char *)value);
-        size_t used = copy_characters(to + STR_LENGTH_BYTES, field->limit, value, bytes);
-        put_integer(to, used, STR_LENGTH_BYTES);
-        return (long)(STR_LENGTH_BYTES + used);
+        uint16_t used =
+            (uint16_t)copy_characters(to + STR_LENGTH_BYTES, field->limit, value, bytes);
+        memcpy(to, &used, STR_LENGTH_BYTES);
+        return STR_LENGTH_BYTES + used;
     }
-    uint64_t integer = load_integer(field, value);
-    size_t bytes = integer_bytes[field->kind];
-    if (room < bytes || (field->kind == KIND_ENUM && !enum_has(field, integer))) return -1;
-    put_integer(to, integer, bytes);
+    size_t bytes = wire_bytes[field->kind];
+    if (room < bytes) return -1;
+    if (field->kind == KIND_ENUM && !enum_has(field, *(const uint32_t *)value)) return -1;
+    memcpy(to, value, bytes);
     return (long)bytes;
 }
 
@@ -188,35 +138,31 @@ size_t codec_encode(const struct message *message, uint8_t *frame, size_t frame_
         if (bytes < 0) return 0;
         used += (size_t)bytes;
     }
-    put_integer(frame, GPUSHARE_PROTOCOL_VERSION, 2);
-    put_integer(frame + 2, layout->type, 2);
-    put_integer(frame + 4, used - GPUSHARE_HEADER_BYTES, 4);
+    const struct header header = {
+        GPUSHARE_PROTOCOL_VERSION,
+        (uint16_t)layout->type,
+        (uint32_t)(used - GPUSHARE_HEADER_BYTES),
+    };
+    memcpy(frame, &header, sizeof header);
     return used;
 }
 
-/* The field at `from`, of which `bytes` are there; its length, or -1 when it is not one. */
+/* The field at `from`, of which `bytes` are there; its length, or -1 when it is not one. `value` is
+ * all zero. */
 static long decode_field(const struct field *field, void *value, const uint8_t *from,
                          size_t bytes) {
-    if (field->kind == KIND_UUID) {
-        if (bytes < UUID_BYTES) return -1;
-        memcpy(value, from, UUID_BYTES);
-        return UUID_BYTES;
-    }
     if (field->kind == KIND_STR) {
+        uint16_t length;
         if (bytes < STR_LENGTH_BYTES) return -1;
-        size_t length = (size_t)get_integer(from, STR_LENGTH_BYTES);
-        const uint8_t *text = from + STR_LENGTH_BYTES;
+        memcpy(&length, from, STR_LENGTH_BYTES);
         if (length > field->limit || length > bytes - STR_LENGTH_BYTES) return -1;
-        if (!is_text(text, length)) return -1;
-        memcpy(value, text, length);
-        memset((char *)value + length, 0, field->limit + 1 - length);
-        return (long)(STR_LENGTH_BYTES + length);
+        if (!is_text(from + STR_LENGTH_BYTES, length)) return -1;
+        memcpy(value, from + STR_LENGTH_BYTES, length);
+        return STR_LENGTH_BYTES + length;
     }
-    size_t width = integer_bytes[field->kind];
-    if (bytes < width) return -1;
-    uint64_t integer = get_integer(from, width);
-    if (field->kind == KIND_ENUM && !enum_has(field, integer)) return -1;
-    store_integer(field, value, integer);
+    size_t width = wire_bytes[field->kind];
+    if (bytes < width || (field->kind == KIND_ENUM && !enum_has(field, from[0]))) return -1;
+    memcpy(value, from, width);
     return (long)width;
 }
 
@@ -255,21 +201,22 @@ static bool fill(struct codec_decoder *decoder, size_t wanted, const uint8_t *da
 
 static enum codec_status decode_frame(struct codec_decoder *decoder, const uint8_t *data,
                                       size_t bytes, size_t *taken, struct message *message) {
-    if (!fill(decoder, VERSION_BYTES, data, bytes, taken)) return CODEC_NEED_MORE;
-    if (get_integer(decoder->frame, VERSION_BYTES) != GPUSHARE_PROTOCOL_VERSION)
-        return CODEC_WRONG_VERSION;
+    struct header header;
+    if (!fill(decoder, sizeof header.version, data, bytes, taken)) return CODEC_NEED_MORE;
+    memcpy(&header.version, decoder->frame, sizeof header.version);
+    if (header.version != GPUSHARE_PROTOCOL_VERSION) return CODEC_WRONG_VERSION;
     if (!fill(decoder, GPUSHARE_HEADER_BYTES, data, bytes, taken)) return CODEC_NEED_MORE;
-    uint64_t body_bytes = get_integer(decoder->frame + 4, 4);
-    if (body_bytes > GPUSHARE_BODY_BYTES_MAX) return CODEC_FRAME_TOO_LARGE;
-    const struct layout *layout = find_layout((uint32_t)get_integer(decoder->frame + 2, 2));
+    memcpy(&header, decoder->frame, sizeof header);
+    if (header.body_bytes > GPUSHARE_BODY_BYTES_MAX) return CODEC_FRAME_TOO_LARGE;
+    const struct layout *layout = find_layout(header.type);
     if (layout == NULL) return CODEC_UNKNOWN_MESSAGE;
     if (decoder->receiver != MESSAGE_TO_ANYONE && layout->receiver != decoder->receiver)
         return CODEC_UNKNOWN_MESSAGE;
-    size_t frame_bytes = GPUSHARE_HEADER_BYTES + (size_t)body_bytes;
-    if (!fill(decoder, frame_bytes, data, bytes, taken)) return CODEC_NEED_MORE;
+    if (!fill(decoder, GPUSHARE_HEADER_BYTES + header.body_bytes, data, bytes, taken))
+        return CODEC_NEED_MORE;
     decoder->bytes = 0;
     const uint8_t *body = decoder->frame + GPUSHARE_HEADER_BYTES;
-    return decode_body(layout, body, (size_t)body_bytes, message) ? CODEC_MESSAGE : CODEC_BAD_BODY;
+    return decode_body(layout, body, header.body_bytes, message) ? CODEC_MESSAGE : CODEC_BAD_BODY;
 }
 
 enum codec_status codec_decode(struct codec_decoder *decoder, const uint8_t *data, size_t bytes,

@@ -3,8 +3,7 @@
  *
  * Texts are UTF-8 and end with a zero byte; their arrays have one byte more than the wire allows.
  * Fill them with codec_set_text. */
-#ifndef GPUSHARE_MESSAGES_H
-#define GPUSHARE_MESSAGES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -80,248 +79,223 @@ enum message_receiver {
     MESSAGE_TO_HOOK = 2,
 };
 
-/* First message of a connection. held_turn_id is 0, or the turn that the client still holds when it
- * connects again; waiting is 1 when a gated call waits. */
-struct message_hello {
-    char token[512 + 1];
-    uint32_t pid;
-    char process_name[64 + 1];
-    char hook_version[32 + 1];
-    uint64_t held_turn_id;
-    uint8_t waiting;
-};
-
-/* The client has its first context on this device. */
-struct message_device_opened {
-    uint8_t device[16];
-    char name[96 + 1];
-    uint64_t bytes_total;
-};
-
-/* The client's last context on this device is gone. */
-struct message_device_closed {
-    uint8_t device[16];
-};
-
-/* A gated call waits at this client. cause is the name of the call. */
-struct message_turn_requested {
-    uint64_t request_id;
-    char cause[64 + 1];
-};
-
-/* No call waits any longer at this client (the wait was cancelled). */
-struct message_request_withdrawn {
-    uint64_t request_id;
-};
-
-/* The client's gate is shut and its work has drained. Times are CLOCK_MONOTONIC of this machine. */
-struct message_turn_dropped {
-    uint64_t turn_id;
-    enum drop_reason reason;
-    uint64_t closed_at_ns;
-    uint64_t drained_at_ns;
-};
-
-/* The drain of a recalled turn makes no progress. calls_waiting is how many calls wait at this
- * client's gate. */
-struct message_drain_stalled {
-    uint64_t turn_id;
-    uint32_t calls_waiting;
-};
-
-/* Device memory of this client on a device. bytes_allocated counts all of it; of that, bytes_parked
- * are in host memory, the rest is on the device, where bytes_fixed cannot be moved.
- * bytes_host_room: so much more the client could park now. budget_serial: the latest MemoryBudget
- * that it has heard on this connection (0: none; then its budget is what it has on the device); it
- * creates nothing beyond that, and while it is above it without a turn, it parks. */
-struct message_memory_reported {
-    uint8_t device[16];
-    uint64_t bytes_allocated;
-    uint64_t bytes_parked;
-    uint64_t bytes_fixed;
-    uint64_t bytes_host_room;
-    uint32_t budget_serial;
-};
-
-/* A context of the client has a sticky error; only a restart of the process cures it. */
-struct message_context_failed {
-    uint8_t device[16];
-    uint32_t cu_result;
-};
-
-/* Ask what the tenant may see of a device's memory; answered by MemoryAnswered. For processes that
- * use NVML only. */
-struct message_memory_queried {
-    uint8_t device[16];
-};
-
-/* The user wants the tenant to keep its turn for so long, although cells end; 0 ends that. Answered
- * by HoldChanged. */
-struct message_hold_requested {
-    uint32_t hold_ms;
-};
-
-/* A call waits for so many bytes of device memory beyond what the client has on the device now; 0:
- * no longer. Answered by a MemoryBudget that is large enough, or that refuses it. need is the
- * number of the call's need, never 0 and none that the client used before; it stays while the need
- * is told again. cause is the name of the call. */
-struct message_memory_needed {
-    uint8_t device[16];
-    uint64_t bytes;
-    uint32_t need;
-    char cause[64 + 1];
-};
-
-/* The driver is out of device memory although the budget was kept, or in a call that allocates
- * nothing by itself (a context, a module): others are to make so much room. Answered by
- * RoomAnswered. request is the number of the request; a new one for the same device takes its
- * place. The client need not have opened the device. */
-struct message_room_requested {
-    uint8_t device[16];
-    uint64_t bytes;
-    uint32_t request;
-    char cause[64 + 1];
-};
-
-/* Answer to a Hello that was accepted. */
-struct message_welcome {
-    char scheduler_version[32 + 1];
-    char tenant_id[64 + 1];
-};
-
-/* The settings in force; sent after Welcome and whenever one changes. */
-struct message_settings {
-    uint8_t anti_thrash;
-    uint32_t idle_ms;
-    uint32_t window_ms;
-    uint32_t drain_stall_ms;
-    uint32_t reconnect_s;
-    enum fallback fallback;
-    enum memory_mode memory_mode;
-    uint32_t reclaim_ms;
-};
-
-/* The gate may open. quantum_ms counts only while waiters is above 0. */
-struct message_turn_granted {
-    uint64_t turn_id;
-    uint32_t quantum_ms;
-    uint32_t waiters;
-    char cause[128 + 1];
-};
-
-/* Shut the gate, drain, answer with TurnDropped or DrainStalled. */
-struct message_turn_recalled {
-    uint64_t turn_id;
-    char cause[128 + 1];
-};
-
-/* How many tenants wait for a device of this client, and how many are registered there (this one
- * included). Without the turn, a client is told when tenants changes; how many wait, its grant
- * says. */
-struct message_contention {
-    uint32_t waiters;
-    uint32_t tenants;
-};
-
-/* The recall of this turn is taken back (a drain stall): open the gate again. */
-struct message_gate_reopened {
-    uint64_t turn_id;
-    char cause[128 + 1];
-};
-
-/* Fail every call that waits at the gate now: the kernel was interrupted. */
-struct message_wait_cancelled {
-    char cause[128 + 1];
-};
-
-/* The tenant's cap on a device (0: none) and what the tenant's other processes have allocated
- * there. */
-struct message_memory_limit {
-    uint8_t device[16];
-    uint64_t cap_bytes;
-    uint64_t others_bytes;
-};
-
-/* What the tenant may see of a device's memory. */
-struct message_memory_answered {
-    uint8_t device[16];
-    uint64_t bytes_total;
-    uint64_t bytes_used;
-};
-
-/* Where the waiting client stands (1 is next) and who holds the device. */
-struct message_queue_position {
-    uint32_t position;
-    char holder[128 + 1];
-};
-
-/* For how long from now, or from its beginning if the tenant has none, the turn is kept by hand:
- * until told otherwise, the end of a cell or an idle device gives no turn back. 0: no longer. */
-struct message_hold_changed {
-    uint32_t hold_ms;
-};
-
-/* What the client may have on the device now, all kinds of memory together. Sent before the grant
- * that it goes with. After TurnDropped the budget is what the client has there at that moment,
- * without a word. usable_bytes: what its tenant could have at most if all others parked all they
- * can. park_hint_bytes: so much of its memory would have to leave if the others came back: host
- * memory for that is worth preparing. refused_need: the number of the need that cannot be met,
- * which is out of memory; 0: none. */
-struct message_memory_budget {
-    uint8_t device[16];
-    uint32_t serial;
-    uint64_t budget_bytes;
-    uint64_t usable_bytes;
-    uint64_t park_hint_bytes;
-    uint32_t refused_need;
-};
-
-/* Whether room was made for the RoomRequested of that number: then the call is worth another try.
- * */
-struct message_room_answered {
-    uint8_t device[16];
-    uint32_t request;
-    uint8_t made;
-};
-
-/* The scheduler closes this connection; message says in one sentence what is wrong and in one what
- * to do. */
-struct message_refused {
-    enum refusal_code code;
-    char message[512 + 1];
-};
-
 /* Any message. Messages without fields have no member. */
 struct message {
     enum message_type type;
     union {
-        struct message_hello hello;
-        struct message_device_opened device_opened;
-        struct message_device_closed device_closed;
-        struct message_turn_requested turn_requested;
-        struct message_request_withdrawn request_withdrawn;
-        struct message_turn_dropped turn_dropped;
-        struct message_drain_stalled drain_stalled;
-        struct message_memory_reported memory_reported;
-        struct message_context_failed context_failed;
-        struct message_memory_queried memory_queried;
-        struct message_hold_requested hold_requested;
-        struct message_memory_needed memory_needed;
-        struct message_room_requested room_requested;
-        struct message_welcome welcome;
-        struct message_settings settings;
-        struct message_turn_granted turn_granted;
-        struct message_turn_recalled turn_recalled;
-        struct message_contention contention;
-        struct message_gate_reopened gate_reopened;
-        struct message_wait_cancelled wait_cancelled;
-        struct message_memory_limit memory_limit;
-        struct message_memory_answered memory_answered;
-        struct message_queue_position queue_position;
-        struct message_hold_changed hold_changed;
-        struct message_memory_budget memory_budget;
-        struct message_room_answered room_answered;
-        struct message_refused refused;
+        /* First message of a connection. held_turn_id is 0, or the turn that the client still holds
+         * when it connects again; waiting is 1 when a gated call waits. */
+        struct message_hello {
+            char token[512 + 1];
+            uint32_t pid;
+            char process_name[64 + 1];
+            char hook_version[32 + 1];
+            uint64_t held_turn_id;
+            uint8_t waiting;
+        } hello;
+
+        /* The client has its first context on this device. */
+        struct message_device_opened {
+            uint8_t device[16];
+            char name[96 + 1];
+            uint64_t bytes_total;
+        } device_opened;
+
+        /* The client's last context on this device is gone. */
+        struct message_device_closed {
+            uint8_t device[16];
+        } device_closed;
+
+        /* A gated call waits at this client. cause is the name of the call. */
+        struct message_turn_requested {
+            uint64_t request_id;
+            char cause[64 + 1];
+        } turn_requested;
+
+        /* No call waits any longer at this client (the wait was cancelled). */
+        struct message_request_withdrawn {
+            uint64_t request_id;
+        } request_withdrawn;
+
+        /* The client's gate is shut and its work has drained. Times are CLOCK_MONOTONIC of this
+         * machine. */
+        struct message_turn_dropped {
+            uint64_t turn_id;
+            enum drop_reason reason;
+            uint64_t closed_at_ns;
+            uint64_t drained_at_ns;
+        } turn_dropped;
+
+        /* The drain of a recalled turn makes no progress. calls_waiting is how many calls wait at
+         * this client's gate. */
+        struct message_drain_stalled {
+            uint64_t turn_id;
+            uint32_t calls_waiting;
+        } drain_stalled;
+
+        /* Device memory of this client on a device. bytes_allocated counts all of it; of that,
+         * bytes_parked are in host memory, the rest is on the device, where bytes_fixed cannot be
+         * moved. bytes_host_room: so much more the client could park now. budget_serial: the latest
+         * MemoryBudget that it has heard on this connection (0: none; then its budget is what it
+         * has on the device); it creates nothing beyond that, and while it is above it without a
+         * turn, it parks. */
+        struct message_memory_reported {
+            uint8_t device[16];
+            uint64_t bytes_allocated;
+            uint64_t bytes_parked;
+            uint64_t bytes_fixed;
+            uint64_t bytes_host_room;
+            uint32_t budget_serial;
+        } memory_reported;
+
+        /* A context of the client has a sticky error; only a restart of the process cures it. */
+        struct message_context_failed {
+            uint8_t device[16];
+            uint32_t cu_result;
+        } context_failed;
+
+        /* Ask what the tenant may see of a device's memory; answered by MemoryAnswered. For
+         * processes that use NVML only. */
+        struct message_memory_queried {
+            uint8_t device[16];
+        } memory_queried;
+
+        /* The user wants the tenant to keep its turn for so long, although cells end; 0 ends that.
+         * Answered by HoldChanged. */
+        struct message_hold_requested {
+            uint32_t hold_ms;
+        } hold_requested;
+
+        /* A call waits for so many bytes of device memory beyond what the client has on the device
+         * now; 0: no longer. Answered by a MemoryBudget that is large enough, or that refuses it.
+         * need is the number of the call's need, never 0 and none that the client used before; it
+         * stays while the need is told again. cause is the name of the call. */
+        struct message_memory_needed {
+            uint8_t device[16];
+            uint64_t bytes;
+            uint32_t need;
+            char cause[64 + 1];
+        } memory_needed;
+
+        /* The driver is out of device memory although the budget was kept, or in a call that
+         * allocates nothing by itself (a context, a module): others are to make so much room.
+         * Answered by RoomAnswered. request is the number of the request; a new one for the same
+         * device takes its place. The client need not have opened the device. */
+        struct message_room_requested {
+            uint8_t device[16];
+            uint64_t bytes;
+            uint32_t request;
+            char cause[64 + 1];
+        } room_requested;
+
+        /* Answer to a Hello that was accepted. */
+        struct message_welcome {
+            char scheduler_version[32 + 1];
+            char tenant_id[64 + 1];
+        } welcome;
+
+        /* The settings in force; sent after Welcome and whenever one changes. */
+        struct message_settings {
+            uint8_t anti_thrash;
+            uint32_t idle_ms;
+            uint32_t window_ms;
+            uint32_t drain_stall_ms;
+            uint32_t reconnect_s;
+            enum fallback fallback;
+            enum memory_mode memory_mode;
+            uint32_t reclaim_ms;
+        } settings;
+
+        /* The gate may open. quantum_ms counts only while waiters is above 0. */
+        struct message_turn_granted {
+            uint64_t turn_id;
+            uint32_t quantum_ms;
+            uint32_t waiters;
+            char cause[128 + 1];
+        } turn_granted;
+
+        /* Shut the gate, drain, answer with TurnDropped or DrainStalled. */
+        struct message_turn_recalled {
+            uint64_t turn_id;
+            char cause[128 + 1];
+        } turn_recalled;
+
+        /* How many tenants wait for a device of this client, and how many are registered there
+         * (this one included). Without the turn, a client is told when tenants changes; how many
+         * wait, its grant says. */
+        struct message_contention {
+            uint32_t waiters;
+            uint32_t tenants;
+        } contention;
+
+        /* The recall of this turn is taken back (a drain stall): open the gate again. */
+        struct message_gate_reopened {
+            uint64_t turn_id;
+            char cause[128 + 1];
+        } gate_reopened;
+
+        /* Fail every call that waits at the gate now: the kernel was interrupted. */
+        struct message_wait_cancelled {
+            char cause[128 + 1];
+        } wait_cancelled;
+
+        /* The tenant's cap on a device (0: none) and what the tenant's other processes have
+         * allocated there. */
+        struct message_memory_limit {
+            uint8_t device[16];
+            uint64_t cap_bytes;
+            uint64_t others_bytes;
+        } memory_limit;
+
+        /* What the tenant may see of a device's memory. */
+        struct message_memory_answered {
+            uint8_t device[16];
+            uint64_t bytes_total;
+            uint64_t bytes_used;
+        } memory_answered;
+
+        /* Where the waiting client stands (1 is next) and who holds the device. */
+        struct message_queue_position {
+            uint32_t position;
+            char holder[128 + 1];
+        } queue_position;
+
+        /* For how long from now, or from its beginning if the tenant has none, the turn is kept by
+         * hand: until told otherwise, the end of a cell or an idle device gives no turn back. 0: no
+         * longer. */
+        struct message_hold_changed {
+            uint32_t hold_ms;
+        } hold_changed;
+
+        /* What the client may have on the device now, all kinds of memory together. Sent before the
+         * grant that it goes with. After TurnDropped the budget is what the client has there at
+         * that moment, without a word. usable_bytes: what its tenant could have at most if all
+         * others parked all they can. park_hint_bytes: so much of its memory would have to leave if
+         * the others came back: host memory for that is worth preparing. refused_need: the number
+         * of the need that cannot be met, which is out of memory; 0: none. */
+        struct message_memory_budget {
+            uint8_t device[16];
+            uint32_t serial;
+            uint64_t budget_bytes;
+            uint64_t usable_bytes;
+            uint64_t park_hint_bytes;
+            uint32_t refused_need;
+        } memory_budget;
+
+        /* Whether room was made for the RoomRequested of that number: then the call is worth
+         * another try. */
+        struct message_room_answered {
+            uint8_t device[16];
+            uint32_t request;
+            uint8_t made;
+        } room_answered;
+
+        /* The scheduler closes this connection; message says in one sentence what is wrong and in
+         * one what to do. */
+        struct message_refused {
+            enum refusal_code code;
+            char message[512 + 1];
+        } refused;
     };
 };
 
@@ -443,5 +417,3 @@ struct message {
     MESSAGE(REFUSED, HOOK, 76, 2)
 
 /* clang-format on */
-
-#endif
