@@ -17,10 +17,9 @@
 #define MEMORY_LIST_BYTES (16 * MEMORY_ENTRY_BYTES)
 
 struct description {
-    enum turn_phase phase;
-    uint64_t turn_id;
-    bool connected, windowed, cell_runs;
-    uint32_t waiters, tenants, queue_position;
+    struct turn_state turn;
+    bool windowed;
+    uint32_t queue_position;
     char holder[129], tenant_id[65], problem[640];
     uint64_t hold_ends_ms;
     struct agent_counters counters;
@@ -30,13 +29,8 @@ static struct description published; /* guarded by LOCK_DESCRIBE */
 
 void agent_publish(const struct agent *agent) {
     lock_take(LOCK_DESCRIBE);
-    published.phase = agent->turn.phase;
-    published.turn_id = agent->turn.turn_id;
-    published.connected = agent->turn.connected;
+    published.turn = agent->turn;
     published.windowed = agent->gate_is_open && agent->gate_is_windowed;
-    published.cell_runs = agent->turn.cell_runs;
-    published.waiters = agent->turn.waiters;
-    published.tenants = agent->turn.tenants;
     published.queue_position = agent->turn.phase == TURN_ASKED ? agent->queue_position : 0;
     memcpy(published.holder, agent->holder, sizeof(published.holder));
     memcpy(published.tenant_id, agent->session.tenant_id, sizeof(published.tenant_id));
@@ -116,18 +110,18 @@ size_t agent_describe(char *json, size_t bytes) {
         "\"drops\": %llu, \"drain_stalls\": %llu, \"reopenings\": %llu, "
         "\"hold_left_ms\": %llu, \"hold_answers\": %llu, \"memory_follows\": %s, "
         "\"memory_stays_because\": %s, \"memory\": %s}",
-        boolean(bell_is_heard()), turn_phase_name(now.phase), (unsigned long long)now.turn_id,
-        boolean(now.windowed), boolean(now.connected),
+        boolean(bell_is_heard()), turn_phase_name(now.turn.phase),
+        (unsigned long long)now.turn.turn_id, boolean(now.windowed), boolean(now.turn.connected),
         quoted(now.tenant_id, tenant, sizeof(tenant)),
-        quoted(now.problem, problem, sizeof(problem)), boolean(now.cell_runs), now.waiters,
-        now.tenants, now.queue_position, quoted(now.holder, holder, sizeof(holder)),
-        wait_calls_waiting(), (unsigned long long)wait_calls_cancelled(),
-        atomic_load(&contexts_open), atomic_load(&contexts_failed),
-        (unsigned long long)counters->requests, (unsigned long long)counters->grants,
-        (unsigned long long)counters->recalls, (unsigned long long)counters->drops,
-        (unsigned long long)counters->stalls, (unsigned long long)counters->reopenings,
-        (unsigned long long)hold_left_ms, (unsigned long long)counters->hold_answers,
-        boolean(residency_swaps()), quoted(why ? why : "", reason, sizeof(reason)),
-        memory_list(memory, sizeof(memory)));
+        quoted(now.problem, problem, sizeof(problem)), boolean(now.turn.cell_runs),
+        now.turn.waiters, now.turn.tenants, now.queue_position,
+        quoted(now.holder, holder, sizeof(holder)), wait_calls_waiting(),
+        (unsigned long long)wait_calls_cancelled(), atomic_load(&contexts_open),
+        atomic_load(&contexts_failed), (unsigned long long)counters->requests,
+        (unsigned long long)counters->grants, (unsigned long long)counters->recalls,
+        (unsigned long long)counters->drops, (unsigned long long)counters->stalls,
+        (unsigned long long)counters->reopenings, (unsigned long long)hold_left_ms,
+        (unsigned long long)counters->hold_answers, boolean(residency_swaps()),
+        quoted(why ? why : "", reason, sizeof(reason)), memory_list(memory, sizeof(memory)));
     return needed < 0 ? 0 : (size_t)needed + 1;
 }
