@@ -7,62 +7,48 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/options.h"
+
 void link_start(struct link *link) {
     link->socket.fd = -1;
     link->received_bytes = link->received_taken = link->unsent_bytes = 0;
 }
 
-/* False, with the problem, when the peer is somebody whom we do not trust. */
-static bool check_peer(int fd, const char *path, bool trusts_uid, uint32_t scheduler_uid,
-                       char *problem, size_t problem_bytes) {
-    struct ucred peer;
-    socklen_t bytes = sizeof(peer);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
-        snprintf(problem, problem_bytes,
-                 "the system does not say who listens at %s (%s). Use a unix socket.", path,
-                 strerror(errno));
-        return false;
-    }
-    if (peer.uid == 0 || peer.uid == geteuid() || (trusts_uid && peer.uid == scheduler_uid))
-        return true;
-    snprintf(problem, problem_bytes,
-             "the socket %s is served by user %u, who is neither root nor you. Remove it, or name "
-             "the service account in GPUSHARE_SCHEDULER_UID if that is the scheduler.",
-             path, (unsigned)peer.uid);
-    return false;
-}
-
-static void explain(const char *path, int error, char *problem, size_t problem_bytes) {
-    if (error == EACCES || error == EPERM) {
-        snprintf(problem, problem_bytes,
+/* Why there is no connection, and what to do. `peer_uid` is 0 where there was none at all. */
+static void explain(const char *path, int error, uint32_t peer_uid, char *problem, size_t bytes) {
+    if (peer_uid != 0)
+        snprintf(problem, bytes,
+                 "the socket %s is served by user %u, who is neither root nor you. Remove it, or "
+                 "name the service account in GPUSHARE_SCHEDULER_UID if that is the scheduler.",
+                 path, peer_uid);
+    else if (error == EACCES || error == EPERM)
+        snprintf(problem, bytes,
                  "this user may not open the GPU scheduler's socket %s. Ask its owner for "
                  "permission, or start a scheduler of your own.",
                  path);
-    } else {
-        snprintf(problem, problem_bytes,
+    else
+        snprintf(problem, bytes,
                  "no GPU scheduler answers at %s (%s). Start it with `jupyter gpushare scheduler`.",
                  path, strerror(error));
-    }
 }
 
-bool link_connect(struct link *link, const char *path, bool trusts_uid, uint32_t scheduler_uid,
-                  char *problem, size_t problem_bytes) {
-    link_start(link);
+bool link_connect(struct link *link, char *problem, size_t problem_bytes) {
+    const struct options *options = options_get();
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", options->socket_path);
+    link_start(link);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || !descriptor_adopt(&link->socket, fd) ||
-        connect(link->socket.fd, (const struct sockaddr *)&address, sizeof(address)) != 0) {
-        explain(path, errno, problem, problem_bytes);
-        link_close(link);
-        return false;
-    }
-    if (!check_peer(link->socket.fd, path, trusts_uid, scheduler_uid, problem, problem_bytes)) {
-        link_close(link);
-        return false;
-    }
+    const bool connected =
+        fd >= 0 && descriptor_adopt(&link->socket, fd) &&
+        connect(link->socket.fd, (const struct sockaddr *)&address, sizeof(address)) == 0;
+    const int error = errno;
+    const uint32_t peer_uid = connected ? descriptor_peer_uid(link->socket.fd) : 0;
     codec_decoder_init(&link->decoder, MESSAGE_TO_HOOK);
-    return true;
+    if (connected && (peer_uid == 0 || peer_uid == geteuid() || peer_uid == options->scheduler_uid))
+        return true;
+    explain(options->socket_path, error, peer_uid, problem, problem_bytes);
+    link_close(link);
+    return false;
 }
 
 enum link_answer link_flush(struct link *link) {

@@ -31,10 +31,9 @@ struct link {
 
 void link_start(struct link *link);
 
-/* Connects to `path` and checks that the peer runs as root, as ourselves or, where `trusts_uid`,
- * as `scheduler_uid`. On failure says what is wrong and what to do in `problem`. */
-bool link_connect(struct link *link, const char *path, bool trusts_uid, uint32_t scheduler_uid,
-                  char *problem, size_t problem_bytes);
+/* Connects to the scheduler and checks that it runs as root, as ourselves or as the service account
+ * of the options. On failure says what is wrong and what to do in `problem`. */
+bool link_connect(struct link *link, char *problem, size_t problem_bytes);
 
 /* Queues a message and sends what goes without waiting. False when too much is unsent. */
 bool link_send(struct link *link, const struct message *message);

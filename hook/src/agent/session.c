@@ -29,6 +29,10 @@ static void show_problem(struct session *session) {
     log_error("%s", session->problem);
 }
 
+static void back_off(struct session *session, uint32_t most_ms) {
+    session->backoff_ms = session->backoff_ms * 2 < most_ms ? session->backoff_ms * 2 : most_ms;
+}
+
 static void close_down(struct session *session, uint64_t now_ms, uint32_t retry_ms) {
     link_close(&session->link);
     session->stage = SESSION_DOWN;
@@ -66,14 +70,11 @@ void session_connect(struct session *session, bool hurry, uint64_t held_turn_id,
         session->retry_at_ms = now_ms + BACKOFF_MS_MIN;
     if (now_ms < session->retry_at_ms) return;
 
-    const struct options *options = options_get();
-    if (!link_connect(&session->link, options->socket_path, options->trusts_uid,
-                      options->scheduler_uid, session->problem, sizeof(session->problem))) {
+    if (!link_connect(&session->link, session->problem, sizeof(session->problem))) {
         log_debug("connect: %s", session->problem);
         if (strstr(session->problem, "is served by")) show_problem(session);
-        uint32_t most = hurry ? BACKOFF_MS_MAX : BACKOFF_MS_MAX_IDLE;
         session->retry_at_ms = now_ms + session->backoff_ms;
-        session->backoff_ms = session->backoff_ms * 2 < most ? session->backoff_ms * 2 : most;
+        back_off(session, hurry ? BACKOFF_MS_MAX : BACKOFF_MS_MAX_IDLE);
         return;
     }
     session->stage = SESSION_GREETING;
@@ -95,9 +96,7 @@ static enum session_news lost(struct session *session, enum link_answer answer, 
     /* A stolen descriptor is nobody's fault: back at once. Else a peer that keeps failing after a
      * Hello is not worth more than a try a second. */
     uint32_t retry_ms = answer == LINK_STOLEN ? 0 : session->backoff_ms;
-    if (answer != LINK_STOLEN)
-        session->backoff_ms =
-            session->backoff_ms * 2 < BACKOFF_MS_MAX ? session->backoff_ms * 2 : BACKOFF_MS_MAX;
+    if (answer != LINK_STOLEN) back_off(session, BACKOFF_MS_MAX);
     close_down(session, now_ms, retry_ms);
     if (!was_up) return SESSION_NO_NEWS;
     return answer == LINK_GONE ? SESSION_ENDED : SESSION_CLOSED;
@@ -132,7 +131,6 @@ static enum session_news welcomed(struct session *session, const struct message_
     session->is_refused = false;
     session->deadline_ms = 0;
     session->backoff_ms = BACKOFF_MS_MIN;
-    session->connections++;
     session->problem[0] = 0;
     snprintf(session->tenant_id, sizeof(session->tenant_id), "%s", welcome->tenant_id);
     log_debug("welcome: tenant %s, scheduler %s", welcome->tenant_id, welcome->scheduler_version);

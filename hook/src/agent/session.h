@@ -29,7 +29,6 @@ struct session {
     uint64_t deadline_ms; /* for Welcome, or for the rest of a frame; 0: none */
     bool is_refused;      /* trying again is no use before a person has done something */
     bool choked;          /* the scheduler does not read: too much is unsent */
-    uint32_t connections; /* how many were welcomed */
     char tenant_id[65];
     char problem[640];       /* why there is no connection; "" when there is one */
     char problem_shown[640]; /* what the user was told last */

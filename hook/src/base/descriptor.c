@@ -1,6 +1,7 @@
 #include "base/descriptor.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,6 +48,13 @@ bool descriptor_adopt(struct descriptor *descriptor, int fd) {
 bool descriptor_is_ours(const struct descriptor *descriptor) {
     const struct identity identity = {descriptor->device, descriptor->inode};
     return is(descriptor->fd, &identity);
+}
+
+uint32_t descriptor_peer_uid(int socket) {
+    struct ucred peer;
+    socklen_t bytes = sizeof(peer);
+    const bool known = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0;
+    return known ? peer.uid : UINT32_MAX;
 }
 
 void descriptor_close(struct descriptor *descriptor) {

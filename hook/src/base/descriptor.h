@@ -17,5 +17,7 @@ struct descriptor {
  * where the program has taken the number over meanwhile: then its file is left alone. */
 bool descriptor_adopt(struct descriptor *descriptor, int fd);
 bool descriptor_is_ours(const struct descriptor *descriptor);
+/* The user at the other end of a unix socket; UINT32_MAX, which nobody has: it is none. */
+uint32_t descriptor_peer_uid(int socket);
 /* Closes it, unless its number is somebody else's by now. */
 void descriptor_close(struct descriptor *descriptor);

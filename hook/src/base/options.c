@@ -10,7 +10,7 @@
 
 #include "agent/messages.h"
 
-enum option_kind { OPTION_TEXT, OPTION_NUMBER, OPTION_CHOICE };
+enum option_kind { TEXT, NUMBER, CHOICE };
 
 /* The words of a choice; their place is the value. Ends with NULL. */
 static const char *const LOG_LEVELS[] = {"off", "error", "info", "debug", NULL};
@@ -19,39 +19,28 @@ static const char *const MEMORY_CHOICES[] = {
     [MEMORY_AS_SCHEDULED] = "auto", [MEMORY_SWAP] = "swap", [MEMORY_OFF] = "off", NULL};
 
 struct option_row {
-    const char *name;
     enum option_kind kind;
-    size_t offset;            /* of the value in struct options */
-    size_t bytes;             /* OPTION_TEXT: size of the array */
-    const char *const *words; /* OPTION_CHOICE */
-    size_t given_offset;      /* OPTION_NUMBER: a second member that becomes true; 0 for none */
+    const char *name;
+    size_t offset, bytes;     /* of the value in struct options */
+    const char *const *words; /* CHOICE */
     const char *allowed;      /* for the message */
 };
 
-#define TEXT(option, member)                \
-    {option,                                \
-     OPTION_TEXT,                           \
-     offsetof(struct options, member),      \
-     sizeof(((struct options *)0)->member), \
-     NULL,                                  \
-     0,                                     \
-     "a shorter text"}
-#define NUMBER(option, member, given) \
-    {option, OPTION_NUMBER, offsetof(struct options, member), 0, NULL, given, "a whole number"}
-#define CHOICE(option, member, list, text) \
-    {option, OPTION_CHOICE, offsetof(struct options, member), 0, list, 0, text}
+#define ROW(kind, name, member, words, allowed)                                              \
+    {kind,  name,   offsetof(struct options, member), sizeof(((struct options *)0)->member), \
+     words, allowed}
 
 static const struct option_row ROWS[] = {
-    TEXT("GPUSHARE_SOCKET", socket_path),
-    TEXT("GPUSHARE_TOKEN", token),
-    NUMBER("GPUSHARE_DISABLE", disabled, 0),
-    CHOICE("GPUSHARE_LOG", log_level, LOG_LEVELS, "off, error, info or debug"),
-    TEXT("GPUSHARE_LOG_FILE", log_file),
-    NUMBER("GPUSHARE_SCHEDULER_UID", scheduler_uid, offsetof(struct options, trusts_uid)),
-    NUMBER("GPUSHARE_RECONNECT_S", reconnect_s, 0),
-    CHOICE("GPUSHARE_FALLBACK", fallback, FALLBACKS, "wait or run"),
-    CHOICE("GPUSHARE_MEMORY", memory, MEMORY_CHOICES, "swap, off or auto"),
-    TEXT("GPUSHARE_CGROUP_ROOT", cgroup_root),
+    ROW(TEXT, "GPUSHARE_SOCKET", socket_path, NULL, "a shorter text"),
+    ROW(TEXT, "GPUSHARE_TOKEN", token, NULL, "a shorter text"),
+    ROW(NUMBER, "GPUSHARE_DISABLE", disabled, NULL, "a whole number"),
+    ROW(CHOICE, "GPUSHARE_LOG", log_level, LOG_LEVELS, "off, error, info or debug"),
+    ROW(TEXT, "GPUSHARE_LOG_FILE", log_file, NULL, "a shorter text"),
+    ROW(NUMBER, "GPUSHARE_SCHEDULER_UID", scheduler_uid, NULL, "a whole number"),
+    ROW(NUMBER, "GPUSHARE_RECONNECT_S", reconnect_s, NULL, "a whole number"),
+    ROW(CHOICE, "GPUSHARE_FALLBACK", fallback, FALLBACKS, "wait or run"),
+    ROW(CHOICE, "GPUSHARE_MEMORY", memory, MEMORY_CHOICES, "swap, off or auto"),
+    ROW(TEXT, "GPUSHARE_CGROUP_ROOT", cgroup_root, NULL, "a shorter text"),
 };
 
 static struct options options = {
@@ -73,31 +62,20 @@ static bool parse_number(const char *text, uint32_t *value) {
 
 static bool parse_choice(const char *text, const char *const *words, uint32_t *value) {
     for (uint32_t i = 0; words[i]; i++) {
-        if (strcmp(text, words[i]) == 0) {
-            *value = i;
-            return true;
-        }
+        if (strcmp(text, words[i]) != 0) continue;
+        *value = i;
+        return true;
     }
     return false;
 }
 
 static bool parse_row(const struct option_row *row, const char *text) {
-    char *member = (char *)&options + row->offset;
-    switch (row->kind) {
-        case OPTION_TEXT:
-            if (strlen(text) >= row->bytes) return false;
-            strcpy(member, text);
-            return true;
-        case OPTION_NUMBER:
-            if (!parse_number(text, (uint32_t *)(void *)member)) return false;
-            if (row->given_offset) {
-                *(uint32_t *)(void *)((char *)&options + row->given_offset) = 1;
-            }
-            return true;
-        case OPTION_CHOICE:
-            return parse_choice(text, row->words, (uint32_t *)(void *)member);
-    }
-    return false;
+    void *member = (char *)&options + row->offset;
+    if (row->kind == NUMBER) return parse_number(text, member);
+    if (row->kind == CHOICE) return parse_choice(text, row->words, member);
+    if (strlen(text) >= row->bytes) return false;
+    strcpy(member, text);
+    return true;
 }
 
 /* log.c needs the options, so this one message is written without it. */

@@ -10,17 +10,12 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/descriptor.h"
 
 #define PATIENCE_S 10
 
-/* Whoever else has bound the name is not told the token. */
-static bool is_same_user(int fd) {
-    struct ucred peer;
-    socklen_t bytes = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
-}
-
-/* Waits for a place in the exporter's queue where that is full. */
+/* Waits for a place in the exporter's queue where that is full. Whoever else has bound the name is
+ * not told the token. */
 static bool connect_to(int fd, uint64_t server, uint64_t until_ns) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t length = ipc_server_name(server, address.sun_path + 1);
@@ -29,7 +24,7 @@ static bool connect_to(int fd, uint64_t server, uint64_t until_ns) {
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     while (connect(fd, (const struct sockaddr *)&address, bytes) != 0)
         if (errno != EINTR || clock_now_ns() > until_ns) return false;
-    return is_same_user(fd);
+    return descriptor_peer_uid(fd) == geteuid();
 }
 
 enum ipc_client_answer ipc_client_ask(struct ipc_client *client, const struct ipc_handle *handle) {

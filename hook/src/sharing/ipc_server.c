@@ -37,12 +37,6 @@ static struct descriptor served = {.fd = -1}; /* the connection under way */
 /* ---- one importer -----------------------------------------------------------------------------
  */
 
-static bool is_same_user(int client) {
-    struct ucred peer;
-    socklen_t bytes = sizeof peer;
-    return getsockopt(client, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
-}
-
 static bool receive_request(int client, const uint8_t *token, struct ipc_request *request) {
     char packet[sizeof *request + 1];
     struct pollfd readable = {.fd = client, .events = POLLIN};
@@ -59,7 +53,8 @@ static void wait_for_room(int client) {
 
 static void serve(int client, const uint8_t *token) {
     struct ipc_request request;
-    if (!is_same_user(client) || !receive_request(client, token, &request)) return;
+    if (descriptor_peer_uid(client) != geteuid()) return;
+    if (!receive_request(client, token, &request)) return;
     const uint64_t until_ns = clock_now_ns() + REPLY_PATIENCE_NS;
     uint32_t first = 0;
     enum exports_answer answer;
