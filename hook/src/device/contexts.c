@@ -222,13 +222,16 @@ bool contexts_know(void *handle) {
     return known;
 }
 
-bool contexts_know_current(void **handle) {
+void *contexts_current(void) {
     const struct driver *cuda = driver_get();
     CUcontext context = NULL;
-    if (cuda == NULL || cuda->context_get_current(&context) != CUDA_SUCCESS || context == NULL)
-        return false;
-    *handle = context;
-    return contexts_know(context);
+    return cuda && cuda->context_get_current(&context) == CUDA_SUCCESS ? context : NULL;
+}
+
+bool contexts_know_current(void **handle) {
+    void *current = contexts_current();
+    if (current != NULL) *handle = current;
+    return contexts_know(current);
 }
 
 /* ---- contexts end -----------------------------------------------------------------------------
@@ -321,11 +324,7 @@ uint64_t contexts_generation(void *handle) {
 }
 
 uint64_t contexts_current_generation(void) {
-    const struct driver *cuda = driver_get();
-    CUcontext context = NULL;
-    if (cuda == NULL || cuda->context_get_current(&context) != CUDA_SUCCESS || context == NULL)
-        return 0;
-    return contexts_generation(context);
+    return contexts_generation(contexts_current());
 }
 
 uint64_t contexts_owner(void *handle) {

@@ -71,6 +71,8 @@ void contexts_leave_over(const struct context_end *end);
 
 /* ---- what everybody asks ---- */
 
+/* The calling thread's current context, as the driver says; NULL where there is none. */
+void *contexts_current(void);
 /* The calling thread has a current context, which the table knows from now on at the latest: a
  * context may have been made by a way that no wrapper sees. */
 bool contexts_know_current(void **handle);

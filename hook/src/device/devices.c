@@ -16,11 +16,28 @@ static struct device *find(int ordinal) {
     return NULL;
 }
 
-static bool describe(const struct driver *cuda, struct device *device) {
+static struct device *find_uuid(const uint8_t uuid[16]) {
+    for (uint32_t i = 0; i < devices_used; i++)
+        if (memcmp(devices[i].uuid, uuid, sizeof(devices[i].uuid)) == 0) return &devices[i];
+    return NULL;
+}
+
+/* What the table says of it; all 0 but the ordinal where it does not know it. */
+static bool look_up(int ordinal, struct device *copy) {
+    lock_take(LOCK_DEVICES);
+    const struct device *device = find(ordinal);
+    *copy = device ? *device : (struct device){.ordinal = ordinal};
+    lock_release(LOCK_DEVICES);
+    return device != NULL;
+}
+
+/* What the driver says of it. */
+static bool describe(struct device *device) {
+    const struct driver *cuda = driver_get();
     CUdevice handle;
     CUuuid uuid;
     size_t bytes = 0;
-    if (cuda->device_get(&handle, device->ordinal) != CUDA_SUCCESS) return false;
+    if (cuda == NULL || cuda->device_get(&handle, device->ordinal) != CUDA_SUCCESS) return false;
     if (cuda->device_get_uuid(&uuid, handle) != CUDA_SUCCESS) return false;
     memcpy(device->uuid, uuid.bytes, sizeof(device->uuid));
     if (cuda->device_get_name(device->name, sizeof(device->name), handle) != CUDA_SUCCESS)
@@ -41,15 +58,11 @@ static struct device *find_or_add(const struct device *fresh) {
 }
 
 bool devices_know(int ordinal) {
-    const struct driver *cuda = driver_get();
-    struct device fresh = {.ordinal = ordinal};
+    struct device device;
+    if (look_up(ordinal, &device)) return true;
+    if (!describe(&device)) return false;
     lock_take(LOCK_DEVICES);
-    bool known = find(ordinal) != NULL;
-    lock_release(LOCK_DEVICES);
-    if (known) return true;
-    if (cuda == NULL || !describe(cuda, &fresh)) return false;
-    lock_take(LOCK_DEVICES);
-    known = find_or_add(&fresh) != NULL;
+    const bool known = find_or_add(&device) != NULL;
     lock_release(LOCK_DEVICES);
     return known;
 }
@@ -71,35 +84,34 @@ int devices_open(int ordinals[DEVICES_MAX]) {
 }
 
 bool devices_ordinal_of(const uint8_t uuid[16], int *ordinal) {
-    bool found = false;
     lock_take(LOCK_DEVICES);
-    for (uint32_t i = 0; i < devices_used && !found; i++) {
-        found = memcmp(devices[i].uuid, uuid, sizeof(devices[i].uuid)) == 0;
-        if (found) *ordinal = devices[i].ordinal;
-    }
+    const struct device *device = find_uuid(uuid);
+    if (device) *ordinal = device->ordinal;
     lock_release(LOCK_DEVICES);
-    return found;
+    return device != NULL;
+}
+
+int devices_visible(const uint8_t uuid[16]) {
+    const struct driver *cuda = driver_get();
+    CUdevice device;
+    CUuuid found;
+    for (int i = 0; cuda && cuda->device_get(&device, i) == CUDA_SUCCESS; i++)
+        if (cuda->device_get_uuid(&found, device) == CUDA_SUCCESS &&
+            memcmp(found.bytes, uuid, sizeof(found.bytes)) == 0)
+            return i;
+    return -1;
 }
 
 bool devices_uuid_of(int ordinal, uint8_t uuid[16]) {
-    lock_take(LOCK_DEVICES);
-    const struct device *device = find(ordinal);
-    if (device) memcpy(uuid, device->uuid, sizeof(device->uuid));
-    lock_release(LOCK_DEVICES);
-    const struct driver *cuda = driver_get();
-    struct device fresh = {.ordinal = ordinal};
-    if (device) return true;
-    if (cuda == NULL || !describe(cuda, &fresh)) return false;
-    memcpy(uuid, fresh.uuid, sizeof(fresh.uuid));
+    struct device device;
+    if (!look_up(ordinal, &device) && !describe(&device)) return false;
+    memcpy(uuid, device.uuid, sizeof(device.uuid));
     return true;
 }
 
 bool devices_is_announced(int ordinal) {
-    lock_take(LOCK_DEVICES);
-    const struct device *device = find(ordinal);
-    const bool announced = device && device->announced;
-    lock_release(LOCK_DEVICES);
-    return announced;
+    struct device device;
+    return look_up(ordinal, &device) && device.announced;
 }
 
 void devices_context_failed(int ordinal, int cu_result) {
@@ -125,38 +137,32 @@ bool devices_memory_changed(int ordinal, uint64_t bytes_allocated, uint64_t byte
 }
 
 uint64_t devices_bytes_allocated(int ordinal) {
-    lock_take(LOCK_DEVICES);
-    struct device *device = find(ordinal);
-    uint64_t bytes = device ? device->bytes_allocated : 0;
-    lock_release(LOCK_DEVICES);
-    return bytes;
+    struct device device;
+    look_up(ordinal, &device);
+    return device.bytes_allocated;
 }
 
 void devices_set_limit(const uint8_t uuid[16], uint64_t cap_bytes, uint64_t others_bytes) {
     lock_take(LOCK_DEVICES);
-    for (uint32_t i = 0; i < devices_used; i++) {
-        if (memcmp(devices[i].uuid, uuid, sizeof(devices[i].uuid)) != 0) continue;
-        devices[i].cap_bytes = cap_bytes;
-        devices[i].others_bytes = others_bytes;
-        devices[i].limit_known = true;
+    struct device *device = find_uuid(uuid);
+    if (device) {
+        device->cap_bytes = cap_bytes;
+        device->others_bytes = others_bytes;
+        device->limit_known = true;
     }
     lock_release(LOCK_DEVICES);
 }
 
 bool devices_limit_unknown(int ordinal, uint8_t uuid[16]) {
+    struct device copy;
+    look_up(ordinal, &copy);
+    if (copy.limit_known || !describe(&copy)) return false;
+    memcpy(uuid, copy.uuid, sizeof(copy.uuid));
     lock_take(LOCK_DEVICES);
-    const struct device *known = find(ordinal);
-    bool is_known = known && known->limit_known;
-    lock_release(LOCK_DEVICES);
-    const struct driver *cuda = driver_get();
-    struct device fresh = {.ordinal = ordinal};
-    if (is_known || cuda == NULL || !describe(cuda, &fresh)) return false;
-    lock_take(LOCK_DEVICES);
-    struct device *device = find_or_add(&fresh);
-    bool unknown = device && !device->limit_known;
+    struct device *device = find_or_add(&copy);
+    const bool unknown = device && !device->limit_known;
     if (unknown) device->limit_known = true;
     lock_release(LOCK_DEVICES);
-    memcpy(uuid, fresh.uuid, sizeof(fresh.uuid));
     return unknown;
 }
 
@@ -173,11 +179,10 @@ void devices_limit_answered(int ordinal, uint64_t bytes_total, uint64_t bytes_us
 }
 
 void devices_limit(int ordinal, uint64_t *cap_bytes, uint64_t *others_bytes) {
-    lock_take(LOCK_DEVICES);
-    struct device *device = find(ordinal);
-    *cap_bytes = device ? device->cap_bytes : 0;
-    *others_bytes = device ? device->others_bytes : 0;
-    lock_release(LOCK_DEVICES);
+    struct device device;
+    look_up(ordinal, &device);
+    *cap_bytes = device.cap_bytes;
+    *others_bytes = device.others_bytes;
 }
 
 void devices_forget_announcements(void) {

@@ -58,8 +58,5 @@ void failure_look(int cu_result) {
 
 bool failure_in_current_context(void) {
     if (atomic_load_explicit(&contexts_failed, memory_order_relaxed) == 0) return false;
-    const struct driver *cuda = driver_get();
-    CUcontext context = NULL;
-    return cuda && cuda->context_get_current(&context) == CUDA_SUCCESS && context &&
-           contexts_has_failed(context);
+    return contexts_has_failed(contexts_current());
 }

@@ -65,10 +65,9 @@ static bool pair_with(void *current, void *other, struct pair *pair) {
 }
 
 bool peers_change(void *other_context, bool enables, struct peers_change *change) {
-    const struct driver *cuda = driver_get();
-    CUcontext current = NULL;
     struct pair pair;
-    if (!driver_can_move(cuda) || cuda->context_get_current(&current) != CUDA_SUCCESS) return false;
+    if (!driver_can_move(driver_get())) return false;
+    void *current = contexts_current();
     contexts_lock();
     const bool known = pair_with(current, other_context, &pair);
     for (int i = 0; known && !enables && i < pairs_used; i++) {

@@ -11,6 +11,7 @@
 #include "allocate/memory.h"
 #include "base/driver.h"
 #include "base/log.h"
+#include "device/devices.h"
 #include "gate/gate.h"
 #include "memory/blocks.h"
 #include "memory/chunks.h"
@@ -87,25 +88,14 @@ static CUresult export_pieces(struct export *block, uint64_t *handles, int devic
     return result;
 }
 
-static void name_device(uint8_t uuid[16], int ordinal) {
-    const struct driver *cuda = driver_get();
-    CUdevice device;
-    CUuuid found;
-    if (cuda->device_get(&device, ordinal) == CUDA_SUCCESS &&
-        cuda->device_get_uuid(&found, device) == CUDA_SUCCESS)
-        memcpy(uuid, found.bytes, 16);
-}
-
 static CUresult export_block(const struct allocated *of, uint64_t *number) {
     const size_t pieces_max = (size_t)(of->block_bytes / CHUNK_GRANULE);
     struct export block = {.address = of->block_address, .bytes = of->block_bytes};
     block.pieces = malloc(pieces_max * sizeof *block.pieces);
     uint64_t *handles = malloc(pieces_max * sizeof *handles);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (block.pieces != NULL && handles != NULL) {
-        name_device(block.device_uuid, of->device);
+    if (block.pieces != NULL && handles != NULL && devices_uuid_of(of->device, block.device_uuid))
         result = export_pieces(&block, handles, of->device);
-    }
     free(handles);
     if (result != CUDA_SUCCESS)
         exports_drop_pieces(&block);

@@ -7,15 +7,13 @@ static const uint8_t MAGIC[8] = {'g', 'p', 'u', 's', 'h', 'a', 'r', 'e'};
 #define BATCH_MAGIC 0x3176696770697067u     /* gpipgiv1 */
 #define BLOCK_BYTES_MAX ((uint64_t)1 << 46) /* sums of sizes do not overflow */
 
-/* Where things are in the 64 bytes. */
-enum {
-    AT_SERVER = 8,
-    AT_TOKEN = 16,
-    AT_BLOCK = 32,
-    AT_OFFSET = 40,
-    AT_BYTES = 48,
-    AT_SUM = 56,
+/* The 64 bytes. */
+struct encoded {
+    uint8_t magic[sizeof MAGIC];
+    struct ipc_handle handle;
+    uint64_t sum; /* of what is before it */
 };
+_Static_assert(sizeof(struct encoded) == IPC_HANDLE_BYTES, "a handle without gaps");
 
 /* FNV-1a. */
 static uint64_t sum_of(const uint8_t *data, size_t bytes) {
@@ -25,38 +23,23 @@ static uint64_t sum_of(const uint8_t *data, size_t bytes) {
     return sum;
 }
 
-static void put(uint8_t *to, uint64_t value) {
-    memcpy(to, &value, sizeof value);
-}
-
-static uint64_t get(const uint8_t *from) {
-    uint64_t value;
-    memcpy(&value, from, sizeof value);
-    return value;
-}
-
 void ipc_handle_encode(const struct ipc_handle *handle, uint8_t encoded[IPC_HANDLE_BYTES]) {
-    memcpy(encoded, MAGIC, sizeof MAGIC);
-    put(encoded + AT_SERVER, handle->server);
-    memcpy(encoded + AT_TOKEN, handle->token, IPC_TOKEN_BYTES);
-    put(encoded + AT_BLOCK, handle->block);
-    put(encoded + AT_OFFSET, handle->offset);
-    put(encoded + AT_BYTES, handle->bytes);
-    put(encoded + AT_SUM, sum_of(encoded, AT_SUM));
+    struct encoded made = {.handle = *handle};
+    memcpy(made.magic, MAGIC, sizeof MAGIC);
+    made.sum = sum_of((const uint8_t *)&made, offsetof(struct encoded, sum));
+    memcpy(encoded, &made, sizeof made);
 }
 
 enum ipc_handle_kind ipc_handle_decode(const uint8_t encoded[IPC_HANDLE_BYTES],
                                        struct ipc_handle *handle) {
-    if (memcmp(encoded, MAGIC, sizeof MAGIC) != 0) return IPC_HANDLE_FOREIGN;
-    handle->server = get(encoded + AT_SERVER);
-    memcpy(handle->token, encoded + AT_TOKEN, IPC_TOKEN_BYTES);
-    handle->block = get(encoded + AT_BLOCK);
-    handle->offset = get(encoded + AT_OFFSET);
-    handle->bytes = get(encoded + AT_BYTES);
+    struct encoded given;
+    memcpy(&given, encoded, sizeof given);
+    if (memcmp(given.magic, MAGIC, sizeof MAGIC) != 0) return IPC_HANDLE_FOREIGN;
+    *handle = given.handle;
     const bool fits =
         handle->bytes > 0 && handle->bytes < BLOCK_BYTES_MAX && handle->offset < BLOCK_BYTES_MAX;
-    return fits && get(encoded + AT_SUM) == sum_of(encoded, AT_SUM) ? IPC_HANDLE_OURS
-                                                                    : IPC_HANDLE_DAMAGED;
+    const bool is_whole = given.sum == sum_of(encoded, offsetof(struct encoded, sum));
+    return fits && is_whole ? IPC_HANDLE_OURS : IPC_HANDLE_DAMAGED;
 }
 
 size_t ipc_server_name(uint64_t server, char name[IPC_SERVER_NAME_BYTES]) {

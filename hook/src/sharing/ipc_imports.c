@@ -117,13 +117,13 @@ static void take(struct import *import, struct import *taken) {
     }
 }
 
-bool imports_take_unused(struct import *unused) {
+bool imports_take(uint64_t generation, struct import *taken) {
     bool found = false;
     if (atomic_load(&imports_there) == 0) return false;
     lock_take(LOCK_IPC);
     for (size_t i = 0; i < imports_used && !found; i++) {
-        found = imports[i].openings == 0;
-        if (found) take(&imports[i], unused);
+        found = generation == 0 ? imports[i].openings == 0 : imports[i].generation == generation;
+        if (found) take(&imports[i], taken);
     }
     lock_release(LOCK_IPC);
     return found;
@@ -136,18 +136,6 @@ bool imports_put_back(const struct import *unused) {
     atomic_store(&imports_there, imports_used);
     lock_release(LOCK_IPC);
     return fits;
-}
-
-bool imports_take_of_context(uint64_t generation, struct import *taken) {
-    bool found = false;
-    if (atomic_load(&imports_there) == 0) return false;
-    lock_take(LOCK_IPC);
-    for (size_t i = 0; i < imports_used && !found; i++) {
-        found = imports[i].generation == generation;
-        if (found) take(&imports[i], taken);
-    }
-    lock_release(LOCK_IPC);
-    return found;
 }
 
 bool imports_find(uint64_t address, struct allocated *found) {

@@ -33,11 +33,10 @@ enum imports_answer imports_add(const struct import *mapped, const struct ipc_ha
                                 uint64_t *address);
 /* Closes what was opened at this address, once. False: nothing was. */
 bool imports_close(uint64_t address);
-/* Takes a mapping in which nothing is open out of the table, or any of a context. */
-bool imports_take_unused(struct import *unused);
+/* Takes a mapping out of the table: any of this context, or (0) one in which nothing is open. */
+bool imports_take(uint64_t generation, struct import *taken);
 /* It cannot be unmapped yet. False: no host memory. */
 bool imports_put_back(const struct import *unused);
-bool imports_take_of_context(uint64_t generation, struct import *taken);
 
 /* The opened allocation in which the address lies; whether it lies in such memory at all. */
 bool imports_find(uint64_t address, struct allocated *found);

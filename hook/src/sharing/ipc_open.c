@@ -10,6 +10,7 @@
 #include "base/ending.h"
 #include "base/log.h"
 #include "device/contexts.h"
+#include "device/devices.h"
 #include "device/streams.h"
 #include "gate/work.h"
 #include "memory/chunks.h"
@@ -55,18 +56,6 @@ static CUresult map_batch(const struct import *mapped, uint64_t *mapped_bytes,
     return result;
 }
 
-/* The ordinal here of the device that has the memory; the context's own where it is not visible. */
-static int device_of(const uint8_t uuid[16], int own) {
-    const struct driver *cuda = driver_get();
-    CUdevice device;
-    CUuuid found;
-    for (int ordinal = 0; cuda->device_get(&device, ordinal) == CUDA_SUCCESS; ordinal++)
-        if (cuda->device_get_uuid(&found, device) == CUDA_SUCCESS &&
-            memcmp(found.bytes, uuid, 16) == 0)
-            return ordinal;
-    return own;
-}
-
 static CUresult result_of(enum ipc_client_answer answer) {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (answer == IPC_CLIENT_HERE) return CUDA_SUCCESS;
@@ -89,7 +78,8 @@ static CUresult map_block(struct ipc_client *client, const struct ipc_handle *ha
     if (result != CUDA_SUCCESS) return result;
     CUdeviceptr reserved = 0;
     mapped->bytes = batch.bytes;
-    mapped->device = device_of(batch.device_uuid, own);
+    mapped->device = devices_visible(batch.device_uuid);
+    if (mapped->device < 0) mapped->device = own; /* the context's own, where it is not visible */
     result = cuda->address_reserve(&reserved, mapped->bytes, CHUNK_GRANULE, 0, 0);
     mapped->address = reserved;
     if (result != CUDA_SUCCESS) {
@@ -138,7 +128,7 @@ static CUresult open_new(const struct ipc_handle *handle, void *context, uint64_
 static CUresult unmap_unused(void) {
     struct import unused;
     CUresult result = CUDA_SUCCESS;
-    while (!streams_capture_anywhere() && imports_take_unused(&unused)) {
+    while (!streams_capture_anywhere() && imports_take(0, &unused)) {
         const CUresult waited = work_wait(unused.generation);
         if (waited == CUDA_ERROR_NOT_READY && imports_put_back(&unused)) break;
         if (waited != CUDA_SUCCESS) result = waited;
@@ -150,10 +140,10 @@ static CUresult unmap_unused(void) {
 bool ipc_open(uint64_t *address, const void *encoded, unsigned int flags, int *cu_result) {
     struct ipc_handle handle;
     const struct driver *cuda = driver_get();
-    CUcontext context = NULL;
+    void *context = contexts_current();
     const enum ipc_handle_kind kind = ipc_handle_decode(encoded, &handle);
     if (kind == IPC_HANDLE_FOREIGN || cuda == NULL) return false;
-    if (cuda->context_get_current(&context) != CUDA_SUCCESS || context == NULL)
+    if (context == NULL)
         *cu_result = CUDA_ERROR_INVALID_CONTEXT;
     else if (address == NULL || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
         *cu_result = CUDA_ERROR_INVALID_VALUE;
@@ -183,6 +173,6 @@ bool ipc_close(uint64_t address, int *cu_result) {
 
 void ipc_context_ended(uint64_t generation) {
     struct import taken;
-    while (!ending_has_begun() && imports_take_of_context(generation, &taken))
+    while (!ending_has_begun() && imports_take(generation, &taken))
         unmap(&taken, taken.bytes);
 }

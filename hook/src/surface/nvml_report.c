@@ -10,12 +10,11 @@
 #include "agent/memory_query.h"
 #include "allocate/backing.h"
 #include "allocate/memory.h"
-#include "base/driver.h"
 #include "base/options.h"
 #include "base/symbols.h"
+#include "device/devices.h"
 
 #define UUID_BYTES 16
-#define NO_ORDINAL (-1)
 
 typedef nvmlReturn_t (*get_uuid_function)(nvmlDevice_t device, char *uuid, unsigned int length);
 
@@ -48,18 +47,11 @@ static bool uuid_of(nvmlDevice_t device, uint8_t uuid[UUID_BYTES]) {
     return parse_uuid(text, uuid);
 }
 
-/* Which of the devices that this process sees through CUDA that is; NO_ORDINAL also where CUDA has
- * not been initialised here. */
+/* Which of the devices that this process sees through CUDA that is; -1 also where CUDA has not been
+ * initialised here. */
 static int ordinal_of(const uint8_t uuid[UUID_BYTES]) {
-    const struct driver *cuda = driver_get();
-    for (int ordinal = 0; cuda != NULL && ordinal < REGISTRY_DEVICES_MAX; ordinal++) {
-        CUdevice device;
-        CUuuid found;
-        if (cuda->device_get(&device, ordinal) != CUDA_SUCCESS) break;
-        if (cuda->device_get_uuid(&found, device) != CUDA_SUCCESS) continue;
-        if (memcmp(found.bytes, uuid, UUID_BYTES) == 0) return ordinal;
-    }
-    return NO_ORDINAL;
+    const int ordinal = devices_visible(uuid);
+    return ordinal < REGISTRY_DEVICES_MAX ? ordinal : -1;
 }
 
 /* What CUDA in this process says of the device, and what the tenant uses there. */
@@ -90,7 +82,7 @@ static void cut_down(nvmlDevice_t device, unsigned long long *bytes_total,
     if (!uuid_of(device, uuid)) return;
     uint64_t total_bytes = *bytes_total, free_bytes = *bytes_free, used_bytes = 0;
     const int ordinal = ordinal_of(uuid);
-    if (ordinal != NO_ORDINAL)
+    if (ordinal >= 0)
         report_of_process(ordinal, &total_bytes, &free_bytes, &used_bytes);
     else if (!report_of_scheduler(uuid, &total_bytes, &free_bytes, &used_bytes))
         return;
@@ -138,8 +130,8 @@ static bool has_our_token(unsigned int pid) {
 bool nvml_keep_process(nvmlDevice_t device, unsigned int pid, unsigned long long *bytes_used) {
     if ((pid_t)pid != getpid()) return has_our_token(pid);
     uint8_t uuid[UUID_BYTES];
-    const int ordinal = uuid_of(device, uuid) ? ordinal_of(uuid) : NO_ORDINAL;
-    if (ordinal != NO_ORDINAL) *bytes_used = registry_sums_of(ordinal).bytes_allocated;
+    const int ordinal = uuid_of(device, uuid) ? ordinal_of(uuid) : -1;
+    if (ordinal >= 0) *bytes_used = registry_sums_of(ordinal).bytes_allocated;
     return true;
 }
 

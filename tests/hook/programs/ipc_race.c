@@ -138,7 +138,7 @@ static int be_importer(void) {
         close(ends[i][0]);
     open_device();
     run(import_memory);
-    return imports_take_of_context(contexts_generation(context), &left) ? 1 : 0;
+    return imports_take(contexts_generation(context), &left) ? 1 : 0;
 }
 
 int main(void) {
