@@ -64,34 +64,24 @@
 #define INVALID_VALUE(result) __builtin_expect((result) == CUDA_ERROR_INVALID_VALUE, 0)
 #define WAY_AT_ONCE ((struct copies_way){false, WRAPPER_VARIANT, NULL})
 #define WAY_IN(stream) ((struct copies_way){true, WRAPPER_VARIANT, (stream)})
-#define LINE_BY(way, to, from, bytes) \
+#define COPY_LINE(to, from, bytes, way) \
     copies_line((uint64_t)(uintptr_t)(to), (uint64_t)(uintptr_t)(from), (bytes), way)
-#define SHAPE_BY(copies, type, shape, way) \
+#define COPY_SHAPE(copies, type, shape, way) \
     (sizeof *(shape) == sizeof(type) ? copies((const type *)(const void *)(shape), way) : result)
-#define LINE_AT_ONCE(to, from, bytes) LINE_BY(WAY_AT_ONCE, to, from, bytes)
-#define LINE_IN_STREAM(to, from, bytes, stream) LINE_BY(WAY_IN(stream), to, from, bytes)
-#define FLAT_AT_ONCE(shape) SHAPE_BY(copies_flat, CUDA_MEMCPY2D, shape, WAY_AT_ONCE)
-#define FLAT_IN_STREAM(shape, stream) SHAPE_BY(copies_flat, CUDA_MEMCPY2D, shape, WAY_IN(stream))
-#define BOX_AT_ONCE(shape) SHAPE_BY(copies_box, CUDA_MEMCPY3D, shape, WAY_AT_ONCE)
-#define BOX_IN_STREAM(shape, stream) SHAPE_BY(copies_box, CUDA_MEMCPY3D, shape, WAY_IN(stream))
+#define COPY_FLAT(shape, way) COPY_SHAPE(copies_flat, CUDA_MEMCPY2D, shape, way)
+#define COPY_BOX(shape, way) COPY_SHAPE(copies_box, CUDA_MEMCPY3D, shape, way)
 
 /* What exit handlers save of memory that is parked. */
 #define AT_EXIT(call) \
     if (__builtin_expect(ending_has_begun(), 0)) DONE_HERE(call)
-#define SAVED_BY(way, to, from, bytes)                                                         \
+#define SAVED_LINE(to, from, bytes, way)                                                       \
     AT_EXIT(copies_saved_line((uint64_t)(uintptr_t)(to), (uint64_t)(uintptr_t)(from), (bytes), \
                               way, &done))
-#define SAVED_SHAPE_BY(copies, type, shape, way) \
-    AT_EXIT(sizeof *(shape) == sizeof(type) &&   \
+#define SAVED_SHAPE(copies, type, shape, way)  \
+    AT_EXIT(sizeof *(shape) == sizeof(type) && \
             copies((const type *)(const void *)(shape), way, &done))
-#define SAVED_AT_ONCE(to, from, bytes) SAVED_BY(WAY_AT_ONCE, to, from, bytes)
-#define SAVED_IN_STREAM(to, from, bytes, stream) SAVED_BY(WAY_IN(stream), to, from, bytes)
-#define SAVED_FLAT(shape) SAVED_SHAPE_BY(copies_saved_flat, CUDA_MEMCPY2D, shape, WAY_AT_ONCE)
-#define SAVED_FLAT_IN(shape, stream) \
-    SAVED_SHAPE_BY(copies_saved_flat, CUDA_MEMCPY2D, shape, WAY_IN(stream))
-#define SAVED_BOX(shape) SAVED_SHAPE_BY(copies_saved_box, CUDA_MEMCPY3D, shape, WAY_AT_ONCE)
-#define SAVED_BOX_IN(shape, stream) \
-    SAVED_SHAPE_BY(copies_saved_box, CUDA_MEMCPY3D, shape, WAY_IN(stream))
+#define SAVED_FLAT(shape, way) SAVED_SHAPE(copies_saved_flat, CUDA_MEMCPY2D, shape, way)
+#define SAVED_BOX(shape, way) SAVED_SHAPE(copies_saved_box, CUDA_MEMCPY3D, shape, way)
 
 #define BACKED_ALLOCATION(pointer, bytes) \
     DONE_HERE(IS_WIDE(pointer) &&         \
