@@ -9,119 +9,101 @@
 #include "base/log.h"
 #include "base/symbols.h"
 
+enum driver_use { FOR_TURNS, FOR_MOVING, FOR_SHARING, DRIVER_USES };
+
 struct driver_row {
+    enum driver_use use;
     size_t offset;
     const char *name;
-    const char *older_name; /* tried next; NULL for none */
 };
 
-#define ROW(member, name) {offsetof(struct driver, member), name, NULL}
-#define ROW_OR(member, name, older) {offsetof(struct driver, member), name, older}
+#define ROW(use, member, name) {use, offsetof(struct driver, member), name}
 
 static const struct driver_row ROWS[] = {
-    ROW(context_get_current, "cuCtxGetCurrent"),
-    ROW(context_push, "cuCtxPushCurrent_v2"),
-    ROW(context_pop, "cuCtxPopCurrent_v2"),
-    ROW(context_get_device, "cuCtxGetDevice"),
-    ROW(context_get_id, "cuCtxGetId"),
-    ROW(primary_get_state, "cuDevicePrimaryCtxGetState"),
-    ROW(stream_query, "cuStreamQuery"),
-    ROW(stream_is_capturing, "cuStreamIsCapturing"),
-    ROW(stream_get_context, "cuStreamGetCtx"),
-    ROW(stream_get_flags, "cuStreamGetFlags"),
-    ROW(stream_create, "cuStreamCreate"),
-    ROW(event_create, "cuEventCreate"),
-    ROW(event_record, "cuEventRecord"),
-    ROW(event_query, "cuEventQuery"),
-    ROW(event_destroy, "cuEventDestroy_v2"),
-    ROW(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode"),
-    ROW(device_get, "cuDeviceGet"),
-    ROW_OR(device_get_uuid, "cuDeviceGetUuid_v2", "cuDeviceGetUuid"),
-    ROW(device_get_name, "cuDeviceGetName"),
-    ROW(device_total_bytes, "cuDeviceTotalMem_v2"),
-    ROW(error_name, "cuGetErrorName"),
-};
-
-/* Without one of these the process takes turns all the same, but its memory stays where it is. */
-static const struct driver_row MOVING_ROWS[] = {
-    ROW(address_reserve, "cuMemAddressReserve"),
-    ROW(address_free, "cuMemAddressFree"),
-    ROW(memory_create, "cuMemCreate"),
-    ROW(memory_release, "cuMemRelease"),
-    ROW(memory_map, "cuMemMap"),
-    ROW(memory_unmap, "cuMemUnmap"),
-    ROW(memory_set_access, "cuMemSetAccess"),
-    ROW(memory_get_info, "cuMemGetInfo_v2"),
-    ROW(copy_to_host, "cuMemcpyDtoHAsync_v2"),
-    ROW(copy_to_device, "cuMemcpyHtoDAsync_v2"),
-    ROW(pool_attribute, "cuMemPoolGetAttribute"),
-    ROW(device_pool, "cuDeviceGetMemPool"),
-    ROW(copy_box, "cuMemcpy3DPeer"),
-    ROW(copy_box_per_thread, "cuMemcpy3DPeer_ptds"),
-    ROW(copy_box_in_stream, "cuMemcpy3DPeerAsync"),
-    ROW(copy_box_in_stream_per_thread, "cuMemcpy3DPeerAsync_ptsz"),
-    ROW(pointer_attribute, "cuPointerGetAttribute"),
-    ROW(stream_destroy, "cuStreamDestroy_v2"),
-    ROW(host_register, "cuMemHostRegister_v2"),
-    ROW(host_unregister, "cuMemHostUnregister"),
-};
-
-/* Without these movable memory cannot be given to other processes. */
-static const struct driver_row SHARING_ROWS[] = {
-    ROW(memory_export, "cuMemExportToShareableHandle"),
-    ROW(memory_import, "cuMemImportFromShareableHandle"),
+    ROW(FOR_TURNS, context_get_current, "cuCtxGetCurrent"),
+    ROW(FOR_TURNS, context_push, "cuCtxPushCurrent_v2"),
+    ROW(FOR_TURNS, context_pop, "cuCtxPopCurrent_v2"),
+    ROW(FOR_TURNS, context_get_device, "cuCtxGetDevice"),
+    ROW(FOR_TURNS, context_get_id, "cuCtxGetId"),
+    ROW(FOR_TURNS, primary_get_state, "cuDevicePrimaryCtxGetState"),
+    ROW(FOR_TURNS, stream_query, "cuStreamQuery"),
+    ROW(FOR_TURNS, stream_is_capturing, "cuStreamIsCapturing"),
+    ROW(FOR_TURNS, stream_get_context, "cuStreamGetCtx"),
+    ROW(FOR_TURNS, stream_get_flags, "cuStreamGetFlags"),
+    ROW(FOR_TURNS, stream_create, "cuStreamCreate"),
+    ROW(FOR_TURNS, event_create, "cuEventCreate"),
+    ROW(FOR_TURNS, event_record, "cuEventRecord"),
+    ROW(FOR_TURNS, event_query, "cuEventQuery"),
+    ROW(FOR_TURNS, event_destroy, "cuEventDestroy_v2"),
+    ROW(FOR_TURNS, exchange_capture_mode, "cuThreadExchangeStreamCaptureMode"),
+    ROW(FOR_TURNS, device_get, "cuDeviceGet"),
+    ROW(FOR_TURNS, device_get_uuid, "cuDeviceGetUuid_v2"),
+    ROW(FOR_TURNS, device_get_name, "cuDeviceGetName"),
+    ROW(FOR_TURNS, device_total_bytes, "cuDeviceTotalMem_v2"),
+    ROW(FOR_TURNS, error_name, "cuGetErrorName"),
+    /* Without one of these the process takes turns all the same, but its memory stays where it is.
+     */
+    ROW(FOR_MOVING, address_reserve, "cuMemAddressReserve"),
+    ROW(FOR_MOVING, address_free, "cuMemAddressFree"),
+    ROW(FOR_MOVING, memory_create, "cuMemCreate"),
+    ROW(FOR_MOVING, memory_release, "cuMemRelease"),
+    ROW(FOR_MOVING, memory_map, "cuMemMap"),
+    ROW(FOR_MOVING, memory_unmap, "cuMemUnmap"),
+    ROW(FOR_MOVING, memory_set_access, "cuMemSetAccess"),
+    ROW(FOR_MOVING, memory_get_info, "cuMemGetInfo_v2"),
+    ROW(FOR_MOVING, copy_to_host, "cuMemcpyDtoHAsync_v2"),
+    ROW(FOR_MOVING, copy_to_device, "cuMemcpyHtoDAsync_v2"),
+    ROW(FOR_MOVING, pool_attribute, "cuMemPoolGetAttribute"),
+    ROW(FOR_MOVING, device_pool, "cuDeviceGetMemPool"),
+    ROW(FOR_MOVING, copy_box, "cuMemcpy3DPeer"),
+    ROW(FOR_MOVING, copy_box_per_thread, "cuMemcpy3DPeer_ptds"),
+    ROW(FOR_MOVING, copy_box_in_stream, "cuMemcpy3DPeerAsync"),
+    ROW(FOR_MOVING, copy_box_in_stream_per_thread, "cuMemcpy3DPeerAsync_ptsz"),
+    ROW(FOR_MOVING, pointer_attribute, "cuPointerGetAttribute"),
+    ROW(FOR_MOVING, stream_destroy, "cuStreamDestroy_v2"),
+    ROW(FOR_MOVING, host_register, "cuMemHostRegister_v2"),
+    ROW(FOR_MOVING, host_unregister, "cuMemHostUnregister"),
+    /* Without these movable memory cannot be given to other processes. */
+    ROW(FOR_SHARING, memory_export, "cuMemExportToShareableHandle"),
+    ROW(FOR_SHARING, memory_import, "cuMemImportFromShareableHandle"),
 };
 
 static struct driver driver;
 static _Atomic(const struct driver *) driver_ready;
-static bool driver_complained; /* guarded by LOCK_DRIVER */
-static bool moving;            /* MOVING_ROWS are all there; does not change once it is ready */
-static bool sharing;           /* likewise SHARING_ROWS */
+static bool driver_complained;  /* guarded by LOCK_DRIVER */
+static bool lacks[DRIVER_USES]; /* some of its functions; does not change once it is ready */
 
-static bool resolve_row(const struct driver_row *row) {
-    void *function = symbols_real(row->name);
-    if (function == NULL && row->older_name) function = symbols_real(row->older_name);
-    memcpy((char *)&driver + row->offset, &function, sizeof(function));
-    return function != NULL;
-}
-
-static bool resolve_all(const struct driver_row *rows, size_t count, const char *so) {
-    bool all = true;
-    for (size_t i = 0; i < count; i++) {
-        if (resolve_row(&rows[i])) continue;
-        all = false;
-        log_debug("driver: no %s, so memory %s", rows[i].name, so);
+static void note_lack(const struct driver_row *row) {
+    lacks[row->use] = true;
+    if (row->use != FOR_TURNS) {
+        log_debug("driver: no %s, so memory %s", row->name,
+                  row->use == FOR_MOVING ? "stays where it is" : "is not given to other processes");
+    } else if (row != ROWS && !driver_complained) { /* the first: it is not loaded */
+        driver_complained = true;
+        log_error(
+            "the CUDA driver has no %s, so this process takes no turns. "
+            "Update the NVIDIA driver to 12.0 or later.",
+            row->name);
     }
-    return all;
 }
 
-/* Fills the table; false where a function is missing. */
+/* Fills the table; false where a function is missing without which nothing goes. */
 static bool resolve(void) {
-    for (size_t i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++) {
-        if (!resolve_row(&ROWS[i])) {
-            if (i > 0 && !driver_complained) {
-                driver_complained = true;
-                log_error(
-                    "the CUDA driver has no %s, so this process takes no turns. "
-                    "Update the NVIDIA driver to 12.0 or later.",
-                    ROWS[i].name);
-            }
-            return false;
-        }
+    lacks[FOR_TURNS] = false;
+    for (size_t i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]) && !lacks[FOR_TURNS]; i++) {
+        void *function = symbols_real(ROWS[i].name);
+        memcpy((char *)&driver + ROWS[i].offset, &function, sizeof(function));
+        if (function == NULL) note_lack(&ROWS[i]);
     }
-    moving =
-        resolve_all(MOVING_ROWS, sizeof(MOVING_ROWS) / sizeof(MOVING_ROWS[0]), "stays where it is");
-    sharing = resolve_all(SHARING_ROWS, sizeof(SHARING_ROWS) / sizeof(SHARING_ROWS[0]),
-                          "is not given to other processes");
-    return true;
+    return !lacks[FOR_TURNS];
 }
 
 bool driver_can_move(const struct driver *cuda) {
-    return cuda != NULL && moving;
+    return cuda != NULL && !lacks[FOR_MOVING];
 }
 
 bool driver_can_share(const struct driver *cuda) {
-    return cuda != NULL && sharing;
+    return cuda != NULL && !lacks[FOR_SHARING];
 }
 
 /* Apart from driver_get, which every launch in a window calls. */
