@@ -51,6 +51,10 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
     return strcmp(answer, "refused") == 0 ? RESIDENCY_REFUSED : RESIDENCY_CANCELLED;
 }
 
+void residency_unclaim(int device, uint64_t bytes) {
+    registry_unclaim(device, bytes);
+}
+
 /* What is asked for when the driver says nothing of what it has free. */
 enum shortage_answer shortage_ask(const struct shortage *shortage) {
     uint64_t bytes = shortage->bytes + shortage->bytes_extra;

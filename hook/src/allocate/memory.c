@@ -130,7 +130,7 @@ int memory_room_for_block(int device, uint64_t bytes, uint32_t tries, const char
 
 void memory_unclaim(const struct memory_claim *claim) {
     if (claim->device < 0) return;
-    registry_unclaim(claim->device, claim->bytes);
+    residency_unclaim(claim->device, claim->bytes);
     memory_tell(claim->device); /* it may have been told, and others may wait for its room */
 }
 

@@ -75,10 +75,7 @@ enum shortage_answer shortage_ask(const struct shortage *shortage) {
     if (!residency_suspend_claim(shortage->device, shortage->call_name, &has_claim))
         return SHORTAGE_ALONE;
     const bool has_room = wait_for_room(shortage, &cancelled);
-    if (cancelled || !has_room) {
-        if (has_claim) residency_let_claim_be();
-        return cancelled ? SHORTAGE_CANCELLED : SHORTAGE_STAYS;
-    }
+    if (cancelled || !has_room) return cancelled ? SHORTAGE_CANCELLED : SHORTAGE_STAYS;
     switch (has_claim ? residency_claim_again(shortage->call_name) : RESIDENCY_FITS) {
         case RESIDENCY_FITS:
             return SHORTAGE_OVER;

@@ -58,6 +58,10 @@ static _Thread_local struct {
     const char *call_name;
 } standing __attribute__((tls_model("initial-exec")));
 
+/* Of this thread's claim that is given up. It counts as waiting until it ends, so that at no time
+ * it is counted as memory that the process has. */
+static _Thread_local uint64_t given_up_bytes __attribute__((tls_model("initial-exec")));
+
 /* ---- counting; with LOCK_RESIDENCY held -------------------------------------------------------
  */
 
@@ -93,8 +97,8 @@ static uint64_t budget_of(int device) {
 
 /* Whether a waiting claim may go on: then it waits no more. While the turn is open nothing is
  * parked, so all that is owned is on the device. */
-static bool admit(int device, uint64_t bytes, bool needs_turn) {
-    if (mode != MODE_OFF) {
+static bool admit(int device, uint64_t bytes, bool needs_turn, bool is_beyond) {
+    if (mode != MODE_OFF && !is_beyond) {
         if (needs_turn && !turn_is_open && !is_unlimited) return false;
         const uint64_t used_bytes = owned_bytes(device), budget_bytes = budget_of(device);
         if (used_bytes > budget_bytes || bytes > budget_bytes - used_bytes) return false;
@@ -142,14 +146,10 @@ static bool is_beyond_limits(void) {
 /* The need is told from within the wait, so that no cancellation that follows comes too early. */
 static bool may_go_on(void *argument) {
     struct claim *claim = argument;
-    bool goes_on = wait_looks() != claim->looks_before && is_beyond_limits();
+    const bool is_beyond = wait_looks() != claim->looks_before && is_beyond_limits();
     lock_take(LOCK_RESIDENCY);
-    goes_on = goes_on || claim->waiter.refused;
-    if (goes_on)
-        of(claim->device)->waiting_bytes =
-            less(of(claim->device)->waiting_bytes, claim->waiter.bytes);
-    else
-        goes_on = admit(claim->device, claim->waiter.bytes, true);
+    const bool goes_on =
+        claim->waiter.refused || admit(claim->device, claim->waiter.bytes, true, is_beyond);
     const bool begins = !goes_on && !claim->queued;
     if (begins) queue(claim);
     lock_release(LOCK_RESIDENCY);
@@ -161,18 +161,12 @@ static bool may_go_on(void *argument) {
  * jump, and never come back to it. The thread's next claim ends it then. */
 static _Thread_local struct claim *waiting __attribute__((tls_model("initial-exec")));
 
-static void wait_no_more(int device, uint64_t bytes) {
-    lock_take(LOCK_RESIDENCY);
-    of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
-    lock_release(LOCK_RESIDENCY);
-}
-
 static bool end_wait(bool goes_on) {
     lock_take(LOCK_RESIDENCY);
     leave_queue(waiting);
     const bool refused = waiting->waiter.refused;
     lock_release(LOCK_RESIDENCY);
-    if (!goes_on) wait_no_more(waiting->device, waiting->waiter.bytes);
+    given_up_bytes = goes_on && !refused ? 0 : waiting->waiter.bytes;
     bell_ring(NEWS_NEEDS_CHANGED);
     free(waiting);
     waiting = NULL;
@@ -197,9 +191,9 @@ static enum residency_answer wait_for_budget(struct claim *claim) {
 static bool fits_at_once(int device, uint64_t bytes, bool inside) {
     lock_take(LOCK_RESIDENCY);
     of(device)->waiting_bytes += bytes;
-    const bool fits = admit(device, bytes, !inside);
-    if (!fits && inside) of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
+    const bool fits = admit(device, bytes, !inside, false);
     lock_release(LOCK_RESIDENCY);
+    if (!fits && inside) given_up_bytes = bytes;
     /* Until the claim counted as waiting it took room: others that fit beside it may have been made
      * to wait. */
     if (!fits && atomic_load(&waiters) > 0) wait_wake_all();
@@ -210,7 +204,7 @@ static enum residency_answer claim_again(int device, uint64_t bytes, const char 
     enum residency_answer answer = RESIDENCY_REFUSED;
     waiting = malloc(sizeof *waiting);
     if (waiting == NULL) {
-        wait_no_more(device, bytes);
+        given_up_bytes = bytes;
     } else {
         *waiting = (struct claim){.device = device,
                                   .looks_before = wait_looks(),
@@ -226,9 +220,11 @@ static enum residency_answer claim_again(int device, uint64_t bytes, const char 
 enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name,
                                       bool inside) {
     standing.call_name = NULL;
+    given_up_bytes = 0;
     if (waiting != NULL) {
-        registry_unclaim(waiting->device, waiting->waiter.bytes);
+        const int left_on = waiting->device;
         end_wait(false);
+        residency_unclaim(left_on, given_up_bytes);
     }
     if (!is_counted(device)) return RESIDENCY_FITS;
     if (!inside && !bell_is_heard()) bell_start_agent(call_name);
@@ -238,7 +234,9 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
         /* Only now, since it asks the driver: a context that we do not know yet has no budget. */
         void *context;
         if (!contexts_know_current(&context) || is_beyond_limits()) {
-            wait_no_more(device, bytes);
+            lock_take(LOCK_RESIDENCY);
+            admit(device, bytes, false, true);
+            lock_release(LOCK_RESIDENCY);
         } else {
             answer = claim_again(device, bytes, call_name);
         }
@@ -249,6 +247,15 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
         standing.call_name = call_name;
     }
     return answer;
+}
+
+void residency_unclaim(int device, uint64_t bytes) {
+    lock_take(LOCK_RESIDENCY);
+    registry_unclaim(device, bytes);
+    if (is_counted(device))
+        of(device)->waiting_bytes = less(of(device)->waiting_bytes, given_up_bytes);
+    lock_release(LOCK_RESIDENCY);
+    given_up_bytes = 0;
 }
 
 bool residency_claim_stands(const char *call_name) {
@@ -279,17 +286,13 @@ bool residency_suspend_claim(int device, const char *call_name, bool *has_claim)
         standing.call_name && standing.device == device && residency_claim_stands(call_name);
     lock_take(LOCK_RESIDENCY);
     const bool follows = mode == MODE_FOLLOWS && !is_unlimited;
-    if (follows && *has_claim) of(device)->waiting_bytes += standing.bytes;
+    if (follows && *has_claim) of(device)->waiting_bytes += given_up_bytes = standing.bytes;
     lock_release(LOCK_RESIDENCY);
     return follows;
 }
 
 enum residency_answer residency_claim_again(const char *call_name) {
     return claim_again(standing.device, standing.bytes, call_name);
-}
-
-void residency_let_claim_be(void) {
-    wait_no_more(standing.device, standing.bytes);
 }
 
 uint32_t residency_reclaim_ms(void) {

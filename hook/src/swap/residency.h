@@ -18,7 +18,7 @@
 #define RESIDENCY_UNLIMITED UINT64_MAX
 
 enum residency_answer {
-    RESIDENCY_FITS,      /* claimed: the caller allocates, then memory_keep or memory_unclaim */
+    RESIDENCY_FITS,      /* claimed: the caller allocates, then keeps the claim or unclaims it */
     RESIDENCY_REFUSED,   /* there will be no room: out of memory */
     RESIDENCY_CANCELLED, /* the wait was cancelled: GATE_CANCELLED_RESULT */
 };
@@ -26,8 +26,8 @@ enum residency_answer {
 /* ---- for allocating threads (outside the gate's mark) ---- */
 
 /* Asks whether `bytes` that were claimed in the registry (registry_claim) just now fit the budget;
- * the claim ends there as well (registry_unclaim, after an allocation was added or failed). Waits
- * for the turn and for budget where they lack, as a call at the gate does (cancellable). `inside`
+ * the claim ends in registry_keep, or in residency_unclaim when there is no allocation. Waits for
+ * the turn and for budget where they lack, as a call at the gate does (cancellable). `inside`
  * another gated call it answers at once. Not for allocations that belong to a capture. */
 enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name,
                                       bool inside);
@@ -37,8 +37,8 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
 bool residency_suspend_claim(int device, const char *call_name, bool *has_claim);
 /* Asks anew for what was suspended, as residency_claim does. */
 enum residency_answer residency_claim_again(const char *call_name);
-/* Its call fails: it is only to be ended in the registry. */
-void residency_let_claim_be(void);
+/* Ends a claim in the registry too, whatever was answered. */
+void residency_unclaim(int device, uint64_t bytes);
 
 /* ---- for the gate ---- */
 

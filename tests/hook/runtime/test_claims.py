@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.protocol.messages import DeviceOpened, MemoryMode, MemoryNeeded, TurnDropped
+from jupyter_gpushare.protocol.messages import (
+    DeviceOpened,
+    MemoryMode,
+    MemoryNeeded,
+    MemoryReported,
+    TurnDropped,
+)
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_park_faults import CONTEXT, HELD, MIB, hold, wait_until
@@ -35,6 +44,35 @@ def test_a_failed_allocation_is_no_longer_told(start: Start, scheduler: FakeSche
     memory.client.expect_memory(lambda report: report.bytes_allocated == HELD + CONTEXT)
     assert memory.result("new") == REFUSED
     memory.client.expect_memory(lambda report: report.bytes_allocated == HELD)
+
+
+@pytest.mark.promise(
+    "accounts",
+    "An allocation that is refused counts at no time as memory that its process has",
+)
+def test_a_refused_claim_is_never_told(
+    start: Start, scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    """Other processes of the tenant would be refused for it. The thread is held up where it says in
+    the log that it was refused, before its claim has ended."""
+    log = tmp_path / "full"
+    os.mkfifo(log)
+    reader = os.open(log, os.O_RDWR | os.O_NONBLOCK)
+    env = {"GPUSHARE_LOG": "info", "GPUSHARE_LOG_FILE": str(log)}
+    memory = hold(open_memory_shell(start, scheduler.accept, env=env))
+    memory.limit(HELD)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(reader, bytes(4096))
+    memory.say(f"new 2 {CONTEXT}")
+    memory.need(CONTEXT)
+    memory.budget(HELD, refused=True)
+    memory.need(0)
+    reports = [one for one in memory.client.received if isinstance(one, MemoryReported)]
+    assert reports[-1].bytes_allocated == HELD
+    os.read(reader, 1 << 20)
+    assert memory.result("new") == 2
+    os.close(reader)
 
 
 @pytest.mark.promise("Each need ends: it is met...")
