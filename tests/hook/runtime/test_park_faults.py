@@ -318,8 +318,10 @@ def write_group(root: Path, room_bytes: int) -> None:
         (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / limit).write_text(f"{4 * GIB}\n")
-        (folder / used).write_text(f"{4 * GIB - 256 * MIB - room_bytes}\n")
+        for name, count in ((limit, 4 * GIB), (used, 4 * GIB - 256 * MIB - room_bytes)):
+            fresh = folder / "fresh"  # a reader must not find an empty file
+            fresh.write_text(f"{count}\n")
+            fresh.replace(folder / name)
 
 
 @pytest.mark.promise(
