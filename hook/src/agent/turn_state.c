@@ -3,74 +3,67 @@
 #include <stddef.h>
 
 /* Guards: what else has to be true for a transition. */
-typedef bool (*turn_guard)(const struct turn_state *state, const struct turn_event *event);
+typedef bool (*turn_guard)(const struct turn_state *state);
 
-static bool is_our_turn(const struct turn_state *state, const struct turn_event *event) {
-    return state->turn_id == event->turn_id;
+static bool is_our_turn(const struct turn_state *state) {
+    return state->turn_id == state->event.turn_id;
 }
 
-static bool can_reopen(const struct turn_state *state, const struct turn_event *event) {
-    return is_our_turn(state, event) && state->recalled && !state->memory_away;
+static bool can_reopen(const struct turn_state *state) {
+    return is_our_turn(state) && state->recalled && !state->memory_away;
 }
 
-static bool can_give_back(const struct turn_state *state, const struct turn_event *event) {
-    (void)event;
+static bool can_give_back(const struct turn_state *state) {
     return state->connected;
 }
 
-static bool ends_with_the_cell(const struct turn_state *state, const struct turn_event *event) {
-    (void)event;
+static bool ends_with_the_cell(const struct turn_state *state) {
     return state->connected && !state->held_by_hand;
 }
 
-static bool has_outlived_its_cell(const struct turn_state *state, const struct turn_event *event) {
-    (void)event;
+static bool has_outlived_its_cell(const struct turn_state *state) {
     return state->connected && state->cell_ended_held;
 }
 
-static bool cell_ended_away(const struct turn_state *state, const struct turn_event *event) {
-    (void)event;
+static bool cell_ended_away(const struct turn_state *state) {
     return state->cell_ended_away && !state->cell_runs;
 }
 
-static bool was_lost(const struct turn_state *state, const struct turn_event *event) {
-    (void)state;
-    return event->turn_lost;
+static bool was_lost(const struct turn_state *state) {
+    return state->event.turn_lost;
 }
 
-static bool is_idle(const struct turn_state *state, const struct turn_event *event) {
-    return !event->busy && state->waiters > 0 && state->connected && !state->held_by_hand;
+static bool is_idle(const struct turn_state *state) {
+    return !state->event.busy && state->waiters > 0 && state->connected && !state->held_by_hand;
 }
 
-static bool memory_is_away(const struct turn_state *state, const struct turn_event *event) {
-    (void)state;
-    return event->memory_away;
+static bool memory_is_away(const struct turn_state *state) {
+    return state->event.memory_away;
 }
 
-static bool is_recalled(const struct turn_state *state, const struct turn_event *event) {
-    (void)event;
+static bool is_recalled(const struct turn_state *state) {
     return state->recalled;
 }
 
 /* Nobody asked for the turn, so a call that wants it back may have it without a round trip. */
-static bool is_ours_to_keep(const struct turn_state *state, const struct turn_event *event) {
-    (void)event;
+static bool is_ours_to_keep(const struct turn_state *state) {
     return !state->recalled && !state->is_too_small && !state->memory_away && state->turn_id != 0 &&
            state->reason != DROP_REASON_CONTEXT_FAILED && state->reason != DROP_REASON_CLOSING &&
            state->calls_wait;
 }
 
-static bool is_ours_to_keep_alone(const struct turn_state *state, const struct turn_event *event) {
-    return is_ours_to_keep(state, event) && state->waiters == 0;
+static bool is_ours_to_keep_alone(const struct turn_state *state) {
+    return is_ours_to_keep(state) && state->waiters == 0;
 }
 
 /* Memory is never brought back without the scheduler's word that there is room. */
-static bool may_run_alone(const struct turn_state *state, const struct turn_event *event) {
-    return !state->connected && state->settings.fallback == FALLBACK_RUN && !event->memory_away;
+static bool may_run_alone(const struct turn_state *state) {
+    return !state->connected && state->settings.fallback == FALLBACK_RUN &&
+           !state->event.memory_away;
 }
 
-static bool must_wait_on(const struct turn_state *state, const struct turn_event *event) {
-    return !state->connected && !may_run_alone(state, event) && !state->said_waiting;
+static bool must_wait_on(const struct turn_state *state) {
+    return !state->connected && !may_run_alone(state) && !state->said_waiting;
 }
 
 struct turn_row {
@@ -281,12 +274,13 @@ static unsigned take(struct turn_state *state, const struct turn_row *row,
 
 unsigned turn_state_handle(struct turn_state *state, const struct turn_event *event,
                            uint64_t now_ms) {
+    state->event = *event;
     note_facts(state, event, now_ms);
     if (!is_due(state, event, now_ms)) return 0;
     for (size_t i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++) {
         const struct turn_row *row = &ROWS[i];
         if (row->from == state->phase && row->event == event->kind &&
-            (row->guard == NULL || row->guard(state, event)))
+            (row->guard == NULL || row->guard(state)))
             return take(state, row, event, now_ms);
     }
     return 0;

@@ -28,19 +28,9 @@ struct streams *streams_tables(void) {
 }
 
 static struct stream_entry *find_stream(void *stream) {
-    for (uint32_t i = 0; i < streams.streams_used; i++) {
+    for (uint32_t i = 0; i < streams.streams_used; i++)
         if (streams.streams[i].stream == stream) return &streams.streams[i];
-    }
     return NULL;
-}
-
-/* Its events die with the context: they are forgotten, not destroyed. */
-static void forget_events(struct orphan_entry *entries, uint32_t *used, uint64_t context) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < *used; i++) {
-        if (entries[i].context != context) entries[kept++] = entries[i];
-    }
-    *used = kept;
 }
 
 /* A capture ends by its own call, or with its stream or context. Called with LOCK_STREAMS held. */
@@ -53,30 +43,28 @@ static void forget_capture(const void *stream) {
     atomic_store(&streams_captures, streams.captures_used);
 }
 
-static void forget_captures_in(uint64_t context) {
-    for (uint32_t i = streams.captures_used; i-- > 0;)
-        if (streams.captures[i].context == context)
-            streams.captures[i] = streams.captures[--streams.captures_used];
-    atomic_store(&streams_captures, streams.captures_used);
-}
-
-static void forget_streams(uint64_t context) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < streams.streams_used; i++) {
-        if (streams.streams[i].context != context) streams.streams[kept++] = streams.streams[i];
-    }
-    streams.streams_used = kept;
-}
-
 static void forget_stream(struct stream_entry *entry) {
     forget_capture(entry->stream);
     *entry = streams.streams[--streams.streams_used];
     atomic_fetch_add(&streams_epoch, 1);
 }
 
+/* Its events die with the context: they are forgotten, not destroyed. */
+static void forget_events(struct orphan_entry *entries, uint32_t *used, uint64_t context) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < *used; i++)
+        if (entries[i].context != context) entries[kept++] = entries[i];
+    *used = kept;
+}
+
 void streams_forget_context(uint64_t context) {
-    forget_streams(context);
-    forget_captures_in(context);
+    for (uint32_t i = streams.streams_used; i-- > 0;)
+        if (streams.streams[i].context == context)
+            streams.streams[i] = streams.streams[--streams.streams_used];
+    for (uint32_t i = streams.captures_used; i-- > 0;)
+        if (streams.captures[i].context == context)
+            streams.captures[i] = streams.captures[--streams.captures_used];
+    atomic_store(&streams_captures, streams.captures_used);
     forget_events(streams.orphans, &streams.orphans_used, context);
     forget_events(streams.spares, &streams.spares_used, context);
     atomic_fetch_add(&streams_epoch, 1);
@@ -335,13 +323,9 @@ void streams_capture_refused(void *stream) {
     contexts_unlock();
 }
 
+/* An end that the driver refused (a wrong thread, say) leaves the capture going. */
 void streams_capture_ended(void *stream) {
-    /* An end that the driver refused (a wrong thread, say) leaves the capture going. */
-    if (streams_is_capturing(stream)) return;
-    contexts_lock();
-    forget_capture(stream);
-    drop_mark(find_stream(stream));
-    contexts_unlock();
+    if (!streams_is_capturing(stream)) streams_capture_refused(stream);
 }
 
 bool streams_blocking_captures(uint64_t context) {

@@ -53,37 +53,33 @@ static bool can_use(int user_device, int device) {
 }
 
 /* The bytes of an attribute's answer; 0: unknown. */
-static size_t answer_bytes(CUpointer_attribute attribute) {
-    switch (attribute) {
-        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-        case CU_POINTER_ATTRIBUTE_MAPPED:
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-            return 4;
-        case CU_POINTER_ATTRIBUTE_CONTEXT:
-        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
-            return 8;
-        default:
-            return 0;
-    }
+static size_t answer_bytes(int attribute) {
+    static const uint8_t BYTES[] = {
+        [CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = 4,
+        [CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = 4,
+        [CU_POINTER_ATTRIBUTE_IS_MANAGED] = 4,
+        [CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = 4,
+        [CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE] = 4,
+        [CU_POINTER_ATTRIBUTE_MAPPED] = 4,
+        [CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE] = 4,
+        [CU_POINTER_ATTRIBUTE_ACCESS_FLAGS] = 4,
+        [CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = 4,
+        [CU_POINTER_ATTRIBUTE_CONTEXT] = 8,
+        [CU_POINTER_ATTRIBUTE_DEVICE_POINTER] = 8,
+        [CU_POINTER_ATTRIBUTE_HOST_POINTER] = 8,
+        [CU_POINTER_ATTRIBUTE_BUFFER_ID] = 8,
+        [CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = 8,
+        [CU_POINTER_ATTRIBUTE_RANGE_SIZE] = 8,
+        [CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES] = 8,
+        [CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE] = 8,
+        [CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = 8,
+        [CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = 8,
+        [CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = 8,
+    };
+    return (size_t)attribute < sizeof BYTES ? BYTES[attribute] : 0;
 }
 
-static uint64_t value_of(CUpointer_attribute attribute, uint64_t address,
-                         const struct allocated *found) {
+static uint64_t value_of(int attribute, uint64_t address, const struct allocated *found) {
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
             return (uintptr_t)found->context;
@@ -115,26 +111,15 @@ static uint64_t value_of(CUpointer_attribute attribute, uint64_t address,
     }
 }
 
-static void answer(CUpointer_attribute attribute, uint64_t address, const struct allocated *found,
-                   void *data) {
-    const uint64_t value = value_of(attribute, address, found);
-    if (answer_bytes(attribute) == 8) {
-        memcpy(data, &value, 8);
-    } else {
-        const uint32_t narrow = (uint32_t)value;
-        memcpy(data, &narrow, 4);
-    }
-}
-
 bool pointers_attribute(uint64_t address, int attribute, void *data, int *cu_result) {
-    const CUpointer_attribute asked = (CUpointer_attribute)attribute;
     struct allocated found;
     *cu_result = CUDA_ERROR_INVALID_VALUE;
     if (data == NULL || !has_context()) return false;
     if (!find(address, &found)) return lies_here(address);
-    if (answer_bytes(asked) == 0) return false; /* newer than this list, or tokens for RDMA */
-    if (asked == CU_POINTER_ATTRIBUTE_HOST_POINTER) return true;
-    answer(asked, address, &found, data);
+    if (answer_bytes(attribute) == 0) return false; /* newer than this list, or tokens for RDMA */
+    if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER) return true;
+    const uint64_t value = value_of(attribute, address, &found);
+    memcpy(data, &value, answer_bytes(attribute));
     *cu_result = CUDA_SUCCESS;
     return true;
 }
@@ -147,17 +132,14 @@ bool pointers_attributes(uint64_t address, unsigned int count, const int *attrib
     const bool known = find(address, &found);
     if (!known && !lies_here(address)) return false;
     for (unsigned int i = 0; i < count; i++)
-        if (data[i] == NULL || answer_bytes((CUpointer_attribute)attributes[i]) == 0) return false;
+        if (data[i] == NULL || answer_bytes(attributes[i]) == 0) return false;
     for (unsigned int i = 0; i < count; i++) {
-        const CUpointer_attribute asked = (CUpointer_attribute)attributes[i];
-        if (known) {
-            answer(asked, address, &found, data[i]);
-        } else {
-            memset(data[i], 0, answer_bytes(asked));
-            const int no_device = CU_DEVICE_INVALID;
-            if (asked == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
-                memcpy(data[i], &no_device, sizeof no_device);
-        }
+        uint64_t value = 0;
+        if (known)
+            value = value_of(attributes[i], address, &found);
+        else if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+            value = (uint32_t)CU_DEVICE_INVALID;
+        memcpy(data[i], &value, answer_bytes(attributes[i]));
     }
     *cu_result = CUDA_SUCCESS;
     return true;
