@@ -176,42 +176,36 @@ void agent_converse(struct agent *agent) {
     }
 }
 
-static void fill_news(struct message *message, enum device_news news, const struct device *device) {
+static void report(struct agent *agent, enum device_news news, const struct device *device) {
+    struct message message = {0};
     switch (news) {
         case DEVICE_NEWS_OPENED:
-            message->type = MESSAGE_DEVICE_OPENED;
-            memcpy(message->device_opened.device, device->uuid, 16);
-            codec_set_text(message->device_opened.name, sizeof(message->device_opened.name),
+            message.type = MESSAGE_DEVICE_OPENED;
+            memcpy(message.device_opened.device, device->uuid, 16);
+            codec_set_text(message.device_opened.name, sizeof(message.device_opened.name),
                            device->name);
-            message->device_opened.bytes_total = device->bytes_total;
+            message.device_opened.bytes_total = device->bytes_total;
             break;
         case DEVICE_NEWS_CLOSED:
-            message->type = MESSAGE_DEVICE_CLOSED;
-            memcpy(message->device_closed.device, device->uuid, 16);
+            message.type = MESSAGE_DEVICE_CLOSED;
+            memcpy(message.device_closed.device, device->uuid, 16);
             break;
         case DEVICE_NEWS_FAILED:
-            message->type = MESSAGE_CONTEXT_FAILED;
-            memcpy(message->context_failed.device, device->uuid, 16);
-            message->context_failed.cu_result = (uint32_t)device->failed_result;
+            message.type = MESSAGE_CONTEXT_FAILED;
+            memcpy(message.context_failed.device, device->uuid, 16);
+            message.context_failed.cu_result = (uint32_t)device->failed_result;
             break;
-        case DEVICE_NEWS_MEMORY: /* see memory_talk.c */
-        case DEVICE_NEWS_NONE:
-            break;
+        default:
+            agent_report_memory(agent, false);
+            return;
     }
+    session_send(&agent->session, &message);
 }
 
 void agent_report_devices(struct agent *agent) {
     if (agent->session.stage != SESSION_UP) return;
     struct device device;
     enum device_news news;
-    while ((news = devices_next_news(&device)) != DEVICE_NEWS_NONE) {
-        struct message message;
-        if (news == DEVICE_NEWS_MEMORY) {
-            agent_report_memory(agent, false);
-            continue;
-        }
-        memset(&message, 0, sizeof(message));
-        fill_news(&message, news, &device);
-        session_send(&agent->session, &message);
-    }
+    while ((news = devices_next_news(&device)) != DEVICE_NEWS_NONE)
+        report(agent, news, &device);
 }

@@ -3,12 +3,10 @@
 #include <stddef.h>
 
 #include "base/clock.h"
-#include "base/driver.h"
 #include "base/locks.h"
 #include "base/log.h"
 #include "device/contexts.h"
 #include "device/failure.h"
-#include "device/streams.h"
 #include "gate/gate_control.h"
 #include "gate/threads.h"
 #include "gate/work.h"
@@ -86,13 +84,7 @@ static enum word use_context(struct look *look, uint64_t generation) {
 static bool stream_is_done(struct look *look, const struct stream_entry *entry) {
     const enum word word = use_context(look, entry->context);
     if (word != WORD_ASK) return word == WORD_OVER;
-    if (!streams_is_capturing(entry->stream))
-        return is_done(look, entry->context, look->cuda->stream_query(entry->stream));
-    /* A capturing stream cannot be asked. What was in it before is marked where its capture was
-     * begun; where it joined the capture of another stream, only the end of that helps. */
-    return entry->is_marked &&
-           (entry->mark == NULL ||
-            is_done(look, entry->context, look->cuda->event_query(entry->mark)));
+    return is_done(look, entry->context, work_ask_stream(look->cuda, entry));
 }
 
 static void look_at_streams(struct look *look, struct streams *tables) {
@@ -136,32 +128,25 @@ static uint32_t look_at_rings(struct look *look) {
 
 /* The event is kept for the next drain, which records it anew: this one may end before it is done,
  * when the gate opens again. */
-static CUresult mark_legacy_stream(struct look *look, struct context *entry) {
-    CUevent event = entry->mark;
+static CUresult mark_stream(struct look *look, CUstream stream, void **mark, bool *is_marked) {
+    CUevent event = *mark;
     CUresult result = CUDA_SUCCESS;
     if (event == NULL) result = look->cuda->event_create(&event, CU_EVENT_DISABLE_TIMING);
-    entry->mark = event;
-    if (result == CUDA_SUCCESS) result = look->cuda->event_record(event, DRIVER_STREAM_LEGACY);
-    entry->marked = result == CUDA_SUCCESS;
-    return result;
+    *mark = event;
+    if (result == CUDA_SUCCESS && !*is_marked) result = look->cuda->event_record(event, stream);
+    *is_marked = result == CUDA_SUCCESS;
+    return result == CUDA_SUCCESS ? look->cuda->event_query(event) : result;
 }
 
 /* While a blocking stream captures, nobody may touch the legacy stream: not even a query. An event
  * in another blocking stream waits for what the legacy stream has, and leaves the capture alone. */
-static bool beside_is_done(struct look *look, struct context *entry) {
-    CUevent event = entry->beside_mark;
+static CUresult ask_beside(struct look *look, struct context *entry) {
     CUstream beside = entry->beside;
     CUresult result = CUDA_SUCCESS;
     if (beside == NULL) result = look->cuda->stream_create(&beside, CU_STREAM_DEFAULT);
     entry->beside = beside;
-    if (result == CUDA_SUCCESS && event == NULL)
-        result = look->cuda->event_create(&event, CU_EVENT_DISABLE_TIMING);
-    entry->beside_mark = event;
-    if (result == CUDA_SUCCESS && !entry->beside_marked)
-        result = look->cuda->event_record(event, beside);
-    entry->beside_marked = result == CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS) result = look->cuda->event_query(event);
-    return is_done(look, entry->generation, result);
+    if (result != CUDA_SUCCESS) return result;
+    return mark_stream(look, beside, &entry->beside_mark, &entry->beside_marked);
 }
 
 /* The default streams of a context, once all other work is done. */
@@ -172,19 +157,18 @@ static bool defaults_are_done(struct look *look, struct context *entry) {
         /* Threads' own default streams have their events, but where the gate was open without a
          * window. Then there is nobody to ask until the capture ends. */
         const bool unknown = gate_was_unbounded() && gate_saw_per_thread();
-        return !unknown && beside_is_done(look, entry);
+        return !unknown && is_done(look, entry->generation, ask_beside(look, entry));
     }
     if (!entry->marked) {
         CUresult queried = look->cuda->stream_query(DRIVER_STREAM_LEGACY);
         if (!is_done(look, entry->generation, queried)) return false;
         if (!gate_was_unbounded() || queried != CUDA_SUCCESS) return true;
-        /* Without a window nothing was recorded in the threads' own default streams. The query has
-         * answered for them too as far as drivers were seen to do; an event in the legacy stream is
-         * documented to wait for them. */
-        CUresult result = mark_legacy_stream(look, entry);
-        if (result != CUDA_SUCCESS) return is_done(look, entry->generation, result);
     }
-    return is_done(look, entry->generation, look->cuda->event_query(entry->mark));
+    /* Without a window nothing was recorded in the threads' own default streams. The query has
+     * answered for them too as far as drivers were seen to do; an event in the legacy stream is
+     * documented to wait for them. */
+    return is_done(look, entry->generation,
+                   mark_stream(look, DRIVER_STREAM_LEGACY, &entry->mark, &entry->marked));
 }
 
 static void look_at_defaults(struct look *look) {

@@ -6,10 +6,8 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/driver.h"
 #include "device/contexts.h"
 #include "device/failure.h"
-#include "device/streams.h"
 #include "gate/threads.h"
 
 /* A context is never synchronised: that ends every capture which begins meanwhile. The streams are
@@ -57,12 +55,15 @@ static bool is_over(struct work *work, CUresult answer) {
     return state == WORK_OVER || work->error != CUDA_SUCCESS;
 }
 
+CUresult work_ask_stream(const struct driver *cuda, const struct stream_entry *entry) {
+    if (!streams_is_capturing(entry->stream)) return cuda->stream_query(entry->stream);
+    if (!entry->is_marked) return CUDA_ERROR_NOT_READY;
+    return entry->mark == NULL ? CUDA_SUCCESS : cuda->event_query(entry->mark);
+}
+
 static bool stream_is_over(struct work *work, const struct stream_entry *entry, CUevent event) {
-    if (event != NULL) return is_over(work, work->cuda->event_query(event));
-    if (!streams_is_capturing(entry->stream))
-        return is_over(work, work->cuda->stream_query(entry->stream));
-    return entry->is_marked &&
-           (entry->mark == NULL || is_over(work, work->cuda->event_query(entry->mark)));
+    return is_over(work,
+                   event ? work->cuda->event_query(event) : work_ask_stream(work->cuda, entry));
 }
 
 static bool add(struct work *work, uint64_t number) {

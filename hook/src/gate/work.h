@@ -4,6 +4,9 @@
 #include <cuda.h>
 #include <stdint.h>
 
+#include "base/driver.h"
+#include "device/streams.h"
+
 /* What the driver's answer to a question about a stream, an event or a context says of its work. */
 enum work_state {
     WORK_OVER,    /* done, or what it was in is gone and has taken it along */
@@ -13,6 +16,11 @@ enum work_state {
 };
 #define WORK_UNKNOWN_NS 1000000000u
 enum work_state work_state_of(CUresult answer);
+
+/* Asks about what the stream has in flight, in its context. One that captures cannot be asked: what
+ * was in it before is marked where its capture was begun; where it joined the capture of another
+ * stream, only the end of that helps. */
+CUresult work_ask_stream(const struct driver *cuda, const struct stream_entry *entry);
 
 /* Waits for all work that the context has now, as cuMemFree does, unlike the calls that take mapped
  * memory down. Disturbs no capture: CUDA_ERROR_NOT_READY where one has begun and work cannot be
