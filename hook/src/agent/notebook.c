@@ -1,19 +1,31 @@
+/* What the hook offers to the Python side of a kernel, through ctypes.CDLL(None). None of these
+ * blocks, and none needs that CUDA was ever opened. See ARCHITECTURE.md. */
 #include "agent/notebook.h"
 
 #include <stdatomic.h>
 
+#include "agent/agent.h"
 #include "base/bell.h"
+#include "base/log.h"
+#include "base/wait.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define API_VERSION 1
 
 static _Atomic uint32_t running;
 static _Atomic uint64_t ended;
 static _Atomic uint64_t hold_wish; /* milliseconds plus one; 0: none */
 static _Atomic bool release_wish;
 
-void notebook_cell_began(void) {
+EXPORT int gpushare_api_version(void) {
+    return API_VERSION;
+}
+
+EXPORT void gpushare_cell_began(void) {
     if (atomic_fetch_add(&running, 1) == 0) bell_ring(NEWS_CELLS_CHANGED);
 }
 
-void notebook_cell_ended(void) {
+EXPORT void gpushare_cell_ended(void) {
     uint32_t before = atomic_load(&running);
     do {
         if (before == 0) return; /* an end without a beginning: hooked in the middle of a cell */
@@ -23,15 +35,32 @@ void notebook_cell_ended(void) {
     bell_ring(NEWS_CELLS_CHANGED);
 }
 
-void notebook_wish_hold(uint32_t hold_ms) {
+/* A wish waits until there is a scheduler to tell it to; a later one of its kind replaces it. */
+EXPORT void gpushare_hold(uint32_t hold_ms) {
     atomic_store(&hold_wish, (uint64_t)hold_ms + 1);
     bell_ring(NEWS_WISHED);
 }
 
-void notebook_wish_release(void) {
+EXPORT void gpushare_release(void) {
     atomic_store(&release_wish, true);
     bell_ring(NEWS_WISHED);
 }
+
+EXPORT int gpushare_cancel_waits(void) {
+    uint32_t cancelled = wait_cancel_all();
+    if (cancelled > 0) log_debug("cancel: %u calls, asked for by the process", cancelled);
+    return (int)cancelled;
+}
+
+EXPORT uint64_t gpushare_waits_cancelled(void) {
+    return wait_calls_cancelled();
+}
+
+EXPORT int gpushare_describe(char *json, size_t size) {
+    return (int)agent_describe(json, size);
+}
+
+/* ---- for the agent ---- */
 
 bool notebook_cell_runs(void) {
     return atomic_load(&running) > 0;

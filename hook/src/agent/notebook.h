@@ -1,17 +1,9 @@
-/* What the kernel's own Python tells (surface/exports.c): notebook cells, and what the user wants
- * of the scheduler by hand. None of these blocks; the agent acts on them. */
+/* What the kernel's own Python has told (notebook.c): notebook cells, and what the user wants of
+ * the scheduler by hand. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-void notebook_cell_began(void);
-void notebook_cell_ended(void);
-/* A wish waits until there is a scheduler to tell it to; a later one of its kind replaces it. */
-void notebook_wish_hold(uint32_t hold_ms);
-void notebook_wish_release(void);
-
-/* ---- for the agent ---- */
 
 /* A cell runs now. */
 bool notebook_cell_runs(void);
