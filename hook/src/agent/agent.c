@@ -2,8 +2,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/prctl.h>
 

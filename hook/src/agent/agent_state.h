@@ -4,9 +4,6 @@
 #ifndef GPUSHARE_AGENT_STATE_H
 #define GPUSHARE_AGENT_STATE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "agent/session.h"
 #include "agent/turn_state.h"
 #include "gate/drain.h"

@@ -1,7 +1,6 @@
 #include "agent/lifetime.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "agent/agent.h"

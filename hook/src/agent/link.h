@@ -2,10 +2,6 @@
  * still ours and belongs to whom we trust. Bounded buffers, never blocks. For one thread. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "agent/codec.h"
 #include "base/descriptor.h"
 

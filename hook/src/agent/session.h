@@ -2,9 +2,6 @@
  * deadlines, and what a lost connection means. Decides nothing about turns. For the agent. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "agent/link.h"
 
 enum session_stage {

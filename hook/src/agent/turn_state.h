@@ -10,9 +10,6 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "agent/idle_rule.h"
 #include "agent/messages.h"
 

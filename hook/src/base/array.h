@@ -2,7 +2,6 @@
 #pragma once
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 /* Makes room for `more` items behind those that are used; false where there is no memory, and

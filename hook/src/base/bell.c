@@ -3,11 +3,8 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <stdatomic.h>
-#include <stddef.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"

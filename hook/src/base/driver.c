@@ -1,7 +1,6 @@
 #include "base/driver.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 #include "base/elf_lookup.h"
 
-#include <elf.h>
 #include <link.h>
 #include <stdint.h>
 #include <string.h>

@@ -2,8 +2,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "base/locks.h"
 #include "base/wait.h"

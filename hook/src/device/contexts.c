@@ -1,8 +1,5 @@
 #include "device/contexts.h"
 
-#include <cuda.h>
-#include <stddef.h>
-
 #include "base/array.h"
 #include "base/bell.h"
 #include "base/driver.h"

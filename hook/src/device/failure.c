@@ -1,9 +1,5 @@
 #include "device/failure.h"
 
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/bell.h"
 #include "base/driver.h"
 #include "base/log.h"

@@ -1,8 +1,5 @@
 #include "device/peers.h"
 
-#include <stdatomic.h>
-#include <stddef.h>
-
 #include "base/driver.h"
 #include "device/contexts.h"
 #include "device/devices.h"

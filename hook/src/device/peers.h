@@ -5,7 +5,6 @@
 
 #include <cuda.h>
 #include <stdbool.h>
-#include <stdint.h>
 
 /* The most devices that may reach another one. */
 #define PEERS_MAX 63

@@ -1,6 +1,5 @@
 #include "device/streams.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "base/array.h"

@@ -1,7 +1,5 @@
 #include "gate/drain.h"
 
-#include <stddef.h>
-
 #include "base/clock.h"
 #include "base/locks.h"
 #include "base/log.h"

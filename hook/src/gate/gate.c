@@ -1,7 +1,6 @@
 #include "gate/gate.h"
 
 #include <linux/membarrier.h>
-#include <stddef.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

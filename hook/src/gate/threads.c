@@ -1,7 +1,6 @@
 #include "gate/threads.h"
 
 #include <pthread.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,10 +2,6 @@
  * that the agent can walk the list without a lock. */
 #pragma once
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "gate/gate.h"
 #include "gate/window.h"
 

@@ -1,6 +1,5 @@
 #include "gate/window.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "base/clock.h"

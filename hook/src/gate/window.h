@@ -6,9 +6,6 @@
  * the gate is shut and nobody is inside. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "gate/gate.h"
 #include "gate/window_pace.h"
 

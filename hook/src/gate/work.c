@@ -1,9 +1,5 @@
 #include "gate/work.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdlib.h>
-
 #include "base/array.h"
 #include "base/clock.h"
 #include "device/contexts.h"

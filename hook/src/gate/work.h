@@ -1,9 +1,6 @@
 /* Waiting for a context's work. */
 #pragma once
 
-#include <cuda.h>
-#include <stdint.h>
-
 #include "base/driver.h"
 #include "device/streams.h"
 

@@ -1,9 +1,6 @@
 #include "sharing/ipc.h"
 
-#include <cuda.h>
 #include <fcntl.h>
-#include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

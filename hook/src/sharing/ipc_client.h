@@ -1,9 +1,6 @@
 /* Asks an exporting process for the descriptors of a block of its device memory. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "sharing/ipc_handle.h"
 
 enum ipc_client_answer {

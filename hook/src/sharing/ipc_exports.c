@@ -1,12 +1,8 @@
 #include "sharing/ipc_exports.h"
 
 #include <errno.h>
-#include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include "allocate/backing.h"
 #include "base/array.h"

@@ -2,9 +2,6 @@
  * the block is freed. LOCK_IPC guards the table. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/descriptor.h"
 
 struct export_piece {

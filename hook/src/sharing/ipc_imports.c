@@ -1,7 +1,6 @@
 #include "sharing/ipc_imports.h"
 
 #include <stdatomic.h>
-#include <stddef.h>
 
 #include "base/array.h"
 #include "base/locks.h"

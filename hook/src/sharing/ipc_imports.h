@@ -2,9 +2,6 @@
  * the program has opened. LOCK_IPC guards the tables. Results are CUresult, as int. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "memory/blocks.h"
 #include "sharing/ipc_handle.h"
 

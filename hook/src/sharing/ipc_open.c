@@ -1,7 +1,4 @@
 /* cuIpcOpenMemHandle and cuIpcCloseMemHandle. */
-#include <cuda.h>
-#include <stdatomic.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -2,9 +2,6 @@
  * started with the first export, and lives in a process that exports alone: none in children. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "sharing/ipc_handle.h"
 
 /* Starts it where it does not run, and fills in the server and token of a handle. False: no

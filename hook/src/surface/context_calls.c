@@ -1,6 +1,5 @@
 #include "surface/context_calls.h"
 
-#include <stdatomic.h>
 #include <unistd.h>
 
 #include "allocate/backing.h"

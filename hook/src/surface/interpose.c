@@ -1,6 +1,5 @@
 #include "surface/interpose.h"
 
-#include <dlfcn.h>
 #include <link.h>
 #include <string.h>
 

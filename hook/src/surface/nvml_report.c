@@ -1,9 +1,7 @@
 #include "surface/nvml_report.h"
 
 #include <cuda.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 #include "surface/pointers.h"
 
-#include <cuda.h>
 #include <string.h>
 
 #include "allocate/backing.h"

@@ -1,7 +1,6 @@
 #include "surface/unknown.h"
 
 #include <cuda.h>
-#include <stddef.h>
 #include <stdio.h>
 
 #include "base/locks.h"
