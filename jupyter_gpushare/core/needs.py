@@ -2,10 +2,11 @@
 
 A call that allocates waits for its tenant's turn and for its bytes. It is refused
 
-- at once, if the tenant alone has and needs more than its cap or the device;
-- if memory of others is in the way, with or without the turn, for `GRACE_S`, and a look at the
-  device in that time has confirmed it. A holder will give its turn back, so only the memory that it
-  cannot move counts against those waiting.
+- at once, if the client alone has and needs more than the device, or the tenant more than its cap;
+- if memory of other clients is in the way, with or without the turn, for `GRACE_S`, and a look at
+  the device in that time has confirmed it. So what another process of the tenant has freed a moment
+  ago is there. A holder will give its turn back, so only the memory that it cannot move counts
+  against those waiting.
 
 While clients are still coming back to a new scheduler their memory looks like strangers', and
 nothing is refused for the sake of others. Memory of processes that have just ended has `reclaim_s`
@@ -85,7 +86,7 @@ class Needs:
         cap = self._state.tenants[tenant].cap_bytes
         if cap and wanted + sum(each.bytes_allocated for each in siblings) > cap:
             return True
-        return wanted + sum(each.bytes_own for each in siblings) > self._most_of_device()
+        return wanted > self._most_of_device()
 
     def _most_of_device(self) -> int:
         return self._state.total_bytes(self._device) - self._state.reserve_bytes(self._device)

@@ -164,13 +164,40 @@ def test_what_a_holder_can_move_is_waited_for() -> None:
 
 
 def test_beyond_the_device_alone_is_refused_at_once() -> None:
-    """With what other processes of the tenant have; nobody else is to blame, so nobody is named."""
+    """Nobody else is to blame, so nobody is named."""
+    desk = MemoryDesk()
+    two = desk.client("b")
+    desk.need(two, USABLE + 1)
+    assert desk.refused() == [two]
+    assert desk.obstacle("b") is None
+
+
+def test_beyond_the_device_with_the_rest_of_the_tenant_is_refused() -> None:
+    """Nobody else is to blame here either."""
     desk = MemoryDesk()
     desk.with_memory("b", 3000)
     two = desk.client("b")
     desk.need(two, USABLE - 3000 + 1)
-    assert desk.refused() == [two]
+    desk.await_refusal(two, used=3000)
     assert desk.obstacle("b") is None
+
+
+@pytest.mark.promise("Nothing is refused for what is...")
+@pytest.mark.parametrize("waits_first", [True, False])
+def test_what_another_process_of_the_tenant_has_freed_is_there(waits_first: bool) -> None:
+    """It reports that a moment later; what needs it waits for the report."""
+    desk = MemoryDesk()
+    one = desk.with_memory("b", 3000, resting=False)
+    two = desk.client("b")
+    if waits_first:
+        desk.ask(two)
+    desk.need(two, USABLE)
+    assert not desk.refused()
+    desk.report(one, allocated=0, after_s=0.1)
+    if not waits_first:
+        desk.ask(two)
+    desk.report(one)  # it has heard of the budget that is taken back
+    assert desk.budget(two) == USABLE
 
 
 @pytest.mark.promise("Without turns no quantum is counted...")
