@@ -3,21 +3,22 @@ scheduler that was started again in between needs no special care."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import http.client
 import json
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from .connection import UnixHTTPConnection
 from .errors import ClientError, RequestRefused, SchedulerUnavailable
 from .paths import http_socket_path, own_hub_token, trusted_uids
 from .stream import STREAM_TIMEOUT_S, StatusStream
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 _API = "/api/v1"
 _ANSWER_BYTES_MAX = 64 << 20
@@ -166,6 +167,8 @@ class AsyncSchedulerClient:
         return await self._run(lambda: self._client.change_settings(changes))
 
     async def _run(self, call: Callable[[], Answer]) -> Answer:
+        import asyncio  # here, since the command line starts faster without it
+
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 

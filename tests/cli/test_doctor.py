@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.cli.checkup.findings import findings
-from jupyter_gpushare.cli.doctor import as_json, rendered
+from jupyter_gpushare.cli.checkup.report import as_json, rendered
 from tests.cli.conftest import Command
 from tests.cli.machines import HEALTHY, machine_with
 from tests.support.paths import HOOK_LIBRARY
