@@ -184,7 +184,7 @@ class MemoryClient(ModelClient):
         )
 
     def _drop(self, reason: ev.DropReason) -> None:
-        if self.restores:
+        if self.restores and reason is not ev.DropReason.IDLE:
             self.calls_wait = True  # it has not been let through
         for device, memory in self.memory.items():
             self.report(device)
