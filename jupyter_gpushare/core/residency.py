@@ -189,7 +189,7 @@ class Residency:
         more of it. No space is made."""
         self._refuse_space(device)
         for share in device.memory.shares.values():
-            needs, share.shortage = share.needed_bytes > 0, None
+            needs, share.shortage = share.asked_bytes > 0, None
             share.needs(0)
             unlimited = not device.lost and share.budget_bytes != UNLIMITED_BYTES
             if needs or unlimited:

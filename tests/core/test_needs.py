@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import MeasureDevice
-from jupyter_gpushare.core.ids import ClientId
+from jupyter_gpushare.core.ids import ClientId, DeviceId
 from jupyter_gpushare.core.needs import GRACE_S, LOOK_S_MAX
 from jupyter_gpushare.core.settings import MemoryMode
 from jupyter_gpushare.core.snapshot import REFUSAL_SHOWN_S
@@ -415,6 +415,17 @@ def test_a_need_that_was_met_in_vain_is_still_there() -> None:
     desk.drop(one)
     desk.ask(two)
     assert desk.budget(two) == 3000
+
+
+@pytest.mark.promise("Each need ends: it is met...")
+def test_a_need_that_was_met_in_vain_ends_with_the_device() -> None:
+    """The device is lost before the call could go on."""
+    desk = MemoryDesk()
+    one = desk.client("a")
+    desk.ask(one)
+    desk.need(one, 4000)
+    desk.do(ev.DeviceLost(device=DeviceId("A")))
+    assert desk.refused() == [one]
 
 
 # ---- several processes, several devices ------------------------------------------------------
