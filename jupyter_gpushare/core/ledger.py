@@ -135,6 +135,8 @@ class Share:
         self.bytes_fixed = min(fixed, self.bytes_resident)
         self.bytes_parkable = parkable
         if serial <= self._believed[-1][0]:  # else it speaks of a connection before this one
+        if self.failed:
+            self._gets_no_more()
             while len(self._believed) > 1 and self._believed[1][0] <= serial:
                 self._believed.popleft()
         self._count()
@@ -173,6 +175,10 @@ class Share:
 
     def fail(self) -> None:
         """Its context is gone for good, and it creates nothing there any more. A call that waits
+        self._gets_no_more()
+        self._count()
+
+    def _gets_no_more(self) -> None:
         for memory there still has to be told so."""
         self.failed = True
         self.needs_again()

@@ -164,6 +164,17 @@ def test_a_failed_context_is_no_victim() -> None:
 
 @pytest.mark.promise("Growth during a turn is answered...")
 @pytest.mark.promise("A failed context, fixed memory, and...")
+def test_what_a_failed_context_frees_is_free_for_others() -> None:
+    """Its budget goes down with it."""
+    desk = MemoryDesk()
+    one, two = desk.with_memory("a", 4000), desk.client("b")
+    desk.fail(one)
+    desk.report(one, allocated=1000)
+    desk.ask(two)
+    assert desk.budget(two) == USABLE - 1000
+
+
+@pytest.mark.promise("A failed context, fixed memory, and...")
 def test_fixed_memory_is_not_asked_for() -> None:
     """And a need that it makes impossible is refused."""
     desk = MemoryDesk()
