@@ -421,8 +421,8 @@ def _retold(
     retold: set[ClientId] = set()
     due_s: list[Seconds] = []
     for share in _awaited(figures, budgets):
-        first_asked = not share.owes or share.has_heard
-        just_asked = share.client in budgets.told and first_asked
+        was_awaited = share.is_awaited(holds=share.client in holding)
+        just_asked = share.client in budgets.told and not was_awaited
         asked_s = figures.next_progress_s if just_asked else share.progress_at_s
         due_s.append(asked_s + figures.park_timeout_s)
     for share in figures.shares:

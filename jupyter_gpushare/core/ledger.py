@@ -76,7 +76,7 @@ class Share:
     progress_at_s: Seconds = 0.0
     """When it last did what its budget asks of it, or was first asked."""
     silent: bool = False
-    """It was to release memory, and has not for `park_timeout_s`."""
+    """It owes memory, and has made no progress for `park_timeout_s`."""
     bytes_movable: int = 0
     """Bytes that would leave the device if the client were asked."""
     bytes_staying: int = 0
@@ -123,10 +123,8 @@ class Share:
 
     def reported(
         self, *, allocated: int, parked: int, fixed: int, parkable: int, serial: int
-    ) -> bool:
-        """Whether this brought it nearer to what it was told."""
-        before = self.bytes_charged
-        heard = self._believed[0][0]
+    ) -> None:
+        """It has this, and has heard the budget with this serial."""
         if allocated - self.bytes_allocated >= self.granted_bytes:
             self.granted_bytes = 0
         self.bytes_allocated = allocated
@@ -135,12 +133,11 @@ class Share:
         self.bytes_fixed = min(fixed, self.bytes_resident)
         self.bytes_parkable = parkable
         if serial <= self._believed[-1][0]:  # else it speaks of a connection before this one
-        if self.failed:
-            self._gets_no_more()
             while len(self._believed) > 1 and self._believed[1][0] <= serial:
                 self._believed.popleft()
+        if self.failed:
+            self._gets_no_more()
         self._count()
-        return self.bytes_charged < before or self._believed[0][0] > heard
 
     @property
     def heard_serial(self) -> int:
@@ -175,16 +172,15 @@ class Share:
 
     def fail(self) -> None:
         """Its context is gone for good, and it creates nothing there any more. A call that waits
+        for memory there still has to be told so."""
+        self.failed = True
+        self.needs_again()
         self._gets_no_more()
         self._count()
 
     def _gets_no_more(self) -> None:
-        for memory there still has to be told so."""
-        self.failed = True
-        self.needs_again()
         self._believed = deque([(self._believed[-1][0], self.bytes_resident)])
         self.budget_bytes = self.bytes_resident
-        self._count()
 
     def falls_silent(self, silent: bool) -> None:
         self.silent = silent
@@ -195,6 +191,7 @@ class Share:
         for _, budget in self._believed:
             charged = max(charged, budget)
         self.bytes_charged = charged
+        self.silent = self.silent and self.owes
         if self.silent:
             self.bytes_movable, self.bytes_staying = 0, charged
         else:

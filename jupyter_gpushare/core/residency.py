@@ -65,7 +65,7 @@ class Residency:
         resident, charged = share.bytes_resident, share.bytes_charged
         staying, heard, owed = share.bytes_staying, share.heard_serial, share.owes
         parkable = share.bytes_parkable
-        progressed = share.reported(
+        share.reported(
             allocated=event.bytes_allocated,
             parked=event.bytes_parked,
             fixed=event.bytes_fixed,
@@ -84,6 +84,9 @@ class Residency:
         if share.bytes_resident > charged:
             memory.own_up(share.bytes_resident - charged)
         tenant = self._state.tenants[client.tenant]
+        # Without a turn it is to release memory, and an answer alone releases none.
+        answered = share.heard_serial > heard and client.state in WITH_TURN
+        progressed = share.bytes_charged < charged or answered
         if progressed or (share.owes and not owed):
             share.progress_at_s = progress_time_s(self._state, now_s)
             share.falls_silent(False)
@@ -218,12 +221,9 @@ class Residency:
         return True
 
     def _silence_is_noticed(self, device: Device, holding: list[Share], now_s: Seconds) -> None:
-        """A client that was to release memory and makes no progress is silent; one that has done
-        what it was asked for no longer is."""
+        """A client that was to release memory and makes no progress is silent."""
         with_turn = {share.client for share in holding}
         for share in device.memory.shares.values():
-            if share.silent and not share.owes:
-                share.falls_silent(False)
             late_s = share.progress_at_s + self._state.settings.park_timeout_s
             if now_s >= late_s and share.is_awaited(holds=share.client in with_turn):
                 share.falls_silent(True)
@@ -331,7 +331,7 @@ class Residency:
     ) -> None:
         """Note what the client is told, and tell it."""
         client = self._state.clients[share.client]
-        was_awaited = share.owes and not share.has_heard
+        was_awaited = share.is_awaited(holds=client.state in WITH_TURN)
         client.budget_serial += 1
         share.told(client.budget_serial, change.budget_bytes)
         if share.owes and not was_awaited:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import GrantTurn, ReportSilent, TellBudget
 from jupyter_gpushare.core.ledger import UNLIMITED_BYTES
 from jupyter_gpushare.core.settings import MemoryMode
@@ -162,7 +163,6 @@ def test_a_failed_context_is_no_victim() -> None:
     desk.await_refusal(three)
 
 
-@pytest.mark.promise("Growth during a turn is answered...")
 @pytest.mark.promise("A failed context, fixed memory, and...")
 def test_what_a_failed_context_frees_is_free_for_others() -> None:
     """Its budget goes down with it."""
@@ -174,6 +174,7 @@ def test_what_a_failed_context_frees_is_free_for_others() -> None:
     assert desk.budget(two) == USABLE - 1000
 
 
+@pytest.mark.promise("Growth during a turn is answered...")
 @pytest.mark.promise("A failed context, fixed memory, and...")
 def test_fixed_memory_is_not_asked_for() -> None:
     """And a need that it makes impossible is refused."""
@@ -280,7 +281,7 @@ def test_who_has_not_the_turn_is_refused_what_nobody_could_have() -> None:
 
 @pytest.mark.promise(
     "accounts",
-    "A victim that makes no progress is passed over and shown, and is one again when it answers",
+    "A victim that makes no progress is passed over and shown, and is one again when it makes some",
 )
 def test_a_silent_victim_is_passed_over_and_shown() -> None:
     """After `park_timeout_s` without progress the next one is asked."""
@@ -314,6 +315,43 @@ def test_a_silent_victim_that_answers_is_one_again() -> None:
     assert not desk.refused()
     desk.park(one)
     assert desk.budget(two) == 3000
+
+
+@pytest.mark.promise("A victim that makes no progress...")
+def test_an_answer_alone_is_no_progress() -> None:
+    """Two victims answer whatever they are told, and release nothing: the client that needs memory
+    of both is refused."""
+    desk = MemoryDesk(park_timeout_s=10)
+    victims = {desk.with_memory("a", 3000), desk.with_memory("b", 3000)}
+    three = desk.client("c")
+    desk.ask(three)
+    desk.need(three, 5000)
+    until_s = desk.now_s + 15
+    while three not in desk.refused():
+        for victim in victims & desk.told().keys():
+            desk.report(victim)
+        assert desk.now_s < until_s, "it is not refused"
+        desk.sleep_until_woken()
+
+
+@pytest.mark.promise("A victim that makes no progress...")
+def test_silence_ends_with_the_turn() -> None:
+    """A holder has not answered that its budget is smaller. It gives its turn back and keeps less
+    than that: nothing of it is in the way."""
+    desk = MemoryDesk(park_timeout_s=10)
+    one = desk.with_memory("a", 0, resting=False)
+    two, three = desk.client("b"), desk.client("c")
+    desk.ask(two)
+    desk.need(two, 1500)
+    desk.ask(three, after_s=0.01)
+    desk.measure(300)
+    assert desk.budget(one) == USABLE - 300
+    desk.now_s += 11
+    desk.do(ev.ClockTicked())
+    assert [shown.client for shown in desk.all(ReportSilent)] == [one]
+    turn = desk.turns[one]
+    desk.do(ev.TurnDropped(client=one, turn=turn, reason=ev.DropReason.CELL_END))
+    assert desk.granted() == [two]
 
 
 @pytest.mark.promise("A victim that makes no progress...")
