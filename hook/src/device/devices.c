@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/driver.h"
-#include "base/locks.h"
+#include "base/hold.h"
 
 static struct device devices[DEVICES_MAX];
 static uint32_t devices_used;
@@ -24,10 +24,9 @@ static struct device *find_uuid(const uint8_t uuid[16]) {
 
 /* What the table says of it; all 0 but the ordinal where it does not know it. */
 static bool look_up(int ordinal, struct device *copy) {
-    lock_take(LOCK_DEVICES);
+    HOLD(LOCK_DEVICES);
     const struct device *device = find(ordinal);
     *copy = device ? *device : (struct device){.ordinal = ordinal};
-    lock_release(LOCK_DEVICES);
     return device != NULL;
 }
 
@@ -61,33 +60,28 @@ bool devices_know(int ordinal) {
     struct device device;
     if (look_up(ordinal, &device)) return true;
     if (!describe(&device)) return false;
-    lock_take(LOCK_DEVICES);
-    const bool known = find_or_add(&device) != NULL;
-    lock_release(LOCK_DEVICES);
-    return known;
+    HOLD(LOCK_DEVICES);
+    return find_or_add(&device) != NULL;
 }
 
 void devices_set_open(int ordinal, bool open) {
-    lock_take(LOCK_DEVICES);
+    HOLD(LOCK_DEVICES);
     struct device *device = find(ordinal);
     if (device) device->open = open;
-    lock_release(LOCK_DEVICES);
 }
 
 int devices_open(int ordinals[DEVICES_MAX]) {
     int count = 0;
-    lock_take(LOCK_DEVICES);
+    HOLD(LOCK_DEVICES);
     for (uint32_t i = 0; i < devices_used; i++)
         if (devices[i].open || devices[i].announced) ordinals[count++] = devices[i].ordinal;
-    lock_release(LOCK_DEVICES);
     return count;
 }
 
 bool devices_ordinal_of(const uint8_t uuid[16], int *ordinal) {
-    lock_take(LOCK_DEVICES);
+    HOLD(LOCK_DEVICES);
     const struct device *device = find_uuid(uuid);
     if (device) *ordinal = device->ordinal;
-    lock_release(LOCK_DEVICES);
     return device != NULL;
 }
 
@@ -115,24 +109,20 @@ bool devices_is_announced(int ordinal) {
 }
 
 void devices_context_failed(int ordinal, int cu_result) {
-    lock_take(LOCK_DEVICES);
+    HOLD(LOCK_DEVICES);
     struct device *device = find(ordinal);
     if (device) device->failed_result = cu_result;
-    lock_release(LOCK_DEVICES);
 }
 
 bool devices_memory_changed(int ordinal, uint64_t bytes_allocated, uint64_t bytes_fixed) {
-    bool wake = false;
-    lock_take(LOCK_DEVICES);
+    HOLD(LOCK_DEVICES);
     struct device *device = find(ordinal);
-    if (device) {
-        device->bytes_allocated = bytes_allocated;
-        device->bytes_fixed = bytes_fixed;
-        device->memory_unreported = true;
-        wake = !news_pending;
-        news_pending = true;
-    }
-    lock_release(LOCK_DEVICES);
+    if (device == NULL) return false;
+    device->bytes_allocated = bytes_allocated;
+    device->bytes_fixed = bytes_fixed;
+    device->memory_unreported = true;
+    const bool wake = !news_pending;
+    news_pending = true;
     return wake;
 }
 
@@ -143,14 +133,12 @@ uint64_t devices_bytes_allocated(int ordinal) {
 }
 
 void devices_set_limit(const uint8_t uuid[16], uint64_t cap_bytes, uint64_t others_bytes) {
-    lock_take(LOCK_DEVICES);
+    HOLD(LOCK_DEVICES);
     struct device *device = find_uuid(uuid);
-    if (device) {
-        device->cap_bytes = cap_bytes;
-        device->others_bytes = others_bytes;
-        device->limit_known = true;
-    }
-    lock_release(LOCK_DEVICES);
+    if (device == NULL) return;
+    device->cap_bytes = cap_bytes;
+    device->others_bytes = others_bytes;
+    device->limit_known = true;
 }
 
 bool devices_limit_unknown(int ordinal, uint8_t uuid[16]) {
@@ -158,24 +146,21 @@ bool devices_limit_unknown(int ordinal, uint8_t uuid[16]) {
     look_up(ordinal, &copy);
     if (copy.limit_known || !describe(&copy)) return false;
     memcpy(uuid, copy.uuid, sizeof(copy.uuid));
-    lock_take(LOCK_DEVICES);
+    HOLD(LOCK_DEVICES);
     struct device *device = find_or_add(&copy);
-    const bool unknown = device && !device->limit_known;
-    if (unknown) device->limit_known = true;
-    lock_release(LOCK_DEVICES);
-    return unknown;
+    if (device == NULL || device->limit_known) return false;
+    device->limit_known = true;
+    return true;
 }
 
 void devices_limit_answered(int ordinal, uint64_t bytes_total, uint64_t bytes_used) {
-    lock_take(LOCK_DEVICES);
+    HOLD(LOCK_DEVICES);
     struct device *device = find(ordinal);
     /* Without a cap the answer is the device's own numbers. */
-    if (device && device->cap_bytes == 0 && bytes_total < device->bytes_total) {
-        uint64_t own_bytes = device->bytes_allocated;
-        device->cap_bytes = bytes_total;
-        device->others_bytes = bytes_used > own_bytes ? bytes_used - own_bytes : 0;
-    }
-    lock_release(LOCK_DEVICES);
+    if (device == NULL || device->cap_bytes != 0 || bytes_total >= device->bytes_total) return;
+    const uint64_t own_bytes = device->bytes_allocated;
+    device->cap_bytes = bytes_total;
+    device->others_bytes = bytes_used > own_bytes ? bytes_used - own_bytes : 0;
 }
 
 void devices_limit(int ordinal, uint64_t *cap_bytes, uint64_t *others_bytes) {
@@ -186,12 +171,11 @@ void devices_limit(int ordinal, uint64_t *cap_bytes, uint64_t *others_bytes) {
 }
 
 void devices_forget_announcements(void) {
-    lock_take(LOCK_DEVICES);
+    HOLD(LOCK_DEVICES);
     for (uint32_t i = 0; i < devices_used; i++) {
         devices[i].announced = false;
         devices[i].memory_unreported = devices[i].bytes_allocated || devices[i].bytes_fixed;
     }
-    lock_release(LOCK_DEVICES);
 }
 
 /* The order matters: a device is opened before anything is said of it, and closed last. */
@@ -214,16 +198,15 @@ static enum device_news next_of(struct device *device) {
 }
 
 enum device_news devices_next_news(struct device *device) {
-    enum device_news news = DEVICE_NEWS_NONE;
-    lock_take(LOCK_DEVICES);
-    for (uint32_t i = 0; i < devices_used && news == DEVICE_NEWS_NONE; i++) {
-        news = next_of(&devices[i]);
+    HOLD(LOCK_DEVICES);
+    for (uint32_t i = 0; i < devices_used; i++) {
+        const enum device_news news = next_of(&devices[i]);
         *device = devices[i];
         if (news == DEVICE_NEWS_FAILED) devices[i].failed_result = 0;
+        if (news != DEVICE_NEWS_NONE) return news;
     }
-    if (news == DEVICE_NEWS_NONE) news_pending = false;
-    lock_release(LOCK_DEVICES);
-    return news;
+    news_pending = false;
+    return DEVICE_NEWS_NONE;
 }
 
 void devices_after_fork(void) {
