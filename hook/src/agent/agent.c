@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/ending.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/own_thread.h"
@@ -210,30 +210,30 @@ static void prepare_state(void) {
     agent.window_ms = 20;
 }
 
+/* The agent's thread, and all that it needs, with LOCK_AGENT held. */
+static bool start(void) {
+    if (!options_take_part() || !driver_get()) return false;
+    lifetime_watch();
+    prepare_state();
+    residency_start();
+    if (bell_open() && own_thread_start(run, NULL)) return true;
+    log_error(
+        "the GPU sharing of this process could not start, so it takes no turns. "
+        "Raise its limits of threads and open files and restart it.");
+    residency_set_mode(false, 0);
+    return false;
+}
+
 void agent_start(const char *cause) {
     if (bell_is_heard()) return;
-    lock_take(LOCK_AGENT);
-    if (!bell_is_heard()) {
-        gate_prepare();
-        bool runs = false;
-        if (options_take_part() && driver_get()) {
-            lifetime_watch();
-            prepare_state();
-            residency_start();
-            runs = bell_open() && own_thread_start(run, NULL);
-            if (!runs)
-                log_error(
-                    "the GPU sharing of this process could not start, so it takes no turns. "
-                    "Raise its limits of threads and open files and restart it.");
-            if (!runs) residency_set_mode(false, 0);
-        }
-        if (runs)
-            log_debug("start: %s", cause);
-        else
-            gate_open(false);
-        bell_set_heard();
-    }
-    lock_release(LOCK_AGENT);
+    HOLD(LOCK_AGENT);
+    if (bell_is_heard()) return;
+    gate_prepare();
+    if (start())
+        log_debug("start: %s", cause);
+    else
+        gate_open(false);
+    bell_set_heard();
 }
 
 void agent_after_fork(void) {

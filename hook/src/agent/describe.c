@@ -7,7 +7,7 @@
 #include "agent/agent_state.h"
 #include "base/bell.h"
 #include "base/clock.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "base/wait.h"
 #include "device/contexts.h"
 #include "device/devices.h"
@@ -28,7 +28,7 @@ struct description {
 static struct description published; /* guarded by LOCK_DESCRIBE */
 
 void agent_publish(const struct agent *agent) {
-    lock_take(LOCK_DESCRIBE);
+    HOLD(LOCK_DESCRIBE);
     published.turn = agent->turn;
     published.windowed = agent->gate_is_open && agent->gate_is_windowed;
     published.queue_position = agent->turn.phase == TURN_ASKED ? agent->queue_position : 0;
@@ -37,7 +37,6 @@ void agent_publish(const struct agent *agent) {
     memcpy(published.problem, agent->session.problem, sizeof(published.problem));
     published.hold_ends_ms = agent->hold_ends_ms;
     published.counters = agent->counters;
-    lock_release(LOCK_DESCRIBE);
 }
 
 /* A text as a JSON string. `room` holds twice the text's bytes at least six times over. */

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/locks.h"
+#include "base/hold.h"
 #include "base/log.h"
 #include "base/symbols.h"
 
@@ -107,11 +107,10 @@ bool driver_can_share(const struct driver *cuda) {
 
 /* Apart from driver_get, which every launch in a window calls. */
 __attribute__((noinline, cold)) static const struct driver *make_ready(void) {
-    lock_take(LOCK_DRIVER);
+    HOLD(LOCK_DRIVER);
     /* Another thread may have been faster, and read the table already. */
     if (atomic_load_explicit(&driver_ready, memory_order_relaxed) == NULL && resolve())
         atomic_store_explicit(&driver_ready, &driver, memory_order_release);
-    lock_release(LOCK_DRIVER);
     return atomic_load_explicit(&driver_ready, memory_order_acquire);
 }
 

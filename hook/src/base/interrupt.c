@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 
-#include "base/locks.h"
+#include "base/hold.h"
 #include "base/wait.h"
 
 static uint32_t watchers; /* guarded by LOCK_INTERRUPT */
@@ -55,7 +55,7 @@ static void note_replaced(void) {
 }
 
 void interrupt_watch(void) {
-    lock_take(LOCK_INTERRUPT);
+    HOLD(LOCK_INTERRUPT);
     struct sigaction current;
     watchers += !watching; /* a thread may have left its last wait by a jump */
     watching = true;
@@ -70,7 +70,6 @@ void interrupt_watch(void) {
         ours.sa_sigaction = on_interrupt;
         installed = sigaction(SIGINT, &ours, NULL) == 0;
     }
-    lock_release(LOCK_INTERRUPT);
 }
 
 /* Puts the process's disposition back, unless somebody has replaced ours meanwhile. */
@@ -86,10 +85,9 @@ static void restore(void) {
 }
 
 void interrupt_unwatch(void) {
-    lock_take(LOCK_INTERRUPT);
+    HOLD(LOCK_INTERRUPT);
     watching = false;
     if (watchers > 0 && --watchers == 0) restore();
-    lock_release(LOCK_INTERRUPT);
 }
 
 void interrupt_after_fork(void) {

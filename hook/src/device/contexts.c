@@ -3,7 +3,7 @@
 #include "base/array.h"
 #include "base/bell.h"
 #include "base/driver.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "base/symbols.h"
 #include "device/devices.h"
 #include "device/failure.h"
@@ -195,10 +195,9 @@ struct context_end contexts_retained(void *handle, int ordinal) {
 }
 
 void contexts_attached(void *handle) {
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     struct context *context = contexts_find_handle(handle);
     if (context) context->references++;
-    contexts_unlock();
 }
 
 bool contexts_know(void *handle) {
@@ -244,22 +243,17 @@ static struct context_end leave(struct context *context) {
 }
 
 struct context_end contexts_leave(enum contexts_name by, void *name) {
-    contexts_lock();
-    const struct context_end end =
-        leave(by == CONTEXTS_HANDLE    ? contexts_find_handle(name)
-              : by == CONTEXTS_PRIMARY ? find_primary((int)(intptr_t)name)
-                                       : find_green(name));
-    contexts_unlock();
-    return end;
+    HOLD(LOCK_STREAMS);
+    return leave(by == CONTEXTS_HANDLE    ? contexts_find_handle(name)
+                 : by == CONTEXTS_PRIMARY ? find_primary((int)(intptr_t)name)
+                                          : find_green(name));
 }
 
 struct context_end contexts_leave_detached(void *handle) {
-    struct context_end end = {0};
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     struct context *context = contexts_find_handle(handle);
-    if (context && (context->references <= 1 || --context->references == 0)) end = leave(context);
-    contexts_unlock();
-    return end;
+    if (context && context->references > 1 && --context->references > 0) context = NULL;
+    return leave(context);
 }
 
 /* The driver counts the holders of a primary context, and resets end it whatever the count: so only
@@ -288,10 +282,9 @@ bool contexts_is_gone(const struct context_end *end, int cu_result) {
     if (copy.generation == 0) return false; /* another thread saw it first */
     if (copy.kind == CONTEXT_PRIMARY ? !primary_is_gone(&copy) : !has_ended(cu_result))
         return false;
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     context = contexts_find(end->generation);
     if (context) forget(context);
-    contexts_unlock();
     return context != NULL;
 }
 
@@ -309,11 +302,9 @@ void contexts_leave_over(const struct context_end *end) {
  */
 
 struct context contexts_copy(const void *handle) {
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     const struct context *context = contexts_find_handle(handle);
-    const struct context copy = context ? *context : (struct context){0};
-    contexts_unlock();
-    return copy;
+    return context ? *context : (struct context){0};
 }
 
 uint64_t contexts_generation(void *handle) {
@@ -331,16 +322,13 @@ uint64_t contexts_owner(void *handle) {
 }
 
 bool contexts_fails(uint64_t generation, int cu_result, int *ordinal) {
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     struct context *context = contexts_find(generation);
-    const bool fresh = context && context->failed_result == 0;
-    if (fresh) {
-        context->failed_result = cu_result;
-        *ordinal = context->ordinal;
-        count();
-    }
-    contexts_unlock();
-    return fresh;
+    if (context == NULL || context->failed_result != 0) return false;
+    context->failed_result = cu_result;
+    *ordinal = context->ordinal;
+    count();
+    return true;
 }
 
 bool contexts_has_failed(void *handle) {
@@ -349,11 +337,10 @@ bool contexts_has_failed(void *handle) {
 
 uint32_t contexts_list(bool failed, void *handles[], uint32_t max) {
     uint32_t listed = 0;
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     for (uint32_t i = 0; i < contexts_used && listed < max; i++)
         if (failed ? contexts[i].failed_result != 0 : contexts_may_ask(&contexts[i]))
             handles[listed++] = contexts[i].handle;
-    contexts_unlock();
     return listed;
 }
 

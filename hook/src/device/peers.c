@@ -1,6 +1,7 @@
 #include "device/peers.h"
 
 #include "base/driver.h"
+#include "base/hold.h"
 #include "device/contexts.h"
 #include "device/devices.h"
 
@@ -31,11 +32,10 @@ CUmemAccessDesc peers_access_of(int device, CUmemAccess_flags flags) {
 int peers_access(int device, CUmemAccessDesc accesses[], int max) {
     int count = 0;
     if (atomic_load(&pairs_there) == 0) return 0;
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     for (int user = 0; user < DEVICES_MAX && count < max; user++)
         if (user != device && reaches(user, device))
             accesses[count++] = peers_access_of(user, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    contexts_unlock();
     return count;
 }
 
@@ -65,19 +65,18 @@ bool peers_change(void *other_context, bool enables, struct peers_change *change
     struct pair pair;
     if (!driver_can_move(driver_get())) return false;
     void *current = contexts_current();
-    contexts_lock();
-    const bool known = pair_with(current, other_context, &pair);
-    for (int i = 0; known && !enables && i < pairs_used; i++) {
+    HOLD(LOCK_STREAMS);
+    if (!pair_with(current, other_context, &pair)) return false;
+    for (int i = 0; !enables && i < pairs_used; i++) {
         if (pairs[i].user != pair.user || pairs[i].owner != pair.owner) continue;
         pairs[i] = pairs[--pairs_used];
         break;
     }
-    if (known && enables && pairs_used < PAIRS_MAX) pairs[pairs_used++] = pair;
-    const bool reached = known && reaches(pair.devices.user, pair.devices.owner);
+    if (enables && pairs_used < PAIRS_MAX) pairs[pairs_used++] = pair;
     publish();
-    contexts_unlock();
-    if (known) *change = pair.devices;
-    return known && reached == enables && pair.devices.user != pair.devices.owner;
+    *change = pair.devices;
+    return reaches(pair.devices.user, pair.devices.owner) == enables &&
+           pair.devices.user != pair.devices.owner;
 }
 
 void peers_forget_context(uint64_t context) {

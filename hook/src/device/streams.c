@@ -5,6 +5,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/driver.h"
+#include "base/hold.h"
 #include "device/contexts.h"
 
 /* The tables are arrays: a process has seldom more than some hundred streams, and the launch path
@@ -89,21 +90,19 @@ void streams_opened(void *stream) {
     if (cuda == NULL || cuda->stream_get_context(stream, &context) != CUDA_SUCCESS) return;
     if (!contexts_know(context)) return;
     cuda->stream_get_flags(stream, &flags);
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     struct stream_entry *stale = find_stream(stream); /* went without a word, with its context */
     if (stale) forget_stream(stale);
     add_stream(stream, context, (flags & CU_STREAM_NON_BLOCKING) == 0);
-    contexts_unlock();
 }
 
 static uint64_t number_of(void *stream, void **context) {
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     const struct stream_entry *entry = find_stream(stream);
     const struct context *known = entry ? contexts_find(entry->context) : NULL;
-    const uint64_t number = known ? entry->number : 0;
-    if (known) *context = known->handle;
-    contexts_unlock();
-    return number;
+    if (known == NULL) return 0;
+    *context = known->handle;
+    return entry->number;
 }
 
 uint64_t streams_number(void *stream, void **context) {
@@ -260,10 +259,9 @@ void streams_closing(void *stream) {
     const bool can_ask = cuda && !ask_capturing(stream);
     bool is_known;
     void *event = can_ask ? mark_stream(cuda, stream, copy.context, &is_known) : NULL;
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     if (cuda) keep_work(cuda, &copy, event);
     atomic_fetch_sub(&streams_leaving, 1);
-    contexts_unlock();
 }
 
 /* The stream cannot be asked while it captures, so what it has in flight is marked before. */
@@ -277,14 +275,12 @@ static void mark_before_capture(const struct driver *cuda, void *stream) {
     contexts_unlock();
     bool is_known;
     void *event = mark_stream(cuda, stream, context, &is_known);
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     struct stream_entry *same = find_stream(stream);
-    if (same && same->number == number) {
-        if (same->mark) keep_spare(cuda, context, same->mark);
-        same->mark = event;
-        same->is_marked = is_known;
-    }
-    contexts_unlock();
+    if (same == NULL || same->number != number) return;
+    if (same->mark) keep_spare(cuda, context, same->mark);
+    same->mark = event;
+    same->is_marked = is_known;
 }
 
 void streams_capture_beginning(void *stream) {
@@ -316,10 +312,9 @@ static void drop_mark(struct stream_entry *entry) {
 /* Another capture of the stream may be under way; that one goes on. */
 void streams_capture_refused(void *stream) {
     const bool goes_on = streams_is_capturing(stream);
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     forget_capture(stream);
     if (!goes_on) drop_mark(find_stream(stream));
-    contexts_unlock();
 }
 
 /* An end that the driver refused (a wrong thread, say) leaves the capture going. */
@@ -348,41 +343,32 @@ bool streams_is_capturing(void *stream) {
 
 void streams_adopt_event(uint64_t context, void *event, bool pending) {
     const struct driver *cuda = driver_get();
-    contexts_lock();
-    if (contexts_find(context) == NULL) { /* the event died with it */
-    } else if (pending) {
+    HOLD(LOCK_STREAMS);
+    if (contexts_find(context) == NULL) return; /* the event died with it */
+    if (pending)
         keep_orphan(cuda, context, event);
-    } else {
+    else
         keep_spare(cuda, context, event);
-    }
-    contexts_unlock();
 }
 
 bool streams_event_is_done(uint64_t context, void *event) {
     const struct driver *cuda = driver_get();
-    bool done = false;
-    contexts_lock();
-    if (cuda && contexts_may_ask(contexts_find(context))) {
-        const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-        done = cuda->event_query(event) == CUDA_SUCCESS;
-        driver_relaxed_end(cuda, mode);
-    }
-    contexts_unlock();
+    HOLD(LOCK_STREAMS);
+    if (cuda == NULL || !contexts_may_ask(contexts_find(context))) return false;
+    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    const bool done = cuda->event_query(event) == CUDA_SUCCESS;
+    driver_relaxed_end(cuda, mode);
     return done;
 }
 
 void *streams_spare_event(uint64_t context) {
-    contexts_lock();
-    void *event = take_spare(context);
-    contexts_unlock();
-    return event;
+    HOLD(LOCK_STREAMS);
+    return take_spare(context);
 }
 
 void streams_after_fork(void) {
-    streams.streams_used = 0;
-    streams.orphans_used = 0;
-    streams.spares_used = 0;
-    streams.captures_used = 0;
+    streams.streams_used = streams.captures_used = 0;
+    streams.orphans_used = streams.spares_used = 0;
     atomic_store(&streams_captures, 0);
     atomic_store(&streams_leaving, 0);
     atomic_store(&recordings, 0);

@@ -1,7 +1,7 @@
 #include "gate/drain.h"
 
 #include "base/clock.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "base/log.h"
 #include "device/contexts.h"
 #include "device/failure.h"
@@ -201,7 +201,7 @@ static uint32_t look_once(enum drain_phase phase, const struct driver *cuda) {
 
 static void mark_all_draining(void) {
     uint32_t used;
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     struct streams *tables = streams_tables();
     struct context *contexts = contexts_table(&used);
     for (uint32_t i = 0; i < tables->streams_used; i++)
@@ -211,7 +211,6 @@ static void mark_all_draining(void) {
         contexts[i].marked = contexts[i].beside_marked = false;
         contexts[i].unknown_since_ns = 0;
     }
-    contexts_unlock();
 }
 
 void drain_begin(struct drain *drain) {

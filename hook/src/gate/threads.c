@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/locks.h"
+#include "base/hold.h"
 #include "device/failure.h"
 
 _Thread_local struct gate_thread *gate_self;
@@ -28,10 +28,9 @@ static void thread_ends(void *pointer) {
     struct thread_record *thread = pointer;
     gate_self = NULL;
     leave_all(thread);
-    lock_take(LOCK_THREADS); /* the agent reads rings under it */
+    HOLD(LOCK_THREADS); /* the agent reads rings under it */
     window_thread_ends(thread);
     thread->taken = false;
-    lock_release(LOCK_THREADS);
 }
 
 /* Called with LOCK_THREADS held. */

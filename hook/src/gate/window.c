@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/driver.h"
+#include "base/hold.h"
 #include "device/contexts.h"
 #include "device/streams.h"
 #include "gate/gate_mark.h"
@@ -153,13 +154,10 @@ static uint64_t patience_ns(const struct window_ring *ring) {
  * call's. Events end with their context, and the driver crashes on one that has ended. */
 static CUresult query_outside(const struct driver *cuda, const struct window_ring *ring,
                               void *event) {
-    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
-    contexts_lock();
+    HOLD(LOCK_STREAMS);
     const struct context *context = contexts_find(ring->context_number);
-    if (context != NULL)
-        result = context->leaving > 0 ? CUDA_ERROR_NOT_READY : query_event(cuda, event);
-    contexts_unlock();
-    return result;
+    if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    return context->leaving > 0 ? CUDA_ERROR_NOT_READY : query_event(cuda, event);
 }
 
 /* Waits, outside the gate, until the oldest event is done or patience is over. */

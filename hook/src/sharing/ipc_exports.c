@@ -6,7 +6,7 @@
 
 #include "allocate/backing.h"
 #include "base/array.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "sharing/ipc_handle.h"
 
 /* Guarded by LOCK_IPC. */
@@ -48,39 +48,36 @@ static struct export *find(uint64_t address) {
 
 bool exports_find(uint64_t address, uint64_t *number) {
     if (atomic_load(&blocks_there) == 0) return false;
-    lock_take(LOCK_IPC);
+    HOLD(LOCK_IPC);
     const struct export *block = find(address);
     if (block != NULL) *number = block->number;
-    lock_release(LOCK_IPC);
     return block != NULL;
 }
 
 bool exports_add(struct export *block, uint64_t *number) {
     backing_on_gone(exports_forget);
-    lock_take(LOCK_IPC);
+    HOLD(LOCK_IPC);
     const struct export *there = find(block->address);
-    const bool keeps = there == NULL && ARRAY_MAKE_ROOM(blocks, blocks_used, 1, blocks_room);
-    if (keeps) {
+    if (there != NULL || !ARRAY_MAKE_ROOM(blocks, blocks_used, 1, blocks_room)) {
+        exports_drop_pieces(block);
+    } else {
         block->number = ++last_number;
-        blocks[blocks_used++] = *block;
+        blocks[blocks_used] = *block;
+        there = &blocks[blocks_used++];
         atomic_store(&blocks_there, blocks_used);
     }
-    const bool known = keeps || there != NULL;
-    if (known) *number = keeps ? block->number : there->number;
-    lock_release(LOCK_IPC);
-    if (!keeps) exports_drop_pieces(block);
-    return known;
+    if (there != NULL) *number = there->number;
+    return there != NULL;
 }
 
 void exports_forget(uint64_t address) {
     if (atomic_load(&blocks_there) == 0) return;
-    lock_take(LOCK_IPC);
+    HOLD(LOCK_IPC);
     for (size_t i = 0; i < blocks_used; i++) {
         if (blocks[i].address != address) continue;
         remove_at(i);
-        break;
+        return;
     }
-    lock_release(LOCK_IPC);
 }
 
 /* ---- sending ----------------------------------------------------------------------------------

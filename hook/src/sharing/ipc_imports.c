@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 
 #include "base/array.h"
-#include "base/locks.h"
+#include "base/hold.h"
 
 /* An allocation that the program has opened, so many times. */
 struct opening {
@@ -64,11 +64,9 @@ static bool open_in(struct import *import, const struct ipc_handle *handle, uint
 
 bool imports_reopen(const struct ipc_handle *handle, uint64_t generation, uint64_t *address) {
     if (atomic_load(&imports_there) == 0) return false;
-    lock_take(LOCK_IPC);
+    HOLD(LOCK_IPC);
     struct import *import = import_of(handle, generation);
-    const bool opened = import != NULL && open_in(import, handle, address);
-    lock_release(LOCK_IPC);
-    return opened;
+    return import != NULL && open_in(import, handle, address);
 }
 
 static bool enter(const struct import *mapped, const struct ipc_handle *handle, uint64_t *address) {
@@ -82,24 +80,22 @@ static bool enter(const struct import *mapped, const struct ipc_handle *handle, 
 
 enum imports_answer imports_add(const struct import *mapped, const struct ipc_handle *handle,
                                 uint64_t *address) {
-    lock_take(LOCK_IPC);
+    HOLD(LOCK_IPC);
     struct import *there = import_of(handle, mapped->generation);
     const bool opened =
         there != NULL ? open_in(there, handle, address) : enter(mapped, handle, address);
-    lock_release(LOCK_IPC);
     if (!opened) return IMPORTS_NO_ROOM;
     return there != NULL ? IMPORTS_THERE : IMPORTS_ADDED;
 }
 
 bool imports_close(uint64_t address) {
     if (atomic_load(&imports_there) == 0) return false;
-    lock_take(LOCK_IPC);
+    HOLD(LOCK_IPC);
     struct opening *opening = opening_at(address);
     if (opening != NULL && --opening->count == 0) {
         import_around(address)->openings--;
         *opening = openings[--openings_used];
     }
-    lock_release(LOCK_IPC);
     return opening != NULL;
 }
 
@@ -117,56 +113,51 @@ static void take(struct import *import, struct import *taken) {
 }
 
 bool imports_take(uint64_t generation, struct import *taken) {
-    bool found = false;
     if (atomic_load(&imports_there) == 0) return false;
-    lock_take(LOCK_IPC);
-    for (size_t i = 0; i < imports_used && !found; i++) {
-        found = generation == 0 ? imports[i].openings == 0 : imports[i].generation == generation;
-        if (found) take(&imports[i], taken);
+    HOLD(LOCK_IPC);
+    for (size_t i = 0; i < imports_used; i++) {
+        if (generation == 0 ? imports[i].openings > 0 : imports[i].generation != generation)
+            continue;
+        take(&imports[i], taken);
+        return true;
     }
-    lock_release(LOCK_IPC);
-    return found;
+    return false;
 }
 
 bool imports_put_back(const struct import *unused) {
-    lock_take(LOCK_IPC);
-    const bool fits = ARRAY_MAKE_ROOM(imports, imports_used, 1, imports_room);
-    if (fits) imports[imports_used++] = *unused;
+    HOLD(LOCK_IPC);
+    if (!ARRAY_MAKE_ROOM(imports, imports_used, 1, imports_room)) return false;
+    imports[imports_used++] = *unused;
     atomic_store(&imports_there, imports_used);
-    lock_release(LOCK_IPC);
-    return fits;
+    return true;
 }
 
 bool imports_find(uint64_t address, struct allocated *found) {
-    bool known = false;
     if (atomic_load_explicit(&imports_there, memory_order_acquire) == 0) return false;
-    lock_take(LOCK_IPC);
+    HOLD(LOCK_IPC);
     const struct import *import = import_around(address);
-    for (size_t i = 0; import != NULL && i < openings_used && !known; i++) {
+    for (size_t i = 0; import != NULL && i < openings_used; i++) {
         const struct opening *opening = &openings[i];
-        known = address >= opening->address && address - opening->address < opening->bytes;
-        if (known)
-            *found = (struct allocated){
-                .address = opening->address,
-                .bytes = opening->bytes,
-                .id = opening->id,
-                .context = import->context,
-                .generation = import->generation,
-                .device = import->device,
-                .block_address = import->address,
-                .block_bytes = import->bytes,
-            };
+        if (address < opening->address || address - opening->address >= opening->bytes) continue;
+        *found = (struct allocated){
+            .address = opening->address,
+            .bytes = opening->bytes,
+            .id = opening->id,
+            .context = import->context,
+            .generation = import->generation,
+            .device = import->device,
+            .block_address = import->address,
+            .block_bytes = import->bytes,
+        };
+        return true;
     }
-    lock_release(LOCK_IPC);
-    return known;
+    return false;
 }
 
 bool imports_cover(uint64_t address) {
     if (atomic_load_explicit(&imports_there, memory_order_acquire) == 0) return false;
-    lock_take(LOCK_IPC);
-    const bool covers = import_around(address) != NULL;
-    lock_release(LOCK_IPC);
-    return covers;
+    HOLD(LOCK_IPC);
+    return import_around(address) != NULL;
 }
 
 void imports_after_fork(void) {

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/descriptor.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "base/log.h"
 #include "base/own_thread.h"
 #include "sharing/ipc_exports.h"
@@ -125,7 +125,7 @@ static bool listen_at(struct server *fresh) {
 }
 
 bool ipc_server_start(struct ipc_handle *handle) {
-    lock_take(LOCK_IPC);
+    HOLD(LOCK_IPC);
     bool runs = descriptor_is_ours(&server.socket);
     if (!runs) {
         struct server fresh = {.socket.fd = -1};
@@ -139,15 +139,12 @@ bool ipc_server_start(struct ipc_handle *handle) {
     }
     handle->server = server.number;
     memcpy(handle->token, server.token, IPC_TOKEN_BYTES);
-    lock_release(LOCK_IPC);
     return runs;
 }
 
 bool ipc_server_is_here(uint64_t number) {
-    lock_take(LOCK_IPC);
-    const bool here = server.socket.fd >= 0 && server.number == number;
-    lock_release(LOCK_IPC);
-    return here;
+    HOLD(LOCK_IPC);
+    return server.socket.fd >= 0 && server.number == number;
 }
 
 void ipc_server_after_fork(void) {

@@ -3,7 +3,7 @@
 #include <cuda.h>
 #include <stdio.h>
 
-#include "base/locks.h"
+#include "base/hold.h"
 #include "gate/gate.h"
 #include "memory/chunks.h"
 #include "swap/residency.h"
