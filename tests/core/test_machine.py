@@ -567,9 +567,14 @@ class LongWorld(World):
     """The same, for longer."""
 
 
+WORLD_TIMEOUT = pytest.mark.timeout(1800)
+"""Enough for a slow machine, and for the five minutes in which Hypothesis makes a failing example
+small: a test that is ended before that does not say why it failed."""
+
 World.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
 TestWorld = World.TestCase
 TestWorld.pytestmark = [
+    WORLD_TIMEOUT,
     pytest.mark.promise("The core is pure, and keeps..."),
 ]
 TestWorld.__doc__ = "Whatever happens, the invariants hold and everybody who waits is served."
@@ -577,6 +582,7 @@ TestWorld.__doc__ = "Whatever happens, the invariants hold and everybody who wai
 LongWorld.TestCase.settings = settings(max_examples=800, stateful_step_count=70)
 TestLongWorld = LongWorld.TestCase
 TestLongWorld.pytestmark = [
+    WORLD_TIMEOUT,
     pytest.mark.full,
     pytest.mark.promise("The core is pure, and keeps..."),
 ]

@@ -24,7 +24,7 @@ from jupyter_gpushare.core.settings import AntiThrash, MemoryMode, SchedulerSett
 
 from .model_client import ModelClient
 from .model_memory import MemoryClient
-from .test_machine import DEVICES, Lines, World, lines, some_device, some_index
+from .test_machine import DEVICES, WORLD_TIMEOUT, Lines, World, lines, some_device, some_index
 
 TOTAL = 8000
 RESERVE = 1000
@@ -281,6 +281,7 @@ class LongMemoryWorld(MemoryWorld):
 MemoryWorld.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
 TestMemoryWorld = MemoryWorld.TestCase
 TestMemoryWorld.pytestmark = [
+    WORLD_TIMEOUT,
     pytest.mark.promise(
         "accounts",
         "Whatever crosses on the lines, no more is given out than there is, and whoever waits is "
@@ -297,8 +298,8 @@ TestMemoryWorld.__doc__ = "Whatever happens, memory is never given twice, and ev
 LongMemoryWorld.TestCase.settings = settings(max_examples=800, stateful_step_count=70)
 TestLongMemoryWorld = LongMemoryWorld.TestCase
 TestLongMemoryWorld.pytestmark = [
+    WORLD_TIMEOUT,
     pytest.mark.full,
-    pytest.mark.timeout(900),
     pytest.mark.promise("Whatever crosses on the lines, no..."),
 ]
 TestLongMemoryWorld.__doc__ = "The same in many more and longer runs."
