@@ -1,7 +1,8 @@
-"""messages.toml → messages.py, hook/src/agent/messages.h and docs/protocol.md.
+"""messages.toml → messages.py and docs/protocol.md, and when the hook is built its messages.h.
 
 Run `python -m jupyter_gpushare.protocol.generate` after a change of the schema; with `--check` it
-writes nothing and fails when a generated file is not what the schema says.
+writes nothing and fails when a generated file is not what the schema says. `--header FILE`, which
+hook/Makefile gives, writes the C header alone.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ SCHEMA = PACKAGE / "messages.toml"
 
 
 def render_all(root: Path = ROOT, schema_path: Path = SCHEMA) -> dict[Path, str]:
-    """Every generated file with the text that it should have."""
+    """Every generated file of the repository with the text that it should have."""
     spec = schema.load(schema_path)
     return {
         root / "jupyter_gpushare/protocol/messages.py": render_python.render(spec),
-        root / "hook/src/agent/messages.h": render_c.render(spec),
         root / "docs/protocol.md": render_docs.render(spec),
     }
 
@@ -35,7 +35,12 @@ def drifted(files: dict[Path, str]) -> list[Path]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare; fail on a difference")
+    parser.add_argument("--header", type=Path, help="write the C header to this file, and no more")
     options = parser.parse_args(arguments)
+    if options.header is not None:
+        options.header.parent.mkdir(parents=True, exist_ok=True)
+        options.header.write_text(render_c.render(schema.load(SCHEMA)))
+        return 0
     files = render_all()
     stale = drifted(files)
     if options.check:

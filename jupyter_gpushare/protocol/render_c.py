@@ -1,4 +1,4 @@
-"""The schema as C: hook/src/agent/messages.h.
+"""The schema as C: messages.h, written when the hook is built.
 
 The header holds the structures and, as lists of macro calls, every message and every field once;
 codec.c makes its tables of them.
@@ -111,13 +111,11 @@ def _lists(spec: Schema) -> str:
         messages.append(f"MESSAGE({upper}, {m.to.name}, {first}, {len(m.fields)})")
         first += len(m.fields)
     return (
-        "/* clang-format off */\n\n"
         "/* FIELD(message, field, kind, limit): limit is a text's most bytes, or the mask of the\n"
         " * values that an enumeration has. */\n"
         + _macro("MESSAGE_FIELDS(FIELD)", fields)
         + "\n/* MESSAGE(type, receiver, number of its first field in MESSAGE_FIELDS, fields). */\n"
         + _macro("MESSAGE_LIST(MESSAGE)", messages)
-        + "\n/* clang-format on */\n"
     )
 
 

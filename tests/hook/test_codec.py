@@ -19,8 +19,8 @@ import tests.support.hypothesis_profile  # noqa: F401
 from jupyter_gpushare.protocol import codec
 from jupyter_gpushare.protocol.fields import Message
 from tests.protocol.samples import Golden, damaged_streams, golden, messages
+from tests.support.paths import HOOK_GENERATED, ROOT
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 NEED_MORE = 1
 STATUS_OF_FAULT = {
     codec.WrongVersion: 2,
@@ -70,7 +70,8 @@ def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EchoProgram]:
     program = tmp_path_factory.mktemp("codec") / "codec_echo"
     command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O1"]
     command += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-    command += [f"-I{ROOT / 'hook/src'}", str(ROOT / "tests/hook/codec_echo.c")]
+    command += [f"-I{ROOT / 'hook/src'}", f"-I{HOOK_GENERATED}"]
+    command += [str(ROOT / "tests/hook/codec_echo.c")]
     command += [str(ROOT / "hook/src/agent/codec.c"), "-o", str(program)]
     subprocess.run(command, check=True)
     echo_program = EchoProgram(program)

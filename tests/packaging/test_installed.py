@@ -193,7 +193,7 @@ def test_sdist_has_what_a_wheel_is_made_of(distributions: Distributions) -> None
         "hook/Makefile",
         "hook/spec/cuda_api.toml",
         "hook/spec/generate.py",
-        "hook/src/agent/messages.h",
+        "jupyter_gpushare/protocol/generate.py",
         "jupyter_gpushare/protocol/messages.py",
         "jupyter_gpushare/protocol/messages.toml",
         "jupyter_gpushare/labextension/package.json",

@@ -10,6 +10,7 @@ SIM_LIBRARIES = BUILD / "sim"
 SIM_DRIVER = SIM_LIBRARIES / "libcuda.so.1"
 SIM_NVML = SIM_LIBRARIES / "libnvidia-ml.so.1"
 HOOK_LIBRARY = BUILD / "hook" / "libgpushare.so"
+HOOK_GENERATED = BUILD / "hook" / "generated"
 BUILTINS_PTX = ROOT / "hook" / "sim" / "builtins.ptx"
 
 

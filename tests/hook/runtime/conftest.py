@@ -15,7 +15,7 @@ from tests.hook.conftest import newer, one_at_a_time
 from tests.hook.runtime.process import GpuProcess, Programs
 from tests.hook.runtime.pure import Pure
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
-from tests.support.paths import BUILD, HOOK_LIBRARY, ROOT, hook_source
+from tests.support.paths import BUILD, HOOK_GENERATED, HOOK_LIBRARY, ROOT, hook_source
 from tests.support.sim import SimulatedMachine
 
 HERE = Path(__file__).parent
@@ -40,7 +40,7 @@ def pure() -> Pure:
         if not newer(library, *sources, *SOURCE.glob("*/*.h")):
             flags = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
             flags.append("-D_GNU_SOURCE")
-            command = ["cc", *flags, "-I", SOURCE, "-o", library, *sources]
+            command = ["cc", *flags, "-I", SOURCE, "-I", HOOK_GENERATED, "-o", library, *sources]
             subprocess.run([str(part) for part in command], check=True)
     return Pure(library)
 
