@@ -20,7 +20,6 @@
 #include "device/contexts.h"
 #include "gate/gate_control.h"
 #include "swap/mover.h"
-#include "swap/residency.h"
 
 #define DEAF_PAUSE_NS 10000000
 
@@ -106,12 +105,14 @@ static void step_drain(struct agent *agent) {
     }
 }
 
+static uint64_t least(uint64_t a, uint64_t b) {
+    return a < b ? a : b;
+}
+
 /* Most drains are over in microseconds: look often at first, and ever less often then. */
-static uint64_t drain_pause_ns(const struct agent *agent) {
-    uint64_t elapsed_ns = clock_now_ns() - agent->drain_began_ns;
-    if (elapsed_ns < 100000) return 0;
-    uint64_t pause_ns = elapsed_ns / 16;
-    return pause_ns > 1000000 ? 1000000 : pause_ns;
+static uint64_t drain_pause_ns(void) {
+    uint64_t elapsed_ns = clock_now_ns() - agent.drain_began_ns;
+    return elapsed_ns < 100000 ? 0 : least(elapsed_ns / 16, 1000000);
 }
 
 /* ---- time -------------------------------------------------------------------------------------
@@ -142,21 +143,14 @@ static void look_at_time(void) {
 static uint64_t pause_ns(void) {
     uint64_t now_ms = clock_now_ms();
     uint64_t wake_ms = turn_state_wake_ms(&agent.turn, now_ms);
-    uint64_t session_ms = session_wake_ms(&agent.session);
-    if (session_ms < wake_ms) wake_ms = session_ms;
-    if (agent.memory_report_at_ms > now_ms && agent.memory_report_at_ms < wake_ms)
-        wake_ms = agent.memory_report_at_ms;
-    if (agent.host_look_at_ms > 0 && agent.host_look_at_ms < wake_ms)
-        wake_ms = agent.host_look_at_ms;
+    wake_ms = least(wake_ms, session_wake_ms(&agent.session));
+    if (agent.memory_report_at_ms > now_ms) wake_ms = least(wake_ms, agent.memory_report_at_ms);
+    if (agent.host_look_at_ms > 0) wake_ms = least(wake_ms, agent.host_look_at_ms);
     uint64_t pause = UINT64_MAX;
     if (wake_ms != UINT64_MAX) pause = wake_ms > now_ms ? (wake_ms - now_ms) * 1000000 : 0;
-    if (agent.draining) {
-        uint64_t drain_ns = drain_pause_ns(&agent);
-        if (drain_ns < pause) pause = drain_ns;
-    }
+    if (agent.draining) pause = least(pause, drain_pause_ns());
     /* Nobody can wake the agent while there is no descriptor to be had: it has to look. */
-    if (bell_fd() < 0 && pause > DEAF_PAUSE_NS) pause = DEAF_PAUSE_NS;
-    return pause;
+    return bell_fd() < 0 ? least(pause, DEAF_PAUSE_NS) : pause;
 }
 
 static void pause_until_news(void) {

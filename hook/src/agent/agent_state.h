@@ -1,16 +1,13 @@
 /* The agent's own state, for the files that make it up: agent.c (thread, loop, drain), performer.c
  * (actions), conversation.c (messages), memory_talk.c (those about memory). Touched by the agent
  * thread alone. */
-#ifndef GPUSHARE_AGENT_STATE_H
-#define GPUSHARE_AGENT_STATE_H
+#pragma once
 
 #include "agent/session.h"
 #include "agent/turn_state.h"
 #include "gate/drain.h"
 #include "memory/registry.h"
 #include "swap/residency.h"
-
-#pragma GCC visibility push(hidden)
 
 struct agent_counters {
     uint64_t requests, grants, recalls, drops, stalls, reopenings, hold_answers;
@@ -74,6 +71,3 @@ void agent_tell_wishes(struct agent *agent);
 
 /* Makes the state visible to agent_describe. */
 void agent_publish(const struct agent *agent);
-
-#pragma GCC visibility pop
-#endif

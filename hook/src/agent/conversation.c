@@ -10,7 +10,6 @@
 #include "device/devices.h"
 #include "gate/window.h"
 #include "swap/mover.h"
-#include "swap/residency.h"
 #include "swap/room.h"
 
 static void on_settings(struct agent *agent, const struct message_settings *settings) {

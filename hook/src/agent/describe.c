@@ -11,7 +11,6 @@
 #include "base/wait.h"
 #include "device/contexts.h"
 #include "device/devices.h"
-#include "swap/residency.h"
 
 #define MEMORY_ENTRY_BYTES 320
 #define MEMORY_LIST_BYTES (16 * MEMORY_ENTRY_BYTES)

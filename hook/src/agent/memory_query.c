@@ -11,11 +11,6 @@
 
 #define PATIENCE_MS 1000u
 
-static void wait_for_bytes(const struct session *session, uint64_t until_ms, uint64_t now_ms) {
-    struct pollfd descriptor = {.fd = session->link.socket.fd, .events = POLLIN};
-    poll(&descriptor, 1, (int)(until_ms - now_ms));
-}
-
 static bool ask(struct session *session, const uint8_t device_uuid[16],
                 struct memory_answer *answer) {
     uint64_t now_ms = clock_now_ms();
@@ -35,7 +30,8 @@ static bool ask(struct session *session, const uint8_t device_uuid[16],
             answer->bytes_used = message.memory_answered.bytes_used;
             return true;
         } else if (news == SESSION_NO_NEWS && session->stage != SESSION_DOWN) {
-            wait_for_bytes(session, until_ms, now_ms);
+            struct pollfd descriptor = {.fd = session->link.socket.fd, .events = POLLIN};
+            poll(&descriptor, 1, (int)(until_ms - now_ms));
         }
         now_ms = clock_now_ms();
     }

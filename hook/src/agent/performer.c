@@ -7,7 +7,6 @@
 #include "base/wait.h"
 #include "gate/gate_control.h"
 #include "swap/mover.h"
-#include "swap/residency.h"
 
 static const char *const REASON_NAMES[] = {
     [0] = "none",

@@ -1,12 +1,9 @@
 /* All of CUDA that the runtime calls, with what it relies on. Real functions (never our wrappers),
  * resolved through symbols_real. One suite holds the simulated and the real driver to this. */
-#ifndef GPUSHARE_DRIVER_H
-#define GPUSHARE_DRIVER_H
+#pragma once
 
 #include <cuda.h>
 #include <stdbool.h>
-
-#pragma GCC visibility push(hidden)
 
 struct driver {
     /* The calling thread's current context, NULL for none. Needs no initialised driver. */
@@ -116,6 +113,3 @@ bool driver_can_share(const struct driver *driver);
  * thread to relaxed mode and returns what `_end` restores. */
 CUstreamCaptureMode driver_relaxed_begin(const struct driver *driver);
 void driver_relaxed_end(const struct driver *driver, CUstreamCaptureMode mode);
-
-#pragma GCC visibility pop
-#endif

@@ -13,8 +13,6 @@
 #include "device/streams.h"
 #include "gate/gate_control.h"
 #include "gate/gate_mark.h"
-#include "gate/threads.h"
-#include "gate/window.h"
 #include "swap/residency.h"
 
 _Atomic uint32_t gate_word = GATE_SHUT;

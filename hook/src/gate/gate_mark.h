@@ -1,7 +1,6 @@
 /* A thread's mark, for the slow paths: inside or outside a gated call. */
 #pragma once
 
-#include "gate/gate.h"
 #include "gate/threads.h"
 
 /* True where membarrier works: then no thread needs a barrier of its own (gate.c). */

@@ -2,7 +2,6 @@
  * that the agent can walk the list without a lock. */
 #pragma once
 
-#include "gate/gate.h"
 #include "gate/window.h"
 
 struct thread_record {

@@ -8,7 +8,6 @@
 #include "device/contexts.h"
 #include "device/streams.h"
 #include "gate/gate_mark.h"
-#include "gate/threads.h"
 
 static _Atomic uint64_t window_ns = 20 * 1000000u;
 static _Atomic uint64_t stall_ns = 200 * 1000000u;

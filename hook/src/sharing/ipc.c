@@ -14,7 +14,6 @@
 #include "memory/chunks.h"
 #include "memory/device_memory.h"
 #include "sharing/ipc_exports.h"
-#include "sharing/ipc_handle.h"
 #include "sharing/ipc_imports.h"
 #include "sharing/ipc_server.h"
 

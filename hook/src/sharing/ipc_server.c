@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/descriptor.h"
 #include "base/hold.h"
 #include "base/log.h"
 #include "base/own_thread.h"
