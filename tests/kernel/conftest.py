@@ -18,7 +18,7 @@ from tests.support import gpu_cells
 from tests.support.kernels import Kernel, kernel_env
 from tests.support.machine import Machine
 from tests.support.observed import ObservedKernels
-from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
+from tests.support.scheduler_process import LOOK_EVERY_S, SchedulerUnderTest, running_scheduler
 from tests.support.sim import SimulatedMachine
 
 
@@ -123,6 +123,7 @@ def await_that(condition: Callable[[], bool], what: str, timeout_s: float = 60.0
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
+        time.sleep(LOOK_EVERY_S)
 
 
 @pytest.fixture

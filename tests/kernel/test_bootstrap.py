@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.kernel.environment import SHIM_DIR, SHIM_MODULE
-from tests.kernel.conftest import Recording
+from tests.kernel.conftest import Recording, await_that
 from tests.support.kernels import Kernel
 
 Start = Callable[..., Kernel]
@@ -131,8 +131,8 @@ def test_a_cancelled_wait_ends_the_cell_with_keyboard_interrupt(
     next cell runs."""
     kernel.run(WAITS).ok()
     cell = kernel.submit(code)
-    while "waiting" not in recording.of(kernel.pid):
-        assert not kernel.done(cell)
+    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
+    assert not kernel.done(cell)
     kernel.interrupt()
     recording.cancel()
     assert kernel.wait(cell).ename == "KeyboardInterrupt"
@@ -151,8 +151,8 @@ def test_an_async_wait_in_another_task_leaves_the_kernel_alive(
         "    gated_call()\n"
         "await asyncio.ensure_future(inner())\n"
     )
-    while "waiting" not in recording.of(kernel.pid):
-        assert not kernel.done(cell)
+    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
+    assert not kernel.done(cell)
     kernel.interrupt()
     recording.cancel()
     assert kernel.wait(cell).status == "error"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -17,6 +18,7 @@ from jupyter_gpushare.scheduler.process import ProcessOptions, SchedulerProcess
 from jupyter_gpushare.scheduler.runtime_dir import RuntimeDir
 from tests.support.hook_client import DEVICE, GIB, ScriptedClient, memory_reported
 from tests.support.paths import ROOT
+from tests.support.scheduler_process import LOOK_EVERY_S
 
 FILES_MAX = 14
 """Five of them carry the turn; the others are the core's, which decides."""
@@ -48,7 +50,7 @@ def joined(http: SchedulerClient, directory: Path, name: str) -> ScriptedClient:
     client = ScriptedClient(directory / HOOK_SOCKET)
     client.join(http.register_tenant(name, "kernel").token)
     while not http.status()["tenants"][-1]["memory"]:
-        pass
+        time.sleep(LOOK_EVERY_S)
     return client
 
 
@@ -65,7 +67,7 @@ def next_turn(directory: Path) -> tuple[list[ScriptedClient], Callable[[], None]
     turn = one.take_turn()
     one.send(memory_reported(DEVICE, GIB))
     while http.status()["tenants"][0]["memory"][0]["bytes_resident"] < GIB:
-        pass
+        time.sleep(LOOK_EVERY_S)
     two.ask()
     two.expect(QueuePosition)
     return [one, two], lambda: one.drop(turn.turn_id)

@@ -24,7 +24,7 @@ from jupyter_gpushare.scheduler.http.event_stream import PERIOD_S_MIN
 from jupyter_gpushare.server.app import make_default
 from tests.server.browser import Browser
 from tests.support.hook_client import ScriptedClient
-from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.scheduler_process import LOOK_EVERY_S, SchedulerUnderTest
 
 OTHER_LANGUAGE = Path(__file__).with_name("other_language_kernel.py")
 START_S_MAX = 60.0
@@ -249,7 +249,7 @@ async def within(holds: Callable[[], Any]) -> Any:
     until_s = loop.time() + START_S_MAX
     while not (found := holds()):
         assert loop.time() < until_s, "it never came true"
-        await asyncio.sleep(0)
+        await asyncio.sleep(LOOK_EVERY_S)
     return found
 
 

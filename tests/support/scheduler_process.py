@@ -24,6 +24,8 @@ from tests.support.hook_client import ScriptedClient
 
 START_S_MAX = 60.0
 END_S_MAX = 20.0
+LOOK_EVERY_S = 0.01
+"""Each look costs both processes a millisecond, which others could use."""
 
 
 class SchedulerDidNotStart(AssertionError):
@@ -117,6 +119,7 @@ class SchedulerUnderTest:
                 if holds(status):
                     return status
             assert time.monotonic() < until_s, f"it never came true: {status}"
+            time.sleep(LOOK_EVERY_S)
 
     def kill(self) -> None:
         """As an out-of-memory killer would: nothing is tidied up."""

@@ -26,4 +26,5 @@ def described_when(
     while not holds(now := described(shell)):
         if time.monotonic() > until_s:
             raise TimeoutError(f"still {now}")
+        time.sleep(0.002)
     return now
