@@ -3,6 +3,7 @@ oldest ipykernel and IPython that we promise to work with."""
 
 from __future__ import annotations
 
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -11,35 +12,38 @@ import pytest
 
 from tests.kernel.conftest import SharedGpu
 from tests.support import gpu_cells
-from tests.support.environments import shared_python
+from tests.support.environments import shared_packages
 from tests.support.kernels import Kernel
 from tests.support.timeline import hand_overs, overlaps, waits_served
 
-OLDEST = ["ipykernel==6.15.0", "ipython==7.34.0", "cuda-bindings>=13.0"]
+OLDEST = ["ipykernel==6.15.0", "ipython==7.34.0"]
+OLDEST += ["backcall", "decorator", "nest-asyncio", "pickleshare"]
+"""What these two need and today's do not."""
+INSTALLED = sysconfig.get_path("purelib")
 LAUNCH = ["-m", "ipykernel_launcher", "-f", "{connection_file}"]
 CELLS_EACH = 4
 
 
 @pytest.fixture(scope="session")
-def oldest_python() -> Path:
-    """A Python with the oldest versions."""
-    return shared_python("oldest-ipykernel", OLDEST)
+def oldest_packages() -> Path:
+    """The oldest versions."""
+    return shared_packages("oldest-ipykernel", OLDEST)
 
 
 def ours(shared: SharedGpu, name: str) -> Kernel:
     return shared.kernel(name)
 
 
-def without_our_package(shared: SharedGpu, name: str, folder: Path) -> Kernel:
+def without_our_package(
+    shared: SharedGpu, name: str, folder: Path, packages: str = INSTALLED
+) -> Kernel:
     """Its Python sees the installed packages as PYTHONPATH has them, and no editable install."""
-    env = {**shared.kernel_env, "PYTHONPATH": sysconfig.get_path("purelib")}
+    env = {**shared.kernel_env, "PYTHONPATH": packages}
     return started(shared, Kernel(env, name=name, argv=[sys.executable, "-S", *LAUNCH]), folder)
 
 
-def of_the_oldest(shared: SharedGpu, name: str, folder: Path, python: Path) -> Kernel:
-    return started(
-        shared, Kernel(shared.kernel_env, name=name, argv=[str(python), *LAUNCH]), folder
-    )
+def of_the_oldest(shared: SharedGpu, name: str, folder: Path, packages: Path) -> Kernel:
+    return without_our_package(shared, name, folder, f"{packages}{os.pathsep}{INSTALLED}")
 
 
 def started(shared: SharedGpu, kernel: Kernel, folder: Path) -> Kernel:
@@ -52,11 +56,11 @@ def started(shared: SharedGpu, kernel: Kernel, folder: Path) -> Kernel:
 
 
 @pytest.fixture
-def kernels(shared: SharedGpu, tmp_path: Path, oldest_python: Path) -> list[Kernel]:
+def kernels(shared: SharedGpu, tmp_path: Path, oldest_packages: Path) -> list[Kernel]:
     return [
         ours(shared, "ours.ipynb"),
         without_our_package(shared, "without.ipynb", tmp_path),
-        of_the_oldest(shared, "oldest.ipynb", tmp_path, oldest_python),
+        of_the_oldest(shared, "oldest.ipynb", tmp_path, oldest_packages),
     ]
 
 
