@@ -13,8 +13,8 @@ else:
     import tomli as tomllib
 
 CLASSES = ("gate", "memory", "report", "lifecycle", "pass")
-GATES = ("launch", "sync", "alloc", "look")
-_KEYS = {"class", "why", "names", "gate", "stream", "room", "other", "before", "after"}
+GATES = ("launch", "sync", "alloc", "claim", "look")
+_KEYS = {"class", "why", "names", "gate", "stream", "room", "other", "within", "before", "after"}
 
 
 class SpecError(Exception):
@@ -30,6 +30,7 @@ class Rule:
     stream: str | None
     room: str | None
     other: str | None
+    within: str | None
     before: str | None
     after: str | None
 
@@ -52,13 +53,15 @@ def _rule(table: dict[str, object]) -> Rule:
         stream=texts.get("stream"),
         room=texts.get("room"),
         other=texts.get("other"),
+        within=texts.get("within"),
         before=texts.get("before"),
         after=texts.get("after"),
     )
     if rule.kind not in CLASSES or (rule.gate is not None and rule.gate not in GATES):
         raise SpecError(f"rule {rule.why!r}: class {rule.kind}, gate {rule.gate} is not known")
-    if rule.other is not None and (rule.gate is None or rule.room is not None):
-        raise SpecError(f"rule {rule.why!r}: `other` is for gated calls that need no room")
+    inside = rule.other is not None or rule.within is not None
+    if inside and (rule.gate is None or rule.room is not None):
+        raise SpecError(f"rule {rule.why!r}: only gated calls that need no room do more inside")
     if rule.wraps != bool(rule.gate or rule.room or rule.before or rule.after):
         raise SpecError(f"rule {rule.why!r}: a wrapper that does nothing, or a pass that does")
     return rule

@@ -51,7 +51,8 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
     return strcmp(answer, "refused") == 0 ? RESIDENCY_REFUSED : RESIDENCY_CANCELLED;
 }
 
-void residency_unclaim(int device, uint64_t bytes) {
+void residency_unclaim(int device, uint64_t bytes, bool waits) {
+    (void)waits;
     registry_unclaim(device, bytes);
 }
 
@@ -85,11 +86,12 @@ void host_arena_give(void *host, uint64_t bytes) {
 static bool copy(const struct chunk *chunk, bool outward) {
     const struct driver *cuda = driver_get();
     const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    const uint64_t address = chunk->mapping->address;
     CUstream stream = NULL;
     CUresult result = cuda->stream_create(&stream, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS)
-        result = outward ? cuda->copy_to_host(chunk->host, chunk->address, chunk->bytes, stream)
-                         : cuda->copy_to_device(chunk->address, chunk->host, chunk->bytes, stream);
+        result = outward ? cuda->copy_to_host(chunk->host, address, chunk->bytes, stream)
+                         : cuda->copy_to_device(address, chunk->host, chunk->bytes, stream);
     while (result == CUDA_SUCCESS && cuda->stream_query(stream) == CUDA_ERROR_NOT_READY)
         sched_yield();
     if (stream != NULL) cuda->stream_destroy(stream);
@@ -109,43 +111,38 @@ __attribute__((constructor)) static void watch_forks(void) {
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
+static struct chunk *claimed(struct chunk *(*claim_locked)(int device), int device) {
+    lock_take(LOCK_MEMORY);
+    struct chunk *chunk = claim_locked(device);
+    lock_release(LOCK_MEMORY);
+    return chunk;
+}
+
 /* Puts every chunk of the device that can be moved into host memory. Returns how many. */
 EXPORT int gpushare_fake_park(int device) {
-    const struct driver *cuda = driver_get();
-    struct chunk chunk;
+    struct chunk *chunk;
     int parked = 0;
-    while (chunks_claim_leaving(device, &chunk)) {
-        chunk.host = malloc(chunk.bytes);
-        if (!copy(&chunk, true)) return -1;
-        if (cuda->memory_unmap(chunk.address, chunk.bytes) != CUDA_SUCCESS) return -1;
-        if (cuda->memory_release(chunk.handle) != CUDA_SUCCESS) return -1;
-        chunks_settle(chunk.address, CHUNK_PARKED, 0, chunk.host);
+    while ((chunk = claimed(chunks_claim_leaving_locked, device)) != NULL) {
+        chunk->host = malloc(chunk->bytes);
+        if (!copy(chunk, true)) return -1;
+        if (device_memory_take_off(chunk) != CUDA_SUCCESS) return -1;
+        chunks_settle(chunk, CHUNK_PARKED);
         parked++;
     }
     return parked;
 }
 
-static bool map_again(const struct driver *cuda, struct chunk *chunk) {
-    CUmemAccessDesc accesses[1 + PEERS_MAX];
-    accesses[0] = peers_access_of(chunk->device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    const int count = 1 + peers_access(chunk->device, &accesses[1], PEERS_MAX);
-    CUmemGenericAllocationHandle handle;
-    if (device_memory_create(cuda, &handle, chunk->bytes, chunk->device) != CUDA_SUCCESS)
-        return false;
-    chunk->handle = handle;
-    return cuda->memory_map(chunk->address, chunk->bytes, 0, handle, 0) == CUDA_SUCCESS &&
-           cuda->memory_set_access(chunk->address, chunk->bytes, accesses, (size_t)count) ==
-               CUDA_SUCCESS;
-}
-
 /* Brings all of them back. */
 EXPORT int gpushare_fake_restore(int device) {
-    const struct driver *cuda = driver_get();
-    struct chunk chunk;
+    struct chunk *chunk;
     int restored = 0;
-    while (chunks_claim_coming(device, &chunk)) {
-        if (!map_again(cuda, &chunk) || !copy(&chunk, false)) return -1;
-        chunks_settle(chunk.address, CHUNK_BACK, chunk.handle, chunk.host);
+    while ((chunk = claimed(chunks_claim_coming_locked, device)) != NULL) {
+        if (device_memory_put(chunk) != CUDA_SUCCESS) return -1;
+        if (device_memory_give_access(chunk->mapping->address, chunk->bytes, device, device) !=
+            CUDA_SUCCESS)
+            return -1;
+        if (!copy(chunk, false)) return -1;
+        chunks_settle(chunk, CHUNK_BACK);
         restored++;
     }
     chunks_confirm_back(device, host_arena_give);

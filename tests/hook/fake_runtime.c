@@ -44,7 +44,7 @@ uint64_t fake_number(const char *name) {
 }
 
 enum gate_answer gate_enter_slow(const struct gate_call *call) {
-    static const char *const kinds[] = {"launch", "sync", "alloc", "look"};
+    static const char *const kinds[] = {"launch", "sync", "alloc", "claim", "look"};
     if (fake_number("FAKE_GATE_OPEN")) atomic_store(&gate_word, GATE_OPEN);
     if (gate_self != NULL && (atomic_load(&gate_self->sequence) & 1) != 0) return GATE_NESTED;
     if (fake_number("FAKE_CANCEL")) return GATE_CANCELLED;

@@ -85,7 +85,7 @@ def test_room_in_a_block_needs_no_claim(backed: Session) -> None:
     """Only the first of many small allocations asks for room and passes the gate."""
     backed.run("a = [alloc(1000) for _ in range(50)]", "b = alloc(2 * MIB)")
     assert backed.told("claim") == [f"claim 0 {2 * MIB} cuMemAlloc_v2"] * 2
-    assert backed.told("gate") == ["gate cuMemAlloc_v2 alloc legacy (nil)"] * 2
+    assert backed.told("gate") == ["gate cuMemAlloc_v2 claim legacy (nil)"] * 2
 
 
 @pytest.mark.promise("backing", "Alignment and pitch are kept")

@@ -14,7 +14,16 @@ from tests.support.paths import hook_source
 from tests.support.sim import SimulatedMachine
 
 PARTS = (
-    *("backing.c", "blocks.c", "slab.c", "chunks.c", "pointers.c", "peer_mappings.c", "memory.c"),
+    *(
+        "backing.c",
+        "blocks.c",
+        "slab.c",
+        "chunks.c",
+        "pages.c",
+        "pointers.c",
+        "peer_mappings.c",
+        "memory.c",
+    ),
     *("contexts.c", "streams.c", "failure.c", "peers.c", "work.c", "context_calls.c", "pools.c"),
     *("registry.c", "driver.c", "symbols.c", "elf_lookup.c", "locks.c", "log.c"),
     *("options.c", "refusal.c", "device_memory.c", "own_thread.c"),

@@ -146,7 +146,7 @@ def test_exported_memory_becomes_fixed(session: Session) -> None:
         "call('cuIpcCloseMemHandle', c_uint64(opened))",
         "free(a)",
     )
-    assert session.memory() == [(2, 2), (6, 6), (6, 6), (4, 4)]
+    assert session.memory() == [(2, 2), (6, 6), (4, 4)]
 
 
 @pytest.mark.promise("A cap holds, for all processes...")

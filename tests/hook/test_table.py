@@ -118,7 +118,7 @@ def test_what_the_frameworks_asked_for_resolves(table: list[Entry]) -> None:
         ),
         ("sync", "cuMemcpyDtoH cuMemcpyAtoH"),
         (
-            "alloc",
+            "claim",
             "cuMemAlloc cuMemAllocPitch cuMemAllocManaged cuMemAllocAsync cuMemAllocFromPoolAsync "
             "cuMemCreate cuArrayCreate cuArray3DCreate cuMipmappedArrayCreate",
         ),

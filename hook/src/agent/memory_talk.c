@@ -7,7 +7,7 @@
 #include "base/namespaces.h"
 #include "device/contexts.h"
 #include "device/devices.h"
-#include "memory/chunks.h"
+#include "memory/blocks.h"
 #include "swap/host_arena.h"
 #include "swap/mover.h"
 #include "swap/readers.h"
@@ -155,37 +155,13 @@ void agent_on_budget(struct agent *agent, const struct message_memory_budget *bu
 /* ---- memory of contexts that have a sticky error ---- */
 
 #define FAILED_CONTEXTS_MAX 16
-#define BATCH 64
-
-struct failed_memory {
-    void *contexts[FAILED_CONTEXTS_MAX];
-    uint32_t contexts_used;
-    struct chunk found[BATCH];
-    uint32_t found_count;
-};
-
-static void find_failed(const struct chunk *chunk, void *argument) {
-    struct failed_memory *failed = argument;
-    if (chunk->fixed || failed->found_count == BATCH) return;
-    if (chunk->state != CHUNK_RESIDENT && chunk->state != CHUNK_BACK) return;
-    for (uint32_t i = 0; i < failed->contexts_used; i++)
-        if (failed->contexts[i] == chunk->context) failed->found[failed->found_count++] = *chunk;
-}
 
 /* Nothing can be copied out of a context with a sticky error, so what it has is fixed. */
 void agent_fix_failed_memory(void) {
-    struct failed_memory failed = {0};
-    failed.contexts_used = contexts_list(true, failed.contexts, FAILED_CONTEXTS_MAX);
-    int ordinals[DEVICES_MAX];
-    const int count = devices_open(ordinals);
-    for (int i = 0; i < count; i++) {
-        do {
-            failed.found_count = 0;
-            chunks_visit(ordinals[i], find_failed, &failed);
-            for (uint32_t j = 0; j < failed.found_count; j++)
-                chunks_fix(failed.found[j].address, failed.found[j].bytes);
-        } while (failed.found_count == BATCH);
-    }
+    void *contexts[FAILED_CONTEXTS_MAX];
+    const uint32_t count = contexts_list(true, contexts, FAILED_CONTEXTS_MAX);
+    for (uint32_t i = 0; i < count; i++)
+        blocks_fix_context(contexts[i]);
 }
 
 void agent_forget_told(struct agent *agent) {

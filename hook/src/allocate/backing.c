@@ -15,7 +15,6 @@
 #include "gate/gate.h"
 #include "gate/work.h"
 #include "memory/blocks.h"
-#include "memory/chunks.h"
 #include "memory/device_memory.h"
 #include "memory/slab.h"
 #include "swap/host_arena.h"
@@ -26,7 +25,7 @@
 /* No device has so much; sums of sizes below it do not overflow. */
 #define BYTES_BEYOND_ALL ((uint64_t)1 << 46)
 #define PITCH_ALIGNMENT 512u
-#define FREED_AT_ONCE 64
+#define LOOKED_AT_ONCE 64
 #define ROOM_TRIES_MAX 5
 /* Among ourselves: there is none for our tables. No room on the device would help. */
 #define NO_HOST_MEMORY ((CUresult) - 1)
@@ -81,85 +80,84 @@ static void drop_chunk(struct chunk *chunk) {
     if (chunk->host != NULL) host_arena_give(chunk->host, chunk->bytes);
 }
 
+static void drop_chunks(struct block *block) {
+    for (size_t i = 0; i < block->piece_count; i++)
+        drop_chunk(&block->pieces[i].chunk);
+}
+
+/* A block for the request with nothing in it; NULL: no host memory. */
+static struct block *empty_block(const struct request *request, uint64_t address) {
+    const size_t count = chunk_count(request->block_bytes);
+    struct block *block = calloc(1, sizeof *block + count * sizeof block->pieces[0]);
+    if (block == NULL) return NULL;
+    block->address = address;
+    block->bytes = request->block_bytes;
+    block->bytes_requested = request->bytes;
+    block->context = request->context;
+    block->generation = request->generation;
+    block->device = request->device;
+    block->piece_count = count;
+    uint64_t at = address;
+    for (size_t i = 0; i < count; i++) {
+        struct piece *piece = &block->pieces[i];
+        const uint64_t left = block->bytes - (at - address);
+        const uint64_t bytes = next_chunk_bytes(chunk_bytes_for(block->bytes), left);
+        piece->mapping = (struct mapping){at, bytes, &piece->chunk, block};
+        piece->chunk = (struct chunk){.mapping = &piece->mapping,
+                                      .bytes = bytes,
+                                      .context = block->context,
+                                      .device = block->device};
+        at += bytes;
+    }
+    return block;
+}
+
 /* Over the whole range at once. */
 static CUresult set_access(const struct block *block) {
     return device_memory_give_access(block->address, block->bytes, block->device, block->device);
 }
 
-/* Maps `block` in these chunks; on failure nothing is mapped. */
-static CUresult map_chunks(const struct block *block, struct chunk *chunks, size_t count) {
-    const uint64_t chunk_bytes = chunk_bytes_for(block->bytes);
-    uint64_t offset = 0;
+/* Gives the block its memory; on failure it has none. */
+static CUresult fill_block(struct block *block) {
     CUresult result = CUDA_SUCCESS;
-    size_t mapped = 0;
-    while (mapped < count) {
-        chunks[mapped] = (struct chunk){
-            .address = block->address + offset,
-            .bytes = next_chunk_bytes(chunk_bytes, block->bytes - offset),
-            .context = block->context,
-            .device = block->device,
-            .state = CHUNK_RESIDENT,
-        };
-        result = device_memory_put(&chunks[mapped]);
-        if (result != CUDA_SUCCESS) {
-            drop_chunk(&chunks[mapped]);
-            break;
-        }
-        offset += chunks[mapped++].bytes;
-    }
+    for (size_t i = 0; i < block->piece_count && result == CUDA_SUCCESS; i++)
+        result = device_memory_put(&block->pieces[i].chunk);
     if (result == CUDA_SUCCESS) result = set_access(block);
-    for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
-        drop_chunk(&chunks[i]);
+    if (result != CUDA_SUCCESS) drop_chunks(block);
     return result;
 }
 
-/* Maps the block and enters it into the tables. */
-static CUresult make_mapped(const struct block *block) {
-    const size_t count = chunk_count(block->bytes);
-    struct chunk *chunks = malloc(count * sizeof *chunks);
-    if (chunks == NULL) return NO_HOST_MEMORY;
+/* Fills the block and enters it into the tables. */
+static CUresult enter_block(struct block *block, uint32_t small_bytes) {
     const unsigned int peers_before = peers_changes();
-    CUresult result = map_chunks(block, chunks, count);
-    if (result == CUDA_SUCCESS && !chunks_add(chunks, count)) {
-        for (size_t i = 0; i < count; i++)
-            drop_chunk(&chunks[i]);
-        result = NO_HOST_MEMORY;
+    const CUresult result = fill_block(block);
+    if (result != CUDA_SUCCESS) return result;
+    if (!blocks_add(block, small_bytes)) {
+        drop_chunks(block);
+        return NO_HOST_MEMORY;
     }
-    free(chunks);
-    /* A peer that was enabled meanwhile did not find the chunks in the table. */
-    if (result == CUDA_SUCCESS && peers_changes() != peers_before) set_access(block);
-    return result;
+    /* A peer that was enabled meanwhile did not find the block in the table. */
+    if (peers_changes() != peers_before) set_access(block);
+    return CUDA_SUCCESS;
 }
-
-static void give_back(const struct block *block);
 
 /* A block of its own for the request, or a slab with the request in it. */
 static CUresult make_block(const struct request *request, uint64_t *address) {
     const struct driver *cuda = driver_get();
     const bool small = request->bytes <= SLAB_ALLOCATION_BYTES_MAX;
-    struct block block = {
-        .bytes = request->block_bytes,
-        .bytes_requested = request->bytes,
-        .id = blocks_next_id(),
-        .context = request->context,
-        .generation = request->generation,
-        .device = request->device,
-    };
     CUdeviceptr reserved = 0;
-    CUresult result = cuda->address_reserve(&reserved, block.bytes, CHUNK_GRANULE, 0, 0);
+    CUresult result = cuda->address_reserve(&reserved, request->block_bytes, CHUNK_GRANULE, 0, 0);
     if (result != CUDA_SUCCESS) return result;
-    block.address = reserved;
-    result = make_mapped(&block);
-    if (result != CUDA_SUCCESS) {
-        cuda->address_free(reserved, block.bytes);
+    struct block *block = empty_block(request, reserved);
+    result =
+        block == NULL ? NO_HOST_MEMORY : enter_block(block, small ? (uint32_t)request->bytes : 0);
+    if (result == CUDA_SUCCESS) {
+        *address = reserved;
         return result;
     }
-    if (!blocks_add(&block, small ? (uint32_t)request->bytes : 0)) {
-        give_back(&block);
-        return NO_HOST_MEMORY;
-    }
-    *address = block.address;
-    return CUDA_SUCCESS;
+    free(block);
+    cuda->address_free(reserved, request->block_bytes);
+    return result;
 }
 
 typedef void (*gone_function)(uint64_t block_address);
@@ -170,26 +168,21 @@ void backing_on_gone(void (*forget)(uint64_t block_address)) {
 }
 
 /* Takes a block off the device, or out of host memory, and gives its addresses back. Nobody may be
- * given them again before all tables have forgotten them. */
-static void give_back(const struct block *block) {
+ * given them again before all tables have forgotten them. What is left when the process ends goes
+ * with it. */
+static void give_back(struct block *block) {
     const struct driver *cuda = driver_get();
-    const uint64_t end = block->address + block->bytes;
-    struct chunk claimed[FREED_AT_ONCE];
-    uint64_t at = block->address;
-    size_t count;
+    const uint64_t address = block->address, bytes = block->bytes;
+    const int device = block->device;
     const gone_function tell = atomic_load(&on_gone);
-    if (tell) tell(block->address);
-    do {
-        count = chunks_claim_for_free(at, end - at, claimed, FREED_AT_ONCE);
-        if (ending_has_begun()) return; /* what is left goes with the process */
-        for (size_t i = 0; i < count; i++)
-            drop_chunk(&claimed[i]);
-        if (count > 0) at = claimed[count - 1].address + claimed[count - 1].bytes;
-    } while (count == FREED_AT_ONCE);
-    chunks_remove(block->address, block->bytes);
-    memory_block_ended(block->address, block->device);
+    if (tell) tell(address);
+    for (size_t i = 0; i < block->piece_count; i++) {
+        if (!chunks_claim_for_free(&block->pieces[i].chunk) || ending_has_begun()) return;
+        drop_chunk(&block->pieces[i].chunk);
+    }
     blocks_remove(block);
-    cuda->address_free(block->address, block->bytes);
+    memory_tell(device);
+    cuda->address_free(address, bytes);
     mover_freed();
 }
 
@@ -216,8 +209,10 @@ static bool serves(struct request *request) {
     return request->generation != 0 && !failure_in_current_context() && may_allocate(cuda);
 }
 
-static CUresult make_behind_gate(const struct request *request, uint64_t *address) {
-    const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, request->call_name};
+static CUresult make_behind_gate(const struct request *request, const struct memory_claim *claim,
+                                 uint64_t *address) {
+    const struct gate_call call = {memory_claim_gate(claim), GATE_STREAM_LEGACY, NULL,
+                                   request->call_name};
     const enum gate_answer answer = gate_enter(call);
     if (answer == GATE_CANCELLED) return (CUresult)GATE_CANCELLED_RESULT;
     const CUresult result = make_block(request, address);
@@ -226,14 +221,14 @@ static CUresult make_behind_gate(const struct request *request, uint64_t *addres
 }
 
 /* Tries again while others make room. */
-static CUresult make_with_room(const struct request *request, uint64_t *address) {
-    CUresult result = make_behind_gate(request, address);
+static CUresult make_with_room(const struct request *request, struct memory_claim *claim,
+                               uint64_t *address) {
+    CUresult result = make_behind_gate(request, claim, address);
     for (uint32_t tries = 0; result == CUDA_ERROR_OUT_OF_MEMORY && tries < ROOM_TRIES_MAX;
          tries++) {
-        result = (CUresult)memory_room_for_block(request->device, request->block_bytes, tries,
-                                                 request->call_name);
+        result = (CUresult)memory_room_for_block(claim, tries, request->call_name);
         if (result != CUDA_SUCCESS) return result;
-        result = make_behind_gate(request, address);
+        result = make_behind_gate(request, claim, address);
     }
     if (result != NO_HOST_MEMORY) return result;
     memory_refused(REFUSAL_HOST, request->device, request->bytes, request->call_name);
@@ -245,9 +240,9 @@ static CUresult allocate_block(const struct request *request, uint64_t *address)
     CUresult result =
         (CUresult)memory_claim(&claim, request->device, request->block_bytes, request->call_name);
     if (result != CUDA_SUCCESS) return result;
-    result = make_with_room(request, address);
+    result = make_with_room(request, &claim, address);
     if (result == CUDA_SUCCESS)
-        memory_keep_block(&claim, *address, request->generation);
+        memory_tell(claim.device); /* the block is counted in the place of the claim */
     else
         memory_unclaim(&claim);
     return result;
@@ -315,9 +310,9 @@ static CUresult wait_for_work(uint64_t context) {
 }
 
 static void end_closed(const struct allocated *closed) {
-    struct block unused;
     if (closed->event != NULL) streams_adopt_event(closed->generation, closed->event, false);
-    if (blocks_end(closed, &unused)) give_back(&unused);
+    struct block *unused = blocks_end(closed);
+    if (unused != NULL) give_back(unused);
 }
 
 /* On failure it stays allocated, as with the driver. What exit handlers free goes with the process:
@@ -343,10 +338,10 @@ void backing_catch_up(void) {
 }
 
 void backing_free_done(void) {
-    struct allocated put_off[FREED_AT_ONCE];
+    struct allocated put_off[LOOKED_AT_ONCE];
     size_t before = SIZE_MAX, count;
     while (!streams_capture_anywhere() && !ending_has_begun() &&
-           (count = blocks_look_put_off(&before, put_off, FREED_AT_ONCE)) > 0)
+           (count = blocks_look_put_off(&before, put_off, LOOKED_AT_ONCE)) > 0)
         for (size_t i = 0; i < count; i++)
             if (streams_event_is_done(put_off[i].generation, put_off[i].event) &&
                 blocks_take_looked_at(&put_off[i]))
@@ -401,16 +396,15 @@ bool backing_free_later(uint64_t address, void *stream, int *cu_result) {
 }
 
 void backing_context_ended(uint64_t generation) {
-    struct block block;
-    while (!ending_has_begun() && blocks_close_of_context(generation, &block))
-        give_back(&block);
+    struct block *block;
+    while (!ending_has_begun() && (block = blocks_close_of_context(generation)) != NULL)
+        give_back(block);
 }
 
 bool backing_fix(uint64_t address) {
     struct allocated found;
-    int device;
-    if (!blocks_find(address, &found) || !chunks_fix(found.block_address, found.block_bytes))
-        return false;
-    if (registry_mark_fixed(REGISTRY_BLOCK, found.block_address, &device)) memory_tell(device);
+    bool is_news;
+    if (!blocks_find(address, &found) || !blocks_fix(address, &is_news)) return false;
+    if (is_news) memory_tell(found.device);
     return true;
 }

@@ -203,7 +203,7 @@ static CUresult save_row(uint64_t to, struct end to_end, uint64_t from, struct e
 }
 
 static bool save(const struct rows *rows, struct copies_way way, int *cu_result) {
-    if (!chunks_are_there()) return false;
+    if (!blocks_are_there()) return false;
     const CUcontext current = current_context();
     const struct end to = end_at(rows->to, current), from = end_at(rows->from, current);
     if (!from.ours || to.type != CU_MEMORYTYPE_HOST) return false;

@@ -83,17 +83,25 @@ int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const c
     if (refused != CUDA_SUCCESS || claim->device < 0 || !residency_swaps()) return refused;
     const enum residency_answer answer =
         residency_claim(claim->device, bytes, function, inside_gate());
-    if (answer == RESIDENCY_FITS) return CUDA_SUCCESS;
+    claim->stands = answer == RESIDENCY_FITS;
+    claim->waits = !claim->stands;
+    if (claim->stands) return CUDA_SUCCESS;
     memory_unclaim(claim);
     if (answer == RESIDENCY_CANCELLED) return GATE_CANCELLED_RESULT;
     memory_refused(REFUSAL_BUDGET, claim->device, bytes, function);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static int room_for(const struct shortage *shortage) {
+enum gate_kind memory_claim_gate(const struct memory_claim *claim) {
+    return claim->stands ? GATE_CLAIM : GATE_ALLOC;
+}
+
+static int room_for(const struct shortage *shortage, bool *waits) {
     if (!residency_swaps() || inside_gate() || shortage->device < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    switch (shortage_ask(shortage)) {
+    const enum shortage_answer answer = shortage_ask(shortage);
+    *waits = answer == SHORTAGE_STAYS || answer == SHORTAGE_CANCELLED;
+    switch (answer) {
         case SHORTAGE_OVER:
             return CUDA_SUCCESS;
         case SHORTAGE_CANCELLED:
@@ -107,67 +115,59 @@ static int room_for(const struct shortage *shortage) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-int memory_room_for(int device, uint64_t bytes, const char *function) {
+int memory_room_for(int device, const char *function) {
     const struct shortage shortage = {
         .device = device == MEMORY_CURRENT_DEVICE ? memory_current_device() : device,
-        .bytes = bytes,
         .bytes_extra = ROOM_BYTES_EXTRA,
-        .bytes_least = bytes != 0 ? ROOM_BYTES_LEAST : ROOM_BYTES_UNKNOWN,
+        .bytes_least = ROOM_BYTES_UNKNOWN,
         .call_name = function,
     };
-    return room_for(&shortage);
+    bool waits;
+    return room_for(&shortage, &waits);
 }
 
-int memory_room_for_block(int device, uint64_t bytes, uint32_t tries, const char *function) {
+static int room_for_claim(struct memory_claim *claim, uint64_t extra_bytes, uint64_t least_bytes,
+                          const char *function) {
     const struct shortage shortage = {
-        .device = device,
-        .bytes = bytes,
-        .bytes_least = ROOM_BYTES_LEAST << tries,
+        .device = claim->device,
+        .bytes = claim->bytes,
+        .bytes_extra = extra_bytes,
+        .bytes_least = claim->bytes != 0 ? least_bytes : ROOM_BYTES_UNKNOWN,
+        .has_claim = claim->stands,
         .call_name = function,
     };
-    return room_for(&shortage);
+    bool waits = false;
+    const int answer = room_for(&shortage, &waits);
+    claim->waits = claim->stands && waits;
+    return answer;
+}
+
+int memory_room_for_claim(struct memory_claim *claim, const char *function) {
+    return room_for_claim(claim, ROOM_BYTES_EXTRA, ROOM_BYTES_LEAST, function);
+}
+
+int memory_room_for_block(struct memory_claim *claim, uint32_t tries, const char *function) {
+    return room_for_claim(claim, 0, ROOM_BYTES_LEAST << tries, function);
 }
 
 void memory_unclaim(const struct memory_claim *claim) {
     if (claim->device < 0) return;
-    residency_unclaim(claim->device, claim->bytes);
+    residency_unclaim(claim->device, claim->bytes, claim->waits);
     memory_tell(claim->device); /* it may have been told, and others may wait for its room */
 }
 
-void memory_keep(const struct memory_claim *claim, enum registry_space space,
-                 enum allocation_kind kind, uint64_t key, uint64_t bytes) {
+void memory_keep(const struct memory_claim *claim, enum registry_space space, uint64_t key,
+                 uint64_t bytes) {
     if (claim->device < 0) return;
     const struct allocation allocation = {
         .key = key,
         .bytes = bytes,
-        .context = kind == ALLOCATION_PHYSICAL ? 0 : contexts_current_generation(),
-        .references = 1,
+        .context = contexts_current_generation(),
         .device = claim->device,
         .space = (uint8_t)space,
-        .kind = (uint8_t)kind,
-        .fixed = true,
     };
     registry_keep(&allocation, claim->bytes);
     memory_tell(claim->device);
-}
-
-void memory_keep_block(const struct memory_claim *claim, uint64_t address, uint64_t context) {
-    const struct allocation block = {
-        .key = address,
-        .bytes = claim->bytes,
-        .context = context,
-        .references = 1,
-        .device = claim->device,
-        .space = REGISTRY_BLOCK,
-        .kind = ALLOCATION_BLOCK,
-    };
-    registry_keep(&block, claim->bytes);
-    memory_tell(claim->device);
-}
-
-void memory_block_ended(uint64_t address, int device) {
-    struct allocation taken;
-    if (registry_take(REGISTRY_BLOCK, address, &taken)) memory_tell(device);
 }
 
 void memory_freed(const struct allocation *taken, int cu_result) {
@@ -175,29 +175,11 @@ void memory_freed(const struct allocation *taken, int cu_result) {
     memory_tell(taken->device);
 }
 
-void memory_imported(enum registry_space space, uint64_t key) {
-    const struct allocation allocation = {
-        .key = key,
-        .context = contexts_current_generation(),
-        .device = memory_current_device(),
-        .space = (uint8_t)space,
-        .kind = ALLOCATION_IMPORTED,
-        .fixed = true,
-    };
-    registry_add(&allocation);
-}
-
-void memory_exported(enum registry_space space, uint64_t key) {
-    int device = MEMORY_NOT_ON_DEVICE;
-    if (registry_mark_fixed(space, key, &device)) memory_tell(device);
-}
-
 void memory_pool_created(uint64_t pool, int device) {
     const struct allocation record = {
         .key = pool,
         .device = device,
         .space = REGISTRY_POOL,
-        .kind = ALLOCATION_NONE,
     };
     registry_add(&record);
 }
@@ -237,11 +219,11 @@ void memory_pools_changed(void) {
     if (!streams_capture_anywhere()) pools_look(memory_tell);
 }
 
-void memory_keep_from_pool(const struct memory_claim *claim, void *pool, enum allocation_kind kind,
-                           uint64_t key, uint64_t bytes) {
+void memory_keep_from_pool(const struct memory_claim *claim, void *pool, uint64_t key,
+                           uint64_t bytes) {
     pools_seen(pool, claim->device);
     memory_pools_changed();
-    memory_keep(claim, REGISTRY_ADDRESS, kind, key, bytes);
+    memory_keep(claim, REGISTRY_ADDRESS, key, bytes);
 }
 
 bool memory_is_captured(void *stream, enum gate_stream_variant variant) {

@@ -19,6 +19,8 @@
 struct memory_claim {
     int device;
     uint64_t bytes;
+    bool stands; /* it fits the budget: its call passes the gate, whatever comes meanwhile */
+    bool waits;  /* it does not fit, or not any more, and is to be ended */
 };
 
 /* Claims room for an allocation, under the tenant's cap, and waits for it where memory follows the
@@ -32,28 +34,23 @@ int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes
 void memory_refused(enum refusal_kind kind, int device, uint64_t bytes, const char *function);
 void memory_unclaim(const struct memory_claim *claim);
 /* The allocation was made, with `bytes` in the end. */
-void memory_keep(const struct memory_claim *claim, enum registry_space space,
-                 enum allocation_kind kind, uint64_t key, uint64_t bytes);
+void memory_keep(const struct memory_claim *claim, enum registry_space space, uint64_t key,
+                 uint64_t bytes);
+/* What its call is for the gate. */
+enum gate_kind memory_claim_gate(const struct memory_claim *claim);
 
-/* Likewise for a block of backing.c, which can be moved, and its end. */
-void memory_keep_block(const struct memory_claim *claim, uint64_t address, uint64_t context);
-void memory_block_ended(uint64_t address, int device);
-
-/* The driver was out of memory in a call that takes `bytes` (0: it is no allocation, so nobody
- * knows). 0: others have made room, so that the call is worth another try; else the CUresult that
- * it answers: out-of-memory, or cancelled. */
-int memory_room_for(int device, uint64_t bytes, const char *function);
-/* The same for a block, for which the driver takes no more than its size, and which may be tried
- * more than once: `tries` says how often it has been. */
-int memory_room_for_block(int device, uint64_t bytes, uint32_t tries, const char *function);
+/* The driver was out of memory in a call that is no allocation, so nobody knows how much it takes.
+ * 0: others have made room, so that the call is worth another try; else the CUresult that it
+ * answers: out-of-memory, or cancelled. */
+int memory_room_for(int device, const char *function);
+/* The same for what was claimed. */
+int memory_room_for_claim(struct memory_claim *claim, const char *function);
+/* And for a block, for which the driver takes no more than its size, and which may be tried more
+ * than once: `tries` says how often it has been. */
+int memory_room_for_block(struct memory_claim *claim, uint32_t tries, const char *function);
 
 /* The driver has answered a free of what was taken from the registry: on failure it goes back. */
 void memory_freed(const struct allocation *taken, int cu_result);
-
-/* Memory of another process, mapped here. */
-void memory_imported(enum registry_space space, uint64_t key);
-/* Another process may map it from now on, so it is fixed. */
-void memory_exported(enum registry_space space, uint64_t key);
 
 void memory_pool_created(uint64_t pool, int device);
 void memory_pool_destroyed(uint64_t pool);
@@ -66,8 +63,8 @@ void *memory_pool_of(int device);
 /* What an allocation from a pool takes of the device beyond what the pool keeps. */
 uint64_t memory_beyond_pool(void *pool, uint64_t bytes);
 /* As memory_keep, for a stream-ordered allocation. */
-void memory_keep_from_pool(const struct memory_claim *claim, void *pool, enum allocation_kind kind,
-                           uint64_t key, uint64_t bytes);
+void memory_keep_from_pool(const struct memory_claim *claim, void *pool, uint64_t key,
+                           uint64_t bytes);
 /* Something may have changed what pools keep. */
 void memory_pools_changed(void);
 

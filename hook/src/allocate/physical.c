@@ -1,76 +1,123 @@
 #include "allocate/physical.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 
-static bool physical_of_handle(uint64_t handle, uint64_t *number) {
-    struct allocation record;
-    if (!registry_find(REGISTRY_HANDLE, handle, &record)) return false;
-    *number = record.link;
-    return true;
+#include "base/locks.h"
+#include "memory/chunks.h"
+
+/* ---- holding; a handle or a mapping holds its chunk -------------------------------------------
+ */
+
+static void drop(struct chunk *chunk) {
+    const int device = chunk->device;
+    lock_take(LOCK_MEMORY);
+    const bool ends = --chunk->holders == 0;
+    if (ends) registry_count_locked(device, chunk->bytes, chunk->bytes, -1);
+    lock_release(LOCK_MEMORY);
+    if (!ends) return;
+    free(chunk);
+    memory_tell(device);
 }
 
-static void add_holder(enum registry_space space, uint64_t key, uint64_t number, uint64_t bytes) {
-    const struct allocation holder = {
-        .key = key,
-        .link = number,
-        .span_bytes = bytes,
+/* False, and the chunk is dropped: no host memory to note the handle. */
+static bool add_handle(uint64_t handle, struct chunk *chunk) {
+    const struct allocation record = {
+        .key = handle,
+        .chunk = chunk,
         .references = 1,
         .device = MEMORY_NOT_ON_DEVICE,
-        .space = (uint8_t)space,
-        .kind = ALLOCATION_NONE,
+        .space = REGISTRY_HANDLE,
     };
-    registry_add(&holder);
+    const bool added = registry_add(&record);
+    if (!added) drop(chunk);
+    return added;
 }
 
-static void drop_holder_of(uint64_t number) {
-    struct allocation removed;
-    if (registry_release(REGISTRY_PHYSICAL, number, &removed) == 0) memory_tell(removed.device);
+/* The chunk that is mapped there, held once more. */
+static struct chunk *hold_mapped(uint64_t address) {
+    lock_take(LOCK_MEMORY);
+    const struct mapping *mapping = pages_find(address);
+    struct chunk *chunk = mapping != NULL && mapping->block == NULL ? mapping->chunk : NULL;
+    if (chunk != NULL) chunk->holders++;
+    lock_release(LOCK_MEMORY);
+    return chunk;
 }
+
+/* The one that the handle stands for, likewise. */
+static struct chunk *hold_handle(uint64_t handle) {
+    lock_take(LOCK_MEMORY);
+    const struct allocation *record = registry_look_locked(REGISTRY_HANDLE, handle);
+    struct chunk *chunk = record != NULL ? record->chunk : NULL;
+    if (chunk != NULL) chunk->holders++;
+    lock_release(LOCK_MEMORY);
+    return chunk;
+}
+
+/* ---- handles ----------------------------------------------------------------------------------
+ */
 
 void physical_created(const struct memory_claim *claim, uint64_t handle) {
-    static _Atomic uint64_t last_number;
-    if (claim->device < 0) return;
-    const uint64_t number = atomic_fetch_add_explicit(&last_number, 1, memory_order_relaxed) + 1;
-    memory_keep(claim, REGISTRY_PHYSICAL, ALLOCATION_PHYSICAL, number, claim->bytes);
-    add_holder(REGISTRY_HANDLE, handle, number, 0);
+    struct chunk *chunk = claim->device < 0 ? NULL : calloc(1, sizeof *chunk);
+    if (chunk == NULL) {
+        memory_unclaim(claim);
+        return;
+    }
+    chunk->bytes = claim->bytes;
+    chunk->handle = handle;
+    chunk->device = claim->device;
+    chunk->holders = 1;
+    chunk->fixed = true;
+    lock_take(LOCK_MEMORY);
+    registry_count_locked(claim->device, claim->bytes, claim->bytes, 1);
+    registry_unclaim_locked(claim->device, claim->bytes);
+    lock_release(LOCK_MEMORY);
+    if (add_handle(handle, chunk)) memory_tell(claim->device);
 }
 
 void physical_retained(uint64_t handle, uint64_t address) {
-    if (registry_retain(REGISTRY_HANDLE, handle, NULL) != 0) return;
-    struct allocation mapping;
-    if (!registry_find(REGISTRY_MAPPING, address, &mapping)) return;
-    if (registry_retain(REGISTRY_PHYSICAL, mapping.link, NULL) == 0) return;
-    add_holder(REGISTRY_HANDLE, handle, mapping.link, 0);
+    if (registry_retain(handle)) return;
+    struct chunk *chunk = hold_mapped(address);
+    if (chunk != NULL) add_handle(handle, chunk);
 }
 
 void physical_releasing(uint64_t handle) {
     struct allocation removed;
-    if (registry_release(REGISTRY_HANDLE, handle, &removed) == 0) drop_holder_of(removed.link);
+    if (registry_release(handle, &removed)) drop(removed.chunk);
 }
 
+/* ---- mappings ---------------------------------------------------------------------------------
+ */
+
 void physical_mapped(uint64_t address, uint64_t bytes, uint64_t handle) {
-    uint64_t number;
-    if (!physical_of_handle(handle, &number)) return;
-    if (registry_retain(REGISTRY_PHYSICAL, number, NULL) == 0) return;
-    add_holder(REGISTRY_MAPPING, address, number, bytes);
+    struct chunk *chunk = hold_handle(handle);
+    struct mapping *mapping = chunk == NULL ? NULL : malloc(sizeof *mapping);
+    if (chunk == NULL) return;
+    bool entered = false;
+    if (mapping != NULL) {
+        *mapping = (struct mapping){.address = address, .bytes = bytes, .chunk = chunk};
+        lock_take(LOCK_MEMORY);
+        entered = pages_enter(mapping);
+        lock_release(LOCK_MEMORY);
+    }
+    if (entered) return;
+    free(mapping);
+    drop(chunk);
 }
 
 /* A range covers whole mappings only, so each begins where the one before it ends. Pieces that we
  * do not know (imported memory) hide those behind them until these are unmapped by themselves. */
 void physical_unmapping(uint64_t address, uint64_t bytes) {
-    const uint64_t end = address + bytes;
-    while (address < end) {
-        struct allocation mapping;
-        if (!registry_take(REGISTRY_MAPPING, address, &mapping)) return;
-        drop_holder_of(mapping.link);
-        if (mapping.span_bytes == 0) return;
-        address += mapping.span_bytes;
+    for (uint64_t at = address; at - address < bytes;) {
+        lock_take(LOCK_MEMORY);
+        struct mapping *mapping = pages_find(at);
+        const bool known = mapping != NULL && mapping->block == NULL && mapping->address == at;
+        if (known) pages_leave(mapping);
+        lock_release(LOCK_MEMORY);
+        if (!known) return;
+        at += mapping->bytes;
+        drop(mapping->chunk);
+        free(mapping);
     }
-}
-
-void physical_exported(uint64_t handle) {
-    uint64_t number;
-    if (physical_of_handle(handle, &number)) memory_exported(REGISTRY_PHYSICAL, number);
 }

@@ -71,12 +71,13 @@ static bool wait_for_room(const struct shortage *shortage, bool *cancelled) {
 }
 
 enum shortage_answer shortage_ask(const struct shortage *shortage) {
-    bool has_claim = false, cancelled = false;
-    if (!residency_suspend_claim(shortage->device, shortage->call_name, &has_claim))
-        return SHORTAGE_ALONE;
+    const uint64_t claimed_bytes = shortage->has_claim ? shortage->bytes : 0;
+    bool cancelled = false;
+    if (!residency_suspend_claim(shortage->device, claimed_bytes)) return SHORTAGE_ALONE;
     const bool has_room = wait_for_room(shortage, &cancelled);
     if (cancelled || !has_room) return cancelled ? SHORTAGE_CANCELLED : SHORTAGE_STAYS;
-    switch (has_claim ? residency_claim_again(shortage->call_name) : RESIDENCY_FITS) {
+    if (!shortage->has_claim) return SHORTAGE_OVER;
+    switch (residency_claim_again(shortage->device, claimed_bytes, shortage->call_name)) {
         case RESIDENCY_FITS:
             return SHORTAGE_OVER;
         case RESIDENCY_CANCELLED:

@@ -1,6 +1,7 @@
 /* The driver has no memory although the budget has: others are asked to make room. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* What a call of this thread lacks. */
@@ -9,9 +10,11 @@ struct shortage {
     uint64_t bytes;       /* it takes so much, */
     uint64_t bytes_extra; /* and the driver perhaps so much more for it; */
     uint64_t bytes_least; /* not less is asked for, even if the driver claims to have it all */
+    bool has_claim;       /* they are claimed, and fit the budget */
     const char *call_name;
 };
 
+/* After STAYS and CANCELLED what was claimed counts as a claim that waits. */
 enum shortage_answer {
     SHORTAGE_ALONE,     /* there is nobody to ask: the driver's answer stands */
     SHORTAGE_STAYS,     /* there is no room: likewise */

@@ -9,16 +9,12 @@ enum runtime_lock {
     LOCK_THREADS,   /* giving out and taking back thread records (threads.c) */
     LOCK_STREAMS,   /* contexts and what is in them (contexts.c, streams.c, peers.c) */
     LOCK_DEVICES,   /* table of devices (devices.c) */
-    LOCK_BLOCKS,    /* allocations in movable memory (blocks.c) */
-    LOCK_MOVER,     /* what the mover is to do (mover.c) */
-    LOCK_CHUNKS,    /* the movable memory's table (chunks.c) */
-    LOCK_RESIDENCY, /* budgets (residency.c) */
-    LOCK_ARENA,     /* host memory for parked chunks (host_arena.c) */
     LOCK_IPC,       /* memory of several processes (ipc_exports.c, ipc_imports.c, ipc_server.c) */
     LOCK_UNKNOWN,   /* stubs of functions that no header has (unknown.c) */
     LOCK_DRIVER,    /* resolving the driver's functions (driver.c) */
     LOCK_DESCRIBE,  /* the copy of the agent's state that gpushare_describe reads (agent.c) */
-    LOCK_REGISTRY,  /* allocations and their sums (registry.c); nothing is called under it */
+    LOCK_MEMORY,    /* what there is, where it is and where it may be (memory/, swap/); nothing is
+                       called under it but the C library's allocator */
     LOCKS,
 };
 

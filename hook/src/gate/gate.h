@@ -22,7 +22,8 @@ enum gate_kind {
                     in `stream` */
     GATE_SYNC,   /* a copy or memset that is done when it returns (no stream argument) */
     GATE_ALLOC,  /* an allocation: needs the turn, leaves no work */
-    GATE_LOOK,   /* the driver looks up addresses, of whatever context: likewise */
+    GATE_CLAIM,  /* one with a claim that fits: the turn is not given back before it has ended */
+    GATE_LOOK,   /* the driver looks up addresses, of whatever context: as GATE_ALLOC */
 };
 
 /* Which stream the handle NULL means in this ABI variant. */

@@ -277,7 +277,7 @@ static bool find_ring(struct thread_record *thread, const struct driver *cuda,
 
 bool window_admit(struct thread_record *thread, const struct gate_call *call) {
     thread->counting = NULL;
-    if (call->kind == GATE_ALLOC || call->kind == GATE_LOOK) return true;
+    if (call->kind != GATE_LAUNCH && call->kind != GATE_SYNC) return true;
     if (!atomic_load_explicit(&window_active, memory_order_relaxed)) return true;
     const struct driver *cuda = driver_get();
     if (cuda == NULL) return true;

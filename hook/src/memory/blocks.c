@@ -3,15 +3,15 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/array.h"
 #include "base/locks.h"
+#include "memory/registry.h"
 #include "memory/slab.h"
 
-/* Sorted by address; guarded by LOCK_BLOCKS, as is what was put off. */
-static struct block *blocks;
-static size_t blocks_used, blocks_room;
+/* Guarded by LOCK_MEMORY, like what was put off. */
+static TAILQ_HEAD(, block) blocks = TAILQ_HEAD_INITIALIZER(blocks);
+static LIST_HEAD(, block) with_room = LIST_HEAD_INITIALIZER(with_room);
 static struct allocated *put_off;
 static size_t put_off_used, put_off_room;
 
@@ -24,34 +24,12 @@ uint64_t blocks_next_id(void) {
     return atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
 }
 
-/* ---- the tables -------------------------------------------------------------------------------
+/* ---- finding; with LOCK_MEMORY held -----------------------------------------------------------
  */
 
-/* The first block at this address or above. */
-static size_t first_from(uint64_t address) {
-    size_t low = 0, high = blocks_used;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (blocks[middle].address < address)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 static struct block *block_around(uint64_t address) {
-    size_t i = first_from(address);
-    if (i < blocks_used && blocks[i].address == address) return &blocks[i];
-    if (i == 0) return NULL;
-    struct block *before = &blocks[i - 1];
-    return address - before->address < before->bytes ? before : NULL;
-}
-
-static void remove_at(size_t i) {
-    free(blocks[i].slab);
-    memmove(&blocks[i], &blocks[i + 1], (--blocks_used - i) * sizeof *blocks);
-    atomic_store(&blocks_there, blocks_used);
+    const struct mapping *mapping = pages_find(address);
+    return mapping != NULL ? mapping->block : NULL;
 }
 
 static struct allocated allocated_in(const struct block *block, uint64_t address, uint64_t bytes,
@@ -93,111 +71,207 @@ static bool *find_again(const struct allocated *known) {
 /* ---- making and finding -----------------------------------------------------------------------
  */
 
-bool blocks_add(const struct block *block, uint32_t small_bytes) {
-    struct slab *slab = NULL;
+static void note_room(struct block *slab, bool has_room) {
+    if (slab->has_room == has_room) return;
+    slab->has_room = has_room;
+    if (has_room)
+        LIST_INSERT_HEAD(&with_room, slab, with_room);
+    else
+        LIST_REMOVE(slab, with_room);
+}
+
+/* All of its pages, or none. */
+static bool enter_pages(struct block *block) {
+    for (size_t i = 0; i < block->piece_count; i++) {
+        if (pages_enter(&block->pieces[i].mapping)) continue;
+        while (i-- > 0)
+            pages_leave(&block->pieces[i].mapping);
+        return false;
+    }
+    return true;
+}
+
+bool blocks_add(struct block *block, uint32_t small_bytes) {
     uint64_t offset;
     if (small_bytes > 0) {
-        slab = calloc(1, sizeof *slab);
-        if (slab == NULL) return false;
-        slab_take(slab, small_bytes, block->id, &offset);
+        block->slab = calloc(1, sizeof *block->slab);
+        if (block->slab == NULL) return false;
     }
-    lock_take(LOCK_BLOCKS);
-    const bool fits = ARRAY_MAKE_ROOM(blocks, blocks_used, 1, blocks_room);
+    lock_take(LOCK_MEMORY);
+    const bool fits = enter_pages(block);
     if (fits) {
-        const size_t at = first_from(block->address);
-        memmove(&blocks[at + 1], &blocks[at], (blocks_used++ - at) * sizeof *blocks);
-        blocks[at] = *block;
-        blocks[at].slab = slab;
-        atomic_store(&blocks_there, blocks_used);
+        block->id = blocks_next_id();
+        if (block->slab != NULL) {
+            slab_take(block->slab, small_bytes, block->id, &offset);
+            note_room(block, true);
+        }
+        for (size_t i = 0; i < block->piece_count; i++)
+            chunks_enter_locked(&block->pieces[i].chunk);
+        TAILQ_INSERT_TAIL(&blocks, block, next);
+        atomic_fetch_add(&blocks_there, 1);
+        registry_count_locked(block->device, block->bytes, 0, 1);
+        registry_unclaim_locked(block->device, block->bytes);
     }
-    lock_release(LOCK_BLOCKS);
-    if (!fits) free(slab);
+    lock_release(LOCK_MEMORY);
+    if (!fits) free(block->slab);
     return fits;
 }
 
 bool blocks_take_small(uint64_t generation, uint32_t bytes, uint64_t *address) {
     bool taken = false;
-    lock_take(LOCK_BLOCKS);
-    for (size_t i = 0; i < blocks_used && !taken; i++) {
-        struct block *block = &blocks[i];
+    struct block *block, *next;
+    lock_take(LOCK_MEMORY);
+    for (block = LIST_FIRST(&with_room); block != NULL && !taken; block = next) {
         uint64_t offset;
-        if (block->slab == NULL || block->generation != generation || block->closing) continue;
+        next = LIST_NEXT(block, with_room);
+        if (block->generation != generation || block->closing) continue;
         taken = slab_take(block->slab, bytes, blocks_next_id(), &offset);
         if (taken) *address = block->address + offset;
+        note_room(block, block->slab->units_used < SLAB_UNITS);
     }
-    lock_release(LOCK_BLOCKS);
+    lock_release(LOCK_MEMORY);
     return taken;
 }
 
+bool blocks_are_there(void) {
+    return atomic_load_explicit(&blocks_there, memory_order_acquire) != 0;
+}
+
 bool blocks_find(uint64_t address, struct allocated *found) {
-    if (atomic_load_explicit(&blocks_there, memory_order_acquire) == 0) return false;
-    lock_take(LOCK_BLOCKS);
+    if (!blocks_are_there()) return false;
+    lock_take(LOCK_MEMORY);
     const bool *closing = find_allocation(address, found);
     const bool known = closing != NULL && !*closing;
-    lock_release(LOCK_BLOCKS);
+    lock_release(LOCK_MEMORY);
     return known;
 }
 
 bool blocks_cover(uint64_t address) {
-    if (atomic_load_explicit(&blocks_there, memory_order_acquire) == 0) return false;
-    lock_take(LOCK_BLOCKS);
+    if (!blocks_are_there()) return false;
+    lock_take(LOCK_MEMORY);
     const bool covers = block_around(address) != NULL;
-    lock_release(LOCK_BLOCKS);
+    lock_release(LOCK_MEMORY);
     return covers;
+}
+
+size_t blocks_list(int device, uint64_t after, struct block_range *ranges, size_t max) {
+    size_t listed = 0;
+    const struct block *block;
+    lock_take(LOCK_MEMORY);
+    TAILQ_FOREACH(block, &blocks, next) {
+        if (listed == max) break;
+        if (block->id > after && block->device == device)
+            ranges[listed++] = (struct block_range){block->id, block->address, block->bytes};
+    }
+    lock_release(LOCK_MEMORY);
+    return listed;
+}
+
+/* ---- pieces -----------------------------------------------------------------------------------
+ */
+
+static bool is_on_the_device(const struct chunk *chunk) {
+    return chunk->state == CHUNK_RESIDENT || chunk->state == CHUNK_BACK ||
+           (chunk->state == CHUNK_FREEING && chunk->handle != 0);
+}
+
+bool blocks_fix(uint64_t address, bool *is_news) {
+    lock_take(LOCK_MEMORY);
+    struct block *block = block_around(address);
+    bool all_here = block != NULL;
+    for (size_t i = 0; all_here && i < block->piece_count; i++)
+        all_here = is_on_the_device(&block->pieces[i].chunk);
+    *is_news = all_here && !block->fixed;
+    if (*is_news) {
+        for (size_t i = 0; i < block->piece_count; i++)
+            chunks_fix_locked(&block->pieces[i].chunk);
+        block->fixed = true;
+        registry_count_locked(block->device, 0, block->bytes, 1);
+    }
+    lock_release(LOCK_MEMORY);
+    return all_here;
+}
+
+void blocks_fix_context(void *context) {
+    struct block *block;
+    lock_take(LOCK_MEMORY);
+    TAILQ_FOREACH(block, &blocks, next) {
+        for (size_t i = 0; block->context == context && i < block->piece_count; i++) {
+            struct chunk *chunk = &block->pieces[i].chunk;
+            if (chunk->state == CHUNK_RESIDENT || chunk->state == CHUNK_BACK)
+                chunks_fix_locked(chunk);
+        }
+    }
+    lock_release(LOCK_MEMORY);
+}
+
+void blocks_visit(uint64_t address, void (*look)(const struct chunk *chunk, void *argument),
+                  void *argument) {
+    lock_take(LOCK_MEMORY);
+    const struct block *block = block_around(address);
+    for (size_t i = 0; block != NULL && i < block->piece_count; i++)
+        look(&block->pieces[i].chunk, argument);
+    lock_release(LOCK_MEMORY);
 }
 
 /* ---- freeing ----------------------------------------------------------------------------------
  */
 
 bool blocks_close(uint64_t address, struct allocated *closed) {
-    if (atomic_load_explicit(&blocks_there, memory_order_acquire) == 0) return false;
-    lock_take(LOCK_BLOCKS);
+    if (!blocks_are_there()) return false;
+    lock_take(LOCK_MEMORY);
     bool *closing = find_allocation(address, closed);
     const bool closes = closing != NULL && !*closing && closed->address == address;
     if (closes) *closing = true;
-    lock_release(LOCK_BLOCKS);
+    lock_release(LOCK_MEMORY);
     return closes;
 }
 
 void blocks_reopen(const struct allocated *closed) {
-    lock_take(LOCK_BLOCKS);
+    lock_take(LOCK_MEMORY);
     bool *closing = find_again(closed);
     if (closing != NULL) *closing = false;
-    lock_release(LOCK_BLOCKS);
+    lock_release(LOCK_MEMORY);
 }
 
 static bool has_other_empty_slab(const struct block *than) {
-    for (size_t i = 0; i < blocks_used; i++) {
-        const struct block *other = &blocks[i];
-        if (other != than && other->slab != NULL && other->generation == than->generation &&
-            !other->closing && other->slab->units_used == 0)
-            return true;
-    }
+    const struct block *other;
+    LIST_FOREACH(other, &with_room, with_room)
+    if (other != than && other->generation == than->generation && !other->closing &&
+        other->slab->units_used == 0)
+        return true;
     return false;
 }
 
-bool blocks_end(const struct allocated *closed, struct block *unused) {
-    bool ends = false;
-    lock_take(LOCK_BLOCKS);
+struct block *blocks_end(const struct allocated *closed) {
+    struct block *block = NULL;
+    lock_take(LOCK_MEMORY);
     if (find_again(closed) != NULL) {
-        struct block *block = block_around(closed->address);
-        ends = block->slab == NULL;
-        if (!ends) {
+        block = block_around(closed->address);
+        if (block->slab != NULL) {
             slab_give(block->slab, closed->address - block->address);
-            ends = block->slab->units_used == 0 && has_other_empty_slab(block);
+            note_room(block, true);
+            if (block->slab->units_used > 0 || !has_other_empty_slab(block)) block = NULL;
         }
-        block->closing = ends;
-        *unused = *block;
+        if (block != NULL) block->closing = true;
     }
-    lock_release(LOCK_BLOCKS);
-    return ends;
+    lock_release(LOCK_MEMORY);
+    return block;
 }
 
-void blocks_remove(const struct block *block) {
-    lock_take(LOCK_BLOCKS);
-    const size_t i = first_from(block->address);
-    if (i < blocks_used && blocks[i].address == block->address) remove_at(i);
-    lock_release(LOCK_BLOCKS);
+void blocks_remove(struct block *block) {
+    lock_take(LOCK_MEMORY);
+    for (size_t i = 0; i < block->piece_count; i++) {
+        pages_leave(&block->pieces[i].mapping);
+        chunks_leave_locked(&block->pieces[i].chunk);
+    }
+    if (block->slab != NULL) note_room(block, false);
+    TAILQ_REMOVE(&blocks, block, next);
+    atomic_fetch_sub(&blocks_there, 1);
+    registry_count_locked(block->device, block->bytes, block->fixed ? block->bytes : 0, -1);
+    lock_release(LOCK_MEMORY);
+    free(block->slab);
+    free(block);
 }
 
 static void forget_put_off_of(uint64_t generation) {
@@ -214,66 +288,68 @@ static void forget_put_off_of(uint64_t generation) {
     atomic_store(&put_off_there, put_off_used);
 }
 
-bool blocks_close_of_context(uint64_t generation, struct block *closed) {
-    bool found = false;
-    lock_take(LOCK_BLOCKS);
+struct block *blocks_close_of_context(uint64_t generation) {
+    struct block *block;
+    lock_take(LOCK_MEMORY);
     forget_put_off_of(generation);
-    for (size_t i = 0; i < blocks_used && !found; i++) {
-        if (blocks[i].generation != generation || blocks[i].closing) continue;
-        blocks[i].closing = true;
-        *closed = blocks[i];
-        found = true;
-    }
-    lock_release(LOCK_BLOCKS);
-    return found;
+    TAILQ_FOREACH(block, &blocks, next)
+    if (block->generation == generation && !block->closing) break;
+    if (block != NULL) block->closing = true;
+    lock_release(LOCK_MEMORY);
+    return block;
 }
 
 /* Without host memory to note it, the memory stays allocated: its context frees it. */
 void blocks_put_off(const struct allocated *closed) {
-    lock_take(LOCK_BLOCKS);
+    lock_take(LOCK_MEMORY);
     if (ARRAY_MAKE_ROOM(put_off, put_off_used, 1, put_off_room)) put_off[put_off_used++] = *closed;
     atomic_store(&put_off_there, put_off_used);
-    lock_release(LOCK_BLOCKS);
+    lock_release(LOCK_MEMORY);
 }
 
 bool blocks_take_put_off(struct allocated *closed) {
     if (atomic_load_explicit(&put_off_there, memory_order_acquire) == 0) return false;
-    lock_take(LOCK_BLOCKS);
+    lock_take(LOCK_MEMORY);
     const bool any = put_off_used > 0;
     if (any) *closed = put_off[--put_off_used];
     atomic_store(&put_off_there, put_off_used);
-    lock_release(LOCK_BLOCKS);
+    lock_release(LOCK_MEMORY);
     return any;
 }
 
 size_t blocks_look_put_off(size_t *before, struct allocated *out, size_t max) {
     size_t looked_at = 0;
     if (atomic_load_explicit(&put_off_there, memory_order_acquire) == 0) return 0;
-    lock_take(LOCK_BLOCKS);
+    lock_take(LOCK_MEMORY);
     if (*before > put_off_used) *before = put_off_used;
     while (*before > 0 && looked_at < max)
         if (put_off[--*before].event != NULL) out[looked_at++] = put_off[*before];
-    lock_release(LOCK_BLOCKS);
+    lock_release(LOCK_MEMORY);
     return looked_at;
 }
 
 bool blocks_take_looked_at(const struct allocated *looked_at) {
     bool found = false;
-    lock_take(LOCK_BLOCKS);
+    lock_take(LOCK_MEMORY);
     for (size_t i = 0; i < put_off_used && !found; i++) {
         found = put_off[i].id == looked_at->id;
         if (found) put_off[i] = put_off[--put_off_used];
     }
     atomic_store(&put_off_there, put_off_used);
-    lock_release(LOCK_BLOCKS);
+    lock_release(LOCK_MEMORY);
     return found;
 }
 
 void blocks_after_fork(void) {
-    for (size_t i = 0; i < blocks_used; i++)
-        free(blocks[i].slab);
-    blocks_used = 0;
+    struct block *block;
+    while ((block = TAILQ_FIRST(&blocks)) != NULL) {
+        TAILQ_REMOVE(&blocks, block, next);
+        free(block->slab);
+        free(block);
+    }
+    LIST_INIT(&with_room);
     put_off_used = 0;
     atomic_store(&blocks_there, 0);
     atomic_store(&put_off_there, 0);
+    pages_after_fork();
 }

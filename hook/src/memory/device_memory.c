@@ -63,7 +63,7 @@ CUresult device_memory_put(struct chunk *chunk) {
         chunk->unmapped = true;
     }
     if (chunk->unmapped)
-        result = cuda->memory_map(chunk->address, chunk->bytes, 0, chunk->handle, 0);
+        result = cuda->memory_map(chunk->mapping->address, chunk->bytes, 0, chunk->handle, 0);
     chunk->unmapped = chunk->unmapped && result != CUDA_SUCCESS;
     return result;
 }
@@ -72,7 +72,7 @@ CUresult device_memory_take_off(struct chunk *chunk) {
     const struct driver *cuda = driver_get();
     if (chunk->handle == 0) return CUDA_SUCCESS;
     CUresult result = CUDA_SUCCESS;
-    if (!chunk->unmapped) result = cuda->memory_unmap(chunk->address, chunk->bytes);
+    if (!chunk->unmapped) result = cuda->memory_unmap(chunk->mapping->address, chunk->bytes);
     if (result != CUDA_SUCCESS) return result;
     chunk->unmapped = true;
     result = cuda->memory_release(chunk->handle);

@@ -43,8 +43,6 @@ static void count(void *pool, int device, uint64_t kept_bytes) {
         .bytes = kept_bytes,
         .device = device,
         .space = REGISTRY_KEPT,
-        .kind = ALLOCATION_NONE,
-        .fixed = true,
     };
     struct allocation before;
     if (kept_bytes > 0)

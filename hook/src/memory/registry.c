@@ -7,7 +7,7 @@
 #include "base/locks.h"
 
 /* Open addressing with linear probing; a removed record's followers are moved up, so that there are
- * no tombstones. All of it is guarded by LOCK_REGISTRY. */
+ * no tombstones. All of it is guarded by LOCK_MEMORY. */
 static struct slot {
     bool used;
     struct allocation allocation;
@@ -32,11 +32,11 @@ static void watch_forks(void) {
 static void lock_registry(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
-    lock_take(LOCK_REGISTRY);
+    lock_take(LOCK_MEMORY);
 }
 
 static void unlock_registry(void) {
-    lock_release(LOCK_REGISTRY);
+    lock_release(LOCK_MEMORY);
 }
 
 static size_t home_of(uint64_t key, uint8_t space) {
@@ -95,23 +95,20 @@ static struct registry_sums *sums_of(int device) {
     return device >= 0 && device < REGISTRY_DEVICES_MAX ? &sums[device] : NULL;
 }
 
-static void count(const struct allocation *allocation) {
-    struct registry_sums *device_sums = sums_of(allocation->device);
+void registry_count_locked(int device, uint64_t bytes, uint64_t bytes_fixed, int times) {
+    struct registry_sums *device_sums = sums_of(device);
     if (device_sums == NULL) return;
-    device_sums->bytes_allocated += allocation->bytes;
-    if (allocation->fixed) device_sums->bytes_fixed += allocation->bytes;
+    device_sums->bytes_allocated += bytes * (uint64_t)(int64_t)times;
+    device_sums->bytes_fixed += bytes_fixed * (uint64_t)(int64_t)times;
 }
 
-static void discount(const struct allocation *allocation) {
-    struct registry_sums *device_sums = sums_of(allocation->device);
-    if (device_sums == NULL) return;
-    device_sums->bytes_allocated -= allocation->bytes;
-    if (allocation->fixed) device_sums->bytes_fixed -= allocation->bytes;
+static void count(const struct allocation *allocation, int times) {
+    registry_count_locked(allocation->device, allocation->bytes, allocation->bytes, times);
 }
 
 static void remove_slot(struct slot *slot, struct allocation *removed) {
     if (removed != NULL) *removed = slot->allocation;
-    discount(&slot->allocation);
+    count(&slot->allocation, -1);
     clear_slot(slot);
 }
 
@@ -127,16 +124,16 @@ bool registry_claim(int device, uint64_t bytes, uint64_t limit_bytes) {
 }
 
 /* A forked child may be in the middle of a claim that its fresh registry knows nothing of. */
-static void unclaim(struct registry_sums *device_sums, uint64_t bytes) {
+void registry_unclaim_locked(int device, uint64_t bytes) {
+    struct registry_sums *device_sums = sums_of(device);
+    if (device_sums == NULL) return;
     device_sums->bytes_claimed -=
         bytes < device_sums->bytes_claimed ? bytes : device_sums->bytes_claimed;
 }
 
 void registry_unclaim(int device, uint64_t bytes) {
-    struct registry_sums *device_sums = sums_of(device);
-    if (device_sums == NULL) return;
     lock_registry();
-    unclaim(device_sums, bytes);
+    registry_unclaim_locked(device, bytes);
     unlock_registry();
 }
 
@@ -145,7 +142,7 @@ static bool add(const struct allocation *allocation) {
     if (old != NULL) remove_slot(old, NULL);
     if (!make_room()) return false;
     place(allocation);
-    count(allocation);
+    count(allocation, 1);
     return true;
 }
 
@@ -157,10 +154,9 @@ bool registry_add(const struct allocation *allocation) {
 }
 
 bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed) {
-    struct registry_sums *device_sums = sums_of(allocation->device);
     lock_registry();
     const bool added = add(allocation);
-    if (device_sums != NULL) unclaim(device_sums, bytes_claimed);
+    registry_unclaim_locked(allocation->device, bytes_claimed);
     unlock_registry();
     return added;
 }
@@ -173,50 +169,34 @@ bool registry_take(enum registry_space space, uint64_t key, struct allocation *t
     return slot != NULL;
 }
 
+const struct allocation *registry_look_locked(enum registry_space space, uint64_t key) {
+    const struct slot *slot = find_slot(space, key);
+    return slot != NULL ? &slot->allocation : NULL;
+}
+
 bool registry_find(enum registry_space space, uint64_t key, struct allocation *found) {
     lock_registry();
-    const struct slot *slot = find_slot(space, key);
-    if (slot != NULL) *found = slot->allocation;
+    const struct allocation *record = registry_look_locked(space, key);
+    if (record != NULL) *found = *record;
+    unlock_registry();
+    return record != NULL;
+}
+
+bool registry_retain(uint64_t handle) {
+    lock_registry();
+    struct slot *slot = find_slot(REGISTRY_HANDLE, handle);
+    if (slot != NULL) slot->allocation.references++;
     unlock_registry();
     return slot != NULL;
 }
 
-uint32_t registry_retain(enum registry_space space, uint64_t key, const struct allocation *fresh) {
-    uint32_t references = 0;
+bool registry_release(uint64_t handle, struct allocation *removed) {
     lock_registry();
-    struct slot *slot = find_slot(space, key);
-    if (slot != NULL)
-        references = ++slot->allocation.references;
-    else if (fresh != NULL && add(fresh))
-        references = 1;
+    struct slot *slot = find_slot(REGISTRY_HANDLE, handle);
+    const bool ends = slot != NULL && --slot->allocation.references == 0;
+    if (ends) remove_slot(slot, removed);
     unlock_registry();
-    return references;
-}
-
-uint32_t registry_release(enum registry_space space, uint64_t key, struct allocation *removed) {
-    uint32_t references = UINT32_MAX;
-    lock_registry();
-    struct slot *slot = find_slot(space, key);
-    if (slot != NULL) {
-        references = --slot->allocation.references;
-        if (references == 0) remove_slot(slot, removed);
-    }
-    unlock_registry();
-    return references;
-}
-
-bool registry_mark_fixed(enum registry_space space, uint64_t key, int *device) {
-    lock_registry();
-    struct slot *slot = find_slot(space, key);
-    const bool changes = slot != NULL && !slot->allocation.fixed;
-    if (changes) {
-        discount(&slot->allocation);
-        slot->allocation.fixed = true;
-        count(&slot->allocation);
-        *device = slot->allocation.device;
-    }
-    unlock_registry();
-    return changes;
+    return ends;
 }
 
 void registry_drop_context(uint64_t context) {
@@ -230,11 +210,14 @@ void registry_drop_context(uint64_t context) {
     unlock_registry();
 }
 
-struct registry_sums registry_sums_of(int device) {
-    struct registry_sums copy = {0};
-    lock_registry();
+struct registry_sums registry_sums_locked(int device) {
     const struct registry_sums *device_sums = sums_of(device);
-    if (device_sums != NULL) copy = *device_sums;
+    return device_sums != NULL ? *device_sums : (struct registry_sums){0};
+}
+
+struct registry_sums registry_sums_of(int device) {
+    lock_registry();
+    const struct registry_sums copy = registry_sums_locked(device);
     unlock_registry();
     return copy;
 }

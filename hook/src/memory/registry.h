@@ -1,8 +1,9 @@
-/* The allocations of this process: what the tenant's share is made of, and later what can move.
+/* What this process has on its devices, in sums, and a record of each allocation that the driver
+ * has made, all of which is fixed. The blocks that we make ourselves (blocks.h) are in the sums
+ * alone.
  *
- * LOCK_REGISTRY guards all of it, the innermost lock: nothing is called while it is held but the C
- * library's allocator. A forked child starts with an empty registry, as its parent's device memory
- * is not its own. */
+ * LOCK_MEMORY guards all of it: nothing is called while it is held but the C library's allocator. A
+ * forked child starts with an empty registry, as its parent's device memory is not its own. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,39 +14,21 @@
 
 /* What an allocation's key is. Keys of different spaces may be equal. */
 enum registry_space {
-    REGISTRY_ADDRESS,  /* a device address, of an allocation that the driver made */
-    REGISTRY_BLOCK,    /* a device address, of memory that backing.c has mapped */
-    REGISTRY_ARRAY,    /* a CUarray or CUmipmappedArray */
-    REGISTRY_POOL,     /* a CUmemoryPool: no bytes, tells the device */
-    REGISTRY_KEPT,     /* likewise: what it keeps beyond what is allocated from it (pools.h) */
-    REGISTRY_PHYSICAL, /* a number of physical.c: memory of cuMemCreate */
-    REGISTRY_HANDLE,   /* a CUmemGenericAllocationHandle of such memory: no bytes */
-    REGISTRY_MAPPING,  /* an address where such memory is mapped: no bytes counted */
-};
-
-enum allocation_kind {
-    ALLOCATION_PLAIN,
-    ALLOCATION_BLOCK, /* movable, unless it is marked fixed */
-    ALLOCATION_MANAGED,
-    ALLOCATION_ASYNC,    /* stream-ordered */
-    ALLOCATION_GRAPH,    /* made in a capture: belongs to the graph; fixed */
-    ALLOCATION_ARRAY,    /* fixed */
-    ALLOCATION_PHYSICAL, /* cuMemCreate */
-    ALLOCATION_IMPORTED, /* another process's memory: no bytes here */
-    ALLOCATION_NONE,     /* a record that is no memory */
+    REGISTRY_ADDRESS, /* a device address, of an allocation that the driver made */
+    REGISTRY_ARRAY,   /* a CUarray or CUmipmappedArray */
+    REGISTRY_POOL,    /* a CUmemoryPool: no bytes, tells the device */
+    REGISTRY_KEPT,    /* likewise: what it keeps beyond what is allocated from it (pools.h) */
+    REGISTRY_HANDLE,  /* a CUmemGenericAllocationHandle of cuMemCreate: no bytes (physical.h) */
 };
 
 struct allocation {
     uint64_t key;
     uint64_t bytes;      /* counted for `device` */
-    uint64_t link;       /* HANDLE, MAPPING: key of their PHYSICAL */
-    uint64_t span_bytes; /* MAPPING: how many bytes are mapped */
+    struct chunk *chunk; /* HANDLE: what it stands for */
     uint64_t context;    /* generation of that in which it was made and with which it goes; or 0 */
-    uint32_t references; /* PHYSICAL, HANDLE: how often it is held */
+    uint32_t references; /* HANDLE: how often the program holds it */
     int32_t device;      /* ordinal */
     uint8_t space;       /* enum registry_space */
-    uint8_t kind;        /* enum allocation_kind */
-    bool fixed;          /* cannot be moved */
 };
 
 /* What is allocated on a device. */
@@ -70,15 +53,19 @@ bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed);
 bool registry_take(enum registry_space space, uint64_t key, struct allocation *taken);
 /* Copies; false when it is unknown. */
 bool registry_find(enum registry_space space, uint64_t key, struct allocation *found);
-/* Holds a record once more, and returns how often it is held now. An unknown one is added as it is
- * given, with one reference; without `fresh` it stays unknown, and 0 is returned. */
-uint32_t registry_retain(enum registry_space space, uint64_t key, const struct allocation *fresh);
-/* Holds it once less, and returns how often it is still held. At 0 the record is removed and copied
- * to `removed`. An unknown record answers UINT32_MAX. */
-uint32_t registry_release(enum registry_space space, uint64_t key, struct allocation *removed);
-/* Marks an allocation as one that cannot be moved; returns whether that was new. */
-bool registry_mark_fixed(enum registry_space space, uint64_t key, int *device);
+/* Holds a handle once more; false when it is unknown. */
+bool registry_retain(uint64_t handle);
+/* Holds it once less. True: it was held no more; the record is removed, and copied. */
+bool registry_release(uint64_t handle, struct allocation *removed);
 /* Forgets everything that a context takes with it. */
 void registry_drop_context(uint64_t context);
 
 struct registry_sums registry_sums_of(int device);
+
+/* The functions that end in _locked are called with LOCK_MEMORY held. */
+const struct allocation *registry_look_locked(enum registry_space space, uint64_t key);
+/* What there is without a record counts (`times` 1) or does no more (-1), and
+ * a claim ends. */
+void registry_count_locked(int device, uint64_t bytes, uint64_t bytes_fixed, int times);
+void registry_unclaim_locked(int device, uint64_t bytes);
+struct registry_sums registry_sums_locked(int device);

@@ -31,6 +31,7 @@ static uint32_t units_of(uint32_t bytes) {
 bool slab_take(struct slab *slab, uint32_t bytes, uint64_t id, uint64_t *offset) {
     const uint32_t units = units_of(bytes);
     if (units > SLAB_UNITS - slab->units_used) return false;
+    if (slab->too_many != 0 && units >= slab->too_many) return false;
     uint32_t from = next_unit(slab, 0, false);
     while (from + units <= SLAB_UNITS) {
         const uint32_t end = next_unit(slab, from, true);
@@ -42,6 +43,7 @@ bool slab_take(struct slab *slab, uint32_t bytes, uint64_t id, uint64_t *offset)
         }
         from = next_unit(slab, end, false);
     }
+    slab->too_many = units;
     return false;
 }
 
@@ -61,4 +63,5 @@ void slab_give(struct slab *slab, uint64_t start) {
     const uint32_t unit = (uint32_t)(start / SLAB_UNIT_BYTES);
     mark(slab, unit, units_of(slab->entries[unit].bytes), false);
     slab->entries[unit] = (struct slab_entry){0};
+    slab->too_many = 0;
 }

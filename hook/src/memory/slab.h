@@ -15,6 +15,7 @@
 struct slab {
     uint64_t used[SLAB_UNITS / 64]; /* a bit for each unit */
     uint32_t units_used;
+    uint32_t too_many; /* so many units that follow each other were not to be had; 0: not known */
     struct slab_entry {
         uint32_t bytes;    /* as asked for; 0 where no allocation begins */
         bool closing;      /* is being freed: nobody may free it again, its units are still taken */

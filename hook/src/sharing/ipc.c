@@ -11,7 +11,6 @@
 #include "device/devices.h"
 #include "gate/gate.h"
 #include "memory/blocks.h"
-#include "memory/chunks.h"
 #include "memory/device_memory.h"
 #include "sharing/ipc_exports.h"
 #include "sharing/ipc_imports.h"
@@ -47,7 +46,6 @@ static void say_why_not(CUresult result) {
  */
 
 struct gathered {
-    uint64_t from, to;
     uint64_t *handles;
     struct export *block;
 };
@@ -55,7 +53,7 @@ struct gathered {
 /* Room for them was made by what a block can have at most. */
 static void gather(const struct chunk *chunk, void *argument) {
     struct gathered *all = argument;
-    if (chunk->address < all->from || chunk->address >= all->to || chunk->handle == 0) return;
+    if (chunk->handle == 0) return;
     const uint32_t i = all->block->piece_count++;
     all->handles[i] = chunk->handle;
     all->block->pieces[i] = (struct export_piece){.descriptor = {.fd = -1}, .bytes = chunk->bytes};
@@ -71,9 +69,9 @@ static CUresult export_piece(struct export_piece *piece, uint64_t handle) {
 }
 
 /* A descriptor for each chunk of the block. They are on the device and stay there. */
-static CUresult export_pieces(struct export *block, uint64_t *handles, int device) {
-    struct gathered all = {block->address, block->address + block->bytes, handles, block};
-    chunks_visit(device, gather, &all);
+static CUresult export_pieces(struct export *block, uint64_t *handles) {
+    struct gathered all = {handles, block};
+    blocks_visit(block->address, gather, &all);
     uint64_t bytes = 0;
     CUresult result = CUDA_SUCCESS;
     for (uint32_t i = 0; i < block->piece_count && result == CUDA_SUCCESS; i++) {
@@ -91,7 +89,7 @@ static CUresult export_block(const struct allocated *of, uint64_t *number) {
     uint64_t *handles = malloc(pieces_max * sizeof *handles);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (block.pieces != NULL && handles != NULL && devices_uuid_of(of->device, block.device_uuid))
-        result = export_pieces(&block, handles, of->device);
+        result = export_pieces(&block, handles);
     free(handles);
     if (result != CUDA_SUCCESS)
         exports_drop_pieces(&block);

@@ -5,6 +5,7 @@
 
 #include "base/hold.h"
 #include "gate/gate.h"
+#include "memory/blocks.h"
 #include "memory/chunks.h"
 #include "swap/residency.h"
 
@@ -28,7 +29,7 @@ static void stop_parking(const char *name) {
 
 /* What is parked comes back first, whatever context the thread has. */
 int unknown_called(uint32_t stub) {
-    const struct gate_call call = {chunks_are_there() ? GATE_LOOK : GATE_LAUNCH, GATE_STREAM_LEGACY,
+    const struct gate_call call = {blocks_are_there() ? GATE_LOOK : GATE_LAUNCH, GATE_STREAM_LEGACY,
                                    NULL, "a new function"};
     stop_parking(names[stub]);
     const enum gate_answer answer = gate_enter(call);

@@ -14,7 +14,7 @@
 #include "base/ending.h"
 #include "device/streams.h"
 #include "gate/threads.h"
-#include "memory/chunks.h"
+#include "memory/blocks.h"
 #include "memory/peer_mappings.h"
 #include "memory/pools.h"
 #include "sharing/ipc.h"
@@ -99,13 +99,13 @@
  * allocates nothing by itself (lazy loading, local memory, a context) says how much it lacks no
  * more than the driver does. */
 #define OUT_OF_MEMORY(result) __builtin_expect((result) == CUDA_ERROR_OUT_OF_MEMORY, 0)
-#define ROOM_FOR(device, bytes)                                              \
-    ({                                                                       \
-        result = (CUresult)memory_room_for((device), (bytes), WRAPPER_NAME); \
-        result == CUDA_SUCCESS;                                              \
+#define HAS_ROOM(call)             \
+    ({                             \
+        result = (CUresult)(call); \
+        result == CUDA_SUCCESS;    \
     })
-#define ROOM_FOR_CLAIM ROOM_FOR(claim.device, claim.bytes)
-#define ROOM_ON(device) ROOM_FOR((int)(device), 0)
+#define ROOM_FOR_CLAIM HAS_ROOM(memory_room_for_claim(&claim, WRAPPER_NAME))
+#define ROOM_ON(device) HAS_ROOM(memory_room_for((int)(device), WRAPPER_NAME))
 #define ROOM ROOM_ON(MEMORY_CURRENT_DEVICE)
 
 #define CLAIM_ON(device, bytes)                                                               \
@@ -148,34 +148,25 @@
          : memory_array_bytes((array)->Width, (array)->Height, (array)->Depth, (array)->Format, \
                               (array)->NumChannels, (levels)))
 
-#define KEEP_BYTES(space, kind, pointer, bytes)                                         \
-    if (result == CUDA_SUCCESS)                                                         \
-        memory_keep(&claim, (space), (kind), (uint64_t)(uintptr_t)*(pointer), (bytes)); \
-    else                                                                                \
+#define KEPT(call)              \
+    if (result == CUDA_SUCCESS) \
+        call;                   \
+    else                        \
         memory_unclaim(&claim)
-#define MEMORY_KEEP(space, kind, pointer) KEEP_BYTES(space, kind, pointer, claim.bytes)
+#define KEEP_BYTES(space, pointer, bytes) \
+    KEPT(memory_keep(&claim, (space), (uint64_t)(uintptr_t)*(pointer), (bytes)))
+#define MEMORY_KEEP(space, pointer) KEEP_BYTES(space, pointer, claim.bytes)
 #define MEMORY_KEEP_PITCH(pointer, pitch, height) \
-    KEEP_BYTES(REGISTRY_ADDRESS, ALLOCATION_PLAIN, pointer, (uint64_t)*(pitch) * (height))
-#define MEMORY_KEEP_ASYNC(pointer, bytes)                                                        \
-    if (result == CUDA_SUCCESS)                                                                  \
-        memory_keep_from_pool(&claim, pool_used, captured ? ALLOCATION_GRAPH : ALLOCATION_ASYNC, \
-                              (uint64_t)*(pointer), (bytes));                                    \
-    else                                                                                         \
-        memory_unclaim(&claim)
-#define MEMORY_KEEP_PHYSICAL(handle)         \
-    if (result == CUDA_SUCCESS)              \
-        physical_created(&claim, *(handle)); \
-    else                                     \
-        memory_unclaim(&claim)
+    KEEP_BYTES(REGISTRY_ADDRESS, pointer, (uint64_t)*(pitch) * (height))
+#define MEMORY_KEEP_ASYNC(pointer, bytes) \
+    KEPT(memory_keep_from_pool(&claim, pool_used, (uint64_t)*(pointer), (bytes)))
+#define MEMORY_KEEP_PHYSICAL(handle) KEPT(physical_created(&claim, *(handle)))
 
 #define MEMORY_TAKE(space, key) \
     struct allocation taken;    \
     const bool was_known = registry_take((space), (uint64_t)(uintptr_t)(key), &taken)
 #define MEMORY_GIVE_UP \
     if (was_known) memory_freed(&taken, (int)result)
-
-#define MEMORY_IMPORTED(space, pointer) \
-    if (result == CUDA_SUCCESS) memory_imported((space), (uint64_t)*(pointer))
 
 #define REPORT_MEMORY_INFO(free_bytes, total_bytes)                                \
     if (result == CUDA_SUCCESS && (free_bytes) != NULL && (total_bytes) != NULL) { \

@@ -69,19 +69,20 @@ int pipeline_open(void *context) {
  * H200). `began`: at least one is on its way, even if a later one was refused. */
 static CUresult copy(const struct chunk *chunk, bool outward, CUstream stream, bool *began) {
     const struct driver *cuda = driver_get();
+    const uint64_t address = chunk->mapping->address;
     CUresult result = CUDA_SUCCESS;
     for (uint64_t done = 0; done < chunk->bytes && result == CUDA_SUCCESS; done += PIECE_BYTES) {
         const uint64_t left = chunk->bytes - done;
         const uint64_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
         char *host = (char *)chunk->host + done;
-        result = outward ? cuda->copy_to_host(host, chunk->address + done, bytes, stream)
-                         : cuda->copy_to_device(chunk->address + done, host, bytes, stream);
+        result = outward ? cuda->copy_to_host(host, address + done, bytes, stream)
+                         : cuda->copy_to_device(address + done, host, bytes, stream);
         *began = *began || result == CUDA_SUCCESS;
     }
     return result;
 }
 
-int pipeline_begin(const struct chunk *chunk, bool outward) {
+int pipeline_begin(struct chunk *chunk, bool outward) {
     const struct driver *cuda = driver_get();
     struct lane *lane;
     if (flights_used == SWAP_FLIGHTS_MAX) return CUDA_ERROR_NOT_READY;
@@ -96,7 +97,7 @@ int pipeline_begin(const struct chunk *chunk, bool outward) {
     const CUresult recorded = cuda->event_record(event, lane->stream);
     struct flight *flight = &flights[(first_flight + flights_used++) % SWAP_FLIGHTS_MAX];
     *flight = (struct flight){
-        .chunk = *chunk,
+        .chunk = chunk,
         .outward = outward,
         .event = recorded == CUDA_SUCCESS ? event : NULL,
         .lane = lane,
@@ -108,7 +109,7 @@ int pipeline_begin(const struct chunk *chunk, bool outward) {
 /* A copy whose event could not be recorded is over when its stream is. */
 static CUresult look_at(const struct flight *flight) {
     const struct driver *cuda = driver_get();
-    if (!pipeline_use_context(flight->chunk.context)) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!pipeline_use_context(flight->chunk->context)) return CUDA_ERROR_INVALID_CONTEXT;
     return flight->event ? cuda->event_query(flight->event)
                          : cuda->stream_query(flight->lane->stream);
 }
@@ -152,21 +153,21 @@ static const struct flight *flight_at(uint32_t place) {
 uint64_t pipeline_bytes(void) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < flights_used; i++)
-        bytes += flight_at(i)->chunk.bytes;
+        bytes += flight_at(i)->chunk->bytes;
     return bytes;
 }
 
 uint64_t pipeline_leaving_bytes(int device) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < flights_used; i++)
-        if (flight_at(i)->outward && flight_at(i)->chunk.device == device)
-            bytes += flight_at(i)->chunk.bytes;
+        if (flight_at(i)->outward && flight_at(i)->chunk->device == device)
+            bytes += flight_at(i)->chunk->bytes;
     return bytes;
 }
 
 bool pipeline_has_arrivals(int device) {
     for (uint32_t i = 0; i < flights_used; i++)
-        if (!flight_at(i)->outward && flight_at(i)->chunk.device == device) return true;
+        if (!flight_at(i)->outward && flight_at(i)->chunk->device == device) return true;
     return false;
 }
 

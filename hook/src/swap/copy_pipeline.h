@@ -8,7 +8,7 @@
 #include "memory/chunks.h"
 
 struct flight {
-    struct chunk chunk; /* `handle` and `host` are what it has or is to have */
+    struct chunk *chunk; /* claimed */
     bool outward;
     void *event; /* NULL: its stream tells */
     struct lane *lane;
@@ -25,7 +25,7 @@ bool pipeline_use_context(void *context);
 int pipeline_open(void *context);
 
 /* Begins a copy between the chunk and its `host`. What the driver answers; not 0: no copy began. */
-int pipeline_begin(const struct chunk *chunk, bool outward);
+int pipeline_begin(struct chunk *chunk, bool outward);
 
 /* The oldest copy, where the driver has said that it has ended; `cu_result` is how. Where that
  * tells of a sticky error, so will all others of that context. An answer that says nothing of the

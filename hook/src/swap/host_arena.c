@@ -28,7 +28,7 @@ struct segment {
     uint64_t context; /* the generation of that in which it is registered; 0: no more */
 };
 
-/* Guarded by LOCK_ARENA. */
+/* Guarded by LOCK_MEMORY. */
 static struct segment *segments;
 static size_t segments_used, segments_room;
 static uint64_t taken_bytes;
@@ -41,7 +41,7 @@ static uint64_t refused_until_ns; /* the system or the driver gave nothing */
 static char *upcoming;
 static struct prefault upcoming_work;
 
-/* ---- counting; with LOCK_ARENA held -----------------------------------------------------------
+/* ---- counting; with LOCK_MEMORY held -----------------------------------------------------------
  */
 
 static uint64_t free_bytes(void) {
@@ -57,26 +57,26 @@ static uint64_t further_segments(void) {
 /* Takes the lock; what the system leaves is known of late. */
 static void lock_with_fresh_room(void) {
     const uint64_t now_ns = clock_now_ns();
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     if (now_ns - system_host_at_ns < ROOM_IS_FRESH_NS) return;
     system_host_at_ns = now_ns;
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
     const struct cgroup_host fresh = cgroup_look(UINT64_MAX);
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     system_host = fresh;
 }
 
 uint64_t host_arena_free(void) {
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     const uint64_t bytes = free_bytes();
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
     return bytes;
 }
 
 bool host_arena_is_short(void) {
     lock_with_fresh_room();
     const bool is_short = system_host.is_short;
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
     return is_short;
 }
 
@@ -103,10 +103,10 @@ static char *map_segment(void) {
 }
 
 static void note_refusal(const char *what) {
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     has_upcoming = false;
     refused_until_ns = clock_now_ns() + REFUSED_NS;
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
     log_debug("arena: %s, so no more host memory for a while", what);
 }
 
@@ -115,7 +115,7 @@ static void note_refusal(const char *what) {
 static bool begin_upcoming(void) {
     if (upcoming) return true;
     const struct cgroup_host now = cgroup_look(HOST_ARENA_SEGMENT_BYTES);
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     const bool has_room =
         clock_now_ns() >= refused_until_ns && now.room_bytes >= HOST_ARENA_SEGMENT_BYTES;
     if (!has_room)
@@ -123,7 +123,7 @@ static bool begin_upcoming(void) {
     else if (system_host.room_bytes >= HOST_ARENA_SEGMENT_BYTES)
         system_host.room_bytes -= HOST_ARENA_SEGMENT_BYTES;
     has_upcoming = has_room;
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
     if (!has_room) return false;
     upcoming = map_segment();
     if (upcoming == NULL) {
@@ -138,9 +138,9 @@ static bool begin_upcoming(void) {
 static char *end_upcoming(void) {
     char *base = upcoming;
     upcoming = NULL;
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     has_upcoming = false;
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
     if (prefault_end(&upcoming_work)) return base;
     munmap(base, HOST_ARENA_SEGMENT_BYTES);
     note_refusal("no pages");
@@ -175,10 +175,10 @@ static void give_to_system(char *base, bool is_registered) {
 }
 
 static bool add_segment(char *base, uint64_t context) {
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     const bool added = ARRAY_MAKE_ROOM(segments, segments_used, 1, segments_room);
     if (added) segments[segments_used++] = (struct segment){.base = base, .context = context};
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
     return added;
 }
 
@@ -199,14 +199,14 @@ bool host_arena_prepare(uint64_t bytes) {
 /* Takes a free segment out of the table; false when all hold something. */
 static bool remove_free(struct segment *removed) {
     bool found = false;
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     for (size_t i = segments_used; i-- > 0 && !found;) {
         if (segments[i].taken) continue;
         found = true;
         *removed = segments[i];
         segments[i] = segments[--segments_used];
     }
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
     return found;
 }
 
@@ -242,7 +242,7 @@ static uint32_t next_row(uint32_t taken, uint32_t *at) {
 }
 
 /* The shortest row that is long enough, so that long ones are left to long chunks. NULL: none.
- * With LOCK_ARENA held. */
+ * With LOCK_MEMORY held. */
 static struct segment *shortest_row(uint64_t granules, uint32_t *place) {
     struct segment *found = NULL;
     uint32_t shortest = UINT32_MAX, length;
@@ -261,7 +261,7 @@ static struct segment *shortest_row(uint64_t granules, uint32_t *place) {
 static void *take_row(uint64_t granules, char **lapsed) {
     void *host = NULL;
     uint32_t at = 0;
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     struct segment *segment = shortest_row(granules, &at);
     if (segment) {
         segment->taken |= mask_of(granules) << at;
@@ -269,7 +269,7 @@ static void *take_row(uint64_t granules, char **lapsed) {
         host = segment->base + at * CHUNK_GRANULE;
         if (segment->context == 0) *lapsed = segment->base;
     }
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
     return host;
 }
 
@@ -295,23 +295,23 @@ void *host_arena_take(uint64_t bytes) {
         host_arena_give(host, bytes);
         return NULL;
     }
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     struct segment *segment = segment_of(lapsed);
     if (segment) segment->context = context;
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
     return host;
 }
 
 void host_arena_give(void *host, uint64_t bytes) {
     if (host == NULL) return;
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     struct segment *segment = segment_of(host);
     if (segment) {
         const uint64_t at = (uint64_t)((char *)host - segment->base) / CHUNK_GRANULE;
         segment->taken &= ~(mask_of(bytes / CHUNK_GRANULE) << at);
         taken_bytes -= bytes;
     }
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
 }
 
 /* ---- room -------------------------------------------------------------------------------------
@@ -337,9 +337,7 @@ static void lay(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     const uint64_t granules = chunk->bytes / CHUNK_GRANULE;
     uint64_t length = granules;
-    if (laying->ends || chunk->state != CHUNK_RESIDENT || chunk->fixed ||
-        chunk->stays_until_ns != 0)
-        return;
+    if (laying->ends) return;
     while (length <= GRANULES_PER_SEGMENT && laying->rows[length] == 0)
         length++;
     laying->ends = length > GRANULES_PER_SEGMENT;
@@ -355,21 +353,21 @@ uint64_t host_arena_room(void) {
     lock_with_fresh_room();
     const uint64_t bytes = free_bytes() + further_segments() * HOST_ARENA_SEGMENT_BYTES;
     count_rows(&laying);
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
         if (chunks_sums_of(device).bytes_movable == 0) continue;
         laying.ends = false;
-        chunks_visit(device, lay, &laying);
+        chunks_visit_leaving(device, lay, &laying);
         all = all && !laying.ends;
     }
     return all ? bytes : laying.laid_bytes;
 }
 
 void host_arena_forget_context(uint64_t context) {
-    lock_take(LOCK_ARENA);
+    lock_take(LOCK_MEMORY);
     for (size_t i = 0; i < segments_used; i++)
         if (segments[i].context == context) segments[i].context = 0;
-    lock_release(LOCK_ARENA);
+    lock_release(LOCK_MEMORY);
 }
 
 void host_arena_after_fork(void) {

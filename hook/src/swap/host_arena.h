@@ -1,7 +1,7 @@
 /* Host memory for parked chunks: segments of 64 MiB in huge pages, prefaulted in parallel,
  * registered with the driver once, used again and given back. Never more than the cgroup leaves
  * (cgroup.h). It holds what was on the device, so pages leave it for the system alone, which wipes
- * them. Guarded by LOCK_ARENA; nothing of the driver is called under it. */
+ * them. Guarded by LOCK_MEMORY; nothing of the driver is called under it. */
 #pragma once
 
 #include <stdbool.h>

@@ -39,14 +39,14 @@
 /* ---- what other threads see -------------------------------------------------------------------
  */
 
-static enum mover_goal goal;  /* guarded by LOCK_MOVER, like the next two */
+static enum mover_goal goal;  /* guarded by LOCK_MEMORY, like the next two */
 static uint32_t goal_number;  /* counts the changes */
 static bool started;          /* the thread was asked for */
 static bool has_thread;       /* and could be started */
-static void *leaving_context; /* mover_forget_context waits for it; guarded by LOCK_MOVER */
+static void *leaving_context; /* mover_forget_context waits for it; guarded by LOCK_MEMORY */
 static _Atomic uint32_t word; /* the mover sleeps on it */
 static _Atomic uint32_t left; /* contexts that it has left; mover_forget_context sleeps on it */
-static uint32_t gave_up;      /* the number of the goal that was given up; guarded by LOCK_MOVER */
+static uint32_t gave_up;      /* the number of the goal that was given up; guarded by LOCK_MEMORY */
 
 static void wake(void) {
     atomic_fetch_add(&word, 1);
@@ -58,12 +58,15 @@ static void sleep_on(_Atomic uint32_t *what, uint32_t seen, uint64_t ns) {
     syscall(SYS_futex, what, FUTEX_WAIT_PRIVATE, seen, ns == NEVER ? NULL : &pause, NULL, 0);
 }
 
-enum step_answer mover_claim(enum mover_goal wanted, bool (*claim)(int device, struct chunk *out),
-                             int device, struct chunk *out) {
+enum step_answer mover_claim(enum mover_goal wanted, struct chunk *(*claim_locked)(int device),
+                             int device, struct chunk **claimed) {
     enum step_answer answer = STEP_NEW_GOAL;
-    lock_take(LOCK_MOVER);
-    if (goal == wanted) answer = claim(device, out) ? STEP_DONE : STEP_NO_CHUNK;
-    lock_release(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
+    if (goal == wanted) {
+        *claimed = claim_locked(device);
+        answer = *claimed != NULL ? STEP_DONE : STEP_NO_CHUNK;
+    }
+    lock_release(LOCK_MEMORY);
     return answer;
 }
 
@@ -72,16 +75,16 @@ bool mover_all_here(void) {
 }
 
 bool mover_can_run(void) {
-    lock_take(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
     const bool can = has_thread || !started;
-    lock_release(LOCK_MOVER);
+    lock_release(LOCK_MEMORY);
     return can;
 }
 
 bool mover_gave_up(void) {
-    lock_take(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
     const bool given_up = goal == MOVER_RESTORE && gave_up == goal_number;
-    lock_release(LOCK_MOVER);
+    lock_release(LOCK_MEMORY);
     return given_up;
 }
 
@@ -211,10 +214,10 @@ static void confirm(int device) {
 }
 
 static void give_up(void) {
-    lock_take(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
     const bool is_news = gave_up != state.goal_number;
     gave_up = state.goal_number;
-    lock_release(LOCK_MOVER);
+    lock_release(LOCK_MEMORY);
     if (!is_news) return;
     end_burst(&state.out, "rolled back");
     report(true);
@@ -251,10 +254,10 @@ static void finish_copies(void) {
     int cu_result;
     while (pipeline_take_ended(&ended, &cu_result)) {
         const enum step_answer answer = step_finish(&ended, cu_result, state.goal);
-        if (answer == STEP_DONE) moved(ended.outward ? &state.out : &state.in, ended.chunk.bytes);
-        if (answer == STEP_FAILED && ended.outward) stays(ended.chunk.bytes);
+        if (answer == STEP_DONE) moved(ended.outward ? &state.out : &state.in, ended.chunk->bytes);
+        if (answer == STEP_FAILED && ended.outward) stays(ended.chunk->bytes);
         if (answer == STEP_FAILED && !ended.outward) fail();
-        if (answer == STEP_NO_ROOM) ask_for_room(ended.chunk.device, ended.chunk.bytes);
+        if (answer == STEP_NO_ROOM) ask_for_room(ended.chunk->device, ended.chunk->bytes);
     }
 }
 
@@ -275,9 +278,9 @@ static void step_devices(void) {
                 further || (step != SWAP_NOTHING && step != SWAP_WAIT && step != SWAP_GIVE_UP);
             gives_up = gives_up && step == SWAP_GIVE_UP;
         }
-        lock_take(LOCK_MOVER);
+        lock_take(LOCK_MEMORY);
         further = further && goal_number == state.goal_number && leaving_context == NULL;
-        lock_release(LOCK_MOVER);
+        lock_release(LOCK_MEMORY);
         further = further && !ending_has_begun();
     }
     if (gives_up) give_up();
@@ -287,15 +290,15 @@ static void step_devices(void) {
  */
 
 static void leave_context(void) {
-    lock_take(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
     void *context = leaving_context;
-    lock_release(LOCK_MOVER);
+    lock_release(LOCK_MEMORY);
     /* Copies of other contexts too: the host memory may be registered in the one that leaves. */
     if (context == NULL || pipeline_flights() > 0) return;
     pipeline_forget_context(context);
-    lock_take(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
     leaving_context = NULL;
-    lock_release(LOCK_MOVER);
+    lock_release(LOCK_MEMORY);
     atomic_fetch_add(&left, 1);
     syscall(SYS_futex, &left, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
@@ -304,11 +307,11 @@ static void leave_context(void) {
  */
 
 static void see_goal(void) {
-    lock_take(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
     const bool changed = state.goal_number != goal_number;
     state.goal = goal;
     state.goal_number = goal_number;
-    lock_release(LOCK_MOVER);
+    lock_release(LOCK_MEMORY);
     if (!changed) return;
     mover_waits_end();
     state.has_failed = state.told_restored = false;
@@ -394,11 +397,11 @@ static bool has_work(enum mover_goal wanted) {
 }
 
 void mover_look(void) {
-    lock_take(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
     const enum mover_goal wanted = goal;
-    lock_release(LOCK_MOVER);
+    lock_release(LOCK_MEMORY);
     if (!has_work(wanted)) return;
-    lock_take(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
     if (!started) {
         started = true;
         has_thread = own_thread_start(run, NULL);
@@ -407,42 +410,42 @@ void mover_look(void) {
                 "the memory of this process cannot follow its turns, because no thread could be "
                 "started. Raise its limit of threads and restart it.");
     }
-    lock_release(LOCK_MOVER);
+    lock_release(LOCK_MEMORY);
     wake();
 }
 
 void mover_freed(void) {
-    lock_take(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
     const bool waits = has_thread && goal != MOVER_REST;
-    lock_release(LOCK_MOVER);
+    lock_release(LOCK_MEMORY);
     if (waits) wake();
 }
 
 void mover_set_goal(enum mover_goal wanted) {
-    lock_take(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
     const bool changes = goal != wanted;
     goal = wanted;
     goal_number += changes;
-    lock_release(LOCK_MOVER);
+    lock_release(LOCK_MEMORY);
     if (changes) mover_look();
 }
 
 void mover_forget_context(void *context) {
-    lock_take(LOCK_MOVER);
+    lock_take(LOCK_MEMORY);
     const bool runs = has_thread;
-    lock_release(LOCK_MOVER);
+    lock_release(LOCK_MEMORY);
     for (bool asked = false; runs && !ending_has_begun();) {
         const uint32_t seen = atomic_load(&left);
-        lock_take(LOCK_MOVER);
+        lock_take(LOCK_MEMORY);
         if (asked && leaving_context != context) {
-            lock_release(LOCK_MOVER);
+            lock_release(LOCK_MEMORY);
             return;
         }
         if (leaving_context == NULL) {
             leaving_context = context;
             asked = true;
         }
-        lock_release(LOCK_MOVER);
+        lock_release(LOCK_MEMORY);
         wake();
         sleep_on(&left, seen, FORGET_LOOK_NS);
     }

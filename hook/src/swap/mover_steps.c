@@ -14,8 +14,8 @@
 static CUresult map(struct chunk *chunk) {
     CUresult result = device_memory_put(chunk);
     if (result == CUDA_SUCCESS)
-        result =
-            device_memory_give_access(chunk->address, chunk->bytes, chunk->device, chunk->device);
+        result = device_memory_give_access(chunk->mapping->address, chunk->bytes, chunk->device,
+                                           chunk->device);
     if (result != CUDA_SUCCESS) device_memory_take_off(chunk);
     return result;
 }
@@ -30,18 +30,24 @@ static void note_failure(const struct chunk *chunk, int cu_result, const char *w
 }
 
 /* It stays where it is from now on: what a sticky error has in its hands cannot be copied. */
-static void leave_alone(const struct chunk *chunk) {
-    chunks_settle(chunk->address, CHUNK_RESIDENT, chunk->handle, NULL);
-    chunks_fix(chunk->address, chunk->bytes);
+static void leave_alone(struct chunk *chunk) {
+    chunk->host = NULL;
+    chunks_settle_fixed(chunk);
+}
+
+static void give_host(struct chunk *chunk) {
+    host_arena_give(chunk->host, chunk->bytes);
+    chunk->host = NULL;
 }
 
 /* It could not leave, and is still whole where it is mapped: it is tried again later. */
-static enum step_answer leave_for_now(const struct chunk *chunk, int cu_result) {
+static enum step_answer leave_for_now(struct chunk *chunk, int cu_result) {
+    give_host(chunk);
+    note_failure(chunk, cu_result, "park");
     if (failure_is_sticky(cu_result))
         leave_alone(chunk);
     else
-        chunks_settle_failed(chunk->address, chunk->handle, clock_now_ns());
-    note_failure(chunk, cu_result, "park");
+        chunks_settle_failed(chunk, clock_now_ns());
     return STEP_FAILED;
 }
 
@@ -49,37 +55,29 @@ static enum step_answer leave_for_now(const struct chunk *chunk, int cu_result) 
  * stays on the device; where it has unmapped it already, its device memory is kept for it. */
 static enum step_answer park(struct chunk *chunk) {
     const CUresult result = device_memory_take_off(chunk);
-    if (result != CUDA_SUCCESS && !chunk->unmapped) {
-        host_arena_give(chunk->host, chunk->bytes);
-        return leave_for_now(chunk, (int)result);
-    }
-    chunks_settle_away(chunk, CHUNK_PARKED);
-    if (result == CUDA_SUCCESS) return STEP_DONE;
-    note_failure(chunk, (int)result, "release");
-    return STEP_FAILED;
+    if (result != CUDA_SUCCESS && !chunk->unmapped) return leave_for_now(chunk, (int)result);
+    if (result != CUDA_SUCCESS) note_failure(chunk, (int)result, "release");
+    chunks_settle(chunk, CHUNK_PARKED);
+    return result == CUDA_SUCCESS ? STEP_DONE : STEP_FAILED;
 }
 
 /* It could not be copied in; its host memory still has all of it. */
-static void stay_parked(struct chunk *chunk) {
+static enum step_answer stay_parked(struct chunk *chunk, int cu_result) {
     device_memory_take_off(chunk);
-    chunks_settle_away(chunk, CHUNK_PARKED);
-}
-
-/* Nothing can be copied in a context with a sticky error, so what is parked is lost with it. As a
- * chunk that is being freed it keeps nobody's gate shut. */
-static void bury(const struct chunk *chunk) {
-    chunks_settle_away(chunk, CHUNK_FREEING);
+    note_failure(chunk, cu_result, "restore");
+    chunks_settle(chunk, CHUNK_PARKED);
+    return cu_result == CUDA_ERROR_OUT_OF_MEMORY ? STEP_NO_ROOM : STEP_FAILED;
 }
 
 /* Nobody knows whether the copy has ended, so nothing that it may still use is given back: not the
  * device memory on the way in, which is used again when the chunk comes (behind this copy, in the
  * same stream); not the host memory on the way out. */
 static enum step_answer give_up_copy(const struct flight *flight, int cu_result) {
+    note_failure(flight->chunk, cu_result, "copy without an end");
     if (flight->outward)
-        leave_alone(&flight->chunk);
+        leave_alone(flight->chunk);
     else
-        chunks_settle_away(&flight->chunk, CHUNK_PARKED);
-    note_failure(&flight->chunk, cu_result, "copy without an end");
+        chunks_settle(flight->chunk, CHUNK_PARKED);
     return STEP_FAILED;
 }
 
@@ -87,30 +85,31 @@ static enum step_answer give_up_copy(const struct flight *flight, int cu_result)
  */
 
 /* Its chunk stays, to be claimed again. */
-static enum step_answer not_now(const struct chunk *chunk, enum step_answer answer) {
-    chunks_settle(chunk->address, CHUNK_RESIDENT, chunk->handle, NULL);
+static enum step_answer not_now(struct chunk *chunk, enum step_answer answer) {
+    give_host(chunk);
+    chunks_settle(chunk, CHUNK_RESIDENT);
     return answer;
 }
 
 enum step_answer step_leave(int device, uint64_t *bytes) {
-    struct chunk chunk;
-    const enum step_answer claimed = mover_claim(MOVER_PARK, chunks_claim_leaving, device, &chunk);
+    struct chunk *chunk;
+    const enum step_answer claimed =
+        mover_claim(MOVER_PARK, chunks_claim_leaving_locked, device, &chunk);
     if (claimed != STEP_DONE) return claimed;
-    *bytes = chunk.bytes;
-    if (contexts_has_failed(chunk.context)) {
-        leave_alone(&chunk);
+    *bytes = chunk->bytes;
+    if (contexts_has_failed(chunk->context)) {
+        leave_alone(chunk);
         return STEP_DONE;
     }
-    int cu_result = pipeline_open(chunk.context);
-    if (cu_result == CUDA_ERROR_OUT_OF_MEMORY) return not_now(&chunk, STEP_NO_ROOM);
-    if (cu_result != CUDA_SUCCESS) return leave_for_now(&chunk, cu_result);
-    chunk.host = host_arena_take(chunk.bytes);
-    if (chunk.host == NULL) return not_now(&chunk, STEP_NO_HOST);
-    cu_result = pipeline_begin(&chunk, true);
+    int cu_result = pipeline_open(chunk->context);
+    if (cu_result == CUDA_SUCCESS) {
+        chunk->host = host_arena_take(chunk->bytes);
+        if (chunk->host == NULL) return not_now(chunk, STEP_NO_HOST);
+        cu_result = pipeline_begin(chunk, true);
+    }
     if (cu_result == CUDA_SUCCESS) return STEP_DONE;
-    host_arena_give(chunk.host, chunk.bytes);
-    if (cu_result == CUDA_ERROR_OUT_OF_MEMORY) return not_now(&chunk, STEP_NO_ROOM);
-    return leave_for_now(&chunk, cu_result);
+    if (cu_result == CUDA_ERROR_OUT_OF_MEMORY) return not_now(chunk, STEP_NO_ROOM);
+    return leave_for_now(chunk, cu_result);
 }
 
 static CUresult begin_to_come(struct chunk *chunk) {
@@ -120,58 +119,51 @@ static CUresult begin_to_come(struct chunk *chunk) {
 }
 
 enum step_answer step_come(int device, uint64_t *bytes) {
-    struct chunk chunk;
+    struct chunk *chunk;
     const enum step_answer claimed =
-        mover_claim(MOVER_RESTORE, chunks_claim_coming, device, &chunk);
+        mover_claim(MOVER_RESTORE, chunks_claim_coming_locked, device, &chunk);
     if (claimed != STEP_DONE) return claimed;
-    *bytes = chunk.bytes;
-    if (contexts_has_failed(chunk.context)) {
-        bury(&chunk);
+    *bytes = chunk->bytes;
+    /* Nothing can be copied in a context with a sticky error, so what is parked is lost with it. As
+     * a chunk that is being freed it keeps nobody's gate shut. */
+    if (contexts_has_failed(chunk->context)) {
+        chunks_settle(chunk, CHUNK_FREEING);
         return STEP_DONE;
     }
     if (residency_bytes_over(device) > 0) { /* while it comes it counts as there */
-        chunks_settle_away(&chunk, CHUNK_PARKED);
+        chunks_settle(chunk, CHUNK_PARKED);
         return STEP_NO_CREDIT;
     }
-    const CUresult result = begin_to_come(&chunk);
-    if (result == CUDA_SUCCESS) return STEP_DONE;
-    stay_parked(&chunk);
-    note_failure(&chunk, (int)result, "restore");
-    return result == CUDA_ERROR_OUT_OF_MEMORY ? STEP_NO_ROOM : STEP_FAILED;
+    const CUresult result = begin_to_come(chunk);
+    return result == CUDA_SUCCESS ? STEP_DONE : stay_parked(chunk, (int)result);
 }
 
 enum step_answer step_unmap(int device, enum mover_goal goal, uint64_t *bytes) {
-    struct chunk chunk;
-    const enum step_answer claimed = mover_claim(goal, chunks_claim_back, device, &chunk);
+    struct chunk *chunk;
+    const enum step_answer claimed = mover_claim(goal, chunks_claim_back_locked, device, &chunk);
     if (claimed != STEP_DONE) return claimed;
-    *bytes = chunk.bytes;
-    pipeline_use_context(chunk.context);
-    return park(&chunk);
+    *bytes = chunk->bytes;
+    pipeline_use_context(chunk->context);
+    return park(chunk);
 }
 
 /* What was wanted may have changed since the copy began: then it was in vain, and nothing is lost.
  */
 static enum step_answer finish_leaving(struct chunk *chunk, int cu_result, enum mover_goal goal) {
     const bool goes = goal == MOVER_PARK && residency_bytes_over(chunk->device) > 0;
-    if (cu_result == CUDA_SUCCESS && goes) return park(chunk);
-    host_arena_give(chunk->host, chunk->bytes);
-    return cu_result == CUDA_SUCCESS ? not_now(chunk, STEP_NO_CHUNK)
-                                     : leave_for_now(chunk, cu_result);
+    if (cu_result != CUDA_SUCCESS) return leave_for_now(chunk, cu_result);
+    return goes ? park(chunk) : not_now(chunk, STEP_NO_CHUNK);
 }
 
 static enum step_answer finish_coming(struct chunk *chunk, int cu_result) {
-    if (cu_result == CUDA_SUCCESS) {
-        chunks_settle(chunk->address, CHUNK_BACK, chunk->handle, chunk->host);
-        return STEP_DONE;
-    }
-    stay_parked(chunk);
-    note_failure(chunk, cu_result, "restore");
-    return cu_result == CUDA_ERROR_OUT_OF_MEMORY ? STEP_NO_ROOM : STEP_FAILED;
+    if (cu_result != CUDA_SUCCESS) return stay_parked(chunk, cu_result);
+    chunks_settle(chunk, CHUNK_BACK);
+    return STEP_DONE;
 }
 
 enum step_answer step_finish(struct flight *flight, int cu_result, enum mover_goal goal) {
     if (flight->has_no_end) return give_up_copy(flight, cu_result);
-    pipeline_use_context(flight->chunk.context);
-    return flight->outward ? finish_leaving(&flight->chunk, cu_result, goal)
-                           : finish_coming(&flight->chunk, cu_result);
+    pipeline_use_context(flight->chunk->context);
+    return flight->outward ? finish_leaving(flight->chunk, cu_result, goal)
+                           : finish_coming(flight->chunk, cu_result);
 }

@@ -28,5 +28,5 @@ enum step_answer step_finish(struct flight *flight, int cu_result, enum mover_go
 
 /* mover.c: claims a chunk, provided that the goal is still this one. STEP_DONE, STEP_NO_CHUNK or
  * STEP_NEW_GOAL. */
-enum step_answer mover_claim(enum mover_goal goal, bool (*claim)(int device, struct chunk *out),
-                             int device, struct chunk *out);
+enum step_answer mover_claim(enum mover_goal goal, struct chunk *(*claim_locked)(int device),
+                             int device, struct chunk **claimed);

@@ -40,7 +40,7 @@ static struct device_residency {
     uint64_t budget_bytes, usable_bytes, park_hint_bytes;
     uint64_t waiting_bytes;      /* claimed in the registry by threads that wait here */
     struct waiter *first;        /* oldest first */
-} devices[REGISTRY_DEVICES_MAX]; /* guarded by LOCK_RESIDENCY, like all below */
+} devices[REGISTRY_DEVICES_MAX]; /* guarded by LOCK_MEMORY, like all below */
 static enum mode mode;
 static bool turn_is_open;
 static bool is_unlimited; /* no scheduler, and the fallback is to run */
@@ -50,19 +50,7 @@ static int devices_used;         /* ordinals below it were asked for */
 static const char *why_it_stays; /* NULL: memory may be parked; a child keeps it */
 static _Atomic uint32_t waiters; /* changed under the lock; read without it to spare it */
 
-/* The claim of this thread that was answered FITS last. Whether it has ended only the registry
- * knows; what asks for it names the call, which claims anew each time. */
-static _Thread_local struct {
-    int device;
-    uint64_t bytes;
-    const char *call_name;
-} standing __attribute__((tls_model("initial-exec")));
-
-/* Of this thread's claim that is given up. It counts as waiting until it ends, so that at no time
- * it is counted as memory that the process has. */
-static _Thread_local uint64_t given_up_bytes __attribute__((tls_model("initial-exec")));
-
-/* ---- counting; with LOCK_RESIDENCY held -------------------------------------------------------
+/* ---- counting; with LOCK_MEMORY held -------------------------------------------------------
  */
 
 static struct device_residency *of(int device) {
@@ -87,8 +75,12 @@ static uint64_t claimed_bytes(int device, const struct registry_sums *sums) {
 
 /* All that the process has or is about to have, wherever it is. */
 static uint64_t owned_bytes(int device) {
-    const struct registry_sums sums = registry_sums_of(device);
+    const struct registry_sums sums = registry_sums_locked(device);
     return sums.bytes_allocated + claimed_bytes(device, &sums);
+}
+
+static uint64_t resident_bytes(int device) {
+    return less(owned_bytes(device), chunks_sums_locked(device).bytes_parked);
 }
 
 static uint64_t budget_of(int device) {
@@ -147,12 +139,12 @@ static bool is_beyond_limits(void) {
 static bool may_go_on(void *argument) {
     struct claim *claim = argument;
     const bool is_beyond = wait_looks() != claim->looks_before && is_beyond_limits();
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     const bool goes_on =
         claim->waiter.refused || admit(claim->device, claim->waiter.bytes, true, is_beyond);
     const bool begins = !goes_on && !claim->queued;
     if (begins) queue(claim);
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     if (begins) bell_ring(NEWS_NEEDS_CHANGED);
     return goes_on;
 }
@@ -161,19 +153,18 @@ static bool may_go_on(void *argument) {
  * jump, and never come back to it. The thread's next claim ends it then. */
 static _Thread_local struct claim *waiting __attribute__((tls_model("initial-exec")));
 
-static bool end_wait(bool goes_on) {
-    lock_take(LOCK_RESIDENCY);
+static bool end_wait(void) {
+    lock_take(LOCK_MEMORY);
     leave_queue(waiting);
     const bool refused = waiting->waiter.refused;
-    lock_release(LOCK_RESIDENCY);
-    given_up_bytes = goes_on && !refused ? 0 : waiting->waiter.bytes;
+    lock_release(LOCK_MEMORY);
     bell_ring(NEWS_NEEDS_CHANGED);
     free(waiting);
     waiting = NULL;
     return refused;
 }
 
-/* The claim counts as waiting; it does no more when this returns. */
+/* The claim counts as waiting; it does no more when it fits. */
 static enum residency_answer wait_for_budget(struct claim *claim) {
     const struct wait_condition condition = {
         .holds = may_go_on,
@@ -182,30 +173,27 @@ static enum residency_answer wait_for_budget(struct claim *claim) {
         .wants_turn = true,
     };
     const bool goes_on = wait_for(&condition, claim->waiter.call_name);
-    const bool refused = end_wait(goes_on);
+    const bool refused = end_wait();
     if (!goes_on) return RESIDENCY_CANCELLED;
     return refused ? RESIDENCY_REFUSED : RESIDENCY_FITS;
 }
 
 /* Starts to count a claim as waiting, and looks whether it has to. */
 static bool fits_at_once(int device, uint64_t bytes, bool inside) {
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     of(device)->waiting_bytes += bytes;
     const bool fits = admit(device, bytes, !inside, false);
-    lock_release(LOCK_RESIDENCY);
-    if (!fits && inside) given_up_bytes = bytes;
+    lock_release(LOCK_MEMORY);
     /* Until the claim counted as waiting it took room: others that fit beside it may have been made
      * to wait. */
     if (!fits && atomic_load(&waiters) > 0) wait_wake_all();
     return fits;
 }
 
-static enum residency_answer claim_again(int device, uint64_t bytes, const char *call_name) {
+enum residency_answer residency_claim_again(int device, uint64_t bytes, const char *call_name) {
     enum residency_answer answer = RESIDENCY_REFUSED;
     waiting = malloc(sizeof *waiting);
-    if (waiting == NULL) {
-        given_up_bytes = bytes;
-    } else {
+    if (waiting != NULL) {
         *waiting = (struct claim){.device = device,
                                   .looks_before = wait_looks(),
                                   .waiter = {.bytes = bytes, .call_name = call_name}};
@@ -219,12 +207,11 @@ static enum residency_answer claim_again(int device, uint64_t bytes, const char 
 
 enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name,
                                       bool inside) {
-    standing.call_name = NULL;
-    given_up_bytes = 0;
     if (waiting != NULL) {
         const int left_on = waiting->device;
-        end_wait(false);
-        residency_unclaim(left_on, given_up_bytes);
+        const uint64_t left_bytes = waiting->waiter.bytes;
+        end_wait();
+        residency_unclaim(left_on, left_bytes, true);
     }
     if (!is_counted(device)) return RESIDENCY_FITS;
     if (!inside && !bell_is_heard()) bell_start_agent(call_name);
@@ -234,71 +221,51 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
         /* Only now, since it asks the driver: a context that we do not know yet has no budget. */
         void *context;
         if (!contexts_know_current(&context) || is_beyond_limits()) {
-            lock_take(LOCK_RESIDENCY);
+            lock_take(LOCK_MEMORY);
             admit(device, bytes, false, true);
-            lock_release(LOCK_RESIDENCY);
+            lock_release(LOCK_MEMORY);
         } else {
-            answer = claim_again(device, bytes, call_name);
+            answer = residency_claim_again(device, bytes, call_name);
         }
-    }
-    if (answer == RESIDENCY_FITS) {
-        standing.device = device;
-        standing.bytes = bytes;
-        standing.call_name = call_name;
     }
     return answer;
 }
 
-void residency_unclaim(int device, uint64_t bytes) {
-    lock_take(LOCK_RESIDENCY);
-    registry_unclaim(device, bytes);
-    if (is_counted(device))
-        of(device)->waiting_bytes = less(of(device)->waiting_bytes, given_up_bytes);
-    lock_release(LOCK_RESIDENCY);
-    given_up_bytes = 0;
-}
-
-bool residency_claim_stands(const char *call_name) {
-    if (standing.call_name == NULL || strcmp(standing.call_name, call_name) != 0) return false;
-    lock_take(LOCK_RESIDENCY);
-    const bool follows = mode != MODE_OFF;
-    lock_release(LOCK_RESIDENCY);
-    return follows;
+void residency_unclaim(int device, uint64_t bytes, bool waits) {
+    lock_take(LOCK_MEMORY);
+    registry_unclaim_locked(device, bytes);
+    if (waits && is_counted(device))
+        of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
+    lock_release(LOCK_MEMORY);
 }
 
 uint64_t residency_claims_out(void) {
     uint64_t bytes = 0;
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     for (int device = 0; device < devices_used && mode != MODE_OFF; device++) {
-        const struct registry_sums sums = registry_sums_of(device);
+        const struct registry_sums sums = registry_sums_locked(device);
         bytes += claimed_bytes(device, &sums);
     }
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return bytes;
 }
 
 /* ---- room -------------------------------------------------------------------------------------
  */
 
-bool residency_suspend_claim(int device, const char *call_name, bool *has_claim) {
+bool residency_suspend_claim(int device, uint64_t claimed_bytes) {
     if (!is_counted(device) || is_beyond_limits()) return false;
-    *has_claim =
-        standing.call_name && standing.device == device && residency_claim_stands(call_name);
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     const bool follows = mode == MODE_FOLLOWS && !is_unlimited;
-    if (follows && *has_claim) of(device)->waiting_bytes += given_up_bytes = standing.bytes;
-    lock_release(LOCK_RESIDENCY);
+    if (follows) of(device)->waiting_bytes += claimed_bytes;
+    lock_release(LOCK_MEMORY);
     return follows;
 }
 
-enum residency_answer residency_claim_again(const char *call_name) {
-    return claim_again(standing.device, standing.bytes, call_name);
-}
-
 uint32_t residency_reclaim_ms(void) {
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     const uint32_t ms = reclaim_ms;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return ms;
 }
 
@@ -306,29 +273,26 @@ uint32_t residency_reclaim_ms(void) {
  */
 
 uint64_t residency_bytes_free(int device) {
-    const uint64_t parked_bytes = chunks_sums_of(device).bytes_parked;
-    lock_take(LOCK_RESIDENCY);
-    const uint64_t budget_bytes = budget_of(device);
-    const uint64_t used_bytes = less(owned_bytes(device), parked_bytes);
-    lock_release(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
+    const uint64_t budget_bytes = budget_of(device), used_bytes = resident_bytes(device);
+    lock_release(LOCK_MEMORY);
     return budget_bytes == RESIDENCY_UNLIMITED ? budget_bytes : less(budget_bytes, used_bytes);
 }
 
 uint64_t residency_bytes_over(int device) {
-    const uint64_t parked_bytes = chunks_sums_of(device).bytes_parked;
-    lock_take(LOCK_RESIDENCY);
-    const uint64_t over_bytes = less(less(owned_bytes(device), parked_bytes), budget_of(device));
+    lock_take(LOCK_MEMORY);
+    const uint64_t over_bytes = less(resident_bytes(device), budget_of(device));
     const bool stays = why_it_stays != NULL;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return stays ? 0 : over_bytes;
 }
 
 uint64_t residency_park_hint(void) {
     uint64_t bytes = 0;
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     for (int device = 0; device < devices_used && mode == MODE_FOLLOWS && !why_it_stays; device++)
         bytes += of(device)->park_hint_bytes;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return bytes;
 }
 
@@ -336,34 +300,34 @@ uint64_t residency_park_hint(void) {
  */
 
 void residency_start(void) {
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     mode = options_get()->memory == MEMORY_OFF ? MODE_OFF : MODE_UNTOLD;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
 }
 
 void residency_set_mode(bool swap, uint32_t wanted_reclaim_ms) {
     const uint32_t choice = options_get()->memory;
     if (choice != MEMORY_AS_SCHEDULED) swap = choice == MEMORY_SWAP;
     swap = swap && driver_can_move(driver_get());
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     mode = swap ? MODE_FOLLOWS : MODE_OFF;
     reclaim_ms = wanted_reclaim_ms;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     wait_wake_all();
 }
 
 bool residency_swaps(void) {
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     const bool swaps = mode != MODE_OFF;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return swaps;
 }
 
 void residency_stop_parking(const char *why) {
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     const bool first = why_it_stays == NULL;
     if (first) why_it_stays = why;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     if (!first) return;
     log_error(
         "%s Until the process ends, its GPU memory stays on the device, also while others "
@@ -373,17 +337,17 @@ void residency_stop_parking(const char *why) {
 }
 
 const char *residency_why_it_stays(void) {
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     const char *why = why_it_stays;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return why;
 }
 
 void residency_set_turn(bool open, bool unlimited) {
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     turn_is_open = open;
     is_unlimited = open && unlimited;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
 }
 
 /* It may have ended meanwhile, by an interrupt say. */
@@ -396,14 +360,14 @@ void residency_set_budget(const uint8_t uuid[16], uint32_t serial, uint64_t budg
                           uint64_t usable_bytes, uint64_t park_hint_bytes, uint32_t refused_need) {
     int device = 0;
     if (!devices_ordinal_of(uuid, &device) || !is_counted(device)) return;
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     struct device_residency *residency = of(device);
     residency->serial = serial;
     residency->budget_bytes = budget_bytes;
     residency->usable_bytes = usable_bytes;
     residency->park_hint_bytes = park_hint_bytes;
     if (refused_need != 0) take_refusal(residency, refused_need);
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     if (atomic_load(&waiters) > 0) wait_wake_all();
 }
 
@@ -414,11 +378,10 @@ static void keep_to_what_is_there(bool forget_serials) {
     for (int i = 0; i < count; i++) {
         const int device = ordinals[i];
         if (!is_counted(device)) continue;
-        const uint64_t parked_bytes = chunks_sums_of(device).bytes_parked;
-        lock_take(LOCK_RESIDENCY);
+        lock_take(LOCK_MEMORY);
         if (forget_serials) of(device)->serial = 0;
-        of(device)->budget_bytes = less(owned_bytes(device), parked_bytes);
-        lock_release(LOCK_RESIDENCY);
+        of(device)->budget_bytes = resident_bytes(device);
+        lock_release(LOCK_MEMORY);
     }
 }
 
@@ -433,11 +396,11 @@ void residency_connection_lost(void) {
 struct residency_need residency_need_of(int device) {
     struct residency_need need = {0};
     if (!is_counted(device)) return need;
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     const struct waiter *first = of(device)->first;
     if (first && mode == MODE_FOLLOWS)
         need = (struct residency_need){first->number, first->bytes, first->call_name};
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return need;
 }
 
@@ -448,27 +411,27 @@ void residency_memory_changed(void) {
 struct residency_numbers residency_numbers_of(int device) {
     struct residency_numbers numbers = {.budget_bytes = RESIDENCY_UNLIMITED};
     if (!is_counted(device)) return numbers;
-    const struct chunk_sums chunks = chunks_sums_of(device);
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
+    const struct chunk_sums chunks = chunks_sums_locked(device);
     numbers.bytes_allocated = owned_bytes(device);
     numbers.bytes_parked = chunks.bytes_parked;
-    numbers.bytes_resident = less(numbers.bytes_allocated, chunks.bytes_parked);
+    numbers.bytes_resident = resident_bytes(device);
     if (why_it_stays)
         numbers.bytes_fixed = numbers.bytes_resident;
     else
-        numbers.bytes_fixed = mode == MODE_OFF ? registry_sums_of(device).bytes_fixed
+        numbers.bytes_fixed = mode == MODE_OFF ? registry_sums_locked(device).bytes_fixed
                                                : less(numbers.bytes_resident, chunks.bytes_movable);
     numbers.budget_bytes = budget_of(device);
     numbers.serial = of(device)->serial;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return numbers;
 }
 
 uint64_t residency_usable(int device) {
     if (!is_counted(device)) return RESIDENCY_UNLIMITED;
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     const uint64_t bytes = mode == MODE_FOLLOWS ? of(device)->usable_bytes : RESIDENCY_UNLIMITED;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return bytes;
 }
 

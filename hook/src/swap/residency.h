@@ -1,8 +1,9 @@
 /* What this process may have on each device (its budget), and waiting for more.
  *
  * What counts against the budget is all that is on the device: what the registry has (registry.h,
- * with claims) less what is parked (chunks.h). Guarded by LOCK_RESIDENCY. Before the scheduler has
- * said anything of a device, and where memory does not follow the turn, there is no limit.
+ * with claims) less what is parked (chunks.h). Guarded by LOCK_MEMORY, like those. Before the
+ * scheduler has said anything of a device, and where memory does not follow the turn, there is no
+ * limit.
  *
  * A claim that was answered FITS is a promise of both sides: its call passes the gate although that
  * is being shut meanwhile, and a turn is not given back before all such claims have ended. So what
@@ -28,22 +29,21 @@ enum residency_answer {
 /* Asks whether `bytes` that were claimed in the registry (registry_claim) just now fit the budget;
  * the claim ends in registry_keep, or in residency_unclaim when there is no allocation. Waits for
  * the turn and for budget where they lack, as a call at the gate does (cancellable). `inside`
- * another gated call it answers at once. Not for allocations that belong to a capture. */
+ * another gated call it answers at once. Not for allocations that belong to a capture. One that
+ * does not fit counts as waiting until it ends: at no time as memory that the process has. */
 enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name,
                                       bool inside);
 /* Outside gated calls, the driver had no memory although the budget has (shortage.h). False: there
- * is nobody to ask for room. Else the claim of this thread under that name, if it has one, counts
- * as one that waits, so that the turn can go, until one of the next two is called. */
-bool residency_suspend_claim(int device, const char *call_name, bool *has_claim);
+ * is nobody to ask for room. Else what was claimed for the call (0: nothing) counts as a claim that
+ * waits, so that the turn can go. */
+bool residency_suspend_claim(int device, uint64_t claimed_bytes);
 /* Asks anew for what was suspended, as residency_claim does. */
-enum residency_answer residency_claim_again(const char *call_name);
-/* Ends a claim in the registry too, whatever was answered. */
-void residency_unclaim(int device, uint64_t bytes);
+enum residency_answer residency_claim_again(int device, uint64_t bytes, const char *call_name);
+/* Ends a claim in the registry too; `waits`: it does not fit, or is suspended. */
+void residency_unclaim(int device, uint64_t bytes, bool waits);
 
 /* ---- for the gate ---- */
 
-/* The call of this name that the thread makes now has a claim that was answered FITS. */
-bool residency_claim_stands(const char *call_name);
 /* Bytes of such claims that have not ended; none is added while the turn is not open. */
 uint64_t residency_claims_out(void);
 

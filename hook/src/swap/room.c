@@ -20,7 +20,7 @@ static struct room {
 static uint32_t last_request; /* guarded likewise */
 
 struct room_wait room_ask(int device, uint64_t bytes, const char *call_name) {
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     struct room *room = &rooms[device];
     if (room->waiters++ == 0 || bytes > room->bytes) {
         room->bytes = bytes;
@@ -28,31 +28,31 @@ struct room_wait room_ask(int device, uint64_t bytes, const char *call_name) {
         room->call_name = call_name;
     }
     const struct room_wait wait = {device, room->answers};
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     bell_ring(NEWS_NEEDS_CHANGED);
     return wait;
 }
 
 bool room_is_answered(void *argument) {
     const struct room_wait *wait = argument;
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     const bool answered = rooms[wait->device].answers != wait->answers_before;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return answered;
 }
 
 bool room_end(const struct room_wait *wait) {
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     struct room *room = &rooms[wait->device];
     room->waiters--;
     const bool made = room->answers != wait->answers_before && room->made;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return made;
 }
 
 bool room_next(int *device, uint64_t *bytes, uint32_t *request, const char **call_name) {
     bool found = false;
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     for (int i = 0; i < REGISTRY_DEVICES_MAX && !found; i++) {
         struct room *room = &rooms[i];
         found = room->waiters > 0 && !room->asked && room->bytes > 0;
@@ -63,22 +63,22 @@ bool room_next(int *device, uint64_t *bytes, uint32_t *request, const char **cal
         *bytes = room->bytes;
         *call_name = room->call_name;
     }
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return found;
 }
 
 void room_ask_again(void) {
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
         rooms[device].asked = false;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
 }
 
 static bool is_awaited(int device, uint32_t request) {
-    lock_take(LOCK_RESIDENCY);
+    lock_take(LOCK_MEMORY);
     const bool awaited =
         rooms[device].waiters > 0 && rooms[device].asked && rooms[device].request == request;
-    lock_release(LOCK_RESIDENCY);
+    lock_release(LOCK_MEMORY);
     return awaited;
 }
 
@@ -88,11 +88,11 @@ void room_answered(const uint8_t uuid[16], uint32_t request, bool made) {
         if (!is_awaited(device, request) || !devices_uuid_of(device, own_uuid) ||
             memcmp(uuid, own_uuid, sizeof(own_uuid)) != 0)
             continue;
-        lock_take(LOCK_RESIDENCY);
+        lock_take(LOCK_MEMORY);
         rooms[device].answers++;
         rooms[device].made = made;
         rooms[device].bytes = 0;
-        lock_release(LOCK_RESIDENCY);
+        lock_release(LOCK_MEMORY);
     }
     wait_wake_all();
 }

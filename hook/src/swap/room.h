@@ -1,5 +1,5 @@
 /* Requests for room: the driver has no memory although the budget has. Those that want room on one
- * device share one request. Guarded by LOCK_RESIDENCY. */
+ * device share one request. Guarded by LOCK_MEMORY. */
 #ifndef GPUSHARE_ROOM_H
 #define GPUSHARE_ROOM_H
 

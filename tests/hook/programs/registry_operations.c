@@ -17,9 +17,8 @@ static struct allocation record(uint64_t space, uint64_t key, uint64_t bytes, ui
         .key = key,
         .bytes = bytes,
         .references = 1,
-        .context = (void *)(uintptr_t)context,
+        .context = context,
         .space = (uint8_t)space,
-        .kind = ALLOCATION_PLAIN,
     };
 }
 
@@ -27,15 +26,13 @@ static uint64_t perform(const char *operation, uint64_t space, uint64_t key, uin
                         uint64_t context) {
     const struct allocation fresh = record(space, key, bytes, context);
     struct allocation removed;
-    int device;
     const enum registry_space in = (enum registry_space)space;
     if (strcmp(operation, "add") == 0) return registry_add(&fresh);
     if (strcmp(operation, "take") == 0) return registry_take(in, key, &removed);
     if (strcmp(operation, "find") == 0) return registry_find(in, key, &removed);
-    if (strcmp(operation, "retain") == 0) return registry_retain(in, key, &fresh);
-    if (strcmp(operation, "release") == 0) return registry_release(in, key, &removed);
-    if (strcmp(operation, "fix") == 0) return registry_mark_fixed(in, key, &device);
-    registry_drop_context((void *)(uintptr_t)context);
+    if (strcmp(operation, "retain") == 0) return registry_retain(key);
+    if (strcmp(operation, "release") == 0) return registry_release(key, &removed);
+    registry_drop_context(context);
     return 0;
 }
 

@@ -57,8 +57,7 @@ void failure_of(uint64_t context, int cu_result) {
     (void)context;
     (void)cu_result;
 }
-bool residency_claim_stands(const char *call_name) {
-    (void)call_name;
+bool residency_swaps(void) {
     return false;
 }
 void failure_look(int cu_result) {
