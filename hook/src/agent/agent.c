@@ -19,6 +19,7 @@
 #include "base/wait.h"
 #include "device/contexts.h"
 #include "gate/gate_control.h"
+#include "memory/chunks.h"
 #include "swap/mover.h"
 
 #define DEAF_PAUSE_NS 10000000
@@ -57,7 +58,7 @@ static void look_at_calls(struct agent *agent) {
 
 /* The gate first: calls wait for it. */
 static void look_at_mover(struct agent *agent) {
-    if (agent->turn.phase == TURN_RESTORING && mover_all_here())
+    if (agent->turn.phase == TURN_RESTORING && chunks_all_confirmed())
         agent_feed_kind(agent, TURN_EVENT_RESTORED);
     else if (agent->turn.phase == TURN_RESTORING && mover_gave_up())
         agent_feed_kind(agent, TURN_EVENT_RESTORE_FAILED);

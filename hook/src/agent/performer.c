@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/wait.h"
 #include "gate/gate_control.h"
+#include "memory/chunks.h"
 #include "swap/mover.h"
 
 static const char *const REASON_NAMES[] = {
@@ -33,7 +34,7 @@ static void shut(struct agent *agent) {
 static void open_gate(struct agent *agent) {
     bool windowed = turn_state_windowed(&agent->turn);
     agent->draining = false;
-    if (!mover_all_here()) {
+    if (!chunks_all_confirmed()) {
         log_error("the gate stays shut because memory is away. Please report this.");
         return;
     }
@@ -149,7 +150,7 @@ static void perform(struct agent *agent, enum turn_phase phase_before, unsigned 
 
 bool agent_memory_is_away(void) {
     mover_set_goal(MOVER_REST);
-    return !mover_all_here();
+    return !chunks_all_confirmed();
 }
 
 void agent_feed(struct agent *agent, const struct turn_event *event) {

@@ -101,39 +101,23 @@ CUresult copies_line(uint64_t to, uint64_t from, uint64_t bytes, struct copies_w
     return copy_line(to, to_end, from, from_end, bytes, way);
 }
 
+/* The two boxes differ by the contexts alone, for which the first has room. */
+_Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER) &&
+                   offsetof(CUDA_MEMCPY3D, reserved0) == offsetof(CUDA_MEMCPY3D_PEER, srcContext) &&
+                   offsetof(CUDA_MEMCPY3D, reserved1) == offsetof(CUDA_MEMCPY3D_PEER, dstContext) &&
+                   offsetof(CUDA_MEMCPY3D, Depth) == offsetof(CUDA_MEMCPY3D_PEER, Depth),
+               "a box becomes one that names its contexts");
+
 CUresult copies_box(const CUDA_MEMCPY3D *box, struct copies_way way) {
     const CUcontext current = current_context();
     if (box == NULL || current == NULL) return CUDA_ERROR_INVALID_VALUE;
     const struct end to = end_of(box->dstMemoryType, box->dstDevice, current),
                      from = end_of(box->srcMemoryType, box->srcDevice, current);
     if (!can_be_named(to, from, way)) return CUDA_ERROR_INVALID_VALUE;
-    const CUDA_MEMCPY3D_PEER named = {
-        .srcXInBytes = box->srcXInBytes,
-        .srcY = box->srcY,
-        .srcZ = box->srcZ,
-        .srcLOD = box->srcLOD,
-        .srcMemoryType = box->srcMemoryType,
-        .srcHost = box->srcHost,
-        .srcDevice = box->srcDevice,
-        .srcArray = box->srcArray,
-        .srcContext = from.context,
-        .srcPitch = box->srcPitch,
-        .srcHeight = box->srcHeight,
-        .dstXInBytes = box->dstXInBytes,
-        .dstY = box->dstY,
-        .dstZ = box->dstZ,
-        .dstLOD = box->dstLOD,
-        .dstMemoryType = box->dstMemoryType,
-        .dstHost = box->dstHost,
-        .dstDevice = box->dstDevice,
-        .dstArray = box->dstArray,
-        .dstContext = to.context,
-        .dstPitch = box->dstPitch,
-        .dstHeight = box->dstHeight,
-        .WidthInBytes = box->WidthInBytes,
-        .Height = box->Height,
-        .Depth = box->Depth,
-    };
+    CUDA_MEMCPY3D_PEER named;
+    memcpy(&named, box, sizeof named);
+    named.srcContext = from.context;
+    named.dstContext = to.context;
     return copy(&named, way);
 }
 

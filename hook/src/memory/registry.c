@@ -1,28 +1,34 @@
 #include "memory/registry.h"
 
 #include <pthread.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 
 #include "base/locks.h"
 
-/* Open addressing with linear probing; a removed record's followers are moved up, so that there are
- * no tombstones. All of it is guarded by LOCK_MEMORY. */
-static struct slot {
-    bool used;
-    struct allocation allocation;
-} *slots;
-static size_t slot_count; /* a power of two, or 0 */
-static size_t used_count;
+/* A record, in the tree by its space and key, and in the list of all. Guarded by LOCK_MEMORY. */
+struct record {
+    struct allocation allocation; /* first: the tree compares it */
+    LIST_ENTRY(record) next;
+};
+static void *tree; /* of search.h */
+static LIST_HEAD(, record) records = LIST_HEAD_INITIALIZER(records);
 static struct registry_sums sums[REGISTRY_DEVICES_MAX];
 
-#define FIRST_SLOT_COUNT 256
+static int compare(const void *left, const void *right) {
+    const struct allocation *a = left, *b = right;
+    if (a->space != b->space) return a->space < b->space ? -1 : 1;
+    return a->key == b->key ? 0 : a->key < b->key ? -1 : 1;
+}
 
 /* A child has one thread, so that no lock is needed; locks.h has seen to the lock itself. */
 static void forget_in_child(void) {
-    if (slots != NULL) memset(slots, 0, slot_count * sizeof *slots);
+    tdestroy(tree, free);
+    tree = NULL;
+    LIST_INIT(&records);
     memset(sums, 0, sizeof sums);
-    used_count = 0;
 }
 
 static void watch_forks(void) {
@@ -39,56 +45,10 @@ static void unlock_registry(void) {
     lock_release(LOCK_MEMORY);
 }
 
-static size_t home_of(uint64_t key, uint8_t space) {
-    uint64_t mixed = (key ^ ((uint64_t)space << 56)) * 0x9E3779B97F4A7C15u;
-    mixed ^= mixed >> 32;
-    return (size_t)mixed & (slot_count - 1);
-}
-
-static struct slot *find_slot(enum registry_space space, uint64_t key) {
-    if (slot_count == 0) return NULL;
-    for (size_t i = home_of(key, (uint8_t)space);; i = (i + 1) & (slot_count - 1)) {
-        if (!slots[i].used) return NULL;
-        if (slots[i].allocation.key == key && slots[i].allocation.space == space) return &slots[i];
-    }
-}
-
-static void place(const struct allocation *allocation) {
-    size_t i = home_of(allocation->key, allocation->space);
-    while (slots[i].used)
-        i = (i + 1) & (slot_count - 1);
-    slots[i] = (struct slot){.used = true, .allocation = *allocation};
-    used_count++;
-}
-
-static bool make_room(void) {
-    if (slot_count != 0 && used_count < slot_count / 4 * 3) return true;
-    const size_t old_count = slot_count;
-    struct slot *old_slots = slots;
-    const size_t new_count = old_count == 0 ? FIRST_SLOT_COUNT : old_count * 2;
-    struct slot *new_slots = calloc(new_count, sizeof *new_slots);
-    if (new_slots == NULL) return used_count + 1 < slot_count;
-    slots = new_slots;
-    slot_count = new_count;
-    used_count = 0;
-    for (size_t i = 0; i < old_count; i++)
-        if (old_slots[i].used) place(&old_slots[i].allocation);
-    free(old_slots);
-    return true;
-}
-
-static void clear_slot(struct slot *slot) {
-    size_t hole = (size_t)(slot - slots);
-    for (size_t i = (hole + 1) & (slot_count - 1); slots[i].used; i = (i + 1) & (slot_count - 1)) {
-        const size_t home = home_of(slots[i].allocation.key, slots[i].allocation.space);
-        const size_t distance_from_home = (i - home) & (slot_count - 1);
-        const size_t distance_from_hole = (i - hole) & (slot_count - 1);
-        if (distance_from_home < distance_from_hole) continue;
-        slots[hole] = slots[i];
-        hole = i;
-    }
-    slots[hole].used = false;
-    used_count--;
+static struct record *find(enum registry_space space, uint64_t key) {
+    const struct allocation wanted = {.space = (uint8_t)space, .key = key};
+    struct record **node = tfind(&wanted, &tree, compare);
+    return node != NULL ? *node : NULL;
 }
 
 static struct registry_sums *sums_of(int device) {
@@ -106,10 +66,12 @@ static void count(const struct allocation *allocation, int times) {
     registry_count_locked(allocation->device, allocation->bytes, allocation->bytes, times);
 }
 
-static void remove_slot(struct slot *slot, struct allocation *removed) {
-    if (removed != NULL) *removed = slot->allocation;
-    count(&slot->allocation, -1);
-    clear_slot(slot);
+static void removed(struct record *record, struct allocation *copy) {
+    if (copy != NULL) *copy = record->allocation;
+    count(&record->allocation, -1);
+    LIST_REMOVE(record, next);
+    tdelete(record, &tree, compare);
+    free(record);
 }
 
 bool registry_claim(int device, uint64_t bytes, uint64_t limit_bytes) {
@@ -138,19 +100,22 @@ void registry_unclaim(int device, uint64_t bytes) {
 }
 
 static bool add(const struct allocation *allocation) {
-    struct slot *old = find_slot((enum registry_space)allocation->space, allocation->key);
-    if (old != NULL) remove_slot(old, NULL);
-    if (!make_room()) return false;
-    place(allocation);
+    struct record *old = find((enum registry_space)allocation->space, allocation->key);
+    if (old != NULL) removed(old, NULL);
+    struct record *record = malloc(sizeof *record);
+    if (record == NULL) return false;
+    record->allocation = *allocation;
+    if (tsearch(record, &tree, compare) == NULL) {
+        free(record);
+        return false;
+    }
+    LIST_INSERT_HEAD(&records, record, next);
     count(allocation, 1);
     return true;
 }
 
 bool registry_add(const struct allocation *allocation) {
-    lock_registry();
-    const bool added = add(allocation);
-    unlock_registry();
-    return added;
+    return registry_keep(allocation, 0);
 }
 
 bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed) {
@@ -163,49 +128,49 @@ bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed) 
 
 bool registry_take(enum registry_space space, uint64_t key, struct allocation *taken) {
     lock_registry();
-    struct slot *slot = find_slot(space, key);
-    if (slot != NULL) remove_slot(slot, taken);
+    struct record *record = find(space, key);
+    const bool known = record != NULL;
+    if (known) removed(record, taken);
     unlock_registry();
-    return slot != NULL;
+    return known;
 }
 
 const struct allocation *registry_look_locked(enum registry_space space, uint64_t key) {
-    const struct slot *slot = find_slot(space, key);
-    return slot != NULL ? &slot->allocation : NULL;
+    const struct record *record = find(space, key);
+    return record != NULL ? &record->allocation : NULL;
 }
 
 bool registry_find(enum registry_space space, uint64_t key, struct allocation *found) {
     lock_registry();
-    const struct allocation *record = registry_look_locked(space, key);
-    if (record != NULL) *found = *record;
+    const struct allocation *known = registry_look_locked(space, key);
+    if (known != NULL) *found = *known;
     unlock_registry();
-    return record != NULL;
+    return known != NULL;
 }
 
 bool registry_retain(uint64_t handle) {
     lock_registry();
-    struct slot *slot = find_slot(REGISTRY_HANDLE, handle);
-    if (slot != NULL) slot->allocation.references++;
+    struct record *record = find(REGISTRY_HANDLE, handle);
+    if (record != NULL) record->allocation.references++;
     unlock_registry();
-    return slot != NULL;
+    return record != NULL;
 }
 
-bool registry_release(uint64_t handle, struct allocation *removed) {
+bool registry_release(uint64_t handle, struct allocation *copy) {
     lock_registry();
-    struct slot *slot = find_slot(REGISTRY_HANDLE, handle);
-    const bool ends = slot != NULL && --slot->allocation.references == 0;
-    if (ends) remove_slot(slot, removed);
+    struct record *record = find(REGISTRY_HANDLE, handle);
+    const bool ends = record != NULL && --record->allocation.references == 0;
+    if (ends) removed(record, copy);
     unlock_registry();
     return ends;
 }
 
 void registry_drop_context(uint64_t context) {
+    struct record *record, *next;
     lock_registry();
-    for (size_t i = 0; i < slot_count;) {
-        if (slots[i].used && context != 0 && slots[i].allocation.context == context)
-            remove_slot(&slots[i], NULL); /* may have moved a follower here: look again */
-        else
-            i++;
+    for (record = LIST_FIRST(&records); record != NULL; record = next) {
+        next = LIST_NEXT(record, next);
+        if (context != 0 && record->allocation.context == context) removed(record, NULL);
     }
     unlock_registry();
 }

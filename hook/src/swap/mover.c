@@ -70,10 +70,6 @@ enum step_answer mover_claim(enum mover_goal wanted, struct chunk *(*claim_locke
     return answer;
 }
 
-bool mover_all_here(void) {
-    return chunks_all_confirmed();
-}
-
 bool mover_can_run(void) {
     lock_take(LOCK_MEMORY);
     const bool can = has_thread || !started;
@@ -210,7 +206,7 @@ static void unmap(int device) {
 
 static void confirm(int device) {
     chunks_confirm_back(device, host_arena_give);
-    if (mover_all_here()) end_burst(&state.in, "restored");
+    if (chunks_all_confirmed()) end_burst(&state.in, "restored");
 }
 
 static void give_up(void) {
@@ -331,7 +327,7 @@ static uint64_t pause_ns(void) {
 
 /* Whatever brought it about: what was on its way out may just have stayed. */
 static void tell_restored(void) {
-    if (state.goal != MOVER_RESTORE || state.told_restored || !mover_all_here()) return;
+    if (state.goal != MOVER_RESTORE || state.told_restored || !chunks_all_confirmed()) return;
     state.told_restored = true;
     report(true);
 }
@@ -386,7 +382,7 @@ static void *run(void *nothing) {
 /* Whether there is anything for the mover to do: a hand-over without memory wakes nobody. */
 static bool has_work(enum mover_goal wanted) {
     if (wanted == MOVER_RESTORE) return true;
-    if (residency_park_hint() > 0 || !mover_all_here()) return true;
+    if (residency_park_hint() > 0 || !chunks_all_confirmed()) return true;
     if (wanted != MOVER_PARK) return false;
     int ordinals[DEVICES_MAX];
     const int count = devices_open(ordinals);

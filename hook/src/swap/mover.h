@@ -17,9 +17,6 @@ void mover_look(void);
 /* Memory was freed, by any thread: a restore may be at its end, its budget reach further, or what
  * has to leave have become less. */
 void mover_freed(void);
-/* Nothing is parked or on its way, and no host copy is kept: the gate may open, and a restore is at
- * its end. */
-bool mover_all_here(void);
 /* The restore failed, was rolled back, and waits for another goal. */
 bool mover_gave_up(void);
 

@@ -41,14 +41,15 @@ static struct device_residency {
     uint64_t waiting_bytes;      /* claimed in the registry by threads that wait here */
     struct waiter *first;        /* oldest first */
 } devices[REGISTRY_DEVICES_MAX]; /* guarded by LOCK_MEMORY, like all below */
-static enum mode mode;
 static bool turn_is_open;
 static bool is_unlimited; /* no scheduler, and the fallback is to run */
 static uint32_t last_number;
-static uint32_t reclaim_ms;
 static int devices_used;         /* ordinals below it were asked for */
-static const char *why_it_stays; /* NULL: memory may be parked; a child keeps it */
-static _Atomic uint32_t waiters; /* changed under the lock; read without it to spare it */
+/* Read without the lock too, to spare it. */
+static _Atomic enum mode mode;
+static _Atomic uint32_t reclaim_ms;
+static _Atomic(const char *) why_it_stays; /* NULL: memory may be parked; a child keeps it */
+static _Atomic uint32_t waiters;
 
 /* ---- counting; with LOCK_MEMORY held -------------------------------------------------------
  */
@@ -263,10 +264,7 @@ bool residency_suspend_claim(int device, uint64_t claimed_bytes) {
 }
 
 uint32_t residency_reclaim_ms(void) {
-    lock_take(LOCK_MEMORY);
-    const uint32_t ms = reclaim_ms;
-    lock_release(LOCK_MEMORY);
-    return ms;
+    return atomic_load(&reclaim_ms);
 }
 
 /* ---- for the mover ----------------------------------------------------------------------------
@@ -300,9 +298,7 @@ uint64_t residency_park_hint(void) {
  */
 
 void residency_start(void) {
-    lock_take(LOCK_MEMORY);
     mode = options_get()->memory == MEMORY_OFF ? MODE_OFF : MODE_UNTOLD;
-    lock_release(LOCK_MEMORY);
 }
 
 void residency_set_mode(bool swap, uint32_t wanted_reclaim_ms) {
@@ -317,18 +313,12 @@ void residency_set_mode(bool swap, uint32_t wanted_reclaim_ms) {
 }
 
 bool residency_swaps(void) {
-    lock_take(LOCK_MEMORY);
-    const bool swaps = mode != MODE_OFF;
-    lock_release(LOCK_MEMORY);
-    return swaps;
+    return atomic_load(&mode) != MODE_OFF;
 }
 
 void residency_stop_parking(const char *why) {
-    lock_take(LOCK_MEMORY);
-    const bool first = why_it_stays == NULL;
-    if (first) why_it_stays = why;
-    lock_release(LOCK_MEMORY);
-    if (!first) return;
+    const char *none = NULL;
+    if (!atomic_compare_exchange_strong(&why_it_stays, &none, why)) return;
     log_error(
         "%s Until the process ends, its GPU memory stays on the device, also while others "
         "have their turn.",
@@ -337,10 +327,7 @@ void residency_stop_parking(const char *why) {
 }
 
 const char *residency_why_it_stays(void) {
-    lock_take(LOCK_MEMORY);
-    const char *why = why_it_stays;
-    lock_release(LOCK_MEMORY);
-    return why;
+    return atomic_load(&why_it_stays);
 }
 
 void residency_set_turn(bool open, bool unlimited) {
