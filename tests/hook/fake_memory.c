@@ -14,7 +14,7 @@
 #include "allocate/shortage.h"
 #include "base/driver.h"
 #include "base/ending.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "device/contexts.h"
 #include "device/peers.h"
 #include "device/streams.h"
@@ -22,6 +22,7 @@
 #include "memory/blocks.h"
 #include "memory/chunks.h"
 #include "memory/device_memory.h"
+#include "memory/registry.h"
 #include "sharing/ipc.h"
 #include "swap/host_arena.h"
 #include "swap/mover.h"
@@ -53,7 +54,8 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
 
 void residency_unclaim(int device, uint64_t bytes, bool waits) {
     (void)waits;
-    registry_unclaim(device, bytes);
+    HOLD(LOCK_MEMORY);
+    registry_unclaim_locked(device, bytes);
 }
 
 /* What is asked for when the driver says nothing of what it has free. */
@@ -103,6 +105,7 @@ static void forget_in_child(void) {
     locks_after_fork_in_child();
     chunks_after_fork();
     blocks_after_fork();
+    registry_after_fork();
     contexts_after_fork();
     ipc_after_fork();
 }

@@ -86,6 +86,17 @@ void devices_context_failed(int ordinal, int cu_result) {
     fake_trace("device_failed %d %d\n", ordinal, cu_result);
 }
 
+bool devices_uuid_of(int ordinal, uint8_t uuid[16]) {
+    (void)ordinal;
+    (void)uuid;
+    return true;
+}
+
+int devices_visible(const uint8_t uuid[16]) {
+    (void)uuid;
+    return -1;
+}
+
 uint64_t devices_bytes_allocated(int ordinal) {
     (void)ordinal;
     return 0;

@@ -17,6 +17,7 @@
 #include "memory/blocks.h"
 #include "memory/chunks.h"
 #include "memory/pools.h"
+#include "memory/registry.h"
 #include "sharing/ipc.h"
 #include "swap/host_arena.h"
 #include "swap/mover.h"
@@ -43,6 +44,7 @@ static void on_fork_in_child(void) {
     bell_after_fork();
     mover_after_fork();
     blocks_after_fork();
+    registry_after_fork();
     pools_after_fork();
     chunks_after_fork();
     ipc_after_fork();

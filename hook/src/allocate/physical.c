@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "base/locks.h"
+#include "base/hold.h"
 #include "memory/chunks.h"
 
 /* ---- holding; a handle or a mapping holds its chunk -------------------------------------------
@@ -37,21 +37,19 @@ static bool add_handle(uint64_t handle, struct chunk *chunk) {
 
 /* The chunk that is mapped there, held once more. */
 static struct chunk *hold_mapped(uint64_t address) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const struct mapping *mapping = pages_find(address);
     struct chunk *chunk = mapping != NULL && mapping->block == NULL ? mapping->chunk : NULL;
     if (chunk != NULL) chunk->holders++;
-    lock_release(LOCK_MEMORY);
     return chunk;
 }
 
 /* The one that the handle stands for, likewise. */
 static struct chunk *hold_handle(uint64_t handle) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const struct allocation *record = registry_look_locked(REGISTRY_HANDLE, handle);
     struct chunk *chunk = record != NULL ? record->chunk : NULL;
     if (chunk != NULL) chunk->holders++;
-    lock_release(LOCK_MEMORY);
     return chunk;
 }
 

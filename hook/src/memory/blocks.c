@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/array.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "memory/registry.h"
 #include "memory/slab.h"
 
@@ -97,30 +97,29 @@ bool blocks_add(struct block *block, uint32_t small_bytes) {
         block->slab = calloc(1, sizeof *block->slab);
         if (block->slab == NULL) return false;
     }
-    lock_take(LOCK_MEMORY);
-    const bool fits = enter_pages(block);
-    if (fits) {
-        block->id = blocks_next_id();
-        if (block->slab != NULL) {
-            slab_take(block->slab, small_bytes, block->id, &offset);
-            note_room(block, true);
-        }
-        for (size_t i = 0; i < block->piece_count; i++)
-            chunks_enter_locked(&block->pieces[i].chunk);
-        TAILQ_INSERT_TAIL(&blocks, block, next);
-        atomic_fetch_add(&blocks_there, 1);
-        registry_count_locked(block->device, block->bytes, 0, 1);
-        registry_unclaim_locked(block->device, block->bytes);
+    HOLD(LOCK_MEMORY);
+    if (!enter_pages(block)) {
+        free(block->slab);
+        return false;
     }
-    lock_release(LOCK_MEMORY);
-    if (!fits) free(block->slab);
-    return fits;
+    block->id = blocks_next_id();
+    if (block->slab != NULL) {
+        slab_take(block->slab, small_bytes, block->id, &offset);
+        note_room(block, true);
+    }
+    for (size_t i = 0; i < block->piece_count; i++)
+        chunks_enter_locked(&block->pieces[i].chunk);
+    TAILQ_INSERT_TAIL(&blocks, block, next);
+    atomic_fetch_add(&blocks_there, 1);
+    registry_count_locked(block->device, block->bytes, 0, 1);
+    registry_unclaim_locked(block->device, block->bytes);
+    return true;
 }
 
 bool blocks_take_small(uint64_t generation, uint32_t bytes, uint64_t *address) {
     bool taken = false;
     struct block *block, *next;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     for (block = LIST_FIRST(&with_room); block != NULL && !taken; block = next) {
         uint64_t offset;
         next = LIST_NEXT(block, with_room);
@@ -129,7 +128,6 @@ bool blocks_take_small(uint64_t generation, uint32_t bytes, uint64_t *address) {
         if (taken) *address = block->address + offset;
         note_room(block, block->slab->units_used < SLAB_UNITS);
     }
-    lock_release(LOCK_MEMORY);
     return taken;
 }
 
@@ -139,31 +137,26 @@ bool blocks_are_there(void) {
 
 bool blocks_find(uint64_t address, struct allocated *found) {
     if (!blocks_are_there()) return false;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const bool *closing = find_allocation(address, found);
-    const bool known = closing != NULL && !*closing;
-    lock_release(LOCK_MEMORY);
-    return known;
+    return closing != NULL && !*closing;
 }
 
 bool blocks_cover(uint64_t address) {
     if (!blocks_are_there()) return false;
-    lock_take(LOCK_MEMORY);
-    const bool covers = block_around(address) != NULL;
-    lock_release(LOCK_MEMORY);
-    return covers;
+    HOLD(LOCK_MEMORY);
+    return block_around(address) != NULL;
 }
 
 size_t blocks_list(int device, uint64_t after, struct block_range *ranges, size_t max) {
     size_t listed = 0;
     const struct block *block;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     TAILQ_FOREACH(block, &blocks, next) {
         if (listed == max) break;
         if (block->id > after && block->device == device)
             ranges[listed++] = (struct block_range){block->id, block->address, block->bytes};
     }
-    lock_release(LOCK_MEMORY);
     return listed;
 }
 
@@ -176,25 +169,23 @@ static bool is_on_the_device(const struct chunk *chunk) {
 }
 
 bool blocks_fix(uint64_t address, bool *is_news) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     struct block *block = block_around(address);
-    bool all_here = block != NULL;
-    for (size_t i = 0; all_here && i < block->piece_count; i++)
-        all_here = is_on_the_device(&block->pieces[i].chunk);
-    *is_news = all_here && !block->fixed;
-    if (*is_news) {
-        for (size_t i = 0; i < block->piece_count; i++)
-            chunks_fix_locked(&block->pieces[i].chunk);
-        block->fixed = true;
-        registry_count_locked(block->device, 0, block->bytes, 1);
-    }
-    lock_release(LOCK_MEMORY);
-    return all_here;
+    if (block == NULL) return false;
+    for (size_t i = 0; i < block->piece_count; i++)
+        if (!is_on_the_device(&block->pieces[i].chunk)) return false;
+    *is_news = !block->fixed;
+    if (block->fixed) return true;
+    for (size_t i = 0; i < block->piece_count; i++)
+        chunks_fix_locked(&block->pieces[i].chunk);
+    block->fixed = true;
+    registry_count_locked(block->device, 0, block->bytes, 1);
+    return true;
 }
 
 void blocks_fix_context(void *context) {
     struct block *block;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     TAILQ_FOREACH(block, &blocks, next) {
         for (size_t i = 0; block->context == context && i < block->piece_count; i++) {
             struct chunk *chunk = &block->pieces[i].chunk;
@@ -202,16 +193,14 @@ void blocks_fix_context(void *context) {
                 chunks_fix_locked(chunk);
         }
     }
-    lock_release(LOCK_MEMORY);
 }
 
 void blocks_visit(uint64_t address, void (*look)(const struct chunk *chunk, void *argument),
                   void *argument) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const struct block *block = block_around(address);
     for (size_t i = 0; block != NULL && i < block->piece_count; i++)
         look(&block->pieces[i].chunk, argument);
-    lock_release(LOCK_MEMORY);
 }
 
 /* ---- freeing ----------------------------------------------------------------------------------
@@ -219,19 +208,17 @@ void blocks_visit(uint64_t address, void (*look)(const struct chunk *chunk, void
 
 bool blocks_close(uint64_t address, struct allocated *closed) {
     if (!blocks_are_there()) return false;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     bool *closing = find_allocation(address, closed);
     const bool closes = closing != NULL && !*closing && closed->address == address;
     if (closes) *closing = true;
-    lock_release(LOCK_MEMORY);
     return closes;
 }
 
 void blocks_reopen(const struct allocated *closed) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     bool *closing = find_again(closed);
     if (closing != NULL) *closing = false;
-    lock_release(LOCK_MEMORY);
 }
 
 static bool has_other_empty_slab(const struct block *than) {
@@ -245,7 +232,7 @@ static bool has_other_empty_slab(const struct block *than) {
 
 struct block *blocks_end(const struct allocated *closed) {
     struct block *block = NULL;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     if (find_again(closed) != NULL) {
         block = block_around(closed->address);
         if (block->slab != NULL) {
@@ -255,7 +242,6 @@ struct block *blocks_end(const struct allocated *closed) {
         }
         if (block != NULL) block->closing = true;
     }
-    lock_release(LOCK_MEMORY);
     return block;
 }
 
@@ -290,53 +276,48 @@ static void forget_put_off_of(uint64_t generation) {
 
 struct block *blocks_close_of_context(uint64_t generation) {
     struct block *block;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     forget_put_off_of(generation);
     TAILQ_FOREACH(block, &blocks, next)
     if (block->generation == generation && !block->closing) break;
     if (block != NULL) block->closing = true;
-    lock_release(LOCK_MEMORY);
     return block;
 }
 
 /* Without host memory to note it, the memory stays allocated: its context frees it. */
 void blocks_put_off(const struct allocated *closed) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     if (ARRAY_MAKE_ROOM(put_off, put_off_used, 1, put_off_room)) put_off[put_off_used++] = *closed;
     atomic_store(&put_off_there, put_off_used);
-    lock_release(LOCK_MEMORY);
 }
 
 bool blocks_take_put_off(struct allocated *closed) {
     if (atomic_load_explicit(&put_off_there, memory_order_acquire) == 0) return false;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const bool any = put_off_used > 0;
     if (any) *closed = put_off[--put_off_used];
     atomic_store(&put_off_there, put_off_used);
-    lock_release(LOCK_MEMORY);
     return any;
 }
 
 size_t blocks_look_put_off(size_t *before, struct allocated *out, size_t max) {
     size_t looked_at = 0;
     if (atomic_load_explicit(&put_off_there, memory_order_acquire) == 0) return 0;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     if (*before > put_off_used) *before = put_off_used;
     while (*before > 0 && looked_at < max)
         if (put_off[--*before].event != NULL) out[looked_at++] = put_off[*before];
-    lock_release(LOCK_MEMORY);
     return looked_at;
 }
 
 bool blocks_take_looked_at(const struct allocated *looked_at) {
     bool found = false;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     for (size_t i = 0; i < put_off_used && !found; i++) {
         found = put_off[i].id == looked_at->id;
         if (found) put_off[i] = put_off[--put_off_used];
     }
     atomic_store(&put_off_there, put_off_used);
-    lock_release(LOCK_MEMORY);
     return found;
 }
 

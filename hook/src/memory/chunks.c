@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/locks.h"
+#include "base/hold.h"
 #include "memory/registry.h"
 
 TAILQ_HEAD(chunk_list, chunk);
@@ -166,11 +166,10 @@ struct chunk *chunks_claim_back_locked(int device) {
 
 bool chunks_claim_for_free(struct chunk *chunk) {
     bool claimed = true;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     while (claimed && is_moving(chunk))
         claimed = wait_for_settling();
     if (claimed) change(chunk, CHUNK_FREEING);
-    lock_release(LOCK_MEMORY);
     return claimed;
 }
 
@@ -181,32 +180,29 @@ void chunks_fix_locked(struct chunk *chunk) {
 }
 
 void chunks_settle(struct chunk *chunk, enum chunk_state state) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     change(chunk, state);
     wake_waiters();
-    lock_release(LOCK_MEMORY);
 }
 
 /* ---- copies that failed -----------------------------------------------------------------------
  */
 
 void chunks_settle_fixed(struct chunk *chunk) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     change(chunk, CHUNK_RESIDENT);
     chunks_fix_locked(chunk);
     wake_waiters();
-    lock_release(LOCK_MEMORY);
 }
 
 void chunks_settle_failed(struct chunk *chunk, uint64_t now_ns) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     take_out(chunk);
     chunk->state = CHUNK_RESIDENT;
     chunk->stays_until_ns = now_ns + (CHUNK_STAYS_NS << chunk->failures);
     chunk->fixed = ++chunk->failures >= CHUNK_FAILURES_MAX;
     put_in(chunk);
     wake_waiters();
-    lock_release(LOCK_MEMORY);
 }
 
 static uint64_t next_let_go_ns(void) {
@@ -219,7 +215,7 @@ static uint64_t next_let_go_ns(void) {
 
 bool chunks_let_go(uint64_t now_ns) {
     struct chunk *chunk, *next;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const bool is_due = next_let_go_ns() <= now_ns;
     for (chunk = TAILQ_FIRST(&staying); is_due && chunk != NULL; chunk = next) {
         next = TAILQ_NEXT(chunk, next);
@@ -228,15 +224,12 @@ bool chunks_let_go(uint64_t now_ns) {
         chunk->stays_until_ns = 0;
         put_in(chunk);
     }
-    lock_release(LOCK_MEMORY);
     return is_due;
 }
 
 uint64_t chunks_next_let_go_ns(void) {
-    lock_take(LOCK_MEMORY);
-    const uint64_t next_ns = next_let_go_ns();
-    lock_release(LOCK_MEMORY);
-    return next_ns;
+    HOLD(LOCK_MEMORY);
+    return next_let_go_ns();
 }
 
 /* Host memory is given back without the lock, since that may call the driver. */
@@ -262,7 +255,7 @@ void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes)) {
  */
 
 bool chunks_source(uint64_t address, const void **host, uint64_t *bytes) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const struct mapping *mapping = pages_find(address);
     const bool found = mapping != NULL && mapping->block != NULL;
     if (found) {
@@ -272,7 +265,6 @@ bool chunks_source(uint64_t address, const void **host, uint64_t *bytes) {
         *host = in_host ? (const char *)chunk->host + offset : NULL;
         *bytes = mapping->bytes - offset;
     }
-    lock_release(LOCK_MEMORY);
     return found;
 }
 
@@ -282,43 +274,34 @@ struct chunk_sums chunks_sums_locked(int device) {
 }
 
 struct chunk_sums chunks_sums_of(int device) {
-    lock_take(LOCK_MEMORY);
-    const struct chunk_sums sums = chunks_sums_locked(device);
-    lock_release(LOCK_MEMORY);
-    return sums;
+    HOLD(LOCK_MEMORY);
+    return chunks_sums_locked(device);
 }
 
 void *chunks_movable_context(void) {
     const struct chunk *chunk = NULL;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     for (int i = 0; i < REGISTRY_DEVICES_MAX && chunk == NULL; i++)
         chunk = TAILQ_FIRST(&devices[i].to_leave);
-    void *context = chunk != NULL ? chunk->context : NULL;
-    lock_release(LOCK_MEMORY);
-    return context;
+    return chunk != NULL ? chunk->context : NULL;
 }
 
 bool chunks_all_here(void) {
-    lock_take(LOCK_MEMORY);
-    const bool all_here = chunks_away == 0;
-    lock_release(LOCK_MEMORY);
-    return all_here;
+    HOLD(LOCK_MEMORY);
+    return chunks_away == 0;
 }
 
 bool chunks_all_confirmed(void) {
-    lock_take(LOCK_MEMORY);
-    const bool all_confirmed = chunks_away == 0 && chunks_copies == 0;
-    lock_release(LOCK_MEMORY);
-    return all_confirmed;
+    HOLD(LOCK_MEMORY);
+    return chunks_away == 0 && chunks_copies == 0;
 }
 
 void chunks_visit_leaving(int device, void (*look)(const struct chunk *chunk, void *argument),
                           void *argument) {
     const struct chunk *chunk;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     TAILQ_FOREACH(chunk, &devices[device].to_leave, next)
     look(chunk, argument);
-    lock_release(LOCK_MEMORY);
 }
 
 void chunks_after_fork(void) {

@@ -115,7 +115,8 @@ void *chunks_movable_context(void);
 
 /* No chunk of any device is parked or being moved. */
 bool chunks_all_here(void);
-/* Nor has any a host copy that was not confirmed: the gate may open, and a restore is at its end. */
+/* Nor has any a host copy that was not confirmed: the gate may open, and a restore is at its end.
+ */
 bool chunks_all_confirmed(void);
 
 /* Calls `look` for each chunk of the device that could leave now, in the order in which they would,

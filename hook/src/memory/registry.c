@@ -1,12 +1,11 @@
 #include "memory/registry.h"
 
-#include <pthread.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
 
-#include "base/locks.h"
+#include "base/hold.h"
 
 /* A record, in the tree by its space and key, and in the list of all. Guarded by LOCK_MEMORY. */
 struct record {
@@ -21,28 +20,6 @@ static int compare(const void *left, const void *right) {
     const struct allocation *a = left, *b = right;
     if (a->space != b->space) return a->space < b->space ? -1 : 1;
     return a->key == b->key ? 0 : a->key < b->key ? -1 : 1;
-}
-
-/* A child has one thread, so that no lock is needed; locks.h has seen to the lock itself. */
-static void forget_in_child(void) {
-    tdestroy(tree, free);
-    tree = NULL;
-    LIST_INIT(&records);
-    memset(sums, 0, sizeof sums);
-}
-
-static void watch_forks(void) {
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
-
-static void lock_registry(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_forks);
-    lock_take(LOCK_MEMORY);
-}
-
-static void unlock_registry(void) {
-    lock_release(LOCK_MEMORY);
 }
 
 static struct record *find(enum registry_space space, uint64_t key) {
@@ -77,12 +54,11 @@ static void removed(struct record *record, struct allocation *copy) {
 bool registry_claim(int device, uint64_t bytes, uint64_t limit_bytes) {
     struct registry_sums *device_sums = sums_of(device);
     if (device_sums == NULL) return true;
-    lock_registry();
+    HOLD(LOCK_MEMORY);
     const uint64_t used = device_sums->bytes_allocated + device_sums->bytes_claimed;
-    const bool fits = used <= limit_bytes && bytes <= limit_bytes - used;
-    if (fits) device_sums->bytes_claimed += bytes;
-    unlock_registry();
-    return fits;
+    if (used > limit_bytes || bytes > limit_bytes - used) return false;
+    device_sums->bytes_claimed += bytes;
+    return true;
 }
 
 /* A forked child may be in the middle of a claim that its fresh registry knows nothing of. */
@@ -93,13 +69,13 @@ void registry_unclaim_locked(int device, uint64_t bytes) {
         bytes < device_sums->bytes_claimed ? bytes : device_sums->bytes_claimed;
 }
 
-void registry_unclaim(int device, uint64_t bytes) {
-    lock_registry();
-    registry_unclaim_locked(device, bytes);
-    unlock_registry();
+bool registry_add(const struct allocation *allocation) {
+    return registry_keep(allocation, 0);
 }
 
-static bool add(const struct allocation *allocation) {
+bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed) {
+    HOLD(LOCK_MEMORY);
+    registry_unclaim_locked(allocation->device, bytes_claimed);
     struct record *old = find((enum registry_space)allocation->space, allocation->key);
     if (old != NULL) removed(old, NULL);
     struct record *record = malloc(sizeof *record);
@@ -114,25 +90,12 @@ static bool add(const struct allocation *allocation) {
     return true;
 }
 
-bool registry_add(const struct allocation *allocation) {
-    return registry_keep(allocation, 0);
-}
-
-bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed) {
-    lock_registry();
-    const bool added = add(allocation);
-    registry_unclaim_locked(allocation->device, bytes_claimed);
-    unlock_registry();
-    return added;
-}
-
 bool registry_take(enum registry_space space, uint64_t key, struct allocation *taken) {
-    lock_registry();
+    HOLD(LOCK_MEMORY);
     struct record *record = find(space, key);
-    const bool known = record != NULL;
-    if (known) removed(record, taken);
-    unlock_registry();
-    return known;
+    if (record == NULL) return false;
+    removed(record, taken);
+    return true;
 }
 
 const struct allocation *registry_look_locked(enum registry_space space, uint64_t key) {
@@ -141,38 +104,34 @@ const struct allocation *registry_look_locked(enum registry_space space, uint64_
 }
 
 bool registry_find(enum registry_space space, uint64_t key, struct allocation *found) {
-    lock_registry();
+    HOLD(LOCK_MEMORY);
     const struct allocation *known = registry_look_locked(space, key);
     if (known != NULL) *found = *known;
-    unlock_registry();
     return known != NULL;
 }
 
 bool registry_retain(uint64_t handle) {
-    lock_registry();
+    HOLD(LOCK_MEMORY);
     struct record *record = find(REGISTRY_HANDLE, handle);
     if (record != NULL) record->allocation.references++;
-    unlock_registry();
     return record != NULL;
 }
 
 bool registry_release(uint64_t handle, struct allocation *copy) {
-    lock_registry();
+    HOLD(LOCK_MEMORY);
     struct record *record = find(REGISTRY_HANDLE, handle);
-    const bool ends = record != NULL && --record->allocation.references == 0;
-    if (ends) removed(record, copy);
-    unlock_registry();
-    return ends;
+    if (record == NULL || --record->allocation.references > 0) return false;
+    removed(record, copy);
+    return true;
 }
 
 void registry_drop_context(uint64_t context) {
     struct record *record, *next;
-    lock_registry();
+    HOLD(LOCK_MEMORY);
     for (record = LIST_FIRST(&records); record != NULL; record = next) {
         next = LIST_NEXT(record, next);
         if (context != 0 && record->allocation.context == context) removed(record, NULL);
     }
-    unlock_registry();
 }
 
 struct registry_sums registry_sums_locked(int device) {
@@ -181,8 +140,13 @@ struct registry_sums registry_sums_locked(int device) {
 }
 
 struct registry_sums registry_sums_of(int device) {
-    lock_registry();
-    const struct registry_sums copy = registry_sums_locked(device);
-    unlock_registry();
-    return copy;
+    HOLD(LOCK_MEMORY);
+    return registry_sums_locked(device);
+}
+
+void registry_after_fork(void) {
+    tdestroy(tree, free);
+    tree = NULL;
+    LIST_INIT(&records);
+    memset(sums, 0, sizeof sums);
 }

@@ -41,9 +41,6 @@ struct registry_sums {
 /* Takes `bytes` of what is left of `limit_bytes` (UINT64_MAX: no limit) on the device, for an
  * allocation about to be made. False, and nothing taken, when that is too little. */
 bool registry_claim(int device, uint64_t bytes, uint64_t limit_bytes);
-/* Gives a claim back: the allocation failed, or is now added with its true size. */
-void registry_unclaim(int device, uint64_t bytes);
-
 /* Records an allocation; one of the same space and key is replaced. False: no host memory left,
  * the allocation stays unknown. */
 bool registry_add(const struct allocation *allocation);
@@ -69,3 +66,5 @@ const struct allocation *registry_look_locked(enum registry_space space, uint64_
 void registry_count_locked(int device, uint64_t bytes, uint64_t bytes_fixed, int times);
 void registry_unclaim_locked(int device, uint64_t bytes);
 struct registry_sums registry_sums_locked(int device);
+
+void registry_after_fork(void);

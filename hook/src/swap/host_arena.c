@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/ending.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "base/log.h"
 #include "device/contexts.h"
 #include "memory/chunks.h"
@@ -67,10 +67,8 @@ static void lock_with_fresh_room(void) {
 }
 
 uint64_t host_arena_free(void) {
-    lock_take(LOCK_MEMORY);
-    const uint64_t bytes = free_bytes();
-    lock_release(LOCK_MEMORY);
-    return bytes;
+    HOLD(LOCK_MEMORY);
+    return free_bytes();
 }
 
 bool host_arena_is_short(void) {
@@ -175,10 +173,9 @@ static void give_to_system(char *base, bool is_registered) {
 }
 
 static bool add_segment(char *base, uint64_t context) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const bool added = ARRAY_MAKE_ROOM(segments, segments_used, 1, segments_room);
     if (added) segments[segments_used++] = (struct segment){.base = base, .context = context};
-    lock_release(LOCK_MEMORY);
     return added;
 }
 
@@ -199,14 +196,13 @@ bool host_arena_prepare(uint64_t bytes) {
 /* Takes a free segment out of the table; false when all hold something. */
 static bool remove_free(struct segment *removed) {
     bool found = false;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     for (size_t i = segments_used; i-- > 0 && !found;) {
         if (segments[i].taken) continue;
         found = true;
         *removed = segments[i];
         segments[i] = segments[--segments_used];
     }
-    lock_release(LOCK_MEMORY);
     return found;
 }
 
@@ -261,7 +257,7 @@ static struct segment *shortest_row(uint64_t granules, uint32_t *place) {
 static void *take_row(uint64_t granules, char **lapsed) {
     void *host = NULL;
     uint32_t at = 0;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     struct segment *segment = shortest_row(granules, &at);
     if (segment) {
         segment->taken |= mask_of(granules) << at;
@@ -269,7 +265,6 @@ static void *take_row(uint64_t granules, char **lapsed) {
         host = segment->base + at * CHUNK_GRANULE;
         if (segment->context == 0) *lapsed = segment->base;
     }
-    lock_release(LOCK_MEMORY);
     return host;
 }
 
@@ -295,23 +290,21 @@ void *host_arena_take(uint64_t bytes) {
         host_arena_give(host, bytes);
         return NULL;
     }
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     struct segment *segment = segment_of(lapsed);
     if (segment) segment->context = context;
-    lock_release(LOCK_MEMORY);
     return host;
 }
 
 void host_arena_give(void *host, uint64_t bytes) {
     if (host == NULL) return;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     struct segment *segment = segment_of(host);
     if (segment) {
         const uint64_t at = (uint64_t)((char *)host - segment->base) / CHUNK_GRANULE;
         segment->taken &= ~(mask_of(bytes / CHUNK_GRANULE) << at);
         taken_bytes -= bytes;
     }
-    lock_release(LOCK_MEMORY);
 }
 
 /* ---- room -------------------------------------------------------------------------------------
@@ -364,10 +357,9 @@ uint64_t host_arena_room(void) {
 }
 
 void host_arena_forget_context(uint64_t context) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     for (size_t i = 0; i < segments_used; i++)
         if (segments[i].context == context) segments[i].context = 0;
-    lock_release(LOCK_MEMORY);
 }
 
 void host_arena_after_fork(void) {

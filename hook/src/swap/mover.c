@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/ending.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "base/log.h"
 #include "base/own_thread.h"
 #include "device/contexts.h"
@@ -61,27 +61,22 @@ static void sleep_on(_Atomic uint32_t *what, uint32_t seen, uint64_t ns) {
 enum step_answer mover_claim(enum mover_goal wanted, struct chunk *(*claim_locked)(int device),
                              int device, struct chunk **claimed) {
     enum step_answer answer = STEP_NEW_GOAL;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     if (goal == wanted) {
         *claimed = claim_locked(device);
         answer = *claimed != NULL ? STEP_DONE : STEP_NO_CHUNK;
     }
-    lock_release(LOCK_MEMORY);
     return answer;
 }
 
 bool mover_can_run(void) {
-    lock_take(LOCK_MEMORY);
-    const bool can = has_thread || !started;
-    lock_release(LOCK_MEMORY);
-    return can;
+    HOLD(LOCK_MEMORY);
+    return has_thread || !started;
 }
 
 bool mover_gave_up(void) {
-    lock_take(LOCK_MEMORY);
-    const bool given_up = goal == MOVER_RESTORE && gave_up == goal_number;
-    lock_release(LOCK_MEMORY);
-    return given_up;
+    HOLD(LOCK_MEMORY);
+    return goal == MOVER_RESTORE && gave_up == goal_number;
 }
 
 /* ---- the mover's own --------------------------------------------------------------------------

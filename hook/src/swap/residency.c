@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/ending.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "base/log.h"
 #include "base/options.h"
 #include "base/wait.h"
@@ -44,7 +44,7 @@ static struct device_residency {
 static bool turn_is_open;
 static bool is_unlimited; /* no scheduler, and the fallback is to run */
 static uint32_t last_number;
-static int devices_used;         /* ordinals below it were asked for */
+static int devices_used; /* ordinals below it were asked for */
 /* Read without the lock too, to spare it. */
 static _Atomic enum mode mode;
 static _Atomic uint32_t reclaim_ms;
@@ -233,21 +233,19 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
 }
 
 void residency_unclaim(int device, uint64_t bytes, bool waits) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     registry_unclaim_locked(device, bytes);
     if (waits && is_counted(device))
         of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
-    lock_release(LOCK_MEMORY);
 }
 
 uint64_t residency_claims_out(void) {
     uint64_t bytes = 0;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     for (int device = 0; device < devices_used && mode != MODE_OFF; device++) {
         const struct registry_sums sums = registry_sums_locked(device);
         bytes += claimed_bytes(device, &sums);
     }
-    lock_release(LOCK_MEMORY);
     return bytes;
 }
 
@@ -256,10 +254,9 @@ uint64_t residency_claims_out(void) {
 
 bool residency_suspend_claim(int device, uint64_t claimed_bytes) {
     if (!is_counted(device) || is_beyond_limits()) return false;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const bool follows = mode == MODE_FOLLOWS && !is_unlimited;
     if (follows) of(device)->waiting_bytes += claimed_bytes;
-    lock_release(LOCK_MEMORY);
     return follows;
 }
 
@@ -278,19 +275,17 @@ uint64_t residency_bytes_free(int device) {
 }
 
 uint64_t residency_bytes_over(int device) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const uint64_t over_bytes = less(resident_bytes(device), budget_of(device));
     const bool stays = why_it_stays != NULL;
-    lock_release(LOCK_MEMORY);
     return stays ? 0 : over_bytes;
 }
 
 uint64_t residency_park_hint(void) {
     uint64_t bytes = 0;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     for (int device = 0; device < devices_used && mode == MODE_FOLLOWS && !why_it_stays; device++)
         bytes += of(device)->park_hint_bytes;
-    lock_release(LOCK_MEMORY);
     return bytes;
 }
 
@@ -331,10 +326,9 @@ const char *residency_why_it_stays(void) {
 }
 
 void residency_set_turn(bool open, bool unlimited) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     turn_is_open = open;
     is_unlimited = open && unlimited;
-    lock_release(LOCK_MEMORY);
 }
 
 /* It may have ended meanwhile, by an interrupt say. */
@@ -381,14 +375,12 @@ void residency_connection_lost(void) {
 }
 
 struct residency_need residency_need_of(int device) {
-    struct residency_need need = {0};
-    if (!is_counted(device)) return need;
-    lock_take(LOCK_MEMORY);
+    const struct residency_need none = {0};
+    if (!is_counted(device)) return none;
+    HOLD(LOCK_MEMORY);
     const struct waiter *first = of(device)->first;
-    if (first && mode == MODE_FOLLOWS)
-        need = (struct residency_need){first->number, first->bytes, first->call_name};
-    lock_release(LOCK_MEMORY);
-    return need;
+    if (first == NULL || mode != MODE_FOLLOWS) return none;
+    return (struct residency_need){first->number, first->bytes, first->call_name};
 }
 
 void residency_memory_changed(void) {
@@ -398,7 +390,7 @@ void residency_memory_changed(void) {
 struct residency_numbers residency_numbers_of(int device) {
     struct residency_numbers numbers = {.budget_bytes = RESIDENCY_UNLIMITED};
     if (!is_counted(device)) return numbers;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const struct chunk_sums chunks = chunks_sums_locked(device);
     numbers.bytes_allocated = owned_bytes(device);
     numbers.bytes_parked = chunks.bytes_parked;
@@ -410,16 +402,13 @@ struct residency_numbers residency_numbers_of(int device) {
                                                : less(numbers.bytes_resident, chunks.bytes_movable);
     numbers.budget_bytes = budget_of(device);
     numbers.serial = of(device)->serial;
-    lock_release(LOCK_MEMORY);
     return numbers;
 }
 
 uint64_t residency_usable(int device) {
     if (!is_counted(device)) return RESIDENCY_UNLIMITED;
-    lock_take(LOCK_MEMORY);
-    const uint64_t bytes = mode == MODE_FOLLOWS ? of(device)->usable_bytes : RESIDENCY_UNLIMITED;
-    lock_release(LOCK_MEMORY);
-    return bytes;
+    HOLD(LOCK_MEMORY);
+    return mode == MODE_FOLLOWS ? of(device)->usable_bytes : RESIDENCY_UNLIMITED;
 }
 
 void residency_after_fork(void) {

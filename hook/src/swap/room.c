@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/bell.h"
-#include "base/locks.h"
+#include "base/hold.h"
 #include "base/wait.h"
 #include "device/devices.h"
 #include "memory/registry.h"
@@ -35,24 +35,20 @@ struct room_wait room_ask(int device, uint64_t bytes, const char *call_name) {
 
 bool room_is_answered(void *argument) {
     const struct room_wait *wait = argument;
-    lock_take(LOCK_MEMORY);
-    const bool answered = rooms[wait->device].answers != wait->answers_before;
-    lock_release(LOCK_MEMORY);
-    return answered;
+    HOLD(LOCK_MEMORY);
+    return rooms[wait->device].answers != wait->answers_before;
 }
 
 bool room_end(const struct room_wait *wait) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     struct room *room = &rooms[wait->device];
     room->waiters--;
-    const bool made = room->answers != wait->answers_before && room->made;
-    lock_release(LOCK_MEMORY);
-    return made;
+    return room->answers != wait->answers_before && room->made;
 }
 
 bool room_next(int *device, uint64_t *bytes, uint32_t *request, const char **call_name) {
     bool found = false;
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     for (int i = 0; i < REGISTRY_DEVICES_MAX && !found; i++) {
         struct room *room = &rooms[i];
         found = room->waiters > 0 && !room->asked && room->bytes > 0;
@@ -63,22 +59,19 @@ bool room_next(int *device, uint64_t *bytes, uint32_t *request, const char **cal
         *bytes = room->bytes;
         *call_name = room->call_name;
     }
-    lock_release(LOCK_MEMORY);
     return found;
 }
 
 void room_ask_again(void) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
         rooms[device].asked = false;
-    lock_release(LOCK_MEMORY);
 }
 
 static bool is_awaited(int device, uint32_t request) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const bool awaited =
         rooms[device].waiters > 0 && rooms[device].asked && rooms[device].request == request;
-    lock_release(LOCK_MEMORY);
     return awaited;
 }
 

@@ -43,8 +43,7 @@ static void *beat(void *argument) {
         if (!registry_claim(0, 10, LIMIT_BYTES)) continue;
         const struct allocation allocation = record(REGISTRY_ADDRESS, key, 10, 0);
         struct allocation taken;
-        registry_add(&allocation);
-        registry_unclaim(0, 10);
+        registry_keep(&allocation, 10);
         registry_take(REGISTRY_ADDRESS, key, &taken);
     }
     return NULL;
