@@ -48,9 +48,8 @@ static const struct layout layouts[] = {MESSAGE_LIST(MESSAGE)};
 _Static_assert(sizeof(enum refusal_code) == sizeof(uint32_t), "an enum has the size of an int");
 
 static const struct layout *find_layout(uint32_t type) {
-    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++)
         if (layouts[i].type == type) return &layouts[i];
-    }
     return NULL;
 }
 
@@ -68,9 +67,8 @@ static size_t character_bytes(const uint8_t *text, size_t bytes) {
     if (lead == 0xF0) low = 0x90;
     if (lead == 0xF4) high = 0x8F;
     if (text[1] < low || text[1] > high) return 0;
-    for (size_t i = 2; i < length; i++) {
+    for (size_t i = 2; i < length; i++)
         if ((text[i] & 0xC0) != 0x80) return 0;
-    }
     return length;
 }
 

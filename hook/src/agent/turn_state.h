@@ -49,7 +49,6 @@ enum turn_event_kind {
     TURN_EVENT_HOLD_ENDED,         /* no longer */
     TURN_EVENT_RESTORED,           /* all memory is back */
     TURN_EVENT_RESTORE_FAILED,     /* there is no room for it; what had come is gone again */
-    TURN_EVENTS,
 };
 
 struct turn_event {

@@ -10,9 +10,8 @@ static uint32_t devices_used;
 static bool news_pending; /* the agent was woken and has not looked yet */
 
 static struct device *find(int ordinal) {
-    for (uint32_t i = 0; i < devices_used; i++) {
+    for (uint32_t i = 0; i < devices_used; i++)
         if (devices[i].ordinal == ordinal) return &devices[i];
-    }
     return NULL;
 }
 

@@ -26,9 +26,8 @@ static const int STICKY[] = {
 };
 
 bool failure_is_sticky(int cu_result) {
-    for (size_t i = 0; i < sizeof(STICKY) / sizeof(STICKY[0]); i++) {
+    for (size_t i = 0; i < sizeof(STICKY) / sizeof(STICKY[0]); i++)
         if (STICKY[i] == cu_result) return true;
-    }
     return false;
 }
 

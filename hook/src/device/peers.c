@@ -39,6 +39,11 @@ int peers_access(int device, CUmemAccessDesc accesses[], int max) {
     return count;
 }
 
+bool peers_reach(int user, int owner) {
+    HOLD(LOCK_STREAMS);
+    return user == owner || reaches(user, owner);
+}
+
 unsigned int peers_changes(void) {
     return atomic_load(&changes);
 }

@@ -12,6 +12,9 @@
 /* Which other devices may use memory on the device. Returns how many. */
 int peers_access(int device, CUmemAccessDesc accesses[], int max);
 
+/* Whether the one may use memory on the other. */
+bool peers_reach(int user, int owner);
+
 CUmemAccessDesc peers_access_of(int device, CUmemAccess_flags flags);
 
 /* Counts up with each change: who maps memory and enters it into the table of chunks behind that

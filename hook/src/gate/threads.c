@@ -35,9 +35,8 @@ static void thread_ends(void *pointer) {
 
 /* Called with LOCK_THREADS held. */
 static struct thread_record *take_free_record(void) {
-    for (struct thread_record *record = threads_first(); record; record = record->next) {
+    for (struct thread_record *record = threads_first(); record; record = record->next)
         if (!record->taken) return record;
-    }
     /* Lines of its own: every launch writes to the first of them. */
     struct thread_record *record = aligned_alloc(_Alignof(struct thread_record), sizeof(*record));
     if (record == NULL) return NULL;

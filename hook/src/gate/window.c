@@ -351,7 +351,6 @@ bool window_last_event(const struct window_ring *ring, void **event) {
 }
 
 void window_thread_ends(struct thread_record *thread) {
-    for (int i = 0; i < WINDOW_RINGS; i++) {
+    for (int i = 0; i < WINDOW_RINGS; i++)
         if (thread->rings[i].stream) release_events(&thread->rings[i]);
-    }
 }

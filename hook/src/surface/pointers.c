@@ -42,15 +42,6 @@ bool pointers_range(uint64_t address, uint64_t *base, size_t *bytes, int *cu_res
 /* ---- attributes -------------------------------------------------------------------------------
  */
 
-static bool can_use(int user_device, int device) {
-    CUmemAccessDesc accesses[PEERS_MAX];
-    const int count = peers_access(device, accesses, PEERS_MAX);
-    bool can = user_device == device;
-    for (int i = 0; i < count && !can; i++)
-        can = accesses[i].location.id == user_device;
-    return can;
-}
-
 /* The bytes of an attribute's answer; 0: unknown. */
 static size_t answer_bytes(int attribute) {
     static const uint8_t BYTES[] = {
@@ -100,7 +91,7 @@ static uint64_t value_of(int attribute, uint64_t address, const struct allocated
         case CU_POINTER_ATTRIBUTE_MAPPED:
             return 1;
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-            return imports_cover(address) || can_use(memory_current_device(), found->device)
+            return imports_cover(address) || peers_reach(memory_current_device(), found->device)
                        ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
                        : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: /* not what is another process's */

@@ -168,18 +168,14 @@
 #define MEMORY_GIVE_UP \
     if (was_known) memory_freed(&taken, (int)result)
 
-#define REPORT_MEMORY_INFO(free_bytes, total_bytes)                                \
+#define REPORT_MEMORY(device, free_bytes, total_bytes)                             \
     if (result == CUDA_SUCCESS && (free_bytes) != NULL && (total_bytes) != NULL) { \
         uint64_t reported_free = *(free_bytes), reported_total = *(total_bytes);   \
-        memory_query_limit(memory_current_device());                               \
-        memory_report(memory_current_device(), &reported_free, &reported_total);   \
+        memory_query_limit((int)(device));                                         \
+        memory_report((int)(device), &reported_free, &reported_total);             \
         *(free_bytes) = (__typeof__(*(free_bytes)))reported_free;                  \
         *(total_bytes) = (__typeof__(*(total_bytes)))reported_total;               \
     }
-#define REPORT_TOTAL_MEMORY(total_bytes, device)                     \
-    if (result == CUDA_SUCCESS && (total_bytes) != NULL) {           \
-        uint64_t unused_free = 0, reported_total = *(total_bytes);   \
-        memory_query_limit((int)(device));                           \
-        memory_report((int)(device), &unused_free, &reported_total); \
-        *(total_bytes) = (__typeof__(*(total_bytes)))reported_total; \
-    }
+#define REPORT_TOTAL_MEMORY(device, total_bytes) \
+    uint64_t unused_free = 0;                    \
+    REPORT_MEMORY(device, &unused_free, total_bytes)
