@@ -154,10 +154,10 @@ EXPORT int gpushare_fake_restore(int device) {
 
 /* The streams that are known, and the captures. */
 EXPORT void gpushare_fake_streams(int *streams, int *captures) {
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     *streams = (int)streams_tables()->streams_used;
     *captures = (int)streams_tables()->captures_used;
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
 }
 
 /* Resident and parked, in granules of 2 MiB. */

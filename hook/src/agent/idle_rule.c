@@ -4,14 +4,6 @@ void idle_rule_start(struct idle_rule *rule, uint32_t idle_ms) {
     *rule = (struct idle_rule){.idle_ms = idle_ms, .patience = 1};
 }
 
-void idle_rule_busy(struct idle_rule *rule, uint64_t now_ms) {
-    rule->busy_ms = now_ms;
-}
-
-void idle_rule_released(struct idle_rule *rule, uint64_t now_ms) {
-    rule->released_ms = now_ms;
-}
-
 static void fade(struct idle_rule *rule, uint64_t now_ms) {
     uint64_t period_ms = (uint64_t)rule->idle_ms * IDLE_FADES_AFTER;
     while (rule->patience > 1 && now_ms >= rule->patience_at_ms + period_ms) {

@@ -17,17 +17,14 @@ struct idle_rule {
     uint32_t idle_ms;        /* setting */
     uint32_t patience;       /* idle times to wait: 1, 2, 4 or 8 */
     uint64_t patience_at_ms; /* when it changed last */
-    uint64_t busy_ms;        /* the process was last known to be busy then */
-    uint64_t released_ms;    /* its turn was given back for idleness then; 0: it was not */
+    /* Written by whoever sees it: */
+    uint64_t busy_ms;     /* a call, a synchronise or device work was under way last */
+    uint64_t released_ms; /* its turn was given back for idleness then; 0: it was not */
 };
 
 void idle_rule_start(struct idle_rule *rule, uint32_t idle_ms);
 
-/* A call, a synchronise or device work was under way. */
-void idle_rule_busy(struct idle_rule *rule, uint64_t now_ms);
-
-/* The turn was given back for idleness; a call waits for a turn. */
-void idle_rule_released(struct idle_rule *rule, uint64_t now_ms);
+/* A call waits for a turn. */
 void idle_rule_asked(struct idle_rule *rule, uint64_t now_ms);
 
 /* When the process will have been idle for long enough, if nothing happens. */

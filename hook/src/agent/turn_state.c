@@ -182,7 +182,7 @@ static void note_facts(struct turn_state *state, const struct turn_event *event,
             if (event->turn_lost) state->turn_id = 0;
             break;
         case TURN_EVENT_CONTENTION:
-            if (state->waiters == 0) idle_rule_busy(&state->idle, now_ms);
+            if (state->waiters == 0) state->idle.busy_ms = now_ms;
             state->waiters = event->waiters;
             state->tenants = event->tenants;
             break;
@@ -190,7 +190,7 @@ static void note_facts(struct turn_state *state, const struct turn_event *event,
             state->waiters = event->waiters;
             state->memory_away = event->memory_away;
             state->is_too_small = false;
-            idle_rule_busy(&state->idle, now_ms);
+            state->idle.busy_ms = now_ms;
             break;
         case TURN_EVENT_CELL_BEGAN:
             state->cell_runs = true;
@@ -207,22 +207,22 @@ static void note_facts(struct turn_state *state, const struct turn_event *event,
             break;
         case TURN_EVENT_HOLD_ENDED:
             state->held_by_hand = false;
-            idle_rule_busy(&state->idle, now_ms);
+            state->idle.busy_ms = now_ms;
             break;
         case TURN_EVENT_RESTORED:
             state->memory_away = false;
-            idle_rule_busy(&state->idle, now_ms);
+            state->idle.busy_ms = now_ms;
             break;
         case TURN_EVENT_DEVICE_OPENED:
             state->is_too_small = state->turn_id != 0 && state->connected;
             break;
         case TURN_EVENT_SAMPLED:
             state->sample_at_ms = now_ms;
-            if (event->busy) idle_rule_busy(&state->idle, now_ms);
+            if (event->busy) state->idle.busy_ms = now_ms;
             break;
         case TURN_EVENT_PROBED:
             state->probing = false;
-            if (event->busy) idle_rule_busy(&state->idle, now_ms);
+            if (event->busy) state->idle.busy_ms = now_ms;
             break;
         default:
             break;
@@ -252,7 +252,7 @@ static unsigned take(struct turn_state *state, const struct turn_row *row,
         state->dropped_reason = state->recalled && state->reason != DROP_REASON_CONTEXT_FAILED
                                     ? DROP_REASON_RECALL
                                     : state->reason;
-        if (state->dropped_reason == DROP_REASON_IDLE) idle_rule_released(&state->idle, now_ms);
+        if (state->dropped_reason == DROP_REASON_IDLE) state->idle.released_ms = now_ms;
         /* Without a turn there is nothing to give back: the gate was open by itself. */
         if (state->turn_id == 0) actions &= ~(unsigned)TURN_ACT_DROP;
         state->turn_id = 0;

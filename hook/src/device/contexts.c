@@ -21,14 +21,6 @@ _Atomic uint32_t contexts_open;
 _Atomic uint32_t contexts_failed;
 _Atomic uint32_t contexts_leaving;
 
-void contexts_lock(void) {
-    lock_take(LOCK_STREAMS);
-}
-
-void contexts_unlock(void) {
-    lock_release(LOCK_STREAMS);
-}
-
 /* ---- the table; with the lock held ------------------------------------------------------------
  */
 
@@ -118,13 +110,13 @@ static void announce(bool opens_device) {
 /* Enters it into the table, in the place of what had its handle. */
 static struct context_end open(const struct context *fresh) {
     if (!devices_know(fresh->ordinal)) return (struct context_end){0};
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     const bool opens_device = !is_open(fresh->ordinal);
     struct context *known = contexts_find_handle(fresh->handle);
     const struct context_end stale = end_of(known);
     if (known) forget(known);
     add(fresh);
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     announce(opens_device);
     return stale;
 }
@@ -172,14 +164,14 @@ struct context_end contexts_retained(void *handle, int ordinal) {
     struct context_end stale = {0};
     bool done = !devices_know(ordinal), opens_device = false;
     while (!done) {
-        contexts_lock();
+        lock_take(LOCK_STREAMS);
         const struct context *known = find_primary(ordinal);
         const struct context_end before = end_of(known);
         const uint64_t id_before = known ? known->id : 0;
-        contexts_unlock();
+        lock_release(LOCK_STREAMS);
         const uint64_t id = id_of(handle);
         if (before.generation != 0 && (id == 0 || id == id_before)) return stale;
-        contexts_lock();
+        lock_take(LOCK_STREAMS);
         opens_device = opens_device || !is_open(ordinal);
         struct context *gone = contexts_find(before.generation);
         if (gone) {
@@ -188,7 +180,7 @@ struct context_end contexts_retained(void *handle, int ordinal) {
         }
         done = find_primary(ordinal) == NULL;
         if (done) add_primary(handle, ordinal, id);
-        contexts_unlock();
+        lock_release(LOCK_STREAMS);
     }
     announce(opens_device);
     return stale;
@@ -210,10 +202,10 @@ bool contexts_know(void *handle) {
     cuda->context_pop(&popped);
     if (!found || !devices_know(ordinal)) return false;
     const struct context fresh = {.handle = handle, .ordinal = ordinal, .kind = CONTEXT_FOUND};
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     const bool opens_device = !is_open(ordinal);
     const bool known = contexts_find_handle(handle) != NULL || add(&fresh) != NULL;
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     announce(opens_device && known);
     return known;
 }
@@ -275,10 +267,10 @@ static bool has_ended(int cu_result) {
 }
 
 bool contexts_is_gone(const struct context_end *end, int cu_result) {
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     struct context *context = contexts_find(end->generation);
     const struct context copy = context ? *context : (struct context){0};
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     if (copy.generation == 0) return false; /* another thread saw it first */
     if (copy.kind == CONTEXT_PRIMARY ? !primary_is_gone(&copy) : !has_ended(cu_result))
         return false;
@@ -290,11 +282,11 @@ bool contexts_is_gone(const struct context_end *end, int cu_result) {
 
 void contexts_leave_over(const struct context_end *end) {
     if (end->generation == 0) return;
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     struct context *context = contexts_find(end->generation);
     if (context) context->leaving--;
     atomic_fetch_sub(&contexts_leaving, 1);
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     bell_ring(NEWS_DEVICE_CLOSED);
 }
 

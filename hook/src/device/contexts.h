@@ -96,10 +96,8 @@ uint32_t contexts_list(bool failed, void *handles[], uint32_t max);
 /* In a child after fork nothing of this is left. */
 void contexts_after_fork(void);
 
-/* ---- with the table locked ---- */
+/* ---- with LOCK_STREAMS held ---- */
 
-void contexts_lock(void);
-void contexts_unlock(void);
 struct context *contexts_table(uint32_t *used);
 struct context *contexts_find(uint64_t generation);
 struct context *contexts_find_handle(const void *handle);

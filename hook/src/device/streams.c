@@ -168,11 +168,11 @@ void streams_recording_ends(void) {
 }
 
 void *streams_record(uint64_t context, uint64_t number) {
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     const struct stream_entry *entry = streams_find_number(number);
     void *stream = entry ? entry->stream : DRIVER_STREAM_LEGACY;
     CUevent spare = entry != NULL || number == 0 ? take_spare(context) : NULL;
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     return entry != NULL || number == 0 ? record_in(driver_get(), stream, spare) : NULL;
 }
 
@@ -188,11 +188,11 @@ void streams_let_others_record(void) {
  * queue is full. */
 static void *mark_stream(const struct driver *cuda, void *stream, uint64_t generation,
                          bool *is_known) {
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     const struct context *context = contexts_find(generation);
     void *handle = context && context->failed_result == 0 ? context->handle : NULL;
     CUevent event = handle ? take_spare(generation) : NULL;
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     *is_known = false;
     if (handle == NULL || cuda->context_push(handle) != CUDA_SUCCESS) return NULL;
     const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
@@ -246,14 +246,14 @@ static void keep_work(const struct driver *cuda, const struct stream_entry *entr
 
 void streams_closing(void *stream) {
     const struct driver *cuda = driver_get();
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     struct stream_entry *entry = find_stream(stream);
     const struct stream_entry copy = entry ? *entry : (struct stream_entry){0};
     if (entry) {
         atomic_fetch_add(&streams_leaving, 1);
         forget_stream(entry);
     }
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     if (copy.number == 0) return;
     streams_let_others_record();
     const bool can_ask = cuda && !ask_capturing(stream);
@@ -269,10 +269,10 @@ static void mark_before_capture(const struct driver *cuda, void *stream) {
     void *unused;
     const uint64_t number = streams_number(stream, &unused);
     if (number == 0 || streams_is_capturing(stream)) return;
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     const struct stream_entry *entry = find_stream(stream);
     const uint64_t context = entry ? entry->context : 0;
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     bool is_known;
     void *event = mark_stream(cuda, stream, context, &is_known);
     HOLD(LOCK_STREAMS);
@@ -288,7 +288,7 @@ void streams_capture_beginning(void *stream) {
     const bool created = streams_is_created(stream);
     if (cuda && created) mark_before_capture(cuda, stream);
     const uint64_t current = created ? 0 : contexts_current_generation();
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     const struct stream_entry *entry = find_stream(stream);
     if (HAS_ROOM(captures))
         streams.captures[streams.captures_used++] = (struct capture_entry){
@@ -297,7 +297,7 @@ void streams_capture_beginning(void *stream) {
             .blocking = entry == NULL || entry->blocking,
         };
     atomic_store(&streams_captures, streams.captures_used);
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     streams_let_others_record();
 }
 

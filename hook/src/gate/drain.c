@@ -185,7 +185,7 @@ static uint32_t look_once(enum drain_phase phase, const struct driver *cuda) {
     struct look look = {.cuda = cuda, .left = atomic_load(&contexts_leaving)};
     look.left += atomic_load(&streams_leaving);
     lock_take(LOCK_THREADS);
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     if (phase == DRAIN_STREAMS) {
         look_at_streams(&look, streams_tables());
         look.left += look_at_rings(&look);
@@ -193,7 +193,7 @@ static uint32_t look_once(enum drain_phase phase, const struct driver *cuda) {
         look_at_defaults(&look);
     }
     end_look(&look);
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     lock_release(LOCK_THREADS);
     note_failures(&look);
     return look.left;
@@ -244,7 +244,7 @@ bool drain_device_busy(void) {
     if (cuda == NULL) return false;
     struct look look = {.cuda = cuda};
     uint32_t used;
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     const struct streams *tables = streams_tables();
     const struct context *contexts = contexts_table(&used);
     for (uint32_t i = 0; i < tables->streams_used && look.left == 0; i++)
@@ -255,7 +255,7 @@ bool drain_device_busy(void) {
             look.left +=
                 !is_done(&look, contexts[i].generation, cuda->stream_query(DRIVER_STREAM_LEGACY));
     end_look(&look);
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     note_failures(&look);
     return look.left > 0;
 }

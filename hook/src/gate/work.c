@@ -2,6 +2,7 @@
 
 #include "base/array.h"
 #include "base/clock.h"
+#include "base/hold.h"
 #include "device/contexts.h"
 #include "device/failure.h"
 #include "gate/threads.h"
@@ -111,7 +112,7 @@ static bool look(struct work *work) {
     CUcontext popped;
     bool noted = true;
     work->unknown = CUDA_SUCCESS;
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     const struct context *context = contexts_find(work->context);
     if (context != NULL) work->error = (CUresult)context->failed_result;
     const bool leaves = context != NULL && context->leaving > 0;
@@ -129,7 +130,7 @@ static bool look(struct work *work) {
         driver_relaxed_end(cuda, mode);
         cuda->context_pop(&popped);
     }
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     work->is_looked_at |= asks;
     if (!noted) work->error = CUDA_ERROR_OUT_OF_MEMORY;
     if (leaves && work->error == CUDA_SUCCESS) return false; /* nobody may touch it now */
@@ -144,11 +145,11 @@ static bool look(struct work *work) {
  * has begun, so that nothing can be recorded. */
 static bool record(struct work *work) {
     CUcontext popped;
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     const struct context *context = contexts_find(work->context);
     void *handle = contexts_may_ask(context) ? context->handle : NULL;
     const bool may = streams_recording_begins();
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     if (!may) return false;
     if (handle != NULL && work->cuda->context_push(handle) == CUDA_SUCCESS) {
         const CUstreamCaptureMode mode = driver_relaxed_begin(work->cuda);
@@ -190,12 +191,12 @@ static CUresult wait_on(struct work *work) {
 }
 
 static void end(struct work *work) {
-    contexts_lock();
+    lock_take(LOCK_STREAMS);
     for (uint32_t i = 0; i < work->used; i++)
         if (work->streams[i].event != NULL)
             streams_keep_spare(work->context, work->streams[i].event);
     if (work->defaults_event != NULL) streams_keep_spare(work->context, work->defaults_event);
-    contexts_unlock();
+    lock_release(LOCK_STREAMS);
     free(work->streams);
 }
 
