@@ -34,8 +34,8 @@ static void on_settings(struct agent *agent, const struct message_settings *sett
 static void on_granted(struct agent *agent, const struct message_turn_granted *granted) {
     agent->counters.grants++;
     agent->queue_position = 0;
-    log_debug("grant: turn %llu, quantum %u ms, %u wait, %s", (unsigned long long)granted->turn_id,
-              granted->quantum_ms, granted->waiters, granted->cause);
+    log_debug("grant: turn %lu, quantum %u ms, %u wait, %s", granted->turn_id, granted->quantum_ms,
+              granted->waiters, granted->cause);
     struct turn_event event = {
         .kind = TURN_EVENT_GRANTED,
         .turn_id = granted->turn_id,
@@ -47,14 +47,14 @@ static void on_granted(struct agent *agent, const struct message_turn_granted *g
 
 static void on_recalled(struct agent *agent, const struct message_turn_recalled *recalled) {
     agent->counters.recalls++;
-    log_debug("recall: turn %llu, %s", (unsigned long long)recalled->turn_id, recalled->cause);
+    log_debug("recall: turn %lu, %s", recalled->turn_id, recalled->cause);
     struct turn_event event = {.kind = TURN_EVENT_RECALLED, .turn_id = recalled->turn_id};
     agent_feed(agent, &event);
 }
 
 static void on_reopened(struct agent *agent, const struct message_gate_reopened *reopened) {
     agent->counters.reopenings++;
-    log_debug("reopen: turn %llu, %s", (unsigned long long)reopened->turn_id, reopened->cause);
+    log_debug("reopen: turn %lu, %s", reopened->turn_id, reopened->cause);
     struct turn_event event = {.kind = TURN_EVENT_REOPENED, .turn_id = reopened->turn_id};
     agent_feed(agent, &event);
 }

@@ -64,7 +64,7 @@ static const char *boolean(bool value) {
 
 static const char *number_or_null(uint64_t bytes, char room[24]) {
     if (bytes == RESIDENCY_UNLIMITED) return "null";
-    snprintf(room, 24, "%llu", (unsigned long long)bytes);
+    snprintf(room, 24, "%lu", bytes);
     return room;
 }
 
@@ -78,11 +78,10 @@ static const char *memory_list(char *text, size_t bytes) {
         char budget[24], usable[24];
         used += (size_t)snprintf(
             text + used, bytes - used,
-            "%s{\"device\": %d, \"allocated\": %llu, \"resident\": %llu, \"parked\": %llu, "
-            "\"fixed\": %llu, \"budget\": %s, \"usable\": %s}",
-            i > 0 ? ", " : "", ordinals[i], (unsigned long long)numbers.bytes_allocated,
-            (unsigned long long)numbers.bytes_resident, (unsigned long long)numbers.bytes_parked,
-            (unsigned long long)numbers.bytes_fixed, number_or_null(numbers.budget_bytes, budget),
+            "%s{\"device\": %d, \"allocated\": %lu, \"resident\": %lu, \"parked\": %lu, "
+            "\"fixed\": %lu, \"budget\": %s, \"usable\": %s}",
+            i > 0 ? ", " : "", ordinals[i], numbers.bytes_allocated, numbers.bytes_resident,
+            numbers.bytes_parked, numbers.bytes_fixed, number_or_null(numbers.budget_bytes, budget),
             number_or_null(residency_usable(ordinals[i]), usable));
     }
     snprintf(text + used, bytes - used, "]");
@@ -100,26 +99,23 @@ size_t agent_describe(char *json, size_t bytes) {
     const struct agent_counters *counters = &now.counters;
     int needed = snprintf(
         json, bytes,
-        "{\"running\": %s, \"phase\": \"%s\", \"turn\": %llu, \"windowed\": %s, "
+        "{\"running\": %s, \"phase\": \"%s\", \"turn\": %lu, \"windowed\": %s, "
         "\"connected\": %s, \"tenant\": %s, \"problem\": %s, \"cell_runs\": %s, "
         "\"waiters\": %u, \"tenants\": %u, \"queue_position\": %u, \"holder\": %s, "
-        "\"calls_waiting\": %u, \"calls_cancelled\": %llu, \"contexts_open\": %u, "
-        "\"contexts_failed\": %u, \"requests\": %llu, \"grants\": %llu, \"recalls\": %llu, "
-        "\"drops\": %llu, \"drain_stalls\": %llu, \"reopenings\": %llu, "
-        "\"hold_left_ms\": %llu, \"hold_answers\": %llu, \"memory_follows\": %s, "
+        "\"calls_waiting\": %u, \"calls_cancelled\": %lu, \"contexts_open\": %u, "
+        "\"contexts_failed\": %u, \"requests\": %lu, \"grants\": %lu, \"recalls\": %lu, "
+        "\"drops\": %lu, \"drain_stalls\": %lu, \"reopenings\": %lu, "
+        "\"hold_left_ms\": %lu, \"hold_answers\": %lu, \"memory_follows\": %s, "
         "\"memory_stays_because\": %s, \"memory\": %s}",
-        boolean(bell_is_heard()), turn_phase_name(now.turn.phase),
-        (unsigned long long)now.turn.turn_id, boolean(now.windowed), boolean(now.turn.connected),
+        boolean(bell_is_heard()), turn_phase_name(now.turn.phase), now.turn.turn_id,
+        boolean(now.windowed), boolean(now.turn.connected),
         quoted(now.tenant_id, tenant, sizeof(tenant)),
         quoted(now.problem, problem, sizeof(problem)), boolean(now.turn.cell_runs),
         now.turn.waiters, now.turn.tenants, now.queue_position,
-        quoted(now.holder, holder, sizeof(holder)), wait_calls_waiting(),
-        (unsigned long long)wait_calls_cancelled(), atomic_load(&contexts_open),
-        atomic_load(&contexts_failed), (unsigned long long)counters->requests,
-        (unsigned long long)counters->grants, (unsigned long long)counters->recalls,
-        (unsigned long long)counters->drops, (unsigned long long)counters->stalls,
-        (unsigned long long)counters->reopenings, (unsigned long long)hold_left_ms,
-        (unsigned long long)counters->hold_answers, boolean(residency_swaps()),
+        quoted(now.holder, holder, sizeof(holder)), wait_calls_waiting(), wait_calls_cancelled(),
+        atomic_load(&contexts_open), atomic_load(&contexts_failed), counters->requests,
+        counters->grants, counters->recalls, counters->drops, counters->stalls,
+        counters->reopenings, hold_left_ms, counters->hold_answers, boolean(residency_swaps()),
         quoted(why ? why : "", reason, sizeof(reason)), memory_list(memory, sizeof(memory)));
     return needed < 0 ? 0 : (size_t)needed + 1;
 }

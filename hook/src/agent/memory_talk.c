@@ -106,8 +106,7 @@ static void tell_need(struct agent *agent, int device) {
     session_send(&agent->session, &message);
     told->number = need.number;
     told->bytes_resident = numbers.bytes_resident;
-    log_debug("need: %llu bytes on device %d, %s", (unsigned long long)need.bytes, device,
-              needed->cause);
+    log_debug("need: %lu bytes on device %d, %s", need.bytes, device, needed->cause);
 }
 
 void agent_tell_needs(struct agent *agent) {
@@ -124,8 +123,7 @@ void agent_tell_needs(struct agent *agent) {
         if (!devices_uuid_of(device, room->device)) continue;
         codec_set_text(room->cause, sizeof(room->cause), call_name);
         session_send(&agent->session, &message);
-        log_debug("room: %llu bytes on device %d wanted for %s", (unsigned long long)room->bytes,
-                  device, call_name);
+        log_debug("room: %lu bytes on device %d wanted for %s", room->bytes, device, call_name);
     }
 }
 
@@ -142,9 +140,9 @@ static void look_for_hidden_use(void) {
 
 void agent_on_budget(struct agent *agent, const struct message_memory_budget *budget) {
     look_for_hidden_use();
-    log_debug("budget: serial %u, %llu bytes, usable %llu, hint %llu%s", budget->serial,
-              (unsigned long long)budget->budget_bytes, (unsigned long long)budget->usable_bytes,
-              (unsigned long long)budget->park_hint_bytes, budget->refused_need ? ", refused" : "");
+    log_debug("budget: serial %u, %lu bytes, usable %lu, hint %lu%s", budget->serial,
+              budget->budget_bytes, budget->usable_bytes, budget->park_hint_bytes,
+              budget->refused_need ? ", refused" : "");
     residency_set_budget(budget->device, budget->serial, budget->budget_bytes, budget->usable_bytes,
                          budget->park_hint_bytes, budget->refused_need);
     agent_report_memory(agent, false);

@@ -27,8 +27,7 @@ static void shut(struct agent *agent) {
     agent->drain_began_ns = clock_now_ns();
     agent->drain_progress_ms = clock_now_ms();
     drain_begin(&agent->drain);
-    log_debug("shut: turn %llu, %s", (unsigned long long)agent->turn.turn_id,
-              REASON_NAMES[agent->turn.reason]);
+    log_debug("shut: turn %lu, %s", agent->turn.turn_id, REASON_NAMES[agent->turn.reason]);
 }
 
 static void open_gate(struct agent *agent) {
@@ -44,15 +43,14 @@ static void open_gate(struct agent *agent) {
     agent->gate_is_windowed = windowed;
     agent_publish(agent); /* first, so that a call that gets through is described as one */
     gate_open(windowed);
-    log_debug("open: turn %llu, %s", (unsigned long long)agent->turn.turn_id,
-              windowed ? "windowed" : "unbounded");
+    log_debug("open: turn %lu, %s", agent->turn.turn_id, windowed ? "windowed" : "unbounded");
 }
 
 /* Nothing is in flight, because the gate was not opened. */
 static void restore(struct agent *agent) {
     agent->draining = false;
     agent->drain.closed_at_ns = agent->drain.drained_at_ns = agent->drain_began_ns = clock_now_ns();
-    log_debug("restore: turn %llu", (unsigned long long)agent->turn.turn_id);
+    log_debug("restore: turn %lu", agent->turn.turn_id);
 }
 
 /* The scheduler learns how much is there before it learns that the turn is given back, and from
@@ -72,9 +70,8 @@ static void send_drop(struct agent *agent) {
     message.turn_dropped.drained_at_ns = agent->drain.drained_at_ns;
     session_send(&agent->session, &message);
     agent->counters.drops++;
-    log_debug("drop: turn %llu, %s, closed in %.3f ms, drained in %.3f ms",
-              (unsigned long long)agent->turn.dropped_turn_id,
-              REASON_NAMES[agent->turn.dropped_reason],
+    log_debug("drop: turn %lu, %s, closed in %.3f ms, drained in %.3f ms",
+              agent->turn.dropped_turn_id, REASON_NAMES[agent->turn.dropped_reason],
               (double)(agent->drain.closed_at_ns - agent->drain_began_ns) / 1e6,
               (double)(agent->drain.drained_at_ns - agent->drain_began_ns) / 1e6);
 }
@@ -85,8 +82,8 @@ static void send_stall(struct agent *agent) {
     message.drain_stalled.calls_waiting = wait_calls_waiting();
     session_send(&agent->session, &message);
     agent->counters.stalls++;
-    log_debug("stall: turn %llu, %u left, %u calls wait", (unsigned long long)agent->turn.turn_id,
-              agent->drain.left, message.drain_stalled.calls_waiting);
+    log_debug("stall: turn %lu, %u left, %u calls wait", agent->turn.turn_id, agent->drain.left,
+              message.drain_stalled.calls_waiting);
 }
 
 static void send_request(struct agent *agent) {
@@ -96,14 +93,14 @@ static void send_request(struct agent *agent) {
                    wait_cause());
     session_send(&agent->session, &message);
     agent->counters.requests++;
-    log_debug("request: %llu, %s", (unsigned long long)agent->request_id, wait_cause());
+    log_debug("request: %lu, %s", agent->request_id, wait_cause());
 }
 
 static void send_withdrawal(struct agent *agent) {
     struct message message = {.type = MESSAGE_REQUEST_WITHDRAWN};
     message.request_withdrawn.request_id = agent->request_id;
     session_send(&agent->session, &message);
-    log_debug("withdraw: %llu", (unsigned long long)agent->request_id);
+    log_debug("withdraw: %lu", agent->request_id);
 }
 
 static void probe(struct agent *agent) {

@@ -80,8 +80,7 @@ void session_connect(struct session *session, bool hurry, uint64_t held_turn_id,
     session->stage = SESSION_GREETING;
     session->deadline_ms = now_ms + DEADLINE_MS;
     say_hello(session, held_turn_id, waiting);
-    log_debug("hello: held turn %llu, %s", (unsigned long long)held_turn_id,
-              waiting ? "a call waits" : "no call waits");
+    log_debug("hello: held turn %lu, %s", held_turn_id, waiting ? "a call waits" : "no call waits");
 }
 
 /* The connection is of no use any more: why, and whose doing it was. */

@@ -76,9 +76,8 @@ void log_line(enum log_level level, const char *format, ...) {
     }
     if (level != LOG_ERROR || options->log_file[0]) {
         uint64_t us = clock_now_ns() / 1000;
-        bytes = snprintf(line, sizeof(line), "gpushare: %llu.%03u ms pid %d %s: %s\n",
-                         (unsigned long long)(us / 1000), (unsigned)(us % 1000), (int)getpid(),
-                         LEVEL_NAMES[level], text);
+        bytes = snprintf(line, sizeof(line), "gpushare: %lu.%03u ms pid %d %s: %s\n", (us / 1000),
+                         (unsigned)(us % 1000), (int)getpid(), LEVEL_NAMES[level], text);
         if (bytes > 0 && options->log_file[0])
             write_to_file(options->log_file, line, (size_t)bytes);
         else if (bytes > 0)
