@@ -51,7 +51,21 @@ def _constants(spec: Schema) -> str:
 def _enum(enum: EnumSpec) -> str:
     name = snake(enum.name)
     lines = [f"    {name.upper()}_{member.upper()} = {value}," for member, value in enum.values]
-    return f"enum {name} {{\n" + "\n".join(lines) + "\n};\n"
+    words = [f'    [{name.upper()}_{member.upper()}] = "{member}",' for member, _ in enum.values]
+    return "\n".join(
+        [
+            f"enum {name} {{",
+            *lines,
+            "};",
+            "",
+            "/* By value; ends with 0. */",
+            f"static const char *const {name.upper()}_NAMES[] = {{",
+            *words,
+            "    0,",
+            "};",
+            "",
+        ]
+    )
 
 
 def _types(spec: Schema) -> str:

@@ -9,16 +9,6 @@
 #include "memory/chunks.h"
 #include "swap/mover.h"
 
-static const char *const REASON_NAMES[] = {
-    [0] = "none",
-    [DROP_REASON_RECALL] = "recall",
-    [DROP_REASON_CELL_END] = "cell_end",
-    [DROP_REASON_IDLE] = "idle",
-    [DROP_REASON_CONTEXT_FAILED] = "context_failed",
-    [DROP_REASON_CLOSING] = "closing",
-    [DROP_REASON_MEMORY_SHORT] = "memory_short",
-};
-
 static void shut(struct agent *agent) {
     residency_set_turn(false, false);
     gate_shut();
@@ -27,7 +17,7 @@ static void shut(struct agent *agent) {
     agent->drain_began_ns = clock_now_ns();
     agent->drain_progress_ms = clock_now_ms();
     drain_begin(&agent->drain);
-    log_debug("shut: turn %lu, %s", agent->turn.turn_id, REASON_NAMES[agent->turn.reason]);
+    log_debug("shut: turn %lu, %s", agent->turn.turn_id, DROP_REASON_NAMES[agent->turn.reason]);
 }
 
 static void open_gate(struct agent *agent) {
@@ -71,7 +61,7 @@ static void send_drop(struct agent *agent) {
     session_send(&agent->session, &message);
     agent->counters.drops++;
     log_debug("drop: turn %lu, %s, closed in %.3f ms, drained in %.3f ms",
-              agent->turn.dropped_turn_id, REASON_NAMES[agent->turn.dropped_reason],
+              agent->turn.dropped_turn_id, DROP_REASON_NAMES[agent->turn.dropped_reason],
               (double)(agent->drain.closed_at_ns - agent->drain_began_ns) / 1e6,
               (double)(agent->drain.drained_at_ns - agent->drain_began_ns) / 1e6);
 }

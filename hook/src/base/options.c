@@ -14,7 +14,6 @@ enum option_kind { TEXT, NUMBER, CHOICE };
 
 /* The words of a choice; their place is the value. Ends with NULL. */
 static const char *const LOG_LEVELS[] = {"off", "error", "info", "debug", NULL};
-static const char *const FALLBACKS[] = {[FALLBACK_WAIT] = "wait", [FALLBACK_RUN] = "run", NULL};
 static const char *const MEMORY_CHOICES[] = {
     [MEMORY_AS_SCHEDULED] = "auto", [MEMORY_SWAP] = "swap", [MEMORY_OFF] = "off", NULL};
 
@@ -38,7 +37,7 @@ static const struct option_row ROWS[] = {
     ROW(TEXT, "GPUSHARE_LOG_FILE", log_file, NULL, "a shorter text"),
     ROW(NUMBER, "GPUSHARE_SCHEDULER_UID", scheduler_uid, NULL, "a whole number"),
     ROW(NUMBER, "GPUSHARE_RECONNECT_S", reconnect_s, NULL, "a whole number"),
-    ROW(CHOICE, "GPUSHARE_FALLBACK", fallback, FALLBACKS, "wait or run"),
+    ROW(CHOICE, "GPUSHARE_FALLBACK", fallback, FALLBACK_NAMES, "wait or run"),
     ROW(CHOICE, "GPUSHARE_MEMORY", memory, MEMORY_CHOICES, "swap, off or auto"),
     ROW(TEXT, "GPUSHARE_CGROUP_ROOT", cgroup_root, NULL, "a shorter text"),
 };

@@ -88,7 +88,7 @@ int devices_visible(const uint8_t uuid[16]) {
     const struct driver *cuda = driver_get();
     CUdevice device;
     CUuuid found;
-    for (int i = 0; cuda && cuda->device_get(&device, i) == CUDA_SUCCESS; i++)
+    for (int i = 0; i < DEVICES_MAX && cuda && cuda->device_get(&device, i) == CUDA_SUCCESS; i++)
         if (cuda->device_get_uuid(&found, device) == CUDA_SUCCESS &&
             memcmp(found.bytes, uuid, sizeof(found.bytes)) == 0)
             return i;

@@ -29,7 +29,8 @@ void devices_set_open(int ordinal, bool open);
 /* Ordinals of the devices that the process has open, or whose closing was not told yet. */
 int devices_open(int ordinals[DEVICES_MAX]);
 bool devices_ordinal_of(const uint8_t uuid[16], int *ordinal);
-/* Asks the driver for the device's ordinal; -1 where this process does not see it. */
+/* Asks the driver for the device's ordinal; -1 where this process does not see it, or CUDA has not
+ * been initialised here. */
 int devices_visible(const uint8_t uuid[16]);
 /* Asks the driver where the device is not known. */
 bool devices_uuid_of(int ordinal, uint8_t uuid[16]);

@@ -1,6 +1,7 @@
 #include "surface/interpose.h"
 
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "agent/agent.h"
@@ -21,18 +22,14 @@ static enum symbols_library library_of(size_t entry) {
     return interpose_names[entry][0] == 'n' ? SYMBOLS_NVML : SYMBOLS_CUDA;
 }
 
+static int compare_names(const void *name, const void *other) {
+    return strcmp(name, other);
+}
+
 static int find_name(const char (*names)[INTERPOSE_NAME_SIZE], size_t count, const char *name) {
-    size_t low = 0, high = count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const int order = strcmp(name, names[middle]);
-        if (order == 0) return (int)middle;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return -1;
+    const char (*found)[INTERPOSE_NAME_SIZE] =
+        bsearch(name, names, count, sizeof *names, compare_names);
+    return found != NULL ? (int)(found - names) : -1;
 }
 
 static int find_entry(const char *name) {

@@ -45,13 +45,6 @@ static bool uuid_of(nvmlDevice_t device, uint8_t uuid[UUID_BYTES]) {
     return parse_uuid(text, uuid);
 }
 
-/* Which of the devices that this process sees through CUDA that is; -1 also where CUDA has not been
- * initialised here. */
-static int ordinal_of(const uint8_t uuid[UUID_BYTES]) {
-    const int ordinal = devices_visible(uuid);
-    return ordinal < REGISTRY_DEVICES_MAX ? ordinal : -1;
-}
-
 /* What CUDA in this process says of the device, and what the tenant uses there. */
 static void report_of_process(int ordinal, uint64_t *bytes_total, uint64_t *bytes_free,
                               uint64_t *bytes_used) {
@@ -79,7 +72,7 @@ static void cut_down(nvmlDevice_t device, unsigned long long *bytes_total,
     uint8_t uuid[UUID_BYTES];
     if (!uuid_of(device, uuid)) return;
     uint64_t total_bytes = *bytes_total, free_bytes = *bytes_free, used_bytes = 0;
-    const int ordinal = ordinal_of(uuid);
+    const int ordinal = devices_visible(uuid);
     if (ordinal >= 0)
         report_of_process(ordinal, &total_bytes, &free_bytes, &used_bytes);
     else if (!report_of_scheduler(uuid, &total_bytes, &free_bytes, &used_bytes))
@@ -128,7 +121,7 @@ static bool has_our_token(unsigned int pid) {
 bool nvml_keep_process(nvmlDevice_t device, unsigned int pid, unsigned long long *bytes_used) {
     if ((pid_t)pid != getpid()) return has_our_token(pid);
     uint8_t uuid[UUID_BYTES];
-    const int ordinal = uuid_of(device, uuid) ? ordinal_of(uuid) : -1;
+    const int ordinal = uuid_of(device, uuid) ? devices_visible(uuid) : -1;
     if (ordinal >= 0) *bytes_used = registry_sums_of(ordinal).bytes_allocated;
     return true;
 }
