@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/elf_lookup.h"
@@ -71,19 +70,11 @@ static void *library_handle(enum symbols_library library, bool load) {
     return handle;
 }
 
-static void *real_of(enum symbols_library library, const char *exported_name, bool load) {
+void *symbols_real_of(enum symbols_library library, const char *exported_name, bool load) {
     void *handle = library_handle(library, load);
     return handle != NULL ? symbols_libc_dlsym(handle, exported_name) : NULL;
 }
 
-void *symbols_real_if_loaded(enum symbols_library library, const char *exported_name) {
-    return real_of(library, exported_name, false);
-}
-
-void *symbols_real_loading(enum symbols_library library, const char *exported_name) {
-    return real_of(library, exported_name, true);
-}
-
 void *symbols_real(const char *exported_name) {
-    return symbols_real_if_loaded(SYMBOLS_CUDA, exported_name);
+    return symbols_real_of(SYMBOLS_CUDA, exported_name, false);
 }

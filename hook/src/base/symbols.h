@@ -1,6 +1,8 @@
 /* The only place that resolves symbols. Implemented in symbols.c; usable from the first call on. */
 #pragma once
 
+#include <stdbool.h>
+
 /* The libraries whose functions we answer for. */
 enum symbols_library { SYMBOLS_CUDA, SYMBOLS_NVML };
 
@@ -9,13 +11,9 @@ enum symbols_library { SYMBOLS_CUDA, SYMBOLS_NVML };
  * only when it is loaded already or an application asked us for one of its functions. */
 void *symbols_real(const char *exported_name);
 
-/* Likewise for a function of either library, and without loading anything: NULL while the library
- * is not loaded. */
-void *symbols_real_if_loaded(enum symbols_library library, const char *exported_name);
-
-/* Likewise, loading the library where it is not: for an application that called one of its
- * functions through our exports. */
-void *symbols_real_loading(enum symbols_library library, const char *exported_name);
+/* Likewise for a function of either library: NULL while the library is not loaded. With `load` it
+ * is loaded then, for an application that called one of its functions through our exports. */
+void *symbols_real_of(enum symbols_library library, const char *exported_name, bool load);
 
 /* A function of the C library by name, never an interposer's; NULL where it has none. */
 void *symbols_libc(const char *name);

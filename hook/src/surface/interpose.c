@@ -53,13 +53,13 @@ static void remember(size_t entry, void *real) {
 static void *real_of_entry(size_t entry) {
     void *real = atomic_load_explicit(&interpose_real[entry], memory_order_relaxed);
     if (real != NULL) return real;
-    real = symbols_real_if_loaded(library_of(entry), interpose_names[entry]);
+    real = symbols_real_of(library_of(entry), interpose_names[entry], false);
     if (real != NULL) remember(entry, real);
     return real;
 }
 
 void *interpose_resolve(size_t entry) {
-    void *real = symbols_real_loading(library_of(entry), interpose_names[entry]);
+    void *real = symbols_real_of(library_of(entry), interpose_names[entry], true);
     if (real != NULL && options_take_part()) remember(entry, real);
     return real;
 }

@@ -39,7 +39,7 @@ static bool parse_uuid(const char *text, uint8_t uuid[UUID_BYTES]) {
 
 static bool uuid_of(nvmlDevice_t device, uint8_t uuid[UUID_BYTES]) {
     get_uuid_function get_uuid =
-        (get_uuid_function)symbols_real_if_loaded(SYMBOLS_NVML, "nvmlDeviceGetUUID");
+        (get_uuid_function)symbols_real_of(SYMBOLS_NVML, "nvmlDeviceGetUUID", false);
     char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = "";
     if (get_uuid == NULL || get_uuid(device, text, sizeof text) != NVML_SUCCESS) return false;
     return parse_uuid(text, uuid);

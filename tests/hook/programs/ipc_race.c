@@ -29,7 +29,7 @@ static _Atomic bool over;
 static _Atomic int given;
 
 /* The driver's own functions, found as the hook finds them. */
-#define REAL(name) ((__typeof__(&name))symbols_real_loading(SYMBOLS_CUDA, #name))
+#define REAL(name) ((__typeof__(&name))symbols_real_of(SYMBOLS_CUDA, #name, true))
 
 static void must(int result, const char *what) {
     if (result == CUDA_SUCCESS) return;
