@@ -193,7 +193,7 @@ def _obstacle_on(
     if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):
         return None  # it has there all that it needs
     memory = device.memory
-    needed = sum(share.needed_bytes for share in own)
+    needed = sum(share.asked_bytes for share in own)
     wanted = needed + sum(share.bytes_own for share in own)
     in_the_way = list(_in_the_way(state, tenant, device, holders_stay))
     short = wanted - state.usable_bytes(device) + sum(each[0] for each in in_the_way)

@@ -121,6 +121,25 @@ def test_a_tenant_that_outgrew_the_device_is_told_so() -> None:
 
 
 @pytest.mark.promise("A tenant whose memory cannot be...")
+def test_what_a_sibling_was_just_given_counts() -> None:
+    """A stalled tenant has a need met on one device while it queues for the other: all that it
+    needs would still not fit, and what it was given is not forgotten before it is reported."""
+    desk = MemoryDesk(devices="AC")
+    one, two = desk.client("a"), desk.client("a", "AC")
+    holder = desk.with_memory("b", 100, resting=False)
+    three = desk.client("a", held_turn=1000)
+    desk.ask(two)
+    desk.need(two, 1500)
+    desk.ask(one)
+    desk.need(one, 4000)
+    desk.stall(three)
+    desk.need(three, 4000)
+    desk.drop(holder)
+    assert desk.budget(one) == 4000
+    assert desk.obstacle("a") == "itself"
+
+
+@pytest.mark.promise("A tenant whose memory cannot be...")
 def test_who_needs_nothing_more_is_served() -> None:
     """However full the device is."""
     desk = MemoryDesk()
