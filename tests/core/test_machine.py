@@ -389,9 +389,14 @@ class World(stateful.RuleBasedStateMachine):
             )
 
     def say_something_stale(self, index: int, turn: int, stalls: bool) -> None:
-        """About a turn that this process does not have, or a wait that is none."""
+        """About a turn that this process does not have and never will, or a wait that is none."""
+        stale = TurnId(turn)
+        devices = self.scheduler.snapshot(self.now_s).devices
+        over = stale not in {holder.turn for device in devices for holder in device.holders}
         for client in self.pick(index):
-            stale = TurnId(turn)
+            owner = self.owner_of_turn.get(stale)
+            if owner is None or (owner == client.tenant and not over):
+                return
             if stale == client.turn or any(
                 isinstance(command, GrantTurn) and command.turn == stale for command in client.inbox
             ):
