@@ -45,38 +45,31 @@ static void say_why_not(CUresult result) {
 /* ---- cuIpcGetMemHandle ------------------------------------------------------------------------
  */
 
-struct gathered {
-    uint64_t *handles;
-    struct export *block;
-};
-
 /* Room for them was made by what a block can have at most. */
 static void gather(const struct chunk *chunk, void *argument) {
-    struct gathered *all = argument;
-    if (chunk->handle == 0) return;
-    const uint32_t i = all->block->piece_count++;
-    all->handles[i] = chunk->handle;
-    all->block->pieces[i] = (struct export_piece){.descriptor = {.fd = -1}, .bytes = chunk->bytes};
+    struct export *block = argument;
+    if (chunk->handle != 0)
+        block->pieces[block->piece_count++] = (struct export_piece){
+            .descriptor = {.fd = -1}, .handle = chunk->handle, .bytes = chunk->bytes};
 }
 
-static CUresult export_piece(struct export_piece *piece, uint64_t handle) {
+static CUresult export_piece(struct export_piece *piece) {
     const struct driver *cuda = driver_get();
     int fd = -1;
     const CUresult result =
-        cuda->memory_export(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        cuda->memory_export(&fd, piece->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS) return result;
     return descriptor_adopt(&piece->descriptor, fd) ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 /* A descriptor for each chunk of the block. They are on the device and stay there. */
-static CUresult export_pieces(struct export *block, uint64_t *handles) {
-    struct gathered all = {handles, block};
-    blocks_visit(block->address, gather, &all);
+static CUresult export_pieces(struct export *block) {
+    blocks_visit(block->address, gather, block);
     uint64_t bytes = 0;
     CUresult result = CUDA_SUCCESS;
     for (uint32_t i = 0; i < block->piece_count && result == CUDA_SUCCESS; i++) {
         bytes += block->pieces[i].bytes;
-        result = export_piece(&block->pieces[i], handles[i]);
+        result = export_piece(&block->pieces[i]);
     }
     if (result == CUDA_SUCCESS && bytes != block->bytes) result = CUDA_ERROR_INVALID_VALUE;
     return result;
@@ -85,12 +78,10 @@ static CUresult export_pieces(struct export *block, uint64_t *handles) {
 static CUresult export_block(const struct allocated *of, uint64_t *number) {
     const size_t pieces_max = (size_t)(of->block_bytes / CHUNK_GRANULE);
     struct export block = {.address = of->block_address, .bytes = of->block_bytes};
-    block.pieces = malloc(pieces_max * sizeof *block.pieces);
-    uint64_t *handles = malloc(pieces_max * sizeof *handles);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (block.pieces != NULL && handles != NULL && devices_uuid_of(of->device, block.device_uuid))
-        result = export_pieces(&block, handles);
-    free(handles);
+    block.pieces = malloc(pieces_max * sizeof *block.pieces);
+    if (block.pieces != NULL && devices_uuid_of(of->device, block.device_uuid))
+        result = export_pieces(&block);
     if (result != CUDA_SUCCESS)
         exports_drop_pieces(&block);
     else if (!exports_add(&block, number))

@@ -6,6 +6,7 @@
 
 struct export_piece {
     struct descriptor descriptor;
+    uint64_t handle; /* of the chunk, while the descriptor is made */
     uint64_t bytes;
 };
 
