@@ -188,13 +188,13 @@ def test_files_stay_small() -> None:
     assert lines[-1] <= 560, [p.name for p in files if len(p.read_text().splitlines()) > 560]
 
 
-# What `make rooms` may print. The lines of the hook came down to this, and are to stay below 11,600.
+# What `make rooms` may print. The lines of the hook came down to this, and stay below 11,600.
 AT_MOST = {
     "arrows_up": 0,
     "largest_circle": 4,
     "files_in_a_folder_max": 30,
     "registrations": 12,
-    "hook_code_lines": 11_548,
+    "hook_code_lines": 11_541,
 }
 COMMENT_SHARE_AT_LEAST = 0.0993
 
