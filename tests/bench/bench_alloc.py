@@ -95,13 +95,13 @@ def slowest_answer(client: MemoryTenant) -> int:
 
 
 def time_questions(
-    hooked: MemoryTenant, rival: MemoryTenant, used: UsedBytes, samples: Samples
+    hooked: MemoryTenant, rival: MemoryTenant, used: UsedBytes, samples: Samples, rounds: int
 ) -> None:
     """Both together have more than the device, so that the rival makes the other's memory leave."""
     scale = max(1, hooked.ok("info")[1] // (2 * GIB))
     hooked.ok(f"alloc 0 {HELD_BYTES * scale}")
     hooked.ok("end")
-    for _ in range(QUERY_ROUNDS):
+    for _ in range(rounds):
         hooked.say("questions 0")
         time.sleep(SETTLED_S)
         samples.query_idle_ns.append(slowest_answer(hooked))
@@ -123,7 +123,9 @@ def settled(used: UsedBytes) -> int:
     return used.samples()[-1].bytes_used
 
 
-def measure(machine: Machine, folder: Path, batches: int) -> tuple[Result, Samples]:
+def measure(
+    machine: Machine, folder: Path, batches: int, query_rounds: int
+) -> tuple[Result, Samples]:
     """The hooked client holds its turn throughout, and nobody waits."""
     with (
         swapping_scheduler(folder / "run", machine.env) as scheduler,
@@ -139,7 +141,7 @@ def measure(machine: Machine, folder: Path, batches: int) -> tuple[Result, Sampl
         samples = time_pairs(bare, hooked, batches)
         small = [small_bytes(client, used) for client in (bare, hooked)]
         rival = tenants.start("rival")
-        time_questions(hooked, rival, used, samples)
+        time_questions(hooked, rival, used, samples, query_rounds)
     bare_us, hooked_us = (
         statistics.median(ns) / 1e3 for ns in (samples.bare_ns, samples.hooked_ns)
     )
@@ -175,11 +177,12 @@ def bars_of(result: Result) -> list[Bar]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_alloc")
     parser.add_argument("--batches", type=int, default=20, help="interleaved, of each kind")
+    parser.add_argument("--query-rounds", type=int, default=QUERY_ROUNDS, help="parks asked during")
     parser.add_argument("--output", type=Path, default=BUILD / "bench", help="for the samples")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as text:
         machine = choose_machine(Path(text), bytes_per_device=2 * GIB)
-        result, samples = measure(machine, Path(text), options.batches)
+        result, samples = measure(machine, Path(text), options.batches, options.query_rounds)
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "alloc-samples.json").write_text(json.dumps(asdict(samples)) + "\n")
     print(f"\n{result.device}, hooked / the driver's own")

@@ -135,6 +135,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--idle-kernels", type=int, default=20)
     parser.add_argument("--idle-s", type=float, default=60.0)
     parser.add_argument("--flood-requests", type=int, default=1000)
+    parser.add_argument("--flood-runs", type=int, default=FLOOD_RUNS, help="their median counts")
     options = parser.parse_args(argv)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpushare-bench-")))
@@ -151,7 +152,7 @@ def main(argv: list[str] | None = None) -> int:
                 http_ms_p999_under_flood(
                     folder / f"flood-{run}", tenants=FLOOD_TENANTS, requests=options.flood_requests
                 )
-                for run in range(FLOOD_RUNS)
+                for run in range(options.flood_runs)
             ]
         )
     result = Result(

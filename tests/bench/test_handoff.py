@@ -28,7 +28,8 @@ GOOD = Result("", 300, 1.4, 2.1, 0.03, 20.0)
 def test_the_hand_over_is_measured() -> None:
     """A short run between two real kernels ends with one JSON object: as many hand-overs as were
     asked for, with their times, and the idle scheduler's share of a CPU."""
-    options = [f"--rounds={ROUNDS}", "--idle-kernels=1", "--idle-s=1", "--flood-requests=50"]
+    options = [f"--rounds={ROUNDS}", "--idle-kernels=1", "--idle-s=1"]
+    options += ["--flood-requests=50", "--flood-runs=1"]
     done = subprocess.run(
         [sys.executable, "-m", "tests.bench.bench_handoff", *options],
         cwd=ROOT,

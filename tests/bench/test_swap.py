@@ -81,7 +81,9 @@ def test_swapping_is_measured(tmp_path: Path) -> None:
 )
 def test_allocating_is_measured(tmp_path: Path) -> None:
     """A short run ends with one JSON object: both ratios, and what they were made from."""
-    report = report_of("alloc", "--batches=2", f"--output={tmp_path}", missed=True)
+    report = report_of(
+        "alloc", "--batches=2", "--query-rounds=1", f"--output={tmp_path}", missed=True
+    )
     assert report["alloc_ratio"] > 0 and report["alloc_us_bare"] > 0
     assert report["small_bytes_bare"] >= 10_000 * 4096
     assert report["small_memory_ratio"] <= 1.10

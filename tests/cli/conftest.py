@@ -33,7 +33,10 @@ def scheduler(runtime: Path) -> Iterator[SchedulerUnderTest]:
 @pytest.fixture
 def gpushare(runtime: Path) -> Command:
     """`jupyter gpushare ARGUMENTS` with the test's runtime directory; its output and status."""
+    return command_at(runtime)
 
+
+def command_at(runtime: Path) -> Command:
     def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "jupyter_gpushare.cli.main", *arguments],

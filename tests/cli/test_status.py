@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,10 @@ from jupyter_gpushare.protocol.messages import (
     TurnGivenAway,
     TurnRecalled,
 )
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, command_at
 from tests.support.hook_client import DEVICE, GIB, memory_reported
 from tests.support.other_user import OTHER_UID, as_root_only
-from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 
 
 @pytest.mark.promise("cli", "`jupyter gpushare status` tells who holds and who waits")
@@ -97,6 +98,21 @@ def test_queue_of_a_free_device(scheduler: SchedulerUnderTest, gpushare: Command
         assert "free" in gpushare("queue").stdout
 
 
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerUnderTest]:
+    """One scheduler for tests that only change its settings."""
+    with running_scheduler(tmp_path_factory.mktemp("lasting") / "run") as running:
+        yield running
+
+
+@pytest.fixture
+def settings_as_new(lasting: SchedulerUnderTest) -> Iterator[SchedulerUnderTest]:
+    """The same, with the settings that it began with."""
+    before = lasting.status()["settings"]
+    yield lasting
+    lasting.client.change_settings(before)
+
+
 @pytest.mark.promise(
     "cli",
     "`jupyter gpushare set` changes the quantum and anti-thrash, for running programs too",
@@ -117,12 +133,12 @@ def test_queue_of_a_free_device(scheduler: SchedulerUnderTest, gpushare: Command
     ],
 )
 def test_set_changes_a_setting(
-    scheduler: SchedulerUnderTest, gpushare: Command, arguments: list[str], name: str, value: object
+    settings_as_new: SchedulerUnderTest, arguments: list[str], name: str, value: object
 ) -> None:
     """Names and units as a person writes them; the scheduler has the new value afterwards."""
-    done = gpushare("set", *arguments)
+    done = command_at(settings_as_new.directory)("set", *arguments)
     assert done.returncode == 0, done.stderr
-    assert scheduler.status()["settings"][name] == value
+    assert settings_as_new.status()["settings"][name] == value
     assert done.stdout.splitlines()[0].split() == ["SETTING", "VALUE"]
 
 
@@ -159,16 +175,14 @@ def test_set_without_arguments_shows_all(scheduler: SchedulerUnderTest, gpushare
     ],
 )
 def test_a_wrong_set_is_explained(
-    scheduler: SchedulerUnderTest,
-    gpushare: Command,
-    arguments: list[str],
-    status: int,
-    sentence: str,
+    settings_as_new: SchedulerUnderTest, arguments: list[str], status: int, sentence: str
 ) -> None:
     """What is wrong and what to do, on stderr, with a status of its own."""
-    done = gpushare(*arguments)
+    before = settings_as_new.status()["settings"]
+    done = command_at(settings_as_new.directory)(*arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert sentence in done.stderr
+    assert settings_as_new.status()["settings"] == before
 
 
 @pytest.mark.promise(

@@ -42,22 +42,31 @@ DEADLINE_S = 0.3
 TENANTS = 200
 
 
-@pytest.fixture
-def impatient(runtime: Path) -> Iterator[SchedulerUnderTest]:
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerUnderTest]:
     """A scheduler with a short deadline for messages."""
     option = f"--GPUShareScheduler.message_deadline_s={DEADLINE_S}"
-    with running_scheduler(runtime, option) as running:
+    with running_scheduler(tmp_path_factory.mktemp("impatient") / "run", option) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerUnderTest]:
+    """A scheduler that outlives all that is done to it, as does an honest client with the turn."""
+    with (
+        running_scheduler(tmp_path_factory.mktemp("lasting") / "run") as running,
+        running.joined("bystander") as client,
+    ):
+        client.take_turn()
         yield running
 
 
 @pytest.fixture
-def bystander(scheduler: SchedulerUnderTest) -> Iterator[ScriptedClient]:
-    """An honest client that holds the turn, and must still hold it in the end."""
-    with scheduler.joined("bystander") as client:
-        client.take_turn()
-        yield client
-        holders = scheduler.status()["devices"][0]["holders"]
-        assert [holder["name"] for holder in holders] == ["bystander"]
+def beside_a_bystander(lasting: SchedulerUnderTest) -> Iterator[SchedulerUnderTest]:
+    """The same. Nobody else is there in the end."""
+    yield lasting
+    status = lasting.eventually(lambda s: sum(len(t["clients"]) for t in s["tenants"]) == 1)
+    assert [holder["name"] for holder in status["devices"][0]["holders"]] == ["bystander"]
 
 
 def garbage(peer: ScriptedClient) -> None:
@@ -104,13 +113,12 @@ def empty_token(peer: ScriptedClient) -> None:
     ],
 )
 def test_a_stranger_that_breaks_the_rules_is_refused(
-    scheduler: SchedulerUnderTest,
-    bystander: ScriptedClient,
+    beside_a_bystander: SchedulerUnderTest,
     misdeed: Callable[[ScriptedClient], None],
     code: RefusalCode,
 ) -> None:
     """It is told what is wrong and what to do, and its connection ends; the others go on."""
-    with scheduler.connect() as peer:
+    with beside_a_bystander.connect() as peer:
         misdeed(peer)
         refused = peer.expect_refused()
         assert refused.code is code
@@ -120,17 +128,16 @@ def test_a_stranger_that_breaks_the_rules_is_refused(
 @pytest.mark.promise("Garbage: that peer loses its connection...")
 @pytest.mark.parametrize("misdeed", [garbage, frame_of_10_mb, wrong_version, unknown_message])
 def test_a_client_that_breaks_the_rules_loses_its_place(
-    scheduler: SchedulerUnderTest,
-    bystander: ScriptedClient,
+    beside_a_bystander: SchedulerUnderTest,
     misdeed: Callable[[ScriptedClient], None],
 ) -> None:
     """Breaking the rules later costs the connection and the place in the queue, nothing else."""
-    with scheduler.joined("rogue") as rogue:
+    with beside_a_bystander.joined("rogue") as rogue:
         rogue.ask()
         rogue.expect(QueuePosition)
         misdeed(rogue)
         rogue.expect_refused()
-        assert scheduler.status()["devices"][0]["queue"] == []
+        assert beside_a_bystander.status()["devices"][0]["queue"] == []
 
 
 def test_hello_is_said_once(scheduler: SchedulerUnderTest) -> None:

@@ -16,7 +16,7 @@ from tests.support.scheduler_process import END_S_MAX, SchedulerUnderTest
 
 OLDER = "0.0.9"
 STILL = f"The scheduler is still that of an older jupyter-gpushare ({OLDER})"
-SERVERS = 3
+SERVERS = 2
 
 
 class OlderScheduler(SchedulerUnderTest):
