@@ -23,6 +23,7 @@ OUTPUT = BUILD / "tests" / "surface"
 SOURCE = ROOT / "hook" / "src"
 SPEC = ROOT / "hook" / "spec"
 OBJECTS = HOOK_LIBRARY.parent / "objects"
+SANITIZERS = {"address": "address,undefined", "thread": "thread"}
 
 
 @contextmanager
@@ -48,12 +49,21 @@ def newer(output: Path, *inputs: Path) -> bool:
     return all(path.stat().st_mtime <= output.stat().st_mtime for path in inputs)
 
 
-def is_current(built: Path) -> bool:
+def is_current(built: Path, folder: Path = OBJECTS) -> bool:
     """Whether an object's source is still there."""
-    source = SOURCE / built.relative_to(OBJECTS)
+    source = SOURCE / built.relative_to(folder)
     return built.parent.name == "generated" or any(
         source.with_suffix(suffix).exists() for suffix in (".c", ".S")
     )
+
+
+def sanitized_objects(kind: str) -> list[Path]:
+    """The hook's objects, built with the sanitizers of SANITIZERS under that name."""
+    with one_at_a_time(f"hook-{kind}"):
+        make = ["make", "-s", "-C", ROOT / "hook", f"PYTHON={sys.executable}", f"BUILD={BUILD}"]
+        run(*make, f"SANITIZE={kind}")
+    folder = BUILD / f"{kind[0]}san" / "hook" / "objects"
+    return [path for path in sorted(folder.rglob("*.o")) if is_current(path, folder)]
 
 
 @pytest.fixture(scope="session")

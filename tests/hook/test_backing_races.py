@@ -9,27 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.conftest import HERE, SOURCE
-from tests.support.paths import hook_source
+from tests.hook.conftest import HERE, SANITIZERS, SOURCE, sanitized_objects
+from tests.support.paths import BUILD
 from tests.support.sim import SimulatedMachine
 
-PARTS = (
-    *(
-        "backing.c",
-        "blocks.c",
-        "slab.c",
-        "chunks.c",
-        "pages.c",
-        "pointers.c",
-        "peer_mappings.c",
-        "memory.c",
-    ),
-    *("contexts.c", "streams.c", "failure.c", "peers.c", "work.c", "context_calls.c", "pools.c"),
-    *("registry.c", "driver.c", "symbols.c", "elf_lookup.c", "locks.c", "log.c"),
-    *("options.c", "refusal.c", "device_memory.c", "own_thread.c"),
-    *("ipc.c", "ipc_open.c", "ipc_handle.c", "ipc_exports.c"),
-    *("ipc_imports.c", "ipc_server.c", "ipc_client.c", "descriptor.c"),
-)
+PARTS = {
+    *("backing", "blocks", "slab", "chunks", "pages", "pointers", "peer_mappings", "memory"),
+    *("contexts", "streams", "failure", "peers", "work", "context_calls", "pools", "registry"),
+    *("driver", "symbols", "elf_lookup", "locks", "log", "options", "refusal", "device_memory"),
+    *("own_thread", "ipc", "ipc_open", "ipc_handle", "ipc_exports", "ipc_imports"),
+    *("ipc_server", "ipc_client", "descriptor"),
+}
 
 # The simulated GPU is not built with the sanitizers: its own ordering is not seen.
 OPTIONS = {
@@ -38,26 +28,26 @@ OPTIONS = {
 }
 
 
-@pytest.fixture(params=["address,undefined", "thread"])
+@pytest.fixture(params=SANITIZERS)
 def outcome(
     request: pytest.FixtureRequest,
     program: Callable[..., Path],
-    generated: Path,
     headers: Path,
     sim: SimulatedMachine,
 ) -> Callable[[str], list[int]]:
     """Runs a program with a sanitizer, which has nothing to say; the numbers that it prints."""
-    sanitizer: str = request.param
-    sources = [HERE / "fake_runtime.c", HERE / "fake_memory.c"]  # the linker takes the first
-    sources += [hook_source(name) for name in PARTS]
-    flags = ["-D_GNU_SOURCE", "-pthread", f"-fsanitize={sanitizer}", "-iquote", str(HERE)]
-    flags += ["-iquote", str(SOURCE), "-iquote", str(generated), "-isystem", str(headers), "-ldl"]
-    flags.append("-Wl,-z,muldefs")
+    kind: str = request.param
+    parts = [HERE / "fake_runtime.c", HERE / "fake_memory.c"]  # the linker takes the first
+    parts += [path for path in sanitized_objects(kind) if path.stem in PARTS]
+    flags = ["-D_GNU_SOURCE", "-pthread", f"-fsanitize={SANITIZERS[kind]}", "-Wl,-z,muldefs"]
+    for folder in (HERE, SOURCE, BUILD / "hook" / "generated"):
+        flags += ["-iquote", str(folder)]
+    flags += ["-isystem", str(headers), "-ldl"]
     plain = {key: value for key, value in sim.env().items() if not key.startswith("GPUSHARE_T")}
 
     def run(name: str) -> list[int]:
         done = subprocess.run(
-            [program(name, *sources, *flags, suffix=f"-{sanitizer.split(',')[0]}")],
+            [program(name, *parts, *flags, suffix=f"-{kind}")],
             env={**os.environ, **plain, "FAKE_SWAP": "1", **OPTIONS},
             capture_output=True,
             text=True,

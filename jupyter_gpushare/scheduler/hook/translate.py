@@ -216,7 +216,8 @@ def message_of(command: commands.Command) -> Message:
                 device=bytes.fromhex(device), request=request, made=int(made)
             )
         case commands.TellHold(left_s=left_s):
-            return messages.HoldChanged(hold_ms=min(math.ceil(left_s * 1000), _U32_MAX))
+            # Sums of times are not exact: what lies behind microseconds adds no millisecond.
+            return messages.HoldChanged(hold_ms=min(math.ceil(round(left_s * 1000, 3)), _U32_MAX))
         case commands.TellSettings(settings=settings):
             return settings_message(settings)
         case commands.TellMemoryLimit(device=device, cap_bytes=cap, others_bytes=others):

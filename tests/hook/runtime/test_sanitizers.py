@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpushare.protocol.messages import DeviceOpened, TurnDropped, TurnRequested
-from tests.hook.conftest import newer, one_at_a_time
+from tests.hook.conftest import SANITIZERS, newer, one_at_a_time, sanitized_objects
 from tests.hook.runtime.process import GpuProcess, Programs
 from tests.hook.runtime.test_recalls import SPIN_NS, Turns
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
-from tests.support.paths import BUILD, ROOT
+from tests.support.paths import BUILD
 from tests.support.sim import SimulatedMachine
 
 VARIANTS = {"address": "asan", "thread": "tsan"}
-COMPILER_FLAGS = {"address": "-fsanitize=address,undefined", "thread": "-fsanitize=thread"}
+COMPILER_FLAGS = {kind: f"-fsanitize={names}" for kind, names in SANITIZERS.items()}
 # What fails is to be seen as an exit status; the driver and libc keep memory of their own.
 ENVIRONMENT = {
     "ASAN_OPTIONS": "exitcode=66:detect_leaks=0:verify_asan_link_order=0",
@@ -33,17 +32,13 @@ def build_hook(kind: str) -> Path:
     """The hook with a sanitizer, without its dlsym and dlopen: a sanitizer's own library looks its
     functions up by dlsym before anything can run, and the programs here are linked to the driver
     anyway."""
-    variant = VARIANTS[kind]
-    library = BUILD / "tests" / "runtime" / variant / "libgpushare.so"
+    library = BUILD / "tests" / "runtime" / VARIANTS[kind] / "libgpushare.so"
     library.parent.mkdir(parents=True, exist_ok=True)
-    with one_at_a_time(f"hook-{kind}"):
-        command = ["make", "-s", "-C", ROOT / "hook", f"PYTHON={sys.executable}", f"BUILD={BUILD}"]
-        subprocess.run([str(part) for part in (*command, f"SANITIZE={kind}")], check=True)
-        objects = sorted((BUILD / variant / "hook" / "objects").rglob("*.o"))
-        objects = [path for path in objects if path.stem != "libc_trampolines"]
+    objects = [path for path in sanitized_objects(kind) if path.stem != "libc_trampolines"]
+    with one_at_a_time(f"library-{kind}"):
         if not newer(library, *objects):
             command = ["cc", "-shared", "-pthread", COMPILER_FLAGS[kind], "-Wl,-z,nodelete"]
-            subprocess.run([*map(str, command), "-o", library, *map(str, objects)], check=True)
+            subprocess.run([*command, "-o", str(library), *map(str, objects)], check=True)
     return library
 
 
