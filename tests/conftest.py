@@ -13,7 +13,8 @@ from tests.support.machine import real_device_name
 from tests.support.sim import SimulatedMachine
 
 LONG_FOLDERS = (
-    *("tests/browser/", "tests/hub/", "tests/bad_input/", "tests/kernel/", "tests/packaging/"),
+    *("tests/browser/", "tests/hub/", "tests/core/", "tests/bad_input/", "tests/kernel/"),
+    "tests/packaging/",
     *("tests/hook/runtime/", "tests/server/", "tests/cli/", "tests/end_to_end/", "tests/bench/"),
     *("tests/scheduler/", "tests/hook/", "tests/demo/"),
 )

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,16 +127,40 @@ def await_that(condition: Callable[[], bool], what: str, timeout_s: float = 60.0
         time.sleep(LOOK_EVERY_S)
 
 
-@pytest.fixture
-def shared(sim: SimulatedMachine, tmp_path: Path) -> Iterator[SharedGpu]:
-    """A scheduler for the simulated device; the kernels of the test are stopped at its end."""
+@contextmanager
+def shared_gpu(sim: SimulatedMachine, folder: Path) -> Iterator[SharedGpu]:
+    """A scheduler for the simulated device; the kernels that were started are stopped at the
+    end."""
     machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
     env = {**machine.env, "CUDA_VISIBLE_DEVICES": "0"}
-    with running_scheduler(tmp_path / "run", env=env) as scheduler:
+    with running_scheduler(folder / "run", env=env) as scheduler:
         gpu = SharedGpu(machine, scheduler)
         yield gpu
         for kernel in gpu.started:
             kernel.stop()
+
+
+@pytest.fixture
+def shared(sim: SimulatedMachine, tmp_path: Path) -> Iterator[SharedGpu]:
+    """For one test."""
+    with shared_gpu(sim, tmp_path) as gpu:
+        yield gpu
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedGpu]:
+    """For all tests of a file, whose kernels go on from one to the next."""
+    folder = tmp_path_factory.mktemp("lasting")
+    with shared_gpu(SimulatedMachine(folder / "machine"), folder) as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def settings_as_new(lasting: SharedGpu) -> Iterator[SharedGpu]:
+    """The same, with the settings that the scheduler began with."""
+    before = lasting.scheduler.status()["settings"]
+    yield lasting
+    lasting.scheduler.client.change_settings(before)
 
 
 @pytest.fixture

@@ -15,13 +15,18 @@ LONG = gpu_cells.spin_until_interrupted(20)
 
 
 @pytest.fixture
-def holder(shared: SharedGpu) -> Kernel:
-    return shared.kernel("holder.ipynb")
+def shared(settings_as_new: SharedGpu) -> SharedGpu:
+    return settings_as_new
 
 
-@pytest.fixture
-def waiter(shared: SharedGpu) -> Kernel:
-    return shared.kernel("waiter.ipynb")
+@pytest.fixture(scope="module")
+def holder(lasting: SharedGpu) -> Kernel:
+    return lasting.kernel("holder.ipynb")
+
+
+@pytest.fixture(scope="module")
+def waiter(lasting: SharedGpu) -> Kernel:
+    return lasting.kernel("waiter.ipynb")
 
 
 WAITING_CELLS = [

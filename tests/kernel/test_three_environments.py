@@ -30,10 +30,6 @@ def oldest_packages() -> Path:
     return shared_packages("oldest-ipykernel", OLDEST)
 
 
-def ours(shared: SharedGpu, name: str) -> Kernel:
-    return shared.kernel(name)
-
-
 def without_our_package(
     shared: SharedGpu, name: str, folder: Path, packages: str = INSTALLED
 ) -> Kernel:
@@ -56,11 +52,19 @@ def started(shared: SharedGpu, kernel: Kernel, folder: Path) -> Kernel:
 
 
 @pytest.fixture
-def kernels(shared: SharedGpu, tmp_path: Path, oldest_packages: Path) -> list[Kernel]:
+def shared(settings_as_new: SharedGpu) -> SharedGpu:
+    return settings_as_new
+
+
+@pytest.fixture(scope="module")
+def kernels(
+    lasting: SharedGpu, tmp_path_factory: pytest.TempPathFactory, oldest_packages: Path
+) -> list[Kernel]:
+    folder = tmp_path_factory.mktemp("elsewhere")
     return [
-        ours(shared, "ours.ipynb"),
-        without_our_package(shared, "without.ipynb", tmp_path),
-        of_the_oldest(shared, "oldest.ipynb", tmp_path, oldest_packages),
+        lasting.kernel("ours.ipynb"),
+        without_our_package(lasting, "without.ipynb", folder),
+        of_the_oldest(lasting, "oldest.ipynb", folder, oldest_packages),
     ]
 
 

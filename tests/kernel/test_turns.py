@@ -12,13 +12,18 @@ from tests.support.timeline import hand_overs, overlaps, waits_served
 
 
 @pytest.fixture
-def alice(shared: SharedGpu) -> Kernel:
-    return shared.kernel("alice.ipynb")
+def shared(settings_as_new: SharedGpu) -> SharedGpu:
+    return settings_as_new
 
 
-@pytest.fixture
-def bob(shared: SharedGpu) -> Kernel:
-    return shared.kernel("bob.ipynb")
+@pytest.fixture(scope="module")
+def alice(lasting: SharedGpu) -> Kernel:
+    return lasting.kernel("alice.ipynb")
+
+
+@pytest.fixture(scope="module")
+def bob(lasting: SharedGpu) -> Kernel:
+    return lasting.kernel("bob.ipynb")
 
 
 def play(observed: ObservedKernels, cells_each: int, code: str) -> None:
