@@ -108,17 +108,16 @@ static void report(bool at_once) {
     bell_ring(NEWS_MEMORY_MOVED);
 }
 
-static void moved(struct burst *burst, uint64_t bytes) {
-    burst->bytes += bytes;
-    burst->chunks++;
+/* A chunk has moved, or counts as fixed for a while: that is to be told. */
+static void changed(uint64_t bytes) {
     state.unreported_bytes += bytes;
     report(false);
 }
 
-/* A chunk counts as fixed for a while, which is to be told. */
-static void stays(uint64_t bytes) {
-    state.unreported_bytes += bytes;
-    report(false);
+static void moved(struct burst *burst, uint64_t bytes) {
+    burst->bytes += bytes;
+    burst->chunks++;
+    changed(bytes);
 }
 
 static void begin_burst(struct burst *burst) {
@@ -149,7 +148,7 @@ static void ask_for_room(int device, uint64_t bytes) {
 
 static struct swap_view view_of(int device) {
     const struct chunk_sums sums = chunks_sums_of(device);
-    struct swap_view view = {
+    return (struct swap_view){
         .goal = state.goal,
         .flights = pipeline_flights(),
         .flight_bytes = pipeline_bytes(),
@@ -169,7 +168,6 @@ static struct swap_view view_of(int device) {
         .room_is_short = mover_waits_room_is_short(),
         .has_failed = state.has_failed,
     };
-    return view;
 }
 
 static void leave(int device, uint64_t bytes_to_leave) {
@@ -177,7 +175,7 @@ static void leave(int device, uint64_t bytes_to_leave) {
     begin_burst(&state.out);
     const enum step_answer answer = step_leave(device, &bytes);
     if (answer == STEP_NO_HOST) mover_host_want(bytes_to_leave > bytes ? bytes_to_leave : bytes);
-    if (answer == STEP_FAILED) stays(bytes);
+    if (answer == STEP_FAILED) changed(bytes);
     if (answer == STEP_NO_ROOM) mover_waits_for_streams();
     if (answer == STEP_DONE) mover_waits_end_streams();
 }
@@ -196,7 +194,7 @@ static void unmap(int device) {
     uint64_t bytes = 0;
     const enum step_answer answer = step_unmap(device, state.goal, &bytes);
     if (answer == STEP_DONE) moved(&state.out, bytes);
-    if (answer == STEP_FAILED) stays(bytes);
+    if (answer == STEP_FAILED) changed(bytes);
 }
 
 static void confirm(int device) {
@@ -240,15 +238,18 @@ static enum swap_step take_step(int device) {
     return step;
 }
 
+/* When its step is done, a chunk may be gone: a thread has waited to free it. */
 static void finish_copies(void) {
     struct flight ended;
     int cu_result;
     while (pipeline_take_ended(&ended, &cu_result)) {
+        const uint64_t bytes = ended.chunk->bytes;
+        const int device = ended.chunk->device;
         const enum step_answer answer = step_finish(&ended, cu_result, state.goal);
-        if (answer == STEP_DONE) moved(ended.outward ? &state.out : &state.in, ended.chunk->bytes);
-        if (answer == STEP_FAILED && ended.outward) stays(ended.chunk->bytes);
+        if (answer == STEP_DONE) moved(ended.outward ? &state.out : &state.in, bytes);
+        if (answer == STEP_FAILED && ended.outward) changed(bytes);
         if (answer == STEP_FAILED && !ended.outward) fail();
-        if (answer == STEP_NO_ROOM) ask_for_room(ended.chunk->device, ended.chunk->bytes);
+        if (answer == STEP_NO_ROOM) ask_for_room(device, bytes);
     }
 }
 

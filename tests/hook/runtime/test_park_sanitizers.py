@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_gpushare.protocol.messages import TurnDropped, TurnRequested
 from tests.hook.runtime.memory_shell import MIB, MemoryShell, open_memory_shell
-from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_sanitizers import Sanitized, assert_clean, sanitized
+from tests.hook.runtime.process import GpuProcess, Programs
+from tests.hook.runtime.test_sanitizers import (
+    COMPILER_FLAGS,
+    ENVIRONMENT,
+    Sanitized,
+    assert_clean,
+    build_hook,
+    sanitized,
+)
+from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import FakeScheduler
+from tests.support.sim import SimulatedMachine
 
 __all__ = ["sanitized"]
 
@@ -93,3 +103,54 @@ def test_a_process_that_ends_in_a_restore_under_a_sanitizer(memory: MemoryShell)
         assert memory.result("spin") == 800
         memory.client.expect(TurnDropped)
     assert_clean(memory.shell)
+
+
+@pytest.fixture
+def pausing(
+    programs: Programs, sim: SimulatedMachine, scheduler: FakeScheduler, tmp_path: Path
+) -> Iterator[MemoryShell]:
+    """A shell under the address sanitizer that holds a tensor, and whose mover pauses wherever it
+    lets go of a lock. It asks for the end of a copy once there is the file that says so."""
+    pauses = Path(__file__).parent / "programs" / "pauses.h"
+    flags = [COMPILER_FLAGS["address"], "-rdynamic", "-include", str(pauses)]
+    shell = programs.built("shell", *flags, suffix="-pauses")
+    log = tmp_path / "shell.log"
+    env = sim.env(scheduler.env(hook=build_hook("address"), log=log)) | ENVIRONMENT
+    env["GPUSHARE_SIM_FAULTS"] = ";".join(
+        f"hold cuEventQuery thread=gpushare-mem from={way} until={way}s"
+        for way in ("leave", "come")
+    )
+    process = GpuProcess([str(shell)], env, log)
+    memory = open_memory_shell(lambda *_, **__: process, scheduler.accept)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    memory.fill(0, CHURN)
+    assert memory.run("current", thread=1) == 0
+    yield memory
+    process.end()
+
+
+@pytest.mark.promise("Park and restore are clean under...")
+@pytest.mark.parametrize("way", ["leave", "come"])
+def test_memory_that_is_freed_while_it_moves(
+    pausing: MemoryShell, sim: SimulatedMachine, way: str
+) -> None:
+    """A thread waits to free what the mover has in its hands: when that lets go of it, it does not
+    look at it any more."""
+    files = Files(sim)
+    pausing.take_turn()
+    if way == "come":
+        pausing.park_to(0)
+        pausing.say("spin d 1000")
+    files.make(way)
+    if way == "come":
+        pausing.grant()
+    else:
+        pausing.budget(0)
+    files.wait_for_held(f"{way}s")
+    pausing.say("drop 0", thread=1)
+    files.make(f"{way}s")
+    answers = ["0 spin 0", "1 drop 0"] if way == "come" else ["1 drop 0"]
+    assert sorted(pausing.shell.expect("") for _ in answers) == answers
+    assert_clean(pausing.shell)
