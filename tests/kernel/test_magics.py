@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,14 +23,32 @@ Start = Callable[..., Kernel]
 Env = dict[str, str]
 
 
+@pytest.fixture(scope="module")
+def pair(lasting: SharedGpu) -> tuple[Kernel, Kernel]:
+    return lasting.kernel("alice.ipynb"), lasting.kernel("bob.ipynb")
+
+
+@pytest.fixture
+def alice(pair: tuple[Kernel, Kernel], settings_as_new: SharedGpu) -> Iterator[Kernel]:
+    """Without a turn before and after the test."""
+    await_that(lambda: settings_as_new.holders() == [], "nobody has a turn")
+    yield pair[0]
+    pair[0].run("%gpushare release").ok()
+    await_that(lambda: settings_as_new.holders() == [], "the turns are given back")
+
+
+@pytest.fixture
+def bob(pair: tuple[Kernel, Kernel]) -> Kernel:
+    return pair[1]
+
+
 @pytest.mark.promise(
     "jupyter",
     "`%gpushare` shows this kernel and the queue, as text and as an HTML table in which names are "
     "text",
 )
-def test_it_shows_this_kernel_and_the_queue(shared: SharedGpu) -> None:
+def test_it_shows_this_kernel_and_the_queue(alice: Kernel) -> None:
     """Text and an HTML table name the device, who has it, and this kernel as such."""
-    alice = shared.kernel("alice.ipynb")
     reply = alice.run(f"{gpu_cells.spin(1)}\n%gpushare\n").ok()
     assert "This kernel has the GPU." in reply.text
     assert "has it  alice.ipynb (this kernel)" in reply.text
@@ -61,10 +79,9 @@ def test_it_shows_who_waits(shared: SharedGpu) -> None:
 
 @pytest.mark.promise("Others see that a turn is...")
 def test_a_kernel_that_waits_reads_until_when_the_turn_is_kept(
-    shared: SharedGpu, tmp_path: Path
+    lasting: SharedGpu, alice: Kernel, bob: Kernel, tmp_path: Path
 ) -> None:
     """While another keeps the device by hand, who waits for it is told whose it is until when."""
-    alice, bob = shared.kernel("alice.ipynb"), shared.kernel("bob.ipynb")
     alice.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n").ok()
     go = tmp_path / "go"
     cell = bob.submit(
@@ -78,7 +95,7 @@ def test_a_kernel_that_waits_reads_until_when_the_turn_is_kept(
         f"    time.sleep(0.01)\n"
         f"%gpushare\n"
     )
-    shared.await_waiter("bob.ipynb")
+    lasting.await_waiter("bob.ipynb")
     go.touch()
     text = bob.wait(cell).ok().text
     assert "This kernel is number 1 in the queue for the GPU, after alice.ipynb." in text
@@ -113,15 +130,14 @@ def test_names_are_shown_as_text(shared: SharedGpu) -> None:
     "jupyter",
     "`%gpushare hold` keeps the turn between cells, beyond the quantum, for `hold_max_s` at most",
 )
-def test_a_held_gpu_stays_between_cells(shared: SharedGpu) -> None:
+def test_a_held_gpu_stays_between_cells(lasting: SharedGpu, alice: Kernel) -> None:
     """After `hold`, the end of the cell leaves the turn where it is; `hold 0` gives it back."""
-    alice = shared.kernel("alice.ipynb")
     reply = alice.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n").ok()
     assert "This kernel keeps the GPU until" in reply.text
     alice.run("1 + 1").ok()
-    assert shared.holders() == ["alice.ipynb"]
+    assert lasting.holders() == ["alice.ipynb"]
     assert "no longer keeps the GPU between cells" in alice.run("%gpushare hold 0").ok().text
-    await_that(lambda: shared.holders() == [], "the turn is given back")
+    await_that(lambda: lasting.holders() == [], "the turn is given back")
 
 
 def test_a_hold_may_come_before_the_first_use(shared: SharedGpu) -> None:
@@ -164,31 +180,32 @@ def test_a_hold_that_has_not_begun_is_taken_back(shared: SharedGpu, used: bool) 
 
 
 @pytest.mark.promise("`%gpushare hold` keeps the turn between...")
-def test_a_hold_is_cut_to_what_the_scheduler_allows(shared: SharedGpu) -> None:
+def test_a_hold_is_cut_to_what_the_scheduler_allows(lasting: SharedGpu, alice: Kernel) -> None:
     """A longer time is cut to hold_max, with a word about it; with hold_max 0 there is none."""
-    alice = shared.kernel("alice.ipynb")
-    shared.scheduler.client.change_settings({"hold_max_s": 60})
+    lasting.scheduler.client.change_settings({"hold_max_s": 60})
     assert "as long as this scheduler allows" in alice.run("%gpushare hold 2h").ok().text
-    shared.scheduler.client.change_settings({"hold_max_s": 0})
+    lasting.scheduler.client.change_settings({"hold_max_s": 0})
     assert "does not let a notebook keep the GPU" in alice.run("%gpushare hold 2h").ok().text
 
 
 @pytest.mark.promise("`%gpushare hold` keeps the turn between...")
-def test_a_hold_that_is_over_lets_the_next_one_in(shared: SharedGpu) -> None:
+def test_a_hold_that_is_over_lets_the_next_one_in(
+    lasting: SharedGpu, alice: Kernel, bob: Kernel
+) -> None:
     """When the time is over, the turn goes to who waits, without anybody's doing."""
-    alice, bob = shared.kernel("alice.ipynb"), shared.kernel("bob.ipynb")
     alice.run(f"{gpu_cells.spin(1)}\n%gpushare hold 1s\n").ok()
     cell = bob.submit(gpu_cells.spin(1))
-    shared.await_waiter("bob.ipynb")
-    assert shared.holders() == ["alice.ipynb"]
+    lasting.await_waiter("bob.ipynb")
+    assert lasting.holders() == ["alice.ipynb"]
     bob.wait(cell).ok()
 
 
 @pytest.mark.promise("jupyter", "`%gpushare release` gives the turn away, inside a cell too")
-def test_a_release_inside_a_cell(shared: SharedGpu, tmp_path: Path) -> None:
+def test_a_release_inside_a_cell(
+    lasting: SharedGpu, alice: Kernel, bob: Kernel, tmp_path: Path
+) -> None:
     """The cell goes on without the GPU, and its next call gets it again."""
-    shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 60})
-    alice, bob = shared.kernel("alice.ipynb"), shared.kernel("bob.ipynb")
+    lasting.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 60})
     go = tmp_path / "go"
     alice.run("import os, time").ok()
     cell = alice.submit(
@@ -205,9 +222,8 @@ def test_a_release_inside_a_cell(shared: SharedGpu, tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("`%gpushare release` gives the turn away...")
-def test_nothing_to_release(shared: SharedGpu) -> None:
+def test_nothing_to_release(alice: Kernel) -> None:
     """Without a turn there is a sentence, and nothing happens."""
-    alice = shared.kernel("alice.ipynb")
     assert "nothing to release" in alice.run("%gpushare release").ok().text
 
 
