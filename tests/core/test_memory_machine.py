@@ -208,7 +208,7 @@ class MemoryWorld(World):
                 assert isinstance(client, MemoryClient)
                 memory = client.memory.get(device)
                 waits = memory is not None and memory.need and memory.calls == calls
-                if client.closed or not waits:
+                if client.closed or not waits or self.is_stranded(client):
                     del pending[client_id, device]
             if not pending:
                 return
@@ -223,6 +223,10 @@ class MemoryWorld(World):
                 self.alarm_rings()
         raise AssertionError(f"needs that do not end: {pending}")
 
+    def is_stranded(self, client: MemoryClient) -> bool:
+        """Memory of it is parked that belongs on a lost device: it goes on only after a restart."""
+        return any(client.memory[each].parked for each in client.memory.keys() & self.lost_devices)
+
     def teardown(self) -> None:
         """Each need ends although much is in the way, with turns as they are and with turns on;
         then everybody answers, and nothing is in the way."""
@@ -233,10 +237,7 @@ class MemoryWorld(World):
             self.every_need_ends()
         self.foreign.clear()
         for client in self.processes():
-            lost = any(
-                client.memory[each].parked for each in client.memory.keys() & self.lost_devices
-            )
-            if (client.failed or lost) and not client.closed:
+            if (client.failed or self.is_stranded(client)) and not client.closed:
                 self.leave_memory(client)
                 client.closed = True
                 client.outbox.append(ev.ClientLost(client=client.id))
