@@ -30,16 +30,15 @@ static struct agent agent; /* the agent thread's */
  */
 
 static void look_at_cells(struct agent *agent) {
-    bool runs = notebook_cell_runs();
-    uint64_t ended = notebook_cells_ended();
-    bool ended_since = ended != agent->cells_ended_seen;
+    uint64_t ended;
+    const bool runs = notebook_cell_runs(&ended);
+    const bool ended_since = ended != agent->cells_ended_seen;
     agent->cells_ended_seen = ended;
-    if (agent->cell_runs_seen && (ended_since || !runs)) {
+    /* It may have begun and ended between two looks. */
+    if (agent->cell_runs_seen ? ended_since || !runs : ended_since && !runs) {
+        if (agent->cell_runs_seen)
+            session_send(&agent->session, &(struct message){.type = MESSAGE_CELL_ENDED});
         agent->cell_runs_seen = false;
-        session_send(&agent->session, &(struct message){.type = MESSAGE_CELL_ENDED});
-        agent_feed_kind(agent, TURN_EVENT_CELL_ENDED);
-    } else if (ended_since && !runs) {
-        /* It began and ended between two looks. */
         agent_feed_kind(agent, TURN_EVENT_CELL_ENDED);
     }
     if (runs && !agent->cell_runs_seen) {

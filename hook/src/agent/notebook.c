@@ -62,12 +62,10 @@ EXPORT int gpushare_describe(char *json, size_t size) {
 
 /* ---- for the agent ---- */
 
-bool notebook_cell_runs(void) {
-    return atomic_load(&running) > 0;
-}
-
-uint64_t notebook_cells_ended(void) {
-    return atomic_load(&ended);
+bool notebook_cell_runs(uint64_t *times_ended) {
+    const bool runs = atomic_load(&running) > 0;
+    *times_ended = atomic_load(&ended);
+    return runs;
 }
 
 bool notebook_take_hold(uint32_t *hold_ms) {

@@ -5,10 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A cell runs now. */
-bool notebook_cell_runs(void);
-/* How often the last running cell has ended. */
-uint64_t notebook_cells_ended(void);
+/* A cell runs now; and how often the last running cell has ended. */
+bool notebook_cell_runs(uint64_t *times_ended);
 /* Each answers true once for a wish. */
 bool notebook_take_hold(uint32_t *hold_ms);
 bool notebook_take_release(void);

@@ -122,9 +122,8 @@ static struct context_end open(const struct context *fresh) {
 }
 
 struct context_end contexts_created(void *handle, int ordinal) {
-    const struct context fresh = {
-        .handle = handle, .ordinal = ordinal, .kind = CONTEXT_CREATED, .references = 1};
-    return open(&fresh);
+    return open(&(struct context){
+        .handle = handle, .ordinal = ordinal, .kind = CONTEXT_CREATED, .references = 1});
 }
 
 /* A process may have no other contexts than green ones. */
@@ -134,9 +133,8 @@ struct context_end contexts_green_created(void *green, int ordinal) {
     CUcontext context = NULL;
     if (context_from_green == NULL || context_from_green(&context, green) != CUDA_SUCCESS)
         return (struct context_end){0};
-    const struct context fresh = {
-        .handle = context, .ordinal = ordinal, .kind = CONTEXT_GREEN, .green = green};
-    return open(&fresh);
+    return open(&(struct context){
+        .handle = context, .ordinal = ordinal, .kind = CONTEXT_GREEN, .green = green});
 }
 
 static uint64_t id_of(void *handle) {

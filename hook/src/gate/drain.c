@@ -199,8 +199,9 @@ static uint32_t look_once(enum drain_phase phase, const struct driver *cuda) {
     return look.left;
 }
 
-static void mark_all_draining(void) {
+void drain_begin(struct drain *drain) {
     uint32_t used;
+    *drain = (struct drain){.phase = DRAIN_LEAVING, .left = UINT32_MAX};
     HOLD(LOCK_STREAMS);
     struct streams *tables = streams_tables();
     struct context *contexts = contexts_table(&used);
@@ -211,11 +212,6 @@ static void mark_all_draining(void) {
         contexts[i].marked = contexts[i].beside_marked = false;
         contexts[i].unknown_since_ns = 0;
     }
-}
-
-void drain_begin(struct drain *drain) {
-    *drain = (struct drain){.phase = DRAIN_LEAVING, .left = UINT32_MAX};
-    mark_all_draining();
 }
 
 enum drain_answer drain_step(struct drain *drain) {

@@ -24,17 +24,13 @@ bool gate_barrier_works;
 static _Atomic bool unbounded;
 static _Atomic bool saw_per_thread;
 
+static bool barrier_register(void) {
 #if defined(__SANITIZE_THREAD__)
-/* The thread sanitizer knows nothing of membarrier and would report what it orders. */
-static bool barrier_register(void) {
-    return false;
-}
-#else
-static bool barrier_register(void) {
+    return false; /* the thread sanitizer knows nothing of it and would report what it orders */
+#endif
     return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 &&
            syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
-#endif
 
 void gate_prepare(void) {
     gate_barrier_works = barrier_register();

@@ -105,11 +105,6 @@ static bool start_thread(const struct server *started) {
     return runs;
 }
 
-static bool draw_numbers(struct server *fresh) {
-    return getrandom(&fresh->number, sizeof fresh->number, 0) == sizeof fresh->number &&
-           getrandom(fresh->token, sizeof fresh->token, 0) == sizeof fresh->token;
-}
-
 static bool listen_at(struct server *fresh) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t length = ipc_server_name(fresh->number, address.sun_path + 1);
@@ -128,7 +123,9 @@ bool ipc_server_start(struct ipc_handle *handle) {
     bool runs = descriptor_is_ours(&server.socket);
     if (!runs) {
         struct server fresh = {.socket.fd = -1};
-        runs = draw_numbers(&fresh) && listen_at(&fresh);
+        runs = getrandom(&fresh.number, sizeof fresh.number, 0) == sizeof fresh.number &&
+               getrandom(fresh.token, sizeof fresh.token, 0) == sizeof fresh.token &&
+               listen_at(&fresh);
         if (runs && !start_thread(&fresh)) {
             descriptor_close(&fresh.socket);
             runs = false;
