@@ -242,7 +242,7 @@ static CUresult allocate_block(const struct request *request, uint64_t *address)
     if (result != CUDA_SUCCESS) return result;
     result = make_with_room(request, &claim, address);
     if (result == CUDA_SUCCESS)
-        memory_tell(claim.device); /* the block is counted in the place of the claim */
+        memory_claim_ended(&claim);
     else
         memory_unclaim(&claim);
     return result;

@@ -78,13 +78,28 @@ static bool inside_gate(void) {
            (atomic_load_explicit(&gate_self->sequence, memory_order_relaxed) & 1) != 0;
 }
 
+/* This thread's claim. A handler of SIGINT may leave any wait of its call by a jump, and never come
+ * back to end it: the thread's next claim does. */
+static _Thread_local struct memory_claim mine
+    __attribute__((tls_model("initial-exec"))) = {.device = MEMORY_NOT_ON_DEVICE};
+
+void memory_claim_ended(const struct memory_claim *claim) {
+    memory_tell(claim->device);
+    mine.device = MEMORY_NOT_ON_DEVICE;
+}
+
 int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const char *function) {
+    if (!inside_gate()) memory_unclaim(&mine);
     const int refused = memory_claim_captured(claim, device, bytes, function);
-    if (refused != CUDA_SUCCESS || claim->device < 0 || !residency_swaps()) return refused;
+    if (refused != CUDA_SUCCESS || claim->device < 0) return refused;
+    mine = *claim;
+    mine.waits = residency_swaps();
+    if (!mine.waits) return CUDA_SUCCESS;
     const enum residency_answer answer =
         residency_claim(claim->device, bytes, function, inside_gate());
     claim->stands = answer == RESIDENCY_FITS;
     claim->waits = !claim->stands;
+    mine.waits = claim->waits;
     if (claim->stands) return CUDA_SUCCESS;
     memory_unclaim(claim);
     if (answer == RESIDENCY_CANCELLED) return GATE_CANCELLED_RESULT;
@@ -137,8 +152,9 @@ static int room_for_claim(struct memory_claim *claim, uint64_t extra_bytes, uint
         .call_name = function,
     };
     bool waits = false;
+    mine.waits = claim->stands; /* in there it is suspended */
     const int answer = room_for(&shortage, &waits);
-    claim->waits = claim->stands && waits;
+    claim->waits = mine.waits = claim->stands && waits;
     return answer;
 }
 
@@ -153,7 +169,7 @@ int memory_room_for_block(struct memory_claim *claim, uint32_t tries, const char
 void memory_unclaim(const struct memory_claim *claim) {
     if (claim->device < 0) return;
     residency_unclaim(claim->device, claim->bytes, claim->waits);
-    memory_tell(claim->device); /* it may have been told, and others may wait for its room */
+    memory_claim_ended(claim); /* it may have been told, and others may wait for its room */
 }
 
 void memory_keep(const struct memory_claim *claim, enum registry_space space, uint64_t key,
@@ -167,7 +183,7 @@ void memory_keep(const struct memory_claim *claim, enum registry_space space, ui
         .space = (uint8_t)space,
     };
     registry_keep(&allocation, claim->bytes);
-    memory_tell(claim->device);
+    memory_claim_ended(claim);
 }
 
 void memory_freed(const struct allocation *taken, int cu_result) {

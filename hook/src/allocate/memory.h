@@ -33,6 +33,8 @@ int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes
 /* An allocation of ours ends in out-of-memory: tells the user. */
 void memory_refused(enum refusal_kind kind, int device, uint64_t bytes, const char *function);
 void memory_unclaim(const struct memory_claim *claim);
+/* What was claimed is counted in the place of its claim, or not at all. */
+void memory_claim_ended(const struct memory_claim *claim);
 /* The allocation was made, with `bytes` in the end. */
 void memory_keep(const struct memory_claim *claim, enum registry_space space, uint64_t key,
                  uint64_t bytes);

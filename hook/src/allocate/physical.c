@@ -21,8 +21,8 @@ static void drop(struct chunk *chunk) {
     memory_tell(device);
 }
 
-/* False, and the chunk is dropped: no host memory to note the handle. */
-static bool add_handle(uint64_t handle, struct chunk *chunk) {
+/* Without host memory to note the handle, the chunk is dropped. */
+static void add_handle(uint64_t handle, struct chunk *chunk) {
     const struct allocation record = {
         .key = handle,
         .chunk = chunk,
@@ -30,9 +30,7 @@ static bool add_handle(uint64_t handle, struct chunk *chunk) {
         .device = MEMORY_NOT_ON_DEVICE,
         .space = REGISTRY_HANDLE,
     };
-    const bool added = registry_add(&record);
-    if (!added) drop(chunk);
-    return added;
+    if (!registry_add(&record)) drop(chunk);
 }
 
 /* The chunk that is mapped there, held once more. */
@@ -71,7 +69,8 @@ void physical_created(const struct memory_claim *claim, uint64_t handle) {
     registry_count_locked(claim->device, claim->bytes, claim->bytes, 1);
     registry_unclaim_locked(claim->device, claim->bytes);
     lock_release(LOCK_MEMORY);
-    if (add_handle(handle, chunk)) memory_tell(claim->device);
+    add_handle(handle, chunk);
+    memory_claim_ended(claim);
 }
 
 void physical_retained(uint64_t handle, uint64_t address) {

@@ -151,7 +151,7 @@ static bool may_go_on(void *argument) {
 }
 
 /* What this thread waits with, apart from its stack: a handler of SIGINT may leave the wait by a
- * jump, and never come back to it. The thread's next claim ends it then. */
+ * jump, and never come back to it. It ends with its claim then. */
 static _Thread_local struct claim *waiting __attribute__((tls_model("initial-exec")));
 
 static bool end_wait(void) {
@@ -208,12 +208,6 @@ enum residency_answer residency_claim_again(int device, uint64_t bytes, const ch
 
 enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name,
                                       bool inside) {
-    if (waiting != NULL) {
-        const int left_on = waiting->device;
-        const uint64_t left_bytes = waiting->waiter.bytes;
-        end_wait();
-        residency_unclaim(left_on, left_bytes, true);
-    }
     if (!is_counted(device)) return RESIDENCY_FITS;
     if (!inside && !bell_is_heard()) bell_start_agent(call_name);
     enum residency_answer answer = RESIDENCY_FITS;
@@ -233,6 +227,7 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
 }
 
 void residency_unclaim(int device, uint64_t bytes, bool waits) {
+    if (waiting != NULL) end_wait();
     HOLD(LOCK_MEMORY);
     registry_unclaim_locked(device, bytes);
     if (waits && is_counted(device))

@@ -12,10 +12,13 @@ import pytest
 
 from jupyter_gpushare.protocol.messages import (
     DeviceOpened,
+    MemoryLimit,
     MemoryMode,
     MemoryNeeded,
     MemoryReported,
+    RoomRequested,
     TurnDropped,
+    TurnRequested,
 )
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
@@ -140,6 +143,36 @@ def test_a_handler_that_jumps_out_of_a_claim(start: Start, scheduler: FakeSchedu
     program.say("again")
     while client.expect(MemoryNeeded).bytes != 64 * MIB:
         continue  # the need that was left is taken back
+    client.budget(device, UNLIMITED)
+    client.grant()
+    program.expect("allocated 0")
+    client.expect_memory(lambda report: report.bytes_allocated == 64 * MIB)
+    assert program.finish() == 0
+
+
+@pytest.mark.promise("A SIGINT to the process cancels...")
+@pytest.mark.parametrize("waits_for", [MemoryNeeded, RoomRequested, TurnRequested])
+def test_a_claim_that_was_left_by_a_jump_counts_for_no_cap(
+    start: Start, scheduler: FakeScheduler, waits_for: type
+) -> None:
+    """Under a cap that two such allocations exceed: the first was left in its wait (for budget, for
+    room, for the turn), so the second one fits."""
+    faults = "fail cuMemCreate nth=1 result=2" if waits_for is RoomRequested else ""
+    program = start("jumps_out", env={"GPUSHARE_SIM_FAULTS": faults})
+    client = scheduler.accept()
+    swaps = waits_for is not TurnRequested
+    client.welcome(memory_mode=MemoryMode.SWAP if swaps else MemoryMode.OFF, reclaim_ms=20_000)
+    device = client.expect(DeviceOpened).device
+    client.send(MemoryLimit(device=device, cap_bytes=96 * MIB, others_bytes=0))
+    if waits_for is MemoryNeeded:
+        client.budget(device, 16 * MIB)
+    if waits_for is RoomRequested:
+        client.budget(device, UNLIMITED)
+        client.grant()
+    client.expect(waits_for)
+    program.signal(signal.SIGINT)
+    program.expect("jumped")
+    program.say("again")
     client.budget(device, UNLIMITED)
     client.grant()
     program.expect("allocated 0")
