@@ -1,7 +1,5 @@
 #include "allocate/backing.h"
 
-#include <cuda.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "allocate/memory.h"

@@ -1,6 +1,5 @@
 #include "allocate/copies.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "base/driver.h"

@@ -8,8 +8,6 @@
 #pragma once
 
 #include <cuda.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "gate/gate.h"
 

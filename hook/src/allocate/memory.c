@@ -1,8 +1,5 @@
 #include "allocate/memory.h"
 
-#include <cuda.h>
-#include <stddef.h>
-
 #include "allocate/shortage.h"
 #include "base/bell.h"
 #include "base/driver.h"

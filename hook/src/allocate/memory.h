@@ -5,9 +5,6 @@
  * is called, since another thread may be given the address at once. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "allocate/refusal.h"
 #include "gate/gate.h"
 #include "memory/registry.h"

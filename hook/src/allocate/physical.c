@@ -1,7 +1,5 @@
 #include "allocate/physical.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/hold.h"

@@ -3,8 +3,6 @@
  * released and its last mapping is gone; so do we. Handles may be given out again by then. */
 #pragma once
 
-#include <stdint.h>
-
 #include "allocate/memory.h"
 
 void physical_created(const struct memory_claim *claim, uint64_t handle);

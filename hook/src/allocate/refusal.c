@@ -1,7 +1,6 @@
 #include "allocate/refusal.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/clock.h"

@@ -1,7 +1,5 @@
 #include "allocate/shortage.h"
 
-#include <stdbool.h>
-
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/log.h"

@@ -1,8 +1,6 @@
 #include "memory/blocks.h"
 
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdlib.h>
 
 #include "base/array.h"
 #include "base/hold.h"

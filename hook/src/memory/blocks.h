@@ -7,11 +7,6 @@
  * memory stays where it is until the work that may use it is done. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/queue.h>
-
 #include "memory/chunks.h"
 #include "memory/pages.h"
 

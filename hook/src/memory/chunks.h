@@ -5,17 +5,12 @@
  * be moved or freed is claimed first, by its state. While it is claimed, `handle`, `host` and
  * `unmapped` belong to the claimer alone, who writes them without the lock; its size never changes.
  * Functions that end in _locked are called with the lock held, all others without it. */
-#ifndef GPUSHARE_CHUNKS_H
-#define GPUSHARE_CHUNKS_H
+#pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <sys/queue.h>
 
 #include "memory/pages.h"
-
-#pragma GCC visibility push(hidden)
 
 #define CHUNK_GRANULE PAGE_BYTES
 /* While another process copies, giving access to a mapping waits for a time slice of the copy
@@ -127,6 +122,3 @@ void chunks_visit_leaving(int device, void (*look)(const struct chunk *chunk, vo
 /* The process ends, and the mover with it: nobody waits for a claim any more. */
 void chunks_stop(void);
 void chunks_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

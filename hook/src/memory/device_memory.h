@@ -2,10 +2,6 @@
  * that comes back is as it was. */
 #pragma once
 
-#include <cuda.h>
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/driver.h"
 #include "memory/chunks.h"
 

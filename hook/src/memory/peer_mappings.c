@@ -1,8 +1,5 @@
 #include "memory/peer_mappings.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "base/driver.h"
 #include "base/log.h"
 #include "device/peers.h"

@@ -1,6 +1,5 @@
 #include "swap/copy_pipeline.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "base/clock.h"

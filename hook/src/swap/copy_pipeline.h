@@ -2,9 +2,6 @@
  * one thread, no lock. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "memory/chunks.h"
 
 struct flight {

@@ -1,7 +1,5 @@
 #include "swap/host_arena.h"
 
-#include <cuda.h>
-#include <stddef.h>
 #include <sys/mman.h>
 
 #include "base/array.h"

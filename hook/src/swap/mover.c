@@ -3,12 +3,9 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/bell.h"

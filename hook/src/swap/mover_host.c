@@ -1,6 +1,5 @@
 #include "swap/mover_host.h"
 
-#include <stddef.h>
 #include <string.h>
 
 #include "base/clock.h"

@@ -2,9 +2,6 @@
  * nobody needs it. The mover's thread alone. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "swap/mover.h"
 
 #define MOVER_HOST_NEVER UINT64_MAX

@@ -1,7 +1,5 @@
 #include "swap/mover_steps.h"
 
-#include <stddef.h>
-
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/log.h"

@@ -1,9 +1,6 @@
 /* What the mover does with one chunk, or with one copy that has ended. The mover's thread alone. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "swap/copy_pipeline.h"
 #include "swap/mover.h"
 

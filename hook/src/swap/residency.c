@@ -1,7 +1,5 @@
 #include "swap/residency.h"
 
-#include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,13 +8,10 @@
  * A claim that was answered FITS is a promise of both sides: its call passes the gate although that
  * is being shut meanwhile, and a turn is not given back before all such claims have ended. So what
  * comes between a claim and its end must not wait for anything but the driver. */
-#ifndef GPUSHARE_RESIDENCY_H
-#define GPUSHARE_RESIDENCY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 #define RESIDENCY_UNLIMITED UINT64_MAX
 
@@ -105,6 +102,3 @@ struct residency_numbers {
 struct residency_numbers residency_numbers_of(int device);
 
 void residency_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

@@ -1,12 +1,9 @@
 /* Requests for room: the driver has no memory although the budget has. Those that want room on one
  * device share one request. Guarded by LOCK_MEMORY. */
-#ifndef GPUSHARE_ROOM_H
-#define GPUSHARE_ROOM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#pragma GCC visibility push(hidden)
 
 struct room_wait {
     int device;
@@ -30,6 +27,3 @@ void room_ask_again(void);
 void room_answered(const uint8_t uuid[16], uint32_t request, bool made);
 
 void room_after_fork(void);
-
-#pragma GCC visibility pop
-#endif

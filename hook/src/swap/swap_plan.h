@@ -2,9 +2,6 @@
  * the step, and asks again. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "swap/mover.h"
 
 /* So much is kept on its way: several chunks, so that a copy never waits for the mapping of the
