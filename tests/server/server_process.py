@@ -14,12 +14,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.scheduler_process import environment
+from tests.support.scheduler_process import LOOK_EVERY_S, environment
 
 TOKEN = "the-tests-own"
 START_S_MAX = 90.0
 END_S_MAX = 30.0
-_CONFIG = {"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}}
+_OTHERS = ("jupyter_lsp", "jupyter_server_terminals", "jupyterlab", "notebook", "notebook_shim")
+"""Extensions that take longer to load than all the rest of a server."""
+_EXTENSIONS = {"jupyter_gpushare": True, **dict.fromkeys(_OTHERS, False)}
+_CONFIG = {"ServerApp": {"jpserver_extensions": _EXTENSIONS}}
 
 
 class _Connection(http.client.HTTPConnection):
@@ -104,6 +107,7 @@ class JupyterServer:
                 continue
             if holds(state):
                 return state
+            time.sleep(LOOK_EVERY_S)
 
     def await_port(self, port: int) -> None:
         """Until it answers there."""
