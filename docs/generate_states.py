@@ -31,9 +31,9 @@ _HEAD = """\
 
 # States of tenants and clients
 
-A *tenant* is a kernel with all its processes; it is what waits and what has the turn. A *client* is
-one of the processes, with a gate of its own. What has no arrow here is refused as an error of ours;
-arrows that lead back to their own state are left out of the pictures, and stand in the lists.
+A *tenant* is a kernel with all its processes; a tenant waits for the turn and has it. A *client* is
+one of the processes, with a gate of its own. The core refuses a transition without an arrow as its
+own error. The lists, and not the pictures, have the triggers that leave the state as it is.
 """
 
 _TENANT_TEXT = """\
@@ -47,7 +47,7 @@ _CLIENT_TEXT = """\
 ## Clients
 
 A client *passes* when its gate is open although it has no live device: none opened yet, or all of
-them failed or lost. Nothing of it can run there, and its calls are to meet the driver's own errors.
+them failed or lost. It can run nothing there, and its calls get the driver's own errors.
 A process that comes back with a turn from before also passes, until it has named its devices.
 """
 

@@ -10,8 +10,8 @@ from jupyter_gpushare.kernel.environment import TOKEN, without_gpushare
 
 from .options import add_runtime_dir
 
-_DESCRIPTION = """Look at everything that sharing the GPU depends on, and say what to do about what
-is wrong. Run it as the user whose notebooks are in question. Exit status 1: something does not
+_DESCRIPTION = """Check everything that GPU sharing needs, and say what to do about each problem.
+Run it as the user whose notebooks have the problem. Exit status 1 means that something does not
 work."""
 
 

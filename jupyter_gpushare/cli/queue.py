@@ -14,7 +14,7 @@ _UNKNOWN = "another user"
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = verbs.add_parser("queue", help="show who holds a device, who waits, for how long")
+    parser = verbs.add_parser("queue", help="show who holds each device and who waits, with times")
     add_runtime_dir(parser)
     parser.set_defaults(perform=perform)
 

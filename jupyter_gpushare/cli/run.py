@@ -29,10 +29,10 @@ from .options import add_runtime_dir, client_of
 
 _DESCRIPTION = """Run a command that takes turns on the GPU with notebooks and other commands. All
 processes that it starts belong to it. Signals are passed on, and the exit status is the command's
-(128 and the signal's number if a signal ended it; 127 or 126 if it cannot be started). Within a
-kernel, or within another `run`, the command belongs to that one."""
+(128 plus the signal's number if a signal ended it; 127 or 126 if it cannot be started). In a
+kernel, or in another `run`, the command belongs to that kernel or `run`."""
 _FAREWELL_TIMEOUT_S = 2.0
-_IF_AVAILABLE = "Or add --if-available, to run the command unshared then."
+_IF_AVAILABLE = "Or add --if-available: then the command runs without sharing the GPU."
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,11 +42,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         description=_DESCRIPTION,
         usage="jupyter gpushare run [--name NAME] [--if-available] [--runtime-dir DIR] -- CMD ...",
     )
-    parser.add_argument("--name", help="what the status calls it (default: from the command)")
+    parser.add_argument("--name", help="its name in the status (default: made from the command)")
     parser.add_argument(
         "--if-available",
         action="store_true",
-        help="without a scheduler that serves you, run the command all the same, unshared",
+        help="if no scheduler serves you, run the command without sharing the GPU",
     )
     add_runtime_dir(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -115,7 +115,7 @@ def _leave(client: SchedulerClient, tenant: TenantRegistration) -> None:
         else:
             client.remove_tenant(tenant.tenant_id)
     except ClientError as problem:
-        _say(f"The scheduler was not told of the end: {problem}")
+        _say(f"The scheduler does not know that the command has ended: {problem}")
 
 
 def _processes_left(client: SchedulerClient, tenant_id: str) -> int:

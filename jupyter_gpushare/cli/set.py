@@ -16,7 +16,7 @@ from .options import add_runtime_dir, client_of
 from .text import table
 
 _DESCRIPTION = """Change settings of the running scheduler; kernels follow at once. Without
-arguments: show all of them. Durations are written like 5s, 500ms, 2m or 1h, sizes like 4GiB."""
+arguments, show all settings. Durations are written like 5s, 500ms, 2m or 1h, sizes like 4GiB."""
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

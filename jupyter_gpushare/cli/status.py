@@ -48,7 +48,7 @@ def _scheduler_lines(status: dict[str, Any]) -> str:
         f"turns {settings['anti_thrash']}, quantum {duration(settings['quantum_s'])}",
     ]
     if process["recovering"]:
-        lines.append("waiting for the clients of the scheduler before this one")
+        lines.append("waiting for the clients of the previous scheduler")
     return "\n".join(lines)
 
 

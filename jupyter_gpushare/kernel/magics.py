@@ -72,7 +72,7 @@ def _perform(words: "list[str]", notice: str) -> Any:
     verb = words[0] if words else "show"
     wanted = {"show": 0, "release": 0, "hold": 1, "doctor": 0}.get(verb)
     if wanted is None or (words and verb == "show"):
-        raise UsageError(f"there is no {words[0]!r}.")
+        raise UsageError(f"there is no sub-command {words[0]!r}.")
     if len(words) - 1 > wanted:
         raise UsageError(f"{words[wanted + 1]!r} is one word too many.")
     if verb == "hold":
@@ -132,7 +132,7 @@ def hold(hook: "Hook", hold_s: float) -> str:
         if not before["running"] or not before["contexts_open"]:
             return f"This kernel has not used the GPU yet. {later}"
         if not before["connected"]:
-            return "No scheduler is connected; the request is made when one is."
+            return "No scheduler is connected. This kernel makes the request when it finds one."
         return "The scheduler does not answer. `%gpushare doctor` tells more."
     now = hook.describe()
     left_s = now["hold_left_ms"] / 1000
@@ -166,7 +166,7 @@ def doctor() -> str:
             timeout=_DOCTOR_S,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unable(f"The doctor could not be run: {error}. Run it in a terminal.") from error
+        raise Unable(f"The doctor cannot run here: {error}. Run it in a terminal.") from error
     return done.stdout.rstrip()
 
 
@@ -288,8 +288,9 @@ def notes_on_waiting(status: Any, tenant: str) -> "list[str]":
     own = _own(status, tenant)
     if own.get("hold_to_come_s"):
         held.append(
-            "It will keep the GPU for {} once it has it; `%gpushare release` takes that "
-            "back.".format(length(own["hold_to_come_s"]))
+            "It will keep the GPU for {} once it has it; `%gpushare release` cancels that.".format(
+                length(own["hold_to_come_s"])
+            )
         )
     told = (own.get(word) for word in ("blocked_reason", "in_the_way"))
     return [*held, *(str(sentences) for sentences in told if sentences)]

@@ -47,7 +47,7 @@ WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
         PROBLEM,
         "GLIBC_2.38",
     ),
-    ("library", "library", {"api_version": None}, PROBLEM, "does not have its functions"),
+    ("library", "library", {"api_version": None}, PROBLEM, "does not find the hook"),
     ("library", "library", {"api_version": 2}, PROBLEM, "interface 2"),
     ("symbol-versions", "library", {"needs_glibc": "2.38"}, PROBLEM, "needs glibc 2.38"),
     ("symbol-versions", "library", {"has_glibc": ""}, PROBLEM, "not glibc"),

@@ -256,8 +256,8 @@ def test_bad_arguments_get_a_line_and_the_usage(start_kernel: Start, stub_env: E
     """One line on what is wrong, then how it is used; the cell does not fail."""
     kernel = start_kernel(stub_env)
     for arguments, wrong in {
-        "status": "there is no 'status'.",
-        "show": "there is no 'show'.",
+        "status": "there is no sub-command 'status'.",
+        "show": "there is no sub-command 'show'.",
         "release now": "'now' is one word too many.",
         "hold": "hold needs a time.",
         "hold 10": "'10' is not a time.",

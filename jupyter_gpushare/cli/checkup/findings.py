@@ -77,7 +77,7 @@ def check_library(facts: Facts) -> Iterator[Finding]:
     elif library.api_version is None:
         yield _problem(
             "library",
-            f"A program that was started with {library.path} does not have its functions.",
+            f"A program that preloads {library.path} does not find the hook's functions.",
             "Name the right library in GPUSHARE_LIBRARY, or unset it and reinstall "
             "jupyter-gpushare.",
         )
@@ -111,12 +111,14 @@ def check_symbol_versions(facts: Facts) -> Iterator[Finding]:
     elif numbers(library.needs_glibc) > numbers(library.has_glibc):
         yield _problem(
             "symbol-versions",
-            f"The library needs glibc {library.needs_glibc}, and here is {library.has_glibc}.",
+            f"The library needs glibc {library.needs_glibc}; this system has {library.has_glibc}.",
             "Install the wheel for this platform, or build from source here.",
         )
     else:
         needs = library.needs_glibc or "no particular version"
-        yield _ok("symbol-versions", f"It needs glibc {needs}; here is {library.has_glibc}.")
+        yield _ok(
+            "symbol-versions", f"It needs glibc {needs}; this system has {library.has_glibc}."
+        )
 
 
 # ---- the scheduler ---------------------------------------------------------------------------
@@ -171,7 +173,7 @@ def check_sockets(facts: Facts) -> Iterator[Finding]:
     if present and missing:
         yield _problem(
             "sockets",
-            f"{' and '.join(missing)} is missing beside the scheduler's other socket.",
+            f"{' and '.join(missing)} is missing; the scheduler's other socket exists.",
             "Restart the scheduler.",
         )
     elif present and not bad:
@@ -240,7 +242,7 @@ def check_provisioner(facts: Facts) -> Iterator[Finding]:
         yield _warning(
             "configuration",
             f"A configuration file of the server cannot be read: {jupyter.unreadable}.",
-            "Correct it. Until then the doctor does not know what it says about kernels.",
+            "Correct it. Until then the doctor does not know how it configures kernels.",
         )
     if PROVISIONER not in jupyter.provisioners:
         yield _problem(
@@ -253,7 +255,7 @@ def check_provisioner(facts: Facts) -> Iterator[Finding]:
     if named and named not in (PROVISIONER, _DISTRIBUTION_DEFAULT):
         yield _warning(
             "provisioner",
-            f"The default provisioner here is {named}, so kernels are started by that.",
+            f"The default provisioner here is {named}, so kernels do not use ours.",
             "Put GPUShareMixin before it, or remove that default.",
         )
     elif named != PROVISIONER and not jupyter.has_server:
@@ -309,7 +311,7 @@ def check_shared_uid(facts: Facts) -> Iterator[Finding]:
         yield _warning(
             "shared-uid",
             f"The hub's users {hub.user} and {names} share uid {hub.uid}, so this machine cannot "
-            f"protect one's kernels from another's.",
+            f"protect the kernels of one from the others.",
             "Let the hub start servers under accounts of their own, or in containers.",
         )
     else:
@@ -335,8 +337,8 @@ def check_driver(facts: Facts) -> Iterator[Finding]:
     if machine.cuda_version < _CUDA_MIN:
         yield _warning(
             "driver",
-            f"The driver {machine.driver_version} is for CUDA {cuda}; jupyter-gpushare has not "
-            f"been tried with it.",
+            f"The driver {machine.driver_version} is for CUDA {cuda}; nobody has tried "
+            f"jupyter-gpushare with it.",
             f"Install a driver for CUDA {_CUDA_MIN // 1000} or later.",
         )
     else:
@@ -352,7 +354,7 @@ def check_sharing_modes(facts: Facts) -> Iterator[Finding]:
         yield _warning(
             "mps",
             f"NVIDIA MPS is on ({facts.machine.mps}): an error of one process may end all others, "
-            f"and work of one may hold up another's turn.",
+            f"and the work of one may delay the turn of another.",
             "Stop it with `echo quit | nvidia-cuda-mps-control`; turns do not need it.",
         )
     for device in facts.machine.devices:
