@@ -50,6 +50,13 @@ def request(
     return response.status, json.loads(raw) if raw else {}
 
 
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SchedulerUnderTest]:
+    """A scheduler for requests that change nothing."""
+    with running_scheduler(tmp_path_factory.mktemp("lasting") / "run") as running:
+        yield running
+
+
 @pytest.fixture
 def shared(runtime: Path, tmp_path: Path) -> Iterator[SchedulerUnderTest]:
     """A scheduler for all users of the machine, which has one device."""
@@ -113,7 +120,7 @@ def as_other(shared: SchedulerUnderTest, call: str, *arguments: Any) -> str:
     ],
 )
 def test_a_request_that_cannot_be_met(
-    scheduler: SchedulerUnderTest,
+    lasting: SchedulerUnderTest,
     method: str,
     route: str,
     body: bytes,
@@ -121,17 +128,20 @@ def test_a_request_that_cannot_be_met(
     sentence: str,
 ) -> None:
     """It is answered with a status, what is wrong, and what to do."""
-    found, answer = request(scheduler, method, route, body)
+    before = lasting.status()
+    found, answer = request(lasting, method, route, body)
     assert (found, sentence in answer["message"]) == (status, True), answer
     assert answer["message"].count(". ") >= 1
+    after = lasting.status()
+    assert (after["settings"], after["tenants"]) == (before["settings"], before["tenants"])
 
 
 @pytest.mark.promise("Wrong settings and requests change nothing...")
-def test_a_refused_change_changes_nothing(scheduler: SchedulerUnderTest) -> None:
+def test_a_refused_change_changes_nothing(lasting: SchedulerUnderTest) -> None:
     """One bad setting of several keeps all of them as they were."""
-    before = scheduler.status()["settings"]
-    request(scheduler, "PATCH", "/api/v1/settings", b'{"quantum_s": 7, "idle_ms": 0}')
-    assert scheduler.status()["settings"] == before
+    before = lasting.status()["settings"]
+    request(lasting, "PATCH", "/api/v1/settings", b'{"quantum_s": 7, "idle_ms": 0}')
+    assert lasting.status()["settings"] == before
 
 
 def test_a_body_that_is_too_large(scheduler: SchedulerUnderTest) -> None:
