@@ -41,11 +41,14 @@ FREE_MEMORY = (
 def run_suite(folder: Path, *arguments: str) -> str:
     """The suite as a tenant of a scheduler of its own; what it printed."""
     machine = SimulatedMachine(folder / "machine", devices=2, bytes_per_device=4 * GIB)
-    ignored = [f"--deselect=tests/driver/{case}" for case in FREE_MEMORY]
+    options = [f"--deselect=tests/driver/{case}" for case in FREE_MEMORY]
+    # A folder of its own: to make one in the folder of all, pytest would close that to other users,
+    # for whom tests beside this one have opened it.
+    options.append(f"--basetemp={folder / 'tmp'}")
     named = machine.env({"GPUSHARE_DRIVER": "named", "CUDA_MODULE_LOADING": "EAGER"})
     with tenants(folder / "run", named, settings={"memory_mode": "swap"}) as scheduler:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-n", "0", *ignored, *arguments],
+            [sys.executable, "-m", "pytest", "-q", "-n", "0", *options, *arguments],
             cwd=ROOT,
             env=scheduler.env("conformance", named),
             capture_output=True,
