@@ -65,7 +65,7 @@ def ours(names: set[str]) -> set[str]:
     "scheduler",
     "The core is pure, and keeps its invariants under Hypothesis's stateful testing",
 )
-@pytest.mark.promise("demo", "The walls between the rooms hold")
+@pytest.mark.promise("demo", "Each room of the code uses only the rooms that it may use")
 @pytest.mark.parametrize("path", modules(PACKAGE / "core"), ids=lambda p: p.name)
 def test_core_is_pure(path: Path) -> None:
     """The core imports the pure part of the standard library and itself, nothing else."""
@@ -82,14 +82,14 @@ def test_core_reads_no_clock() -> None:
         assert not imported(path) & {"time", "datetime", "asyncio", "random"}, path
 
 
-@pytest.mark.promise("The walls between the rooms hold...")
+@pytest.mark.promise("Each room of the code uses...")
 @pytest.mark.parametrize("path", modules(PACKAGE / "protocol"), ids=lambda p: p.name)
 def test_protocol_does_not_know_the_core(path: Path) -> None:
     """The protocol package imports itself alone from ours."""
     assert ours(imported(path)) <= {"protocol", "__version__"}
 
 
-@pytest.mark.promise("The walls between the rooms hold...")
+@pytest.mark.promise("Each room of the code uses...")
 def test_one_module_knows_core_and_protocol() -> None:
     """Only scheduler/hook/translate.py imports messages of the protocol and events of the core."""
     both = [
@@ -101,7 +101,7 @@ def test_one_module_knows_core_and_protocol() -> None:
     assert both == ["translate.py"]
 
 
-@pytest.mark.promise("The walls between the rooms hold...")
+@pytest.mark.promise("Each room of the code uses...")
 def test_one_module_drives_the_core() -> None:
     """driver.py alone calls Scheduler.handle."""
     callers = [
@@ -112,7 +112,7 @@ def test_one_module_drives_the_core() -> None:
     assert callers == ["driver.py"]
 
 
-@pytest.mark.promise("The walls between the rooms hold...")
+@pytest.mark.promise("Each room of the code uses...")
 @pytest.mark.parametrize("room", ["kernel", "cli", "client", "server", "hub"])
 def test_clients_use_the_api_alone(room: str) -> None:
     """Kernel side and command line speak to the scheduler through its API, not its insides.
@@ -131,14 +131,14 @@ def used_only_runtime_dir(path: Path) -> bool:
     return all(n.startswith("jupyter_gpushare.scheduler.runtime_dir") for n in scheduler)
 
 
-@pytest.mark.promise("The walls between the rooms hold...")
+@pytest.mark.promise("Each room of the code uses...")
 def test_shipping_code_never_imports_tests() -> None:
     """No module of the package imports from tests."""
     for path in modules(PACKAGE):
         assert not any(n.split(".")[0] == "tests" for n in imported(path)), path
 
 
-@pytest.mark.promise("The walls between the rooms hold...")
+@pytest.mark.promise("Each room of the code uses...")
 @pytest.mark.parametrize("name", PURE_C_FILES)
 def test_pure_c_files_include_no_outside_world(name: str) -> None:
     """The decisions of the hook include no CUDA, socket, clock or pthread header."""
@@ -146,7 +146,7 @@ def test_pure_c_files_include_no_outside_world(name: str) -> None:
         assert not PURE_C_HEADERS_FORBIDDEN.search(path.read_text()), path
 
 
-@pytest.mark.promise("The walls between the rooms hold...")
+@pytest.mark.promise("Each room of the code uses...")
 def test_only_symbols_c_resolves_symbols() -> None:
     """In the hook, dlsym, dlvsym and dlopen are called in symbols.c alone."""
     callers = {

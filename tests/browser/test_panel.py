@@ -113,7 +113,7 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
 @pytest.mark.promise("Each device is shown with its...")
 @pytest.mark.promise(
     "panel",
-    "A turn that is kept by hand counts down, and who waits for it reads until when",
+    "A turn that is kept by hand counts down, and a waiting user reads until when",
 )
 def test_a_turn_that_is_kept_by_hand(panel: Panel, stub: StubControl) -> None:
     """Its holder's row counts down, and who waits reads until when; then it is over."""

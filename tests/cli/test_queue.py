@@ -21,7 +21,7 @@ def printed(*tenants: tuple[str, str]) -> list[str]:
     return rendered({"devices": [device], "tenants": owners}).splitlines()[1:]
 
 
-@pytest.mark.promise("cli", "Where users see each other, `queue` and `%gpushare` tell whose")
+@pytest.mark.promise("cli", "If users see each other, `queue` and `%gpushare` name the users")
 def test_notebooks_of_several_users_are_named_with_their_users() -> None:
     """Thirty notebooks are called Untitled.ipynb."""
     assert printed(("ann", "Untitled.ipynb"), ("bob", "Untitled.ipynb")) == [

@@ -73,7 +73,7 @@ def test_queue_tells_the_order(scheduler: SchedulerUnderTest, gpushare: Command)
         client.close()
 
 
-@pytest.mark.promise("Others see that a turn is...")
+@pytest.mark.promise("Others see that a user keeps...")
 def test_queue_tells_of_a_turn_kept_by_hand(
     scheduler: SchedulerUnderTest, gpushare: Command
 ) -> None:

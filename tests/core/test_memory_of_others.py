@@ -15,8 +15,8 @@ from .memory_desk import RESERVE, USABLE, MemoryDesk
 
 @pytest.mark.promise(
     "accounts",
-    "Memory of strangers is never given out, and growth that was not reported yet is not taken "
-    "for it",
+    "Memory of programs without the hook is never given out, and unreported growth of a "
+    "client is not mistaken for it",
 )
 def test_what_strangers_have_is_not_given_out() -> None:
     """Bytes that the device has in use and no client has."""
@@ -28,7 +28,7 @@ def test_what_strangers_have_is_not_given_out() -> None:
     assert desk.budget(one) == USABLE - 1500
 
 
-@pytest.mark.promise("Memory of strangers is never given...")
+@pytest.mark.promise("Memory of programs without the hook...")
 def test_growth_that_was_not_reported_yet_is_no_strangers() -> None:
     """A client may have what it was given before it says so; a look between is not believed."""
     desk = MemoryDesk()
@@ -44,7 +44,7 @@ def test_growth_that_was_not_reported_yet_is_no_strangers() -> None:
     assert not desk.told()
 
 
-@pytest.mark.promise("Memory of strangers is never given...")
+@pytest.mark.promise("Memory of programs without the hook...")
 def test_strangers_that_come_are_seen() -> None:
     """When two looks agree: then budgets that nobody uses go down."""
     desk = MemoryDesk()
@@ -57,7 +57,7 @@ def test_strangers_that_come_are_seen() -> None:
     assert desk.budget(one) == USABLE - 700
 
 
-@pytest.mark.promise("Memory of strangers is never given...")
+@pytest.mark.promise("Memory of programs without the hook...")
 def test_strangers_that_leave_are_seen_at_once() -> None:
     """What they had is given out."""
     desk = MemoryDesk()
@@ -68,7 +68,7 @@ def test_strangers_that_leave_are_seen_at_once() -> None:
     assert desk.budget(one) == USABLE
 
 
-@pytest.mark.promise("Memory of strangers is never given...")
+@pytest.mark.promise("Memory of programs without the hook...")
 def test_when_strangers_come_the_resting_make_room() -> None:
     """The reserve is there again as soon as they have parked."""
     desk = MemoryDesk()
@@ -81,8 +81,8 @@ def test_when_strangers_come_the_resting_make_room() -> None:
 
 @pytest.mark.promise(
     "accounts",
-    "What strangers take of a budget that is out is taken back, and the need for it is not "
-    "forgotten",
+    "If programs without the hook take memory that a client was promised, its budget shrinks "
+    "and its need is kept",
 )
 def test_what_strangers_take_of_a_budget_that_is_out_is_taken_back() -> None:
     """It was given for a need that is met in part; who waits for the rest waits for that again."""
@@ -102,7 +102,7 @@ def test_what_strangers_take_of_a_budget_that_is_out_is_taken_back() -> None:
     assert desk.budget(two) == 6000
 
 
-@pytest.mark.promise("What strangers take of a budget...")
+@pytest.mark.promise("If programs without the hook take...")
 def test_what_strangers_take_of_a_need_that_was_met_is_needed_again() -> None:
     """Its call had not gone on yet."""
     desk = MemoryDesk()
@@ -119,7 +119,7 @@ def test_what_strangers_take_of_a_need_that_was_met_is_needed_again() -> None:
     assert desk.budget(two) == 2000
 
 
-@pytest.mark.promise("Memory of strangers is never given...")
+@pytest.mark.promise("Memory of programs without the hook...")
 def test_a_look_that_crossed_a_park_sees_no_strangers() -> None:
     """What a victim has just released was in use when the device was looked at."""
     desk = MemoryDesk()

@@ -19,8 +19,8 @@ MIB = 1 << 20
 
 @pytest.mark.promise(
     "accounts",
-    "Who has a turn may have all that it has allocated and needs, and what is free besides; it is "
-    "told before the turn is granted",
+    "A tenant with a turn may have all memory that it has allocated and needs, and what is "
+    "free besides; it hears so before the grant",
 )
 def test_a_holder_may_have_all_that_is_free() -> None:
     """The budget is told before the turn is granted."""
@@ -33,8 +33,8 @@ def test_a_holder_may_have_all_that_is_free() -> None:
 
 @pytest.mark.promise(
     "accounts",
-    "Memory stays where it is while there is room; only what is short is parked, the least "
-    "recently used first",
+    "Memory stays on the device while there is space; only the missing bytes are parked, the "
+    "least recently used first",
 )
 def test_what_one_has_stays_when_its_turn_ends() -> None:
     """Nothing moves while there is room; the next one may have the rest."""
@@ -46,7 +46,7 @@ def test_what_one_has_stays_when_its_turn_ends() -> None:
     assert one not in desk.told()
 
 
-@pytest.mark.promise("Who has a turn may have...")
+@pytest.mark.promise("A tenant with a turn may...")
 def test_processes_of_a_tenant_share_what_is_free() -> None:
     """Each may have a part; one that needs more is given what another does not use."""
     desk = MemoryDesk()
@@ -69,7 +69,7 @@ def test_a_need_is_answered_even_when_the_budget_suffices() -> None:
     assert desk.told() == {one: USABLE} and not desk.refused()
 
 
-@pytest.mark.promise("Memory stays where it is while...")
+@pytest.mark.promise("Memory stays on the device while...")
 def test_a_need_that_is_withdrawn_moves_nothing_more() -> None:
     """Who was asked to park for it is told to stop."""
     desk = MemoryDesk()
@@ -86,7 +86,7 @@ def test_a_need_that_is_withdrawn_moves_nothing_more() -> None:
 # ---- who makes room --------------------------------------------------------------------------
 
 
-@pytest.mark.promise("Memory stays where it is while...")
+@pytest.mark.promise("Memory stays on the device while...")
 def test_only_what_is_short_is_parked() -> None:
     """The holder lacks 1000: so much is asked of the other, and given as it is released."""
     desk = MemoryDesk()
@@ -102,7 +102,7 @@ def test_only_what_is_short_is_parked() -> None:
     assert desk.budget(two) == 3000
 
 
-@pytest.mark.promise("Memory stays where it is while...")
+@pytest.mark.promise("Memory stays on the device while...")
 def test_the_least_recently_used_make_room_first() -> None:
     """In the order in which their turns ended, each as far as it can."""
     desk = MemoryDesk()
@@ -115,7 +115,7 @@ def test_the_least_recently_used_make_room_first() -> None:
     assert [desk.budget(each) for each in (two, three, one)] == [0, 500, 2000]
 
 
-@pytest.mark.promise("Who has a turn may have...")
+@pytest.mark.promise("A tenant with a turn may...")
 def test_parked_memory_comes_back_with_the_turn() -> None:
     """The next holder is the one that had parked: all that it has allocated is wanted."""
     desk = MemoryDesk()
@@ -133,7 +133,7 @@ def test_parked_memory_comes_back_with_the_turn() -> None:
     assert desk.budget(one) == 5000
 
 
-@pytest.mark.promise("What a victim has released is...")
+@pytest.mark.promise("The newcomer gets at once the...")
 def test_budgets_are_not_raised_by_crumbs() -> None:
     """A quarter of what is lacking, 64 MiB, or all of it: less is kept until there is more."""
     desk = MemoryDesk()
@@ -281,7 +281,8 @@ def test_who_has_not_the_turn_is_refused_what_nobody_could_have() -> None:
 
 @pytest.mark.promise(
     "accounts",
-    "A victim that makes no progress is passed over and shown, and is one again when it makes some",
+    "A victim that makes no progress is skipped and shown; once it makes some, it is a victim "
+    "again",
 )
 def test_a_silent_victim_is_passed_over_and_shown() -> None:
     """After `park_timeout_s` without progress the next one is asked."""
@@ -372,7 +373,8 @@ def test_slow_progress_is_progress() -> None:
 
 @pytest.mark.promise(
     "accounts",
-    "Without turns each gets some, first come first served; who does not fit waits",
+    "Without turns each tenant gets some memory, first come first served; a tenant that does "
+    "not fit waits",
 )
 def test_without_turns_each_gets_some() -> None:
     """Nobody gets all that is free; who has a turn is nobody's victim."""
@@ -393,7 +395,7 @@ def test_without_turns_each_gets_some() -> None:
     assert desk.budget(two) >= 3500
 
 
-@pytest.mark.promise("Without turns each gets some, first...")
+@pytest.mark.promise("Without turns each tenant gets some...")
 def test_without_turns_who_does_not_fit_waits() -> None:
     """Until one of those that are in the way has ended."""
     desk = MemoryDesk()
@@ -487,8 +489,8 @@ def test_the_reserve_of_a_large_device() -> None:
 
 @pytest.mark.promise(
     "accounts",
-    "What is usable, and what would have to leave, is told with each budget, and again when it "
-    "changes, but seldom",
+    "Each budget says how much memory is usable and how much would have to leave; a change is "
+    "told again, but seldom",
 )
 def test_usable_is_what_others_cannot_keep() -> None:
     """Others' fixed memory, and what the host has no room for, is not to be had."""
@@ -500,7 +502,7 @@ def test_usable_is_what_others_cannot_keep() -> None:
     assert desk.budgets[three, "A"].usable_bytes == USABLE - 1000 - 1500
 
 
-@pytest.mark.promise("What is usable, and what would...")
+@pytest.mark.promise("Each budget says how much memory...")
 def test_the_hint_is_what_would_have_to_leave() -> None:
     """When all the others came back at once."""
     desk = MemoryDesk()
@@ -514,7 +516,7 @@ def test_the_hint_is_what_would_have_to_leave() -> None:
     assert desk.budgets[two, "A"].park_hint_bytes == 2000
 
 
-@pytest.mark.promise("What is usable, and what would...")
+@pytest.mark.promise("Each budget says how much memory...")
 def test_changes_that_concern_others_are_told_seldom() -> None:
     """At most once a second, and the last of them always."""
     desk = MemoryDesk()
@@ -532,8 +534,8 @@ def test_changes_that_concern_others_are_told_seldom() -> None:
 
 @pytest.mark.promise(
     "accounts",
-    "After a restart of the scheduler everybody has what it has, and nobody parks for those who "
-    "are not back yet",
+    "After a restart of the scheduler each client keeps its memory, and none parks for a "
+    "client that is not back yet",
 )
 def test_after_a_restart_everybody_has_what_it_has() -> None:
     """Nobody is told to park, and nothing is given out, before all are back."""

@@ -112,8 +112,7 @@ def flood(crowd: Crowd, kind: str) -> list[ev.Event]:
 
 @pytest.mark.promise(
     "scheduler",
-    "What a client says and what changes nothing for others costs the same, however many tenants "
-    "there are",
+    "A message that changes nothing for others costs the same, however many tenants there are",
 )
 @pytest.mark.parametrize(
     "kind",
@@ -130,7 +129,7 @@ def test_what_changes_nothing_costs_the_same_with_many_tenants(kind: str) -> Non
     assert 0 < many <= 1.1 * few
 
 
-@pytest.mark.promise("What a client says and what changes nothing...")
+@pytest.mark.promise("A message that changes nothing for...")
 def test_a_hand_over_costs_no_more_than_a_look_at_each_tenant() -> None:
     """While one tenant parks for the next, each report may free room for somebody: what it costs
     grows with the tenants on the device, and no faster."""

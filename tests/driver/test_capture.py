@@ -151,7 +151,8 @@ def test_synchronising_the_context_invalidates_captures(gpu: Gpu) -> None:
 
 
 @pytest.mark.promise(
-    "simulated", "What a thread in relaxed mode does harms captures where it does on a real device"
+    "simulated",
+    "A call of a thread in relaxed mode harms a capture exactly where it does on a real device",
 )
 @alone
 def test_synchronising_the_context_from_a_relaxed_thread(gpu: Gpu) -> None:
@@ -167,7 +168,7 @@ def test_synchronising_the_context_from_a_relaxed_thread(gpu: Gpu) -> None:
             assert ended is R.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
 
 
-@pytest.mark.promise("What a thread in relaxed mode does...")
+@pytest.mark.promise("A call of a thread in...")
 @alone
 def test_asking_the_legacy_stream_from_a_relaxed_thread(gpu: Gpu) -> None:
     """While only non-blocking streams capture, a thread in relaxed mode may query the legacy stream
@@ -185,7 +186,7 @@ def test_asking_the_legacy_stream_from_a_relaxed_thread(gpu: Gpu) -> None:
         ok(cuda.cuStreamEndCapture(stream))
 
 
-@pytest.mark.promise("What a thread in relaxed mode does...")
+@pytest.mark.promise("A call of a thread in...")
 @alone
 def test_freeing_from_a_relaxed_thread(gpu: Gpu) -> None:
     """A thread in relaxed mode may free memory while another captures, in whatever mode and stream,
@@ -202,7 +203,7 @@ def test_freeing_from_a_relaxed_thread(gpu: Gpu) -> None:
             ok(cuda.cuStreamEndCapture(stream))
 
 
-@pytest.mark.promise("What a thread in relaxed mode does...")
+@pytest.mark.promise("A call of a thread in...")
 @alone
 def test_mapping_during_a_capture(gpu: Gpu) -> None:
     """Chunks may be created, mapped, unmapped and released while streams capture, by the capturing

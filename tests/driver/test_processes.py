@@ -115,7 +115,7 @@ def test_memory_of_other_processes_is_not_free(gpu: Gpu) -> None:
     assert abs(after - before) < 64 * MIB, (before, during, after)
 
 
-@pytest.mark.promise("simulated", "A killed process leaves nothing behind that others could miss")
+@pytest.mark.promise("simulated", "A killed process gives everything back, for others to use")
 @alone
 def test_memory_of_killed_processes_comes_back(gpu: Gpu) -> None:
     """What a killed process held is free again, without anybody cleaning up."""

@@ -147,7 +147,7 @@ def test_copies_take_the_time_of_their_rate(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "simulated",
-    "A fault plan fails the Nth call of a kind, and what of it took effect is told",
+    "A fault plan fails the Nth call of a kind, and a file lists the faults that took effect",
 )
 @pytest.mark.parametrize(
     ("plan", "answers"),

@@ -83,7 +83,7 @@ for index in range(2):
     ]
 
 
-@pytest.mark.promise("A killed process leaves nothing behind...")
+@pytest.mark.promise("A killed process gives everything back,...")
 def test_processes_and_their_memory(tmp_path: Path) -> None:
     """NVML names the process that holds memory, and forgets it once it was killed."""
     machine = SimulatedMachine(tmp_path, context_bytes=32 * MIB)

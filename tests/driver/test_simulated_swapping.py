@@ -180,7 +180,7 @@ def test_one_copy_engine_for_each_direction(tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "simulated",
-    "Released memory is poisoned, and what nobody touched costs nothing",
+    "Released memory is poisoned, and untouched memory takes none of the machine's",
 )
 def test_released_chunks_are_poisoned(sim: SimulatedMachine) -> None:
     """What was in a chunk is not to be had again: its memory comes back poisoned."""
@@ -194,7 +194,7 @@ def test_many_segments_of_host_memory_are_registered(sim: SimulatedMachine) -> N
     assert run(sim, MAPPED + SEGMENTS).strip() == "done"
 
 
-@pytest.mark.promise("Released memory is poisoned, and what...")
+@pytest.mark.promise("Released memory is poisoned, and untouched...")
 def test_what_nobody_touches_costs_nothing(tmp_path: Path) -> None:
     """64 GiB of a device of 64 GiB and a context are taken in a process that grows by a few MiB."""
     machine = SimulatedMachine(tmp_path, bytes_per_device=64 * GIB + 32 * MIB)

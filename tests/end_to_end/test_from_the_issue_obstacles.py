@@ -80,8 +80,8 @@ def test_memory_that_cannot_be_moved_stays_and_is_shown(tmp_path: Path, kind: st
 
 @pytest.mark.promise(
     "together",
-    "Fixed memory in the way is told to who waits, and to whose it is, in the status, the panel, "
-    "`%gpushare` and at the command line",
+    "A waiting user and the owner of fixed memory in the way both read so, in the status, the "
+    "panel, `%gpushare` and at the command line",
 )
 def test_fixed_memory_in_the_way_is_told_and_waited_for(tmp_path: Path) -> None:
     """A tenant whose memory cannot come back beside another's fixed memory is told whose it is and

@@ -309,7 +309,7 @@ def users_lines(session: Session) -> list[str]:
     return lines
 
 
-@pytest.mark.promise("Why memory was refused is said...")
+@pytest.mark.promise("The user reads why memory was...")
 def test_the_user_reads_once_why_memory_was_refused(backed: Session) -> None:
     """No budget, no room on a full device, the cap, and no host memory for our own tables: each in
     two sentences, however often it happens."""
@@ -330,7 +330,7 @@ def test_the_user_reads_once_why_memory_was_refused(backed: Session) -> None:
         assert line.split(", because ")[1].startswith(reason), line
 
 
-@pytest.mark.promise("Why memory was refused is said...")
+@pytest.mark.promise("The user reads why memory was...")
 def test_the_user_reads_that_host_memory_is_short(backed: Session) -> None:
     """Where the tables of a great allocation find no memory, nobody is asked for room on the
     device."""

@@ -114,7 +114,7 @@ def test_a_capture_that_begins_while_a_free_waits_is_valid(backed: Session, mode
 NOW = "open(os.environ['GPUSHARE_SIM_DIR'] + '/now', 'w').close()"
 
 
-@pytest.mark.promise("An answer that tells nothing is...")
+@pytest.mark.promise("An answer of the driver that...")
 def test_a_free_waits_where_the_driver_refuses_the_context_once(backed: Session) -> None:
     """That says nothing of the work: it is asked again, as when a device is drained."""
     faults = {"GPUSHARE_SIM_FAULTS": "fail cuCtxPushCurrent times=1 result=999 from=now"}

@@ -160,7 +160,7 @@ steps = st.tuples(
 )
 
 
-@pytest.mark.promise("backing", "Who moves, frees or asks for a chunk has it alone")
+@pytest.mark.promise("backing", "A thread that moves, frees or asks for a chunk has it alone")
 @settings(
     max_examples=60,
     deadline=None,
@@ -194,7 +194,7 @@ def test_the_chunks_behave_like_lists(
     run(chunks, Model(), shadow)
 
 
-@pytest.mark.promise("Who moves, frees or asks for...")
+@pytest.mark.promise("A thread that moves, frees or...")
 def test_all_leave_and_come_back_in_order(chunks: Path) -> None:
     """Every chunk is claimed once each way, the oldest first; then none is left to claim."""
     places = range(64)
@@ -225,7 +225,7 @@ def test_a_chunk_that_could_not_be_copied_stays_for_a_while(chunks: Path) -> Non
     assert (first.fixed, first.failures, other.fixed) == (True, FAILURES_MAX, False)
 
 
-@pytest.mark.promise("Who moves, frees or asks for...")
+@pytest.mark.promise("A thread that moves, frees or...")
 def test_threads_that_move_and_free_at_once(chunks_tsan: Path) -> None:
     """Six threads free what two movers park and restore: nobody has a chunk that another has
     claimed, and nothing is left."""

@@ -129,7 +129,7 @@ def test_host_memory_is_registered_once_and_used_again(tmp_path: Path) -> None:
         assert sizes == {64 * MIB}
 
 
-@pytest.mark.promise("What is parked is copied to...")
+@pytest.mark.promise("Parked memory is copied to no...")
 @pytest.mark.promise("Host memory is ready before anybody...")
 def test_all_that_is_parked_lies_where_no_child_and_no_core_file_has_it(tmp_path: Path) -> None:
     """The mappings that are left out of both hold at least every parked byte; a child, forked while

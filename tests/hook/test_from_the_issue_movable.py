@@ -264,7 +264,7 @@ def test_a_free_waits_for_the_work_that_was_launched_before(tmp_path: Path) -> N
             assert spins and spins[-1].ended_ns <= freed_ns
 
 
-@pytest.mark.promise("together", "What is asked of parked memory is answered without a turn")
+@pytest.mark.promise("together", "Queries about parked memory are answered without a turn")
 def test_what_is_asked_of_parked_memory_is_answered_without_the_turn(tmp_path: Path) -> None:
     """While another tenant has the device, every query of every kind of allocation has the answer
     that it had before, at once, and brings nothing back."""

@@ -112,8 +112,8 @@ def test_memory_that_is_parked_can_be_shared(pair: Pair) -> None:
 
 @pytest.mark.promise(
     "backing",
-    "It is opened at the beginning of its allocation, large or small, as often as asked, and "
-    "asked about like any other",
+    "A handle opens the beginning of its allocation, large or small, any number of times; "
+    "queries answer for its address as for any other",
 )
 def test_opening_twice_and_closing_twice(pair: Pair) -> None:
     """The same handle gives the same address, as often as it is opened; after as many closes it is
@@ -132,7 +132,7 @@ def test_opening_twice_and_closing_twice(pair: Pair) -> None:
     assert pair.importer.holds("first", 7, SHARED)
 
 
-@pytest.mark.promise("It is opened at the beginning...")
+@pytest.mark.promise("A handle opens the beginning of...")
 def test_what_an_opened_address_is(pair: Pair) -> None:
     """Queries answer for the whole allocation, from any address in it; it cannot be freed, taken
     for mapped memory or given on."""
@@ -154,7 +154,7 @@ def test_what_an_opened_address_is(pair: Pair) -> None:
     assert pair.importer.holds("a", 7, SHARED)
 
 
-@pytest.mark.promise("It is opened at the beginning...")
+@pytest.mark.promise("A handle opens the beginning of...")
 def test_small_allocations_lie_where_they_should(pair: Pair) -> None:
     """Of allocations that share a block each opens at its own beginning, in one mapping; a handle
     of an address inside one is that of the whole."""
@@ -321,7 +321,7 @@ def test_a_close_in_a_capture_is_done_later(pair: Pair) -> None:
     assert pair.room.moved(pair.importer, "UNMAP") == SHARED * MIB
 
 
-@pytest.mark.promise("It is opened at the beginning...")
+@pytest.mark.promise("A handle opens the beginning of...")
 def test_the_memory_of_another_device(tmp_path: Path) -> None:
     """A context opens memory of a device that is not its own, under whatever number it sees it."""
     with room(tmp_path, devices=2, park_timeout_s=PATIENCE_S) as shared:
@@ -473,7 +473,7 @@ def test_a_driver_that_takes_no_handle_types(tmp_path: Path) -> None:
         assert alice.holds("a", 7)
 
 
-@pytest.mark.promise("It is opened at the beginning...")
+@pytest.mark.promise("A handle opens the beginning of...")
 def test_an_importer_whose_own_memory_stays(pair: Pair, tmp_path: Path) -> None:
     """A process with GPUSHARE_MEMORY=off opens such handles too."""
     handle = pair.share("a")
@@ -484,8 +484,8 @@ def test_an_importer_whose_own_memory_stays(pair: Pair, tmp_path: Path) -> None:
 
 @pytest.mark.promise(
     "backing",
-    "Descriptors of device memory are given to who shows the token, and nothing that comes from "
-    "outside is believed",
+    "Only a process that shows the token gets descriptors of device memory, and the hook "
+    "believes nothing that comes from outside",
 )
 def test_nobody_without_the_token_is_served(pair: Pair) -> None:
     """Whoever connects and says nothing, nonsense or the wrong token gets no descriptor, and keeps

@@ -150,7 +150,7 @@ def test_exported_memory_becomes_fixed(session: Session) -> None:
 
 
 @pytest.mark.promise("A cap holds, for all processes...")
-@pytest.mark.promise("Why memory was refused is said...")
+@pytest.mark.promise("The user reads why memory was...")
 def test_the_cap_refuses_what_would_pass_it(session: Session) -> None:
     """Above the cap, the tenant's other processes included, an allocation is out-of-memory without
     a call of the driver; what is freed can be had again. A log line says why, each time."""

@@ -68,7 +68,7 @@ steps = st.tuples(
 )
 
 
-@pytest.mark.promise("backing", "What is mapped is found by any address in it")
+@pytest.mark.promise("backing", "Any address in mapped memory leads to its mapping")
 @settings(
     max_examples=60,
     deadline=None,

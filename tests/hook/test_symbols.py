@@ -157,7 +157,8 @@ def test_versions_between_two_lead_to_the_older(
 
 @pytest.mark.promise(
     "hook",
-    "What the driver lacks stays absent, and what is newer than the headers passes and is told",
+    "A function that the driver lacks stays absent; one newer than the headers passes, and "
+    "the log says so",
 )
 def test_what_is_absent_stays_absent(ask: Ask) -> None:
     """Unknown names, suffixed names, versions too old or too new, and names that only begin like
@@ -211,7 +212,7 @@ def test_a_cancelled_call_never_reaches_the_driver(ask: Ask, table: list[Entry])
         assert cancelled == (entry.gate not in NOT_GATED), entry.exported_name
 
 
-@pytest.mark.promise("What the driver lacks stays absent...")
+@pytest.mark.promise("A function that the driver lacks...")
 def test_a_newer_version_passes_ungated_and_is_told_once(
     program: Callable[..., Path], environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -262,7 +263,7 @@ def test_direct_linking_reaches_wrappers_and_driver(
     assert len(gate_lines(tmp_path / "trace")) == 1
 
 
-@pytest.mark.promise("What the driver lacks stays absent...")
+@pytest.mark.promise("A function that the driver lacks...")
 def test_a_function_that_the_driver_lacks_is_not_found(
     program: Callable[..., Path],
     environment: dict[str, str],

@@ -102,7 +102,7 @@ def test_what_is_there_stays(c: Config) -> None:
     assert environment_of(c)["THEIRS"] == "1"
 
 
-@pytest.mark.promise("Backing out makes new kernels plain...")
+@pytest.mark.promise("Once sharing is backed out, new...")
 def test_switched_off(c: Config) -> None:
     """With `enabled` off only the scopes' names are there, without which the hub would fail at the
     tokens of servers that were started before; and new servers share nothing on their own."""

@@ -93,7 +93,9 @@ def test_a_hub_that_restarts(start_hub: Callable[..., HubOnAMachine], killed: bo
     home.hub.stop()
 
 
-@pytest.mark.promise("hub", "Backing out makes new kernels plain, and servers from before go on")
+@pytest.mark.promise(
+    "hub", "Once sharing is backed out, new kernels are plain, and older servers go on"
+)
 @pytest.mark.full
 def test_backing_out(start_hub: Callable[..., HubOnAMachine]) -> None:
     """With `enabled` off, a server that was started before still lets its user in, although its

@@ -59,7 +59,7 @@ def test_it_shows_this_kernel_and_the_queue(alice: Kernel) -> None:
 @pytest.mark.promise("`%gpushare` shows this kernel and the...")
 @pytest.mark.promise(
     "jupyter",
-    "Others see that a turn is kept by hand, and who waits for it reads until when",
+    "Others see that a user keeps a turn by hand, and a waiting user reads until when",
 )
 def test_it_shows_who_waits(shared: SharedGpu) -> None:
     """A kernel that does not use the GPU sees who has it and who is next."""
@@ -77,7 +77,7 @@ def test_it_shows_who_waits(shared: SharedGpu) -> None:
     bob.wait(waits).ok()
 
 
-@pytest.mark.promise("Others see that a turn is...")
+@pytest.mark.promise("Others see that a user keeps...")
 def test_a_kernel_that_waits_reads_until_when_the_turn_is_kept(
     lasting: SharedGpu, alice: Kernel, bob: Kernel, tmp_path: Path
 ) -> None:

@@ -72,7 +72,7 @@ def test_fixed_memory_in_the_way_is_told_to_who_waits() -> None:
     assert notes_on_waiting(told, "a") == ["9.0 GiB of bob cannot be moved."]
 
 
-@pytest.mark.promise("Fixed memory in the way is...")
+@pytest.mark.promise("A waiting user and the owner...")
 def test_who_is_in_the_way_reads_so() -> None:
     """The user of the memory that others wait for is asked, too."""
     told = status(tenant("a", in_the_way="Others wait for 9.0 GiB. Free them."))

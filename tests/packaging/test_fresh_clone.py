@@ -79,7 +79,7 @@ def test_the_library_is_replaced_and_not_written_into(clone: Path, env: dict[str
     assert library.stat().st_ino != before
 
 
-@pytest.mark.promise("Where it cannot be built, a...")
+@pytest.mark.promise("If the package cannot be built,...")
 def test_an_old_python_is_refused(clone: Path, env: dict[str, str], tmp_path: Path) -> None:
     """With a Python that is too old, make says so and what to do instead."""
     old = tmp_path / "python"

@@ -78,8 +78,8 @@ def library_of(environment: Environment) -> Path:
 @pytest.mark.promise("An sdist has all that a...")
 @pytest.mark.promise(
     "packaging",
-    "Both, in an empty environment: library, entry points, commands and server extension are "
-    "there, and a kernel takes a turn",
+    "Wheel and sdist, each in an empty environment: library, entry points, commands and server "
+    "extension are there, and a kernel takes a turn",
 )
 def test_library_is_there_and_loads(installed: Environment) -> None:
     """Any program can be started with the library preloaded; the loader complains of nothing."""
@@ -117,7 +117,7 @@ def test_library_needs_glibc_alone(installed: Environment) -> None:
     assert max(versions) <= GLIBC_MAX
 
 
-@pytest.mark.promise("Both, in an empty environment: library...")
+@pytest.mark.promise("Wheel and sdist, each in an empty...")
 def test_entry_points_load(installed: Environment) -> None:
     """jupyter_client finds the provisioner under its name, and it is ours."""
     asked = (
@@ -127,7 +127,7 @@ def test_entry_points_load(installed: Environment) -> None:
     assert installed.run("python", "-c", asked).strip() == "jupyter_gpushare.kernel.provisioner"
 
 
-@pytest.mark.promise("Both, in an empty environment: library...")
+@pytest.mark.promise("Wheel and sdist, each in an empty...")
 def test_commands_answer(installed: Environment) -> None:
     """Both spellings of the command are there and explain themselves."""
     for command in (["jupyter", "gpushare"], ["jupyter-gpushare"]):
@@ -136,7 +136,7 @@ def test_commands_answer(installed: Environment) -> None:
         assert "status" in text
 
 
-@pytest.mark.promise("Both, in an empty environment: library...")
+@pytest.mark.promise("Wheel and sdist, each in an empty...")
 def test_jupyter_servers_load_the_extension(installed: Environment) -> None:
     """The server extension is enabled by the installation alone, and it can be loaded."""
     done = installed.completed("jupyter", "server", "extension", "list")
@@ -161,7 +161,7 @@ def test_requirements_fit_together(installed: Environment) -> None:
     assert "No broken requirements found" in installed.run("python", "-m", "pip", "check")
 
 
-@pytest.mark.promise("Both, in an empty environment: library...")
+@pytest.mark.promise("Wheel and sdist, each in an empty...")
 def test_an_installed_kernel_takes_a_turn(installed: Environment, tmp_path: Path) -> None:
     """Scheduler, provisioner, bootstrap and library of that environment: a cell gets the simulated
     device's turn, by the installed library."""

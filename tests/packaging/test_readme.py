@@ -106,7 +106,7 @@ def folder() -> Iterator[Path]:
         end_leftovers(Path(name))
 
 
-@pytest.mark.promise("Backing out makes new kernels plain...")
+@pytest.mark.promise("Once sharing is backed out, new...")
 @pytest.mark.promise(
     "packaging",
     "The README's steps for a hub make its users take turns, and its way out makes them plain "

@@ -87,7 +87,7 @@ def test_wheel_names_no_path_of_this_machine(wheel: Path) -> None:
             assert not [path for path in forbidden if path in content], name
 
 
-@pytest.mark.promise("packaging", "Where it cannot be built, a sentence says what to do")
+@pytest.mark.promise("packaging", "If the package cannot be built, a sentence says what to do")
 def test_build_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
     """Where the C compiler is missing, the build ends with one sentence on that and one on what to
     do."""

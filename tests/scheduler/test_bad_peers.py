@@ -378,7 +378,9 @@ def test_a_client_that_names_ever_new_devices(scheduler: SchedulerUnderTest) -> 
 
 
 @pytest.mark.promise(
-    "bad-input", "What a client says of a device that NVML does not list is gone with it"
+    "bad-input",
+    "The scheduler forgets what a client said of a device that NVML does not list, once the "
+    "client ends",
 )
 def test_a_wrong_size_is_gone_with_who_named_it(scheduler: SchedulerUnderTest) -> None:
     """A client that calls the device small and leaves takes no memory from the next."""

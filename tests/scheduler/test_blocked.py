@@ -69,7 +69,7 @@ def test_a_limit_of_its_server_may_be_what_is_short() -> None:
     assert "memory limit" in whose and "raise that limit" in whose
 
 
-@pytest.mark.promise("Fixed memory in the way is...")
+@pytest.mark.promise("A waiting user and the owner...")
 @pytest.mark.parametrize("kind", ObstacleKind)
 def test_who_is_in_the_way_is_told_what_to_do(kind: ObstacleKind) -> None:
     """Where its user can do something about it: memory that stays. Who waits is not named."""

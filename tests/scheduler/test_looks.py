@@ -61,7 +61,7 @@ def test_who_asks_meanwhile_is_answered_from_one_look() -> None:
     play(story)
 
 
-@pytest.mark.promise("server", "However many look on, turns come first")
+@pytest.mark.promise("server", "Turns come first, however many callers read the status")
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_looks_take_a_share_of_the_time(share: float) -> None:
     """Where a look is costly it is taken less often; turns come first, however many look on."""
@@ -77,7 +77,7 @@ def test_looks_take_a_share_of_the_time(share: float) -> None:
     play(story)
 
 
-@pytest.mark.promise("However many look on, turns come...")
+@pytest.mark.promise("Turns come first, however many callers...")
 def test_costly_answers_are_given_one_at_a_time() -> None:
     """What is made of a look counts as well: the loop comes to others between two answers."""
 

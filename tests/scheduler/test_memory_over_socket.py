@@ -49,7 +49,8 @@ def swapping(runtime: Path) -> Iterator[SchedulerUnderTest]:
 
 @pytest.mark.promise(
     "accounts",
-    "What a victim has released is the newcomer's at once, while it goes on parking",
+    "The newcomer gets at once the memory that a victim has released, while the victim goes "
+    "on parking",
 )
 @pytest.mark.promise("The status tells resident, parked and...")
 def test_a_hand_over_in_steps(swapping: SchedulerUnderTest) -> None:
@@ -143,7 +144,7 @@ def test_the_mode_is_a_setting(swapping: SchedulerUnderTest) -> None:
 
 
 @pytest.mark.promise("A tenant whose memory cannot be...")
-@pytest.mark.promise("Fixed memory in the way is...")
+@pytest.mark.promise("A waiting user and the owner...")
 def test_who_is_blocked_is_told_why(swapping: SchedulerUnderTest) -> None:
     """And by whom, and what to do about it."""
     with swapping.joined("one") as one, swapping.joined("two") as two:

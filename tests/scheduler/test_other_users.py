@@ -176,7 +176,7 @@ def test_users_are_shown_and_no_notebooks(office: Office) -> None:
 
 @pytest.mark.promise(
     "scheduler",
-    "Who waits learns no name of another user's, whatever they call their own",
+    "A waiting user learns no name of another user, whatever they name their own notebooks",
 )
 def test_a_guessed_name_tells_nothing(office: Office) -> None:
     """One who waits and has named a notebook as bob's may be called does not learn that it is."""

@@ -209,7 +209,7 @@ def test_fixed_memory_in_the_way_is_told(holders: list[str], reason: str) -> Non
     assert state["kernels"][0]["reason"] == reason
 
 
-@pytest.mark.promise("Fixed memory in the way is...")
+@pytest.mark.promise("A waiting user and the owner...")
 @pytest.mark.parametrize("state", ["idle", "holding"])
 def test_who_is_in_the_way_is_told_so(state: str) -> None:
     """The scheduler's sentence stands with the kernel whose memory others wait for."""

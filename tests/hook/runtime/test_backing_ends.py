@@ -50,7 +50,8 @@ SAVED_FROM = 64 * MIB
 
 @pytest.mark.promise(
     "park",
-    "What exit handlers copy to the host of memory that is parked, leaving or coming back is whole",
+    "Exit handlers copy every byte to the host, also of memory that is parked, leaving or "
+    "coming back",
 )
 @pytest.mark.parametrize("way", ["plain", "unified", "stream", "rows"])
 def test_results_saved_by_exit_handlers_while_memory_leaves(parking: Parking, way: str) -> None:
@@ -61,7 +62,7 @@ def test_results_saved_by_exit_handlers_while_memory_leaves(parking: Parking, wa
     assert program.finish() == 0
 
 
-@pytest.mark.promise("What exit handlers copy to the host...")
+@pytest.mark.promise("Exit handlers copy every byte to...")
 def test_results_saved_by_exit_handlers_while_memory_comes_back(parking: Parking) -> None:
     """Some of it is in host memory, and some is mapped while its copy is on its way."""
     program, client = parking("plain", name="saves_at_exit", held=SAVED_FROM)

@@ -135,7 +135,9 @@ def test_a_failed_context_leaves_another_device_usable(
 UNKNOWN = 999
 
 
-@pytest.mark.promise("hook", "An answer that tells nothing is never taken for the end of the work")
+@pytest.mark.promise(
+    "hook", "An answer of the driver that says nothing about the work never counts as its end"
+)
 def test_a_drain_asks_again_where_the_driver_tells_nothing(
     opened: Opened, sim: SimulatedMachine
 ) -> None:
@@ -154,7 +156,7 @@ def test_a_drain_asks_again_where_the_driver_tells_nothing(
     assert launch.ended_ns <= dropped.drained_at_ns
 
 
-@pytest.mark.promise("An answer that tells nothing is...")
+@pytest.mark.promise("An answer of the driver that...")
 def test_a_context_of_which_the_driver_tells_nothing_any_more_is_given_up(opened: Opened) -> None:
     """A drain ends all the same. The context counts as failed: its memory stays where it is."""
     faults = f"fail cuStreamQuery thread=gpushare times=0 result={UNKNOWN}"

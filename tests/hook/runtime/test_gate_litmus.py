@@ -30,7 +30,7 @@ def build(headers: Path, name: str) -> Path:
     return program
 
 
-@pytest.mark.promise("hook", "Nobody is inside a gate that counts as shut")
+@pytest.mark.promise("hook", "No call is inside a gate that counts as shut")
 @pytest.mark.parametrize("name", FLAGS)
 def test_no_call_is_inside_a_gate_that_counts_as_shut(headers: Path, name: str) -> None:
     """A million closings under threads on the fast path: nobody is inside afterwards. (Without

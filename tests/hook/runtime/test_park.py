@@ -63,7 +63,7 @@ def test_parked_memory_comes_back_as_it_was(holder: MemoryShell) -> None:
     assert holder.client.expect_memory(lambda report: report.bytes_parked == 0)
 
 
-@pytest.mark.promise("A turn given back leaves memory...")
+@pytest.mark.promise("Memory stays where it is when...")
 def test_only_what_has_to_leave_leaves(holder: MemoryShell) -> None:
     """A budget below what is there parks down to it, chunk by chunk, and no further."""
     holder.take_turn()
@@ -74,7 +74,7 @@ def test_only_what_has_to_leave_leaves(holder: MemoryShell) -> None:
 
 @pytest.mark.promise(
     "park",
-    "A turn given back leaves memory where it is; only what has to leave leaves",
+    "Memory stays where it is when a turn is given back, unless others need the space",
 )
 def test_a_turn_given_back_leaves_memory_where_it_is(holder: MemoryShell) -> None:
     """Nothing moves before somebody else needs the room; with the drop goes an exact report."""
@@ -244,8 +244,7 @@ def test_a_refusal_after_a_cancellation_is_believed_at_once(holder: MemoryShell)
 
 @pytest.mark.promise(
     "park",
-    "Why memory was refused is said to the user, once a minute at most for each reason, with what "
-    "to do",
+    "The user reads why memory was refused and what to do, at most once a minute for each reason",
 )
 def test_the_user_reads_once_that_memory_was_refused(holder: MemoryShell) -> None:
     """One sentence on what is wrong and one on what to do, on the error output of the process."""

@@ -506,7 +506,7 @@ def test_a_process_that_ends_while_it_parks_ends_soon(
 
 @pytest.mark.promise(
     "park",
-    "What is parked is copied to no child and no core file, and goes back to the system alone",
+    "Parked memory is copied to no child and no core file, and goes back to the system only",
 )
 def test_nothing_of_the_arena_is_written_to_a_core_or_copied_to_children(opens: Opened) -> None:
     """What was on the device is in nobody else's hands."""
@@ -523,7 +523,8 @@ def test_nothing_of_the_arena_is_written_to_a_core_or_copied_to_children(opens: 
 
 @pytest.mark.promise(
     "park",
-    "Where the video encoder or optical flow is loaded, which use memory outside turns, it stays",
+    "Memory stays on the device where the video encoder or optical flow is loaded, which use "
+    "it outside turns",
 )
 @pytest.mark.parametrize("library", ["libnvidia-encode.so.1", "libnvidia-opticalflow.so.1"])
 def test_memory_that_a_library_uses_without_launches_stays(

@@ -56,8 +56,8 @@ def assert_parks_and_comes_back(both: TwoDevices, a: int, b: int) -> None:
 
 @pytest.mark.promise(
     "park",
-    "What came back keeps its host copy until all is confirmed, however goals change meanwhile; "
-    "no old copy is ever restored",
+    "Restored memory keeps its host copy until all of it is confirmed, however goals change "
+    "meanwhile; no old copy is ever restored",
 )
 def test_a_grant_while_memory_that_came_back_leaves_again(crossed: Crossed) -> None:
     """The mover is taking back what came back to one device when the turn is granted: what came
@@ -83,7 +83,7 @@ def test_a_grant_while_memory_that_came_back_leaves_again(crossed: Crossed) -> N
     assert_parks_and_comes_back(both, 9, 10)
 
 
-@pytest.mark.promise("What came back keeps its host...")
+@pytest.mark.promise("Restored memory keeps its host copy...")
 def test_a_recall_while_a_restore_is_rolled_back(crossed: Crossed) -> None:
     """There was no room for all of it, and what had come leaves again when the turn is recalled:
     the rest of it leaves for the recall's sake, and nothing stays on the device for good."""
@@ -105,7 +105,7 @@ def test_a_recall_while_a_restore_is_rolled_back(crossed: Crossed) -> None:
     assert both.hears("g") == "0"
 
 
-@pytest.mark.promise("What came back keeps its host...")
+@pytest.mark.promise("Restored memory keeps its host copy...")
 def test_a_grant_while_what_arrives_late_is_to_leave(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
@@ -158,7 +158,7 @@ def test_a_grant_while_what_arrives_late_is_to_leave(
     assert memory.is_whole(1)
 
 
-@pytest.mark.promise("What came back keeps its host...")
+@pytest.mark.promise("Restored memory keeps its host copy...")
 def test_what_is_freed_while_it_waits_to_come_is_not_waited_for(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler
 ) -> None:

@@ -14,7 +14,7 @@ MIB = 1 << 20
 CHUNK = 32 * MIB
 
 
-@pytest.mark.promise("A turn given back leaves memory...")
+@pytest.mark.promise("Memory stays where it is when...")
 def test_what_is_over_the_budget_leaves_and_no_more(pure: Pure) -> None:
     """What is on its way out counts as gone."""
     view = SwapView(goal=Goal.PARK, bytes_over=CHUNK, to_leave=10)
