@@ -16,10 +16,10 @@ from jupyter_gpushare.protocol.codec import encode
 from jupyter_gpushare.protocol.messages import (
     CellBegan,
     DeviceOpened,
+    HoldRequested,
     MemoryBudget,
     MemoryLimit,
     MemoryNeeded,
-    MemoryQueried,
     QueuePosition,
     RefusalCode,
     Refused,
@@ -299,7 +299,7 @@ def test_a_client_that_does_not_read(scheduler: SchedulerUnderTest) -> None:
         waiter.expect(QueuePosition)
         # It may be dropped before it has asked all of this.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            deaf.send(*[MemoryQueried(device=DEVICE)] * 8000)
+            deaf.send(*[HoldRequested(hold_ms=1), HoldRequested(hold_ms=2)] * 4000)
         waiter.expect(TurnGranted)
     assert "does not read" in scheduler.log
 

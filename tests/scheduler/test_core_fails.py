@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.client import RequestRefused
-from jupyter_gpushare.protocol.messages import CellEnded, Refused, TurnGranted
+from jupyter_gpushare.protocol.messages import (
+    CellBegan,
+    CellEnded,
+    Refused,
+    RequestWithdrawn,
+    TurnGranted,
+)
 from tests.support.scheduler_process import SchedulerUnderTest
 
 
@@ -56,3 +62,33 @@ def test_a_request_is_told_that_it_failed(failing: FailingScheduler) -> None:
     tenant = failing.tenant("notebook")
     with pytest.raises(RequestRefused, match=r"The scheduler failed at this request.*Try again"):
         failing.client.interrupt_tenant(tenant.tenant_id)
+
+
+@pytest.mark.promise("A failure in the middle of an event leaves...")
+def test_a_failed_registration_is_tried_again(runtime: Path) -> None:
+    """A scheduler learns of its predecessor's tenants from their processes. Where that fails, the
+    process connects again; a refusal would keep it from the GPU for good."""
+    predecessor = FailingScheduler(runtime)
+    token = predecessor.tenant("from before").token
+    predecessor.kill()
+    successor = FailingScheduler(runtime)
+    try:
+        successor.tenant("first")
+        with successor.connect() as client:
+            client.hello(token)
+            assert client.is_closed()
+            assert not client.heard(Refused)
+        with successor.connect() as again:
+            again.join(token)
+            again.take_turn()
+    finally:
+        assert successor.stop() == 0, successor.log
+
+
+def test_a_message_that_fails_costs_its_own_connection(failing: FailingScheduler) -> None:
+    """Also where it comes in the middle of a flood, when others' messages are handled."""
+    with failing.joined("flood") as flood, failing.joined("other") as other:
+        flood.send(*[CellBegan()] * 1000, RequestWithdrawn(request_id=1))
+        assert flood.is_closed()
+        assert not flood.heard(Refused)
+        other.take_turn()

@@ -115,3 +115,42 @@ def test_what_fails_is_told_to_who_asked() -> None:
         assert [type(each) for each in found] == [float, KeyError, float]
 
     play(story)
+
+
+def test_an_answer_that_fails_delays_nobody() -> None:
+    """Questions that were asked before and after it are answered."""
+
+    async def story() -> None:
+        scene = Scene(look_cost_s=0.001)
+
+        def fails(look: Look) -> None:
+            raise KeyError("a bug")
+
+        before = asyncio.create_task(scene.seen())
+        await asyncio.sleep(0)
+        scene.looks.ask(fails)
+        after = [asyncio.create_task(scene.seen()) for _ in range(3)]
+        await asyncio.gather(before, *after)
+        await scene.seen()
+
+    play(story)
+
+
+def test_a_look_that_fails_is_taken_again() -> None:
+    """Who asked waits for the next look, and is answered from it."""
+
+    async def story() -> None:
+        scene = Scene(look_cost_s=0.001)
+        await scene.seen()
+        snapshot, failures = scene.snapshot, [KeyError("a bug")]
+
+        def fails_once() -> Snapshot:
+            if failures:
+                raise failures.pop()
+            return snapshot()
+
+        scene.looks._snapshot = fails_once
+        assert await scene.seen() == 0.0
+        assert not failures
+
+    play(story)

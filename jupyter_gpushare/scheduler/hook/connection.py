@@ -248,6 +248,10 @@ class HookConnection(asyncio.BufferedProtocol):
                 self._clear_deadline()
         except Refusal as refusal:
             self.refuse(refusal.code, str(refusal))
+        except Exception:
+            # What it said is lost. It connects again and says what it has (decision 0010).
+            log.exception("client %s: %s failed", self.client, type(message).__name__)
+            self.end("the scheduler failed at its message")
 
     def _watch_frame(self, *, progress: bool) -> None:
         """A begun frame has a deadline of its own, which single bytes do not put off."""

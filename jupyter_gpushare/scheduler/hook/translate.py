@@ -20,7 +20,7 @@ from jupyter_gpushare.protocol.fields import Message
 
 from ..base.names import printable_line
 from ..base.wording import why_recalled
-from ..devices.named import DeviceBook, NotServed, TooManyDevices
+from ..devices.named import NAMED_MAX, DeviceBook, NotServed, TooManyDevices
 from ..identity.peer import Peer
 from ..identity.tokens import TenantRecord
 from ..service.looks import Look, Looks
@@ -276,6 +276,8 @@ class Inbound:
         self._clients = clients
         self._looks = looks
         self._devices = devices
+        self._asked: dict[ClientId, dict[bytes, bool]] = {}
+        """By client and device: questions that have no answer yet; whether one came again since."""
 
     def joined(self, client: int, record: TenantRecord, hello: messages.Hello, peer: Peer) -> None:
         number = ClientId(client)
@@ -286,8 +288,7 @@ class Inbound:
     def received(self, client: int, message: Message) -> None:
         number = ClientId(client)
         if isinstance(message, messages.MemoryQueried):
-            question = message
-            self._looks.ask(lambda look: self._answer_memory(number, question, look))
+            self._ask_for_memory(number, message.device)
             return
         if isinstance(message, messages.DeviceOpened) and not self._may_open(number, message):
             return
@@ -326,17 +327,31 @@ class Inbound:
         self._submit_all(news)
         return True
 
-    def _answer_memory(
-        self, client: ClientId, question: messages.MemoryQueried, look: Look
-    ) -> None:
+    def _ask_for_memory(self, client: ClientId, device: bytes) -> None:
+        """One look is under way for each client and device, however often the client asks: those
+        who ask once would wait behind all the questions of one that floods."""
+        asked = self._asked.setdefault(client, {})
+        if device in asked:
+            asked[device] = True
+        elif len(asked) < NAMED_MAX:
+            asked[device] = False
+            self._looks.ask(lambda look: self._answer_memory(client, device, look))
+
+    def _answer_memory(self, client: ClientId, device: bytes, look: Look) -> None:
         """No answer means that NVML's own numbers stand."""
-        seen = self._members.memory_seen_by(client, device_id(question.device), look)
-        if seen is not None:
-            total, used = seen
-            answer = messages.MemoryAnswered(
-                device=question.device, bytes_total=total, bytes_used=min(used, _U64_MAX)
-            )
-            self._clients.send(client, answer)
+        asked = self._asked[client]
+        asked_again = asked.pop(device)
+        if not asked:
+            del self._asked[client]
+        seen = self._members.memory_seen_by(client, device_id(device), look)
+        if seen is None:
+            return
+        total, used = seen
+        answer = messages.MemoryAnswered(
+            device=device, bytes_total=total, bytes_used=min(used, _U64_MAX)
+        )
+        if self._clients.send(client, answer) and asked_again:
+            self._ask_for_memory(client, device)  # this look may be older than that question
 
 
 class Outbound:

@@ -8,6 +8,7 @@ the loop's time. An answer is never older than its question.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.snapshot import DeviceSnapshot, Snapshot, TenantSnapshot
 
 from .cut import Cut, Plain
+
+log = logging.getLogger(__name__)
 
 ANSWERS_SHARE = 0.5
 """Of the loop's time: for those who wait for an answer."""
@@ -89,20 +92,30 @@ class Looks:
         return await future
 
     def _work(self) -> None:
+        """The next pause comes whatever fails here: nobody would be answered any more without."""
         self._pausing = True
         began_s = self._spent_s()
+        try:
+            self._answer_some(began_s)
+        finally:
+            pause_s = (self._spent_s() - began_s) * self._pause_per_work
+            asyncio.get_running_loop().call_later(pause_s, self._pause_is_over)
+
+    def _answer_some(self, began_s: float) -> None:
         if not self._from_this_look:
             self._look = Look(self._snapshot())
             self._from_this_look, self._from_the_next = self._from_the_next, deque()
         assert self._look is not None
         while self._from_this_look:
-            self._from_this_look.popleft()(self._look)
+            answer = self._from_this_look.popleft()
+            try:
+                answer(self._look)
+            except Exception:
+                log.exception("a question could not be answered")
             if self._spent_s() - began_s >= WORK_S:
                 break
         if not self._from_this_look:
             self._look = None
-        pause_s = (self._spent_s() - began_s) * self._pause_per_work
-        asyncio.get_running_loop().call_later(pause_s, self._pause_is_over)
 
     def _pause_is_over(self) -> None:
         self._pausing = False

@@ -108,9 +108,10 @@ class Service:
         self, client: ClientId, record: TenantRecord, *, pid: int, administers: bool = False
     ) -> None:
         """Note the client, whose account administers here or does not. Its tenant is registered
-        again if a predecessor had registered it."""
-        if self._tenants.add(record, registrant_lives=False):
-            self._submit(_registration(record, cause="known by its token"))
+        again if a predecessor had registered it; raises CoreError where that fails."""
+        if self._tenants.get(record.tenant_id) is None:
+            self._request(_registration(record, cause="known by its token"))
+            self._tenants.add(record, registrant_lives=False)
             self._tenants_changed(len(self._tenants))
         self._tenants.client_joined(record.tenant_id, client)
         self._members.add(client, record, administers=administers)
