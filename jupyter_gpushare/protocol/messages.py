@@ -182,9 +182,10 @@ class CellEnded(Message):
 class MemoryReported(Message):
     """Device memory of this client on a device. bytes_allocated counts all of it; of that,
     bytes_parked are in host memory, the rest is on the device, where bytes_fixed cannot be moved.
-    bytes_host_room: so much more the client could park now. budget_serial: the latest MemoryBudget
-    that it has heard on this connection (0: none; then its budget is what it has on the device); it
-    creates nothing beyond that, and while it is above it without a turn, it parks.
+    bytes_host_room: how many more bytes the client can park now. budget_serial: the serial of the
+    latest MemoryBudget on this connection (0: none; then the budget is what the client has on the
+    device). The client allocates nothing beyond its budget. Without a turn it parks what exceeds
+    the budget.
     """
 
     TYPE: ClassVar[int] = 10
@@ -236,7 +237,7 @@ class MemoryQueried(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldRequested(Message):
-    """The user wants the tenant to keep its turn for so long, although cells end; 0 ends that.
+    """The user wants the tenant to keep its turn for this time, also between cells; 0 ends that.
     Answered by HoldChanged.
     """
 
@@ -260,10 +261,10 @@ class TurnGivenAway(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryNeeded(Message):
-    """A call waits for so many bytes of device memory beyond what the client has on the device now;
-    0: no longer. Answered by a MemoryBudget that is large enough, or that refuses it. need is the
-    number of the call's need, never 0 and none that the client used before; it stays while the need
-    is told again. cause is the name of the call.
+    """A call waits for this many bytes of device memory, beyond what the client has on the device
+    now; 0: no call waits any longer. Answered by a MemoryBudget that is large enough, or that
+    refuses it. need is the number of the call's need. It is never 0, and never one that the client
+    used before; it stays the same while the need is told again. cause is the name of the call.
     """
 
     TYPE: ClassVar[int] = 15
@@ -284,9 +285,9 @@ class MemoryNeeded(Message):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomRequested(Message):
     """The driver is out of device memory although the budget was kept, or in a call that allocates
-    nothing by itself (a context, a module): others are to make so much room. Answered by
-    RoomAnswered. request is the number of the request; a new one for the same device takes its
-    place. The client need not have opened the device.
+    nothing by itself (a context, a module). The scheduler asks others to make this much room.
+    Answered by RoomAnswered. request is the number of the request; a new one for the same device
+    takes its place. The client need not have opened the device.
     """
 
     TYPE: ClassVar[int] = 16
@@ -477,9 +478,9 @@ class QueuePosition(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldChanged(Message):
-    """For how long from now, or from its beginning if the tenant has none, the turn is kept by
-    hand: until told otherwise, the end of a cell or an idle device gives no turn back. 0: no
-    longer.
+    """The user keeps the turn by hand for this time: from now on, or from the beginning of the next
+    turn if the tenant has none. Until another HoldChanged comes, the end of a cell or an idle
+    device gives no turn back. 0: no longer.
     """
 
     TYPE: ClassVar[int] = 75
@@ -494,8 +495,8 @@ class MemoryBudget(Message):
     """What the client may have on the device now, all kinds of memory together. Sent before the
     grant that it goes with. After TurnDropped the budget is what the client has there at that
     moment, without a word. usable_bytes: what its tenant could have at most if all others parked
-    all they can. park_hint_bytes: so much of its memory would have to leave if the others came
-    back: host memory for that is worth preparing. refused_need: the number of the need that cannot
+    all they can. park_hint_bytes: how much of its memory would have to leave if the others came
+    back; the client prepares host memory for it. refused_need: the number of the need that cannot
     be met, which is out of memory; 0: none.
     """
 
