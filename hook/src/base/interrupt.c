@@ -32,6 +32,7 @@ static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
 
 static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
     int saved_errno = errno;
+    if (locks_put_off(number)) return;
     wait_interrupted();
     wait_let_go();
     if (was_replaced && handling) {

@@ -3,6 +3,8 @@
  * are here, fork can hold them all for a moment, and a child starts with fresh ones. */
 #pragma once
 
+#include <stdbool.h>
+
 enum runtime_lock {
     LOCK_AGENT,     /* start of the agent thread (agent.c) */
     LOCK_INTERRUPT, /* the SIGINT disposition (interrupt.c) */
@@ -20,6 +22,10 @@ enum runtime_lock {
 
 void lock_take(enum runtime_lock lock);
 void lock_release(enum runtime_lock lock);
+
+/* For a handler of signals that may leave by a jump: the lock that its thread holds would stay held
+ * for ever. True: the signal comes again when the thread holds none. */
+bool locks_put_off(int signal_number);
 
 /* For fork.c. */
 void locks_before_fork(void);
