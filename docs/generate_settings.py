@@ -5,10 +5,11 @@ With `--check` it writes nothing and fails when the page is not what the table s
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from generated_page import write_or_check
 
 from jupyter_gpushare.core.setting_values import shown
 from jupyter_gpushare.core.settings import SETTINGS, START_SETTINGS, Setting
@@ -34,7 +35,7 @@ of the folders that `jupyter --paths` lists under `config` |
 
 A bare number has the unit that the name ends with. Durations can also be written like `500ms`,
 `5s`, `2m` or `1h`, and sizes like `512MiB` or `4GiB`. Dashes in place of underscores and names
-without their unit (`quantum`) work too. `turns` is another name of `anti_thrash`.
+without their unit (`quantum`) work too.
 
 `jupyter gpushare scheduler --generate-config` writes a `jupyter_gpushare_config.py` that lists
 everything. `--config=FILE` reads that file instead of `jupyter_gpushare_config.py`, and
@@ -89,22 +90,5 @@ def allowed(row: Setting) -> str:
     return f"{shown(row, row.low)}{high}" if high else f"from {shown(row, row.low)}"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only compare; fail on a difference")
-    options = parser.parse_args(arguments)
-    if PAGE.exists() and PAGE.read_text() == render():
-        return 0
-    if options.check:
-        print(
-            "docs/settings.md is not what the table of settings says. Run `make generate`.",
-            file=sys.stderr,
-        )
-        return 1
-    PAGE.write_text(render())
-    print("wrote docs/settings.md")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, render(), description=__doc__))

@@ -5,12 +5,13 @@ With `--check` it writes nothing and fails when the page is not what the tables 
 
 from __future__ import annotations
 
-import argparse
 import enum
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
+
+from generated_page import write_or_check
 
 from jupyter_gpushare.core.transitions import (
     CLIENT_TRANSITIONS,
@@ -90,22 +91,5 @@ def _loops(table: Mapping[tuple[State, Trigger], State]) -> str:
     return "\n".join(["Expected, without an effect on the state:\n", *loops, ""])
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only compare; fail on a difference")
-    options = parser.parse_args(arguments)
-    if PAGE.exists() and PAGE.read_text() == render():
-        return 0
-    if options.check:
-        print(
-            "docs/states.md is not what the tables say. Run python docs/generate_states.py.",
-            file=sys.stderr,
-        )
-        return 1
-    PAGE.write_text(render())
-    print("wrote docs/states.md")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(PAGE, render(), description=__doc__))

@@ -45,7 +45,7 @@ def _scheduler_lines(status: dict[str, Any]) -> str:
     lines = [
         f"jupyter-gpushare {process['version']}, process {process['pid']} of {process['user']}, "
         f"up {duration(process['uptime_s'])}, serves {process['runtime_dir']}",
-        f"turns {settings['anti_thrash']}, quantum {duration(settings['quantum_s'])}",
+        f"turns {settings['turns']}, quantum {duration(settings['quantum_s'])}",
     ]
     if process["recovering"]:
         lines.append("waiting for the clients of the previous scheduler")

@@ -31,7 +31,7 @@ from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
 from .policy import next_deadline_s
 from .residency import Residency
-from .settings import AntiThrash, SchedulerSettings
+from .settings import SchedulerSettings, TurnTaking
 from .snapshot import Snapshot, take_snapshot
 from .state import Client, Device, State, Tenant
 from .tell import Outbox, Teller
@@ -379,7 +379,7 @@ class Machine:
     def _settings_changed(self, settings: SchedulerSettings) -> None:
         if settings == self.settings:
             return
-        switched_off = self._state.turns_are_on and settings.anti_thrash is AntiThrash.OFF
+        switched_off = self._state.turns_are_on and settings.turns is TurnTaking.OFF
         self._state.settings = settings
         self._state.touched.update(self._state.tenants)
         if switched_off:

@@ -48,8 +48,8 @@ _START_HINT = (
 def spellings(row: Setting) -> tuple[str, ...]:
     """The setting's name, and the other ways in which it may be written."""
     short = row.name.removesuffix(_UNIT_ENDINGS.get(row.unit, ""))
-    names = (row.name, row.name.replace("_", "-"), short.replace("_", "-"), row.also)
-    return tuple(dict.fromkeys(name for name in names if name))
+    names = (row.name, row.name.replace("_", "-"), short.replace("_", "-"))
+    return tuple(dict.fromkeys(names))
 
 
 def find(given: str, rows: Iterable[Setting] = SETTINGS) -> Setting:

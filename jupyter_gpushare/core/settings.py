@@ -23,7 +23,7 @@ class SettingsError(ValueError):
     """A setting is out of its range; the message says which, and what is allowed."""
 
 
-class AntiThrash(enum.Enum):
+class TurnTaking(enum.Enum):
     """Whether tenants take turns on a device (`on`) or all run at once (`off`)."""
 
     ON = "on"
@@ -75,8 +75,6 @@ class Setting:
     """The range of a number, ends included."""
     help: str
     """One or two sentences, for the command line and the page."""
-    also: str = ""
-    """Another name that people know it by."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -98,10 +96,9 @@ def setting(
     unit: str = "",
     low: float = -math.inf,
     high: float = math.inf,
-    also: str = "",
 ) -> T:
     """A field of a settings dataclass, with what `table_of` says about it."""
-    row = {"unit": unit, "low": low, "high": high, "help": help, "also": also}
+    row = {"unit": unit, "low": low, "high": high, "help": help}
     return dataclasses.field(default=default, metadata=row)
 
 
@@ -141,9 +138,8 @@ class SchedulerSettings:
         high=86_400,
         help="How long a turn lasts while others wait.",
     )
-    anti_thrash: AntiThrash = setting(
-        AntiThrash.ON,
-        also="turns",
+    turns: TurnTaking = setting(
+        TurnTaking.ON,
         help="`on`: tenants take turns on a device. `off`: all run at once, as without gpushare.",
     )
     idle_ms: int = setting(

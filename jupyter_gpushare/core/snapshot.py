@@ -63,7 +63,7 @@ class DeviceSnapshot:
     """How much of their memory stays there, whichever tenant has the turn."""
     lost: bool
     holders: tuple[HolderSnapshot, ...]
-    """One, unless `anti_thrash` is off or was a moment ago."""
+    """One, unless `turns` is off or was a moment ago."""
     queue: tuple[WaiterSnapshot, ...]
     """In the order in which they will be served."""
 

@@ -24,7 +24,7 @@ from .errors import InvalidTransition
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
 from .obstacles import Obstacle
-from .settings import RESERVE_BY_SIZE, AntiThrash, MemoryMode, SchedulerSettings
+from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .transitions import (
     CLIENT_TRANSITIONS,
     TENANT_TRANSITIONS,
@@ -193,7 +193,7 @@ class State:
     @property
     def turns_are_on(self) -> bool:
         """Whether tenants take turns at all."""
-        return self.settings.anti_thrash is AntiThrash.ON
+        return self.settings.turns is TurnTaking.ON
 
     @property
     def memory_moves(self) -> bool:

@@ -327,7 +327,7 @@ class Settings(Message):
     TYPE: ClassVar[int] = 65
     TO: ClassVar[Receiver] = Receiver.HOOK
     FIELDS: ClassVar[tuple[Field, ...]] = (
-        Field("anti_thrash", Kind.U8),
+        Field("turns", Kind.U8),
         Field("idle_ms", Kind.U32),
         Field("window_ms", Kind.U32),
         Field("drain_stall_ms", Kind.U32),
@@ -337,7 +337,7 @@ class Settings(Message):
         Field("reclaim_ms", Kind.U32),
     )
 
-    anti_thrash: int
+    turns: int
     idle_ms: int
     window_ms: int
     drain_stall_ms: int

@@ -32,7 +32,7 @@ def status(**changes: Any) -> dict[str, Any]:
     opened = {"device": DEVICE_ID, "bytes_allocated": 2 * GIB}
     return {
         "scheduler": {"version": "1.0", "pid": 7, "user": "alice", "runtime_dir": "/run/x"},
-        "settings": {"anti_thrash": "on"},
+        "settings": {"turns": "on"},
         "devices": [{"id": DEVICE_ID, "name": "GPU 0", "bytes_allocated": 2 * GIB}],
         "tenants": [{"clients": [{"pid": 42, "devices": [opened]}]}],
         **changes,

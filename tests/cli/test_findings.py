@@ -100,7 +100,7 @@ WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
     (
         "turns",
         "scheduler",
-        {"status": status(settings={"anti_thrash": "off"})},
+        {"status": status(settings={"turns": "off"})},
         WARNING,
         "all notebooks use the GPU at once",
     ),

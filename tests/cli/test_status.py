@@ -115,7 +115,7 @@ def settings_as_new(lasting: SchedulerUnderTest) -> Iterator[SchedulerUnderTest]
 
 @pytest.mark.promise(
     "cli",
-    "`jupyter gpushare set` changes the quantum and anti-thrash, for running programs too",
+    "`jupyter gpushare set` changes the quantum and turns, for running programs too",
 )
 @pytest.mark.parametrize(
     ("arguments", "name", "value"),
@@ -124,8 +124,7 @@ def settings_as_new(lasting: SchedulerUnderTest) -> Iterator[SchedulerUnderTest]
         (["quantum", "250ms"], "quantum_s", 0.25),
         (["quantum", "2m"], "quantum_s", 120.0),
         (["quantum_s", "3"], "quantum_s", 3.0),
-        (["anti-thrash", "off"], "anti_thrash", "off"),
-        (["turns", "off"], "anti_thrash", "off"),
+        (["turns", "off"], "turns", "off"),
         (["idle", "100"], "idle_ms", 100),
         (["window", "0.05s"], "window_ms", 50),
         (["overdue-policy", "kill"], "overdue_policy", "kill"),
@@ -142,15 +141,15 @@ def test_set_changes_a_setting(
     assert done.stdout.splitlines()[0].split() == ["SETTING", "VALUE"]
 
 
-@pytest.mark.promise("`anti_thrash` off lets everybody run, and...")
+@pytest.mark.promise("`turns` off lets everybody run, and...")
 @pytest.mark.promise("`jupyter gpushare set` changes the quantum...")
 def test_set_reaches_the_clients(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """A hook is told at once; several settings may be changed together."""
     with scheduler.joined() as client:
         client.expect(Settings)
-        gpushare("set", "anti-thrash", "off", "idle", "70ms")
+        gpushare("set", "turns", "off", "idle", "70ms")
         changed = client.expect(Settings)
-        assert (changed.anti_thrash, changed.idle_ms) == (0, 70)
+        assert (changed.turns, changed.idle_ms) == (0, 70)
 
 
 def test_set_without_arguments_shows_all(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
@@ -170,7 +169,7 @@ def test_set_without_arguments_shows_all(scheduler: SchedulerUnderTest, gpushare
         (["set", "quantum", "9" * 400], 2, "Give a finite number"),
         (["set", "clients-max", "few"], 2, "Give a whole number"),
         (["set", "clients-max", "²"], 2, "Give a whole number"),
-        (["set", "anti-thrash", "maybe"], 2, "Give one of: on, off"),
+        (["set", "turns", "maybe"], 2, "Give one of: on, off"),
         (["set", "quantum", "0s"], 76, "outside 0.01 to 86400 seconds"),
     ],
 )

@@ -21,7 +21,7 @@ from jupyter_gpushare.core.commands import (
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.settings import AntiThrash, MemoryMode, SchedulerSettings
+from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, TurnTaking
 from jupyter_gpushare.core.snapshot import DeviceSnapshot, TenantSnapshot
 
 C = TypeVar("C", bound=Command)
@@ -157,7 +157,7 @@ class Desk:
         return self.do(ev.SettingsChanged(settings=settings))
 
     def turns_on(self, on: bool) -> list[Command]:
-        return self.set(anti_thrash=AntiThrash.ON if on else AntiThrash.OFF)
+        return self.set(turns=TurnTaking.ON if on else TurnTaking.OFF)
 
     # ---- what came of it ---------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.machine import Machine
 from jupyter_gpushare.core.residency import Residency
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.settings import AntiThrash, MemoryMode, SchedulerSettings
+from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, TurnTaking
 from jupyter_gpushare.core.snapshot import ClientSnapshot
 
 from .injection import CHANGING_LINES, Injected, Line, watching
@@ -241,7 +241,7 @@ class Node:
                 memory = process.memory[each.device]
                 assert each.bytes_allocated == memory.allocated
                 assert each.bytes_parked == memory.parked
-        if self.scheduler.settings.anti_thrash is AntiThrash.ON:
+        if self.scheduler.settings.turns is TurnTaking.ON:
             self.gates_are_exclusive()
 
     def gates_are_exclusive(self) -> None:
@@ -302,9 +302,9 @@ STORY: list[Callable[[Node], None]] = [
     lambda node: node.processes["b1"].allocate(A, 9000),
     lambda node: node.tick(),
     lambda node: node.lose_device(B),
-    lambda node: node.change(anti_thrash=AntiThrash.OFF),
+    lambda node: node.change(turns=TurnTaking.OFF),
     lambda node: [node.processes[name].call() for name in ("a1", "b1", "c1")] and None,
-    lambda node: node.change(anti_thrash=AntiThrash.ON, hold_max_s=1),
+    lambda node: node.change(turns=TurnTaking.ON, hold_max_s=1),
     lambda node: node.find(B),
     lambda node: node.tick(),
     lambda node: node.processes["a2"].fail(A),

@@ -30,7 +30,7 @@ from jupyter_gpushare.core.commands import (
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.settings import AntiThrash, OverduePolicy
+from jupyter_gpushare.core.settings import OverduePolicy, TurnTaking
 from jupyter_gpushare.core.snapshot import Snapshot
 
 from .desk import TURNS_ALONE
@@ -206,13 +206,13 @@ class World(stateful.RuleBasedStateMachine):
 
     def switch_turns(self, on: bool) -> None:
         """Gates that are open before turns are switched on may overlap until they are shut."""
-        self.change_settings(anti_thrash=AntiThrash.ON if on else AntiThrash.OFF)
+        self.change_settings(turns=TurnTaking.ON if on else TurnTaking.OFF)
 
     def tune(self, quantum_s: float, policy: OverduePolicy) -> None:
         self.change_settings(quantum_s=quantum_s, overdue_policy=policy)
 
     def change_settings(self, **changes: object) -> None:
-        if self.scheduler.settings.anti_thrash is AntiThrash.OFF:
+        if self.scheduler.settings.turns is TurnTaking.OFF:
             self.unsettle()
             devices = self.scheduler.snapshot(self.now_s).devices
             self.overlapping_turns |= {h.turn for device in devices for h in device.holders}
@@ -500,7 +500,7 @@ class World(stateful.RuleBasedStateMachine):
     def the_processes_are_exclusive(self) -> None:
         """On each device, the processes that can run there now belong to one tenant, those apart
         that got an open gate before the scheduler could know of the device."""
-        if self.scheduler.settings.anti_thrash is AntiThrash.OFF:
+        if self.scheduler.settings.turns is TurnTaking.OFF:
             return
         for device in set(DEVICES) - self.lost_devices:
             tenants = {
@@ -516,7 +516,7 @@ class World(stateful.RuleBasedStateMachine):
         """Everybody behaves now: who waits is served, whatever has happened before."""
         if not self.clients:
             return
-        self.change_settings(anti_thrash=AntiThrash.ON)
+        self.change_settings(turns=TurnTaking.ON)
         self.recovery_is_complete()
         unserved = {client.id for client in self.alive() if client.calls_wait}
         for _ in range(self.steps_to_serve_everybody):
@@ -549,7 +549,7 @@ def without_cause(command: Command) -> tuple[object, ...]:
 def nobody_was_overtaken(before: Snapshot, after: Snapshot) -> None:
     """In each device's queue, order is kept, and who was served left nobody behind it waiting
     longer."""
-    if after.settings.anti_thrash is AntiThrash.OFF:
+    if after.settings.turns is TurnTaking.OFF:
         return
     passed_over = {t.id for s in (before, after) for t in s.tenants if t.obstacle is not None}
     only_waited = {tenant.id for tenant in before.tenants if tenant.state == "waiting"}

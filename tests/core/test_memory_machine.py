@@ -20,7 +20,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, MeasureDevice
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.settings import AntiThrash, MemoryMode, SchedulerSettings
+from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, TurnTaking
 
 from .model_client import ModelClient
 from .model_memory import MemoryClient
@@ -233,7 +233,7 @@ class MemoryWorld(World):
         if self.clients:
             self.recovery_is_complete()
             self.every_need_ends()
-            self.change_settings(anti_thrash=AntiThrash.ON)
+            self.change_settings(turns=TurnTaking.ON)
             self.every_need_ends()
         self.foreign.clear()
         for client in self.processes():

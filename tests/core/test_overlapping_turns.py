@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core.commands import ReportSilent
-from jupyter_gpushare.core.settings import AntiThrash
+from jupyter_gpushare.core.settings import TurnTaking
 
 from .memory_desk import USABLE, MemoryDesk
 
@@ -32,7 +32,7 @@ def work(desk: MemoryDesk, needs: dict[int, int], resting: list[int]) -> list[in
 @pytest.mark.promise("Each need ends: it is met...")
 def test_two_needs_that_fit_one_after_the_other_both_end() -> None:
     """`b` was given a part of what it needs while `c` parks; then `a` needs more, too."""
-    desk = MemoryDesk(anti_thrash=AntiThrash.OFF)
+    desk = MemoryDesk(turns=TurnTaking.OFF)
     desk.measure(0)
     three = desk.with_memory("c", 3000)
     one = desk.with_memory("a", 3000, resting=False)
@@ -49,7 +49,7 @@ def test_two_needs_that_fit_one_after_the_other_both_end() -> None:
 @pytest.mark.promise("Each need ends: it is met...")
 def test_a_need_behind_an_idle_process_of_a_holder_ends() -> None:
     """It could be moved, and is no victim while its tenant works."""
-    desk = MemoryDesk(anti_thrash=AntiThrash.OFF)
+    desk = MemoryDesk(turns=TurnTaking.OFF)
     desk.measure(0)
     desk.with_memory("a", 4000)
     desk.with_memory("a", 0, resting=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.settings import AntiThrash
+from jupyter_gpushare.core.settings import TurnTaking
 
 from .memory_desk import RESERVE, USABLE, MemoryDesk
 
@@ -109,7 +109,7 @@ def test_what_is_coming_back_is_not_taken_back() -> None:
 
 def test_a_need_that_was_met_and_not_used_yet_is_in_the_way() -> None:
     """Without turns, others' calls are let through beside it only if they fit."""
-    desk = MemoryDesk(anti_thrash=AntiThrash.OFF)
+    desk = MemoryDesk(turns=TurnTaking.OFF)
     one = desk.with_memory("a", 0, resting=False)
     desk.report(one)
     desk.need(one, 4000)

@@ -45,7 +45,7 @@ def _memory(title: str, device_bytes: int, cells: int, memory_mode: str) -> Scen
         return gpu_cells.keep_and_check(notebook + 1, words)
 
     settings = {"memory_mode": memory_mode, "device_reserve_bytes": device_bytes // 16}
-    return Scene(title, {"anti_thrash": "on", **settings}, cells, cell, moves_memory=True)
+    return Scene(title, {"turns": "on", **settings}, cells, cell, moves_memory=True)
 
 
 @dataclass(frozen=True)

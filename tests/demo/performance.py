@@ -41,7 +41,7 @@ def play_with_memory(stage: Stage, device_bytes: int) -> tuple[Act, Act]:
     swapped = stage.play(more_than_the_device(device_bytes))
     stage.run_everywhere(gpu_cells.let_go())
     names = ("memory_mode", "device_reserve_bytes")
-    stage.scheduler.change_settings({name: before[name] for name in names} | {"anti_thrash": "on"})
+    stage.scheduler.change_settings({name: before[name] for name in names} | {"turns": "on"})
     return stayed, swapped
 
 

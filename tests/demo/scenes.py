@@ -43,15 +43,15 @@ class Act:
 
 
 def with_turns(options: Options) -> Scene:
-    return _checked_work("With turns", options, anti_thrash="on")
+    return _checked_work("With turns", options, turns="on")
 
 
 def without_turns(options: Options) -> Scene:
     """The control: the same cells, and nothing that keeps them apart."""
-    return _checked_work("Control run without turns", options, anti_thrash="off")
+    return _checked_work("Control run without turns", options, turns="off")
 
 
-def _checked_work(title: str, options: Options, *, anti_thrash: str) -> Scene:
+def _checked_work(title: str, options: Options, *, turns: str) -> Scene:
     """Launches, and a checksum that is wrong when anybody touched the cell's memory."""
 
     def cell(notebook: int, number: int) -> str:
@@ -61,4 +61,4 @@ def _checked_work(title: str, options: Options, *, anti_thrash: str) -> Scene:
             count=options.launches,
         )
 
-    return Scene(title, {"anti_thrash": anti_thrash}, options.cells, cell)
+    return Scene(title, {"turns": turns}, options.cells, cell)

@@ -60,12 +60,12 @@ def test_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None
 
 @pytest.mark.promise(
     "scheduler",
-    "`anti_thrash` off lets everybody run, and on again restores the turns",
+    "`turns` off lets everybody run, and on again restores the turns",
 )
 @pytest.mark.promise("A kernel started by the provisioner...")
 def test_without_turns_cells_overlap(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
-    """The control: with anti_thrash off the same cells are on the device at once."""
-    shared.scheduler.client.change_settings({"anti_thrash": "off"})
+    """The control: with turns off the same cells are on the device at once."""
+    shared.scheduler.client.change_settings({"turns": "off"})
     observed = shared.observed(alice, bob)
     play(observed, 3, gpu_cells.fill_and_check(7, milliseconds=15, count=4))
     assert overlaps(observed.works()) > 0

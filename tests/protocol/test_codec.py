@@ -207,7 +207,7 @@ def test_what_cannot_be_sent_is_our_fault(message: Message) -> None:
 def test_settings_carry_every_hook_setting() -> None:
     """The Settings message has the settings that concern the hook, and the Hello its version."""
     assert {field.name for field in Settings.FIELDS} == {
-        "anti_thrash",
+        "turns",
         "idle_ms",
         "window_ms",
         "drain_stall_ms",

@@ -115,7 +115,7 @@ def as_other(shared: SchedulerUnderTest, call: str, *arguments: Any) -> str:
         ("PATCH", "/api/v1/settings", b'{"quantum_s": 1%s}' % (b"0" * 400), 400, "finite"),
         ("PATCH", "/api/v1/settings", b'{"idle_ms": 1.5}', 400, "whole number"),
         ("PATCH", "/api/v1/settings", b'{"idle_ms": true}', 400, "Give a number"),
-        ("PATCH", "/api/v1/settings", b'{"anti_thrash": "maybe"}', 400, "one of: on, off"),
+        ("PATCH", "/api/v1/settings", b'{"turns": "maybe"}', 400, "one of: on, off"),
         ("PATCH", "/api/v1/settings", b'{"speed": 1}', 400, "no setting 'speed'"),
     ],
 )
@@ -167,7 +167,7 @@ def test_status_tells_devices_tenants_and_settings(scheduler: SchedulerUnderTest
         assert [w["name"] for w in device["queue"]] == ["second"]
         assert [t["name"] for t in status["tenants"]] == ["first", "second"]
         assert status["tenants"][0]["counters"]["turns"] == 1
-        assert status["settings"]["anti_thrash"] == "on"
+        assert status["settings"]["turns"] == "on"
         assert status["scheduler"]["pid"] == scheduler.process.pid
 
 

@@ -45,7 +45,7 @@ def test_nothing_to_release(scheduler: SchedulerUnderTest) -> None:
         with pytest.raises(RequestRefused, match="does not hold the GPU") as refused:
             scheduler.client.release_tenant(tenant_id)
         assert refused.value.status == 409
-        scheduler.client.change_settings({"anti_thrash": "off"})
+        scheduler.client.change_settings({"turns": "off"})
         with pytest.raises(RequestRefused, match="Turns are switched off") as refused:
             scheduler.client.release_tenant(tenant_id)
         assert refused.value.status == 409

@@ -164,7 +164,7 @@ def test_clients_do_not_trust_strangers(scheduler: SchedulerUnderTest) -> None:
         ("--quantum=0", "outside 0.01"),
         ("--quantum=soon", "quantum_s cannot be 'soon'. Write it like 5s"),
         ("--idle-exit-s=soon", "expected a float"),
-        ("--anti-thrash=maybe", "Give one of: on, off"),
+        ("--turns=maybe", "Give one of: on, off"),
         ("--journal={folder}/missing/journal", "cannot be written"),
         ("quickly", "takes no argument 'quickly'"),
         ("--config={folder}/missing.py", "no configuration file"),

@@ -76,19 +76,19 @@ def test_settings_reach_the_hooks_at_once(scheduler: SchedulerUnderTest) -> None
     """A client is told the settings when it comes, and again when one changes."""
     with scheduler.joined() as client:
         assert client.expect(Settings).idle_ms == 50
-        scheduler.client.change_settings({"idle_ms": 70, "anti_thrash": "off"})
+        scheduler.client.change_settings({"idle_ms": 70, "turns": "off"})
         changed = client.expect(Settings)
-        assert (changed.idle_ms, changed.anti_thrash) == (70, 0)
+        assert (changed.idle_ms, changed.turns) == (70, 0)
 
 
-@pytest.mark.promise("`anti_thrash` off lets everybody run, and...")
-def test_anti_thrash_off_lets_everybody_run(scheduler: SchedulerUnderTest) -> None:
+@pytest.mark.promise("`turns` off lets everybody run, and...")
+def test_turns_off_lets_everybody_run(scheduler: SchedulerUnderTest) -> None:
     """Switched off while one waits, it lets that one run beside the holder."""
     with scheduler.joined("first") as first, scheduler.joined("second") as second:
         first.take_turn()
         second.ask()
         second.expect(QueuePosition)
-        scheduler.client.change_settings({"anti_thrash": "off"})
+        scheduler.client.change_settings({"turns": "off"})
         second.expect(TurnGranted)
 
 

@@ -79,7 +79,7 @@ class HookedClient:
         fallback: Fallback = Fallback.WAIT,
         tenants: int = 2,
         waiters: int = 0,
-        anti_thrash: int = 1,
+        turns: int = 1,
         memory_mode: MemoryMode = MemoryMode.OFF,
         reclaim_ms: int = 0,
     ) -> Hello:
@@ -88,7 +88,7 @@ class HookedClient:
         self.send(
             Welcome(scheduler_version="fake", tenant_id="tenant"),
             Settings(
-                anti_thrash=anti_thrash,
+                turns=turns,
                 idle_ms=idle_ms,
                 window_ms=window_ms,
                 drain_stall_ms=drain_stall_ms,

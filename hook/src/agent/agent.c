@@ -192,7 +192,7 @@ static void *run(void *nothing) {
 static void prepare_state(void) {
     const struct options *options = options_get();
     struct turn_settings settings = {
-        .anti_thrash = true,
+        .turns = true,
         .idle_ms = 50,
         .reconnect_s = options->reconnect_s,
         .fallback = (enum fallback)options->fallback,

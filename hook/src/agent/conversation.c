@@ -14,7 +14,7 @@
 
 static void on_settings(struct agent *agent, const struct message_settings *settings) {
     struct turn_settings turn = {
-        .anti_thrash = settings->anti_thrash != 0,
+        .turns = settings->turns != 0,
         .idle_ms = settings->idle_ms,
         .reconnect_s = settings->reconnect_s,
         .fallback = settings->fallback,
@@ -25,9 +25,9 @@ static void on_settings(struct agent *agent, const struct message_settings *sett
     window_configure(settings->window_ms, settings->drain_stall_ms);
     residency_set_mode(settings->memory_mode == MEMORY_MODE_SWAP, settings->reclaim_ms);
     mover_look();
-    log_debug("settings: anti_thrash %u, idle %u ms, window %u ms, drain stall %u ms, memory %s",
-              settings->anti_thrash, settings->idle_ms, settings->window_ms,
-              settings->drain_stall_ms, residency_swaps() ? "swap" : "off");
+    log_debug("settings: turns %u, idle %u ms, window %u ms, drain stall %u ms, memory %s",
+              settings->turns, settings->idle_ms, settings->window_ms, settings->drain_stall_ms,
+              residency_swaps() ? "swap" : "off");
     agent_feed_kind(agent, TURN_EVENT_SETTINGS);
 }
 

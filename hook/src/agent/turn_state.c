@@ -304,7 +304,7 @@ uint64_t turn_state_wake_ms(struct turn_state *state, uint64_t now_ms) {
 }
 
 bool turn_state_windowed(const struct turn_state *state) {
-    return state->phase == TURN_HELD && state->settings.anti_thrash && state->tenants != 1;
+    return state->phase == TURN_HELD && state->settings.turns && state->tenants != 1;
 }
 
 const char *turn_phase_name(enum turn_phase phase) {

@@ -75,7 +75,7 @@ enum turn_action {
 };
 
 struct turn_settings {
-    bool anti_thrash;
+    bool turns;
     uint32_t idle_ms;
     uint32_t reconnect_s;
     enum fallback fallback;

@@ -211,11 +211,11 @@ def check_scheduler(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield _ok("version", f"Scheduler and package are both {scheduler.own_version}.")
-    if scheduler.status["settings"]["anti_thrash"] == "off":
+    if scheduler.status["settings"]["turns"] == "off":
         yield _warning(
             "turns",
-            "anti-thrash is off, so all notebooks use the GPU at once.",
-            "Run `jupyter gpushare set anti-thrash on` to take turns.",
+            "Turns are off, so all notebooks use the GPU at once.",
+            "Run `jupyter gpushare set turns on` to take turns.",
         )
 
 

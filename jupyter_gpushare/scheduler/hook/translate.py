@@ -13,7 +13,7 @@ from collections.abc import Callable
 from jupyter_gpushare.core import commands, events
 from jupyter_gpushare.core.events import DropReason, Event
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
-from jupyter_gpushare.core.settings import AntiThrash, Fallback, MemoryMode, SchedulerSettings
+from jupyter_gpushare.core.settings import Fallback, MemoryMode, SchedulerSettings, TurnTaking
 from jupyter_gpushare.protocol import messages
 from jupyter_gpushare.protocol.codec import UnencodableMessage
 from jupyter_gpushare.protocol.fields import Message
@@ -246,7 +246,7 @@ def _budget_message(command: commands.TellBudget) -> messages.MemoryBudget:
 def settings_message(settings: SchedulerSettings) -> messages.Settings:
     """The settings that concern the hook."""
     return messages.Settings(
-        anti_thrash=int(settings.anti_thrash is AntiThrash.ON),
+        turns=int(settings.turns is TurnTaking.ON),
         idle_ms=settings.idle_ms,
         window_ms=settings.window_ms,
         drain_stall_ms=settings.drain_stall_ms,

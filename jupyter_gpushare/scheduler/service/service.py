@@ -27,9 +27,9 @@ from jupyter_gpushare.core.events import (
 from jupyter_gpushare.core.ids import ClientId, TenantId
 from jupyter_gpushare.core.setting_values import changed_settings, settings_as_json
 from jupyter_gpushare.core.settings import (
-    AntiThrash,
     SchedulerSettings,
     SettingsError,
+    TurnTaking,
 )
 from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.version import __version__
@@ -211,11 +211,11 @@ class Service:
         """Ask for the tenant's turn, as its user wants it given to somebody else; a hold that waits
         for the tenant's next turn is taken back likewise."""
         self._authorise(caller, tenant_id)
-        if self._settings().anti_thrash is AntiThrash.OFF:
+        if self._settings().turns is TurnTaking.OFF:
             raise RequestError(
                 HTTPStatus.CONFLICT,
                 "Turns are switched off, so there is none to release. Switch them on with "
-                "`jupyter gpushare set anti-thrash on`.",
+                "`jupyter gpushare set turns on`.",
             )
         snapshot = self._snapshot()
         holds = {holder.tenant for device in snapshot.devices for holder in device.holders}

@@ -87,12 +87,12 @@ class TurnState:
         idle_ms: int = 50,
         reconnect_s: int = 30,
         fallback: int = 0,
-        anti_thrash: bool = True,
+        turns: bool = True,
     ) -> None:
         self._c = pure.library
         self.now_ms = 1_000_000
         self._state = ctypes.c_void_p(
-            self._c.ts_new(idle_ms, reconnect_s, fallback, int(anti_thrash), U64(self.now_ms))
+            self._c.ts_new(idle_ms, reconnect_s, fallback, int(turns), U64(self.now_ms))
         )
 
     def __del__(self) -> None:

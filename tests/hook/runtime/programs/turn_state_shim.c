@@ -4,10 +4,9 @@
 #include "agent/turn_state.h"
 #include "gate/window_pace.h"
 
-struct turn_state *ts_new(unsigned idle_ms, unsigned reconnect_s, int fallback, int anti_thrash,
+struct turn_state *ts_new(unsigned idle_ms, unsigned reconnect_s, int fallback, int turns,
                           uint64_t now_ms) {
-    struct turn_settings settings = {anti_thrash != 0, idle_ms, reconnect_s,
-                                     (enum fallback)fallback};
+    struct turn_settings settings = {turns != 0, idle_ms, reconnect_s, (enum fallback)fallback};
     struct turn_state *state = malloc(sizeof(*state));
     turn_state_start(state, &settings, now_ms);
     return state;

@@ -1,4 +1,4 @@
-"""`anti_thrash` off and on, also while the scheduler runs."""
+"""`turns` off and on, also while the scheduler runs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import GrantTurn, ReopenGate
-from jupyter_gpushare.core.settings import AntiThrash
+from jupyter_gpushare.core.settings import TurnTaking
 
 from .desk import TURNS_ALONE, Desk
 from .memory_desk import USABLE, MemoryDesk
 
-OFF = TURNS_ALONE.replace(anti_thrash=AntiThrash.OFF)
+OFF = TURNS_ALONE.replace(turns=TurnTaking.OFF)
 
 
 def test_off_grants_everybody_at_once() -> None:
@@ -25,7 +25,7 @@ def test_off_grants_everybody_at_once() -> None:
     assert desk.wake_at_s is None
 
 
-@pytest.mark.promise("`anti_thrash` off lets everybody run, and...")
+@pytest.mark.promise("`turns` off lets everybody run, and...")
 def test_switching_off_grants_all_who_wait() -> None:
     """The queue empties in its order."""
     desk = Desk()
@@ -56,7 +56,7 @@ def test_switching_off_takes_recalls_back() -> None:
     assert desk.granted() == [a]
 
 
-@pytest.mark.promise("`anti_thrash` off lets everybody run, and...")
+@pytest.mark.promise("`turns` off lets everybody run, and...")
 def test_switching_on_recalls_all_but_the_first() -> None:
     """On each device the earliest holder goes on; the others give back and queue."""
     desk = Desk(OFF)
@@ -128,7 +128,7 @@ def test_the_same_settings_again_say_nothing() -> None:
 def test_without_turns_no_quantum_is_counted_for_who_waits_for_memory() -> None:
     """Somebody may wait although turns are off: for memory. Nobody's quantum ends for that, and no
     alarm is set for its end."""
-    desk = MemoryDesk(anti_thrash=AntiThrash.OFF)
+    desk = MemoryDesk(turns=TurnTaking.OFF)
     two = desk.with_memory("b", 4000)
     one = desk.client("a")
     desk.ask(one)
