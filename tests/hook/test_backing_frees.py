@@ -137,3 +137,25 @@ def test_a_stream_that_is_gone_does_not_fail_a_free(backed: Session) -> None:
     faults = {"GPUSHARE_SIM_FAULTS": ";".join(gone.format(call) for call in calls)}
     lines = [*LINES, "import os", "s, a = stream_create(), alloc(20 * MIB)", NOW, "print(free(a))"]
     assert backed.run(*lines, **faults) == ["0"]
+
+
+@pytest.mark.promise("An answer of the driver that...")
+def test_a_free_that_was_put_off_is_not_lost(backed: Session) -> None:
+    """The driver tells nothing for as long as the hook asks: the program was told that its memory
+    is free, so it is when the driver speaks again."""
+    faults = {"GPUSHARE_SIM_FAULTS": "fail cuCtxPushCurrent times=0 result=999 from=now until=well"}
+    lines = [
+        *LINES,
+        "import os",
+        "s, a = stream_create(), alloc(20 * MIB)",
+        "call('cuStreamBeginCapture_v2', c_void_p(s), 2)",
+        "answer = free(a)",
+        NOW,
+        "call('cuStreamEndCapture', c_void_p(s), byref(c_uint64()))",
+        "alloc(4 * MIB)",
+        "before = sums()",
+        NOW.replace("now", "well"),
+        "alloc(4 * MIB)",
+        "print(answer, before, sums())",
+    ]
+    assert backed.run(*lines, **faults) == ["0 (12, 0) (4, 0)"]

@@ -313,26 +313,29 @@ static void end_closed(const struct allocated *closed) {
     if (unused != NULL) give_back(unused);
 }
 
-/* On failure it stays allocated, as with the driver. What exit handlers free goes with the process:
- * the mover has stopped, perhaps with a chunk in its hands. */
+/* What exit handlers free goes with the process: the mover has stopped, perhaps with a chunk in its
+ * hands. */
 static CUresult free_closed(const struct allocated *closed) {
     if (ending_has_begun()) return CUDA_SUCCESS;
     const CUresult result = wait_for_work(closed->generation);
-    if (result == CUDA_ERROR_NOT_READY) { /* a capture has begun */
-        blocks_put_off(closed);
-        return CUDA_SUCCESS;
-    }
-    if (result == CUDA_SUCCESS)
-        end_closed(closed);
-    else
-        blocks_reopen(closed);
+    if (result == CUDA_SUCCESS) end_closed(closed);
     return result;
 }
 
+/* The program was told that its memory is free. What cannot be freed now is put off again, but with
+ * a sticky error it goes with its context. */
 void backing_catch_up(void) {
     struct allocated closed;
-    while (!streams_capture_anywhere() && blocks_take_put_off(&closed))
-        free_closed(&closed);
+    CUresult result = CUDA_SUCCESS;
+    while (!streams_capture_anywhere() && result == CUDA_SUCCESS && blocks_take_put_off(&closed)) {
+        result = free_closed(&closed);
+        if (failure_is_sticky((int)result)) {
+            blocks_reopen(&closed);
+            result = CUDA_SUCCESS;
+        } else if (result != CUDA_SUCCESS) {
+            blocks_put_off(&closed);
+        }
+    }
 }
 
 void backing_free_done(void) {
@@ -373,11 +376,13 @@ bool backing_free(uint64_t address, int *cu_result) {
     if (!has_context()) return false; /* the driver refuses that */
     backing_catch_up();
     if (!blocks_close(address, &closed)) return false;
-    *cu_result = CUDA_SUCCESS;
-    if (streams_capture_anywhere())
+    *cu_result = streams_capture_anywhere() ? CUDA_ERROR_NOT_READY : (int)free_closed(&closed);
+    if (*cu_result == CUDA_ERROR_NOT_READY) { /* a capture goes on, or has begun */
         blocks_put_off(&closed);
-    else
-        *cu_result = (int)free_closed(&closed);
+        *cu_result = CUDA_SUCCESS;
+    } else if (*cu_result != CUDA_SUCCESS) {
+        blocks_reopen(&closed); /* it stays allocated, as with the driver */
+    }
     return true;
 }
 
