@@ -299,8 +299,8 @@ class StartSettings:
         unit="seconds",
         low=0.01,
         high=3_600,
-        help="How long a process may take to say who it is, and to end a message that it has "
-        "begun.",
+        help="How long a process may take to say who it is, to end a message that it has begun, "
+        "and to read an answer over HTTP.",
     )
 
     def __post_init__(self) -> None:

@@ -188,6 +188,7 @@ class SchedulerProcess:
             ),
             answers=answers,
             news=Looks(driver.snapshot, share=NEWS_SHARE),
+            answer_deadline_s=options.message_deadline_s,
         )
 
     async def run(self, ready: Callable[[], None]) -> None:

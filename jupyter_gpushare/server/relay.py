@@ -58,6 +58,7 @@ class Relay:
         self._dirty = False
         self._telling: asyncio.Task[None] | None = None
         self._warned = ""
+        self._ended = False
 
     async def state(self) -> State:
         """As it is now."""
@@ -92,12 +93,16 @@ class Relay:
 
     def changed(self) -> None:
         """Something may have: tell the browsers, if there is news for them."""
+        if self._ended:  # kernels are shut down after the extension, and are news
+            return
         self._dirty = True
         if self._telling is None or self._telling.done():
             self._telling = asyncio.ensure_future(self._tell())
             self._telling.add_done_callback(functools.partial(_log_failure, "telling browsers"))
 
     def end(self) -> None:
+        """The browsers are told nothing more."""
+        self._ended = True
         if self._telling:
             self._telling.cancel()
 

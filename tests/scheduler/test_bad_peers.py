@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -29,7 +31,7 @@ from jupyter_gpushare.protocol.messages import (
 )
 from jupyter_gpushare.scheduler.hook.connection import MESSAGES_MAX
 from jupyter_gpushare.scheduler.journal import read_journal
-from tests.support.hook_client import DEVICE, GIB, ScriptedClient, memory_reported
+from tests.support.hook_client import ANSWER_S_MAX, DEVICE, GIB, ScriptedClient, memory_reported
 from tests.support.other_user import as_other_user, as_root_only, let_others_in
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import (
@@ -302,6 +304,22 @@ def test_a_client_that_does_not_read(scheduler: SchedulerUnderTest) -> None:
             deaf.send(*[HoldRequested(hold_ms=1), HoldRequested(hold_ms=2)] * 4000)
         waiter.expect(TurnGranted)
     assert "does not read" in scheduler.log
+
+
+@pytest.mark.promise("A client that does not read...")
+def test_a_caller_that_does_not_read_its_answer(runtime: Path) -> None:
+    """An answer over HTTP that is larger than the socket's buffer does not wait for ever."""
+    option = f"--GPUShareScheduler.message_deadline_s={DEADLINE_S}"
+    with running_scheduler(runtime, option, check=False) as scheduler:
+        for number in range(800):
+            scheduler.client.register_tenant("n" * 90, "kernel", kernel_id=f"{number:060}")
+        with socket.socket(socket.AF_UNIX) as deaf:
+            deaf.connect(str(scheduler.directory / "http.sock"))
+            deaf.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: x\r\n\r\n")
+            end = select.poll()
+            end.register(deaf, select.POLLRDHUP)
+            assert end.poll(ANSWER_S_MAX * 1000)
+        assert len(scheduler.status()["tenants"]) == 800
 
 
 @pytest.mark.promise("A client that does not read...")

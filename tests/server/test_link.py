@@ -111,3 +111,21 @@ def test_a_scheduler_of_another_version(
     assert f"jupyter-gpushare {version}, and this server's {__version__}" in state["message"]
     said = [record for record in caplog.records if record.name == Relay.__module__]
     assert len(said) == 1  # a link of another test may still be telling of its end
+
+
+def test_browsers_are_told_nothing_after_the_end() -> None:
+    """A server that ends stops its extensions first and its kernels then. A task that their end
+    began would be destroyed with the loop."""
+    told: list[dict[str, object]] = []
+    link: Any = LinkTo(None)
+    kernels: Any = NoKernels()
+    client: Any = None
+    relay = Relay(link=link, client=client, kernels=kernels, user="alice", emit=told.append)
+
+    async def story() -> None:
+        relay.end()
+        relay.changed()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(story())
+    assert told == []

@@ -58,7 +58,9 @@ class Handler(tornado.web.RequestHandler):
         handover: Handover,
         answers: Looks,
         news: Looks,
+        answer_deadline_s: float,
     ) -> None:
+        self.answer_deadline_s = answer_deadline_s
         self.answers = answers
         self.news = news
         self.callers = callers
@@ -102,6 +104,12 @@ class Handler(tornado.web.RequestHandler):
                 HTTPStatus.BAD_REQUEST, "The request's body is not a JSON object. Send one."
             )
         return value
+
+    def on_finish(self) -> None:
+        """A caller that does not read loses its answer: each of them would keep a copy waiting."""
+        stream = self.stream()
+        if stream.writing():
+            IOLoop.current().call_later(self.answer_deadline_s, stream.close)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         error = kwargs.get("exc_info", (None, None, None))[1]
@@ -283,8 +291,10 @@ class HTTPApi:
         handover: Handover,
         answers: Looks,
         news: Looks,
+        answer_deadline_s: float = REQUEST_DEADLINE_S,
     ) -> None:
-        """`answers` serves requests for the status, `news` serves its followers."""
+        """`answers` serves requests for the status, `news` serves its followers. A caller has
+        `answer_deadline_s` to read its answer."""
         self._followers = followers
         parts = {
             "service": service,
@@ -295,6 +305,7 @@ class HTTPApi:
             "handover": handover,
             "answers": answers,
             "news": news,
+            "answer_deadline_s": answer_deadline_s,
         }
         application = tornado.web.Application(
             [(_pattern(route), handler, parts) for route, handler in ROUTES.items()],
