@@ -11,6 +11,8 @@ from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
 from tests.driver.harness import SIGNATURES, Gpu, code, ok, raw
+from tests.driver.test_contexts import in_thread
+from tests.driver.test_mapped_memory import Mapper
 
 
 class KernelNode:
@@ -176,6 +178,34 @@ def test_graphs_run_in_stream_order(gpu: Gpu) -> None:
     ok(cuda.cuStreamSynchronize(stream))
     assert gpu.download(sums, 3, np.uint64).tolist() == [1_000_000, 2_000_000, 3_000_000]
     ok(cuda.cuStreamDestroy(stream))
+
+
+def test_nodes_of_memory_that_is_not_mapped_are_refused(gpu: Gpu) -> None:
+    """Whatever context is current: memsets and copies are looked at when their nodes are added."""
+    mapper = Mapper(gpu)
+    address, graph = mapper.reserve(), ok(cuda.cuGraphCreate(0))
+    clear, copy, back = cuda.CUDA_MEMSET_NODE_PARAMS(), cuda.CUDA_MEMCPY3D(), np.zeros(64, np.uint8)
+    clear.dst, clear.elementSize, clear.width, clear.height = address, 4, 16, 1
+    copy.srcMemoryType, copy.srcDevice = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE, address
+    copy.dstMemoryType, copy.dstHost = cuda.CUmemorytype.CU_MEMORYTYPE_HOST, back.ctypes.data
+    copy.WidthInBytes, copy.Height, copy.Depth = 64, 1, 1
+
+    def answers() -> list[Any]:
+        assert int(ok(cuda.cuCtxGetCurrent())) == 0
+        return [
+            code(cuda.cuGraphAddMemsetNode(graph, [], 0, clear, gpu.context)),
+            code(cuda.cuGraphAddMemcpyNode(graph, [], 0, copy, gpu.context)),
+        ]
+
+    assert in_thread(answers) == [R.CUDA_ERROR_INVALID_VALUE] * 2
+    chunk = mapper.create()
+    mapper.map(address, chunk)
+    mapper.grant(address)
+    assert in_thread(answers) == [R.CUDA_SUCCESS] * 2
+    ok(cuda.cuGraphDestroy(graph))
+    mapper.unmap(address)
+    ok(cuda.cuMemRelease(chunk))
+    mapper.free(address)
 
 
 def test_bad_nodes_are_refused(gpu: Gpu) -> None:

@@ -5,6 +5,7 @@
 
 #include "capture/capture.h"
 #include "capture/submit.h"
+#include "memory/memory.h"
 #include "process/context.h"
 #include "sim_api.h"
 #include "streams/event.h"
@@ -133,9 +134,14 @@ CUresult sim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                   const CUgraphNode *dependencies, size_t numDependencies,
                                   const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx) {
     if (memsetParams == NULL) return CUDA_ERROR_INVALID_VALUE;
-    if (context_check(ctx) == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+    const struct context *context = context_check(ctx);
+    if (context == NULL) return CUDA_ERROR_INVALID_CONTEXT;
     unsigned element = memsetParams->elementSize;
     if (element != 1 && element != 2 && element != 4) return CUDA_ERROR_INVALID_VALUE;
+    const size_t rows_ahead = memsetParams->height > 0 ? memsetParams->height - 1 : 0;
+    if (!memory_reachable(context, memsetParams->dst,
+                          rows_ahead * memsetParams->pitch + memsetParams->width * element))
+        return CUDA_ERROR_INVALID_VALUE;
     struct op op = {.kind = OP_MEMSET,
                     .memset = {.destination = memsetParams->dst,
                                .pitch = memsetParams->pitch,
