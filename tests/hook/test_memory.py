@@ -134,6 +134,20 @@ def test_one_unmap_may_cover_several_pieces(session: Session) -> None:
     assert session.memory() == [(4, 4), (0, 0)]
 
 
+@pytest.mark.promise("Plain, pitched, managed, stream-ordered, array and...")
+def test_an_unmap_of_half_a_piece_frees_nothing(session: Session) -> None:
+    """The driver refuses it, so the memory is there until its mapping is unmapped as a whole."""
+    session.run(
+        "h = create(4 * MIB)",
+        "map_at(0x1000000, 4 * MIB, h)",
+        "release(h)",
+        "unmap(0x1000000, 2 * MIB)",
+        "alloc(MIB)",
+        "unmap(0x1000000, 4 * MIB)",
+    )
+    assert session.memory() == [(4, 4), (5, 5), (1, 1)]
+
+
 @pytest.mark.promise("hook", "Memory that cannot be moved is counted as fixed")
 def test_exported_memory_becomes_fixed(session: Session) -> None:
     """What another process can map cannot be moved; memory opened from another is not counted."""

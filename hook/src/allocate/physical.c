@@ -101,13 +101,15 @@ void physical_mapped(uint64_t address, uint64_t bytes, uint64_t handle) {
     drop(chunk);
 }
 
-/* A range covers whole mappings only, so each begins where the one before it ends. Pieces that we
- * do not know (imported memory) hide those behind them until these are unmapped by themselves. */
+/* A range covers whole mappings only, so each begins where the one before it ends; one that ends
+ * within a mapping is refused by the driver. Pieces that we do not know (imported memory) hide
+ * those behind them until these are unmapped by themselves. */
 void physical_unmapping(uint64_t address, uint64_t bytes) {
     for (uint64_t at = address; at - address < bytes;) {
         lock_take(LOCK_MEMORY);
         struct mapping *mapping = pages_find(at);
-        const bool known = mapping != NULL && mapping->block == NULL && mapping->address == at;
+        const bool known = mapping != NULL && mapping->block == NULL && mapping->address == at &&
+                           mapping->bytes <= bytes - (at - address);
         if (known) pages_leave(mapping);
         lock_release(LOCK_MEMORY);
         if (!known) return;
