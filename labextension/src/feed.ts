@@ -90,9 +90,6 @@ export class StateFeed implements IDisposable, IStreamListener {
       this._isBehind = false;
       try {
         await this._ask();
-        if (this._isOpen) {
-          void this._poll.stop();
-        }
       } catch {
         void this._poll.start();
       }
@@ -109,6 +106,10 @@ export class StateFeed implements IDisposable, IStreamListener {
       if (!this._isDisposed && number > this._newest) {
         this._newest = number;
         this._arrived.emit(state);
+      }
+      // The stream tells of what changes from now on.
+      if (this._isOpen && !this._isDisposed) {
+        void this._poll.stop();
       }
     } catch (error) {
       if (!this._isDisposed && number > this._newest) {

@@ -76,6 +76,17 @@ describe('StateFeed', () => {
     expect(users.length).toBeGreaterThan(1);
   });
 
+  it('stops asking once the server answers again and the stream is up', async () => {
+    stream.listener?.opened();
+    await answerFor(POLL_MS);
+    stream.tell();
+    await client.fail(client.questions.length - 1, new Unreachable('gone'));
+    await answerFor(10 * POLL_MS);
+    const before = client.questions.length;
+    await answerFor(50 * POLL_MS);
+    expect(client.questions.length).toBe(before);
+  });
+
   it('polls again once the stream is down', async () => {
     stream.listener?.opened();
     await answerFor(5 * POLL_MS);
