@@ -97,8 +97,8 @@ static struct chunk_list *list_of(const struct chunk *chunk) {
     struct device_chunks *device = &devices[chunk->device];
     if (chunk->state == CHUNK_BACK) return &device->back; /* fixed ones too: they are confirmed */
     if (chunk->fixed) return NULL;
-    if (chunk->stays_until_ns != 0) return &staying;
-    if (chunk->state == CHUNK_RESIDENT) return &device->to_leave;
+    if (chunk->state == CHUNK_RESIDENT)
+        return chunk->stays_until_ns != 0 ? &staying : &device->to_leave;
     return chunk->state == CHUNK_PARKED ? &device->to_come : NULL;
 }
 

@@ -4,6 +4,7 @@
  * printed. */
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,6 +126,8 @@ static void *allocate_and_free(void *argument) {
         for (int j = 0; j < count; j++) {
             if (!chunks_claim_for_free(&own[j].chunk)) fprintf(stderr, "not claimed\n");
             use(&own[j].chunk);
+            own[j].chunk.handle = 0; /* as its device memory goes, which takes a while */
+            sched_yield();
             leave(&own[j]);
         }
     }
@@ -133,10 +136,14 @@ static void *allocate_and_free(void *argument) {
 
 static void *park_and_restore(void *host) {
     struct chunk *chunk;
-    while (!atomic_load(&over)) {
+    for (int i = 0; !atomic_load(&over); i++) {
+        if (i % 4 == 0) chunks_let_go(UINT64_MAX / 2);
         if ((chunk = claimed(chunks_claim_leaving_locked)) != NULL) {
             use(chunk);
-            settle(chunk, CHUNK_PARKED, 0, host);
+            if (i % 2 == 0)
+                chunks_settle_failed(chunk, 0);
+            else
+                settle(chunk, CHUNK_PARKED, 0, host);
         }
         if ((chunk = claimed(chunks_claim_coming_locked)) != NULL) {
             use(chunk);
