@@ -74,6 +74,14 @@ def host_function() -> None:
     checked(cu.cuLaunchHostFunc(stream, function, 0))
 
 
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(lambda *_: None)
+
+
+def callback() -> None:
+    function = cu.CUstreamCallback(ctypes.cast(CALLBACK, ctypes.c_void_p).value)
+    checked(cu.cuStreamAddCallback(stream, function, 0, 0))
+
+
 def rectangle() -> Any:
     copy = cu.CUDA_MEMCPY2D()
     copy.srcMemoryType = copy.dstMemoryType = cu.CUmemorytype.CU_MEMORYTYPE_DEVICE
@@ -93,9 +101,27 @@ def box() -> Any:
     return copy
 
 
+def peer_box() -> Any:
+    copy = cu.CUDA_MEMCPY3D_PEER()
+    copy.srcMemoryType = copy.dstMemoryType = cu.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    copy.srcDevice, copy.dstDevice = memory(), int(memory()) + 2048
+    copy.srcContext = copy.dstContext = context
+    copy.srcPitch = copy.dstPitch = PITCH
+    copy.srcHeight = copy.dstHeight = 2
+    copy.WidthInBytes, copy.Height, copy.Depth = 64, 2, 2
+    return copy
+
+
 def array_shape() -> Any:
     shape = cu.CUDA_ARRAY_DESCRIPTOR()
     shape.Width, shape.Height, shape.NumChannels = 64, 4, 1
+    shape.Format = cu.CUarray_format.CU_AD_FORMAT_UNSIGNED_INT32
+    return shape
+
+
+def layered_shape() -> Any:
+    shape = cu.CUDA_ARRAY3D_DESCRIPTOR()
+    shape.Width, shape.Height, shape.Depth, shape.NumChannels = 64, 4, 2, 1
     shape.Format = cu.CUarray_format.CU_AD_FORMAT_UNSIGNED_INT32
     return shape
 
@@ -131,14 +157,26 @@ def batch() -> None:
     checked(cu.cuMemcpyBatchAsync([target], [source], [64], 1, [attributes], [0], 1, stream))
 
 
+def prefetch_batch() -> None:
+    managed = cu.CUdeviceptr(int(kept["cuMemAllocManaged"]))
+    checked(cu.cuMemPrefetchBatchAsync([managed], [LENGTH], 1, [location()], [0], 1, 0, stream))
+
+
+def from_pool() -> Any:
+    pool = checked(cu.cuDeviceGetDefaultMemPool(device))
+    return checked(cu.cuMemAllocFromPoolAsync(LENGTH, pool, stream))
+
+
 GLOBAL = cu.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value
 CALLS: dict[str, Callable[[], Any]] = {
     "cuMemAlloc": lambda: checked(cu.cuMemAlloc(LENGTH)),
     "cuMemAllocPitch": lambda: checked(cu.cuMemAllocPitch(64, 4, 4)),
     "cuMemAllocManaged": lambda: checked(cu.cuMemAllocManaged(LENGTH, GLOBAL)),
     "cuMemAllocAsync": lambda: checked(cu.cuMemAllocAsync(LENGTH, stream)),
+    "cuMemAllocFromPoolAsync": from_pool,
     "cuMemCreate": lambda: checked(cu.cuMemCreate(2 << 20, chunk(), 0)),
     "cuArrayCreate": lambda: checked(cu.cuArrayCreate(array_shape())),
+    "cuArray3DCreate": lambda: checked(cu.cuArray3DCreate(layered_shape())),
     "cuLaunchKernel": lambda: checked(
         cu.cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, NANOSECONDS, 0)
     ),
@@ -147,6 +185,7 @@ CALLS: dict[str, Callable[[], Any]] = {
         cu.cuLaunchCooperativeKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, NANOSECONDS)
     ),
     "cuLaunchHostFunc": host_function,
+    "cuStreamAddCallback": callback,
     "cuGraphUpload": lambda: checked(cu.cuGraphUpload(graph, stream)),
     "cuGraphLaunch": lambda: checked(cu.cuGraphLaunch(graph, stream)),
     "cuMemcpy": lambda: checked(cu.cuMemcpy(memory(), int(memory()) + 64, 64)),
@@ -156,11 +195,17 @@ CALLS: dict[str, Callable[[], Any]] = {
     "cuMemcpyDtoH": lambda: checked(cu.cuMemcpyDtoH(more_host, memory(), 64)),
     "cuMemcpyDtoHAsync": lambda: checked(cu.cuMemcpyDtoHAsync(more_host, memory(), 64, stream)),
     "cuMemcpyDtoD": lambda: checked(cu.cuMemcpyDtoD(memory(), int(memory()) + 64, 64)),
+    "cuMemcpyDtoDAsync": lambda: checked(
+        cu.cuMemcpyDtoDAsync(memory(), int(memory()) + 64, 64, stream)
+    ),
     "cuMemcpyHtoA": lambda: checked(cu.cuMemcpyHtoA(array(), 0, host, 64)),
     "cuMemcpy2D": lambda: checked(cu.cuMemcpy2D(rectangle())),
+    "cuMemcpy2DUnaligned": lambda: checked(cu.cuMemcpy2DUnaligned(rectangle())),
     "cuMemcpy2DAsync": lambda: checked(cu.cuMemcpy2DAsync(rectangle(), stream)),
     "cuMemcpy3D": lambda: checked(cu.cuMemcpy3D(box())),
     "cuMemcpy3DAsync": lambda: checked(cu.cuMemcpy3DAsync(box(), stream)),
+    "cuMemcpy3DPeer": lambda: checked(cu.cuMemcpy3DPeer(peer_box())),
+    "cuMemcpy3DPeerAsync": lambda: checked(cu.cuMemcpy3DPeerAsync(peer_box(), stream)),
     "cuMemcpyPeer": lambda: checked(
         cu.cuMemcpyPeer(memory(), context, int(memory()) + 64, context, 64)
     ),
@@ -170,10 +215,22 @@ CALLS: dict[str, Callable[[], Any]] = {
     "cuMemcpyBatchAsync": batch,
     "cuMemsetD8": lambda: checked(cu.cuMemsetD8(memory(), 1, 64)),
     "cuMemsetD16": lambda: checked(cu.cuMemsetD16(memory(), 1, 32)),
+    "cuMemsetD32": lambda: checked(cu.cuMemsetD32(memory(), 1, 16)),
+    "cuMemsetD8Async": lambda: checked(cu.cuMemsetD8Async(memory(), 1, 64, stream)),
+    "cuMemsetD16Async": lambda: checked(cu.cuMemsetD16Async(memory(), 1, 32, stream)),
     "cuMemsetD32Async": lambda: checked(cu.cuMemsetD32Async(memory(), 1, 16, stream)),
+    "cuMemsetD2D8": lambda: checked(cu.cuMemsetD2D8(memory(), PITCH, 1, 16, 4)),
+    "cuMemsetD2D16": lambda: checked(cu.cuMemsetD2D16(memory(), PITCH, 1, 16, 4)),
     "cuMemsetD2D32": lambda: checked(cu.cuMemsetD2D32(memory(), PITCH, 1, 16, 4)),
+    "cuMemsetD2D8Async": lambda: checked(cu.cuMemsetD2D8Async(memory(), PITCH, 1, 16, 4, stream)),
+    "cuMemsetD2D16Async": lambda: checked(cu.cuMemsetD2D16Async(memory(), PITCH, 1, 16, 4, stream)),
+    "cuMemsetD2D32Async": lambda: checked(cu.cuMemsetD2D32Async(memory(), PITCH, 1, 16, 4, stream)),
     "cuMemPrefetchAsync": lambda: checked(
         cu.cuMemPrefetchAsync(kept["cuMemAllocManaged"], LENGTH, location(), 0, stream)
+    ),
+    "cuMemPrefetchBatchAsync": prefetch_batch,
+    "cuStreamAttachMemAsync": lambda: checked(
+        cu.cuStreamAttachMemAsync(stream, kept["cuMemAllocManaged"], LENGTH, GLOBAL)
     ),
     "cuStreamWriteValue32": lambda: checked(cu.cuStreamWriteValue32(stream, word, 1, 0)),
     "cuStreamWriteValue64": lambda: checked(cu.cuStreamWriteValue64(stream, word, 1, 0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,9 @@ import pytest
 
 from jupyter_gpushare.protocol.messages import DeviceOpened, DropReason, TurnDropped, TurnRequested
 from tests.hook.runtime.process import GpuProcess
+from tests.hook.table import read_table
 from tests.support.fake_scheduler import FakeScheduler
-from tests.support.paths import BUILTINS_PTX, HOOK_LIBRARY
+from tests.support.paths import BUILTINS_PTX, HOOK_GENERATED, HOOK_LIBRARY, ROOT
 from tests.support.sim import SimulatedMachine
 
 PROGRAM = Path(__file__).with_name("gated_calls_program.py")
@@ -44,7 +46,6 @@ def test_every_kind_of_gated_call_waits_for_the_turn(
         client.welcome(idle_ms=600_000)
         client.expect(DeviceOpened)
         calls = program.expect("calls ").split()[1:]
-        assert len(calls) > 30
         for call in calls:
             program.say(call)
             cause = client.expect(TurnRequested).cause
@@ -56,3 +57,20 @@ def test_every_kind_of_gated_call_waits_for_the_turn(
         assert program.finish() == 0
     finally:
         program.end()
+
+
+def test_every_gated_call_that_the_simulated_gpu_performs_is_made() -> None:
+    """The program's list of calls is kept by hand: a call that is missing there is named here."""
+    sources = (path.read_text() for path in (ROOT / "hook" / "sim").glob("*/*.c"))
+    simulated = {
+        name for text in sources for name in re.findall(r"^CUresult sim_(cu\w+)\(", text, re.M)
+    }
+    performed = {
+        entry.base
+        for entry in read_table(HOOK_GENERATED / "table.tsv")
+        if entry.gate in ("launch", "sync", "alloc", "claim") and entry.exported_name in simulated
+    }
+    made = set(re.findall(r'^    "(cu\w+)": ', PROGRAM.read_text(), re.M))
+    assert len(performed) > 50, "nothing is found any more: read the sources in another way here"
+    missing = sorted(performed - made)
+    assert not missing, f"CALLS of {PROGRAM.name} lacks {missing}. Add them."
