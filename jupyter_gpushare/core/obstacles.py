@@ -16,7 +16,7 @@ class ObstacleKind(enum.Enum):
     FOREIGN = "foreign"
     """Memory under no client of ours."""
     ENDED = "ended"
-    """Memory of processes that have ended, which the device has not got back yet."""
+    """Memory of processes that have ended, which the driver has not freed yet."""
     FIXED = "fixed"
     """Another tenant's memory cannot be moved."""
     FAILED = "failed"

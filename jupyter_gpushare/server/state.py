@@ -169,7 +169,7 @@ def _why_it_waits(
                 continue
             holder = device["holder"]
             if holder is None:
-                return blocked or f"{device['name']} is about to be given to the next in the queue."
+                return blocked or f"The next in the queue gets {device['name']} in a moment."
             at_most_s = 0.0 if holder["hold_left_s"] else waiter["position"] * quantum_s
             limit = f" (up to {_duration(at_most_s)})" if at_most_s else ""
             return f"Waiting for {_who(holder, tenant)}{limit}. {blocked}".rstrip()

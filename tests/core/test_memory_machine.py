@@ -45,7 +45,7 @@ class MemoryWorld(World):
             SchedulerSettings(quantum_s=5, overdue_s=20, hold_max_s=30, memory_mode=MemoryMode.SWAP)
         )
         self.left: Counter[DeviceId] = Counter()
-        """Memory of processes that are gone, which the device has not got back yet."""
+        """Memory of processes that are gone, which the driver has not freed yet."""
         self.foreign: Counter[DeviceId] = Counter()
         self.samples: deque[tuple[DeviceId, int]] = deque()
         """Looks at devices that have not been told yet."""

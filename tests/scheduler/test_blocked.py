@@ -61,6 +61,26 @@ def test_each_obstacle_is_said(kind: ObstacleKind, name: str | None) -> None:
     assert "{" not in said.replace(name or "", "")
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (
+            ObstacleKind.ENDED,
+            "Processes that have ended still have 9.0 GiB on A100. Wait a moment. If they keep it, "
+            "look for processes that hang.",
+        ),
+        (
+            ObstacleKind.RETRY,
+            "The memory of this notebook did not fit on A100 a moment ago. Wait. The scheduler "
+            "tries again by itself.",
+        ),
+    ],
+)
+def test_what_goes_away_by_itself_is_waited_for(kind: ObstacleKind, words: str) -> None:
+    """Nobody else has to do anything about it."""
+    assert reason(kind, None) == words
+
+
 def test_a_limit_of_its_server_may_be_what_is_short() -> None:
     """Where the host has no room, the memory limit of a server may be why, and can be raised."""
     whoever_waits = reason(ObstacleKind.HOST, "alice.ipynb")

@@ -209,6 +209,13 @@ def test_fixed_memory_in_the_way_is_told(holders: list[str], reason: str) -> Non
     assert state["kernels"][0]["reason"] == reason
 
 
+def test_who_waits_for_a_device_that_nobody_holds() -> None:
+    """It is told that the device is given to the next, where no memory is in the way."""
+    waits = tenant("b", "waiting")
+    (shown,) = state_of([kernel("b", "b")], [waits], device([], ["b"]))["kernels"]
+    assert shown["reason"] == "The next in the queue gets GPU in a moment."
+
+
 @pytest.mark.promise("A waiting user and the owner...")
 @pytest.mark.parametrize("state", ["idle", "holding"])
 def test_who_is_in_the_way_is_told_so(state: str) -> None:

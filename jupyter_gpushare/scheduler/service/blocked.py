@@ -85,8 +85,8 @@ _SENTENCES = {
         "End those programs or wait until they end, or free GPU memory in this notebook.",
     ),
     "ended": (
-        "{device} has not got back {amount} of processes that have ended.",
-        "Wait a moment; if it stays so, look for processes that hang.",
+        "Processes that have ended still have {amount} on {device}.",
+        "Wait a moment. If they keep it, look for processes that hang.",
     ),
     "fixed": (
         "{whose} has {amount} on {device} that cannot be moved, and {short} are missing.",
@@ -110,8 +110,8 @@ _SENTENCES = {
         "Wait until its turn ends.",
     ),
     "retry": (
-        "There was no room on {device} a moment ago, although there should have been.",
-        "Wait; it is tried again.",
+        "The memory of this notebook did not fit on {device} a moment ago.",
+        "Wait. The scheduler tries again by itself.",
     ),
 }
 
