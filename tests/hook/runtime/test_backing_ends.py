@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from jupyter_gpushare.protocol.messages import DeviceOpened, MemoryMode, TurnDro
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler, HookedClient
+from tests.support.paths import hook_source
 from tests.support.sim import GIB, MIB, SimulatedMachine
 
 Parking = Callable[..., tuple[GpuProcess, HookedClient]]
@@ -42,6 +45,24 @@ def parking(
         return program, client
 
     yield opened
+
+
+@pytest.mark.promise("Exit handlers copy every byte to...")
+def test_exit_handlers_copy_with_a_driver_that_cannot_map_memory(
+    start: Callable[..., GpuProcess], tmp_path: Path
+) -> None:
+    """It has no more functions than turns take, so that no memory of the hook's is there: the copy
+    is the driver's."""
+    functions = re.findall(r'ROW\(FOR_TURNS, \w+, "(\w+)"', hook_source("driver.c").read_text())
+    names = [*functions, "cuInit", "cuMemcpyDtoH_v2"]
+    source, folder = tmp_path / "libcuda.c", tmp_path / "older"
+    source.write_text("\n".join(f"int {name}(void) {{ return 0; }}" for name in sorted(set(names))))
+    folder.mkdir()
+    flags = ["-shared", "-fPIC", "-w", "-Wl,-soname,libcuda.so.1"]
+    subprocess.run(["cc", *flags, "-o", folder / "libcuda.so.1", source], check=True)
+    program = start("saves_from_older", env={"LD_LIBRARY_PATH": str(folder)})
+    program.expect("saved 0")
+    assert program.finish() == 0
 
 
 SAVED = ["saved 0, wrong 0"] * 4
