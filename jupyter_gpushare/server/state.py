@@ -163,17 +163,21 @@ def _why_it_waits(
     """Whom it waits for and how long at most, and the scheduler's sentence where memory is in its
     way. Turns before its own last a quantum each; one that is reserved has a time of its own."""
     blocked = str(tenant.get("blocked_reason") or "")
-    for device in devices:
-        for waiter in device["queue"]:
-            if waiter["tenant_id"] != tenant["id"]:
-                continue
-            holder = device["holder"]
-            if holder is None:
-                return blocked or f"The next in the queue gets {device['name']} in a moment."
+    places = [
+        (device, waiter)
+        for device in devices
+        for waiter in device["queue"]
+        if waiter["tenant_id"] == tenant["id"]
+    ]
+    # Where it needs several devices, it waits for those that are held.
+    for device, waiter in places:
+        if holder := device["holder"]:
             at_most_s = 0.0 if holder["hold_left_s"] else waiter["position"] * quantum_s
             limit = f" (up to {_duration(at_most_s)})" if at_most_s else ""
             return f"Waiting for {_who(holder, tenant)}{limit}. {blocked}".rstrip()
-    return blocked
+    if blocked or not places:
+        return blocked
+    return f"The next in the queue gets {places[0][0]['name']} in a moment."
 
 
 def _who(holder: Mapping[str, Any], tenant: Mapping[str, Any]) -> str:

@@ -216,6 +216,14 @@ def test_who_waits_for_a_device_that_nobody_holds() -> None:
     assert shown["reason"] == "The next in the queue gets GPU in a moment."
 
 
+def test_who_needs_two_devices_waits_for_the_one_that_is_held() -> None:
+    """Not for the other, which nobody holds, although it stands in the queue of both."""
+    tenants = [tenant("a", "holding"), tenant("b", "waiting")]
+    free, held = device([], ["b"]), {**device(["a"], ["b"]), "id": "1"}
+    (shown,) = state_of([kernel("b", "b")], tenants, free, held)["kernels"]
+    assert shown["reason"] == "Waiting for name of a (up to 10 s)."
+
+
 @pytest.mark.promise("A waiting user and the owner...")
 @pytest.mark.parametrize("state", ["idle", "holding"])
 def test_who_is_in_the_way_is_told_so(state: str) -> None:
