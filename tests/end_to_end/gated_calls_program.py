@@ -1,5 +1,6 @@
-"""A program that makes one gated call of each kind, as told: a line with a name does that call, and
-the answer is the name again. Run under the hook; imports nothing of this repository."""
+"""A program that makes each gated call that the simulated GPU performs, as told: a line with a name
+does that call, and the answer is the name again. Run under the hook; imports nothing of this
+repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kind of gated call, by cuda-python, under the real hook."""
+"""Each gated call, by cuda-python, under the real hook."""
 
 from __future__ import annotations
 
