@@ -10,6 +10,7 @@ from jupyter_gpushare.client import SchedulerClient
 from tests.demo.live import LiveView
 from tests.demo.memory import ParkedBytes
 from tests.demo.scenes import Act, Scene
+from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.machine import Machine
 from tests.support.observed import ObservedKernels
@@ -39,6 +40,9 @@ class Stage:
     def play(self, scene: Scene) -> Act:
         """Send all cells to all kernels at once, and look on until they are done."""
         self.scheduler.change_settings(dict(scene.settings))
+        if scene.moves_memory:
+            follows = scene.settings["memory_mode"] == "swap"
+            self.run_everywhere(gpu_cells.until_memory_follows(follows))
         self._view.headline(f"{scene.title}: {scene.cells} cells in each notebook, all at once.")
         self.observed.begin()
         parked = ParkedBytes()

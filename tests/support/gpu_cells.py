@@ -44,6 +44,20 @@ def keep_and_check(seed: int, words: int) -> str:
     )
 
 
+def until_memory_follows(follows: bool) -> str:
+    """A cell that waits until its process has heard whether its memory follows the turn: what it
+    allocates before that is made by the old setting."""
+    return (
+        f"import ctypes, json, time\n"
+        f"def memory_follows():\n"
+        f"    text = ctypes.create_string_buffer(1 << 16)\n"
+        f"    ctypes.CDLL(None).gpushare_describe(text, ctypes.c_size_t(len(text)))\n"
+        f"    return json.loads(text.value)['memory_follows']\n"
+        f"while memory_follows() is not {follows}:\n"
+        f"    time.sleep(0.01)\n"
+    )
+
+
 def let_go() -> str:
     """A cell that frees what `keep_and_check` keeps, if there is any."""
     return "if 'kept' in globals():\n    gpu.free(kept)\n    del kept\n"
