@@ -7,6 +7,7 @@ the budget reaches.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from jupyter_gpushare.core import events as ev
@@ -40,9 +41,11 @@ class ModelMemory:
 
 @dataclass(eq=False)
 class MemoryClient(ModelClient):
-    """A process with memory. `hangs`: its mover does not move anything."""
+    """A process with memory. `hangs`: its mover does not move anything. `lost`: devices where the
+    driver fails every copy, as long as they are in here."""
 
     memory: dict[DeviceId, ModelMemory] = field(default_factory=dict)
+    lost: AbstractSet[DeviceId] = frozenset()
     hangs: bool = False
     keeps_need: bool = False
     """When it loses its turn while a call waits for memory, it goes on asking for it."""
@@ -139,7 +142,7 @@ class MemoryClient(ModelClient):
         if self.hangs:
             return
         for device, memory in self.memory.items():
-            if device in self.failed:
+            if device in self.failed or device in self.lost:
                 continue
             if self.gate is Gate.OPEN:
                 moved = -min(count, memory.parked, max(0, memory.budget - memory.resident))

@@ -51,7 +51,7 @@ class MemoryWorld(World):
         """Looks at devices that have not been told yet."""
 
     def new_client(self, client: ClientId, tenant: TenantId) -> ModelClient:
-        return MemoryClient(client, tenant)
+        return MemoryClient(client, tenant, lost=self.lost_devices)
 
     def processes(self) -> list[MemoryClient]:
         return [client for client in self.clients.values() if isinstance(client, MemoryClient)]
