@@ -24,7 +24,7 @@ from jupyter_gpushare.core.commands import (
     WakeAt,
 )
 from jupyter_gpushare.core.errors import CoreError, Fault, RequestFailed
-from jupyter_gpushare.core.events import ClientLost, ClockTicked, Event, RequestEvent
+from jupyter_gpushare.core.events import ClientEvent, ClientLost, ClockTicked, Event, RequestEvent
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds
 from jupyter_gpushare.core.snapshot import Snapshot
 
@@ -184,10 +184,9 @@ class Driver:
     def _blame(self, event: Event, error: CoreError) -> None:
         """A client that broke the rules loses its connection. A request that cannot be met is
         answered by whoever made it (`request`)."""
-        if error.fault is Fault.PEER:
-            client: ClientId = event.client  # type: ignore[attr-defined]
-            log.warning("client %s loses its connection: %s", client, error)
-            self.links.close(client, str(error))
+        if error.fault is Fault.PEER and isinstance(event, ClientEvent):
+            log.warning("client %s loses its connection: %s", event.client, error)
+            self.links.close(event.client, str(error))
         else:
             log.info("%s: %s", event, error)
 

@@ -16,7 +16,7 @@ from jupyter_gpushare.core.commands import (
     ReportOverdue,
     WakeAt,
 )
-from jupyter_gpushare.core.errors import RequestFailed, TooManyClients, UnknownTenant
+from jupyter_gpushare.core.errors import RequestFailed, TooManyClients, UnknownDevice, UnknownTenant
 from jupyter_gpushare.core.events import (
     CellBegan,
     CellEnded,
@@ -165,6 +165,7 @@ def test_the_last_wake_up_counts() -> None:
         (BEGAN, TooManyClients("Full. Wait."), True),
         (BEGAN, KeyError("a bug that nothing undid"), False),
         (InterruptRequested(tenant=TenantId("t")), UnknownTenant("gone"), False),
+        (InterruptRequested(tenant=TenantId("t")), UnknownDevice("a look at it"), False),
     ],
 )
 def test_a_fault_is_borne_by_whose_it_is(event: Event, error: Exception, closed: bool) -> None:

@@ -27,7 +27,7 @@ void lock_release(enum runtime_lock lock);
  * for ever. True: the signal comes again when the thread holds none. */
 bool locks_put_off(int signal_number);
 
-/* For fork.c. */
+/* For lifetime.c. */
 void locks_before_fork(void);
 void locks_after_fork_in_parent(void);
 void locks_after_fork_in_child(void);
