@@ -18,7 +18,7 @@ _GATES = {
     "launch": "GATE_LAUNCH",
     "sync": "GATE_SYNC",
     "alloc": "GATE_ALLOC",
-    "claim": "memory_claim_gate(&claim)",
+    "claim": "GATE_ALLOC",
     "look": "GATE_LOOK",
 }
 
@@ -96,6 +96,8 @@ def _attempts(rule: Rule, result_type: str, arguments: str) -> tuple[list[str], 
     enter = "answer = gate_enter(call);"
     if rule.gate == "look":
         enter = "answer = blocks_are_there() ? gate_enter(call) : GATE_NESTED;"
+    if rule.gate == "claim":
+        enter = "answer = memory_enter(&claim, call);"
     call = f"result = answer == GATE_CANCELLED ? CANCELLED : real({arguments});"
     leave = "if (answer == GATE_PASS) gate_leave(call, (int)result);"
     other = [] if rule.other is None else [f"if (INVALID_VALUE(result)) result = {rule.other};"]

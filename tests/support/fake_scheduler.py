@@ -9,9 +9,10 @@ import select
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jupyter_gpushare.protocol.codec import FrameDecoder, encode
 from jupyter_gpushare.protocol.fields import Message, Receiver
@@ -85,21 +86,27 @@ class HookedClient:
     ) -> Hello:
         """Takes the Hello and answers as the real scheduler does: two tenants, unless told else."""
         hello = self.expect(Hello)
+        self.settings = Settings(
+            turns=turns,
+            idle_ms=idle_ms,
+            window_ms=window_ms,
+            drain_stall_ms=drain_stall_ms,
+            reconnect_s=reconnect_s,
+            fallback=fallback,
+            memory_mode=memory_mode,
+            reclaim_ms=reclaim_ms,
+        )
         self.send(
             Welcome(scheduler_version="fake", tenant_id="tenant"),
-            Settings(
-                turns=turns,
-                idle_ms=idle_ms,
-                window_ms=window_ms,
-                drain_stall_ms=drain_stall_ms,
-                reconnect_s=reconnect_s,
-                fallback=fallback,
-                memory_mode=memory_mode,
-                reclaim_ms=reclaim_ms,
-            ),
+            self.settings,
             Contention(waiters=waiters, tenants=tenants),
         )
         return hello
+
+    def change_settings(self, **changes: Any) -> None:
+        """The others stay as they were welcomed with."""
+        self.settings = replace(self.settings, **changes)
+        self.send(self.settings)
 
     def contention(self, *, waiters: int, tenants: int = 2) -> None:
         self.send(Contention(waiters=waiters, tenants=tenants))

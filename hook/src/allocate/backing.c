@@ -207,11 +207,10 @@ static bool serves(struct request *request) {
     return request->generation != 0 && !failure_in_current_context() && may_allocate(cuda);
 }
 
-static CUresult make_behind_gate(const struct request *request, const struct memory_claim *claim,
+static CUresult make_behind_gate(const struct request *request, struct memory_claim *claim,
                                  uint64_t *address) {
-    const struct gate_call call = {memory_claim_gate(claim), GATE_STREAM_LEGACY, NULL,
-                                   request->call_name};
-    const enum gate_answer answer = gate_enter(call);
+    const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, request->call_name};
+    const enum gate_answer answer = memory_enter(claim, call);
     if (answer == GATE_CANCELLED) return (CUresult)GATE_CANCELLED_RESULT;
     const CUresult result = make_block(request, address);
     if (answer == GATE_PASS) gate_leave(call, (int)result);

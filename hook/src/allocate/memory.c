@@ -90,31 +90,36 @@ int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const c
     const int refused = memory_claim_captured(claim, device, bytes, function);
     if (refused != CUDA_SUCCESS || claim->device < 0) return refused;
     mine = *claim;
-    mine.waits = residency_swaps();
-    if (!mine.waits) return CUDA_SUCCESS;
+    mine.waits = true;
     const enum residency_answer answer =
         residency_claim(claim->device, bytes, function, inside_gate());
     claim->stands = answer == RESIDENCY_FITS;
-    claim->waits = !claim->stands;
-    mine.waits = claim->waits;
-    if (claim->stands) return CUDA_SUCCESS;
+    claim->waits = mine.waits = !claim->stands;
+    if (claim->stands || answer == RESIDENCY_AT_GATE) return CUDA_SUCCESS;
     memory_unclaim(claim);
     if (answer == RESIDENCY_CANCELLED) return GATE_CANCELLED_RESULT;
     memory_refused(REFUSAL_BUDGET, claim->device, bytes, function);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-enum gate_kind memory_claim_gate(const struct memory_claim *claim) {
-    return claim->stands ? GATE_CLAIM : GATE_ALLOC;
+enum gate_answer memory_enter(struct memory_claim *claim, struct gate_call call) {
+    if (claim->stands) call.kind = GATE_CLAIM;
+    const enum gate_answer answer = gate_enter(call);
+    if (answer == GATE_CANCELLED || !claim->waits) return answer;
+    residency_claim_passed(claim->device, claim->bytes);
+    claim->stands = true;
+    claim->waits = mine.waits = false;
+    return answer;
 }
 
 static int room_for(const struct shortage *shortage, bool *waits) {
     if (!residency_swaps() || inside_gate() || shortage->device < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     const enum shortage_answer answer = shortage_ask(shortage);
-    *waits = answer == SHORTAGE_STAYS || answer == SHORTAGE_CANCELLED;
+    *waits = answer != SHORTAGE_OVER && answer != SHORTAGE_ALONE;
     switch (answer) {
         case SHORTAGE_OVER:
+        case SHORTAGE_AT_GATE:
             return CUDA_SUCCESS;
         case SHORTAGE_CANCELLED:
             return GATE_CANCELLED_RESULT;
@@ -152,6 +157,7 @@ static int room_for_claim(struct memory_claim *claim, uint64_t extra_bytes, uint
     mine.waits = claim->stands; /* in there it is suspended */
     const int answer = room_for(&shortage, &waits);
     claim->waits = mine.waits = claim->stands && waits;
+    claim->stands = claim->stands && !waits;
     return answer;
 }
 

@@ -17,7 +17,7 @@ struct memory_claim {
     int device;
     uint64_t bytes;
     bool stands; /* it fits the budget: its call passes the gate, whatever comes meanwhile */
-    bool waits;  /* it does not fit, or not any more, and is to be ended */
+    bool waits;  /* its call waits at the gate; or it does not fit any more, and is to be ended */
 };
 
 /* Claims room for an allocation, under the tenant's cap, and waits for it where memory follows the
@@ -35,8 +35,8 @@ void memory_claim_ended(const struct memory_claim *claim);
 /* The allocation was made, with `bytes` in the end. */
 void memory_keep(const struct memory_claim *claim, enum registry_space space, uint64_t key,
                  uint64_t bytes);
-/* What its call is for the gate. */
-enum gate_kind memory_claim_gate(const struct memory_claim *claim);
+/* Its call passes the gate, or waits at it. A claim that waited stands then. */
+enum gate_answer memory_enter(struct memory_claim *claim, struct gate_call call);
 
 /* The driver was out of memory in a call that is no allocation, so nobody knows how much it takes.
  * 0: others have made room, so that the call is worth another try; else the CUresult that it

@@ -78,6 +78,8 @@ enum shortage_answer shortage_ask(const struct shortage *shortage) {
     switch (residency_claim_again(shortage->device, claimed_bytes, shortage->call_name)) {
         case RESIDENCY_FITS:
             return SHORTAGE_OVER;
+        case RESIDENCY_AT_GATE:
+            return SHORTAGE_AT_GATE;
         case RESIDENCY_CANCELLED:
             return SHORTAGE_CANCELLED;
         case RESIDENCY_REFUSED:

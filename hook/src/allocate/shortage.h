@@ -14,12 +14,13 @@ struct shortage {
     const char *call_name;
 };
 
-/* After STAYS and CANCELLED what was claimed counts as a claim that waits. */
+/* After STAYS, AT_GATE and CANCELLED what was claimed counts as a claim that waits. */
 enum shortage_answer {
     SHORTAGE_ALONE,     /* there is nobody to ask: the driver's answer stands */
     SHORTAGE_STAYS,     /* there is no room: likewise */
     SHORTAGE_OVER,      /* the call is worth another try */
     SHORTAGE_CANCELLED, /* the wait was cancelled: GATE_CANCELLED_RESULT */
+    SHORTAGE_AT_GATE,   /* as OVER, and the call waits at the gate (RESIDENCY_AT_GATE) */
 };
 
 /* Asks the scheduler for what is missing beside what the driver has free, and waits for it, up to

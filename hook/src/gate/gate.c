@@ -13,7 +13,6 @@
 #include "device/streams.h"
 #include "gate/gate_control.h"
 #include "gate/gate_mark.h"
-#include "swap/residency.h"
 
 _Atomic uint32_t gate_word = GATE_SHUT;
 
@@ -111,7 +110,7 @@ static void *context_of(const struct gate_call *call) {
 static bool passes_shut_gate(const struct gate_call *call) {
     const struct driver *cuda = driver_get();
     if (cuda == NULL || ending_has_begun()) return true;
-    if (call->kind == GATE_CLAIM && residency_swaps()) return true;
+    if (call->kind == GATE_CLAIM) return true;
     if (call->kind != GATE_SYNC) {
         if (streams_is_capturing(is_per_thread(call) ? DRIVER_STREAM_PER_THREAD : call->stream))
             return true;

@@ -36,8 +36,8 @@ struct waiter {
 static struct device_residency {
     uint32_t serial; /* of the latest budget on this connection; 0: none */
     uint64_t budget_bytes, usable_bytes, park_hint_bytes;
-    uint64_t waiting_bytes;      /* claimed in the registry by threads that wait here */
-    struct waiter *first;        /* oldest first */
+    uint64_t waiting_bytes; /* claimed in the registry by threads that wait here or at the gate */
+    struct waiter *first;   /* oldest first */
 } devices[REGISTRY_DEVICES_MAX]; /* guarded by LOCK_MEMORY, like all below */
 static bool turn_is_open;
 static bool is_unlimited; /* no scheduler, and the fallback is to run */
@@ -67,9 +67,9 @@ static uint64_t less(uint64_t bytes, uint64_t other_bytes) {
     return bytes > other_bytes ? bytes - other_bytes : 0;
 }
 
-/* Claims that were answered FITS and have not ended: their calls are on their way. */
+/* Claims that do not wait and have not ended: their calls are on their way. */
 static uint64_t claimed_bytes(int device, const struct registry_sums *sums) {
-    return mode == MODE_OFF ? 0 : less(sums->bytes_claimed, of(device)->waiting_bytes);
+    return less(sums->bytes_claimed, of(device)->waiting_bytes);
 }
 
 /* All that the process has or is about to have, wherever it is. */
@@ -86,16 +86,22 @@ static uint64_t budget_of(int device) {
     return mode == MODE_FOLLOWS && !is_unlimited ? of(device)->budget_bytes : RESIDENCY_UNLIMITED;
 }
 
-/* Whether a waiting claim may go on: then it waits no more. While the turn is open nothing is
- * parked, so all that is owned is on the device. */
-static bool admit(int device, uint64_t bytes, bool needs_turn, bool is_beyond) {
-    if (mode != MODE_OFF && !is_beyond) {
-        if (needs_turn && !turn_is_open && !is_unlimited) return false;
-        const uint64_t used_bytes = owned_bytes(device), budget_bytes = budget_of(device);
-        if (used_bytes > budget_bytes || bytes > budget_bytes - used_bytes) return false;
-    }
+static void waits_no_more(int device, uint64_t bytes) {
     of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
-    return true;
+}
+
+/* Whether a waiting claim may go on; REFUSED: not now. While the turn is open nothing is parked, so
+ * all that is owned is on the device. */
+static enum residency_answer admit(int device, uint64_t bytes, bool needs_turn, bool is_beyond) {
+    if (!is_beyond) {
+        if (mode == MODE_OFF) return RESIDENCY_AT_GATE;
+        if (needs_turn && !turn_is_open && !is_unlimited) return RESIDENCY_REFUSED;
+        const uint64_t used_bytes = owned_bytes(device), budget_bytes = budget_of(device);
+        if (used_bytes > budget_bytes || bytes > budget_bytes - used_bytes)
+            return RESIDENCY_REFUSED;
+    }
+    waits_no_more(device, bytes);
+    return RESIDENCY_FITS;
 }
 
 /* ---- claims -----------------------------------------------------------------------------------
@@ -105,6 +111,7 @@ struct claim {
     int device;
     uint64_t looks_before;
     bool queued;
+    enum residency_answer answer; /* by the latest look */
     struct waiter waiter;
 };
 
@@ -139,8 +146,10 @@ static bool may_go_on(void *argument) {
     struct claim *claim = argument;
     const bool is_beyond = wait_looks() != claim->looks_before && is_beyond_limits();
     lock_take(LOCK_MEMORY);
-    const bool goes_on =
-        claim->waiter.refused || admit(claim->device, claim->waiter.bytes, true, is_beyond);
+    const bool refused = claim->waiter.refused;
+    claim->answer =
+        refused ? RESIDENCY_REFUSED : admit(claim->device, claim->waiter.bytes, true, is_beyond);
+    const bool goes_on = refused || claim->answer != RESIDENCY_REFUSED;
     const bool begins = !goes_on && !claim->queued;
     if (begins) queue(claim);
     lock_release(LOCK_MEMORY);
@@ -152,15 +161,13 @@ static bool may_go_on(void *argument) {
  * jump, and never come back to it. It ends with its claim then. */
 static _Thread_local struct claim *waiting __attribute__((tls_model("initial-exec")));
 
-static bool end_wait(void) {
+static void end_wait(void) {
     lock_take(LOCK_MEMORY);
     leave_queue(waiting);
-    const bool refused = waiting->waiter.refused;
     lock_release(LOCK_MEMORY);
     bell_ring(NEWS_NEEDS_CHANGED);
     free(waiting);
     waiting = NULL;
-    return refused;
 }
 
 /* The claim counts as waiting; it does no more when it fits. */
@@ -172,21 +179,21 @@ static enum residency_answer wait_for_budget(struct claim *claim) {
         .wants_turn = true,
     };
     const bool goes_on = wait_for(&condition, claim->waiter.call_name);
-    const bool refused = end_wait();
-    if (!goes_on) return RESIDENCY_CANCELLED;
-    return refused ? RESIDENCY_REFUSED : RESIDENCY_FITS;
+    const enum residency_answer answer = goes_on ? claim->answer : RESIDENCY_CANCELLED;
+    end_wait();
+    return answer;
 }
 
 /* Starts to count a claim as waiting, and looks whether it has to. */
-static bool fits_at_once(int device, uint64_t bytes, bool inside) {
+static enum residency_answer answer_at_once(int device, uint64_t bytes, bool inside) {
     lock_take(LOCK_MEMORY);
     of(device)->waiting_bytes += bytes;
-    const bool fits = admit(device, bytes, !inside, false);
+    const enum residency_answer answer = admit(device, bytes, !inside, false);
     lock_release(LOCK_MEMORY);
     /* Until the claim counted as waiting it took room: others that fit beside it may have been made
      * to wait. */
-    if (!fits && atomic_load(&waiters) > 0) wait_wake_all();
-    return fits;
+    if (answer != RESIDENCY_FITS && atomic_load(&waiters) > 0) wait_wake_all();
+    return answer;
 }
 
 enum residency_answer residency_claim_again(int device, uint64_t bytes, const char *call_name) {
@@ -206,36 +213,34 @@ enum residency_answer residency_claim_again(int device, uint64_t bytes, const ch
 
 enum residency_answer residency_claim(int device, uint64_t bytes, const char *call_name,
                                       bool inside) {
-    if (!is_counted(device)) return RESIDENCY_FITS;
+    if (!is_counted(device)) return RESIDENCY_AT_GATE;
     if (!inside && !bell_is_heard()) bell_start_agent(call_name);
-    enum residency_answer answer = RESIDENCY_FITS;
-    if (!fits_at_once(device, bytes, inside)) {
-        if (inside) return RESIDENCY_REFUSED;
-        /* Only now, since it asks the driver: a context that we do not know yet has no budget. */
-        void *context;
-        if (!contexts_know_current(&context) || is_beyond_limits()) {
-            lock_take(LOCK_MEMORY);
-            admit(device, bytes, false, true);
-            lock_release(LOCK_MEMORY);
-        } else {
-            answer = residency_claim_again(device, bytes, call_name);
-        }
-    }
-    return answer;
+    const enum residency_answer answer = answer_at_once(device, bytes, inside);
+    if (inside || answer != RESIDENCY_REFUSED) return answer;
+    /* Only now, since it asks the driver: a context that we do not know yet has no budget. */
+    void *context;
+    if (contexts_know_current(&context) && !is_beyond_limits())
+        return residency_claim_again(device, bytes, call_name);
+    residency_claim_passed(device, bytes);
+    return RESIDENCY_FITS;
+}
+
+void residency_claim_passed(int device, uint64_t bytes) {
+    HOLD(LOCK_MEMORY);
+    if (is_counted(device)) waits_no_more(device, bytes);
 }
 
 void residency_unclaim(int device, uint64_t bytes, bool waits) {
     if (waiting != NULL) end_wait();
     HOLD(LOCK_MEMORY);
     registry_unclaim_locked(device, bytes);
-    if (waits && is_counted(device))
-        of(device)->waiting_bytes = less(of(device)->waiting_bytes, bytes);
+    if (waits && is_counted(device)) waits_no_more(device, bytes);
 }
 
 uint64_t residency_claims_out(void) {
     uint64_t bytes = 0;
     HOLD(LOCK_MEMORY);
-    for (int device = 0; device < devices_used && mode != MODE_OFF; device++) {
+    for (int device = 0; device < devices_used; device++) {
         const struct registry_sums sums = registry_sums_locked(device);
         bytes += claimed_bytes(device, &sums);
     }

@@ -17,6 +17,8 @@
 
 enum residency_answer {
     RESIDENCY_FITS,      /* claimed: the caller allocates, then keeps the claim or unclaims it */
+    RESIDENCY_AT_GATE,   /* memory does not follow the turn: the call waits at the gate, and the
+                            claim counts as waiting until residency_claim_passed */
     RESIDENCY_REFUSED,   /* there will be no room: out of memory */
     RESIDENCY_CANCELLED, /* the wait was cancelled: GATE_CANCELLED_RESULT */
 };
@@ -36,7 +38,9 @@ enum residency_answer residency_claim(int device, uint64_t bytes, const char *ca
 bool residency_suspend_claim(int device, uint64_t claimed_bytes);
 /* Asks anew for what was suspended, as residency_claim does. */
 enum residency_answer residency_claim_again(int device, uint64_t bytes, const char *call_name);
-/* Ends a claim in the registry too; `waits`: it does not fit, or is suspended. */
+/* The call of a claim that was answered AT_GATE has passed the gate. */
+void residency_claim_passed(int device, uint64_t bytes);
+/* Ends a claim in the registry too; `waits`: it counts as waiting. */
 void residency_unclaim(int device, uint64_t bytes, bool waits);
 
 /* ---- for the gate ---- */

@@ -57,9 +57,6 @@ void failure_of(uint64_t context, int cu_result) {
     (void)context;
     (void)cu_result;
 }
-bool residency_swaps(void) {
-    return false;
-}
 void failure_look(int cu_result) {
     (void)cu_result;
 }
