@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -39,7 +40,7 @@ bool link_connect(struct link *link, char *problem, size_t problem_bytes) {
     link_start(link);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const bool connected =
-        fd >= 0 && descriptor_adopt(&link->socket, fd) &&
+        fd >= 0 && descriptor_adopt(&link->socket, fd, S_IFSOCK) &&
         connect(link->socket.fd, (const struct sockaddr *)&address, sizeof(address)) == 0;
     const int error = errno;
     const uint32_t peer_uid = connected ? descriptor_peer_uid(link->socket.fd) : 0;

@@ -15,6 +15,7 @@
 #define BACKOFF_MS_MAX 1000u      /* while a turn is held or waited for */
 #define BACKOFF_MS_MAX_IDLE 5000u /* while nothing depends on it */
 #define DEADLINE_MS 5000u
+#define STOLEN_PAUSE_MS 10u /* until the program has used the numbers that it has closed */
 
 void session_start(struct session *session) {
     memset(session, 0, sizeof(*session));
@@ -92,9 +93,9 @@ static enum session_news lost(struct session *session, enum link_answer answer, 
     snprintf(session->problem, sizeof(session->problem),
              "%s. See its log, or restart it with `jupyter gpushare scheduler`.", why);
     log_debug("connection lost: %s", why);
-    /* A stolen descriptor is nobody's fault: back at once. Else a peer that keeps failing after a
+    /* A stolen descriptor is nobody's fault: back soon. Else a peer that keeps failing after a
      * Hello is not worth more than a try a second. */
-    uint32_t retry_ms = answer == LINK_STOLEN ? 0 : session->backoff_ms;
+    uint32_t retry_ms = answer == LINK_STOLEN ? STOLEN_PAUSE_MS : session->backoff_ms;
     if (answer != LINK_STOLEN) back_off(session, BACKOFF_MS_MAX);
     close_down(session, now_ms, retry_ms);
     if (!was_up) return SESSION_NO_NEWS;

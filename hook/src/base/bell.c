@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "base/descriptor.h"
 
 #define ACT_PATIENCE_NS 100000000
+#define TAKEN_PAUSE_NS 10000000
 
 typedef void (*start_function)(const char *cause);
 
@@ -47,8 +49,8 @@ void bell_set_heard(void) {
 bool bell_open(void) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0) return false;
-    const bool first = descriptor_adopt(&ours, pair[0]);
-    return descriptor_adopt(&theirs, pair[1]) && first;
+    const bool first = descriptor_adopt(&ours, pair[0], S_IFSOCK);
+    return descriptor_adopt(&theirs, pair[1], S_IFSOCK) && first;
 }
 
 static void shut_down(void) {
@@ -71,9 +73,12 @@ static bool take_wake_ups(void) {
     return false;
 }
 
+/* A program that has closed our descriptors is about to put its own files in their places. What the
+ * agent opens begins at the lowest free number, so the agent keeps out of the way until then. */
 void bell_clear(void) {
     if (take_wake_ups()) return;
     shut_down();
+    clock_sleep_ns(TAKEN_PAUSE_NS);
     bell_open();
 }
 

@@ -7,12 +7,14 @@
 
 struct identity {
     uint64_t device, inode;
+    uint32_t kind;
 };
 
 static bool identify(int fd, struct identity *identity) {
     struct stat status;
     if (fd < 0 || fstat(fd, &status) != 0) return false;
-    *identity = (struct identity){(uint64_t)status.st_dev, (uint64_t)status.st_ino};
+    *identity = (struct identity){(uint64_t)status.st_dev, (uint64_t)status.st_ino,
+                                  status.st_mode & S_IFMT};
     return true;
 }
 
@@ -34,10 +36,10 @@ static int move_up(int fd, const struct identity *identity) {
     return high;
 }
 
-bool descriptor_adopt(struct descriptor *descriptor, int fd) {
+bool descriptor_adopt(struct descriptor *descriptor, int fd, uint32_t kind) {
     struct identity identity;
     descriptor->fd = -1;
-    if (!identify(fd, &identity)) return false;
+    if (!identify(fd, &identity) || (kind != 0 && kind != identity.kind)) return false;
     fd = move_up(fd, &identity);
     descriptor->device = identity.device;
     descriptor->inode = identity.inode;
@@ -46,7 +48,7 @@ bool descriptor_adopt(struct descriptor *descriptor, int fd) {
 }
 
 bool descriptor_is_ours(const struct descriptor *descriptor) {
-    const struct identity identity = {descriptor->device, descriptor->inode};
+    const struct identity identity = {descriptor->device, descriptor->inode, 0};
     return is(descriptor->fd, &identity);
 }
 

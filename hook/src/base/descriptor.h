@@ -14,8 +14,9 @@ struct descriptor {
 };
 
 /* Moves it up, out of the way of programs, closed on exec; closed here where that fails. False too
- * where the program has taken the number over meanwhile: then its file is left alone. */
-bool descriptor_adopt(struct descriptor *descriptor, int fd);
+ * where the program has taken the number over meanwhile: then its file is left alone. What is not
+ * of this kind (S_IFSOCK, or 0: any) is not what was made. */
+bool descriptor_adopt(struct descriptor *descriptor, int fd, uint32_t kind);
 bool descriptor_is_ours(const struct descriptor *descriptor);
 /* The user at the other end of a unix socket; UINT32_MAX, which nobody has: it is none. */
 uint32_t descriptor_peer_uid(int socket);

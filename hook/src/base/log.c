@@ -12,19 +12,16 @@
 
 static const char *const LEVEL_NAMES[] = {"off", "error", "info", "debug"};
 
-/* What was stderr when the process began. Written once, by the loader's thread. */
-static struct {
-    bool is_known;
-    dev_t device;
-    ino_t inode;
-} first_stderr;
+/* What was stderr when the process began: zeros, which no file has, where it was closed. Written
+ * once, by the loader's thread. */
+static struct stat first_stderr;
 
 __attribute__((constructor)) static void remember_stderr(void) {
-    struct stat status;
-    if (fstat(STDERR_FILENO, &status) != 0) return;
-    first_stderr.device = status.st_dev;
-    first_stderr.inode = status.st_ino;
-    first_stderr.is_known = true;
+    fstat(STDERR_FILENO, &first_stderr);
+}
+
+static bool is_same(const struct stat *file, const struct stat *other) {
+    return file->st_dev == other->st_dev && file->st_ino == other->st_ino;
 }
 
 /* A program may close its stderr and use the number for a file or a connection of its own, which
@@ -32,9 +29,7 @@ __attribute__((constructor)) static void remember_stderr(void) {
 static bool stderr_takes_messages(void) {
     struct stat status;
     if (fstat(STDERR_FILENO, &status) != 0) return false;
-    if (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode)) return true;
-    return first_stderr.is_known && first_stderr.device == status.st_dev &&
-           first_stderr.inode == status.st_ino;
+    return S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode) || is_same(&status, &first_stderr);
 }
 
 /* A line goes out in one write, so that lines of several processes do not mix. */
@@ -51,11 +46,17 @@ static void write_to_stderr(const char *line, size_t bytes) {
     write_line(STDERR_FILENO, line, bytes);
 }
 
+static bool is_file(int fd, const char *path) {
+    struct stat named, opened;
+    return stat(path, &named) == 0 && fstat(fd, &opened) == 0 && is_same(&opened, &named);
+}
+
+/* The number is the lowest free one. A program that has closed it, and not seen it given out again,
+ * may put a file of its own there at any moment. */
 static void write_to_file(const char *path, const char *line, size_t bytes) {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
-    if (fd < 0) return;
-    write_line(fd, line, bytes);
-    close(fd);
+    const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0600);
+    if (is_file(fd, path)) write_line(fd, line, bytes);
+    if (is_file(fd, path)) close(fd);
 }
 
 void log_line(enum log_level level, const char *format, ...) {

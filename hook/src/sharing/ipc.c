@@ -59,7 +59,7 @@ static CUresult export_piece(struct export_piece *piece) {
     const CUresult result =
         cuda->memory_export(&fd, piece->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     if (result != CUDA_SUCCESS) return result;
-    return descriptor_adopt(&piece->descriptor, fd) ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+    return descriptor_adopt(&piece->descriptor, fd, 0) ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 /* A descriptor for each chunk of the block. They are on the device and stay there. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -73,7 +74,7 @@ static void accept_one(const struct server *served_at) {
         return;
     }
     struct descriptor connection;
-    if (!descriptor_adopt(&connection, client)) return;
+    if (!descriptor_adopt(&connection, client, S_IFSOCK)) return;
     lock_take(LOCK_IPC);
     served = connection;
     lock_release(LOCK_IPC);
@@ -109,7 +110,7 @@ static bool listen_at(struct server *fresh) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t length = ipc_server_name(fresh->number, address.sun_path + 1);
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 || !descriptor_adopt(&fresh->socket, fd)) return false;
+    if (fd < 0 || !descriptor_adopt(&fresh->socket, fd, S_IFSOCK)) return false;
     const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
     if (bind(fresh->socket.fd, (const struct sockaddr *)&address, bytes) == 0 &&
         listen(fresh->socket.fd, BACKLOG) == 0)

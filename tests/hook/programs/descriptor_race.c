@@ -1,9 +1,10 @@
 /* A program that closes all its descriptors, and opens a file of its own, between two steps of the
- * hook's adopting one. Linked with -Wl,--wrap=fcntl. */
+ * hook's adopting one, and before the first. Linked with -Wl,--wrap=fcntl. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/descriptor.h"
@@ -26,12 +27,17 @@ int __wrap_fcntl(int fd, int command, ...) {
     return __real_fcntl(fd, command, argument);
 }
 
-int main(void) {
+static void adopt(int fd) {
     struct descriptor descriptor;
     char byte = 1;
-    const bool adopted = descriptor_adopt(&descriptor, socket(AF_UNIX, SOCK_STREAM, 0));
+    const bool adopted = descriptor_adopt(&descriptor, fd, S_IFSOCK);
     const bool is_open = read(taken_over, &byte, 1) == 1 && byte == 0;
     const bool left_behind = fcntl(DESCRIPTOR_MIN, F_GETFD, 0) >= 0;
     printf("%d %d %d\n", adopted, is_open, left_behind);
+}
+
+int main(void) {
+    adopt(socket(AF_UNIX, SOCK_STREAM, 0));
+    adopt(taken_over); /* the hook's socket had this number until just now */
     return 0;
 }

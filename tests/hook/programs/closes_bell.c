@@ -1,0 +1,34 @@
+/* A program that closes the descriptors that wake up the agent: what the agent does, in order.
+ * Linked with -Wl,--wrap=nanosleep,--wrap=socketpair. */
+#include <poll.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/bell.h"
+#include "base/descriptor.h"
+
+int __real_socketpair(int domain, int type, int protocol, int pair[2]);
+
+int __wrap_socketpair(int domain, int type, int protocol, int pair[2]) {
+    printf("pair\n");
+    return __real_socketpair(domain, type, protocol, pair);
+}
+
+int __wrap_nanosleep(const struct timespec *duration, struct timespec *left) {
+    printf("pause\n");
+    return 0;
+}
+
+int main(void) {
+    bell_open();
+    bell_clear();
+    printf("program closes\n");
+    close_range(DESCRIPTOR_MIN, ~0u, 0);
+    bell_clear();
+    bell_ring(NEWS_NEEDS_CHANGED);
+    struct pollfd rung = {.fd = bell_fd(), .events = POLLIN};
+    printf("rings: %d\n", poll(&rung, 1, 0));
+    return 0;
+}
