@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import struct
 import subprocess
 import sys
@@ -230,9 +229,8 @@ def test_a_socket_of_another_user_gets_nothing(
         shell.say("0 open")
         shell.expect("0 open 0")
         assert squatter.stdout.readline() == b"got b''\n"
-        errors = shell.errors()
-        assert re.search(rf"is served by user {NOBODY}, who is neither root nor you", errors)
-        assert "GPUSHARE_SCHEDULER_UID" in errors
+        shell.expect_error(f"is served by user {NOBODY}, who is neither root nor you")
+        assert "GPUSHARE_SCHEDULER_UID" in shell.errors()
     finally:
         squatter.kill()
         squatter.wait()
