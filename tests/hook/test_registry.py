@@ -127,3 +127,14 @@ def test_threads_leave_nothing_behind(registry_tsan: Path) -> None:
     done = subprocess.run([registry_tsan, "8"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "0 0 0\n"
+
+
+@pytest.mark.promise("The registry of allocations is right...")
+def test_two_threads_retain_a_handle_at_once(program: Build, headers: Path) -> None:
+    """Memory is mapped whose handle nobody holds. It counts until both have released it."""
+    names = ("physical.c", "registry.c", "pages.c")
+    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-isystem", str(headers), "-pthread"]
+    flags.append("-fsanitize=address,undefined")
+    race = program("retain_race", *map(hook_source, names), *flags)
+    counted = subprocess.check_output([race], text=True).split()
+    assert counted == [str(2 << 20), "0"]

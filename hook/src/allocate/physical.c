@@ -19,7 +19,8 @@ static void drop(struct chunk *chunk) {
     memory_tell(device);
 }
 
-/* Without host memory to note the handle, the chunk is dropped. */
+/* Where another thread has noted the handle meanwhile, the record holds the chunk already; without
+ * host memory nothing notes it. */
 static void add_handle(uint64_t handle, struct chunk *chunk) {
     const struct allocation record = {
         .key = handle,

@@ -77,6 +77,10 @@ bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed) 
     HOLD(LOCK_MEMORY);
     registry_unclaim_locked(allocation->device, bytes_claimed);
     struct record *old = find((enum registry_space)allocation->space, allocation->key);
+    if (old != NULL && allocation->chunk != NULL && old->allocation.chunk == allocation->chunk) {
+        old->allocation.references++;
+        return false;
+    }
     if (old != NULL) removed(old, NULL);
     struct record *record = malloc(sizeof *record);
     if (record == NULL) return false;

@@ -42,7 +42,8 @@ struct registry_sums {
  * allocation about to be made. False, and nothing taken, when that is too little. */
 bool registry_claim(int device, uint64_t bytes, uint64_t limit_bytes);
 /* Records an allocation; one of the same space and key is replaced. False: no host memory left,
- * the allocation stays unknown. */
+ * the allocation stays unknown; or it is a handle that stands for its chunk already, which is held
+ * once more. */
 bool registry_add(const struct allocation *allocation);
 /* Likewise, and ends the claim that it was made with: nobody sees it counted twice. */
 bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed);
