@@ -15,7 +15,9 @@ static struct sigaction previous; /* written before the handler is installed, ne
  * what the process wanted before. Without this the two would call each other for ever. */
 static struct sigaction before_replaced;
 static bool was_replaced;
-static _Thread_local bool handling __attribute__((tls_model("initial-exec")));
+/* The frame of our handler while it passes a signal on. A signal that is handed back to us comes
+ * deeper in the stack. Any other is a new one, and the handler before has left ours by a jump. */
+static _Thread_local const char *handling __attribute__((tls_model("initial-exec")));
 
 /* Does with the signal what the process would have done without us. Async-signal-safe. */
 static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
@@ -32,15 +34,16 @@ static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
 
 static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
     int saved_errno = errno;
+    const char *frame = __builtin_frame_address(0);
     if (locks_put_off(number)) return;
     wait_interrupted();
     wait_let_go();
-    if (was_replaced && handling) {
+    if (was_replaced && frame < handling) {
         pass_on(&before_replaced, number, info, machine_context);
     } else {
-        handling = true;
+        handling = frame;
         pass_on(&previous, number, info, machine_context);
-        handling = false;
+        handling = NULL;
     }
     errno = saved_errno;
 }

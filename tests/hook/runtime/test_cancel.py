@@ -173,6 +173,25 @@ def test_handlers_that_hand_a_signal_on_do_so_once(start: Start, scheduler: Fake
 
 
 @pytest.mark.promise("A SIGINT to the process cancels...")
+def test_a_handler_set_while_a_call_waits_jumps_each_time(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """It has left by a jump before, and gets the next signal nevertheless."""
+    program = start("jumps_replaced")
+    client = scheduler.accept()
+    client.welcome()
+    for wait in range(3):
+        program.say("wait")
+        client.expect(TurnRequested)
+        if wait == 0:
+            program.expect("both wait")
+        program.signal(signal.SIGINT)
+        assert program.expect("") == "jumped"
+        client.expect(RequestWithdrawn)
+    assert program.finish() == 0
+
+
+@pytest.mark.promise("A SIGINT to the process cancels...")
 def test_a_handler_set_while_a_call_waits_stays(start: Start, scheduler: FakeScheduler) -> None:
     """Somebody who replaces the disposition during a wait keeps theirs when it ends."""
     program = start("interrupted", "replace")
