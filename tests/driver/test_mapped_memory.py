@@ -32,6 +32,10 @@ class Mapper:
     def reserve(self, granules: int = 1) -> int:
         return int(ok(cuda.cuMemAddressReserve(granules * self.granule, 0, 0, 0)))
 
+    def more_than_there_is(self) -> int:
+        _, total = ok(cuda.cuMemGetInfo())
+        return int(2 * total // self.granule * self.granule)
+
     def create(self) -> Any:
         return ok(cuda.cuMemCreate(self.granule, properties(self.gpu), 0))
 
@@ -72,10 +76,14 @@ def test_chunks_are_whole_granules(gpu: Gpu, mapper: Mapper) -> None:
 
 
 def test_creating_more_than_the_device_has(gpu: Gpu, mapper: Mapper) -> None:
-    """Too large a chunk is out of memory; reserving addresses costs no memory."""
-    _, total = ok(cuda.cuMemGetInfo())
-    size = 2 * total // mapper.granule * mapper.granule
+    """Too large a chunk is out of memory."""
+    size = mapper.more_than_there_is()
     assert code(cuda.cuMemCreate(size, properties(gpu), 0)) is R.CUDA_ERROR_OUT_OF_MEMORY
+
+
+def test_reserved_addresses_take_no_memory(mapper: Mapper) -> None:
+    """More of them than the device has memory can be had."""
+    size = mapper.more_than_there_is()
     free, _ = ok(cuda.cuMemGetInfo())
     address = ok(cuda.cuMemAddressReserve(size, 0, 0, 0))
     assert ok(cuda.cuMemGetInfo())[0] == free
@@ -107,13 +115,23 @@ def test_memory_is_used_from_creation_to_release(mapper: Mapper) -> None:
 
 def test_released_chunk_lives_while_it_is_mapped(gpu: Gpu, mapper: Mapper) -> None:
     """Releasing the handle of a mapped chunk takes nothing until it is unmapped."""
-    before, _ = ok(cuda.cuMemGetInfo())
     address, chunk = mapper.reserve(), mapper.create()
     mapper.map(address, chunk)
     mapper.grant(address)
     ok(cuda.cuMemRelease(chunk))
     gpu.launch("fill", address, 22, mapper.words)
     assert gpu.download(address, 4).tolist() == [22] * 4
+    mapper.unmap(address)
+    mapper.free(address)
+
+
+def test_released_chunk_is_free_once_it_is_unmapped(mapper: Mapper) -> None:
+    """Its memory is used while it is mapped, and comes back with the unmap."""
+    before, _ = ok(cuda.cuMemGetInfo())
+    address, chunk = mapper.reserve(), mapper.create()
+    mapper.map(address, chunk)
+    ok(cuda.cuMemRelease(chunk))
+    assert before - ok(cuda.cuMemGetInfo())[0] == mapper.granule
     mapper.unmap(address)
     assert ok(cuda.cuMemGetInfo())[0] == before
     mapper.free(address)

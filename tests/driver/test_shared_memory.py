@@ -34,7 +34,8 @@ with driver_under_test():
     mapper.map(address, chunk)
     mapper.grant(address)
     ok(cuda.cuMemRelease(chunk))
-    print(before - ok(cuda.cuMemGetInfo())[0] < mapper.granule, flush=True)
+    after, _ = ok(cuda.cuMemGetInfo())
+    print(before - after, flush=True)
     for line in sys.stdin:
         print(*set(mapper.gpu.download(address, mapper.words).tolist()), flush=True)
         mapper.gpu.launch("fill", address, int(line), mapper.words)
@@ -68,8 +69,9 @@ class Sharer(Mapper):
 
 
 @contextmanager
-def importer(fd: int) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has mapped the memory of this descriptor."""
+def importer(fd: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Another process that has mapped the memory of this descriptor, and how many bytes less are
+    free since."""
     with subprocess.Popen(
         [sys.executable, "-c", IMPORTER, str(fd)],
         cwd=ROOT,
@@ -78,8 +80,10 @@ def importer(fd: int) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stdout and process.stdout.readline() == "True\n"
-        yield process
+        assert process.stdout
+        taken_bytes = process.stdout.readline()
+        assert taken_bytes, "It has ended before. Its error is above."
+        yield process, int(taken_bytes)
         process.communicate()
 
 
@@ -99,12 +103,11 @@ def exported(chunk: object) -> int:
 
 @pytest.mark.promise("Memory that another process is given...")
 def test_two_processes_have_the_same_bytes(gpu: Gpu) -> None:
-    """What either writes the other reads, after the descriptor is closed on both sides too; the
-    second one takes no more of the device."""
+    """What either writes the other reads, after the descriptor is closed on both sides too."""
     sharer = Sharer(gpu)
     address, chunk = sharer.mapped(31)
     fd = exported(chunk)
-    with importer(fd) as other:
+    with importer(fd) as (other, _):
         os.close(fd)
         assert told(other, 32) == "31"
         assert sharer.value(address) == {32}
@@ -116,12 +119,24 @@ def test_two_processes_have_the_same_bytes(gpu: Gpu) -> None:
     ok(cuda.cuMemRelease(chunk))
 
 
+def test_an_import_takes_no_more_of_the_device(gpu: Gpu) -> None:
+    """The memory is there once, whoever has mapped it."""
+    sharer = Sharer(gpu)
+    address, chunk = sharer.mapped(35)
+    fd = exported(chunk)
+    with importer(fd) as (_, taken_bytes):
+        os.close(fd)
+        assert taken_bytes < sharer.granule
+    sharer.give_back(address)
+    ok(cuda.cuMemRelease(chunk))
+
+
 def test_it_lives_as_long_as_anybody_has_it(gpu: Gpu) -> None:
     """The importer keeps the memory when the exporter has given it back."""
     sharer = Sharer(gpu)
     address, chunk = sharer.mapped(41)
     fd = exported(chunk)
-    with importer(fd) as other:
+    with importer(fd) as (other, _):
         os.close(fd)
         sharer.give_back(address)
         ok(cuda.cuMemRelease(chunk))
