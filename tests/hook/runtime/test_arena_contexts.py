@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.hook.conftest import SOURCE
 from tests.hook.runtime.two_devices import CHUNK, Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
+from tests.support.paths import hook_source
 from tests.support.sim import SimulatedMachine
 
 SEGMENTS = """
@@ -79,3 +83,14 @@ def test_host_memory_is_registered_in_the_context_that_parks_in_it(
         assert both.hears("segments") == "[0]"
     finally:
         process.end()
+
+
+@pytest.mark.promise("Host memory is ready before anybody...")
+def test_host_memory_stays_registered_when_an_older_context_is_forgotten(
+    program: Callable[..., Path], headers: Path
+) -> None:
+    """The thread that found the older one ended may be late: by then another context has its
+    handle, and host memory is registered there."""
+    flags = ["-D_GNU_SOURCE", "-iquote", str(SOURCE), "-isystem", str(headers), "-Werror"]
+    arena = program("arena_generations", hook_source("host_arena.c"), *flags)
+    assert subprocess.check_output([arena], text=True).split() == ["1", "1", "2", "2"]

@@ -1,0 +1,104 @@
+/* Host memory that was registered in a context, whose handle an older context had. Prints how often
+ * the driver has registered it: at first, when the older context is forgotten, and when its own is.
+ */
+#include <cuda.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/driver.h"
+#include "base/ending.h"
+#include "base/locks.h"
+#include "base/log.h"
+#include "device/contexts.h"
+#include "memory/chunks.h"
+#include "swap/cgroup.h"
+#include "swap/host_arena.h"
+#include "swap/prefault.h"
+
+#define OLDER 1
+#define NEWER 2
+#define HANDLE ((CUcontext)0x1000)
+
+static int registrations;
+
+static CUresult get_current(CUcontext *context) {
+    *context = HANDLE;
+    return CUDA_SUCCESS;
+}
+
+static CUresult register_host(void *host, size_t bytes, unsigned int flags) {
+    (void)host, (void)bytes, (void)flags;
+    registrations++;
+    return CUDA_SUCCESS;
+}
+
+const struct driver *driver_get(void) {
+    static const struct driver driver = {
+        .context_get_current = get_current,
+        .host_register = register_host,
+    };
+    return &driver;
+}
+
+uint64_t contexts_current_generation(void) {
+    return NEWER;
+}
+
+struct cgroup_host cgroup_look(uint64_t enough_bytes) {
+    return (struct cgroup_host){.room_bytes = enough_bytes};
+}
+
+bool ending_driver_use_begin(void) {
+    return true;
+}
+
+void ending_driver_use_end(void) {}
+
+void prefault_begin(struct prefault *work, void *address, uint64_t bytes) {
+    (void)work, (void)address, (void)bytes;
+}
+
+bool prefault_end(struct prefault *work) {
+    (void)work;
+    return true;
+}
+
+void lock_take(enum runtime_lock lock) {
+    (void)lock;
+}
+
+void lock_release(enum runtime_lock lock) {
+    (void)lock;
+}
+
+void log_line(enum log_level level, const char *format, ...) {
+    (void)level, (void)format;
+}
+
+struct chunk_sums chunks_sums_of(int device) {
+    (void)device;
+    return (struct chunk_sums){0};
+}
+
+void chunks_visit_leaving(int device, void (*visit)(const struct chunk *, void *), void *argument) {
+    (void)device, (void)visit, (void)argument;
+}
+
+/* Memory is taken, and given back; how often it was registered by then. */
+static void use(void) {
+    void *host = host_arena_take(CHUNK_GRANULE);
+    if (host == NULL) exit(1);
+    host_arena_give(host, CHUNK_GRANULE);
+    printf("%d\n", registrations);
+}
+
+int main(void) {
+    if (!host_arena_prepare(CHUNK_GRANULE)) return 1;
+    use();
+    host_arena_forget_context(OLDER);
+    use();
+    host_arena_forget_context(NEWER);
+    use();
+    use();
+    return 0;
+}
