@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <string.h>
 
 #include "base/hold.h"
 #include "base/wait.h"
@@ -11,13 +12,20 @@ static _Thread_local bool watching __attribute__((tls_model("initial-exec")));
 static bool installed;            /* guarded by LOCK_INTERRUPT */
 static struct sigaction previous; /* written before the handler is installed, never while it is */
 
-/* A handler that was set while ours was installed may hand the signal on to ours, which then means
- * what the process wanted before. Without this the two would call each other for ever. */
-static struct sigaction before_replaced;
-static bool was_replaced;
-/* The frame of our handler while it passes a signal on. A signal that is handed back to us comes
- * deeper in the stack. Any other is a new one, and the handler before has left ours by a jump. */
-static _Thread_local const char *handling __attribute__((tls_model("initial-exec")));
+/* A handler that was set while ours was installed may hand the signal back to ours, which then
+ * means what the process wanted before that one. Without this the two would call each other for
+ * ever. */
+#define REPLACED_MAX 8
+static struct sigaction replaced[REPLACED_MAX]; /* the latest last */
+static uint32_t replaced_count;
+
+/* The frame of our handler while it passes a signal on, and how often the signal was handed back to
+ * it before. A signal that is handed back comes deeper in the stack. Any other is a new one, and
+ * the handler before has left ours by a jump. */
+static _Thread_local struct passing {
+    const char *frame;
+    uint32_t times_back;
+} passing __attribute__((tls_model("initial-exec")));
 
 /* Does with the signal what the process would have done without us. Async-signal-safe. */
 static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
@@ -38,13 +46,15 @@ static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
     if (locks_put_off(number)) return;
     wait_interrupted();
     wait_let_go();
-    if (was_replaced && frame < handling) {
-        pass_on(&before_replaced, number, info, machine_context);
-    } else {
-        handling = frame;
+    const bool is_back = replaced_count > 0 && frame < passing.frame;
+    const struct passing outer = is_back ? passing : (struct passing){0};
+    const uint32_t times_back = is_back ? outer.times_back + 1 : 0;
+    passing = (struct passing){frame, times_back};
+    if (times_back == 0)
         pass_on(&previous, number, info, machine_context);
-        handling = NULL;
-    }
+    else if (times_back <= replaced_count)
+        pass_on(&replaced[replaced_count - times_back], number, info, machine_context);
+    passing = outer;
     errno = saved_errno;
 }
 
@@ -54,8 +64,9 @@ static bool is_ours(const struct sigaction *action) {
 
 static void note_replaced(void) {
     if (!installed) return;
-    before_replaced = previous;
-    was_replaced = true;
+    if (replaced_count == REPLACED_MAX)
+        memmove(replaced, replaced + 1, --replaced_count * sizeof replaced[0]);
+    replaced[replaced_count++] = previous;
 }
 
 void interrupt_watch(void) {
