@@ -104,6 +104,14 @@ def launch(name: str, stream: int, *values: ctypes._SimpleCData[int]) -> int:
     return call("cuLaunchKernel", c_void_p(function), *shape, c_void_p(stream), pointers, None)
 
 
+def held(stream: int) -> ctypes.c_uint:
+    """Work in the stream, which lasts until the value is 1."""
+    host = made("cuMemHostAlloc", c_size_t(64), c_uint(2))
+    device = made("cuMemHostGetDevicePointer_v2", c_void_p(host), 0)
+    assert launch("poll_flag", stream, c_uint64(device)) == 0
+    return c_uint.from_address(host)
+
+
 class IpcHandle(ctypes.Structure):
     """CUipcMemHandle."""
 

@@ -25,6 +25,8 @@ pytestmark = pytest.mark.full  # the same by other means is in the short tests
 DEVICE = 64 * MIB
 HELD = 40
 """MiB; two such tenants are more than a device."""
+PATIENCE_S = 20
+"""Several programs at once on a busy machine: none of them is to be passed over."""
 CANCELLED = 800
 PROGRAM = """
 import sys
@@ -92,6 +94,7 @@ class Program:
         """In a cell of its own."""
         with self.cell():
             self.do(f"{name} = alloc({size_mib} * MIB)")
+            assert self.ask(f"{name} > 0"), self.process.errors()
             assert self.ask(f"fill({name}, {value}, {size_mib} * MIB)") == 0
 
     def holds(self, name: str, value: int, size_mib: int = HELD) -> bool:
@@ -150,7 +153,7 @@ def room(
     devices: int = 1,
     device_bytes: int = DEVICE,
     copy_bytes_per_s: int = 2_000_000_000,
-    park_timeout_s: int = 1,
+    park_timeout_s: int = PATIENCE_S,
 ) -> Iterator[Room]:
     """At the end nobody's work has lost its memory under it."""
     machine = SimulatedMachine(
@@ -350,6 +353,7 @@ def test_a_victim_that_does_not_answer_is_passed_over_and_shown(tmp_path: Path) 
         bob.hold("b", 1)
         assert alice.holds("a", 7)
         eventually(lambda: shared.tenant("alice")["state"] == "idle", "her turn is given back")
+        shared.scheduler.client.change_settings({"park_timeout_s": 1})
         alice.process.signal(signal.SIGSTOP)
         bob.do("turn('began')")
         bob.begin_to_ask(f"fill(b, 2, {HELD} * MIB)")

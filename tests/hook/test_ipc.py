@@ -20,8 +20,6 @@ from tests.support.sim import MIB
 INVALID_VALUE, INVALID_CONTEXT, MAP_FAILED, INVALID_HANDLE = 1, 201, 205, 400
 SHARED = 4
 """MiB."""
-PATIENCE_S = 20
-"""Three programs at once on a busy machine: none of them is to be passed over."""
 
 
 @contextmanager
@@ -58,7 +56,7 @@ class Pair:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    with room(tmp_path, park_timeout_s=PATIENCE_S) as shared:
+    with room(tmp_path) as shared:
         exporter = shared.start("alice")
         exporter.hold("a", 7, SHARED)
         with sibling(exporter, tmp_path) as importer:
@@ -324,7 +322,7 @@ def test_a_close_in_a_capture_is_done_later(pair: Pair) -> None:
 @pytest.mark.promise("A handle opens the beginning of...")
 def test_the_memory_of_another_device(tmp_path: Path) -> None:
     """A context opens memory of a device that is not its own, under whatever number it sees it."""
-    with room(tmp_path, devices=2, park_timeout_s=PATIENCE_S) as shared:
+    with room(tmp_path, devices=2) as shared:
         exporter = shared.start("alice")
         exporter.hold("a", 7, SHARED)
         with exporter.cell():
@@ -341,7 +339,7 @@ def test_the_memory_of_another_device(tmp_path: Path) -> None:
 def test_a_block_of_many_chunks(tmp_path: Path) -> None:
     """More descriptors than go with one message: all of it is there, in order."""
     gib = 17
-    with room(tmp_path, device_bytes=(gib + 1) << 30, park_timeout_s=PATIENCE_S) as shared:
+    with room(tmp_path, device_bytes=(gib + 1) << 30) as shared:
         exporter = shared.start("alice")
         with exporter.cell():
             exporter.do(f"a = alloc({gib} << 30)", f"places = range(0, {gib} << 30, 64 << 20)")
@@ -460,7 +458,7 @@ def test_a_program_that_closes_everything(pair: Pair) -> None:
 def test_a_driver_that_takes_no_handle_types(tmp_path: Path) -> None:
     """Memory is made without, and moves; a handle is refused with what to do, and the pointer says
     so beforehand."""
-    with room(tmp_path, park_timeout_s=PATIENCE_S) as shared:
+    with room(tmp_path) as shared:
         alice = shared.start("alice", GPUSHARE_SIM_FAULTS="fail cuMemCreate nth=1 result=801")
         alice.hold("a", 7)
         with alice.cell():

@@ -200,6 +200,19 @@ class HookedClient:
             if when(report):
                 return report
 
+    def hears(self, kind: type[Message], *, unless: Callable[[], bool]) -> bool:
+        """True with the next such message; False when this holds and there is none."""
+        is_over = False
+        while True:
+            try:
+                self.expect(kind, within_s=0.05)
+            except TimeoutError:
+                if is_over:
+                    return False
+                is_over = unless()
+            else:
+                return True
+
     def hears_none(self, kind: type[Message], *, for_s: float) -> bool:
         """True when no such message comes in this time."""
         try:

@@ -81,6 +81,17 @@ class GpuProcess:
             if not self._read(until_s):
                 raise AssertionError(f"ended before {line!r}; stderr: {self.errors()}")
 
+    def has_said(self, awaited: set[str]) -> bool:
+        """Whether a line with each of these beginnings has come, now or before; it takes out those
+        that have, and all the lines."""
+        try:
+            while awaited:
+                line = self.expect("", within_s=0.01)
+                awaited -= {beginning for beginning in awaited if line.startswith(beginning)}
+        except TimeoutError:
+            pass
+        return not awaited
+
     def is_silent(self, *, for_s: float) -> bool:
         """True when no line comes in this time."""
         try:
