@@ -74,8 +74,15 @@ size = 32 * MIB
 out, back = mapped(16), mapped(16)
 host = [pinned(size) for _ in range(2)]
 streams = [stream() for _ in range(2)]
+# Both begin when the flag is set, however long the calls take.
+flag, gate, ready = PinnedWord(), stream(), ok(cuda.cuEventCreate(0))
+gpu.launch("poll_flag", flag.device, stream=gate)
+ok(cuda.cuEventRecord(ready, gate))
+for each in streams:
+    ok(cuda.cuStreamWaitEvent(each, ready, 0))
 ok(cuda.cuMemcpyDtoHAsync(host[0], out, size, streams[0]))
 ok(cuda.cuMemcpyHtoDAsync(back, host[1], size, streams[1]))
+flag.value = 1
 ok(cuda.cuCtxSynchronize())
 """
 
@@ -141,7 +148,7 @@ def faults(machine: SimulatedMachine) -> list[int]:
 )
 def test_unmapping_under_a_copy_shows(tmp_path: Path) -> None:
     """Memory that is unmapped while a copy of it is under way: a sticky error, and a record."""
-    machine = SimulatedMachine(tmp_path, copy_bytes_per_s=100_000_000)
+    machine = SimulatedMachine(tmp_path, copy_bytes_per_s=5_000_000)
     assert run(machine, MAPPED + UNMAP_UNDER_A_COPY).strip() == "CUDA_ERROR_ILLEGAL_ADDRESS"
     assert faults(machine) == [2 * MIB]
 
@@ -149,7 +156,7 @@ def test_unmapping_under_a_copy_shows(tmp_path: Path) -> None:
 @pytest.mark.promise("Unmapping what running work touches always...")
 def test_unmapping_under_a_launch_shows_though_it_is_mapped_again(tmp_path: Path) -> None:
     """Other memory comes to the same address before the launch ends: that does not excuse it."""
-    machine = SimulatedMachine(tmp_path, launch_ns=300_000_000)
+    machine = SimulatedMachine(tmp_path, launch_ns=900_000_000)
     output = run(machine, MAPPED + UNMAP_AND_MAP_AGAIN_UNDER_A_LAUNCH)
     assert output.strip() == "CUDA_ERROR_ILLEGAL_ADDRESS"
     assert faults(machine) == [2 * MIB]
