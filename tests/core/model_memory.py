@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import Command, GrantTurn, TellBudget, TellSpace
+from jupyter_gpushare.core.commands import Command, TellBudget, TellSpace
 from jupyter_gpushare.core.ids import ClientId, DeviceId
 
 from .model_client import Gate, ModelClient
@@ -62,6 +62,7 @@ class MemoryClient(ModelClient):
         if device in self.memory:
             del self.memory[device]
             super().close_device(device)
+            self._look_again()
 
     @property
     def restores(self) -> bool:
@@ -117,6 +118,7 @@ class MemoryClient(ModelClient):
         memory.parkable += from_parked
         memory.fixed = min(memory.fixed, memory.resident)
         self.report(device)
+        self._look_again()
 
     def ask_space(self, device: DeviceId, count: int) -> None:
         self.outbox.append(
@@ -206,8 +208,7 @@ class MemoryClient(ModelClient):
             self.space_answers += 1
         else:
             super().take_in(command)
-            if isinstance(command, GrantTurn):
-                self._look_again()
+            self._look_again()
 
     def _look_again(self) -> None:
         """If the gate is open and all memory is back, calls that wait for memory try once more."""
