@@ -144,7 +144,7 @@ def test_a_library_is_looked_for_as_without_us(
         ["cc", "-shared", "-x", "c", "/dev/null", "-o", beside / "libbeside.so"], check=True
     )
     subprocess.run(["cp", beside / "libbeside.so", neighbour], check=True)
-    flags = ("-shared", "-fPIC", "-ldl", f"-Wl,-rpath,{beside}", "-Wl,--enable-new-dtags")
+    flags = ("-shared", "-fPIC", "-ldl", "-Wl,-rpath,$ORIGIN/beside", "-Wl,--enable-new-dtags")
     library = program("deep", *flags, suffix="-runpath.so")
     copied = tmp_path / "copied.so"
     copied.write_bytes(library.read_bytes())
