@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,13 +75,21 @@ def test_one_request_for_many_waiting_calls(opened: Opened) -> None:
 def test_a_recall_shuts_drains_and_drops(opened: Opened, sim: SimulatedMachine) -> None:
     """The turn goes back when nothing is in flight, and the next launch asks again."""
     shell, client = opened(window_ms=1000)
-    shell.say(f"0 spin d {100 * MS} 2")
+    shell.say("0 poll d")
     turn = client.grant_request()
+    shell.expect("0 poll 0")
+    shell.say("0 spin d 1000")
     shell.expect("0 spin 0")
-    dropped = client.recall_and_drop()
+    client.recall()
+    wait_until_shut(shell)
+    assert client.hears_none(TurnDropped, for_s=0.05)
+    shell.say("1 release")
+    shell.expect("1 release 0")
+    dropped = client.expect(TurnDropped)
     assert (dropped.turn_id, dropped.reason) == (turn, DropReason.RECALL)
     assert dropped.drained_at_ns - dropped.closed_at_ns > 5 * MS
-    assert all(record.ended_ns <= dropped.drained_at_ns for record in launches(sim))
+    (spin,) = launches(sim)
+    assert spin.ended_ns <= dropped.drained_at_ns
     shell.say("0 spin d 1000")
     client.expect(TurnRequested)
     assert shell.is_silent(for_s=0.1)
@@ -88,7 +97,12 @@ def test_a_recall_shuts_drains_and_drops(opened: Opened, sim: SimulatedMachine) 
     shell.expect("0 spin 0")
 
 
-def launches(sim: SimulatedMachine) -> list[object]:
+def wait_until_shut(shell: GpuProcess) -> None:
+    while not shell.log_lines("shut"):
+        pass
+
+
+def launches(sim: SimulatedMachine) -> list[Any]:
     return [record for record in sim.journal() if record.name == "spin"]
 
 
@@ -125,11 +139,11 @@ def test_the_end_of_a_cell_gives_the_turn_back(opened: Opened) -> None:
 
 def test_the_next_cell_takes_a_closing_turn_back(opened: Opened) -> None:
     """While the last cell's work still drains and nobody waits, the next cell's launch goes on."""
-    shell, client = opened(window_ms=1000)
+    shell, client = opened(window_ms=1000, drain_stall_ms=10_000)
     shell.say("0 hook cell_began")
-    shell.say(f"0 spin d {300 * MS}")
+    shell.say("0 poll d")
     client.grant_request()
-    shell.expect("0 spin 0")
+    shell.expect("0 poll 0")
     shell.say("0 hook cell_ended")
     client.expect(CellEnded)
     shell.say("0 hook cell_began")
@@ -161,12 +175,14 @@ def test_an_idle_turn_goes_back_while_others_wait(opened: Opened) -> None:
 def test_device_work_and_synchronises_are_not_idle(opened: Opened) -> None:
     """A long launch, and a thread that waits for it, keep the turn though no call is made."""
     shell, client = opened(idle_ms=20, window_ms=1000)
-    shell.say(f"0 spin d {400 * MS}")
+    shell.say("0 poll d")
     client.grant_request()
-    shell.expect("0 spin 0")
+    shell.expect("0 poll 0")
     client.contention(waiters=1)
     assert client.hears_none(TurnDropped, for_s=0.2)
     shell.say("0 sync")
+    assert client.hears_none(TurnDropped, for_s=0.1)
+    shell.say("1 release")
     shell.expect("0 sync 0")
     assert client.expect(TurnDropped).reason is DropReason.IDLE
 
@@ -415,9 +431,10 @@ def test_an_unread_pipe_of_messages_stops_nobody(opened: Opened) -> None:
 def test_nothing_stalls_where_nothing_waits(opened: Opened) -> None:
     """A drain that is merely long is reported with no call waiting."""
     shell, client = opened(window_ms=1000, drain_stall_ms=50)
-    shell.say(f"0 spin d {300 * MS}")
+    shell.say("0 poll d")
     client.grant_request()
-    shell.expect("0 spin 0")
+    shell.expect("0 poll 0")
     client.recall()
     assert client.expect(DrainStalled).calls_waiting == 0
+    shell.say("1 release")
     assert client.expect(TurnDropped).reason is DropReason.RECALL

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jupyter_gpushare.protocol.messages import TurnRequested
+from jupyter_gpushare.protocol.messages import TurnDropped, TurnRequested
 from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import HookedClient
 from tests.support.sim import SimulatedMachine
@@ -21,7 +21,12 @@ MS = 1_000_000
 def left_at_recall(client: HookedClient, sim: SimulatedMachine) -> int:
     """How many launches were not over when the gate closed. All of them are over at the end of the
     drain. Their number tells what a time would, on a busy machine too."""
-    dropped = client.recall_and_drop()
+    client.recall()
+    return left_at_drop(client, sim)
+
+
+def left_at_drop(client: HookedClient, sim: SimulatedMachine) -> int:
+    dropped = client.expect(TurnDropped)
     spins = [record for record in sim.journal() if record.name == "spin"]
     assert all(record.ended_ns <= dropped.drained_at_ns for record in spins)
     return sum(record.ended_ns > dropped.closed_at_ns for record in spins)
@@ -122,10 +127,17 @@ def test_without_a_window_the_same_loop_queues_without_bound(
     """The control: alone on the device nothing bounds the queue, and the drain still waits for
     all of it."""
     shell, client = opened(tenants=1)
-    shell.say(f"0 spin d {5 * MS} 50")
+    shell.say("0 poll d")
     client.grant_request()
+    shell.expect("0 poll 0")
+    shell.say("0 spin d 1000 50")
     shell.expect("0 spin 0")
-    assert left_at_recall(client, sim) > 12
+    client.recall()
+    while not shell.log_lines("shut"):
+        pass
+    assert client.hears_none(TurnDropped, for_s=0.05)
+    shell.say("1 release")
+    assert left_at_drop(client, sim) == 50
     assert all(record.ended_ns for record in sim.journal())
 
 

@@ -130,6 +130,12 @@ static long set_flag(const char *stream) {
     return cuMemsetD32Async(flag_there, 1, 1, stream_of(stream));
 }
 
+/* Sets it from the host: what polls ends. */
+static long release_flag(void) {
+    __atomic_store_n(flag, 1, __ATOMIC_SEQ_CST);
+    return 0;
+}
+
 /* ---- tensors: memory whose contents tell where each piece belongs ---- */
 
 static struct tensor *tensor_of(const char *name) {
@@ -267,6 +273,7 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "many") == 0) return many(a, b);
     if (strcmp(command, "poll") == 0) return poll_flag(a);
     if (strcmp(command, "set") == 0) return set_flag(a);
+    if (strcmp(command, "release") == 0) return release_flag();
     if (strcmp(command, "assert") == 0) return fail(a);
     if (strcmp(command, "capture") == 0) return capture(a, b);
     if (strcmp(command, "end_capture") == 0) return end_capture(a);
