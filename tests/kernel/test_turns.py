@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.kernel.conftest import SharedGpu
@@ -9,6 +11,12 @@ from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.observed import ObservedKernels
 from tests.support.timeline import hand_overs, overlaps, waits_served
+
+WAIT_FOR = """
+import pathlib, time
+while not pathlib.Path('{go}').exists():
+    time.sleep(0.01)
+"""
 
 
 @pytest.fixture
@@ -83,14 +91,17 @@ def test_async_cells_take_turns(shared: SharedGpu, alice: Kernel, bob: Kernel) -
 
 
 @pytest.mark.promise("jupyter", "Cells that use no GPU never wait")
-def test_what_uses_no_gpu_never_waits(shared: SharedGpu, alice: Kernel, bob: Kernel) -> None:
+def test_what_uses_no_gpu_never_waits(
+    shared: SharedGpu, alice: Kernel, bob: Kernel, tmp_path: Path
+) -> None:
     """Cells without GPU calls run while another kernel has the device, and ask for nothing."""
     waits_before = shared.tenant("bob.ipynb")["counters"]["turns"]  # type: ignore[index]
-    busy = alice.submit(gpu_cells.spin(20, 100))
+    busy = alice.submit(f"{gpu_cells.spin(20)}\n{WAIT_FOR.format(go=tmp_path / 'go')}")
     shared.await_holder("alice.ipynb")
     assert bob.run("sum(range(10))").ok().text == "45"
     assert not alice.done(busy)
     assert shared.tenant("bob.ipynb")["counters"]["turns"] == waits_before  # type: ignore[index]
+    (tmp_path / "go").touch()
     alice.wait(busy).ok()
 
 
@@ -107,13 +118,17 @@ def test_memory_stays_between_turns(shared: SharedGpu, alice: Kernel, bob: Kerne
 @pytest.mark.promise("The end of the cell gives...")
 @pytest.mark.parametrize("ending", ["1 / 0", "raise SystemExit"])
 def test_a_failing_cell_gives_the_turn_back(
-    shared: SharedGpu, alice: Kernel, bob: Kernel, ending: str
+    shared: SharedGpu, alice: Kernel, bob: Kernel, ending: str, tmp_path: Path
 ) -> None:
     """A cell that fails with the turn ends it as any other does: at once, not after idle time."""
     shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 600})
-    failing = alice.submit(f"{gpu_cells.spin(20, 30)}\n{ending}")
+    waits = WAIT_FOR.format(go=tmp_path / "go")
+    failing = alice.submit(f"{gpu_cells.spin(20)}\n{waits}\n{ending}")
     shared.await_holder("alice.ipynb")
-    bob.run(gpu_cells.spin(1), timeout_s=20).ok()
+    waiting = bob.submit(gpu_cells.spin(1))
+    shared.await_waiter("bob.ipynb")
+    (tmp_path / "go").touch()
+    bob.wait(waiting, timeout_s=20).ok()
     assert alice.wait(failing).status == "error"
 
 
@@ -145,20 +160,22 @@ def test_a_pause_inside_a_cell_lets_the_other_in(
 
 @pytest.mark.promise("The bootstrap reports begin and end...")
 def test_overlapping_cells_of_a_kernel_are_one_tenant(
-    shared: SharedGpu, alice: Kernel, bob: Kernel
+    shared: SharedGpu, alice: Kernel, bob: Kernel, tmp_path: Path
 ) -> None:
     """Cells on a subshell and on the main shell use the device together; the other kernel gets it
     when the last one has ended."""
     shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 600})
     subshell = alice.control("create_subshell_request")["subshell_id"]
     observed = shared.observed(alice, bob)
-    code = f"cu.cuCtxSetCurrent(gpu.context)\n{gpu_cells.spin(10, 60)}"
+    waits = WAIT_FOR.format(go=tmp_path / "go")
+    code = f"cu.cuCtxSetCurrent(gpu.context)\n{gpu_cells.spin(10)}\n{waits}\n{gpu_cells.spin(10)}"
     long = alice.submit(code, subshell_id=subshell)
     shared.await_holder("alice.ipynb")
     waiting = bob.submit(gpu_cells.spin(5))
     shared.await_waiter("bob.ipynb")
     alice.run(gpu_cells.spin(5)).ok()
     assert not bob.done(waiting)
+    (tmp_path / "go").touch()
     bob.wait(waiting).ok()
     alice.wait(long).ok()
     assert overlaps(observed.works()) == 0
