@@ -13,11 +13,11 @@ JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES))
 WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build panel test test-full lint format demo demo-small generate clean help rooms
+.PHONY: build panel test test-full test-seeds lint format demo demo-small generate clean help rooms
 .PHONY: bench-handoff bench-overhead bench-swap bench-alloc
 
 help:
-	@echo "make build | panel | test | test-full | lint | format | demo | demo-small | generate"
+	@echo "make build | panel | test | test-full | test-seeds | lint | format | demo | demo-small | generate"
 	@echo "make rooms | bench-handoff | bench-overhead | bench-swap | bench-alloc | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
@@ -48,6 +48,13 @@ test: $(READY)
 test-full: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) build panel
 	$(PYTEST) -m "full and not gpu" $(PYTEST_ARGS)
+
+# The random tests with new examples, round after round: after a change of what they test, and before a
+# release. The other targets take the same examples each time.
+ROUNDS ?= 5
+test-seeds: build
+	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)"; \
+	  GPUSHARE_FRESH_SEEDS=1 $(PYTEST) -m "(hypothesis or seeded) and not gpu" $(PYTEST_ARGS) || exit 1; done
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

@@ -3,7 +3,9 @@ machines that do not have our package."""
 
 from __future__ import annotations
 
+import importlib
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if real_device_name() is None:
         config.pluginmanager.register(SkippedPromises(), "skipped-promises")
+    with suppress(ModuleNotFoundError):  # no random test runs where Hypothesis is not installed
+        importlib.import_module("tests.support.hypothesis_profile")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tests.support.hypothesis_profile  # noqa: F401
 from jupyter_gpushare.protocol import codec
 from jupyter_gpushare.protocol.fields import Message
 from tests.protocol.samples import Golden, damaged_streams, golden, messages

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tests.support.hypothesis_profile  # noqa: F401
 from jupyter_gpushare.protocol import codec
 from jupyter_gpushare.protocol.fields import Message, Receiver
 from jupyter_gpushare.protocol.messages import (
