@@ -3,11 +3,13 @@ memory must not be seen through."""
 
 from __future__ import annotations
 
+import threading
+
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUpointer_attribute as Attribute
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import MIB, Gpu, code, ok
+from tests.driver.harness import MIB, Gpu, PinnedWord, code, ok
 
 
 def test_a_plain_allocation_has_no_handle(gpu: Gpu) -> None:
@@ -43,8 +45,10 @@ def test_a_free_waits_for_the_work(gpu: Gpu) -> None:
     stream = ok(cuda.cuStreamCreate(1))
     for size in (700, 4 * MIB):
         pointer = ok(cuda.cuMemAlloc(size))
-        gpu.launch("spin", 20_000_000, stream=stream)
+        work = PinnedWord()
+        gpu.launch("poll_flag", work.device, stream=stream)
         assert code(cuda.cuStreamQuery(stream)) is R.CUDA_ERROR_NOT_READY
+        threading.Timer(0.02, setattr, (work, "value", 1)).start()
         ok(cuda.cuMemFree(pointer))
         ok(cuda.cuStreamQuery(stream))
     ok(cuda.cuStreamDestroy(stream))
