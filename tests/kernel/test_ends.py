@@ -140,12 +140,14 @@ def test_a_kernel_that_dies_and_leaves_a_forked_child(
 
 @pytest.mark.promise("Scheduler gone: holders go on, waiters...")
 def test_the_scheduler_ends_and_the_holder_goes_on(
-    shared: SharedGpu, other: Kernel, ending: Kernel
+    shared: SharedGpu, other: Kernel, ending: Kernel, tmp_path: Path
 ) -> None:
     """A kernel that has the turn when the scheduler dies finishes its cell."""
-    cell = ending.submit(gpu_cells.spin(20, 50))
+    waits = gpu_cells.wait_for(tmp_path / "go")
+    cell = ending.submit(f"{gpu_cells.spin(20)}\n{waits}\n{gpu_cells.spin(20, 5)}")
     shared.await_holder("ending.ipynb")
     shared.scheduler.kill()
+    (tmp_path / "go").touch()
     ending.wait(cell, timeout_s=30).ok()
     other.stop()  # with nobody to tell it to
 
@@ -182,12 +184,15 @@ def test_a_restarted_scheduler_serves_those_who_wait(
 ) -> None:
     """The scheduler dies and another one takes its place: the holder finishes its cell, the waiting
     cell is served, and nothing overlaps."""
+    shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 600})
     observed = shared.observed(other, ending)
-    held = observed.submit(0, gpu_cells.spin(20, 150))
+    waits = gpu_cells.wait_for(tmp_path / "go")
+    held = observed.submit(0, f"{gpu_cells.spin(20)}\n{waits}\n{gpu_cells.spin(20, 5)}")
     shared.await_holder("other.ipynb")
     waiting = observed.submit(1, gpu_cells.spin(5))
     shared.await_waiter("ending.ipynb")
     shared.scheduler.kill()
+    (tmp_path / "go").touch()
     env = {**shared.machine.env, "CUDA_VISIBLE_DEVICES": "0"}
     with running_scheduler(tmp_path / "run", env=env):
         observed.collect(0, held).ok()

@@ -12,12 +12,6 @@ from tests.support.kernels import Kernel
 from tests.support.observed import ObservedKernels
 from tests.support.timeline import hand_overs, overlaps, waits_served
 
-WAIT_FOR = """
-import pathlib, time
-while not pathlib.Path('{go}').exists():
-    time.sleep(0.01)
-"""
-
 
 @pytest.fixture
 def shared(settings_as_new: SharedGpu) -> SharedGpu:
@@ -96,7 +90,7 @@ def test_what_uses_no_gpu_never_waits(
 ) -> None:
     """Cells without GPU calls run while another kernel has the device, and ask for nothing."""
     waits_before = shared.tenant("bob.ipynb")["counters"]["turns"]  # type: ignore[index]
-    busy = alice.submit(f"{gpu_cells.spin(20)}\n{WAIT_FOR.format(go=tmp_path / 'go')}")
+    busy = alice.submit(f"{gpu_cells.spin(20)}\n{gpu_cells.wait_for(tmp_path / 'go')}")
     shared.await_holder("alice.ipynb")
     assert bob.run("sum(range(10))").ok().text == "45"
     assert not alice.done(busy)
@@ -122,7 +116,7 @@ def test_a_failing_cell_gives_the_turn_back(
 ) -> None:
     """A cell that fails with the turn ends it as any other does: at once, not after idle time."""
     shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 600})
-    waits = WAIT_FOR.format(go=tmp_path / "go")
+    waits = gpu_cells.wait_for(tmp_path / "go")
     failing = alice.submit(f"{gpu_cells.spin(20)}\n{waits}\n{ending}")
     shared.await_holder("alice.ipynb")
     waiting = bob.submit(gpu_cells.spin(1))
@@ -167,7 +161,7 @@ def test_overlapping_cells_of_a_kernel_are_one_tenant(
     shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 600})
     subshell = alice.control("create_subshell_request")["subshell_id"]
     observed = shared.observed(alice, bob)
-    waits = WAIT_FOR.format(go=tmp_path / "go")
+    waits = gpu_cells.wait_for(tmp_path / "go")
     code = f"cu.cuCtxSetCurrent(gpu.context)\n{gpu_cells.spin(10)}\n{waits}\n{gpu_cells.spin(10)}"
     long = alice.submit(code, subshell_id=subshell)
     shared.await_holder("alice.ipynb")

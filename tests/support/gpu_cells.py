@@ -28,6 +28,15 @@ def spin(milliseconds: float, count: int = 1) -> str:
     return f"gpu.spin({milliseconds}, {count})"
 
 
+def wait_for(path: Path) -> str:
+    """A cell that goes on when this file is there."""
+    return (
+        f"import pathlib, time\n"
+        f"while not pathlib.Path({str(path)!r}).exists():\n"
+        f"    time.sleep(0.01)"
+    )
+
+
 def spin_until_interrupted(milliseconds: float) -> str:
     """A cell that waits for each launch before the next one, so that an interrupt ends it soon."""
     return f"while True:\n    gpu.spin({milliseconds})"
