@@ -53,7 +53,7 @@ class TenantPrograms:
         log = self._directory / f"{name}-{len(self._started)}.log"
         command = [*wrapper, str(self._programs.built(program)), *map(str, arguments)]
         debug = {"GPUSHARE_LOG": "debug", "GPUSHARE_LOG_FILE": str(log)}
-        process = GpuProcess(command, tenant_env | debug, log)
+        process = GpuProcess(command, debug | tenant_env, log)
         self._started.append(process)
         return process
 
