@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from tests.browser.jupyter import JupyterProcess
 from tests.support.paths import BUILD
@@ -23,6 +24,18 @@ def open_lab(page: Page, jupyter: JupyterProcess, path: str = "lab?reset") -> Pa
     # What opens last in the main area takes the keyboard, so a person would wait for it as well.
     page.locator(MAIN_AREA).first.wait_for()
     page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
+    return Panel(page)
+
+
+def open_notebook(page: Page, jupyter: JupyterProcess, notebook: str) -> Panel:
+    """A notebook in Jupyter Notebook, and the panel opened from the View menu beside it."""
+    page.goto(jupyter.page_url(f"notebooks/{quote(notebook)}"))
+    page.locator(".jp-Notebook").wait_for()
+    # Each plugin that adds an entry to an open menu closes it.
+    page.wait_for_function("Promise.all([jupyterapp.started, jupyterapp.restored])")
+    page.get_by_role("menuitem", name="View", exact=True).click()
+    page.locator(".lm-Menu-item", has_text="Left Sidebar").hover()
+    page.locator(".lm-Menu-item", has_text="GPU").click()
     return Panel(page)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.jupyter import JupyterProcess, write_notebook
-from tests.browser.panel import Panel, open_lab
+from tests.browser.panel import Panel, open_lab, open_notebook
 from tests.browser.stub import StubControl, busy_state, device, kernel, state, tenant
 from tests.support.environments import version_of
 from tests.support.older_jupyter import older_python
@@ -65,12 +65,7 @@ def test_jupyter_notebook(page: Page, stub: StubControl) -> None:
     """It opens from the View menu, beside a notebook."""
     stub.set(busy_state())
     write_notebook(stub.jupyter.files / "a notebook.ipynb", "")
-    page.goto(stub.jupyter.page_url("notebooks/a%20notebook.ipynb"))
-    page.locator(".jp-Notebook").wait_for()
-    page.get_by_role("menuitem", name="View", exact=True).click()
-    page.locator(".lm-Menu-item", has_text="Left Sidebar").hover()
-    page.locator(".lm-Menu-item", has_text="GPU").click()
-    panel = Panel(page)
+    panel = open_notebook(page, stub.jupyter, "a notebook.ipynb")
     panel.devices.first.wait_for()
     panel.keep_picture("panel-older-notebook")
     shows_and_releases(panel, stub)

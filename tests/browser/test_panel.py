@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.jupyter import JupyterProcess, write_notebook
-from tests.browser.panel import PANEL_ID, Panel, open_lab
+from tests.browser.panel import PANEL_ID, Panel, open_lab, open_notebook
 from tests.browser.stub import (
     GIB,
     StubControl,
@@ -270,12 +270,7 @@ def test_both_themes_can_be_read(page: Page, stub: StubControl, theme: str) -> N
 def test_it_works_in_jupyter_notebook(page: Page, stub: StubControl) -> None:
     """Jupyter Notebook 7 has the panel in its left sidebar too."""
     write_notebook(stub.jupyter.files / "a notebook.ipynb", "")
-    page.goto(stub.jupyter.page_url("notebooks/a%20notebook.ipynb"))
-    page.locator(".jp-Notebook").wait_for()
-    page.get_by_role("menuitem", name="View", exact=True).click()
-    page.locator(".lm-Menu-item", has_text="Left Sidebar").hover()
-    page.locator(".lm-Menu-item", has_text="GPU").click()
-    panel = Panel(page)
+    panel = open_notebook(page, stub.jupyter, "a notebook.ipynb")
     panel.devices.first.wait_for()
     panel.keep_picture("panel-stub-notebook")
     assert page.locator(f"#{PANEL_ID}").count() == 1
