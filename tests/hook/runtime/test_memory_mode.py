@@ -34,9 +34,9 @@ def opened(start: Start, scheduler: FakeScheduler, faults: str, mode: MemoryMode
 
 
 def refused_in_its_second_chunk(chunks_before: int) -> str:
-    """Faults: the driver takes its time for the first one."""
+    """Faults: the driver takes the first one's time until the test says."""
     return (
-        f"stall cuMemCreate nth={chunks_before + 1} ms=500;"
+        f"hold cuMemCreate nth={chunks_before + 1} until=go;"
         f"fail cuMemCreate nth={chunks_before + 2} result={REFUSED}"
     )
 
@@ -45,22 +45,30 @@ def counts_on(memory: MemoryShell, sim: SimulatedMachine, held: int) -> None:
     """A claim counts while its allocation is made, whatever was claimed before, and no more when
     that has failed."""
     memory.say(f"new 3 {16 * MIB}")
-    wait_until(lambda: any("stall" in line for line in sim.happened()))
+    wait_until((sim.directory / "go.held").exists)
     memory.budget(UNLIMITED)
     memory.client.expect_memory(lambda report: report.bytes_allocated == held + 16 * MIB)
+    (sim.directory / "go").touch()
     assert memory.result("new") == REFUSED
     memory.client.expect_memory(lambda report: report.bytes_allocated == held)
 
 
-def test_what_waits_at_the_gate_is_no_memory_yet(
-    start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
-) -> None:
-    """Nor is it told as such once memory follows the turn. It counts when it was allocated."""
+def waiting_at_the_gate(start: Start, scheduler: FakeScheduler) -> MemoryShell:
+    """An allocation that began while memory stayed where it was; now it follows the turn, and
+    nothing of the call is told as memory."""
     memory = opened(start, scheduler, refused_in_its_second_chunk(0), MemoryMode.OFF)
     memory.say(f"new 2 {CONTEXT}")
     memory.client.expect(TurnRequested)
     memory.client.change_settings(memory_mode=MemoryMode.SWAP)
     assert memory.limit(0).bytes_allocated == 0
+    return memory
+
+
+def test_what_waits_at_the_gate_is_no_memory_yet(
+    start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """It counts when it was allocated."""
+    memory = waiting_at_the_gate(start, scheduler)
     memory.budget(UNLIMITED)
     memory.client.grant()
     assert memory.result("new") == 0
@@ -104,11 +112,7 @@ def test_a_wait_at_the_gate_that_is_cancelled(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
     """Nothing of it is left."""
-    memory = opened(start, scheduler, refused_in_its_second_chunk(0), MemoryMode.OFF)
-    memory.say(f"new 2 {CONTEXT}")
-    memory.client.expect(TurnRequested)
-    memory.client.change_settings(memory_mode=MemoryMode.SWAP)
-    memory.limit(0)
+    memory = waiting_at_the_gate(start, scheduler)
     memory.client.cancel()
     assert memory.result("new") == CANCELLED
     memory.client.expect(RequestWithdrawn)
