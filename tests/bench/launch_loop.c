@@ -8,8 +8,8 @@
  * than a hook adds.
  *
  * usage: launch_loop MODULE.ptx LAUNCHES
- * One batch of each kind through what the process finds, to be counted. `measured_*` are functions
- * of their own, so that callgrind can count inside them alone. */
+ * Some batches of each kind through what the process finds, to be counted. `measured_*` are
+ * functions of their own, so that callgrind can count inside them alone. */
 #include "../../hook/src/base/elf_lookup.h"
 
 #include <cuda.h>
@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WARM_UP_BATCHES = 5 };
+enum { WARM_UP_BATCHES = 5, COUNTED_BATCHES = 12 };
 
 typedef CUresult (*get_proc_address_fn)(const char *, void **, int, cuuint64_t, void *);
 
@@ -138,15 +138,19 @@ static void compare(const struct kind *kind, int batches, int launches) {
     free(found_ns);
 }
 
-/* For count_steps.c: the signals bracket the batch. */
+/* For count_steps.c: the signals bracket each batch. */
 static void count(const struct kind *kind, int launches) {
+    bool marks = getenv("LAUNCH_LOOP_MARKS") != NULL;
     for (int i = 0; i < WARM_UP_BATCHES; i++)
         batch_ns(kind, &found, launches);
-    bool marks = getenv("LAUNCH_LOOP_MARKS") != NULL;
-    if (marks) raise(SIGUSR1);
-    CUresult result = kind->batch(launches);
-    if (marks) raise(SIGUSR1);
-    check(result, kind->name);
+    for (int i = 0; i < COUNTED_BATCHES; i++) {
+        if (marks) raise(SIGUSR1);
+        CUresult result = kind->batch(launches);
+        if (marks) raise(SIGUSR1);
+        check(result, kind->name);
+        check(synchronise(stream), "cuStreamSynchronize");
+        check(synchronise(NULL), "cuStreamSynchronize");
+    }
 }
 
 static char *read_text(const char *path) {

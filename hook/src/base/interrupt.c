@@ -20,8 +20,8 @@ static struct sigaction replaced[REPLACED_MAX]; /* the latest last */
 static uint32_t replaced_count;
 
 /* The frame of our handler while it passes a signal on, and how often the signal was handed back to
- * it before. A signal that is handed back comes deeper in the stack. Any other is a new one, and
- * the handler before has left ours by a jump. */
+ * it before. A signal that is handed back comes deeper in the stack, and not from the kernel. Any
+ * other is a new one, and the handler before has left ours by a jump. */
 static _Thread_local struct passing {
     const char *frame;
     uint32_t times_back;
@@ -43,10 +43,14 @@ static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
 static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
     int saved_errno = errno;
     const char *frame = __builtin_frame_address(0);
+    /* The kernel puts what it tells about a signal right above the frame of the handler that it
+     * calls: the context on x86-64, the siginfo on Arm. */
+    const void *above = __builtin_dwarf_cfa();
+    const bool is_new = machine_context == above || info == above;
     if (locks_put_off(number)) return;
     wait_interrupted();
     wait_let_go();
-    const bool is_back = replaced_count > 0 && frame < passing.frame;
+    const bool is_back = !is_new && replaced_count > 0 && frame < passing.frame;
     const struct passing outer = is_back ? passing : (struct passing){0};
     const uint32_t times_back = is_back ? outer.times_back + 1 : 0;
     passing = (struct passing){frame, times_back};

@@ -177,7 +177,8 @@ def test_handlers_that_hand_a_signal_on_do_so_once(start: Start, scheduler: Fake
 def test_a_handler_set_while_a_call_waits_jumps_each_time(
     start: Start, scheduler: FakeScheduler
 ) -> None:
-    """It has left by a jump before, and gets the next signal nevertheless."""
+    """It has left by a jump before, and gets the next signal nevertheless. That one comes deeper in
+    the stack, as one that the first handler hands back would."""
     program = start("jumps_replaced")
     client = scheduler.accept()
     client.welcome()

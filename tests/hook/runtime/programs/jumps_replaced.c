@@ -1,5 +1,5 @@
 /* A handler for SIGINT that is set while a call waits, and jumps out of the wait. Each line of
- * input is one more wait. */
+ * input is one more wait, deeper in the stack than the one before. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -31,6 +31,13 @@ static void *launch(void *nothing) {
     return nothing;
 }
 
+static __attribute__((noinline)) int launch_below(int frames) {
+    volatile char used[16384];
+    used[0] = 0;
+    const int result = frames > 0 ? launch_below(frames - 1) : (int)gpu_spin(&gpu, NULL, 1000);
+    return result + used[0];
+}
+
 /* Sets the handler while one thread waits, and has another one wait. */
 static void *replace(void *nothing) {
     pthread_t later;
@@ -48,6 +55,7 @@ static void *replace(void *nothing) {
 
 int main(void) {
     char line[8];
+    volatile int waits = 0;
     pthread_t other;
     sigset_t interrupts;
     sigemptyset(&interrupts);
@@ -59,7 +67,7 @@ int main(void) {
     pthread_sigmask(SIG_UNBLOCK, &interrupts, NULL);
     while (fgets(line, sizeof line, stdin) != NULL) {
         if (sigsetjmp(before, 1) == 0)
-            printf("launch %d\n", (int)gpu_spin(&gpu, NULL, 1000));
+            printf("launch %d\n", launch_below(waits++));
         else
             printf("jumped\n");
         fflush(stdout);
