@@ -94,12 +94,15 @@ def _attempts(rule: Rule, result_type: str, arguments: str) -> tuple[list[str], 
         call = f"result = real({arguments});"
         return [f"{constant}{result_type} {call}"], [call]
     enter = "answer = gate_enter(call);"
+    leave = "if (answer == GATE_PASS) gate_leave(call, (int)result);"
+    if _is_plain_launch(rule):  # the open gate was tried before
+        enter = "answer = gate_enter_slow(&call);"
+        leave = "if (answer == GATE_PASS) gate_leave_slow(&call, (int)result);"
     if rule.gate == "look":
         enter = "answer = blocks_are_there() ? gate_enter(call) : GATE_NESTED;"
     if rule.gate == "claim":
         enter = "answer = memory_enter(&claim, call);"
     call = f"result = answer == GATE_CANCELLED ? CANCELLED : real({arguments});"
-    leave = "if (answer == GATE_PASS) gate_leave(call, (int)result);"
     other = [] if rule.other is None else [f"if (INVALID_VALUE(result)) result = {rule.other};"]
     first = [f"{constant}enum gate_answer {enter}", f"{constant}{result_type} {call}"]
     within = [] if rule.within is None else [rule.within]
@@ -147,7 +150,7 @@ def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> st
     lines = [f"{result_type} {name}({declared}) {{"]
     if _is_plain_launch(rule):
         lines = [
-            f"static __attribute__((cold, noinline)) {result_type}",
+            f"static __attribute__((noinline)) {result_type}",
             f"{name}_slow(bool tried, {declared}) {{",
         ]
         first = ["enum gate_answer answer;", f"{result_type} result = CUDA_ERROR_OUT_OF_MEMORY;"]

@@ -35,7 +35,7 @@ KINDS = {
 BATCHES = 1500
 LAUNCHES_PER_BATCH = 48
 COUNTED_LAUNCHES = 4
-WARM_UP_BATCHES, COUNTED_BATCHES = 5, 12
+WARM_UP_LAUNCHES, COUNTED_BATCHES = 5 * 48, 12
 """As in launch_loop.c."""
 PROCESSES = 3
 ALONE_NS_BAR, SHARED_NS_BAR = 60.0, 150.0
@@ -163,8 +163,7 @@ def callgrind_instructions(env: Mapping[str, str], folder: Path) -> dict[str, fl
         count_loop(env, (*tool, *options))
         total = re.search(r"^(?:summary|totals): (\d+)", output.read_text(), re.M)
         assert total, "callgrind wrote no total"
-        batches = WARM_UP_BATCHES + COUNTED_BATCHES
-        counts[kind] = int(total[1]) / (batches * COUNTED_LAUNCHES)
+        counts[kind] = int(total[1]) / (WARM_UP_LAUNCHES + COUNTED_BATCHES * COUNTED_LAUNCHES)
     return counts
 
 

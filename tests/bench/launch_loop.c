@@ -21,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WARM_UP_BATCHES = 5, COUNTED_BATCHES = 12 };
+enum { WARM_UP_BATCHES = 5, WARM_UP_LAUNCHES = 48, COUNTED_BATCHES = 12 };
 
 typedef CUresult (*get_proc_address_fn)(const char *, void **, int, cuuint64_t, void *);
 
@@ -142,7 +142,7 @@ static void compare(const struct kind *kind, int batches, int launches) {
 static void count(const struct kind *kind, int launches) {
     bool marks = getenv("LAUNCH_LOOP_MARKS") != NULL;
     for (int i = 0; i < WARM_UP_BATCHES; i++)
-        batch_ns(kind, &found, launches);
+        batch_ns(kind, &found, WARM_UP_LAUNCHES);
     for (int i = 0; i < COUNTED_BATCHES; i++) {
         if (marks) raise(SIGUSR1);
         CUresult result = kind->batch(launches);

@@ -171,7 +171,8 @@ void gate_leave_slow(const struct gate_call *call, int cu_result) {
     bool counts = thread->counting_sequence == sequence_of(thread);
     struct window_ring *ring = counts ? thread->counting : NULL;
     thread->counting = NULL;
-    if (failure_is_sticky(cu_result)) failure_of(contexts_generation(context_of(call)), cu_result);
+    if (cu_result != 0 && failure_is_sticky(cu_result))
+        failure_of(contexts_generation(context_of(call)), cu_result);
     if (ring && cu_result == 0) window_launched(thread, ring);
     gate_mark_outside(thread);
 }
