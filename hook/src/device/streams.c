@@ -33,13 +33,16 @@ static struct stream_entry *find_stream(void *stream) {
     return NULL;
 }
 
+struct capture_entry *streams_find_capture(const void *stream) {
+    for (uint32_t i = 0; i < streams.captures_used; i++)
+        if (streams.captures[i].stream == stream) return &streams.captures[i];
+    return NULL;
+}
+
 /* A capture ends by its own call, or with its stream or context. Called with LOCK_STREAMS held. */
 static void forget_capture(const void *stream) {
-    for (uint32_t i = streams.captures_used; i-- > 0;) {
-        if (streams.captures[i].stream != stream) continue;
-        streams.captures[i] = streams.captures[--streams.captures_used];
-        break;
-    }
+    struct capture_entry *entry = streams_find_capture(stream);
+    if (entry) *entry = streams.captures[--streams.captures_used];
     atomic_store(&streams_captures, streams.captures_used);
 }
 

@@ -88,6 +88,9 @@ void *streams_spare_event(uint64_t context);
 
 struct streams *streams_tables(void);
 struct stream_entry *streams_find_number(uint64_t number);
+/* The capture that was begun in this stream. It is there from before the driver knows of it until
+ * after the driver has ended it. */
+struct capture_entry *streams_find_capture(const void *stream);
 /* An event that is not needed any more. */
 void streams_keep_spare(uint64_t context, void *event);
 /* False while a capture is active. Until `_ends`, no stream ends and no capture begins. */

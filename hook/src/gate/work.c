@@ -53,8 +53,11 @@ static bool is_over(struct work *work, CUresult answer) {
 }
 
 CUresult work_ask_stream(const struct driver *cuda, const struct stream_entry *entry) {
-    if (!streams_is_capturing(entry->stream)) return cuda->stream_query(entry->stream);
-    if (!entry->is_marked) return CUDA_ERROR_NOT_READY;
+    const bool captures = streams_is_capturing(entry->stream);
+    /* A query ends a capture that begins before the driver gets to it. */
+    if (!captures && streams_find_capture(entry->stream) == NULL)
+        return cuda->stream_query(entry->stream);
+    if (!captures || !entry->is_marked) return CUDA_ERROR_NOT_READY;
     return entry->mark == NULL ? CUDA_SUCCESS : cuda->event_query(entry->mark);
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,13 @@ from tests.support.sim import SimulatedMachine
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
+
+
+def until(holds: Callable[[], bool], *, within_s: float = 20) -> None:
+    ends_s = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < ends_s
+        time.sleep(0.005)
 
 
 def with_stream(opened: Opened) -> tuple[GpuProcess, HookedClient]:
@@ -108,6 +116,40 @@ def test_recalls_without_end_do_not_break_captures(opened: Opened) -> None:
     shell.say("0 stop")
     shell.expect("2 loop 0")
     assert client.count(TurnDropped) == 60
+
+
+@pytest.mark.promise("A capture is neither gated nor...")
+@pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
+def test_a_recall_while_a_capture_begins(opened: Opened, sim: SimulatedMachine, mode: int) -> None:
+    """The driver has yet to hear of the capture when the streams are asked, and hears of it before
+    a question. So the stream is not asked; what shows that is the stream that was destroyed."""
+    faults = (
+        "hold cuStreamBeginCapture until=begin",
+        "hold cuStreamQuery from=recalled until=asked",
+        "hold cuEventQuery from=recalled until=asked",
+    )
+    shell, client = opened({"GPUSHARE_SIM_FAULTS": ";".join(faults)}, window_ms=50)
+    for command in ("create 1", "create 2"):
+        shell.say(f"0 {command}")
+        shell.expect("0 create 0")
+    shell.say("0 poll 2")
+    client.grant_request()
+    shell.expect("0 poll 0")
+    shell.say("0 destroy 2")
+    shell.expect("0 destroy 0")
+    shell.say(f"0 capture 1 {mode}")
+    until((sim.directory / "begin.held").exists)
+    (sim.directory / "recalled").touch()
+    client.recall()
+    until((sim.directory / "asked.held").exists)
+    (sim.directory / "begin").touch()
+    shell.expect("0 capture 0")
+    (sim.directory / "asked").touch()
+    shell.say("1 release")
+    shell.expect("1 release 0")
+    client.expect(TurnDropped)
+    shell.say("0 end_capture 1")
+    assert shell.expect("0 end_capture") == "0 end_capture 0"
 
 
 def test_a_capture_ends_with_its_stream(opened: Opened) -> None:
