@@ -6,6 +6,8 @@ The rules, in short:
 - First come, first served. A tenant is served when each device that it lacks is free, and no
   earlier tenant in the queue lacks it. So a tenant that wants several devices gets them all or
   none, and nobody is skipped for ever; a device may idle for an earlier tenant meanwhile.
+- A turn whose drain has stalled for a further device gets that device before all who wait without a
+  turn: until it has it, the turn cannot end, and an earlier tenant may wait for just that end.
 - The quantum is used up by time during which others wait for a device of the turn, and by that
   alone. A holder that was alone for an hour still has a whole quantum when the first other one
   comes; and one whose waiters come and go (interrupted cells) does not begin anew each time.
@@ -40,9 +42,12 @@ def grantable(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[TenantId
     if state.turns_are_on and state.recovering_until_s is not None:
         return served, obstacles
     free = state.devices.keys() - (state.held_devices() if state.turns_are_on else set())
-    for tenant in state.queue:
+    with_turn = [tenant for tenant in state.queue if tenant.turn is not None]
+    for place, tenant in enumerate([*with_turn, *state.queue]):
         if not free:
             break
+        if tenant in served:
+            continue
         missing = state.missing_devices(tenant)
         if missing <= free:
             in_the_way = obstacle(state, tenant, now_s)
@@ -50,6 +55,8 @@ def grantable(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[TenantId
                 obstacles[tenant.id] = in_the_way
                 continue
             served.append(tenant)
+        elif place < len(with_turn):
+            continue  # what it lacks is kept for it at its own place in the queue
         if state.turns_are_on:
             free -= missing
     return served, obstacles

@@ -37,6 +37,10 @@ from .transitions import (
     TenantTrigger,
 )
 
+_TURN_COUNTED_MAX = 2**63
+"""Turns are counted on from those that clients bring. No scheduler has granted so many: a client
+that claims a higher one would take the numbers, which are of 64 bits, away from everybody."""
+
 
 class Turns:
     """Changes turns and the queue; the only one who does."""
@@ -62,7 +66,8 @@ class Turns:
 
     def rejoin(self, client: Client, held_turn: TurnId) -> None:
         """The client comes back with an open gate; its turn is taken up when it names devices."""
-        self._last_turn = max(self._last_turn, held_turn)
+        if held_turn <= _TURN_COUNTED_MAX:
+            self._last_turn = max(self._last_turn, held_turn)
         client.turn = held_turn
         self._state.move_client(client, ClientTrigger.PASS)
 

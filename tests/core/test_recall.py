@@ -236,6 +236,49 @@ class TestDrainStall:
         desk.sleep_until_woken()
         assert desk.status("a").state == "holding"
 
+    @pytest.mark.promise(
+        "scheduler",
+        "A turn that cannot end before it has a further device gets that before all who wait",
+    )
+    def test_a_stalled_tenant_goes_before_who_waits_for_its_turn(self, desk: Desk) -> None:
+        """An earlier tenant wants both devices. If one of them idled for it, neither tenant could
+        ever go on: each would wait for what the other is to have."""
+        holder, neighbour = desk.client("a", "A"), desk.client("n", "B")
+        desk.ask(holder)
+        desk.ask(neighbour)
+        both, one = desk.client("b", "AB"), desk.client("c", "B")
+        desk.ask(both)
+        desk.ask(one)
+        sibling = desk.client("a", "B")
+        desk.ask(sibling)
+        desk.stall(holder)
+        assert desk.queue("B") == ["b", "c", "a"]
+        desk.drop(neighbour)
+        assert desk.granted() == [sibling]
+        assert desk.queue("B") == ["b", "c"]
+        desk.drop(holder)
+        desk.drop(sibling)
+        assert desk.granted() == [both]
+
+    def test_a_stalled_tenant_lets_earlier_ones_use_what_it_cannot_use_yet(
+        self, desk: Desk
+    ) -> None:
+        """It lacks two devices, of which one is free."""
+        desk.find_device(8000, "C")
+        holder, second, third = (desk.client(*who) for who in ("aA", "nB", "mC"))
+        for client in (holder, second, third):
+            desk.ask(client)
+        earlier, sibling = desk.client("b", "B"), desk.client("a", "BC")
+        desk.ask(earlier)
+        desk.ask(sibling)
+        desk.stall(holder)
+        desk.drop(second)
+        assert desk.granted() == [earlier]
+        desk.drop(third)
+        assert desk.granted() == []
+        desk.drop(earlier)
+        assert desk.granted() == [sibling]
+
 
 class TestOverdue:
     """A client that does not answer a recall."""

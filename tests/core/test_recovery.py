@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import GrantTurn
 from jupyter_gpushare.core.ids import TenantId
+from jupyter_gpushare.protocol.codec import encode
+from jupyter_gpushare.scheduler.hook.translate import message_of
 
 from .desk import Desk
 
@@ -68,6 +72,21 @@ def test_turn_ids_go_on_from_those_that_came_back() -> None:
     desk.do(ev.RecoveryComplete())
     desk.ask(a)
     assert desk.turns[a] > 41
+
+
+@pytest.mark.promise("Garbage: that peer loses its...")
+def test_a_claimed_turn_takes_no_numbers_from_others() -> None:
+    """The highest number that a message can hold: the turns of others can still be told."""
+    desk = Desk(devices="AB")
+    claimed = 2**64 - 1
+    liar = desk.client("a", "A", held_turn=claimed)
+    other = desk.client("b", "B")
+    desk.ask(other)
+    assert desk.granted() == [other]
+    (grant,) = desk.all(GrantTurn)
+    encode(message_of(grant))
+    desk.drop(liar, turn=claimed)
+    assert desk.holders("A") == []
 
 
 def test_processes_of_one_tenant_share_what_they_bring() -> None:
