@@ -178,19 +178,15 @@ class Turns:
         for tenant in state.turn_holders:
             self._settle_turn(tenant, now_s)
         arrived = self._settle_queue(now_s)
-        served, state.obstacles = grantable(state, now_s)
-        for tenant in served:
-            # Where turns overlap, a tenant served a moment ago may be in the way of the next one.
-            in_the_way = None if state.turns_are_on else obstacle(state, tenant, now_s)
-            if in_the_way is None:
-                self._grant(tenant, now_s)
-            else:
-                state.obstacles[tenant.id] = in_the_way
+        self._serve_queue(now_s)
         for tenant in state.turn_holders:
             self._count_contention(tenant, now_s)
+        queued = len(state.queue)
         for tenant in state.turn_holders:
             self._recall_when_due(tenant, now_s)
             self._report_overdue(tenant, now_s)
+        if len(state.queue) < queued:
+            self._serve_queue(now_s)  # devices were kept for a stalled tenant, which has left it
         for tenant in state.turn_holders:
             # A recalled tenant leaves the queue, so that another holder's clock may stop.
             self._count_contention(tenant, now_s)
@@ -277,6 +273,17 @@ class Turns:
             tenant.has_waited = False
             state.queue.append(tenant)
         return [tenant for _, tenant in arriving]
+
+    def _serve_queue(self, now_s: Seconds) -> None:
+        state = self._state
+        served, state.obstacles = grantable(state, now_s)
+        for tenant in served:
+            # Where turns overlap, a tenant served a moment ago may be in the way of the next one.
+            in_the_way = None if state.turns_are_on else obstacle(state, tenant, now_s)
+            if in_the_way is None:
+                self._grant(tenant, now_s)
+            else:
+                state.obstacles[tenant.id] = in_the_way
 
     def _grant(self, tenant: Tenant, now_s: Seconds) -> None:
         state = self._state

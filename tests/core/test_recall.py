@@ -279,6 +279,26 @@ class TestDrainStall:
         desk.drop(earlier)
         assert desk.granted() == [sibling]
 
+    def test_what_was_kept_for_a_stalled_tenant_is_given_out_when_it_is_recalled(
+        self, desk: Desk
+    ) -> None:
+        """It lacks two devices, and the one that is free is kept for it while it queues. Under a
+        recall it queues no more, however long its drain takes."""
+        desk.find_device(8000, "C")
+        holder, second, third = (desk.client(*who) for who in ("aA", "nB", "mC"))
+        for client in (holder, second, third):
+            desk.ask(client)
+        desk.ask(desk.client("a", "BC"))
+        desk.stall(holder)
+        desk.drop(second)
+        later, waiter = desk.client("b", "B"), desk.client("c", "A")
+        desk.ask(later)
+        desk.ask(waiter)
+        assert desk.queue("B") == ["a", "b"]
+        while holder not in desk.recalled():
+            desk.sleep_until_woken()
+        assert desk.granted() == [later]
+
 
 class TestOverdue:
     """A client that does not answer a recall."""
