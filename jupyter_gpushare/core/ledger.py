@@ -26,6 +26,10 @@ SETTLED_S = 0.3
 """Clients report allocations within 0.1 s. A sample that holds for this long does not come from an
 allocation that nobody has reported yet."""
 
+BELIEVED_MAX = 64
+"""Budgets that a client may not have heard are kept one by one up to this many. An honest client is
+never so far behind; one that never answers would cost more with each budget."""
+
 
 @dataclass(slots=True, eq=False)
 class Shortage:
@@ -118,6 +122,10 @@ class Share:
 
     def told(self, serial: int, budget_bytes: int) -> None:
         self._believed.append((serial, budget_bytes))
+        if len(self._believed) > BELIEVED_MAX:  # the two oldest that it may hear become one
+            _, budget = self._believed[1]
+            del self._believed[1]
+            self._believed[1] = (self._believed[1][0], max(budget, self._believed[1][1]))
         self.budget_bytes = budget_bytes
         self._count()
 

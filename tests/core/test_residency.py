@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import GrantTurn, ReportSilent, TellBudget
+from jupyter_gpushare.core.ids import DeviceId
 from jupyter_gpushare.core.ledger import UNLIMITED_BYTES
 from jupyter_gpushare.core.settings import MemoryMode
 
@@ -366,6 +369,25 @@ def test_slow_progress_is_progress() -> None:
     for parked in range(100, 1000, 100):
         desk.report(one, parked=parked, after_s=9)
         assert not desk.all(ReportSilent)
+
+
+def test_who_never_says_what_it_has_heard_costs_no_more_with_each_budget() -> None:
+    """It is told a budget for each need, and answers none. What it may believe in stays charged
+    until it answers."""
+    desk = MemoryDesk()
+    a, b = desk.with_memory("a", 1000, resting=False), desk.client("b")
+    desk.ask(b)
+    sizes = []
+    for _ in range(3):
+        for _ in range(300):
+            desk.need(a, 500)
+            desk.need(a, 0)
+        sizes.append(len(pickle.dumps(desk.scheduler._machine)))
+    assert sizes[2] - sizes[1] < 100
+    share = desk.scheduler._machine._state.clients[a].devices[DeviceId("A")]
+    assert share.bytes_charged >= 1500
+    desk.report(a)
+    assert share.bytes_charged == desk.budget(a)
 
 
 # ---- several holders -------------------------------------------------------------------------
