@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/hold.h"
 #include "base/wait.h"
@@ -20,8 +21,9 @@ static struct sigaction replaced[REPLACED_MAX]; /* the latest last */
 static uint32_t replaced_count;
 
 /* The frame of our handler while it passes a signal on, and how often the signal was handed back to
- * it before. A signal that is handed back comes deeper in the stack, and not from the kernel. Any
- * other is a new one, and the handler before has left ours by a jump. */
+ * it before. A signal that is handed back comes deeper in the stack, and not from the kernel, or
+ * the process has raised it. Any other is a new one: it interrupts the handler before, or that one
+ * has left ours by a jump. */
 static _Thread_local struct passing {
     const char *frame;
     uint32_t times_back;
@@ -40,6 +42,18 @@ static void pass_on(const struct sigaction *wanted, int number, siginfo_t *info,
     }
 }
 
+/* Where a handler has raised the signal, it comes when ours has returned: below this. */
+#define RAISED ((const char *)UINTPTR_MAX)
+
+static bool is_pending(int number) {
+    sigset_t pending;
+    return sigpending(&pending) == 0 && sigismember(&pending, number) == 1;
+}
+
+static bool is_from_here(const siginfo_t *info) {
+    return (info->si_code == SI_TKILL || info->si_code == SI_USER) && info->si_pid == getpid();
+}
+
 static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
     int saved_errno = errno;
     const char *frame = __builtin_frame_address(0);
@@ -50,15 +64,17 @@ static void on_interrupt(int number, siginfo_t *info, void *machine_context) {
     if (locks_put_off(number)) return;
     wait_interrupted();
     wait_let_go();
-    const bool is_back = !is_new && replaced_count > 0 && frame < passing.frame;
-    const struct passing outer = is_back ? passing : (struct passing){0};
-    const uint32_t times_back = is_back ? outer.times_back + 1 : 0;
+    const bool is_within = frame < passing.frame;
+    const bool is_back = is_within && replaced_count > 0 && (!is_new || is_from_here(info));
+    const uint32_t times_back = is_back ? passing.times_back + 1 : 0;
+    const struct passing outer =
+        is_within && passing.frame != RAISED ? passing : (struct passing){0};
     passing = (struct passing){frame, times_back};
     if (times_back == 0)
         pass_on(&previous, number, info, machine_context);
     else if (times_back <= replaced_count)
         pass_on(&replaced[replaced_count - times_back], number, info, machine_context);
-    passing = outer;
+    passing = is_pending(number) ? (struct passing){RAISED, times_back} : outer;
     errno = saved_errno;
 }
 

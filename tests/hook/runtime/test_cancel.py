@@ -173,6 +173,37 @@ def test_handlers_that_hand_a_signal_on_do_so_once(start: Start, scheduler: Fake
     assert program.finish() == 0
 
 
+@pytest.mark.parametrize("way", ["at once", "later"])
+def test_a_handler_that_puts_back_what_it_found_passes_a_signal_on_once(
+    start: Start, scheduler: FakeScheduler, way: str
+) -> None:
+    """It was set during a wait, and raises the signal for the one before it: each is called once,
+    whether the signal comes at once or when the handler has returned."""
+    program = start("restores", way)
+    client = scheduler.accept()
+    client.welcome()
+    program.expect("both wait")
+    program.signal(signal.SIGINT)
+    assert [program.expect("") for _ in range(3)] == ["second", "first", "over"]
+    assert program.finish() == 0
+
+
+def test_a_handler_that_is_interrupted_by_the_next_signal_hands_each_on_once(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """The second signal comes while the handler of the first, set during a wait, still runs."""
+    program = start("restores", "hand on")
+    client = scheduler.accept()
+    client.welcome()
+    program.expect("both wait")
+    for _ in range(2):
+        program.signal(signal.SIGINT)
+        assert program.expect("") == "second"
+    program.say("1")  # and the end of the line is for the other one
+    assert [program.expect("") for _ in range(3)] == ["first", "first", "over"]
+    assert program.finish() == 0
+
+
 @pytest.mark.promise("A SIGINT to the process cancels...")
 def test_a_handler_set_while_a_call_waits_jumps_each_time(
     start: Start, scheduler: FakeScheduler
