@@ -17,6 +17,18 @@ void lock_take(enum runtime_lock lock) {
 
 void lock_release(enum runtime_lock lock) {
     pthread_mutex_unlock(&locks[lock]);
+    locks_signals_come();
+}
+
+void locks_signals_wait(void) {
+    held++;
+}
+
+bool locks_signal_waits(void) {
+    return put_off != 0;
+}
+
+void locks_signals_come(void) {
     if (--held > 0 || put_off == 0) return;
     const int number = put_off;
     put_off = 0;

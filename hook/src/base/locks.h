@@ -26,6 +26,10 @@ void lock_release(enum runtime_lock lock);
 /* For a handler of signals that may leave by a jump: the lock that its thread holds would stay held
  * for ever. True: the signal comes again when the thread holds none. */
 bool locks_put_off(int signal_number);
+/* From `wait` to `come` signals are put off as under a lock. */
+void locks_signals_wait(void);
+bool locks_signal_waits(void);
+void locks_signals_come(void);
 
 /* For lifetime.c. */
 void locks_before_fork(void);

@@ -150,6 +150,7 @@ static bool may_go_on(void *argument) {
     claim->answer =
         refused ? RESIDENCY_REFUSED : admit(claim->device, claim->waiter.bytes, true, is_beyond);
     const bool goes_on = refused || claim->answer != RESIDENCY_REFUSED;
+    if (claim->answer == RESIDENCY_FITS) locks_signals_wait();
     const bool begins = !goes_on && !claim->queued;
     if (begins) queue(claim);
     lock_release(LOCK_MEMORY);
@@ -170,7 +171,9 @@ static void end_wait(void) {
     waiting = NULL;
 }
 
-/* The claim counts as waiting; it does no more when it fits. */
+/* The claim counts as waiting; it does no more when it fits. A signal whose handler may jump finds
+ * none that fits: nobody would end it, and the turn could not go. Such a signal cancels the wait.
+ */
 static enum residency_answer wait_for_budget(struct claim *claim) {
     const struct wait_condition condition = {
         .holds = may_go_on,
@@ -179,8 +182,16 @@ static enum residency_answer wait_for_budget(struct claim *claim) {
         .wants_turn = true,
     };
     const bool goes_on = wait_for(&condition, claim->waiter.call_name);
-    const enum residency_answer answer = goes_on ? claim->answer : RESIDENCY_CANCELLED;
+    enum residency_answer answer = goes_on ? claim->answer : RESIDENCY_CANCELLED;
+    const bool fits = answer == RESIDENCY_FITS;
+    if (fits && locks_signal_waits()) {
+        lock_take(LOCK_MEMORY);
+        of(claim->device)->waiting_bytes += claim->waiter.bytes;
+        lock_release(LOCK_MEMORY);
+        answer = RESIDENCY_CANCELLED;
+    }
     end_wait();
+    if (fits) locks_signals_come();
     return answer;
 }
 

@@ -206,3 +206,30 @@ def test_a_handler_that_jumps_while_a_lock_is_held(
     client.grant_request()
     program.expect("allocated 0")
     assert program.finish() == 0
+
+
+@pytest.mark.promise("A SIGINT to the process cancels...")
+def test_a_handler_that_jumps_when_its_claim_fits_leaves_the_turn_free(
+    start: Start, scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    """The signal comes while the thread sees that its claim fits. No call follows, and yet the turn
+    goes back; the next claim is as the first."""
+    armed = tmp_path / "armed"
+    program = start("jumps_out_of_lock", env={"AT_LOCK": "1", "AT_FILE": str(armed)})
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
+    device = client.expect(DeviceOpened).device
+    client.expect(TurnRequested)
+    armed.touch()
+    client.grant()
+    program.expect("jumped")
+    client.recall()
+    client.expect(TurnDropped)
+    program.say("again")
+    client.budget(device, UNLIMITED)
+    client.grant_request()
+    program.expect("allocated 0")
+    client.expect_memory(lambda report: report.bytes_allocated == 64 * MIB)
+    client.recall()
+    client.expect(TurnDropped)
+    assert program.finish() == 0
