@@ -231,12 +231,20 @@ static struct window_ring *place_for(struct thread_record *thread, enum window_s
     return unused ? unused : &thread->rings[home % WINDOW_RINGS];
 }
 
+/* The same for a stream that is not the call's own: its context may end meanwhile. */
+static uint32_t groups_of_other_done(struct window_ring *ring, const struct driver *cuda) {
+    HOLD(LOCK_STREAMS);
+    const struct context *context = contexts_find(ring->context_number);
+    if (context == NULL) return ring->under_way;
+    return context->leaving > 0 ? 0 : groups_done(ring, cuda);
+}
+
 /* What another stream has under way is waited for before its ring goes, or nothing would bound it.
  */
 static bool makes_way(struct thread_record *thread, struct window_ring *ring,
                       const struct driver *cuda, uint32_t turn) {
     while (ring->turn_epoch == turn && ring->under_way > 0 && !ring->waived) {
-        uint32_t done = groups_done(ring, cuda);
+        uint32_t done = groups_of_other_done(ring, cuda);
         if (done == 0) {
             gate_mark_outside(thread);
             wait_for_oldest(ring, cuda);

@@ -9,7 +9,8 @@ import pytest
 
 from jupyter_gpushare.protocol.messages import TurnDropped, TurnRequested
 from tests.hook.runtime.process import GpuProcess
-from tests.support.fake_scheduler import HookedClient
+from tests.hook.runtime.two_devices import Files
+from tests.support.fake_scheduler import FakeScheduler, HookedClient
 from tests.support.sim import SimulatedMachine
 
 Opened = Callable[..., tuple[GpuProcess, HookedClient]]
@@ -210,3 +211,24 @@ def test_streams_come_and_go_under_a_window(opened: Opened, sim: SimulatedMachin
         shell.expect("0 spin 0")
         shell.expect("0 destroy 0")
     assert left_at_recall(client, sim) <= 3
+
+
+@pytest.mark.promise("The end of a context, and...")
+def test_the_window_asks_no_event_of_a_context_that_another_thread_ends(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """A stream makes way in the thread's table for one of another context. What it has under way is
+    waited for, but the driver may have taken its events down already."""
+    faults = "hold cuCtxDestroy until=go;fail cuEventQuery from=go.held until=go times=0 result=999"
+    program = start("ends_in_window", env={"GPUSHARE_SIM_FAULTS": faults})
+    client = scheduler.accept()
+    client.welcome(window_ms=20)
+    client.grant_request()
+    files = Files(sim)
+    files.wait_for_held("go")
+    program.say("launch")
+    program.expect("done")
+    files.make("go")
+    program.expect("ended")
+    assert program.finish() == 0
+    assert sim.happened() == ["hold cuCtxDestroy"]
