@@ -53,5 +53,5 @@ void locks_after_fork_in_parent(void) {
 void locks_after_fork_in_child(void) {
     for (int i = 0; i < LOCKS; i++)
         pthread_mutex_init(&locks[i], NULL);
-    held = 0;
+    held = put_off = 0;
 }

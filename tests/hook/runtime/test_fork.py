@@ -98,3 +98,14 @@ def test_a_program_started_by_the_parent_inherits_no_descriptor(
     program.expect("launched")
     program.expect("sockets 0")
     assert program.finish() == 0
+
+
+def test_a_signal_that_comes_while_a_process_forks_is_the_parents(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler
+) -> None:
+    """The hook puts it off while it holds its locks. The child was sent none, and gets none."""
+    program = start("forks_in_signal")
+    client = scheduler.accept()
+    client.welcome()
+    assert {program.expect("") for _ in range(2)} == {"parent 1", "child 0"}
+    assert program.finish() == 0
