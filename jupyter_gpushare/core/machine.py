@@ -380,8 +380,11 @@ class Machine:
         if settings == self.settings:
             return
         switched_off = self._state.turns_are_on and settings.turns is TurnTaking.OFF
+        memory_moved = self._state.memory_moves
         self._state.settings = settings
         self._state.touched.update(self._state.tenants)
+        if self._state.memory_moves and not memory_moved:
+            self._residency.limits_begin()
         if switched_off:
             self._turns.turns_switched_off()
         self._turns.shorten_holds(self._now_s)

@@ -121,6 +121,13 @@ class Residency:
             tenant.short_until_s = now_s + 1.0
             tenant.short_releases = sum(memory.releases for memory in memories)
 
+    def limits_begin(self) -> None:
+        """Memory moves from now on: what clients were to have without a limit and have not reported
+        yet, they need again."""
+        for device in self._state.devices.values():
+            for share in device.memory.shares.values():
+                share.needs_again()
+
     def measured(self, device: Device, bytes_used: int, now_s: Seconds) -> None:
         """Take in how many bytes the device itself counts."""
         memory = device.memory
@@ -192,8 +199,12 @@ class Residency:
         more of it. No space is made."""
         self._refuse_space(device)
         for share in device.memory.shares.values():
-            needs, share.shortage = share.asked_bytes > 0, None
-            share.needs(0)
+            needs, share.shortage = share.needed_bytes > 0, None
+            if device.lost:
+                needs = share.asked_bytes > 0
+                share.needs(0)
+            else:
+                share.may_have_what_it_needs()
             unlimited = not device.lost and share.budget_bytes != UNLIMITED_BYTES
             if needs or unlimited:
                 change = BudgetChange(

@@ -548,3 +548,21 @@ def test_where_memory_stays_nothing_is_kept_in_mind() -> None:
     desk.need(two, TOO_MUCH)
     assert not desk.refused()
     desk.await_refusal(two)
+
+
+def test_a_need_outlasts_a_time_without_limits() -> None:
+    """Its process had no turn then, and hears only afterwards that it might have had all it wants.
+    It does not say it again."""
+    desk = MemoryDesk()
+    a, b = desk.with_memory("a", 1000, resting=False), desk.client("b")
+    desk.ask(b)
+    desk.need(b, USABLE - 500)
+    desk.set(memory_mode=MemoryMode.OFF)
+    desk.set(memory_mode=MemoryMode.SWAP)
+    desk.report(a)
+    desk.report(b)
+    desk.drop(a)
+    assert desk.granted() == [b]
+    assert desk.told()[a] == 500
+    desk.park(a)
+    assert desk.budget(b) == USABLE - 500
