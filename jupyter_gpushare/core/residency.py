@@ -195,24 +195,24 @@ class Residency:
         return ghosts_ended or bool(refused) or moves_again
 
     def _let_be(self, device: Device, now_s: Seconds) -> None:
-        """Memory stays where it is, and nobody has a limit; or the device is lost, and nobody gets
-        more of it. No space is made."""
+        """Memory stays where it is, and nobody has a limit but those whose contexts have failed; or
+        the device is lost, and nobody gets more of it. No space is made."""
         self._refuse_space(device)
         for share in device.memory.shares.values():
             needs, share.shortage = share.needed_bytes > 0, None
-            if device.lost:
+            gets_none = device.lost or share.failed
+            if gets_none:
                 needs = share.asked_bytes > 0
                 share.needs(0)
             else:
                 share.may_have_what_it_needs()
-            unlimited = not device.lost and share.budget_bytes != UNLIMITED_BYTES
-            if needs or unlimited:
+            if needs or not (gets_none or share.budget_bytes == UNLIMITED_BYTES):
                 change = BudgetChange(
                     client=share.client,
-                    budget_bytes=share.budget_bytes if device.lost else UNLIMITED_BYTES,
+                    budget_bytes=share.budget_bytes if gets_none else UNLIMITED_BYTES,
                     usable_bytes=self._state.total_bytes(device),
                     park_hint_bytes=0,
-                    refused=device.lost,
+                    refused=gets_none,
                 )
                 self._tell_budget(device, share, change, now_s)
 

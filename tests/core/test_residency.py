@@ -453,6 +453,18 @@ def test_with_memory_mode_off_nobody_has_a_limit() -> None:
     assert desk.told() == {one: UNLIMITED_BYTES}
 
 
+def test_with_memory_mode_off_a_failed_context_is_told_nothing_more() -> None:
+    """It answers what it is told, and gets no more all the same: the words would never end."""
+    desk = MemoryDesk(memory_mode=MemoryMode.OFF)
+    a = desk.client("a")
+    desk.fail(a)
+    told = 0
+    for _ in range(5):
+        desk.report(a)
+        told += len(desk.all(TellBudget))
+    assert told == 0
+
+
 @pytest.mark.promise("Memory mode, reserve and a smaller...")
 def test_swap_can_be_switched_on() -> None:
     """What they have they keep; nobody parks because others could believe in no limit."""
