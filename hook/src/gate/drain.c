@@ -219,7 +219,8 @@ enum drain_answer drain_step(struct drain *drain) {
     uint32_t left_before = drain->left;
     if (drain->phase == DRAIN_LEAVING) {
         /* A claim that fits the budget goes on through the shut gate (residency.h). */
-        drain->left = gate_calls_inside() + (residency_claims_out() > 0);
+        drain->left = gate_calls_inside(); /* first: a claim is out before its mark is left */
+        drain->left += residency_claims_out() > 0;
         if (drain->left > 0) return drain->left < left_before ? DRAIN_PROGRESS : DRAIN_BUSY;
         drain->closed_at_ns = clock_now_ns();
         drain->phase = cuda ? DRAIN_STREAMS : DRAIN_OVER;
