@@ -45,11 +45,20 @@ def reason(shared: Room, name: str) -> str:
 
 
 def start_stranger(shared: Room, folder: Path, size_mib: int) -> GpuProcess:
-    """A program without the hook that has so much of the device until its input ends."""
+    """A program without the hook that has so much of the device until its input ends. The scheduler
+    has seen it, beside nothing but contexts: a turn that is granted before waits for memory."""
     command = [sys.executable, "-c", FOREIGN, str(size_mib * MIB)]
     process = GpuProcess(command, shared.machine.env(), folder / "stranger.log")
     process.expect("0")
+    eventually(lambda: foreign_mib(shared) == size_mib, "the stranger is seen")
     return process
+
+
+def foreign_mib(shared: Room) -> int:
+    """Whole MiB of programs without the hook; -1 while there is something else on the device."""
+    (device,) = shared.scheduler.status()["devices"]
+    alone = device["bytes_used"] == device["bytes_foreign"]
+    return int(device["bytes_foreign"]) // MIB if alone else -1
 
 
 @pytest.mark.promise(
