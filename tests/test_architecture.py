@@ -17,6 +17,7 @@ PACKAGE = ROOT / "jupyter_gpushare"
 HOOK = ROOT / "hook" / "src"
 
 PURE_STDLIB = {
+    "bisect",
     "difflib",
     "re",
     "__future__",

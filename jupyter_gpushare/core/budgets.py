@@ -14,9 +14,10 @@ Each step of `decide` takes the budgets that the step before it made, and answer
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from .attention import Attention
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Share, SpaceRequest
 from .state import Tenant
@@ -39,13 +40,14 @@ class Figures:
     """A device at one moment. The shares are those of the state; `decide` only reads them."""
 
     now_s: Seconds
-    shares: tuple[Share, ...]
+    device: DeviceId
+    shares: Mapping[ClientId, Share]
     holding: tuple[Share, ...]
     """With a turn, those of the earliest turn first."""
-    resting: tuple[Share, ...]
-    """Without a turn, and not failed."""
-    owing: tuple[Share, ...]
-    """They have more, or may believe that they may have more, than they were told last."""
+    attention: Attention
+    """The shares by what there is to do about them."""
+    outdated: Mapping[ClientId, Share]
+    """They were told something else than what they could have at most now."""
     refused: frozenset[ClientId]
     """Their needs have just been found hopeless."""
     requests: tuple[SpaceRequest, ...]
@@ -63,7 +65,6 @@ class Figures:
     bytes_beyond: int
     """By how much all allocations together exceed what is usable."""
     bytes_staying: int
-    bytes_staying_of: Mapping[TenantId, int]
     bytes_free_on_device: int | None
     """As the device itself says; None where it cannot be looked at."""
     recovering: bool
@@ -86,9 +87,20 @@ class Figures:
         """Requests for space that have not been answered."""
         return [request for request in self.requests if request.made_at_s is None]
 
+    @property
+    def owing(self) -> Collection[Share]:
+        """They have more, or may believe that they may have more, than they were told last."""
+        return self.attention.owing.values()
+
+    def shares_of(self, tenant: TenantId) -> list[Share]:
+        """What the tenant's clients have here."""
+        clients = self.tenants[tenant].clients.values()
+        return [c.devices[self.device] for c in clients if self.device in c.devices]
+
     def usable_bytes_for(self, share: Share) -> int:
         """The most that the tenant of the share could have."""
-        most = self.bytes_usable - self.bytes_staying + self.bytes_staying_of[share.tenant]
+        own = sum(each.bytes_staying for each in self.shares_of(share.tenant))
+        most = self.bytes_usable - self.bytes_staying + own
         cap = self.tenants[share.tenant].cap_bytes
         return max(0, min(most, cap) if cap else most)
 
@@ -186,6 +198,11 @@ class Budgets:
         return Budgets({**self.told, **budgets}, self.again)
 
 
+def noticed_bytes(bytes_total: int) -> int:
+    """A client is not told of smaller changes that concern the memory of others alone."""
+    return bytes_total // _REFRESH_SHARE
+
+
 # ---- decide ---------------------------------------------------------------------------------
 
 
@@ -207,8 +224,7 @@ def decide(figures: Figures) -> Decision:
     return Decision(
         changes=[
             _change(figures, share, final.of(share))
-            for share in figures.shares
-            if share.client in told
+            for share in sorted((figures.shares[client] for client in told), key=_number)
         ],
         space=answers,
         needs_again=final.again,
@@ -228,15 +244,12 @@ def decide(figures: Figures) -> Decision:
 
 def _unused_leaves_turns(figures: Figures) -> Budgets:
     """A client without a turn may have what it has. Refused needs are told as well."""
-    told = {
-        share.client: share.budget_bytes
-        for share in figures.shares
-        if share.client in figures.refused
-    }
+    told = {client: figures.shares[client].budget_bytes for client in figures.refused}
+    holding = {share.client for share in figures.holding}
     trimmed = {
         share.client: share.bytes_resident
-        for share in figures.resting
-        if share.budget_bytes > share.bytes_resident and not share.silent
+        for share in figures.attention.unused.values()
+        if share.client not in holding
     }
     return Budgets({**told, **trimmed})
 
@@ -299,25 +312,28 @@ def _victims_are_asked(figures: Figures, budgets: Budgets, missing: int) -> tupl
     told to stop. Answers also with what nobody can give."""
     to_release = sum(each.bytes_wanted - each.bytes_released for each in figures.pending)
     left = 0 if figures.recovering else max(0, missing, to_release)
+    holding = {share.client for share in figures.holding}
     spared_tenants = {share.tenant for share in figures.holding}
     spared_clients = {request.client for request in figures.pending}
+    given: dict[ClientId, int] = {}
+    for client in figures.attention.by_last_use():
+        if not left:
+            break
+        share = figures.shares[client]
+        if share.tenant not in spared_tenants and client not in spared_clients:
+            given[client] = min(left, share.bytes_movable)
+            left -= given[client]
     told: dict[ClientId, int] = {}
-    for share in _by_last_use(figures) if left else figures.resting:
-        if share.silent:
+    asked_before = (each.client for each in figures.owing if each.client not in holding)
+    for client in {*given, *asked_before}:
+        share = figures.shares[client]
+        if share.silent or share.failed:
             continue
-        spared = share.tenant in spared_tenants or share.client in spared_clients
-        given = 0 if spared else min(left, share.bytes_movable)
-        left -= given
-        budget = share.bytes_resident - given
+        budget = share.bytes_resident - given.get(client, 0)
         more = budget - budgets.of(share)
-        if more < 0 or more >= STEP_BYTES or (more > 0 and given == 0):
-            told[share.client] = budget
+        if more < 0 or more >= STEP_BYTES or (more > 0 and client not in given):
+            told[client] = budget
     return budgets.with_told(told), left
-
-
-def _by_last_use(figures: Figures) -> list[Share]:
-    tenants = figures.tenants
-    return sorted(figures.resting, key=lambda share: tenants[share.tenant].last_turn_end_s)
 
 
 def _budgets_are_raised(
@@ -398,7 +414,7 @@ def _slack_bytes(figures: Figures, budgets: Budgets, tenant: TenantId, free: int
     """What a tenant that is alone may have beyond what it has: all that is free, within its cap.
     What its other processes have parked must find space beside it."""
     holding = {share.client for share in figures.holding}
-    own = [share for share in figures.shares if share.tenant == tenant]
+    own = figures.shares_of(tenant)
     parked = sum(share.bytes_parked for share in own if share.client not in holding)
     slack = free - parked
     cap = figures.tenants[tenant].cap_bytes
@@ -416,7 +432,7 @@ def _retold(
     A client answers what it is told with what it has. So, while somebody is short and others cannot
     park because the host has no space, these are told again, to learn whether they can now."""
     holding = {share.client for share in figures.holding}
-    noticed = figures.bytes_total // _REFRESH_SHARE
+    noticed = noticed_bytes(figures.bytes_total)
     short = hungry or bool(figures.in_doubt) or figures.somebody_is_passed_over
     retold: set[ClientId] = set()
     due_s: list[Seconds] = []
@@ -425,12 +441,16 @@ def _retold(
         just_asked = share.client in budgets.told and not was_awaited
         asked_s = figures.next_progress_s if just_asked else share.progress_at_s
         due_s.append(asked_s + figures.park_timeout_s)
-    for share in figures.shares:
+    in_view = {*budgets.told, *holding, *figures.outdated}
+    if short:
+        in_view.update(figures.attention.cannot_park)
+    for client in in_view:
+        share = figures.shares[client]
         if share.failed:
             continue
-        holds, just_told = share.client in holding, share.client in budgets.told
+        holds, just_told = client in holding, client in budgets.told
         told = share.told_usable_bytes
-        outdated = told < 0 or abs(figures.usable_bytes_for(share) - told) > noticed
+        outdated = client in figures.outdated
         if holds and not outdated:
             outdated = abs(figures.hint_bytes_for(share) - share.told_hint_bytes) > noticed
         cannot_park = share.bytes_staying > share.bytes_fixed and not share.silent
@@ -464,19 +484,23 @@ def _drift_bytes(figures: Figures, budgets: Budgets) -> int:
     many = len({share.tenant for share in figures.holding}) > 1
     if many or figures.is_due or figures.requests or figures.bytes_ghost:
         return 0
-    if any(share.asked_bytes or share.shortage for share in figures.shares):
+    if figures.attention.asking:
         return 0
     if any(budgets.owes(share) for share in (*figures.holding, *figures.owing)):
         return 0
-    return figures.bytes_total // _REFRESH_SHARE
+    return noticed_bytes(figures.bytes_total)
 
 
 def _awaited(figures: Figures, budgets: Budgets) -> list[Share]:
     """Those whose reports are awaited."""
     holding = {share.client for share in figures.holding}
-    asked = (share for share in figures.shares if share.client in budgets.told)
+    asked = (figures.shares[client] for client in budgets.told)
     shares = {share.client: share for share in (*figures.owing, *asked)}.values()
     return [share for share in shares if budgets.is_awaited(share, share.client in holding)]
+
+
+def _number(share: Share) -> int:
+    return share.number
 
 
 def _change(figures: Figures, share: Share, budget_bytes: int) -> BudgetChange:

@@ -3,11 +3,15 @@ each event. They are written apart from the code that makes them true."""
 
 from __future__ import annotations
 
-from collections import Counter
-
-from .ids import DeviceId, Seconds
+from .ids import Seconds
 from .ledger import Totals
-from .policy import next_deadline_s, obstacle, quantum_ends_s, waits_for_its_memory
+from .policy import (
+    deadline_of_tenant_s,
+    deadline_of_waiters_s,
+    obstacle,
+    quantum_ends_s,
+    waits_for_its_memory,
+)
 from .state import State, Tenant
 from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
 
@@ -15,6 +19,7 @@ from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
 def check_invariants(state: State, *, now_s: Seconds, wake_at_s: Seconds | None) -> None:
     """Raises AssertionError with the rule that does not hold, and the story of who broke it."""
     what_is_remembered_is_so(state)
+    lines_are_of_tenants(state)
     turn_and_state_agree(state)
     clients_agree_with_their_tenant(state)
     the_queue_has_those_who_wait(state)
@@ -24,6 +29,7 @@ def check_invariants(state: State, *, now_s: Seconds, wake_at_s: Seconds | None)
     no_quantum_is_overrun(state, now_s)
     no_hold_is_overrun(state, now_s)
     shares_are_of_clients(state)
+    shares_are_listed(state)
     no_more_is_given_than_there_is(state)
     the_alarm_is_set(state, now_s, wake_at_s)
 
@@ -37,16 +43,27 @@ def what_is_remembered_is_so(state: State) -> None:
             if not share.failed and not state.devices[device].lost
         }
         _rule(client.live_devices == live, "live devices", state.tenants[client.tenant])
-    wanted_by = Counter[DeviceId]()
     for tenant in state.tenants.values():
         wanted = {d for client in tenant.clients.values() for d in client.live_devices}
-        wanted_by.update(wanted)
         _rule(tenant.wanted_devices == wanted, "wanted devices", tenant)
         opened_none = not any(client.devices for client in tenant.clients.values())
         _rule((tenant.id in state.undecided) == opened_none, "undecided tenants", tenant)
     _rule(state.undecided <= state.tenants.keys(), "undecided tenants are here")
-    _rule(+state.tenants_on == wanted_by, "tenants on each device are counted")
     _rule(not state.touched, "what was touched is settled")
+
+
+def lines_are_of_tenants(state: State) -> None:
+    """The index of who uses, has, lacks and queues for each device says what the tenants say."""
+    _rule(state.lines.of.keys() == state.devices.keys(), "each device has a line")
+    for device, line in state.lines.of.items():
+        users = [t for t in state.tenants.values() if device in t.wanted_devices]
+        holders = [t for t in state.turn_holders.values() if t.turn and device in t.turn.devices]
+        queue = [t for t in state.queue.values() if device in state.missing_devices(t)]
+        lacking = [t for t in state.turn_holders.values() if device in state.missing_devices(t)]
+        _rule(line.users == {t.id: t for t in users}, "who could use a device is on its line")
+        _rule(line.holders == holders, "holders are on the line, the earliest first")
+        _rule(line.queue == queue, "who waits is on the line, first come first")
+        _rule(line.lacking == {t.id: t for t in lacking}, "who lacks a device is on its line")
 
 
 def turn_and_state_agree(state: State) -> None:
@@ -54,8 +71,9 @@ def turn_and_state_agree(state: State) -> None:
     for tenant in state.tenants.values():
         has_turn = tenant.state not in (TenantState.IDLE, TenantState.WAITING)
         _rule(has_turn == (tenant.turn is not None), "state and turn agree", tenant)
-        _rule(has_turn == (tenant in state.turn_holders), "holders have turns", tenant)
-    _rule(len({t.id for t in state.turn_holders}) == len(state.turn_holders), "one turn each")
+        _rule(has_turn == (tenant.id in state.turn_holders), "holders have turns", tenant)
+    turns = [t.turn.id for t in state.turn_holders.values() if t.turn is not None]
+    _rule(turns == sorted(turns), "holders are in the order in which they got their turns")
 
 
 def clients_agree_with_their_tenant(state: State) -> None:
@@ -77,19 +95,20 @@ def clients_agree_with_their_tenant(state: State) -> None:
         if tenant.state not in (TenantState.RECALLED, TenantState.STALLED):
             asked = client.overdue or client.recalled_at_s is not None
             _rule(not asked, "no recall, no delay", tenant)
-    for tenant in state.turn_holders:
+    for tenant in state.turn_holders.values():
         _rule(bool(state.turn_clients(tenant)), "a turn without clients has ended", tenant)
 
 
 def the_queue_has_those_who_wait(state: State) -> None:
     """Each tenant whose calls wait is in the queue once, unless it holds or drains; nobody else."""
-    _rule(len({t.id for t in state.queue}) == len(state.queue), "one place each in the queue")
-    _rule(
-        [t.queued_at_s for t in state.queue] == sorted(t.queued_at_s for t in state.queue),
-        "the queue is in the order of arrival",
+    queue = list(state.queue.values())
+    by_time, by_place = (
+        sorted(queue, key=lambda t: t.queued_at_s),
+        sorted(queue, key=lambda t: t.place),
     )
+    _rule(queue == by_time == by_place, "the queue is in the order of arrival")
     for tenant in state.tenants.values():
-        queued = tenant in state.queue
+        queued = tenant.id in state.queue
         ready = bool(state.ready_clients(tenant))
         _rule(not queued or ready, "only who waits is in the queue", tenant)
         if tenant.state is TenantState.WAITING or tenant.state is TenantState.IDLE:
@@ -105,7 +124,7 @@ def the_queue_has_those_who_wait(state: State) -> None:
 
 def all_or_nothing(state: State) -> None:
     """A tenant may use all devices that its clients have opened, or none."""
-    for tenant in state.turn_holders:
+    for tenant in state.turn_holders.values():
         if tenant.turn is None:
             continue
         wanted = tenant.wanted_devices
@@ -118,7 +137,7 @@ def one_holder_for_each_device(state: State) -> None:
     """While turns are on, one tenant has a device. Turns from before they were switched on may
     overlap until they are given back: all but the first have been asked."""
     if not state.turns_are_on:
-        blocked = all(tenant.id in state.obstacles for tenant in state.queue)
+        blocked = state.queue.keys() == state.obstacles.keys()
         _rule(blocked, "nobody waits while turns are off, but for memory")
         return
     for device in state.devices:
@@ -136,24 +155,29 @@ def nobody_is_forgotten(state: State, now_s: Seconds) -> None:
     somebody's memory, or the recovery."""
     if state.recovering_until_s is not None:
         return
-    for place, tenant in enumerate(state.queue):
+    queue = list(state.queue.values())
+    for place, tenant in enumerate(queue):
         missing = state.missing_devices(tenant)
         held = any(h is not tenant for device in missing for h in state.holders(device))
         if tenant.id in state.obstacles:
             blocked = obstacle(state, tenant, now_s) is not None
             _rule(blocked, "a tenant that is skipped for memory lacks it", tenant)
             continue
-        ahead = [other for other in state.queue[:place] if other.id not in state.obstacles]
+        ahead = [other for other in queue[:place] if other.id not in state.obstacles]
         earlier = any(missing & state.missing_devices(other) for other in ahead)
         _rule(held or earlier, "a tenant whose devices are free is granted", tenant)
 
 
 def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
     """The clock of a quantum runs exactly while others wait, and its end brings a recall."""
-    for tenant in state.turn_holders:
+    for tenant in state.turn_holders.values():
         if tenant.turn is None:
             continue
-        others_wait = any(state.waiters(tenant.turn.devices, besides=tenant))
+        others_wait = any(
+            not state.missing_devices(other).isdisjoint(tenant.turn.devices)
+            for other in state.queue.values()
+            if other is not tenant
+        )
         contended = state.turns_are_on and others_wait
         restoring = waits_for_its_memory(state, tenant, now_s)
         running = tenant.turn.contended_since_s is not None
@@ -192,6 +216,10 @@ def shares_are_of_clients(state: State) -> None:
             bytes_resident=sum(share.bytes_resident for share in shares.values()),
             bytes_charged=sum(share.bytes_charged for share in shares.values()),
             bytes_staying=sum(share.bytes_staying for share in shares.values()),
+            bytes_taken=sum(
+                share.bytes_charged if share.silent else share.bytes_resident
+                for share in shares.values()
+            ),
         )
         _rule(device.memory.totals == sums, "the totals are the sums of the shares")
         for share in shares.values():
@@ -199,6 +227,31 @@ def shares_are_of_clients(state: State) -> None:
             _rule(
                 share.bytes_charged >= least, "what it has is charged", state.tenants[share.tenant]
             )
+
+
+def shares_are_listed(state: State) -> None:
+    """The index of a device's shares lists them as their figures say."""
+    for device in state.devices.values():
+        listed, shares = device.memory.attention, device.memory.shares.values()
+        able = [share for share in shares if not share.failed and not share.silent]
+        stays = [share for share in able if share.bytes_staying > share.bytes_fixed]
+        unused = [share for share in able if share.budget_bytes > share.bytes_resident]
+        owing = [share for share in shares if share.bytes_charged > share.budget_bytes]
+        asking = [s for s in shares if s.needed_bytes or s.granted_bytes or s.shortage]
+        for name, found, so in (
+            ("cannot park", listed.cannot_park, stays),
+            ("have unused budgets", listed.unused, unused),
+            ("owe", listed.owing, owing),
+            ("ask", listed.asking, asking),
+        ):
+            _rule(found == {share.client: share for share in so}, f"those that {name} are listed")
+        for share in shares:
+            ended_s = state.tenants[share.tenant].last_turn_end_s
+            _rule(share.last_use_s == ended_s, "a share knows when its tenant's turn ended")
+        movable = [share for share in shares if share.bytes_movable > 0]
+        movable.sort(key=lambda share: (share.last_use_s, share.number))
+        by_use = [share.client for share in movable]
+        _rule(list(listed.by_last_use()) == by_use, "who can park is listed by its last use")
 
 
 def no_more_is_given_than_there_is(state: State) -> None:
@@ -222,10 +275,13 @@ def no_more_is_given_than_there_is(state: State) -> None:
 
 def the_alarm_is_set(state: State, now_s: Seconds, wake_at_s: Seconds | None) -> None:
     """The next deadline lies ahead, and the core has asked to be woken then."""
-    deadline_s = next_deadline_s(state)
+    deadlines = [device.memory.due_s for device in state.devices.values()]
+    deadlines += [deadline_of_tenant_s(state, tenant) for tenant in state.tenants.values()]
+    deadlines.append(deadline_of_waiters_s(state))
+    deadline_s = min((at_s for at_s in deadlines if at_s is not None), default=None)
     if deadline_s is not None:
         _rule(now_s < deadline_s, "what is due has been done")
-        _rule(wake_at_s == deadline_s, "the core is woken at the next deadline")
+    _rule(wake_at_s == deadline_s, "the core is woken at the next deadline")
 
 
 def _rule(holds: bool, rule: str, tenant: Tenant | None = None) -> None:

@@ -18,6 +18,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+from .attention import Attention, News
 from .ids import ClientId, Seconds, TenantId
 
 UNLIMITED_BYTES = 2**64 - 1
@@ -47,6 +48,11 @@ class Totals:
     bytes_resident: int = 0
     bytes_charged: int = 0
     bytes_staying: int = 0
+    bytes_taken: int = 0
+    """As resident, but the charges of those that are silent."""
+
+
+Counts = tuple[int, int, int, int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +62,13 @@ class Share:
     client: ClientId
     tenant: TenantId
     totals: Totals
+    attention: Attention
+    number: int = 0
+    """Counts the shares of the device in the order in which they came."""
+    last_use_s: Seconds = 0.0
+    """When its tenant's last turn ended."""
+    place_by_use: tuple[Seconds, int, ClientId] | None = None
+    """Where it stands in `attention`, if it could release memory."""
     bytes_allocated: int = 0
     bytes_parked: int = 0
     bytes_fixed: int = 0
@@ -88,7 +101,7 @@ class Share:
     told_usable_bytes: int = -1
     told_hint_bytes: int = 0
     told_at_s: Seconds = 0.0
-    _counted: tuple[int, int, int, int] = (0, 0, 0, 0)
+    _counted: Counts = (0, 0, 0, 0, 0)
     """What this share has added to the totals."""
     _believed: deque[tuple[int, int]] = field(default_factory=lambda: deque([(0, 0)]))
     """Serials and budgets; it has heard the first, and may have heard any of the others."""
@@ -159,15 +172,30 @@ class Share:
         if count != self.needed_bytes:
             self.need_short_since_s = None
         self.needed_bytes, self.granted_bytes = count, 0
+        self.attention.note(self)
 
     def may_have_what_it_needs(self) -> None:
         """It was told so; whether it takes it, it will say."""
         self.granted_bytes, self.needed_bytes = self.asked_bytes, 0
         self.need_short_since_s = None
+        self.attention.note(self)
+
+    def is_short(self, shortage: Shortage | None) -> None:
+        """For how long others have kept it from what it needs; None: they do not."""
+        if shortage is None:
+            self.need_short_since_s = None
+        self.shortage = shortage
+        self.attention.note(self)
+
+    def used_until(self, at_s: Seconds) -> None:
+        """Its tenant's turn has ended."""
+        self.last_use_s = at_s
+        self.attention.note(self)
 
     def needs_again(self) -> None:
         """The bytes that it needed are taken back before it has reported them."""
         self.needed_bytes, self.granted_bytes = self.asked_bytes, 0
+        self.attention.note(self)
 
     def dropped(self) -> None:
         """It gave its turn back: what it had heard by then has become what it has. It may still
@@ -205,18 +233,22 @@ class Share:
         else:
             movable = 0 if self.failed else min(resident - self.bytes_fixed, self.bytes_parkable)
             self.bytes_movable, self.bytes_staying = movable, resident - movable
-        self._count_in((self.bytes_allocated, resident, charged, self.bytes_staying))
+        taken = charged if self.silent else resident
+        self._count_in((self.bytes_allocated, resident, charged, self.bytes_staying, taken))
+        self.attention.note(self)
 
     def leave_totals(self) -> None:
         """The share ends."""
-        self._count_in((0, 0, 0, 0))
+        self._count_in((0, 0, 0, 0, 0))
+        self.attention.forget(self)
 
-    def _count_in(self, counts: tuple[int, int, int, int]) -> None:
+    def _count_in(self, counts: Counts) -> None:
         totals, before = self.totals, self._counted
         totals.bytes_allocated += counts[0] - before[0]
         totals.bytes_resident += counts[1] - before[1]
         totals.bytes_charged += counts[2] - before[2]
         totals.bytes_staying += counts[3] - before[3]
+        totals.bytes_taken += counts[4] - before[4]
         self._counted = counts
 
 
@@ -244,6 +276,10 @@ class DeviceMemory:
 
     shares: dict[ClientId, Share] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
+    attention: Attention = field(default_factory=Attention)
+    news: News = field(default_factory=News)
+    opened: int = 0
+    """How many shares there have been."""
     space_requests: dict[ClientId, SpaceRequest] = field(default_factory=dict)
     bytes_foreign: int = 0
     bytes_ghost: int = 0
@@ -273,7 +309,8 @@ class DeviceMemory:
     @property
     def somebody_is_short(self) -> bool:
         """A client needs bytes here, or a need of it was refused not long ago."""
-        return any(share.needed_bytes or share.shortage for share in self.shares.values())
+        asking = self.attention.asking.values()
+        return any(share.needed_bytes or share.shortage for share in asking)
 
     def is_due_at(self, at_s: Seconds) -> None:
         """The device has to be looked at then, if not before."""
@@ -326,10 +363,17 @@ class DeviceMemory:
         self._resident_most = max(self._resident_most, resident)
         self._charged_most = max(self._charged_most, self.bytes_charged)
 
-    def open(self, client: ClientId, tenant: TenantId) -> Share:
+    def open(self, client: ClientId, tenant: TenantId, last_use_s: Seconds = 0.0) -> Share:
         """A client begins with nothing, and may have nothing."""
-        share = self.shares[client] = Share(client, tenant, self.totals)
+        self.opened += 1
+        share = Share(client, tenant, self.totals, self.attention, self.opened, last_use_s)
+        self.shares[client] = share
+        self.attention.note(share)
         return share
+
+    def look_at_all(self) -> None:
+        """What concerns everybody has changed."""
+        self.attention.changed.update(self.shares)
 
     def close(self, share: Share) -> None:
         """The driver has freed all that the client had."""
@@ -341,6 +385,7 @@ class DeviceMemory:
     def _remove(self, share: Share) -> None:
         del self.shares[share.client]
         share.leave_totals()
+        self.news.forget(share.client)
 
     def lose(self, share: Share, now_s: Seconds) -> None:
         """Its client is gone; its memory, when the device shows it."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from . import events as ev
+from .alarm import Alarm
 from .commands import CloseClient, Command, RenewConnection, TellSettings, WakeAt
 from .errors import (
     DuplicateClient,
@@ -29,10 +30,10 @@ from .errors import (
 )
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
-from .policy import next_deadline_s
+from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .residency import Residency
 from .settings import SchedulerSettings, TurnTaking
-from .snapshot import Snapshot, take_snapshot
+from .snapshot import Snapshot, Status
 from .state import Client, Device, State, Tenant
 from .tell import Outbox, Teller
 from .transitions import ASKED_BACK, ClientTrigger
@@ -58,6 +59,8 @@ class Machine:
         self._turns = Turns(self._state, self._outbox)
         self._residency = Residency(self._state, self._outbox)
         self._teller = Teller(self._state, self._outbox)
+        self._alarm = Alarm()
+        self._status = Status(self._state)
         self._closed_clients: set[ClientId] = set()
         """Closed by us; what they still say is ignored until ClientLost comes."""
         self._now_s: Seconds = 0.0
@@ -75,12 +78,11 @@ class Machine:
         machine._closed_clients = broken._closed_clients | before.clients.keys()
         for known in before.devices.values():
             device = Device(known.id, known.name, known.bytes_total, lost=known.lost)
-            machine._state.devices[device.id] = device
+            machine._state.add_device(device)
         for old in before.tenants.values():
             tenant = Tenant(old.id, old.name, old.owner, old.kind, old.cap_bytes)
             tenant.counters, tenant.story = old.counters, old.story
-            machine._state.tenants[tenant.id] = tenant
-            machine._state.note_clients(tenant)
+            machine._state.add_tenant(tenant)
         return machine
 
     @property
@@ -104,6 +106,7 @@ class Machine:
         else:
             matters = self._handle_other_event(event)
         is_late = self._wake_at_s is not None and self._now_s >= self._wake_at_s
+        self._stir_who_is_due()
         if not (matters or is_late):
             return self._outbox.take_all(cause)
         self._outbox.name_cause(cause)
@@ -120,7 +123,7 @@ class Machine:
 
     def snapshot(self, now_s: Seconds) -> Snapshot:
         """A frozen copy of everything, for status."""
-        return take_snapshot(self._state, max(now_s, self._now_s))
+        return self._status.take(max(now_s, self._now_s))
 
     def check_invariants(self) -> None:
         """Raises AssertionError with the rule that does not hold."""
@@ -171,8 +174,9 @@ class Machine:
         self._note(tenant, event)
         if isinstance(event, ev.CellBegan | ev.CellEnded):
             client.in_cell = isinstance(event, ev.CellBegan)
+            self._state.changes.of_look(tenant.id)
             return False
-        self._state.touched[tenant.id] = tenant
+        self._state.touch(tenant)
         match event:
             case ev.ClientLost() | ev.ConnectionRenewed():
                 self._client_lost(client)
@@ -195,6 +199,7 @@ class Machine:
             case ev.TurnGivenAway():
                 self._turns.release(tenant, self._now_s)
             case ev.MemoryNeeded() if event.device in client.devices:
+                self._state.changes.of_memory(event.device)
                 client.devices[event.device].needs(event.bytes_needed, event.need_id)
             case ev.SpaceRequested():
                 self._residency.space_requested(client, event, self._now_s)
@@ -215,7 +220,7 @@ class Machine:
                 f"Shut down idle kernels, or have clients_max raised."
             )
         self._note(tenant, event)
-        self._state.touched[tenant.id] = tenant
+        self._state.touch(tenant)
         client = Client(
             id=event.client,
             tenant=event.tenant,
@@ -258,7 +263,7 @@ class Machine:
         if (parked > 0) != (share.bytes_parked > 0) or (
             parked > share.bytes_parked and moves_again
         ):
-            self._state.touched[tenant.id] = tenant
+            self._state.touch(tenant)
         if allocated != share.bytes_allocated:
             self._teller.tell_memory_limits(tenant)
         return matters
@@ -292,6 +297,7 @@ class Machine:
                 # Nothing of it runs there any more. For other devices its word is awaited: a grant
                 # may be on its way to it.
                 share.fail()
+                self._state.changes.of_memory(event.device)
                 self._state.note_devices(client)
 
     # ---- events of everybody -----------------------------------------------------------------
@@ -300,9 +306,10 @@ class Machine:
         """Whether anything may follow from it."""
         match event:
             case ev.DeviceFound():
-                device = self._state.devices.setdefault(
-                    event.device, Device(event.device, event.name, event.bytes_total)
-                )
+                if event.device not in self._state.devices:
+                    self._state.add_device(Device(event.device, event.name, event.bytes_total))
+                device = self._device(event.device)
+                self._state.changes.of_memory(device.id)
                 device.name, device.bytes_total = event.name, event.bytes_total
                 self._device_is_lost(device, False)
             case ev.DeviceMemoryMeasured():
@@ -331,39 +338,42 @@ class Machine:
             case ev.SettingsChanged():
                 self._settings_changed(event.settings)
             case ev.RecoveryComplete():
-                self._state.recovering_until_s = None
+                self._state.end_recovery()
             case ev.ClockTicked():
                 pass  # the time itself is what it brings
         return True
 
     def _device_is_lost(self, device: Device, lost: bool) -> None:
+        if device.lost == lost:
+            return
         device.lost = lost
-        for client in self._state.clients.values():
-            if device.id in client.devices:
-                self._state.note_devices(client)
-                self._state.touched[client.tenant] = self._state.tenants[client.tenant]
+        device.memory.look_at_all()
+        self._state.changes.of_memory(device.id)
+        for client_id in sorted(device.memory.shares):
+            client = self._state.clients[client_id]
+            self._state.note_devices(client)
+            self._state.touch(self._state.tenants[client.tenant])
 
     def _device_withdrawn(self, device: Device) -> None:
         """Forget it, unless a client has it open after all."""
         if device.memory.shares:
             return
         self._residency.withdrawn(device)
-        del self._state.devices[device.id]
-        del self._state.tenants_on[device.id]
+        self._state.remove_device(device)
         for tenant in self._state.tenants.values():
             if tenant.refused_for is not None and tenant.refused_for.device == device.id:
-                tenant.refused_for = None
+                self._state.note_refusal(tenant, None, self._now_s)
 
     def _tenant_registered(self, event: ev.TenantRegistered) -> None:
         known = self._state.tenants.get(event.tenant)
         if known is None:
             known = Tenant(event.tenant, event.name, event.owner, event.kind, event.cap_bytes)
-            self._state.tenants[event.tenant] = known
-            self._state.note_clients(known)
+            self._state.add_tenant(known)
         elif known.owner != event.owner:
             raise WrongOwner(f"{event.tenant} belongs to somebody else. Use another id.")
         self._note(known, event)
         known.name, known.kind, known.cap_bytes = event.name, event.kind, event.cap_bytes
+        self._state.note_cap(known)
         self._teller.tell_memory_limits(known)
 
     def _tenant_removed(self, tenant: Tenant) -> None:
@@ -371,10 +381,7 @@ class Machine:
             self._forget(client)
             self._closed_clients.add(client.id)
             self._outbox.put(CloseClient(client=client.id, tenant_name=tenant.name))
-        del self._state.tenants[tenant.id]
-        self._state.undecided.discard(tenant.id)
-        self._state.holds.pop(tenant.id, None)
-        self._state.holds_to_come.pop(tenant.id, None)
+        self._state.remove_tenant(tenant)
 
     def _settings_changed(self, settings: SchedulerSettings) -> None:
         if settings == self.settings:
@@ -382,6 +389,7 @@ class Machine:
         switched_off = self._state.turns_are_on and settings.turns is TurnTaking.OFF
         memory_moved = self._state.memory_moves
         self._state.settings = settings
+        self._state.stir_everything()
         self._state.touched.update(self._state.tenants)
         if self._state.memory_moves and not memory_moved:
             self._residency.limits_begin()
@@ -398,12 +406,30 @@ class Machine:
 
     def _ask_to_be_woken(self) -> None:
         """Deadlines lie ahead (what is due has been done), so one told before is still to come."""
-        deadline_s = next_deadline_s(self._state)
+        state, changes = self._state, self._state.changes
+        for tenant in changes.for_alarm.values():
+            self._alarm.set(("tenant", tenant.id), deadline_of_tenant_s(state, tenant))
+        for device_id in changes.devices_for_alarm:
+            device = state.devices.get(device_id)
+            self._alarm.set(("device", device_id), None if device is None else device.memory.due_s)
+        changes.for_alarm.clear()
+        changes.devices_for_alarm.clear()
+        waiters_s, others_s = deadline_of_waiters_s(state), self._alarm.next_s()
+        deadline_s = min((each for each in (waiters_s, others_s) if each is not None), default=None)
         if deadline_s == self._wake_at_s:
             return
         self._wake_at_s = deadline_s
         if deadline_s is not None:
             self._outbox.put(WakeAt(at_s=deadline_s))
+
+    def _stir_who_is_due(self) -> None:
+        changes = self._state.changes
+        for kind, owner in self._alarm.due(self._now_s):
+            if kind == "device":
+                changes.of_memory(DeviceId(owner))
+                changes.devices_for_alarm[DeviceId(owner)] = None
+            elif (tenant := self._state.tenants.get(TenantId(owner))) is not None:
+                changes.of_tenant(tenant)
 
     def _note(self, tenant: Tenant, event: ev.Event) -> None:
         tenant.story.append(f"{self._now_s:.3f} s {type(event).__name__} {event.cause}".rstrip())

@@ -15,7 +15,6 @@ to disappear.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from .ids import DeviceId, Seconds, TenantId
@@ -41,48 +40,64 @@ class Needs:
         self._memory = device.memory
         self._holding = {share.client for share in holding}
         self._now_s = now_s
-        self._own: Counter[TenantId] = Counter()
-        """Bytes of each tenant: its memory, and those of its needs that can be met."""
-        self._stays: Counter[TenantId] = Counter()
-        """Bytes of each tenant that are in the way of those waiting."""
-        self._stays_while_held: Counter[TenantId] = Counter()
-        """Bytes of each tenant that are in the way of holders: turns that overlap do not end for
-        each other."""
+        self._own: dict[TenantId, int] = {}
+        """Bytes of a tenant: its memory, and those of its needs that can be met."""
         self.due_s: Seconds | None = None
         """When a need will be refused, if nothing changes."""
         self.in_doubt: set[DeviceId] = set()
         """Devices to be looked at, because a need will be refused for what is there."""
+        self.depend_on_other_devices = False
 
     def hopeless(self) -> Iterator[Share]:
         """Those that are to be refused now, each once. Afterwards it is known which are in
         doubt."""
-        shares = self._memory.shares.values()
-        holders = {share.tenant for share in shares if share.client in self._holding}
-        for share in shares:
-            self._own[share.tenant] += _own_at_most(share)
-            self._stays[share.tenant] += share.bytes_staying
-            held = share.bytes_allocated if share.client in self._holding else 0
-            if not held and share.tenant in holders:
-                held = share.bytes_resident  # it is not asked to park
-            self._stays_while_held[share.tenant] += max(held, share.bytes_staying)
-        self._all_stays = self._stays.total()
-        self._all_stays_while_held = self._stays_while_held.total()
-        for share in shares:
+        self._all_stays = self._memory.totals.bytes_staying
+        self._all_stays_while_held = self._all_stays
+        holding = [self._memory.shares[client] for client in self._holding]
+        for tenant in {share.tenant for share in holding}:
+            while_held, waiting = self._stays_while_held(tenant), self._stays(tenant)
+            self._all_stays_while_held += while_held - waiting
+        asking = self._memory.attention.asking.values()
+        for share in sorted(asking, key=lambda each: each.number):
             if not share.needed_bytes:
                 self._watch(share)
             elif self._is_too_much_alone(share) or self._has_been_short(share):
                 share.need_short_since_s = None
                 yield share
             elif share.need_short_since_s is None:
-                self._own[share.tenant] += share.needed_bytes
+                self._own[share.tenant] = self._own_of(share.tenant) + share.needed_bytes
+
+    def _shares_of(self, tenant: TenantId) -> list[Share]:
+        return list(self._state.shares_of(self._state.tenants[tenant], self._device.id))
+
+    def _own_of(self, tenant: TenantId) -> int:
+        if tenant not in self._own:
+            self._own[tenant] = sum(_own_at_most(share) for share in self._shares_of(tenant))
+        return self._own[tenant]
+
+    def _stays(self, tenant: TenantId) -> int:
+        """Bytes of the tenant that are in the way of those waiting."""
+        return sum(share.bytes_staying for share in self._shares_of(tenant))
+
+    def _stays_while_held(self, tenant: TenantId) -> int:
+        """Bytes of the tenant that are in the way of holders: turns that overlap do not end for
+        each other."""
+        shares = self._shares_of(tenant)
+        if self._holding.isdisjoint(share.client for share in shares):
+            return sum(share.bytes_staying for share in shares)
+        stays = 0
+        for share in shares:
+            held = share.bytes_allocated if share.client in self._holding else 0
+            # What has no turn beside siblings that have one is not asked to park.
+            stays += max(held or share.bytes_resident, share.bytes_staying)
+        return stays
 
     def _is_too_much_alone(self, share: Share) -> bool:
         if share.failed:
             return True
-        shares = self._memory.shares.values()
         tenant = share.tenant
         wanted = share.bytes_allocated + share.needed_bytes
-        siblings = [each for each in shares if each.tenant == tenant and each is not share]
+        siblings = [each for each in self._shares_of(tenant) if each is not share]
         cap = self._state.tenants[tenant].cap_bytes
         if cap and wanted + sum(each.bytes_allocated for each in siblings) > cap:
             return True
@@ -97,21 +112,22 @@ class Needs:
         """Whether it is, and long enough to be believed."""
         state, memory, now_s = self._state, self._memory, self._now_s
         if state.recovering_until_s is not None:
-            share.need_short_since_s = share.shortage = None
+            share.is_short(None)
             return False
         wanted = share.bytes_allocated + share.needed_bytes
         elsewhere = self._lacks_elsewhere(share)
         most = self._most_for(share) if elsewhere is None else 0
         if wanted <= most:
-            share.need_short_since_s = share.shortage = None
+            share.is_short(None)
             return False
         if share.need_short_since_s is None:
             share.need_short_since_s = now_s
-        if share.shortage is None or wanted <= share.shortage.most_bytes:
-            share.shortage = Shortage(now_s, most)
-        else:
-            share.shortage.most_bytes = max(share.shortage.most_bytes, most)
-        believed_s = share.shortage.since_s + GRACE_S
+        shortage = share.shortage
+        if shortage is None or wanted <= shortage.most_bytes:
+            shortage = Shortage(now_s, most)
+            share.is_short(shortage)
+        shortage.most_bytes = max(shortage.most_bytes, most)
+        believed_s = shortage.since_s + GRACE_S
         gone_s = memory.ghost_since_s + state.settings.reclaim_s
         if now_s < gone_s and wanted <= most + memory.bytes_foreign + memory.bytes_ghost:
             believed_s = max(
@@ -138,10 +154,10 @@ class Needs:
         """The most that the client could have there now, beside its siblings."""
         tenant = share.tenant
         if share.client in self._holding:
-            others = self._all_stays_while_held - self._stays_while_held[tenant]
+            others = self._all_stays_while_held - self._stays_while_held(tenant)
         else:
-            others = self._all_stays - self._stays[tenant]
-        siblings = self._own[tenant] - _own_at_most(share)
+            others = self._all_stays - self._stays(tenant)
+        siblings = self._own_of(tenant) - _own_at_most(share)
         return self._state.usable_bytes(self._device) - siblings - others
 
     def _lacks_elsewhere(self, share: Share) -> Device | None:
@@ -149,7 +165,9 @@ class Needs:
         and the need waits for a turn."""
         if share.client in self._holding:
             return None
-        for device_id in sorted(self._state.tenants[share.tenant].wanted_devices):
+        wanted = self._state.tenants[share.tenant].wanted_devices
+        self.depend_on_other_devices |= len(wanted) > 1
+        for device_id in sorted(wanted):
             device = self._state.devices[device_id]
             gone_s = device.memory.ghost_since_s + self._state.settings.reclaim_s
             if device is self._device or self._now_s < gone_s:
@@ -167,11 +185,9 @@ def _own_at_most(share: Share) -> int:
 def _memory_is_kept_away(state: State, tenant: TenantId, device: Device) -> bool:
     """Whether memory of the tenant is parked that could not come back to the device, even if
     everybody else had parked what they can."""
-    own = [share for share in device.memory.shares.values() if share.tenant == tenant]
+    own = list(state.shares_of(state.tenants[tenant], device.id))
     if not any(share.bytes_parked for share in own if not share.failed):
         return False
-    others = sum(
-        share.bytes_staying for share in device.memory.shares.values() if share.tenant != tenant
-    )
+    others = device.memory.totals.bytes_staying - sum(share.bytes_staying for share in own)
     lent = state.reserve_to_lend_bytes(device)
     return sum(share.bytes_own for share in own) + others > state.usable_bytes(device) + lent

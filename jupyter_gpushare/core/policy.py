@@ -20,12 +20,14 @@ The rules, in short:
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
+from itertools import chain
 
 from .commands import RecallReason
-from .ids import Seconds, TenantId
+from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share
 from .obstacles import Obstacle, ObstacleKind
 from .state import Device, State, Tenant, Turn
@@ -34,16 +36,43 @@ from .transitions import ASKED_BACK, WITH_TURN, TenantState
 _PROGRESS_STEPS = 16
 
 
-def grantable(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[TenantId, Obstacle]]:
-    """The tenants of the queue that can be served now, in its order; and what is in the way of
-    those that could, but for somebody's memory."""
+Served = tuple[list[Tenant], dict[TenantId, Obstacle]]
+"""Tenants that can be served now, in the order of the queue; and what is in the way of those that
+could, but for somebody's memory."""
+
+
+def grantable(state: State, devices: Iterable[DeviceId], now_s: Seconds) -> Served:
+    """Of the tenants that queue for one of these devices. Where turns are off, of all."""
+    if not state.turns_are_on:
+        return _served_beside_others(state, now_s)
+    if state.recovering_until_s is not None:
+        return [], {}
+    looked_at = set(devices)
+    while (found := _served_first(state, looked_at, now_s)) is None:
+        pass
+    return found
+
+
+def _served_beside_others(state: State, now_s: Seconds) -> Served:
     served: list[Tenant] = []
     obstacles: dict[TenantId, Obstacle] = {}
-    if state.turns_are_on and state.recovering_until_s is not None:
-        return served, obstacles
-    free = state.devices.keys() - (state.held_devices() if state.turns_are_on else set())
-    with_turn = [tenant for tenant in state.queue if tenant.turn is not None]
-    for place, tenant in enumerate([*with_turn, *state.queue]):
+    for tenant in sorted(state.queue.values(), key=lambda each: each.turn is None):
+        in_the_way = obstacle(state, tenant, now_s)
+        if in_the_way is None:
+            served.append(tenant)
+        else:
+            obstacles[tenant.id] = in_the_way
+    return served, obstacles
+
+
+def _served_first(state: State, devices: set[DeviceId], now_s: Seconds) -> Served | None:
+    """Adds to `devices` and answers None, where a tenant at the head of a line depends on the lines
+    of other devices too."""
+    served: list[Tenant] = []
+    obstacles: dict[TenantId, Obstacle] = {}
+    free = {device for device in devices if not state.holders(device)}
+    with_turn = _with_turn_in_line(state, devices)
+    for place, tenant in enumerate(chain(with_turn, _in_line(state, free))):
         if not free:
             break
         if tenant in served:
@@ -55,11 +84,39 @@ def grantable(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[TenantId
                 obstacles[tenant.id] = in_the_way
                 continue
             served.append(tenant)
+        elif not any(each in devices or state.holders(each) for each in missing - free):
+            devices |= missing
+            return None
         elif place < len(with_turn):
             continue  # what it lacks is kept for it at its own place in the queue
-        if state.turns_are_on:
-            free -= missing
+        free -= missing
     return served, obstacles
+
+
+def _with_turn_in_line(state: State, devices: Iterable[DeviceId]) -> list[Tenant]:
+    """Tenants with a turn that queue for one of these devices besides, first come first."""
+    lacking = (each for device in devices for each in state.lines.of[device].lacking.values())
+    waiting = {each.id: each for each in lacking if each.id in state.queue}
+    return sorted(waiting.values(), key=lambda each: each.place)
+
+
+def _in_line(state: State, free: Set[DeviceId]) -> Iterator[Tenant]:
+    """Tenants that queue for one of these devices, in the order of the queue; the caller takes
+    devices out of `free` meanwhile."""
+    queues = {device: state.lines.of[device].queue for device in free}
+    heads = [(queue[0].place, device, 0) for device, queue in queues.items() if queue]
+    heapq.heapify(heads)
+    last_place = 0
+    while heads:
+        place, device, index = heapq.heappop(heads)
+        if device not in free:
+            continue
+        queue = queues[device]
+        if index + 1 < len(queue):
+            heapq.heappush(heads, (queue[index + 1].place, device, index + 1))
+        if place != last_place:
+            last_place = place
+            yield queue[index]
 
 
 def progress_time_s(state: State, now_s: Seconds) -> Seconds:
@@ -109,9 +166,9 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
     turn = tenant.turn
     if turn is None or not state.turns_are_on:
         return None
-    if tenant.state is TenantState.HOLDING or tenant not in state.queue:
+    if tenant.state is TenantState.HOLDING or tenant.id not in state.queue:
         for device in sorted(state.missing_devices(tenant)):
-            if any(state.holders(device)):
+            if state.holders(device):
                 return Recall(RecallReason.DEVICE_TAKEN, state.devices[device].name)
     if _overlaps_an_earlier_one(state, tenant, turn):
         return Recall(RecallReason.NOT_FIRST)
@@ -128,43 +185,41 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
 
 
 def _overlaps_an_earlier_one(state: State, tenant: Tenant, turn: Turn) -> bool:
-    for other in state.turn_holders:
-        if other is tenant:
-            return False
-        if other.turn is not None and other.turn.devices & turn.devices:
-            return True
-    return False
+    return any(state.holders(device)[0] is not tenant for device in turn.devices)
 
 
-def next_deadline_s(state: State) -> Seconds | None:
-    """When something happens by itself, if nothing else does before."""
+def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
+    """When something happens to the tenant's turn by itself, if nothing else does before."""
+    turn = tenant.turn
+    if turn is None:
+        return None
+    hold = state.holds.get(tenant.id)
+    deadlines = [] if hold is None else [hold.until_s]
+    if turn.restores:
+        deadlines.append(turn.memory_progress_s + state.settings.park_timeout_s)
+    if tenant.state is TenantState.STALLED:
+        deadlines.append(turn.retry_at_s)
+    elif tenant.state is TenantState.HOLDING:
+        ends_s = quantum_ends_s(state, turn)
+        if ends_s is not None and hold is None:
+            deadlines.append(ends_s)
+    else:
+        deadlines += [
+            client.recalled_at_s + state.settings.overdue_s
+            for client in tenant.clients.values()
+            if client.recalled_at_s is not None
+            and client.state in ASKED_BACK
+            and not client.overdue
+        ]
+    return min(deadlines, default=None)
+
+
+def deadline_of_waiters_s(state: State) -> Seconds | None:
+    """When something happens by itself to tenants without a turn."""
     deadlines = [] if state.recovering_until_s is None else [state.recovering_until_s]
-    deadlines += [hold.until_s for hold in state.holds.values()]
-    deadlines += [
-        device.memory.due_s for device in state.devices.values() if device.memory.due_s is not None
-    ]
     for tenant_id, in_the_way in state.obstacles.items():
         if in_the_way.kind is ObstacleKind.RETRY:
             deadlines.append(state.tenants[tenant_id].short_until_s)
-    for tenant in state.turn_holders:
-        if tenant.turn is None:
-            continue
-        if tenant.turn.restores:
-            deadlines.append(tenant.turn.memory_progress_s + state.settings.park_timeout_s)
-        if tenant.state is TenantState.STALLED:
-            deadlines.append(tenant.turn.retry_at_s)
-        elif tenant.state is TenantState.HOLDING:
-            ends_s = quantum_ends_s(state, tenant.turn)
-            if ends_s is not None and tenant.id not in state.holds:
-                deadlines.append(ends_s)
-        else:
-            deadlines += [
-                client.recalled_at_s + state.settings.overdue_s
-                for client in tenant.clients.values()
-                if client.recalled_at_s is not None
-                and client.state in ASKED_BACK
-                and not client.overdue
-            ]
     return min(deadlines, default=None)
 
 
@@ -196,14 +251,20 @@ def obstacle(
 def _obstacle_on(
     state: State, tenant: Tenant, device: Device, holders_stay: bool
 ) -> Obstacle | None:
-    own = [share for share in device.memory.shares.values() if share.tenant == tenant.id]
+    own = list(state.shares_of(tenant, device.id))
     if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):
         return None  # it has there all that it needs
     memory = device.memory
     needed = sum(share.asked_bytes for share in own)
     wanted = needed + sum(share.bytes_own for share in own)
-    in_the_way = list(_in_the_way(state, tenant, device, holders_stay))
-    short = wanted - state.usable_bytes(device) + sum(each[0] for each in in_the_way)
+    holding = state.holding_shares(device.id) if holders_stay else []
+    stays = memory.totals.bytes_staying - sum(share.bytes_staying for share in own)
+    stays += sum(
+        _bytes_while_held(share) - share.bytes_staying
+        for share in holding
+        if share.tenant != tenant.id
+    )
+    short = wanted - state.usable_bytes(device) + stays
     if not needed:
         short -= state.reserve_to_lend_bytes(device)
     if short <= 0:
@@ -215,6 +276,7 @@ def _obstacle_on(
             (memory.bytes_foreign, ObstacleKind.FOREIGN, None),
             (memory.bytes_ghost, ObstacleKind.ENDED, None),
         ]
+        in_the_way = _in_the_way(tenant, device, holding)
         most, kind, whose = max([*in_the_way, *outside], key=lambda each: each[0])
     return Obstacle(
         kind=kind,
@@ -225,17 +287,20 @@ def _obstacle_on(
     )
 
 
+def _bytes_while_held(share: Share) -> int:
+    """What a client with a turn needs of the device."""
+    return max(share.bytes_resident, share.bytes_allocated + share.asked_bytes)
+
+
 def _in_the_way(
-    state: State, tenant: Tenant, device: Device, holders_stay: bool
+    tenant: Tenant, device: Device, holding: list[Share]
 ) -> Iterator[tuple[int, ObstacleKind, Share]]:
     """The memory that others cannot give up, or need not."""
-    holding = state.holding_shares(device.id)
     for share in device.memory.shares.values():
         if share.tenant == tenant.id:
             continue
-        if share in holding and holders_stay:
-            wanted = share.bytes_allocated + share.asked_bytes
-            yield max(share.bytes_resident, wanted), ObstacleKind.HOLDER, share
+        if share in holding:
+            yield _bytes_while_held(share), ObstacleKind.HOLDER, share
         else:
             yield share.bytes_staying, _why_it_stays(share), share
 

@@ -15,10 +15,11 @@ from .budgets import (
     Figures,
     Measuring,
     decide,
+    noticed_bytes,
 )
 from .commands import MeasureDevice, ReportSilent, TellBudget, TellSpace
 from .events import DropReason, MemoryReported, SpaceRequested
-from .ids import ClientId, DeviceId, Seconds, TenantId
+from .ids import ClientId, DeviceId, Seconds
 from .ledger import UNLIMITED_BYTES, Share, SpaceRequest
 from .needs import Needs
 from .obstacles import ObstacleKind
@@ -34,17 +35,23 @@ class Residency:
     def __init__(self, state: State, outbox: Outbox) -> None:
         self._state = state
         self._outbox = outbox
+        self._somebody_is_passed_over = False
+        """As it was at the last look at all devices."""
 
     # ---- what events bring -------------------------------------------------------------------
 
     def opened(self, client: Client, device: Device) -> None:
         """The client begins with nothing, and may have nothing."""
         if device.id not in client.devices:
-            client.devices[device.id] = device.memory.open(client.id, client.tenant)
+            client.devices[device.id] = device.memory.open(
+                client.id, client.tenant, self._state.tenants[client.tenant].last_turn_end_s
+            )
+            self._state.changes.of_memory(device.id)
 
     def closed(self, client: Client, device: Device) -> None:
         """The driver has freed all of it."""
         device.memory.close(client.devices.pop(device.id))
+        self._state.changes.of_memory(device.id)
 
     def withdrawn(self, device: Device) -> None:
         """The device is forgotten: nobody gets space on it."""
@@ -52,10 +59,12 @@ class Residency:
 
     def lost(self, client: Client, now_s: Seconds) -> None:
         """The client is gone; its memory may not be yet."""
+        self._state.note_memory(client)
         for device_id, share in client.devices.items():
             self._state.devices[device_id].memory.lose(share, now_s)
         for device in self._state.devices.values():
-            device.memory.space_requests.pop(client.id, None)
+            if device.memory.space_requests.pop(client.id, None) is not None:
+                self._state.changes.of_memory(device.id)
 
     def reported(self, client: Client, share: Share, event: MemoryReported, now_s: Seconds) -> bool:
         """Take in what the client has now; bytes that left the device are space for others. Answers
@@ -81,6 +90,7 @@ class Residency:
         ):
             return False
         memory.note()
+        self._state.changes.of_memory(event.device)
         if share.bytes_resident > charged:
             memory.own_up(share.bytes_resident - charged)
         tenant = self._state.tenants[client.tenant]
@@ -92,6 +102,8 @@ class Residency:
             share.falls_silent(False)
         if share.bytes_parked < parked and tenant.turn is not None:
             tenant.turn.memory_progress_s = progress_time_s(self._state, now_s)
+        if share.bytes_parked != parked:
+            self._state.changes.of_tenant(tenant)
         released = share.bytes_resident < resident or share.bytes_charged < charged
         if released and now_s >= tenant.short_until_s:
             memory.releases += 1
@@ -116,6 +128,7 @@ class Residency:
         """Its budgets are what it has, wherever it had heard of others."""
         for share in client.devices.values():
             share.dropped()
+        self._state.note_memory(client)
         if reason is DropReason.MEMORY_SHORT:
             memories = [self._state.devices[each].memory for each in tenant.wanted_devices]
             tenant.short_until_s = now_s + 1.0
@@ -131,6 +144,7 @@ class Residency:
     def measured(self, device: Device, bytes_used: int, now_s: Seconds) -> None:
         """Take in how many bytes the device itself counts."""
         memory = device.memory
+        self._state.changes.of_memory(device.id)
         foreign = memory.bytes_foreign
         memory.measured(bytes_used, now_s)
         device.bytes_used = bytes_used
@@ -147,6 +161,7 @@ class Residency:
         if device is None or wanted > self._state.total_bytes(device):
             self._tell_no_space(client.id, event.device, event.request_id)
             return
+        self._state.changes.of_memory(device.id)
         device.memory.space_requests[client.id] = SpaceRequest(
             client.id, event.request_id, wanted, now_s, device.bytes_used
         )
@@ -165,21 +180,43 @@ class Residency:
     # ---- what follows ------------------------------------------------------------------------
 
     def settle(self, now_s: Seconds, only: DeviceId | None = None) -> bool:
-        """All that the state asks for at this moment, on each device or on one. Whether turns are
-        to be looked at again."""
+        """All that the state asks for at this moment, on each device where something has changed
+        or is due, or on one. Whether turns are to be looked at again.
+
+        A look that has changed something is repeated, until one changes nothing."""
+        state, changes = self._state, self._state.changes
+        if only is None and self._somebody_is_passed_over != bool(state.obstacles):
+            self._somebody_is_passed_over = bool(state.obstacles)
+            changes.for_budgets.update(dict.fromkeys(state.devices))
+        listed = changes.for_budgets if only is None else (only,)
+        devices = [state.devices[each] for each in listed if each in state.devices]
         news = False
-        devices = self._state.devices
-        for device in devices.values() if only is None else (devices[only],):
-            device.memory.due_s = None
-            for holder in self._state.holders(device.id):
-                if holder.turn is not None:
-                    holder.turn.lacks_memory_on.discard(device.id)
-            if self._state.memory_moves and not device.lost:
-                news |= self._rebalance(device, now_s)
-            else:
-                self._let_be(device, now_s)
-                device.memory.drift_left = 0
+        for device in sorted(devices, key=lambda each: each.order):
+            changes.for_budgets.pop(device.id, None)
+            news |= self._look_at(device, now_s)
         return news
+
+    def _look_at(self, device: Device, now_s: Seconds) -> bool:
+        state = self._state
+        state.changes.devices_for_alarm[device.id] = None
+        device.memory.due_s = None
+        lacking = [each for each in state.holders(device.id) if self._lacks_memory(each, device)]
+        for holder in lacking:
+            assert holder.turn is not None
+            holder.turn.lacks_memory_on.discard(device.id)
+        news = False
+        if state.memory_moves and not device.lost:
+            news = self._rebalance(device, now_s)
+        else:
+            self._let_be(device, now_s)
+            device.memory.drift_left = 0
+        for holder in state.holders(device.id):
+            if (holder in lacking) != self._lacks_memory(holder, device):
+                state.changes.of_tenant(holder)
+        return news
+
+    def _lacks_memory(self, tenant: Tenant, device: Device) -> bool:
+        return tenant.turn is not None and device.id in tenant.turn.lacks_memory_on
 
     def _rebalance(self, device: Device, now_s: Seconds) -> bool:
         """Brings the budgets of the device into line with the state. Whether turns are to be looked
@@ -187,19 +224,38 @@ class Residency:
         for."""
         holding = self._state.holding_shares(device.id)
         ghosts_ended = self._ghosts_end(device, now_s)
-        _kept_space_is_given_up(device, now_s)
+        self._kept_space_is_given_up(device, now_s)
         self._silence_is_noticed(device, holding, now_s)
         refused, in_doubt = self._hopeless_needs_end(device, holding, now_s)
-        decision = decide(_look(self._state, device, now_s, refused, in_doubt))
+        figures = _look(self._state, device, now_s, refused, in_doubt)
+        self._find_outdated(device, figures)
+        decision = decide(figures)
         moves_again = self._apply(device, decision, in_doubt, now_s)
         return ghosts_ended or bool(refused) or moves_again
+
+    def _find_outdated(self, device: Device, figures: Figures) -> None:
+        """What a client could have depends on its own memory and its siblings'."""
+        memory = device.memory
+        noticed = noticed_bytes(figures.bytes_total)
+        if memory.news.noticed_bytes != noticed:
+            memory.news.noticed_bytes = noticed
+            memory.look_at_all()
+        changed = memory.attention.changed
+        for tenant in {share.tenant for share in changed.values()}:
+            changed.update((share.client, share) for share in figures.shares_of(tenant))
+        level = figures.bytes_usable - figures.bytes_staying
+        memory.news.look(memory.shares, changed, level, figures.usable_bytes_for)
+        changed.clear()
 
     def _let_be(self, device: Device, now_s: Seconds) -> None:
         """Memory stays where it is, and nobody has a limit but those whose contexts have failed; or
         the device is lost, and nobody gets more of it. No space is made."""
         self._refuse_space(device)
-        for share in device.memory.shares.values():
-            needs, share.shortage = share.needed_bytes > 0, None
+        attention = device.memory.attention
+        listed = {**attention.changed, **attention.asking}.values()
+        for share in sorted(listed, key=lambda each: each.number):
+            needs = share.needed_bytes > 0
+            share.is_short(None)
             gets_none = device.lost or share.failed
             if gets_none:
                 needs = share.asked_bytes > 0
@@ -215,6 +271,7 @@ class Residency:
                     refused=gets_none,
                 )
                 self._tell_budget(device, share, change, now_s)
+        attention.changed.clear()
 
     # ---- what time has changed ---------------------------------------------------------------
 
@@ -228,16 +285,30 @@ class Residency:
             memory.is_due_at(gone_s)
             return False
         memory.bytes_ghost, memory.ghost_confirmed = 0, True
+        self._state.changes.of_memory(device.id)
         memory.releases += 1
         return True
+
+    def _kept_space_is_given_up(self, device: Device, now_s: Seconds) -> None:
+        """Space that was made and has been taken, or that nobody has taken in time."""
+        requests = device.memory.space_requests
+        for request in list(requests.values()):
+            if request.made_at_s is None:
+                continue
+            if now_s >= request.made_at_s + SPACE_KEPT_S or request.bytes_wanted <= 0:
+                del requests[request.client]
+                self._state.changes.of_memory(device.id)
+            else:
+                device.memory.is_due_at(request.made_at_s + SPACE_KEPT_S)
 
     def _silence_is_noticed(self, device: Device, holding: list[Share], now_s: Seconds) -> None:
         """A client that was to release memory and makes no progress is silent."""
         with_turn = {share.client for share in holding}
-        for share in device.memory.shares.values():
+        for share in sorted(device.memory.attention.owing.values(), key=lambda each: each.number):
             late_s = share.progress_at_s + self._state.settings.park_timeout_s
             if now_s >= late_s and share.is_awaited(holds=share.client in with_turn):
                 share.falls_silent(True)
+                self._state.changes.of_memory(device.id)
                 self._report_silence(device, share)
 
     def _report_silence(self, device: Device, share: Share) -> None:
@@ -266,7 +337,10 @@ class Residency:
         for share in needs.hopeless():
             self._note_refusal(share, now_s, overlap=share in holding)
             share.needs(0)
+            self._state.changes.of_memory(device.id)
             refused.add(share.client)
+        if needs.depend_on_other_devices:
+            self._state.changes.of_memory(device.id)
         if needs.due_s is not None:
             device.memory.is_due_at(needs.due_s)
         return frozenset(refused), frozenset(needs.in_doubt)
@@ -276,7 +350,7 @@ class Residency:
         tenant = self._state.tenants[share.tenant]
         found = obstacle(self._state, tenant, now_s, holders_stay=overlap)
         if found is not None and found.kind not in (ObstacleKind.ITSELF, ObstacleKind.RETRY):
-            tenant.refused_for, tenant.refused_at_s = found, now_s
+            self._state.note_refusal(tenant, found, now_s)
 
     # ---- what was decided --------------------------------------------------------------------
 
@@ -289,6 +363,8 @@ class Residency:
     ) -> bool:
         """Whether memory moves again that the quantum waits for."""
         memory = device.memory
+        if decision.changes or decision.space or decision.needs_again:
+            self._state.changes.of_memory(device.id)
         for client in decision.needs_again:
             memory.shares[client].needs_again()
         moves_again = False
@@ -297,7 +373,8 @@ class Residency:
         for client in decision.needs_met:
             share = memory.shares[client]
             if share.needed_bytes:
-                self._state.tenants[share.tenant].refused_for = None
+                self._state.changes.of_memory(device.id)
+                self._state.note_refusal(self._state.tenants[share.tenant], None, now_s)
             share.may_have_what_it_needs()
         for tenant in decision.lacks_memory:
             turn = self._state.tenants[tenant].turn
@@ -331,6 +408,7 @@ class Residency:
         if not raised or share.bytes_parked == 0 or turn is None:
             return False
         turn.memory_progress_s = progress_time_s(self._state, now_s)
+        self._state.changes.of_tenant(self._state.tenants[share.tenant])
         return not turn.restores  # its quantum had begun, since nothing moved for long
 
     def _tell_budget(
@@ -344,6 +422,7 @@ class Residency:
         client = self._state.clients[share.client]
         was_awaited = share.is_awaited(holds=client.state in WITH_TURN)
         client.budget_serial += 1
+        self._state.changes.of_memory(device.id)
         share.told(client.budget_serial, change.budget_bytes)
         if share.owes and not was_awaited:
             share.progress_at_s = progress_time_s(self._state, now_s)
@@ -374,34 +453,27 @@ def _look(
     """The figures of the device. needs.py says which needs are refused or in doubt."""
     memory, settings = device.memory, state.settings
     holding = state.holding_shares(device.id)
-    with_turn = {share.client for share in holding}
-    shares = tuple(memory.shares.values())
-    without_turn = [share for share in shares if share.client not in with_turn]
-    staying: dict[TenantId, int] = {}
-    for share in shares:
-        staying[share.tenant] = staying.get(share.tenant, 0) + share.bytes_staying
-    usable = state.usable_bytes(device)
+    usable, totals, total = state.usable_bytes(device), memory.totals, state.total_bytes(device)
     return Figures(
         now_s=now_s,
-        shares=shares,
+        device=device.id,
+        shares=memory.shares,
         holding=tuple(holding),
-        resting=tuple(share for share in without_turn if not share.failed),
-        owing=tuple(share for share in shares if share.bytes_charged > share.budget_bytes),
+        attention=memory.attention,
+        outdated=memory.news.outdated,
         refused=refused,
         requests=tuple(memory.space_requests.values()),
         tenants=state.tenants,
-        bytes_total=state.total_bytes(device),
+        bytes_total=total,
         bytes_usable=usable,
         bytes_to_lend=state.reserve_to_lend_bytes(device),
         bytes_ghost=0 if memory.ghost_confirmed else memory.bytes_ghost,
-        bytes_resident=memory.totals.bytes_resident,
-        bytes_charged=memory.totals.bytes_charged,
-        bytes_without_turn=sum(
-            share.bytes_charged if share.silent else share.bytes_resident for share in without_turn
-        ),
-        bytes_beyond=memory.totals.bytes_allocated - usable,
-        bytes_staying=memory.totals.bytes_staying,
-        bytes_staying_of=staying,
+        bytes_resident=totals.bytes_resident,
+        bytes_charged=totals.bytes_charged,
+        bytes_without_turn=totals.bytes_taken
+        - sum(share.bytes_charged if share.silent else share.bytes_resident for share in holding),
+        bytes_beyond=totals.bytes_allocated - usable,
+        bytes_staying=totals.bytes_staying,
         bytes_free_on_device=device.bytes_total - device.bytes_used if memory.is_measured else None,
         recovering=state.recovering_until_s is not None,
         somebody_is_passed_over=bool(state.obstacles),
@@ -412,15 +484,3 @@ def _look(
         park_timeout_s=settings.park_timeout_s,
         is_due=memory.due_s is not None,
     )
-
-
-def _kept_space_is_given_up(device: Device, now_s: Seconds) -> None:
-    """Space that was made and has been taken, or that nobody has taken in time."""
-    requests = device.memory.space_requests
-    for request in list(requests.values()):
-        if request.made_at_s is None:
-            continue
-        if now_s >= request.made_at_s + SPACE_KEPT_S or request.bytes_wanted <= 0:
-            del requests[request.client]
-        else:
-            device.memory.is_due_at(request.made_at_s + SPACE_KEPT_S)

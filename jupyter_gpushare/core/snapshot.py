@@ -6,7 +6,7 @@ data of it; every value is a str, int, float, bool, None, tuple or dict of these
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
@@ -166,15 +166,63 @@ REFUSAL_SHOWN_S = 600.0
 look only when they come back."""
 
 
-def take_snapshot(state: State, now_s: Seconds) -> Snapshot:
-    """A frozen copy of the state; times are as of `now_s`."""
-    return Snapshot(
-        at_s=now_s,
-        recovering=state.recovering_until_s is not None,
-        devices=tuple(_device(state, device, now_s) for device in state.devices.values()),
-        tenants=tuple(_tenant(state, tenant, now_s) for tenant in state.tenants.values()),
-        settings=state.settings,
-    )
+class Status:
+    """Takes snapshots. What is shown of a tenant is made anew when the tenant has changed, or when
+    it moves with time; else it is what the last snapshot had."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._shown: dict[TenantId, TenantSnapshot] | None = None
+        """What the last snapshot had; None before the first one."""
+        self._orders: dict[TenantId, int] = {}
+        """Of each tenant that is shown, its `order`."""
+        self._moving: dict[TenantId, Tenant] = {}
+        """Those who wait, have a turn or were refused memory: their times change."""
+
+    def __getstate__(self) -> State:
+        """What is shown follows from the state, and is no part of it."""
+        return self._state
+
+    def __setstate__(self, state: State) -> None:
+        Status.__init__(self, state)
+
+    def take(self, now_s: Seconds) -> Snapshot:
+        """A frozen copy of the state; times are as of `now_s`."""
+        state = self._state
+        return Snapshot(
+            at_s=now_s,
+            recovering=state.recovering_until_s is not None,
+            devices=tuple(_device(state, device, now_s) for device in state.devices.values()),
+            tenants=tuple(self._tenants(now_s)),
+            settings=state.settings,
+        )
+
+    def _tenants(self, now_s: Seconds) -> Collection[TenantSnapshot]:
+        state, changed = self._state, self._state.changes.to_show
+        if self._shown is None:
+            self._shown = {}
+            changed.update(dict.fromkeys(state.tenants))
+        shown = self._shown
+        for tenant_id, tenant in self._moving.items():
+            if tenant_id not in changed:
+                before = shown[tenant_id]
+                shown[tenant_id] = _tenant(state, tenant, now_s, before.clients, before.memory)
+        for tenant_id in changed:
+            self._moving.pop(tenant_id, None)
+            now = state.tenants.get(tenant_id)
+            if now is None or self._orders.get(tenant_id) != now.order:
+                # A tenant that was registered anew has come last.
+                shown.pop(tenant_id, None)
+                self._orders.pop(tenant_id, None)
+        tenants = (state.tenants[each] for each in changed if each in state.tenants)
+        for tenant in sorted(tenants, key=lambda each: each.order):
+            clients = tuple(_client(client) for client in tenant.clients.values())
+            shown[tenant.id] = _tenant(state, tenant, now_s, clients, tuple(_memory(tenant)))
+            self._orders[tenant.id] = tenant.order
+            if tenant.turn or tenant.id in state.queue or tenant.refused_for:
+                self._moving[tenant.id] = tenant
+        changed.clear()
+        return shown.values()
 
 
 def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
@@ -187,7 +235,7 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
         bytes_foreign=device.memory.bytes_foreign + device.memory.bytes_ghost,
         bytes_reserved=state.reserve_bytes(device),
         bytes_usable=max(0, state.usable_bytes(device)),
-        bytes_staying=sum(share.bytes_staying for share in device.memory.shares.values()),
+        bytes_staying=device.memory.totals.bytes_staying,
         lost=device.lost,
         holders=tuple(
             HolderSnapshot(
@@ -206,8 +254,7 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
             WaiterSnapshot(
                 tenant=waiter.id, name=waiter.name, waited_s=now_s - waiter.waited_since_s
             )
-            for waiter in state.queue
-            if device.id in state.missing_devices(waiter)
+            for waiter in state.lines.of[device.id].queue
         ),
     )
 
@@ -217,7 +264,13 @@ def _hold_left_s(state: State, tenant: Tenant, now_s: Seconds) -> Seconds:
     return 0.0 if hold is None else max(0.0, hold.until_s - now_s)
 
 
-def _tenant(state: State, tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
+def _tenant(
+    state: State,
+    tenant: Tenant,
+    now_s: Seconds,
+    clients: tuple[ClientSnapshot, ...],
+    memory: tuple[TenantMemorySnapshot, ...],
+) -> TenantSnapshot:
     counted = tenant.counters
     waits_for_s = now_s - tenant.waited_since_s if tenant.state is TenantState.WAITING else 0.0
     held_for_s = 0.0 if tenant.turn is None else now_s - tenant.turn.granted_at_s
@@ -228,7 +281,7 @@ def _tenant(state: State, tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
         kind=tenant.kind,
         state=tenant.state.value,
         cap_bytes=tenant.cap_bytes,
-        clients=tuple(_client(client) for client in tenant.clients.values()),
+        clients=clients,
         counters=TenantCounters(
             turns=counted.turns,
             waits=counted.waits,
@@ -237,7 +290,7 @@ def _tenant(state: State, tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
             drain_stalls=counted.drain_stalls,
             recalls=counted.recalls,
         ),
-        memory=tuple(_memory(tenant)),
+        memory=memory,
         obstacle=_obstacle(state, tenant, now_s),
         hold_left_s=_hold_left_s(state, tenant, now_s),
         hold_to_come_s=state.holds_to_come.get(tenant.id, 0.0),
@@ -247,7 +300,7 @@ def _tenant(state: State, tenant: Tenant, now_s: Seconds) -> TenantSnapshot:
 def _obstacle(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
     """The obstacle of now; for a tenant that does not wait, the one of its last refusal."""
     refused_lately = now_s < tenant.refused_at_s + REFUSAL_SHOWN_S
-    if tenant in state.queue or not refused_lately:
+    if tenant.id in state.queue or not refused_lately:
         return state.obstacles.get(tenant.id)
     return tenant.refused_for
 

@@ -2,8 +2,9 @@
 
 The state answers questions about itself and moves by the transition tables; it decides nothing.
 Answers that each event needs (what a client can use, what a tenant wants, who is on a device) are
-remembered, and brought up to date where it changes (`note_devices`, `note_clients`); so an event
-costs what it changes, not what there is.
+remembered, and brought up to date where it changes (`note_devices`, `note_clients`, `note_turn`);
+so an event costs what it changes, not what there is. Each such index has one owner: lines.py has
+the tenants of each device, changes.py has what each part of the core has not looked at yet.
 `invariants.check_invariants` says what always holds between two events.
 
 The *reserve* of a device is never given out: contexts, modules and the driver itself need space
@@ -16,13 +17,15 @@ nothing new, foreign bytes count against the reserve first.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
+from .changes import Changes
 from .errors import InvalidTransition
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
+from .lines import NOWHERE, Line, Lines, Places
 from .obstacles import Obstacle
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .transitions import (
@@ -50,6 +53,8 @@ class Device:
     bytes_total: int
     bytes_used: int = 0
     lost: bool = False
+    order: int = 0
+    """Counts devices in the order in which they came."""
     memory: DeviceMemory = field(default_factory=DeviceMemory)
 
 
@@ -144,6 +149,12 @@ class Tenant:
     wanted_devices: frozenset[DeviceId] = frozenset()
     """Its device set: what its clients together can use. Kept by `State.note_clients`."""
     turn: Turn | None = None
+    order: int = 0
+    """Counts tenants in the order in which they came."""
+    places: Places = NOWHERE
+    """The devices on whose lines it is. Kept by `Lines`."""
+    place: int = 0
+    """Of those who have ever queued, the number of this one, if it is in the queue."""
     queued_at_s: Seconds = 0.0
     """When it took its place in the queue."""
     waited_since_s: Seconds = 0.0
@@ -170,16 +181,18 @@ class State:
     devices: dict[DeviceId, Device] = field(default_factory=dict)
     tenants: dict[TenantId, Tenant] = field(default_factory=dict)
     clients: dict[ClientId, Client] = field(default_factory=dict)
-    queue: list[Tenant] = field(default_factory=list)
+    queue: dict[TenantId, Tenant] = field(default_factory=dict)
     """Tenants that wait for a turn, first come first."""
-    turn_holders: list[Tenant] = field(default_factory=list)
+    turn_holders: dict[TenantId, Tenant] = field(default_factory=dict)
     """Tenants that have a turn, in the order in which they got it."""
     holds: dict[TenantId, Hold] = field(default_factory=dict)
     """Tenants whose turns are kept by hand; one whose time is over is taken out by `settle`."""
     holds_to_come: dict[TenantId, Seconds] = field(default_factory=dict)
     """Tenants without a turn whose next one is to be kept by hand, and for how long."""
-    tenants_on: Counter[DeviceId] = field(default_factory=Counter)
-    """How many tenants want each device."""
+    changes: Changes = field(default_factory=Changes)
+    lines: Lines = field(init=False)
+    arrivals: int = 0
+    """How many tenants, devices and places in the queue there have been."""
     undecided: set[TenantId] = field(default_factory=set)
     """Tenants that have opened no device. They may open any next, and their first call must find a
     short queue of work there: so they count as registered on all of them."""
@@ -190,6 +203,9 @@ class State:
     recovering_until_s: Seconds | None = None
     """Until then, or until told, only clients that still hold a turn from before have one."""
 
+    def __post_init__(self) -> None:
+        self.lines = Lines(self.changes)
+
     @property
     def turns_are_on(self) -> bool:
         """Whether tenants take turns at all."""
@@ -199,6 +215,40 @@ class State:
     def memory_moves(self) -> bool:
         """Whether device memory follows the turn."""
         return self.settings.memory_mode is MemoryMode.SWAP
+
+    # ---- who is here -------------------------------------------------------------------------
+
+    def next_arrival(self) -> int:
+        """A number that is larger than all before."""
+        self.arrivals += 1
+        return self.arrivals
+
+    def add_device(self, device: Device) -> None:
+        """A device is here that nobody has opened."""
+        device.order = self.next_arrival()
+        device.memory.attention.to_show = self.changes.to_show
+        self.devices[device.id] = device
+        self.lines.of[device.id] = Line()
+
+    def remove_device(self, device: Device) -> None:
+        """Nobody has the device open."""
+        self.changes.devices_for_alarm[device.id] = None
+        del self.devices[device.id]
+        del self.lines.of[device.id]
+
+    def add_tenant(self, tenant: Tenant) -> None:
+        """A tenant is here that has no clients."""
+        tenant.order = self.next_arrival()
+        self.tenants[tenant.id] = tenant
+        self.note_clients(tenant)
+
+    def remove_tenant(self, tenant: Tenant) -> None:
+        """Its clients are gone."""
+        del self.tenants[tenant.id]
+        self.undecided.discard(tenant.id)
+        self.holds.pop(tenant.id, None)
+        self.holds_to_come.pop(tenant.id, None)
+        self.changes.of_tenant(tenant)
 
     def note_devices(self, client: Client) -> None:
         """The client's devices have changed, or what can be used of them."""
@@ -212,14 +262,74 @@ class State:
     def note_clients(self, tenant: Tenant) -> None:
         """The tenant is new, or its clients or their devices have changed."""
         clients = tenant.clients.values()
-        before = tenant.wanted_devices
         tenant.wanted_devices = frozenset().union(*(client.live_devices for client in clients))
-        self.tenants_on.update(tenant.wanted_devices - before)
-        self.tenants_on.subtract(before - tenant.wanted_devices)
         if any(client.devices for client in clients):
             self.undecided.discard(tenant.id)
         else:
             self.undecided.add(tenant.id)
+        self.changes.of_tenant(tenant)
+        self.note_turn(tenant)
+
+    def note_turn(self, tenant: Tenant) -> None:
+        """The tenant's turn, or the devices of it, or its place in the queue have changed."""
+        self.lines.note(tenant, queued=tenant.id in self.queue)
+
+    def join_queue(self, tenant: Tenant) -> None:
+        """At its end."""
+        tenant.place = self.next_arrival()
+        self.queue[tenant.id] = tenant
+        self.note_turn(tenant)
+
+    def leave_queue(self, tenant: Tenant) -> None:
+        """From any place in it."""
+        del self.queue[tenant.id]
+        self.obstacles.pop(tenant.id, None)
+        self.changes.of_tenant(tenant)
+        self.note_turn(tenant)
+
+    def note_refusal(self, tenant: Tenant, found: Obstacle | None, now_s: Seconds) -> None:
+        """The obstacle for which the tenant was refused memory; None: it got some since."""
+        tenant.refused_for = found
+        if found is not None:
+            tenant.refused_at_s = now_s
+        self.changes.of_look(tenant.id)
+
+    def note_cap(self, tenant: Tenant) -> None:
+        """How much the tenant may have has changed, or what it is called."""
+        self.changes.of_look(tenant.id)
+        for client in tenant.clients.values():
+            self.note_memory(client)
+            for device, share in client.devices.items():
+                self.devices[device].memory.attention.note(share)
+
+    def end_use(self, tenant: Tenant, now_s: Seconds) -> None:
+        """The tenant's turn has ended."""
+        tenant.last_turn_end_s = now_s
+        for client in tenant.clients.values():
+            self.note_memory(client)
+            for share in client.devices.values():
+                share.used_until(now_s)
+
+    def touch(self, tenant: Tenant) -> None:
+        """The event under way is about the tenant."""
+        self.touched[tenant.id] = tenant
+        self.changes.of_tenant(tenant)
+
+    def stir_everything(self) -> None:
+        """A setting has changed that may concern everybody."""
+        for device in self.devices.values():
+            device.memory.look_at_all()
+        self.changes.of_everything(self.tenants.values(), self.devices)
+
+    def end_recovery(self) -> None:
+        """All clients of a scheduler before this one are back, or have had time to be."""
+        self.recovering_until_s = None
+        self.stir_everything()
+
+    def note_memory(self, client: Client) -> None:
+        """What the client has, or may have, has changed on each of its devices."""
+        for device in client.devices:
+            self.changes.of_memory(device)
 
     def missing_devices(self, tenant: Tenant) -> frozenset[DeviceId]:
         """The devices that the tenant still lacks to run; all of its own while it has no turn."""
@@ -238,17 +348,9 @@ class State:
         """Clients that have been granted the tenant's turn and have not dropped it."""
         return [client for client in tenant.clients.values() if client.state in WITH_TURN]
 
-    def held_devices(self, *, besides: Tenant | None = None) -> set[DeviceId]:
-        """Devices of all turns, or of all but this tenant's own."""
-        held: set[DeviceId] = set()
-        for holder in self.turn_holders:
-            if holder is not besides and holder.turn is not None:
-                held |= holder.turn.devices
-        return held
-
-    def holders(self, device: DeviceId) -> Iterator[Tenant]:
+    def holders(self, device: DeviceId) -> list[Tenant]:
         """Tenants with a turn on the device, the earliest first."""
-        return (t for t in self.turn_holders if t.turn is not None and device in t.turn.devices)
+        return self.lines.of[device].holders
 
     def holding_shares(self, device: DeviceId) -> list[Share]:
         """The shares of clients with a turn on the device, those of the earliest turn first."""
@@ -261,13 +363,24 @@ class State:
             and not share.failed
         ]
 
-    def waiters(self, devices: Set[DeviceId], *, besides: Tenant) -> Iterator[Tenant]:
-        """Other tenants in the queue that lack one of these devices."""
-        return (
-            tenant
-            for tenant in self.queue
-            if tenant is not besides and not self.missing_devices(tenant).isdisjoint(devices)
-        )
+    def others_queue(self, tenant: Tenant, devices: Set[DeviceId]) -> bool:
+        """Whether others queue for one of these devices."""
+        return any(self.lines.others_queue(tenant, device) for device in devices)
+
+    def count_waiters(self, tenant: Tenant, devices: Set[DeviceId]) -> int:
+        """How many others queue for one of these devices."""
+        if len(devices) == 1:
+            (device,) = devices
+            return len(self.lines.of[device].queue) - (device in tenant.places.queues)
+        waiting = {each.id for device in devices for each in self.lines.of[device].queue}
+        return len(waiting - {tenant.id})
+
+    def shares_of(self, tenant: Tenant, device: DeviceId) -> Iterator[Share]:
+        """What the tenant's clients have on the device."""
+        for client in tenant.clients.values():
+            share = client.devices.get(device)
+            if share is not None:
+                yield share
 
     # ---- how much of a device can be given out -----------------------------------------------
 
@@ -305,7 +418,10 @@ class State:
                 f"Report this with the story of its tenant: {_told(tenant)}"
             )
         tenant.story.append(f"client {client.id} {trigger.name}: {new.value}")
+        if (client.state in WITH_TURN) != (new in WITH_TURN):
+            self.note_memory(client)
         client.state = new
+        self.changes.of_tenant(tenant)
 
     def move_tenant(self, tenant: Tenant, trigger: TenantTrigger) -> None:
         """Take the tenant along the table."""
@@ -317,6 +433,7 @@ class State:
             )
         tenant.story.append(f"tenant {trigger.name}: {new.value}")
         tenant.state = new
+        self.changes.of_tenant(tenant)
 
 
 def _told(tenant: Tenant) -> str:

@@ -7,11 +7,11 @@ has changed for them, and only then.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
+from .changes import Stirred
 from .commands import Command, GrantTurn, TellContention, TellMemoryLimit, TellQueuePosition
-from .ids import ClientId, DeviceId, TenantId
+from .ids import ClientId, DeviceId, TenantId, TurnId
 from .state import Client, State, Tenant
 from .transitions import WITH_TURN
 
@@ -63,18 +63,22 @@ class Teller:
         self._state = state
         self._outbox = outbox
         self._told: dict[ClientId, _Told] = {}
-        self._placed: set[ClientId] = set()
-        """Clients that were told a place in the queue, in the present wait."""
         self._crowd: dict[DeviceId, int] = {}
         """How many tenants there were on each device when everybody was told last."""
+        self._everywhere = 0
+        """How many of them had opened no device."""
 
     def forget(self, client: ClientId) -> None:
         self._told.pop(client, None)
 
     def tell_changes(self) -> None:
-        """Contention and places in the queue, of everybody."""
-        self._tell_contention()
-        self._tell_positions()
+        """Contention and places in the queue, of everybody for whom they may have changed."""
+        stirred, lines = self._state.changes.to_tell, self._state.lines.of
+        stirred.lines = {device: None for device in stirred.lines if device in lines}
+        self._tell_contention(stirred)
+        self._tell_positions(stirred)
+        stirred.clear()
+        self._state.changes.crowds_to_tell.clear()
 
     def tell_memory_limits(self, tenant: Tenant) -> None:
         """Cap and siblings' memory, to each client of the tenant, for each device it has opened.
@@ -99,26 +103,51 @@ class Teller:
                     )
                 )
 
-    def _tell_contention(self) -> None:
+    def _tell_contention(self, stirred: Stirred) -> None:
         """To clients with the turn. How many wait, the others hear with their grant; that somebody
         came to their device or left it, they hear at once."""
-        state = self._state
-        crowd = {device: count + len(state.undecided) for device, count in state.tenants_on.items()}
-        if crowd != self._crowd:
-            self._crowd = crowd
-            concerned = state.tenants
-        else:
-            concerned = {**state.touched, **{holder.id: holder for holder in state.turn_holders}}
-        waiting: Counter[DeviceId] = Counter()
-        for tenant in state.queue:
-            waiting.update(state.missing_devices(tenant))
-        for tenant in concerned.values():
-            own = state.missing_devices(tenant) if tenant in state.queue else frozenset()
+        lines = self._state.lines.of
+        for tenant in self._concerned(stirred):
+            own = tenant.places.queues
             for client in tenant.clients.values():
-                if client.live_devices:
-                    waiters = max(waiting[each] - (each in own) for each in client.live_devices)
-                    tenants = max(crowd[each] for each in client.live_devices)
+                if live := client.live_devices:
+                    waiters = max(len(lines[each].queue) - (each in own) for each in live)
+                    tenants = max(self._crowd[each] for each in live)
                     self._tell_contention_to(client, waiters, tenants)
+
+    def _concerned(self, stirred: Stirred) -> list[Tenant]:
+        """Everybody on devices that tenants have come to or left; besides, tenants that the event
+        has touched, and holders for whom others have begun or ceased to queue."""
+        state, lines = self._state, self._state.lines.of
+        holders = {id: each for id, each in stirred.tenants.items() if each.turn is not None}
+        for device in stirred.lines:
+            holders.update((each.id, each) for each in lines[device].holders)
+            holders.update(lines[device].lacking)
+        concerned = {**state.touched}
+        for holder in sorted(holders.values(), key=_turn):
+            concerned.setdefault(holder.id, holder)
+        crowds = self._crowds_that_changed()
+        if not crowds:
+            return list(concerned.values())
+        for device in crowds:
+            concerned.update(lines[device].users)
+        return sorted(concerned.values(), key=_order)
+
+    def _crowds_that_changed(self) -> list[DeviceId]:
+        state, lines = self._state, self._state.lines.of
+        everywhere = len(state.undecided)
+        if everywhere != self._everywhere:
+            self._everywhere, devices = everywhere, list(lines)
+        else:
+            devices = [device for device in state.changes.crowds_to_tell if device in lines]
+        changed = []
+        for device in devices:
+            users = len(lines[device].users)
+            crowd = users + everywhere
+            if (users or device in self._crowd) and self._crowd.get(device) != crowd:
+                self._crowd[device] = crowd
+                changed.append(device)
+        return changed
 
     def _tell_contention_to(self, client: Client, waiters: int, tenants: int) -> None:
         told = self._of(client)
@@ -129,31 +158,36 @@ class Teller:
         told.contention = (waiters, tenants)
         self._outbox.put(TellContention(client=client.id, waiters=waiters, tenants=tenants))
 
-    def _tell_positions(self) -> None:
-        before: dict[DeviceId, list[Tenant]] = {}
-        waiting: set[ClientId] = set()
-        for tenant in self._state.queue:
-            missing = self._state.missing_devices(tenant)
-            longest = max((before.get(device, []) for device in sorted(missing)), key=len)
-            place, ahead = len(longest) + 1, self._tenant_ahead(tenant, missing, longest)
-            for device in missing:
-                before.setdefault(device, []).append(tenant)
-            for client in self._state.ready_clients(tenant):
-                waiting.add(client.id)
+    def _tell_positions(self, stirred: Stirred) -> None:
+        state, lines = self._state, self._state.lines.of
+        queued = {id: state.queue[id] for id in stirred.tenants if id in state.queue}
+        for device in stirred.lines:
+            queued.update((each.id, each) for each in lines[device].queue)
+        for tenant in stirred.tenants.values():
+            self._forget_positions(tenant)
+        for tenant in sorted(queued.values(), key=_place):
+            place, ahead = self._place_of(tenant)
+            for client in state.ready_clients(tenant):
                 self._tell_position(client, place, ahead)
-        for client_id in self._placed - waiting:
-            if client_id in self._told:
-                self._told[client_id].position = None
-        self._placed = waiting
 
-    def _tenant_ahead(
-        self, tenant: Tenant, missing: Set[DeviceId], before: list[Tenant]
-    ) -> Tenant | None:
-        """The tenant that has a device which this one lacks, or the one before it in the queue."""
-        for holder in self._state.turn_holders:
-            if holder is not tenant and holder.turn is not None and holder.turn.devices & missing:
-                return holder
-        return before[-1] if before else None
+    def _forget_positions(self, tenant: Tenant) -> None:
+        """Of clients that wait no longer: in their next wait they are told again."""
+        waiting = self._state.ready_clients(tenant) if tenant.id in self._state.queue else []
+        for client in tenant.clients.values():
+            told = self._told.get(client.id)
+            if told is not None and client not in waiting:
+                told.position = None
+
+    def _place_of(self, tenant: Tenant) -> tuple[int, Tenant | None]:
+        """Its place in the longest of its queues; and the tenant that has a device which this one
+        lacks, or the one before it in that queue."""
+        lines = [self._state.lines.of[device] for device in sorted(tenant.places.queues)]
+        ranks = [line.rank(tenant) for line in lines]
+        rank = max(ranks)
+        holders = [each for line in lines for each in line.holders if each is not tenant]
+        if holders:
+            return rank + 1, min(holders, key=_turn)
+        return rank + 1, lines[ranks.index(rank)].queue[rank - 1] if rank else None
 
     def _tell_position(self, client: Client, place: int, ahead: Tenant | None) -> None:
         told, position = self._of(client), (place, ahead.id if ahead else None)
@@ -171,3 +205,16 @@ class Teller:
 
     def _of(self, client: Client) -> _Told:
         return self._told.setdefault(client.id, _Told())
+
+
+def _turn(tenant: Tenant) -> TurnId:
+    assert tenant.turn is not None
+    return tenant.turn.id
+
+
+def _place(tenant: Tenant) -> int:
+    return tenant.place
+
+
+def _order(tenant: Tenant) -> int:
+    return tenant.order

@@ -1,10 +1,13 @@
 """Brings turns and queue into line with what clients have said: grants, recalls, ends.
 
 Events change clients; `Turns.settle` then looks at the state as it is and does all that follows,
-so that no rule depends on which event came last. What it says to clients goes to the outbox.
+so that no rule depends on which event came last. It looks at what has changed (changes.py) and at
+what is due; a look at the rest would change nothing. What it says to clients goes to the outbox.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from .commands import (
     CancelWait,
@@ -16,7 +19,7 @@ from .commands import (
     ReportOverdue,
     TellHold,
 )
-from .ids import Seconds, TurnId
+from .ids import DeviceId, Seconds, TurnId
 from .policy import (
     Recall,
     grantable,
@@ -94,6 +97,7 @@ class Turns:
         the mark is on the turn, and no later turn has it."""
         if tenant.turn is not None:
             tenant.turn.cell_ended = not busy
+            self._state.changes.of_tenant(tenant)
 
     def hold(self, tenant: Tenant, hold_s: Seconds, now_s: Seconds) -> None:
         """The tenant's user keeps its turn by hand; every client is told how long that lasts.
@@ -101,6 +105,7 @@ class Turns:
         A hold of a tenant without a turn begins with its next one. While others wait, asking again
         prolongs nothing beyond the longest hold from the first."""
         state = self._state
+        state.changes.of_tenant(tenant)
         before = state.holds.pop(tenant.id, None)
         state.holds_to_come.pop(tenant.id, None)
         hold_s = min(hold_s, state.settings.hold_max_s)
@@ -120,6 +125,7 @@ class Turns:
             until_s = min(hold.until_s, hold.began_s + self._state.settings.hold_max_s)
             if until_s < hold.until_s:
                 hold.until_s = max(until_s, now_s)
+                self._state.changes.of_tenant(self._state.tenants[tenant_id])
                 self._tell_hold(self._state.tenants[tenant_id], now_s)
         for tenant_id, hold_s in list(self._state.holds_to_come.items()):
             if hold_s > self._state.settings.hold_max_s:
@@ -135,7 +141,7 @@ class Turns:
 
     def turns_switched_off(self) -> None:
         """Recalls under way are taken back; from now on turns may overlap."""
-        for tenant in self._state.turn_holders:
+        for tenant in self._state.turn_holders.values():
             if tenant.state is TenantState.RECALLED:
                 self._reopen(tenant)
             if tenant.state is not TenantState.HOLDING:
@@ -151,7 +157,7 @@ class Turns:
         del self._state.clients[client.id]
         self._state.note_clients(tenant)
         self._end_turn_without_clients(tenant, now_s)
-        if tenant in self._state.queue and not self._state.ready_clients(tenant):
+        if tenant.id in self._state.queue and not self._state.ready_clients(tenant):
             self._leave_queue(tenant, now_s)
 
     def recovery_ends(self, now_s: Seconds) -> bool:
@@ -159,7 +165,7 @@ class Turns:
         until_s = self._state.recovering_until_s
         if until_s is None or now_s < until_s:
             return False
-        self._state.recovering_until_s = None
+        self._state.end_recovery()
         return True
 
     # ---- what follows from the state ---------------------------------------------------------
@@ -167,31 +173,73 @@ class Turns:
     def settle(self, now_s: Seconds) -> None:
         """Do everything that the state asks for at this moment.
 
-        Tenants whose own affairs have changed are looked at, and always all that hold a turn or
-        queue for one, because these depend on others."""
+        Looked at are tenants whose own affairs have changed, and those that hold or lack a device
+        that has changed hands, or for which somebody else has begun or ceased to queue."""
         state = self._state
+        state.changes.begin_settling()
         for tenant_id in [id for id, hold in state.holds.items() if now_s >= hold.until_s]:
             self._end_hold(state.tenants[tenant_id], now_s)
         for tenant in state.touched.values():
             self._settle_gates(tenant, now_s)
             self._end_turn_without_clients(tenant, now_s)
-        for tenant in state.turn_holders:
+        for tenant in self._stirred_holders():
             self._settle_turn(tenant, now_s)
         arrived = self._settle_queue(now_s)
         self._serve_queue(now_s)
-        for tenant in state.turn_holders:
+        for tenant in self._stirred_holders():
             self._count_contention(tenant, now_s)
         queued = len(state.queue)
-        for tenant in state.turn_holders:
+        for tenant in self._stirred_holders():
             self._recall_when_due(tenant, now_s)
             self._report_overdue(tenant, now_s)
         if len(state.queue) < queued:
             self._serve_queue(now_s)  # devices were kept for a stalled tenant, which has left it
-        for tenant in state.turn_holders:
+        for tenant in self._stirred_holders():
             # A recalled tenant leaves the queue, so that another holder's clock may stop.
             self._count_contention(tenant, now_s)
         for tenant in arrived:
-            tenant.has_waited = tenant in state.queue
+            tenant.has_waited = tenant.id in state.queue
+
+    def _stirred_holders(self) -> Iterator[Tenant]:
+        """Tenants with a turn that are to be looked at, the earliest turn first; also those that a
+        look at an earlier one has stirred."""
+        changes, last_turn = self._state.changes, 0
+        while True:
+            count = changes.count
+            for holder in self._stirred_after(last_turn):
+                last_turn = _turn_of(holder)
+                changes.for_alarm[holder.id] = holder
+                yield holder
+                if changes.count != count:
+                    break
+            else:
+                return
+
+    def _stirred_after(self, turn: int) -> list[Tenant]:
+        stirred, lines = self._state.changes.in_settling, self._state.lines.of
+        found = {id: each for id, each in stirred.tenants.items() if each.turn is not None}
+        for device in stirred.lines:
+            if device in lines:
+                found.update((each.id, each) for each in lines[device].holders)
+                found.update(lines[device].lacking)
+        return sorted((each for each in found.values() if _turn_of(each) > turn), key=_turn_of)
+
+    def _serve_queue(self, now_s: Seconds) -> None:
+        """Those for whom a line has moved, and those that are passed over for somebody's memory:
+        that changes with every word about it."""
+        state = self._state
+        devices = {each for each in state.changes.in_settling.lines if each in state.lines.of}
+        for tenant_id in (*state.changes.in_settling.tenants, *state.obstacles):
+            if (tenant := state.queue.get(tenant_id)) is not None:
+                devices |= tenant.places.queues
+        served, state.obstacles = grantable(state, devices, now_s)
+        for tenant in served:
+            # Where turns overlap, a tenant served a moment ago may be in the way of the next one.
+            in_the_way = None if state.turns_are_on else obstacle(state, tenant, now_s)
+            if in_the_way is None:
+                self._grant(tenant, now_s)
+            else:
+                state.obstacles[tenant.id] = in_the_way
 
     def _settle_gates(self, tenant: Tenant, now_s: Seconds) -> None:
         """Clients without a live device pass; a passing one with a live device has the turn."""
@@ -229,15 +277,19 @@ class Turns:
         if turn is None:
             return
         state = self._state
-        turn.devices &= tenant.wanted_devices
         turn.lacks_memory_on &= tenant.wanted_devices
-        others = state.held_devices(besides=tenant) if state.turns_are_on else set()
+        wanted = tenant.wanted_devices
+        others: set[DeviceId] = set()
+        if state.turns_are_on:
+            others = {each for each in wanted if state.lines.held_by_others(tenant, each)}
+        devices = turn.devices & wanted
         for client in state.turn_clients(tenant):
-            turn.devices |= client.live_devices - others
-        missing = state.missing_devices(tenant)
+            devices |= client.live_devices - others
+        missing = wanted - devices
         if tenant.state is TenantState.HOLDING and not missing & others:
-            turn.devices |= missing
+            devices |= missing
             missing = frozenset()
+        self._set_devices(tenant, turn, devices)
         if tenant.state is TenantState.RECALLED:
             self._recall_clients(tenant, Recall(RecallReason.ASKED), now_s)
             self._stall_when_due(tenant, now_s)
@@ -255,12 +307,12 @@ class Turns:
         arriving = []
         # A holder that queues for more may just have got it, without an event of its own.
         queued_holders = {
-            holder.id: holder for holder in state.turn_holders if holder in state.queue
+            holder.id: holder for holder in self._stirred_after(0) if holder.id in state.queue
         }
         for tenant in {**state.touched, **queued_holders}.values():
             may_queue = tenant.state in (TenantState.IDLE, TenantState.STALLED)
             waits = tenant.state is not TenantState.RECALLED and state.ready_clients(tenant)
-            if tenant in state.queue:
+            if tenant.id in state.queue:
                 if not waits:
                     self._leave_queue(tenant, now_s)
             elif waits and may_queue:
@@ -271,19 +323,8 @@ class Turns:
             tenant.queued_at_s = now_s
             tenant.waited_since_s = waited_since_s
             tenant.has_waited = False
-            state.queue.append(tenant)
+            state.join_queue(tenant)
         return [tenant for _, tenant in arriving]
-
-    def _serve_queue(self, now_s: Seconds) -> None:
-        state = self._state
-        served, state.obstacles = grantable(state, now_s)
-        for tenant in served:
-            # Where turns overlap, a tenant served a moment ago may be in the way of the next one.
-            in_the_way = None if state.turns_are_on else obstacle(state, tenant, now_s)
-            if in_the_way is None:
-                self._grant(tenant, now_s)
-            else:
-                state.obstacles[tenant.id] = in_the_way
 
     def _grant(self, tenant: Tenant, now_s: Seconds) -> None:
         state = self._state
@@ -295,7 +336,7 @@ class Turns:
         else:
             self._leave_queue(tenant, now_s)
         assert tenant.turn is not None
-        tenant.turn.devices |= tenant.wanted_devices
+        self._set_devices(tenant, tenant.turn, tenant.turn.devices | tenant.wanted_devices)
         for client in state.ready_clients(tenant):
             self._grant_client(client, tenant.turn)
 
@@ -305,7 +346,7 @@ class Turns:
         turn = tenant.turn
         assert turn is not None
         turn.restores = waits_for_its_memory(self._state, tenant, now_s)
-        others_wait = any(self._state.waiters(turn.devices, besides=tenant))
+        others_wait = self._state.others_queue(tenant, turn.devices)
         contended = self._state.turns_are_on and others_wait and not turn.restores
         if contended and turn.contended_since_s is None:
             turn.contended_since_s = now_s
@@ -323,12 +364,13 @@ class Turns:
         recall = recall_due(self._state, tenant, now_s)
         if recall is not None:
             self._recall(tenant, recall, now_s)
-        elif tenant in self._state.queue:
+        elif tenant.id in self._state.queue:
             # Its work in flight cannot end before it has the device too for which it queues.
             turn.retry_at_s = now_s + self._state.settings.recall_retry_s
         elif tenant.state is TenantState.STALLED:
             self._state.move_tenant(tenant, TenantTrigger.RESUME)
-            turn.devices |= tenant.wanted_devices  # nobody else has what it lacked
+            # Nobody else has what it lacked.
+            self._set_devices(tenant, turn, turn.devices | tenant.wanted_devices)
             turn.contended_s = 0.0
             _forget_recalls(tenant)
 
@@ -352,6 +394,7 @@ class Turns:
             if now_s < client.recalled_at_s + settings.overdue_s:
                 continue
             client.overdue = True
+            self._state.changes.of_tenant(tenant)
             self._outbox.put(
                 ReportOverdue(
                     client=client.id,
@@ -367,6 +410,7 @@ class Turns:
     # ---- single steps ------------------------------------------------------------------------
 
     def _end_hold(self, tenant: Tenant, now_s: Seconds) -> None:
+        self._state.changes.of_tenant(tenant)
         ended = self._state.holds.pop(tenant.id, None)
         if self._state.holds_to_come.pop(tenant.id, None) is not None or ended is not None:
             self._tell_hold(tenant, now_s)
@@ -388,7 +432,8 @@ class Turns:
             memory_progress_s=progress_time_s(self._state, now_s),
         )
         tenant.counters.turns += 1
-        self._state.turn_holders.append(tenant)
+        self._state.turn_holders[tenant.id] = tenant
+        self._state.note_turn(tenant)
         if (hold_s := self._state.holds_to_come.get(tenant.id)) is not None:
             self.hold(tenant, hold_s, now_s)
 
@@ -401,10 +446,11 @@ class Turns:
         if (hold := self._state.holds.pop(tenant.id, None)) is not None:
             # The turn ended before its time: the rest of the hold is for the next one.
             self.hold(tenant, hold.until_s - now_s, now_s)
-        tenant.last_turn_end_s = now_s
-        self._state.turn_holders.remove(tenant)
+        self._state.end_use(tenant, now_s)
+        del self._state.turn_holders[tenant.id]
+        self._state.note_turn(tenant)
         self._state.move_tenant(tenant, TenantTrigger.END)
-        if tenant in self._state.queue:
+        if tenant.id in self._state.queue:
             # It queued for a device that its turn lacked (a drain stall), and keeps that place.
             self._state.move_tenant(tenant, TenantTrigger.QUEUE)
 
@@ -412,11 +458,17 @@ class Turns:
         self, tenant: Tenant, now_s: Seconds, trigger: TenantTrigger = TenantTrigger.LEAVE
     ) -> None:
         """Out of the queue; `trigger` applies to a tenant that has no turn besides."""
-        self._state.queue.remove(tenant)
+        self._state.leave_queue(tenant)
         if tenant.has_waited:
             tenant.counters.waited_s_total += now_s - tenant.waited_since_s
         if tenant.state is TenantState.WAITING:
             self._state.move_tenant(tenant, trigger)
+
+    def _set_devices(self, tenant: Tenant, turn: Turn, devices: set[DeviceId]) -> None:
+        """The devices that the turn is on, from now on."""
+        if devices != turn.devices:
+            turn.devices = devices
+            self._state.note_turn(tenant)
 
     def _grant_client(self, client: Client, turn: Turn) -> None:
         self._state.move_client(client, ClientTrigger.GRANT)
@@ -426,21 +478,21 @@ class Turns:
     def _tell_grant(self, client: Client) -> None:
         state = self._state
         tenant = state.tenants[client.tenant]
-        devices = set() if tenant.turn is None else tenant.turn.devices
+        devices = set[DeviceId]() if tenant.turn is None else tenant.turn.devices
         assert client.turn is not None
         self._outbox.put(
             GrantTurn(
                 client=client.id,
                 turn=client.turn,
                 quantum_s=state.settings.quantum_s,
-                waiters=sum(1 for _ in state.waiters(devices, besides=tenant)),
+                waiters=state.count_waiters(tenant, devices),
             )
         )
 
     def _recall(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
         self._state.move_tenant(tenant, TenantTrigger.RECALL)
         tenant.counters.recalls += 1
-        if tenant in self._state.queue:
+        if tenant.id in self._state.queue:
             self._leave_queue(tenant, now_s)
         self._recall_clients(tenant, recall, now_s)
 
@@ -466,6 +518,11 @@ class Turns:
                 self._state.move_client(client, ClientTrigger.REOPEN)
                 _forget_stall(client)
                 self._outbox.put(ReopenGate(client=client.id, turn=client.turn))
+
+
+def _turn_of(tenant: Tenant) -> TurnId:
+    assert tenant.turn is not None
+    return tenant.turn.id
 
 
 def _forget_recalls(tenant: Tenant) -> None:

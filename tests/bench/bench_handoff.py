@@ -20,20 +20,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.bench.bars import Bar, exit_status
-from tests.bench.flood import http_ms_p999_under_flood
+from tests.bench.flood import FloodOptions, flood_bar, measure_flood
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel, kernel_env
 from tests.support.machine import Machine, choose_machine
 from tests.support.observed import ObservedKernels
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
-from tests.support.timeline import HandOver, hand_overs, median, overlaps, percentile
+from tests.support.timeline import HandOver, hand_overs, overlaps, percentile
 
 HANDOFF_MS_P50_BAR = 3.0
 HANDOFF_MS_P99_BAR = 15.0
 IDLE_CPU_PERCENT_BAR = 0.5
-HTTP_MS_P999_BAR = 100.0
-FLOOD_TENANTS = 200
-FLOOD_RUNS = 3
 WAITED_MS_MIN = 2.0
 """A taker that waited less may not have come to its first launch when the giver's work ended."""
 CELL_MS = 20.0
@@ -120,12 +117,7 @@ def bars_of(result: Result, idle_kernels: int) -> list[Bar]:
             at_most=IDLE_CPU_PERCENT_BAR,
             unit="% of a CPU",
         ),
-        Bar(
-            f"HTTP, {FLOOD_TENANTS} tenants, one floods",
-            result.http_ms_p999_under_flood,
-            at_most=HTTP_MS_P999_BAR,
-            unit="ms",
-        ),
+        flood_bar(result.http_ms_p999_under_flood),
     ]
 
 
@@ -134,8 +126,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--idle-kernels", type=int, default=20)
     parser.add_argument("--idle-s", type=float, default=60.0)
-    parser.add_argument("--flood-requests", type=int, default=1000)
-    parser.add_argument("--flood-runs", type=int, default=FLOOD_RUNS, help="their median counts")
+    FloodOptions.add_to(parser)
     options = parser.parse_args(argv)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpushare-bench-")))
@@ -146,15 +137,7 @@ def main(argv: list[str] | None = None) -> int:
         gaps_ms = measure_handoff(machine, scheduler, options.rounds)
         print(f"{options.idle_kernels} idle kernels for {options.idle_s:g} s", flush=True)
         idle = measure_idle_cpu(machine, scheduler, options.idle_kernels, options.idle_s)
-        print(f"{FLOOD_TENANTS} tenants, one floods, {options.flood_requests} requests", flush=True)
-        http_ms = median(
-            [
-                http_ms_p999_under_flood(
-                    folder / f"flood-{run}", tenants=FLOOD_TENANTS, requests=options.flood_requests
-                )
-                for run in range(options.flood_runs)
-            ]
-        )
+        http_ms = measure_flood(folder, FloodOptions.of(options))
     result = Result(
         device=machine.device,
         rounds=len(gaps_ms),

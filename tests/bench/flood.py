@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import math
 import select
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from jupyter_gpushare.protocol.codec import encode
 from jupyter_gpushare.protocol.messages import CellBegan, DeviceOpened, MemoryQueried
+from tests.bench.bars import Bar
 from tests.support.hook_client import DEVICE, ScriptedClient
 from tests.support.scheduler_process import running_scheduler
+from tests.support.timeline import median
 
+HTTP_MS_P999_BAR = 100.0
+TENANTS = 200
+RUNS = 3
+REQUESTS = 1000
 _HALVES = 64
 """How often the flooder stops in the middle of a frame, in one round of its flood."""
 _STATUS_EVERY = 10
@@ -58,6 +66,42 @@ class Flooder:
                 raise RuntimeError("The scheduler closed the flooder; this measures nothing.")
             if writable:
                 data = data[sock.send(data) :]
+
+
+@dataclass(frozen=True)
+class FloodOptions:
+    """How long the flood is measured."""
+
+    requests: int
+    runs: int
+
+    @staticmethod
+    def add_to(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--flood-requests", type=int, default=REQUESTS)
+        parser.add_argument("--flood-runs", type=int, default=RUNS, help="their median counts")
+
+    @staticmethod
+    def of(options: argparse.Namespace) -> FloodOptions:
+        return FloodOptions(options.flood_requests, options.flood_runs)
+
+
+def measure_flood(folder: Path, options: FloodOptions) -> float:
+    """The median of some runs, in milliseconds."""
+    print(f"{TENANTS} tenants, one floods, {options.requests} requests", flush=True)
+    return median(
+        [
+            http_ms_p999_under_flood(
+                folder / f"flood-{run}", tenants=TENANTS, requests=options.requests
+            )
+            for run in range(options.runs)
+        ]
+    )
+
+
+def flood_bar(http_ms: float) -> Bar:
+    """What the figure is held to."""
+    name = f"HTTP, {TENANTS} tenants, one floods"
+    return Bar(name, http_ms, at_most=HTTP_MS_P999_BAR, unit="ms")
 
 
 def http_ms_p999_under_flood(folder: Path, *, tenants: int, requests: int) -> float:

@@ -19,6 +19,7 @@ from jupyter_gpushare import core
 CHANGING_METHODS = {
     *("add", "append", "clear", "discard", "extend", "insert", "pop", "popleft", "remove"),
     *("put", "put_before_grant", "setdefault", "subtract", "update"),
+    *("heapify", "heappop", "heappush", "insort"),
 }
 NOT_OF_THE_MACHINE = {"scheduler.py", "invariants.py", "settings.py"}
 """One undoes, one looks, and one is done before there is an event."""
@@ -44,7 +45,9 @@ def _changing_lines(path: Path) -> Iterator[int]:
                 parts = [part for target in targets for part in _parts(target)]
             case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
                 parts = _parts(target)
-            case ast.Call(func=ast.Attribute(attr=name)) if name in CHANGING_METHODS:
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)) if (
+                name in CHANGING_METHODS
+            ):
                 yield node.lineno
                 continue
             case _:

@@ -63,12 +63,14 @@ class World(stateful.RuleBasedStateMachine):
 
     all_ends_within_s = 200.0
     """When everybody behaves, whatever ends by itself in these settings has ended then."""
+    new_scheduler = Scheduler
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 1000.0
         self.recovering = False
-        self.scheduler = Scheduler(TURNS_ALONE.replace(quantum_s=5, overdue_s=20, hold_max_s=30))
+        settings = TURNS_ALONE.replace(quantum_s=5, overdue_s=20, hold_max_s=30)
+        self.scheduler = self.new_scheduler(settings)
         self.seen: Snapshot | None = None
         """After the last event; nothing changes between two."""
         self.clients: dict[ClientId, ModelClient] = {}
@@ -88,7 +90,9 @@ class World(stateful.RuleBasedStateMachine):
     )
     def start(self, recovering: bool, clients: list[tuple[TenantId, set[DeviceId]]]) -> None:
         if recovering:
-            self.scheduler = Scheduler(self.scheduler.settings, recovering_until_s=self.now_s + 2)
+            self.scheduler = self.new_scheduler(
+                self.scheduler.settings, recovering_until_s=self.now_s + 2
+            )
         self.recovering = recovering
         for device in DEVICES:
             self.handle(ev.DeviceFound(device=device, name=f"GPU {device}", bytes_total=8000))

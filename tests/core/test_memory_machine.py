@@ -19,7 +19,6 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, MeasureDevice
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.policy import obstacle
-from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, TurnTaking
 
 from .model_client import ModelClient
@@ -39,7 +38,7 @@ class MemoryWorld(World):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = Scheduler(
+        self.scheduler = self.new_scheduler(
             SchedulerSettings(quantum_s=5, overdue_s=20, hold_max_s=30, memory_mode=MemoryMode.SWAP)
         )
         self.left: Counter[DeviceId] = Counter()
@@ -71,7 +70,7 @@ class MemoryWorld(World):
         state = self.scheduler._machine._state
         return {
             tenant.id
-            for tenant in state.queue
+            for tenant in state.queue.values()
             if obstacle(state, tenant, self.now_s, holders_stay=False) is not None
         }
 

@@ -4,6 +4,9 @@ hand-over with its thousand reports in a second, is not to hold up everybody."""
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,6 +19,8 @@ from jupyter_gpushare.core.commands import TellBudget
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+from tests.bench.bench_scheduler import WARM_UP_S
+from tests.bench.mix import Mix
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -25,10 +30,10 @@ FEW, MANY = 50, 400
 
 
 class Crowd:
-    """Tenants with 6 GiB each on a device of 141: the first has the turn, the rest wait, with all
-    their memory parked."""
+    """Tenants with 6 GiB each on a device of 141: the first has the turn, the rest wait (or the
+    first few of them), with all their memory parked."""
 
-    def __init__(self, tenants: int) -> None:
+    def __init__(self, tenants: int, *, waiting: int | None = None) -> None:
         self.now_s = 100.0
         self.serials: dict[ClientId, int] = {}
         self.scheduler = Scheduler(SchedulerSettings(memory_mode=MemoryMode.SWAP))
@@ -42,7 +47,7 @@ class Crowd:
             )
             self.handle(ev.DeviceOpened(client=client, device=DEVICE))
             self.report(client, 6 * GIB, parked=6 * GIB if number else 0)
-        for number in range(tenants):
+        for number in range(tenants if waiting is None else waiting):
             self.handle(ev.TurnRequested(client=ClientId(number)))
         for number in range(tenants):
             self.report(ClientId(number), 6 * GIB, parked=6 * GIB if number else 0)
@@ -69,28 +74,34 @@ class Crowd:
 
     def work_of(self, *events: ev.Event) -> int:
         """How many instructions of the core's own code they take."""
-        count = 0
-
-        def in_frame(frame: FrameType, event: str, arg: object) -> Any:
-            nonlocal count
-            count += event == "opcode"
-            return in_frame
-
-        def in_call(frame: FrameType, event: str, arg: object) -> Any:
-            if Path(frame.f_code.co_filename).parent != Path(CORE):
-                return None
-            frame.f_trace_opcodes = True
-            return in_frame
-
-        before = sys.gettrace()
-        sys.settrace(in_call)
-        try:
+        with counted() as work:
             for event in events:
                 self.handle(event)
-        finally:
-            sys.settrace(before)
         self.scheduler.check_invariants()
-        return count
+        return work.total()
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Counts the instructions of the core's own code by the functions that they are in."""
+    work = Counter[str]()
+
+    def in_frame(frame: FrameType, event: str, arg: object) -> Any:
+        work[frame.f_code.co_name] += event == "opcode"
+        return in_frame
+
+    def in_call(frame: FrameType, event: str, arg: object) -> Any:
+        if Path(frame.f_code.co_filename).parent != Path(CORE):
+            return None
+        frame.f_trace_opcodes = True
+        return in_frame
+
+    before = sys.gettrace()
+    sys.settrace(in_call)
+    try:
+        yield work
+    finally:
+        sys.settrace(before)
 
 
 def flood(crowd: Crowd, kind: str) -> list[ev.Event]:
@@ -129,10 +140,14 @@ def test_what_changes_nothing_costs_the_same_with_many_tenants(kind: str) -> Non
     assert 0 < many <= 1.1 * few
 
 
-@pytest.mark.promise("A message that changes nothing for...")
-def test_a_hand_over_costs_no_more_than_a_look_at_each_tenant() -> None:
-    """While one tenant parks for the next, each report may free room for somebody: what it costs
-    grows with the tenants on the device, and no faster."""
+@pytest.mark.promise(
+    "scheduler",
+    "What an event costs the scheduler does not grow with the tenants and devices that it does "
+    "not concern",
+)
+def test_a_hand_over_costs_the_same_with_many_tenants() -> None:
+    """While one tenant parks for the next, each report may free room for somebody: only the next
+    one is looked at."""
 
     def work(tenants: int) -> int:
         crowd = Crowd(tenants)
@@ -142,4 +157,46 @@ def test_a_hand_over_costs_no_more_than_a_look_at_each_tenant() -> None:
         parks = [crowd.report_of(ClientId(0), 6 * GIB, parked=n * 32 * MIB) for n in range(1, 11)]
         return crowd.work_of(*parks)
 
-    assert work(MANY) <= 1.1 * MANY / FEW * work(FEW)
+    assert work(MANY) <= 1.1 * work(FEW)
+
+
+def work_of_the_mix(tenants: int, devices: int) -> float:
+    """Instructions for an event of the benchmark's mix."""
+    scheduler = Scheduler(SchedulerSettings(memory_mode=MemoryMode.SWAP, quantum_s=2))
+    mix = Mix(
+        lambda event, now_s: scheduler.handle(event, now_s=now_s), tenants=tenants, devices=devices
+    )
+    until_s = mix.now_s + WARM_UP_S
+    while mix.now_s < until_s:
+        mix.step()
+    before = mix.events.total()
+    with counted() as work:
+        mix.run(400)
+    return work.total() / (mix.events.total() - before)
+
+
+@pytest.mark.promise("What an event costs the scheduler does not...")
+@pytest.mark.parametrize(
+    ("few", "many"), [((40, 4), (640, 4)), ((50, 2), (800, 32))], ids=["node", "fleet"]
+)
+def test_an_event_costs_the_same_with_many_tenants(
+    few: tuple[int, int], many: tuple[int, int]
+) -> None:
+    """Sixteen times as many tenants, on as many devices or on sixteen times as many. The rest of a
+    half is chance: events are not the same ones."""
+    assert work_of_the_mix(*many) <= 1.5 * work_of_the_mix(*few)
+
+
+@pytest.mark.promise("What an event costs the scheduler does not...")
+def test_the_status_is_made_of_what_has_changed() -> None:
+    """With sixteen times as many tenants, of which as many have changed."""
+
+    def work(tenants: int) -> int:
+        crowd = Crowd(tenants, waiting=20)
+        crowd.scheduler.snapshot(crowd.now_s)
+        crowd.handle(ev.CellBegan(client=ClientId(0)))
+        with counted() as work:
+            crowd.scheduler.snapshot(crowd.now_s)
+        return work.total()
+
+    assert work(MANY) <= 1.1 * work(FEW)

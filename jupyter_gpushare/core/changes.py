@@ -1,0 +1,91 @@
+"""What has changed since somebody looked: the reason why an event costs what it changes.
+
+Whoever changes the state says so here; `State` and `Lines` do for most. Each list has one reader,
+who empties it. A reader looks at what is listed and at nothing else: a look at the rest would
+change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .ids import DeviceId, TenantId
+
+if TYPE_CHECKING:
+    from .state import Tenant
+
+
+@dataclass(slots=True)
+class Stirred:
+    """Tenants that changed themselves, and devices on whose lines somebody came or went."""
+
+    tenants: dict[TenantId, Tenant] = field(default_factory=dict)
+    lines: dict[DeviceId, None] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        self.tenants.clear()
+        self.lines.clear()
+
+
+@dataclass(slots=True)
+class Changes:
+    """Lists of what each reader has not seen yet."""
+
+    for_turns: Stirred = field(default_factory=Stirred)
+    """For `Turns.settle`. What changes while turns are settled is looked at then and once more:
+    the steps before the change have not seen it."""
+    in_settling: Stirred = field(default_factory=Stirred)
+    """What the present, or the last, `Turns.settle` looks at."""
+    count: int = 0
+    """Counts what was added to `in_settling`."""
+    for_budgets: dict[DeviceId, None] = field(default_factory=dict)
+    """For `Residency.settle`: devices whose memory or whose holders have changed."""
+    to_tell: Stirred = field(default_factory=Stirred)
+    """For `Teller.tell_changes`."""
+    crowds_to_tell: dict[DeviceId, None] = field(default_factory=dict)
+    """For `Teller.tell_changes`: devices that tenants have come to or left."""
+    for_alarm: dict[TenantId, Tenant] = field(default_factory=dict)
+    """For `Alarm.set`: tenants whose deadlines may have changed."""
+    devices_for_alarm: dict[DeviceId, None] = field(default_factory=dict)
+    to_show: dict[TenantId, None] = field(default_factory=dict)
+    """For `Status.take`: tenants that look different now."""
+
+    def of_tenant(self, tenant: Tenant) -> None:
+        """Something of the tenant has changed that turns, places or deadlines depend on."""
+        self.count += 1
+        for stirred in (self.for_turns, self.in_settling, self.to_tell):
+            stirred.tenants[tenant.id] = tenant
+        self.for_alarm[tenant.id] = tenant
+        self.to_show[tenant.id] = None
+
+    def of_line(self, device: DeviceId) -> None:
+        """Somebody has got the device or given it back, or has begun or ceased to queue for it."""
+        self.count += 1
+        for stirred in (self.for_turns, self.in_settling, self.to_tell):
+            stirred.lines[device] = None
+
+    def of_look(self, tenant: TenantId) -> None:
+        """The tenant only looks different."""
+        self.to_show[tenant] = None
+
+    def of_crowd(self, device: DeviceId) -> None:
+        """A tenant has come to the device, or has left it."""
+        self.crowds_to_tell[device] = None
+
+    def of_memory(self, device: DeviceId) -> None:
+        """Something has changed there that budgets depend on."""
+        self.for_budgets[device] = None
+
+    def of_everything(self, tenants: Iterable[Tenant], devices: Iterable[DeviceId]) -> None:
+        """A setting, or the end of the recovery, concerns everybody."""
+        for tenant in tenants:
+            self.of_tenant(tenant)
+        for device in devices:
+            self.of_line(device)
+            self.of_memory(device)
+
+    def begin_settling(self) -> None:
+        """Turns are about to be settled."""
+        self.in_settling, self.for_turns = self.for_turns, Stirred()

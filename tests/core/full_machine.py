@@ -1,0 +1,198 @@
+"""The core as it would be without any index: after each event it looks at everything there is.
+
+It is the measure for the core that looks only at what has changed: for the same events, both have
+to say the same, in the same order, and show the same. The rules themselves (what a look at a
+tenant or a device does) are the core's own; who is looked at, who is first in line, what has to be
+told and when to wake are found here by going through all tenants and devices.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import Command, WakeAt
+from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
+from jupyter_gpushare.core.machine import Machine
+from jupyter_gpushare.core.obstacles import Obstacle
+from jupyter_gpushare.core.policy import deadline_of_tenant_s, deadline_of_waiters_s, obstacle
+from jupyter_gpushare.core.residency import Residency
+from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.core.snapshot import Snapshot, Status
+from jupyter_gpushare.core.state import State, Tenant
+from jupyter_gpushare.core.tell import Teller
+from jupyter_gpushare.core.turns import Turns
+
+
+class FullTurns(Turns):
+    """All that hold a turn, and all that queue for one, are looked at."""
+
+    def _stirred_after(self, turn: int) -> list[Tenant]:
+        holders = self._state.turn_holders.values()
+        return [holder for holder in holders if holder.turn is not None and holder.turn.id > turn]
+
+    def _serve_queue(self, now_s: Seconds) -> None:
+        state = self._state
+        served, state.obstacles = served_of_all(state, now_s)
+        for tenant in served:
+            in_the_way = None if state.turns_are_on else obstacle(state, tenant, now_s)
+            if in_the_way is None:
+                self._grant(tenant, now_s)
+            else:
+                state.obstacles[tenant.id] = in_the_way
+
+
+def held_devices(state: State) -> set[DeviceId]:
+    """Devices of all turns."""
+    turns = [tenant.turn for tenant in state.turn_holders.values()]
+    return {device for turn in turns if turn is not None for device in turn.devices}
+
+
+def served_of_all(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[TenantId, Obstacle]]:
+    """The whole queue, from the first to the last."""
+    served: list[Tenant] = []
+    obstacles: dict[TenantId, Obstacle] = {}
+    if state.turns_are_on and state.recovering_until_s is not None:
+        return served, obstacles
+    free = state.devices.keys() - (held_devices(state) if state.turns_are_on else set())
+    with_turn = [tenant for tenant in state.queue.values() if tenant.turn is not None]
+    for place, tenant in enumerate([*with_turn, *state.queue.values()]):
+        if tenant in served:
+            continue
+        missing = state.missing_devices(tenant)
+        if missing <= free:
+            in_the_way = obstacle(state, tenant, now_s)
+            if in_the_way is not None:
+                obstacles[tenant.id] = in_the_way
+                continue
+            served.append(tenant)
+        elif place < len(with_turn):
+            continue  # what it lacks is kept for it at its own place in the queue
+        if state.turns_are_on:
+            free -= missing
+    return served, obstacles
+
+
+class FullResidency(Residency):
+    """All devices are looked at, and all clients on them."""
+
+    def settle(self, now_s: Seconds, only: DeviceId | None = None) -> bool:
+        state = self._state
+        for device in state.devices.values():
+            if only is None or only == device.id:
+                state.changes.of_memory(device.id)
+                device.memory.look_at_all()
+        return super().settle(now_s, only)
+
+
+class FullTeller(Teller):
+    """Everybody's contention and place are found anew; `Teller` knows what each was told last."""
+
+    _told_crowd: dict[DeviceId, int] | None = None
+    _placed: frozenset[ClientId] = frozenset()
+
+    def tell_changes(self) -> None:
+        self._tell_all_contention()
+        self._tell_all_positions()
+        self._state.changes.to_tell.clear()
+        self._state.changes.crowds_to_tell.clear()
+
+    def _tell_all_contention(self) -> None:
+        state = self._state
+        on = Counter(device for each in state.tenants.values() for device in each.wanted_devices)
+        for device in self._told_crowd or {}:
+            on.setdefault(device, 0)  # somebody was there once
+        crowd = {device: on[device] + len(state.undecided) for device in on}
+        concerned: Iterable[Tenant] = state.tenants.values()
+        if crowd == (self._told_crowd or {}):
+            concerned = {**state.touched, **state.turn_holders}.values()
+        self._told_crowd = crowd
+        waiting = Counter[DeviceId]()
+        for tenant in state.queue.values():
+            waiting.update(state.missing_devices(tenant))
+        for tenant in list(concerned):
+            queued = tenant.id in state.queue
+            own = state.missing_devices(tenant) if queued else frozenset[DeviceId]()
+            for client in tenant.clients.values():
+                if live := client.live_devices:
+                    waiters = max(waiting[each] - (each in own) for each in live)
+                    self._tell_contention_to(client, waiters, max(crowd[each] for each in live))
+
+    def _tell_all_positions(self) -> None:
+        state = self._state
+        before: dict[DeviceId, list[Tenant]] = {}
+        waiting: set[ClientId] = set()
+        for tenant in state.queue.values():
+            missing = state.missing_devices(tenant)
+            longest = max((before.get(device, []) for device in sorted(missing)), key=len)
+            ahead = [
+                holder
+                for holder in state.turn_holders.values()
+                if holder is not tenant and holder.turn and holder.turn.devices & missing
+            ]
+            for device in missing:
+                before.setdefault(device, [])
+            first = ahead[0] if ahead else longest[-1] if longest else None
+            place = len(longest) + 1
+            for device in missing:
+                before[device].append(tenant)
+            for client in state.ready_clients(tenant):
+                waiting.add(client.id)
+                self._tell_position(client, place, first)
+        for client_id in self._placed - waiting:
+            if client_id in self._told:
+                self._told[client_id].position = None
+        self._placed = frozenset(waiting)
+
+
+class FullMachine(Machine):
+    """Handles events as `Machine`, at any cost."""
+
+    def __init__(
+        self, settings: SchedulerSettings, *, recovering_until_s: Seconds | None = None
+    ) -> None:
+        super().__init__(settings, recovering_until_s=recovering_until_s)
+        self._turns = FullTurns(self._state, self._outbox)
+        self._residency = FullResidency(self._state, self._outbox)
+        self._teller = FullTeller(self._state, self._outbox)
+
+    def snapshot(self, now_s: Seconds) -> Snapshot:
+        return Status(self._state).take(max(now_s, self._now_s))
+
+    def _ask_to_be_woken(self) -> None:
+        state = self._state
+        deadlines = [device.memory.due_s for device in state.devices.values()]
+        deadlines += [deadline_of_tenant_s(state, each) for each in state.tenants.values()]
+        deadlines.append(deadline_of_waiters_s(state))
+        deadline_s = min((at_s for at_s in deadlines if at_s is not None), default=None)
+        if deadline_s != self._wake_at_s:
+            self._wake_at_s = deadline_s
+            if deadline_s is not None:
+                self._outbox.put(WakeAt(at_s=deadline_s))
+
+
+class Beside(Scheduler):
+    """A scheduler that compares itself with a full machine at each event."""
+
+    def __init__(
+        self,
+        settings: SchedulerSettings,
+        *,
+        recovering_until_s: Seconds | None = None,
+        snapshot_every: int = 1,
+    ) -> None:
+        super().__init__(settings, recovering_until_s=recovering_until_s)
+        self._full = FullMachine(settings, recovering_until_s=recovering_until_s)
+        self._snapshot_every = snapshot_every
+        self.compared = 0
+
+    def handle(self, event: ev.Event, *, now_s: Seconds) -> list[Command]:
+        commands = super().handle(event, now_s=now_s)  # what it refuses, it raises
+        full = self._full.handle(event, now_s=now_s)
+        assert commands == full, f"{event}: {commands} instead of {full}"
+        self.compared += 1
+        if self.compared % self._snapshot_every == 0:
+            assert self.snapshot(now_s) == self._full.snapshot(now_s), event
+        return commands
