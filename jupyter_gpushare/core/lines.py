@@ -74,7 +74,6 @@ class Lines:
         if now == before:
             return
         tenant.places = now
-        self.changes.of_tenant(tenant)
         for device in before.uses ^ now.uses:
             if device in now.uses:
                 self.of[device].users[tenant.id] = tenant
@@ -93,7 +92,6 @@ class Lines:
                 self.of[device].lacking[tenant.id] = tenant
             else:
                 del self.of[device].lacking[tenant.id]
-            self.changes.of_line(device)
         for device in before.queues ^ now.queues:
             line = self.of[device]
             if device in now.queues:

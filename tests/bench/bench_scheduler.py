@@ -2,9 +2,10 @@
 and how long HTTP requests wait while one of 200 tenants floods the real process.
 
 The mix (tests/bench/mix.py, docs/scheduling-costs.md) is always the same: four tenants of each
-device work at one moment, in short turns, of which one in four is recalled; at least one event in
-four leads to a grant; memory follows the turn, and all of it together is several times larger than
-the devices. Two nodes are measured, since an event could cost more for two reasons:
+device work at one moment, in short turns, of which more than one in five is recalled; more than one
+event in four leads to a grant; memory follows the turn, and beside ten tenants or a hundred there
+is more of it than the devices have. Two nodes are measured, since an event could cost more for two
+reasons:
 
 - `node`: 8 devices, however many tenants there are, so that ever more tenants share a device;
 - `fleet`: a device for 25 tenants, so that there are ever more devices.
