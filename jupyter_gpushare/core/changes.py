@@ -22,7 +22,8 @@ class Stirred:
     """Tenants that changed themselves, and devices on whose lines somebody came or went."""
 
     tenants: dict[TenantId, Tenant] = field(default_factory=dict)
-    lines: dict[DeviceId, None] = field(default_factory=dict)
+    lines: dict[DeviceId, int] = field(default_factory=dict)
+    """With the place in the queue from which on something has changed there."""
 
     def clear(self) -> None:
         self.tenants.clear()
@@ -60,11 +61,12 @@ class Changes:
         self.for_alarm[tenant.id] = tenant
         self.to_show[tenant.id] = None
 
-    def of_line(self, device: DeviceId) -> None:
-        """Somebody has got the device or given it back, or has begun or ceased to queue for it."""
+    def of_line(self, device: DeviceId, place: int = 0) -> None:
+        """Somebody has got the device or given it back, or has begun or ceased to queue for it, at
+        this place."""
         self.count += 1
         for stirred in (self.for_turns, self.in_settling, self.to_tell):
-            stirred.lines[device] = None
+            stirred.lines[device] = min(place, stirred.lines.get(device, place))
 
     def of_look(self, tenant: TenantId) -> None:
         """The tenant only looks different."""

@@ -32,9 +32,9 @@ class Line:
     queue: list[Tenant] = field(default_factory=list)
     """Those that queue for it, first come first."""
 
-    def rank(self, tenant: Tenant) -> int:
-        """How many tenants are before this one in the queue."""
-        return bisect_left(self.queue, tenant.place, key=_place)
+    def rank(self, place: int) -> int:
+        """How many tenants are before this place in the queue."""
+        return bisect_left(self.queue, place, key=_place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class Lines:
             if device in now.queues:
                 insort(line.queue, tenant, key=_place)
             else:
-                del line.queue[line.rank(tenant)]
-            self.changes.of_line(device)
+                del line.queue[line.rank(tenant.place)]
+            self.changes.of_line(device, tenant.place)
 
     def held_by_others(self, tenant: Tenant, device: DeviceId) -> bool:
         """Whether somebody else has a turn on the device."""

@@ -74,7 +74,8 @@ class Teller:
     def tell_changes(self) -> None:
         """Contention and places in the queue, of everybody for whom they may have changed."""
         stirred, lines = self._state.changes.to_tell, self._state.lines.of
-        stirred.lines = {device: None for device in stirred.lines if device in lines}
+        for device in stirred.lines.keys() - lines.keys():
+            del stirred.lines[device]
         self._tell_contention(stirred)
         self._tell_positions(stirred)
         stirred.clear()
@@ -161,8 +162,9 @@ class Teller:
     def _tell_positions(self, stirred: Stirred) -> None:
         state, lines = self._state, self._state.lines.of
         queued = {id: state.queue[id] for id in stirred.tenants if id in state.queue}
-        for device in stirred.lines:
-            queued.update((each.id, each) for each in lines[device].queue)
+        for device, place in stirred.lines.items():
+            line = lines[device]
+            queued.update((each.id, each) for each in line.queue[line.rank(place) :])
         for tenant in stirred.tenants.values():
             self._forget_positions(tenant)
         for tenant in sorted(queued.values(), key=_place):
@@ -182,7 +184,7 @@ class Teller:
         """Its place in the longest of its queues; and the tenant that has a device which this one
         lacks, or the one before it in that queue."""
         lines = [self._state.lines.of[device] for device in sorted(tenant.places.queues)]
-        ranks = [line.rank(tenant) for line in lines]
+        ranks = [line.rank(tenant.place) for line in lines]
         rank = max(ranks)
         holders = [each for line in lines for each in line.holders if each is not tenant]
         if holders:

@@ -160,6 +160,19 @@ def test_a_hand_over_costs_the_same_with_many_tenants() -> None:
     assert work(MANY) <= 1.1 * work(FEW)
 
 
+@pytest.mark.promise("What an event costs the scheduler does not...")
+def test_the_last_of_a_long_queue_costs_no_more_than_that_of_a_short_one() -> None:
+    """It comes and goes again; those before it are not looked at."""
+
+    def work(tenants: int) -> int:
+        crowd = Crowd(tenants, waiting=tenants - 1)
+        crowd.handle(ev.ClockTicked())  # what the reports at the start have changed is looked at
+        last = ClientId(tenants - 1)
+        return crowd.work_of(ev.TurnRequested(client=last), ev.RequestWithdrawn(client=last))
+
+    assert work(MANY) <= 1.1 * work(FEW)
+
+
 def work_of_the_mix(tenants: int, devices: int) -> float:
     """Instructions for an event of the benchmark's mix."""
     scheduler = Scheduler(SchedulerSettings(memory_mode=MemoryMode.SWAP, quantum_s=2))
