@@ -9,7 +9,9 @@ import pytest
 
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot
+from jupyter_gpushare.scheduler.service.cut import Plain
 from jupyter_gpushare.scheduler.service.looks import WORK_S, Look, Looks
+from tests.core.desk import Desk
 
 
 class Scene:
@@ -154,3 +156,22 @@ def test_a_look_that_fails_is_taken_again() -> None:
         assert not failures
 
     play(story)
+
+
+def test_a_tenant_that_looks_the_same_is_not_written_out_again() -> None:
+    """One that has changed is, and so is one that came in the place of another."""
+    desk = Desk()
+    one, two = desk.client("a"), desk.client("b")
+    plains: list[Plain] = []
+
+    async def story() -> None:
+        looks = Looks(lambda: desk.scheduler.snapshot(desk.now_s), share=0.5)
+        for change in (lambda: None, lambda: desk.ask(two), lambda: desk.lose(one)):
+            change()
+            plains.append(await looks.answer(lambda look: look.plain))
+
+    play(story)
+    first, second, third = ({each["id"]: each for each in plain.tenants} for plain in plains)
+    assert second["a"] is first["a"]
+    assert second["b"] is not first["b"] and second["b"]["state"] == "holding"
+    assert third["a"] is not second["a"] and third["a"]["clients"] == ()

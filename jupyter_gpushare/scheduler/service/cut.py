@@ -11,7 +11,7 @@ from typing import Any
 from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.core.setting_values import settings_as_json
 from jupyter_gpushare.core.settings import Visibility
-from jupyter_gpushare.core.snapshot import Snapshot
+from jupyter_gpushare.core.snapshot import Snapshot, TenantSnapshot
 
 from ..identity.tenants import TenantBook
 from .blocked import blocked_reason, in_the_way, without_what_is_gone
@@ -30,10 +30,21 @@ class Plain:
     settings: dict[str, object]
     devices: list[dict[str, Any]]
     tenants: list[dict[str, Any]]
+    made_from: tuple[TenantSnapshot, ...] = ()
 
     @staticmethod
-    def of(snapshot: Snapshot) -> Plain:
-        tenants = [_tenant(asdict(tenant)) for tenant in snapshot.tenants]
+    def of(snapshot: Snapshot, before: Plain | None = None) -> Plain:
+        """A tenant that looks as it did `before` is not made anew: the core shows the same object
+        then. One with an obstacle always is: what is told of it depends on others."""
+        known: dict[str, tuple[TenantSnapshot, dict[str, Any]]] = {}
+        if before is not None:
+            pairs = zip(before.made_from, before.tenants, strict=True)
+            known = {made_from.id: (made_from, plain) for made_from, plain in pairs}
+        tenants = []
+        for tenant in snapshot.tenants:
+            made_from, plain = known.get(tenant.id, (None, {}))
+            same = made_from is tenant and tenant.obstacle is None
+            tenants.append(plain if same else _tenant(asdict(tenant)))
         without_what_is_gone(tenants)
         return Plain(
             at_s=snapshot.at_s,
@@ -41,6 +52,7 @@ class Plain:
             settings=settings_as_json(snapshot.settings),
             devices=[asdict(device) for device in snapshot.devices],
             tenants=tenants,
+            made_from=snapshot.tenants,
         )
 
 

@@ -34,14 +34,21 @@ Answer = TypeVar("Answer")
 class Look:
     """The state at one moment, and what has been made of it for those who asked."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, before: Plain | None = None) -> None:
         self.snapshot = snapshot
+        self._before = before
         self.cuts: dict[tuple[str, bool], Cut] = {}
         """By caller; service.py fills it."""
 
     @cached_property
     def plain(self) -> Plain:
-        return Plain.of(self.snapshot)
+        return Plain.of(self.snapshot, self._before)
+
+    @property
+    def newest_plain(self) -> Plain | None:
+        """What was made of this look, or else of one before."""
+        made: Plain | None = vars(self).get("plain")
+        return self._before if made is None else made
 
     @cached_property
     def devices(self) -> dict[DeviceId, DeviceSnapshot]:
@@ -66,6 +73,8 @@ class Looks:
         self._pause_per_work = 1 / share - 1
         self._spent_s = spent_s
         self._look: Look | None = None
+        self._plain: Plain | None = None
+        """What was made of the last look that anybody wanted as plain data."""
         self._from_this_look: deque[Callable[[Look], None]] = deque()
         self._from_the_next: deque[Callable[[Look], None]] = deque()
         self._pausing = False
@@ -103,7 +112,7 @@ class Looks:
 
     def _answer_some(self, began_s: float) -> None:
         if not self._from_this_look:
-            self._look = Look(self._snapshot())
+            self._look = Look(self._snapshot(), self._plain)
             self._from_this_look, self._from_the_next = self._from_the_next, deque()
         assert self._look is not None
         while self._from_this_look:
@@ -115,7 +124,7 @@ class Looks:
             if self._spent_s() - began_s >= WORK_S:
                 break
         if not self._from_this_look:
-            self._look = None
+            self._plain, self._look = self._look.newest_plain, None
 
     def _pause_is_over(self) -> None:
         self._pausing = False
