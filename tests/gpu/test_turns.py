@@ -128,19 +128,19 @@ def test_recall_drains_in_time(tmp_path: Path) -> None:
 
 
 def recall_to_drop_s(journal: Path, pid: int) -> list[float]:
-    """From the scheduler's journal: seconds from each recall of this process to its drop."""
-    client: int | None = None
-    recalled_s: float | None = None
+    """From the scheduler's journal: seconds from each recall of this process to its drop. A process
+    may join more than once: it asks for its memory before its own connection stands."""
+    clients: set[int] = set()
+    recalled_s: dict[int, float] = {}
     drains_s = []
     for line in journal.read_text().splitlines()[1:]:
         entry = json.loads(line)
         event = entry["event"]
         if event["type"] == "ClientJoined" and event["pid"] == pid:
-            client = event["client"]
-        if event["type"] == "TurnDropped" and event["client"] == client and recalled_s:
-            drains_s.append(entry["at_s"] - recalled_s)
-            recalled_s = None
+            clients.add(event["client"])
+        if event["type"] == "TurnDropped" and event["client"] in recalled_s:
+            drains_s.append(entry["at_s"] - recalled_s.pop(event["client"]))
         for sent in entry["commands"]:
-            if sent["type"] == "RecallTurn" and sent["client"] == client:
-                recalled_s = entry["at_s"]
+            if sent["type"] == "RecallTurn" and sent["client"] in clients:
+                recalled_s[sent["client"]] = entry["at_s"]
     return drains_s
