@@ -64,6 +64,10 @@ PYTHON_ROOMS = (
     "scheduler",
     "kernel",
     "server",
+    "simulator.base",
+    "simulator.ours",
+    "simulator.baselines",
+    "simulator",
     "cli",
     "",
 )

@@ -1,0 +1,1 @@
+"""The scheduler in virtual time: what would happen with other settings, devices or policies."""

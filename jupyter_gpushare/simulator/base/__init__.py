@@ -1,0 +1,1 @@
+"""What all policies share: virtual time, kernels, devices, and the record of what happened."""

@@ -1,0 +1,22 @@
+"""What a policy may depend on, besides the workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jupyter_gpushare.core.settings import SchedulerSettings
+
+from .hardware import Hardware
+from .workload import GIB
+
+DEVICES_PER_NODE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The devices, and the scheduler's settings."""
+
+    settings: SchedulerSettings = field(default_factory=SchedulerSettings)
+    hardware: Hardware = field(default_factory=Hardware)
+    device_bytes: int = 80 * GIB
+    devices_per_node: int = DEVICES_PER_NODE

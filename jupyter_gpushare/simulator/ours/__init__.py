@@ -1,0 +1,1 @@
+"""The policy of this package: the production scheduler, and simulated hooks that answer it."""

@@ -1,0 +1,95 @@
+"""From what happened in a simulation to the figures that are compared."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+
+from jupyter_gpushare.core.ids import Seconds
+
+from . import metrics
+from .base.record import Kind, Record, Span
+from .base.workload import Workload, placed, solo_ends
+from .fluid import Demand, fluid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One policy on one workload. Shares are of all devices' time until the last cell ended."""
+
+    policy: str
+    jain: float
+    lag_s_max: Seconds
+    short_wait_s_p50: Seconds
+    short_wait_s_p95: Seconds
+    makespan_s: Seconds
+    idle_while_eligible: float
+    swap_share: float
+    work_share: float
+    cells: int
+    cells_failed: int
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def summarised(
+    policy: str,
+    workload: Workload,
+    record: Record,
+    *,
+    devices: int,
+    longest_quantum_s: Seconds,
+) -> Figures:
+    """The figures of a record."""
+    ends = [end_s for end_s in record.ends_s if not math.isnan(end_s)]
+    makespan_s = max(ends, default=0.0)
+    works = [cell.work_s for cell in workload.cells]
+    waits = metrics.short_waits(record.ends_s, solo_ends(workload), works)
+    spans = list(record.spans())
+    device_s = devices * makespan_s or 1.0
+    indices, lag_s = _fairness(workload, spans, devices, makespan_s, longest_quantum_s)
+    return Figures(
+        policy=policy,
+        jain=metrics.mean(indices),
+        lag_s_max=lag_s,
+        short_wait_s_p50=metrics.quantile(waits, 0.5),
+        short_wait_s_p95=metrics.quantile(waits, 0.95),
+        makespan_s=makespan_s,
+        idle_while_eligible=metrics.idle_while_eligible_s(spans) / device_s,
+        swap_share=metrics.time_of(spans, Kind.SWAP) / device_s,
+        work_share=metrics.time_of(spans, Kind.WORK) / device_s,
+        cells=len(workload.cells),
+        cells_failed=record.failed,
+    )
+
+
+def _fairness(
+    workload: Workload,
+    spans: list[Span],
+    devices: int,
+    makespan_s: Seconds,
+    longest_quantum_s: Seconds,
+) -> tuple[list[float], Seconds]:
+    """Jain's indices and the largest lag, device by device. The reference has the cells on the
+    devices on which they were sent; a policy that moves notebooks is measured against that."""
+    owners = [notebook.owner for notebook in workload.notebooks]
+    places = placed(workload.notebooks, devices)
+    demands: defaultdict[int, list[Demand]] = defaultdict(list)
+    for cell in workload.cells:
+        demand = Demand(cell.at_s, owners[cell.notebook], cell.work_s)
+        demands[places[cell.notebook]].append(demand)
+    uses: defaultdict[int, list[metrics.Use]] = defaultdict(list)
+    for span in spans:
+        if span.kind is not Kind.WAIT:
+            use = metrics.Use(owners[span.notebook], span.start_s, span.end_s, span.share)
+            uses[places[span.notebook]].append(use)
+    indices: list[float] = []
+    lag_s = 0.0
+    for device, sent in demands.items():
+        reference = fluid(sent, workload.weights)
+        window = metrics.window_s(len({each.owner for each in sent}), longest_quantum_s)
+        indices += metrics.jain(uses[device], reference, window=window, until_s=makespan_s)
+        lag_s = max(lag_s, metrics.lag_s_max(uses[device], reference))
+    return indices, lag_s
