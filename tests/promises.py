@@ -34,6 +34,7 @@ HEADINGS = {
     "panel": "The panel",
     "packaging": "Packaging",
     "cli": "The command line",
+    "simulator": "The simulator",
     "accounts": "Memory that follows the turn: who has what",
     "kernels": "Memory that follows the turn: kernels",
     "backing": "Memory that follows the turn: backing",

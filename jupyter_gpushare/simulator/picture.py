@@ -104,19 +104,25 @@ def _timeline(
     devices: int,
     until_s: Seconds,
 ) -> None:
-    """Bars in the owners' colours; dark where memory comes, pale where a device is kept idle."""
-    for device in range(devices):
-        bars: dict[tuple[object, float], list[tuple[float, float]]] = {}
-        for span in run.record.spans():
-            if span.device != device or span.kind is Kind.WAIT or span.start_s > until_s:
-                continue
-            colour = colours[workload.notebooks[span.notebook].owner]
-            key = (_SWAP_COLOUR, 1.0) if span.kind is Kind.SWAP else (colour, 1.0)
-            if span.kind is Kind.HELD:
-                key = (colour, 0.3)
-            bars.setdefault(key, []).append((span.start_s, span.end_s - span.start_s))
-        for (colour, alpha), times in bars.items():
-            axis.broken_barh(times, (device - 0.4, 0.8), facecolors=[colour], alpha=alpha)
+    """Bars in the owners' colours; dark where memory comes, pale where a device is kept idle. Where
+    several run at once, each owner has a lane of its own."""
+    lanes = {owner: 0 for owner in colours}
+    if any(span.share < 1 for span in run.record.spans()):
+        lanes = {owner: lane for lane, owner in enumerate(colours)}
+    height = 0.8 / (max(lanes.values()) + 1)
+    bars: dict[tuple[object, float, float], list[tuple[float, float]]] = {}
+    for span in run.record.spans():
+        if span.device >= devices or span.kind is Kind.WAIT or span.start_s > until_s:
+            continue
+        owner = workload.notebooks[span.notebook].owner
+        colour = _SWAP_COLOUR if span.kind is Kind.SWAP else colours[owner]
+        alpha = 0.3 if span.kind is Kind.HELD else 1.0
+        bottom = span.device - 0.4 + lanes[owner] * height
+        bars.setdefault((colour, alpha, bottom), []).append(
+            (span.start_s, span.end_s - span.start_s)
+        )
+    for (colour, alpha, bottom), times in bars.items():
+        axis.broken_barh(times, (bottom, height), facecolors=[colour], alpha=alpha)
     axis.set_xlim(0, until_s)
     axis.set_ylim(devices - 0.5, -0.5)
     axis.set_yticks(range(devices), [f"device {device}" for device in range(devices)])

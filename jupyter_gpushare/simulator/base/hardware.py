@@ -24,9 +24,9 @@ class Hardware:
     """From a grant to the first launch."""
     look_s: Seconds = 0.01
     """How long the driver takes to say what is in use on a device."""
-    page_in_bytes_per_s: float = 15.4 * GB
-    page_out_bytes_per_s: float = 9.0 * GB
-    """Unified memory, moved by page faults: how baselines exceed a device's memory."""
+    page_bytes_per_s: float = 15.4 * GB
+    """Unified memory, moved by page faults, while as much leaves: how baselines exceed a device's
+    memory."""
     touch_s: Seconds = 1.0
     """In this time of work a cell touches all its memory once. Only time-slicing depends on it."""
     slice_s: Seconds = 0.002

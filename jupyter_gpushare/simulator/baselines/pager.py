@@ -27,10 +27,7 @@ class Pager:
         self._used[notebook] = count
         self._free -= missing
         coming = 0 if is_new else missing
-        return (
-            coming / self._hardware.page_in_bytes_per_s
-            + leaving / self._hardware.page_out_bytes_per_s
-        )
+        return max(coming, leaving) / self._hardware.page_bytes_per_s
 
     def _evict(self, count: int) -> int:
         """Bytes that leave so that so many are free."""

@@ -111,7 +111,7 @@ def _paging_s(
     if used <= device_bytes:
         return [0.0] * len(notebooks)
     missing = 1 - device_bytes / used
-    seconds_a_byte = 1 / hardware.page_in_bytes_per_s + 1 / hardware.page_out_bytes_per_s
+    seconds_a_byte = 1 / hardware.page_bytes_per_s
     return [
         min(1.0, slice_s / hardware.touch_s) * each.bytes_used * missing * seconds_a_byte
         for each, slice_s in zip(notebooks, slices, strict=True)
