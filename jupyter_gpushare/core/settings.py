@@ -51,6 +51,13 @@ class MemoryMode(enum.Enum):
     OFF = "off"
 
 
+class JournalNames(enum.Enum):
+    """How the journal names people and notebooks."""
+
+    PSEUDONYMS = "pseudonyms"
+    NAMES = "names"
+
+
 class Visibility(enum.Enum):
     """What a user may know of the others who share the devices."""
 
@@ -301,6 +308,19 @@ class StartSettings:
         high=3_600,
         help="How long a process may take to say who it is, to end a message that it has begun, "
         "and to read an answer over HTTP.",
+    )
+    journal_days: int = setting(
+        7,
+        unit="days",
+        low=1,
+        high=3_650,
+        help="How long the scheduler keeps a file of its journal (`--journal`). It begins a new "
+        "one each day.",
+    )
+    journal_names: JournalNames = setting(
+        JournalNames.PSEUDONYMS,
+        help="How the journal names people and notebooks: `pseudonyms` hides who they are, `names` "
+        "writes their names.",
     )
 
     def __post_init__(self) -> None:

@@ -225,6 +225,8 @@ class GPUShareScheduler(JupyterApp):
             cap_bytes=at_start.memory_cap_bytes,
             probe_period_s=at_start.probe_period_s,
             message_deadline_s=at_start.message_deadline_s,
+            journal_days=at_start.journal_days,
+            journal_names=at_start.journal_names,
         )
         log.info("effective values: %s", options)
         self.exit_status = asyncio.run(self._serve(directory, options))

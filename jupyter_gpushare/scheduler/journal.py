@@ -3,9 +3,12 @@
 The first line holds what the core was made with. Replaying the events at their times through a
 fresh core gives the same commands, so any report can be looked into afterwards.
 
-A journal that has grown to `FILE_BYTES_MAX` is kept beside the new one, as `.1`, and replaces the
-one before it. Its successor says that it goes on: its events are there, and a replay from its
-beginning would lack what came before.
+Each day, and when it has grown to `FILE_BYTES_MAX`, the journal is put aside under a name that
+ends with the time, and another file begins. Its successor says that it goes on: its events are
+there, and a replay from its beginning would lack what came before. Files of more than
+`journal_days` are removed, and so are the oldest of more than `FILES_MAX`.
+
+People and notebooks have pseudonyms in it, unless the admin wants their names (`journal_names`).
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import dataclasses
 import enum
 import json
 import logging
-from collections.abc import Iterator
+import re
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -34,11 +39,21 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 FILE_BYTES_MAX = 256 << 20
-"""Of each of the two files."""
+FILES_MAX = 16
+"""Besides the one that is being written."""
+DAY_S = 86_400.0
+_STAMP = re.compile(r"\.\d{8}-\d{6}-\d{6}", re.ASCII)
+
+
+def as_it_is(said: dict[str, Any]) -> dict[str, Any]:
+    """Names and all."""
+    return said
 
 
 class Journal:
-    """Writes as things happen; a line is in the file when the event's commands are performed."""
+    """Writes as things happen; a line is in the file when the event's commands are performed.
+
+    `hidden` takes names out of events and commands; `wall_clock` is the time of day."""
 
     def __init__(
         self,
@@ -47,8 +62,17 @@ class Journal:
         settings: SchedulerSettings,
         recovering_until_s: Seconds | None,
         file_bytes_max: int = FILE_BYTES_MAX,
+        days: int = 7,
+        hidden: Callable[[dict[str, Any]], dict[str, Any]] = as_it_is,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
+        self._days = days
+        self._hidden = hidden
+        self._wall_clock = wall_clock
+        self._aside_us = 0
+        """When a file was put aside last. Their names are in the order of their times, also where
+        the time of day goes back."""
         self._file_bytes_max = file_bytes_max
         self._head = {
             "journal": FORMAT,
@@ -56,6 +80,8 @@ class Journal:
             "recovering_until_s": recovering_until_s,
         }
         try:
+            if path.is_file() and path.stat().st_size:
+                self._put_aside()
             self._begin(continues=False)
         except OSError as error:
             raise StartError(
@@ -65,20 +91,35 @@ class Journal:
     def _begin(self, *, continues: bool) -> None:
         self._file: TextIO | None = written_anew(self._path)
         self._bytes = 0
-        self._put({**self._head, "continues": continues})
+        self._began_s = self._wall_clock()
+        self._put({**self._head, "continues": continues, "wall_s": self._began_s})
+
+    def _put_aside(self) -> None:
+        """Under a name of its own, beside those from before; what is too old or too much goes."""
+        now_s = self._wall_clock()
+        self._aside_us = max(int(now_s * 1e6), self._aside_us + 1)
+        seconds, microseconds = divmod(self._aside_us, 1_000_000)
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(seconds))
+        aside = self._path.with_name(f"{self._path.name}.{stamp}-{microseconds:06d}")
+        self._path.replace(aside)
+        aside.chmod(0o600)
+        kept = sorted(aside_files(self._path), reverse=True)
+        for place, file in enumerate(kept):
+            if place >= FILES_MAX or now_s - file.stat().st_mtime > self._days * DAY_S:
+                file.unlink()
 
     def write(self, event: Event, commands: list[Command], *, now_s: Seconds) -> None:
         """A disk that is full ends the journal, and nothing else."""
         try:
-            if self._file and self._bytes >= self._file_bytes_max:
+            if self._file and self._is_full():
                 self._file.close()
-                self._path.replace(self._path.with_name(self._path.name + ".1"))
+                self._put_aside()
                 self._begin(continues=True)
             self._put(
                 {
                     "at_s": now_s,
-                    "event": as_json(event),
-                    "commands": [as_json(command) for command in commands],
+                    "event": self._hidden(as_json(event)),
+                    "commands": [self._hidden(as_json(command)) for command in commands],
                 }
             )
         except OSError as error:
@@ -91,11 +132,24 @@ class Journal:
                 self._file.close()
             self._file = None
 
+    def _is_full(self) -> bool:
+        age_s = self._wall_clock() - self._began_s
+        return self._bytes >= self._file_bytes_max or age_s >= DAY_S
+
     def _put(self, entry: dict[str, Any]) -> None:
         if self._file:
             line = json.dumps(entry, separators=(",", ":")) + "\n"
             self._file.write(line)
             self._bytes += len(line)
+
+
+def aside_files(path: Path) -> list[Path]:
+    """The files that were put aside for a journal of this name."""
+    return [
+        file
+        for file in path.parent.iterdir()
+        if file.name.startswith(path.name) and _STAMP.fullmatch(file.name[len(path.name) :])
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET
 from jupyter_gpushare.core.events import Event, RecoveryComplete
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.core.settings import JournalNames, SchedulerSettings
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
 from jupyter_gpushare.version import __version__
 
@@ -34,7 +34,8 @@ from .identity.recovery import Recovery, expected_clients, sees_everybody
 from .identity.registrants import RegistrantWatch
 from .identity.tenants import TenantBook
 from .identity.tokens import TokenSigner, load_or_make_key
-from .journal import Journal
+from .journal import Journal, as_it_is
+from .pseudonyms import Pseudonyms
 from .runtime_dir import RuntimeDir
 from .service.looks import ANSWERS_SHARE, NEWS_SHARE, Looks
 from .service.members import Members
@@ -60,6 +61,8 @@ class ProcessOptions:
     cap_bytes: int = 0
     probe_period_s: float = 1.0
     message_deadline_s: float = 5.0
+    journal_days: int = 7
+    journal_names: JournalNames = JournalNames.PSEUDONYMS
 
 
 def callers_for(*, hub: bool) -> Callers:
@@ -84,13 +87,17 @@ class SchedulerProcess:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._tenants_count = 0
         self._followers_count = 0
-        signer = TokenSigner(load_or_make_key(directory.fd))
+        key = load_or_make_key(directory.fd)
+        signer = TokenSigner(key)
         expected, recovering_until_s = self._look_for_clients(signer)
+        named = options.journal_names is JournalNames.NAMES
         self._journal = (
             Journal(
                 options.journal,
                 settings=options.settings,
                 recovering_until_s=recovering_until_s,
+                days=options.journal_days,
+                hidden=as_it_is if named else Pseudonyms(key).in_place_of_names,
             )
             if options.journal
             else None

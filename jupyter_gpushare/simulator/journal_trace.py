@@ -19,6 +19,7 @@ from .base.workload import GIB, Cell, Notebook, Workload
 from .trace import CELLS_MAX
 
 FORMAT = 1
+_JITTER_S = 0.001
 _SHORTEST_S = 0.001
 """A cell whose turn ended at once has this much work."""
 _PAUSES = {"recall", "memory_short"}
@@ -65,12 +66,15 @@ def read_journal(lines: Iterable[tuple[int, dict[str, Any]]]) -> Workload:
 
 class _Reader:
     def __init__(self) -> None:
-        self._began_s: Seconds | None = None
-        self._last_s: Seconds = 0.0
+        self._first_wall_s: Seconds | None = None
+        self._file_wall_s: Seconds = 0.0
+        self._offset_s: Seconds | None = None
+        """What to add to the clock of a scheduler for the time since the beginning of it all; None
+        until the first event of a scheduler."""
+        self._now_s: Seconds = 0.0
         self._devices: dict[str, int] = {}
         self._device_bytes = 0
         self._tenants: dict[str, _Tenant] = {}
-        self._closed: list[_Tenant] = []
         self._tenant_of: dict[int, str] = {}
         self._cells: list[tuple[Seconds, _Tenant, Seconds]] = []
         self._idle_s = 0.05
@@ -79,28 +83,30 @@ class _Reader:
         if "journal" in line:
             self._take_head(line)
             return
-        at_s = float(line["at_s"])
-        if self._began_s is None:
-            self._began_s = self._last_s = at_s
-        if not at_s >= self._last_s:
+        clock_s = float(line["at_s"])
+        if self._offset_s is None:
+            assert self._first_wall_s is not None
+            since_s = self._file_wall_s - self._first_wall_s
+            self._offset_s = max(since_s, self._now_s) - clock_s
+        at_s = clock_s + self._offset_s
+        if not at_s >= self._now_s - _JITTER_S:
             raise SimulationError(
-                f"Line {number} of the journal goes back in time, from {self._last_s:g} s to "
-                f"{at_s:g} s: the machine was started anew. Simulate the files before and after "
-                f"that apart."
+                f"Line {number} of the journal goes back in time, from {self._now_s:g} s to "
+                f"{at_s:g} s. Name the files in the order of their times, each once."
             )
-        self._last_s = at_s
+        self._now_s = max(at_s, self._now_s)
         event = line["event"]
         handler = getattr(self, "_on_" + event["type"].lower(), None)
         if handler is not None:
-            handler(event, at_s - self._began_s)
+            handler(event, self._now_s)
         for command in line["commands"]:
             if command["type"] == "GrantTurn":
-                self._granted(command["client"], at_s - self._began_s)
+                self._granted(command["client"], self._now_s)
 
     def workload(self) -> Workload:
         """Raises SimulationError where there is nothing to simulate."""
         for tenant in self._tenants.values():
-            self._cell_ends(tenant, self._last_s - (self._began_s or 0.0))
+            self._cell_ends(tenant, self._now_s)
         numbers: dict[int, int] = {}
         notebooks: list[Notebook] = []
         cells = []
@@ -126,11 +132,25 @@ class _Reader:
             raise SimulationError(
                 "The journal is of another version. Use the version that wrote it."
             )
-        if self._began_s is None and head["continues"]:
-            raise SimulationError(
-                "The journal goes on from a file before it. Name that file too, before this one."
-            )
+        self._file_wall_s = float(head["wall_s"])
+        if self._first_wall_s is None:
+            if head["continues"]:
+                raise SimulationError(
+                    "The journal goes on from a file before it. Name that file too, and first."
+                )
+            self._first_wall_s = self._file_wall_s
+        if not head["continues"]:
+            self._scheduler_starts()
         self._idle_s = head["settings"].get("idle_ms", 50) / 1000
+
+    def _scheduler_starts(self) -> None:
+        """Another scheduler, with another clock: its clients connect again."""
+        self._offset_s = None
+        for tenant in self._tenants.values():
+            self._cell_ends(tenant, self._now_s)
+            tenant.bytes_of.clear()
+            tenant.parked_of.clear()
+        self._tenant_of.clear()
 
     # ---- events, by the names of their types -------------------------------------------------
 
@@ -152,7 +172,6 @@ class _Reader:
         if tenant is not None:
             self._cell_ends(tenant, at_s)
             tenant.closes_s = at_s
-            self._closed.append(tenant)
 
     def _on_clientjoined(self, event: dict[str, Any], at_s: Seconds) -> None:
         self._tenant_of[event["client"]] = event["tenant"]

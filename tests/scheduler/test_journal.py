@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 from pathlib import Path
@@ -9,11 +10,20 @@ from pathlib import Path
 import pytest
 from pytest import LogCaptureFixture
 
+from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.core.events import ClockTicked
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.protocol.messages import QueuePosition
-from jupyter_gpushare.scheduler.journal import Journal, as_json, read_journal
+from jupyter_gpushare.scheduler.journal import (
+    DAY_S,
+    FILES_MAX,
+    Journal,
+    as_json,
+    aside_files,
+    read_journal,
+)
+from jupyter_gpushare.scheduler.pseudonyms import Pseudonyms
 from tests.support.scheduler_process import running_scheduler
 
 
@@ -69,18 +79,82 @@ def test_a_full_disk_ends_the_journal_alone(tmp_path: Path, caplog: LogCaptureFi
     assert read_journal(path).entries == []
 
 
+def journal(path: Path, **options: object) -> Journal:
+    settings = SchedulerSettings()
+    return Journal(path, settings=settings, recovering_until_s=None, **options)  # type: ignore[arg-type]
+
+
 @pytest.mark.promise("scheduler", "A journal does not grow without bound")
 def test_a_journal_that_has_grown_goes_on_in_another_file(tmp_path: Path) -> None:
-    """Two files at most, each about as large as it may be; the second says that it goes on."""
+    """Each file is about as large as it may be, and the oldest of too many go."""
     path, bytes_max = tmp_path / "journal", 2000
-    journal = Journal(
-        path, settings=SchedulerSettings(), recovering_until_s=None, file_bytes_max=bytes_max
-    )
-    for number in range(500):
-        journal.write(ClockTicked(cause="time came"), [], now_s=float(number))
-    journal.close()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["journal", "journal.1"]
-    older, newer = read_journal(tmp_path / "journal.1"), read_journal(path)
+    written = journal(path, file_bytes_max=bytes_max)
+    for number in range(2000):
+        written.write(ClockTicked(cause="time came"), [], now_s=float(number))
+    written.close()
+    aside = sorted(aside_files(path))
+    assert len(aside) == FILES_MAX
+    assert len(list(tmp_path.iterdir())) == FILES_MAX + 1
     assert max(each.stat().st_size for each in tmp_path.iterdir()) < bytes_max + 1000
-    assert newer.continues and newer.entries[-1].at_s == 499
+    older, newer = read_journal(aside[-1]), read_journal(path)
+    assert newer.continues and newer.entries[-1].at_s == 1999
     assert older.entries[-1].at_s + 1 == newer.entries[0].at_s
+
+
+@pytest.mark.promise("A journal does not grow without...")
+def test_a_journal_keeps_its_days(tmp_path: Path) -> None:
+    """Each day has a file of its own, and those of more than `journal_days` go."""
+    path, clock = tmp_path / "journal", [1_700_000_000.0]
+    written = journal(path, days=3, wall_clock=lambda: clock[0])
+    for day in range(6):
+        written.write(ClockTicked(cause="time came"), [], now_s=float(day))
+        os.utime(path, (clock[0], clock[0]))
+        clock[0] += DAY_S
+    written.close()
+    first_events = [read_journal(each).entries[0].at_s for each in sorted(aside_files(path))]
+    assert first_events == [2, 3, 4]
+    assert read_journal(path).entries[0].at_s == 5
+
+
+def test_a_journal_of_before_is_kept(tmp_path: Path) -> None:
+    """A scheduler that starts anew begins another file, which goes on from nothing."""
+    path = tmp_path / "journal"
+    for at_s in (1.0, 2.0):
+        written = journal(path)
+        written.write(ClockTicked(cause="time came"), [], now_s=at_s)
+        written.close()
+    (before,) = aside_files(path)
+    assert [entry.at_s for entry in read_journal(before).entries] == [1.0]
+    assert not read_journal(path).continues
+
+
+@pytest.mark.promise(
+    "scheduler", "The journal names nobody, and no notebook, unless the admin wants the names"
+)
+@pytest.mark.parametrize("flag", ["", "--journal-names=names"])
+def test_the_journal_names_people_by_pseudonym(runtime: Path, tmp_path: Path, flag: str) -> None:
+    """After registration, turns, a release and a change of settings: neither the user's name, nor
+    the notebook's, nor the user's number as the beginning of a tenant's id."""
+    path = tmp_path / "journal"
+    flags = [flag] if flag else []
+    with running_scheduler(runtime, f"--journal={path}", *flags) as scheduler:
+        scheduler.client.change_settings({"quantum_s": 0.05})
+        with scheduler.joined("salaries") as first, scheduler.joined("other") as second:
+            first.take_turn()
+            second.ask()
+            second.expect(QueuePosition)
+            salaries = next(t for t in scheduler.status()["tenants"] if t["name"] == "salaries")
+            scheduler.client.release_tenant(salaries["id"])
+    text = path.read_text()
+    me = user_name(os.getuid())
+    named = [f'"owner":"{me}"', f"by {me}", "salaries", f'"tenant":"{os.getuid()}-']
+    found = [each for each in named if each in text]
+    assert found == (named if flag else [])
+
+
+def test_pseudonyms_stay_the_same_for_a_key() -> None:
+    """One name, one pseudonym; another scheduler has others."""
+    one, same, other = Pseudonyms(b"1"), Pseudonyms(b"1"), Pseudonyms(b"2")
+    assert one.of("owner", "ann") == same.of("owner", "ann")
+    assert len({one.of("owner", "ann"), one.of("owner", "bob"), other.of("owner", "ann")}) == 3
+    assert one.of("notebook", "") == ""

@@ -1,0 +1,63 @@
+"""Names of people and of their notebooks, made unreadable in the journal.
+
+The same name has the same pseudonym for as long as the scheduler keeps its key, so that a journal
+of a week still tells who is who among them. Nobody without the key can tell which name it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from typing import Any
+
+from .identity.tokens import key_of
+
+_DIGITS = 8
+_KINDS = {
+    "owner": "owner",
+    "name": "notebook",
+    "holder": "notebook",
+    "tenant_name": "notebook",
+    "process_name": "process",
+}
+_TENANT_FIELDS = ("tenant", "holder_tenant")
+_DEVICE_EVENT = "DeviceFound"
+_WHO = re.compile(r"^(registered by|released by|set by|hello of) .*", re.DOTALL)
+_TEXTS_LEFT_OUT = ("message",)
+"""A report of a failure tells the events before it, with their names; the log has it."""
+
+
+class Pseudonyms:
+    """`key` is the scheduler's own; pseudonyms use another one that is made from it."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = hmac.digest(key, b"names in the journal", hashlib.sha256)
+
+    def of(self, kind: str, name: str) -> str:
+        """Empty for no name."""
+        digest = hmac.digest(self._key, f"{kind}:{name}".encode(), hashlib.sha256)
+        return f"{kind}-{digest.hex()[:_DIGITS]}" if name else ""
+
+    def in_place_of_names(self, said: dict[str, Any]) -> dict[str, Any]:
+        """An event or a command, as JSON, without the names of people."""
+        if said["type"] == _DEVICE_EVENT:
+            return said
+        changed = dict(said)
+        for field, value in said.items():
+            if field in _KINDS:
+                changed[field] = self.of(_KINDS[field], value)
+            elif field in _TENANT_FIELDS and value is not None:
+                changed[field] = self._tenant(value)
+            elif field in _TEXTS_LEFT_OUT:
+                changed[field] = "left out"
+            elif field == "cause":
+                changed[field] = _WHO.sub(r"\1 somebody", value)
+        return changed
+
+    def _tenant(self, tenant: str) -> str:
+        """A tenant's id begins with its owner."""
+        owner = key_of(tenant)
+        if owner is None:
+            return self.of("tenant", tenant)
+        return self.of("owner", owner).removeprefix("owner-") + tenant.removeprefix(owner)
