@@ -149,7 +149,8 @@ def rendered(workload: Workload, devices: int, figures: list[Figures]) -> str:
     owners = len({notebook.owner for notebook in workload.notebooks})
     head = (
         f"{workload.title}: {len(workload.cells):,} cells in {len(workload.notebooks):,} notebooks "
-        f"of {owners:,} owners, on {devices:,} devices of {size(workload.device_bytes)}"
+        f"of {owners:,} owners, on {devices:,} device{'s' * (devices > 1)} of "
+        f"{size(workload.device_bytes)}"
     )
     columns = [
         "POLICY",

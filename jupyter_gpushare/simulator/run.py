@@ -47,14 +47,15 @@ def check(workload: Workload, *, devices: int, world: World) -> None:
     for notebook in workload.notebooks:
         if notebook.device is not None and notebook.device >= devices:
             raise SimulationError(
-                f"The notebook {notebook.name} runs on device {notebook.device}, and there are "
-                f"{devices} (counted from 0). Give more --devices."
+                f"The notebook {notebook.name} runs on device {notebook.device}, and there "
+                f"{'is 1 device' if devices == 1 else f'are {devices} devices'} (counted from 0). "
+                f"Give more --devices."
             )
         if notebook.bytes_used > usable:
             raise SimulationError(
                 f"The notebook {notebook.name} uses {notebook.bytes_used / GIB:.1f} GiB, and a "
-                f"device has {usable / GIB:.1f} GiB for notebooks. Give larger devices with "
-                f"--device-bytes."
+                f"device has {usable / GIB:.1f} GiB for notebooks. Give its real size in the trace "
+                f"(`bytes`), or that of the devices (`device_bytes`)."
             )
 
 

@@ -10,7 +10,6 @@ The head comes first, a notebook before its cells, and cells in the order of the
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -233,10 +232,11 @@ def _number(
     value = line.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong(number, f"has no number as {name}")
-    too_low = value <= above if above is not None else value < low
-    if math.isnan(value) or too_low or value > high:
+    high_enough = value > above if above is not None else value >= low
+    if not (high_enough and value <= high):  # NaN is neither
         bounds = f"above {above:g}" if above is not None else f"from {low:g}"
-        raise _wrong(number, f"has {name} {value:g}", f"Give a number {bounds} to {high:g}.")
+        shown = str(value)[:20]
+        raise _wrong(number, f"has {name} {shown}", f"Give a number {bounds} to {high:g}.")
     return float(value)
 
 
@@ -247,5 +247,7 @@ def _whole(
     if isinstance(value, bool) or not isinstance(value, int):
         raise _wrong(number, f"has no whole number as {name}")
     if not low <= value <= high:
-        raise _wrong(number, f"has {name} {value}", f"Give a whole number from {low} to {high}.")
+        raise _wrong(
+            number, f"has {name} {str(value)[:20]}", f"Give a whole number from {low} to {high}."
+        )
     return value

@@ -1,0 +1,150 @@
+"""What a scheduler's journal tells becomes a workload again.
+
+The journals are written by the production journal, from simulated notebooks whose work is known.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.scheduler.journal import Journal, aside_files
+from jupyter_gpushare.scheduler.pseudonyms import Pseudonyms
+from jupyter_gpushare.simulator.base.errors import SimulationError
+from jupyter_gpushare.simulator.base.loop import Loop
+from jupyter_gpushare.simulator.base.workload import GIB, Workload
+from jupyter_gpushare.simulator.base.world import World
+from jupyter_gpushare.simulator.load import of_files
+from jupyter_gpushare.simulator.ours.node import Node
+
+from .scenes import notebook, simulated, workload
+
+START_S = 5000.0
+"""Of the scheduler's clock: it is some time since the machine was started."""
+
+
+class JournalledNode(Node):
+    """Writes down what goes into the core and comes out of it."""
+
+    journal: Journal
+
+    def _handle(self, event: ev.Event) -> None:
+        now_s = self._loop.now_s
+        commands = self.core.handle(event, now_s=now_s)
+        for command in commands:
+            self._perform(command)
+        self.journal.write(event, commands, now_s=START_S + now_s)
+
+
+def journalled(path: Path, scene: Workload, **options: object) -> Path:
+    """The journal of a simulation."""
+    settings = SchedulerSettings()
+    journal = Journal(path, settings=settings, recovering_until_s=None, **options)  # type: ignore[arg-type]
+
+    class Here(JournalledNode):
+        pass
+
+    Here.journal = journal
+
+    def make(devices: range, loop: Loop, world: World) -> Node:
+        return Here(
+            devices,
+            loop=loop,
+            settings=settings,
+            hardware=world.hardware,
+            device_bytes=scene.device_bytes,
+        )
+
+    simulated(make, scene)
+    journal.close()
+    return path
+
+
+SCENE = workload(
+    [notebook("a", gib=100), notebook("b", gib=60), notebook("c", is_program=True, closes_s=40.0)],
+    [(0, 1.0, 25.0), (1, 5.0, 12.0), (1, 60.0, 0.5), (2, 30.0, 1.0), (0, 90.0, 2.0)],
+)
+
+
+@pytest.mark.promise(
+    "simulator", "The scheduler's journal can be simulated: a what-if about last week"
+)
+def test_a_journal_becomes_the_workload_that_it_came_from(tmp_path: Path) -> None:
+    """Cells that were paused are whole again, without the time of their turns' memory."""
+    read = of_files([journalled(tmp_path / "journal", SCENE)])
+    assert [cell.at_s for cell in read.cells] == pytest.approx([c.at_s for c in SCENE.cells], abs=1)
+    assert [c.work_s for c in read.cells] == pytest.approx(
+        [c.work_s for c in SCENE.cells], rel=0.05, abs=0.05
+    )
+    assert [(n.owner, n.bytes_used) for n in read.notebooks] == [
+        ("a", 100 * GIB),
+        ("b", 60 * GIB),
+        ("c", GIB),
+    ]
+    program = read.notebooks[2]
+    assert program.is_program and program.closes_s == pytest.approx(40.0, abs=5)
+    assert (read.devices, read.device_bytes) == (1, SCENE.device_bytes)
+    again = simulated("nvshare", read)
+    assert len(again.ends_s) == len(SCENE.cells)
+
+
+@pytest.mark.promise("The scheduler's journal can be simulated...")
+def test_a_journal_of_several_files_with_pseudonyms_is_read(tmp_path: Path) -> None:
+    """In their order they are one; a later one alone is refused, and so is a wrong order."""
+    path = journalled(
+        tmp_path / "journal",
+        SCENE,
+        file_bytes_max=20_000,
+        hidden=Pseudonyms(b"key").in_place_of_names,
+    )
+    files = [*sorted(aside_files(path)), path]
+    assert len(files) > 2
+    read = of_files(files)
+    assert len(read.cells) == len(SCENE.cells)
+    assert {each.owner.partition("-")[0] for each in read.notebooks} == {"owner"}
+    with pytest.raises(SimulationError, match="goes on from a file before it"):
+        of_files([path])
+    with pytest.raises(SimulationError, match=r"Line 2 of the journal goes back in time"):
+        of_files([files[0], *reversed(files[1:])])
+
+
+def test_a_scheduler_that_was_started_anew_goes_on(tmp_path: Path) -> None:
+    """Its clock may begin anew with the machine; the time of day tells how much later it is."""
+    clock = [1_700_000_000.0]
+    path = journalled(tmp_path / "journal", SCENE, wall_clock=lambda: clock[0])
+    clock[0] += 3600
+    journalled(path, SCENE, wall_clock=lambda: clock[0])
+    read = of_files([*aside_files(path), path])
+    sent = [cell.at_s for cell in SCENE.cells]
+    assert [cell.at_s for cell in read.cells] == pytest.approx(
+        [*sent, *(3600 + at_s for at_s in sent)], abs=1
+    )
+
+
+def test_a_journal_cut_off_by_a_crash_is_read(tmp_path: Path) -> None:
+    path = journalled(tmp_path / "journal", SCENE)
+    path.write_text(path.read_text()[:-7])
+    assert len(of_files([path]).cells) == len(SCENE.cells)
+
+
+@pytest.mark.promise("A trace that is wrong is refused...")
+def test_a_journal_that_is_not_one_is_refused(tmp_path: Path) -> None:
+    """Another version, no turns, a line that lacks something, and one that is something else."""
+    path = tmp_path / "journal"
+    head = {"journal": 1, "settings": {}, "continues": False, "wall_s": 1.0}
+    event = {"at_s": 1.0, "event": {"type": "ClockTicked"}, "commands": []}
+    for lines, words in (
+        ([{**head, "journal": 2}], "of another version"),
+        ([head, event], "has no turns"),
+        ([head, {"at_s": 1.0}], "Line 2 of the journal is not as the scheduler writes it"),
+        ([head, {**event, "at_s": "x"}], "Line 2 of the journal is not as"),
+        ([head, event, {**event, "commands": [1]}], "Line 3 of the journal is not as"),
+        ([head, {**event, "at_s": float("nan")}], "Line 2 of the journal goes back in time"),
+    ):
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with pytest.raises(SimulationError, match=words):
+            of_files([path])

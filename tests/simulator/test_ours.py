@@ -1,0 +1,146 @@
+"""The policy `ours` is the production scheduler; what is simulated are the hooks that answer it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.simulator.base.loop import Loop
+from jupyter_gpushare.simulator.base.record import Kind, Record
+from jupyter_gpushare.simulator.base.workload import GIB, Workload
+from jupyter_gpushare.simulator.base.world import World
+from jupyter_gpushare.simulator.ours.hook import Gate, Hook
+from jupyter_gpushare.simulator.ours.node import Node
+from jupyter_gpushare.simulator.policies import POLICIES, WORDS
+from jupyter_gpushare.simulator.run import run
+
+from .scenes import notebook, responses, simulated, workload
+
+
+def watched(scene: Workload) -> tuple[Record, list[Node]]:
+    """A simulation whose nodes check the core's invariants, and what their hooks do, after each
+    event."""
+    nodes: list[Node] = []
+
+    def make(devices: range, loop: Loop, world: World) -> Node:
+        nodes.append(
+            CheckedNode(
+                devices,
+                loop=loop,
+                settings=world.settings,
+                hardware=world.hardware,
+                device_bytes=world.device_bytes,
+            )
+        )
+        return nodes[-1]
+
+    world = World(device_bytes=scene.device_bytes)
+    return run(scene, make, devices=scene.devices, world=world), nodes
+
+
+class CheckedNode(Node):
+    """Looks at everything after each event."""
+
+    def _handle(self, event: object) -> None:
+        super()._handle(event)  # type: ignore[arg-type]
+        self.core.check_invariants()
+        for device in {hook.kernel.device for hook in self._hooks.values()}:
+            on_it = [hook for hook in self._hooks.values() if hook.kernel.device == device]
+            assert sum(hook.gate is not Gate.SHUT for hook in on_it) <= 1
+            assert sum(hook.kernel.works for hook in on_it) <= 1
+            assert sum(hook.memory.resident for hook in on_it) <= 140 * GIB
+            assert all(memory_is_there(hook) for hook in on_it if hook.kernel.works)
+
+
+def memory_is_there(hook: Hook) -> bool:
+    memory = hook.memory
+    return not memory.parked and memory.allocated == hook.kernel.notebook.bytes_used
+
+
+@pytest.mark.promise("simulator", "The simulator decides by the production scheduler itself")
+def test_the_production_scheduler_decides() -> None:
+    """A node has a `core.Scheduler`, and its invariants hold after each event."""
+    scene = workload([notebook("a"), notebook("b")], [(0, 0.0, 30.0), (1, 1.0, 30.0)])
+    record, (node,) = watched(scene)
+    assert type(node.core) is Scheduler
+    assert node.events > 20
+    assert sorted(record.ends_s) == pytest.approx([50, 60], abs=0.2)
+
+
+@pytest.mark.promise("The simulator decides by the production...")
+@pytest.mark.parametrize("seed", range(5))
+def test_everybody_is_served_however_cells_come(seed: int) -> None:
+    """On random workloads: one notebook works on a device at a time, with all of its memory there;
+    no more is on a device than fits; and every cell ends with all its work done."""
+    source = random.Random(seed)
+    count = source.randint(2, 8)
+    notebooks = [
+        notebook(
+            f"n{number}",
+            gib=source.choice([0, 1, 20, 90, 130]),
+            is_program=source.random() < 0.3,
+            closes_s=source.choice([None, 300.0]),
+            device=source.choice([None, 0, 1]),
+        )
+        for number in range(count)
+    ]
+    cells = [
+        (source.randrange(count), source.uniform(0, 300), source.expovariate(1 / 3))
+        for _ in range(40)
+    ]
+    scene = workload(notebooks, cells, devices=2)
+    record, _ = watched(scene)
+    assert record.failed == 0
+    worked = dict.fromkeys(range(count), 0.0)
+    for span in record.spans():
+        if span.kind is Kind.WORK:
+            worked[span.notebook] += span.end_s - span.start_s
+    asked = dict.fromkeys(range(count), 0.0)
+    for number, _, work_s in cells:
+        asked[number] += work_s
+    assert worked == pytest.approx(asked, abs=1e-3)
+
+
+def test_a_setting_of_the_scheduler_counts() -> None:
+    """A shorter quantum lets a short cell through earlier."""
+    scene = workload([notebook("a"), notebook("b")], [(0, 0.0, 60.0), (1, 5.0, 0.5)])
+    waits = [
+        responses(scene, simulated("ours", scene, quantum_s=quantum_s), 1)[0]
+        for quantum_s in (10.0, 1.0)
+    ]
+    assert waits[0] > 10 > 2 > waits[1]
+
+
+def test_memory_that_does_not_fit_beside_others_moves() -> None:
+    """Two notebooks of 100 GiB on a device of 140: each change of hands moves memory, and the time
+    counts as swapping."""
+    pair = [notebook(name, gib=100) for name in "ab"]
+    scene = workload(pair, [(i % 2, 20.0 * i, 1.0) for i in range(6)])
+    record, _ = watched(scene)
+    swaps = [span for span in record.spans() if span.kind is Kind.SWAP]
+    assert len(swaps) == 5
+    assert sum(span.end_s - span.start_s for span in swaps) == pytest.approx(5 * 1.8, rel=0.5)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_each_policy_does_all_work_once(policy: str) -> None:
+    """No cell is lost or done twice, whoever decides; and each policy has words for the help."""
+    source = random.Random(3)
+    cells = [
+        (source.randrange(4), source.uniform(0, 60), source.uniform(0.1, 9)) for _ in range(30)
+    ]
+    scene = workload([notebook(f"n{i}", gib=3) for i in range(4)], cells, devices=2)
+    record = simulated(policy, scene)
+    assert all(
+        end_s >= cell.at_s + cell.work_s - 1e-6
+        for cell, end_s in zip(scene.cells, record.ends_s, strict=True)
+    )
+    assert WORDS[policy]
+
+
+def test_a_simulation_is_the_same_each_time() -> None:
+    scene = workload([notebook("a"), notebook("b")], [(i % 2, i / 3, 0.5) for i in range(40)])
+    first, second = (list(simulated("ours", scene).spans()) for _ in range(2))
+    assert first == second
