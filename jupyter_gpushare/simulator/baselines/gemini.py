@@ -31,7 +31,9 @@ class GeminiDevice:
     def __init__(self, loop: Loop, world: World) -> None:
         self._loop = loop
         self._holder = Holder(loop, world.hardware, world.device_bytes)
-        self._memory = Reserved(loop, world.device_bytes, admitted=self._ask)
+        self._memory = Reserved(
+            loop, world.device_bytes, admitted=self._ask, released=self._holder.forget
+        )
         self._queue: list[Kernel] = []
         self._granted_s: Seconds = 0.0
         self._history: deque[tuple[Seconds, Seconds, int]] = deque()
@@ -55,7 +57,6 @@ class GeminiDevice:
 
     def closed(self, kernel: Kernel) -> None:
         """The token of a process that is gone is lost until its time is over."""
-        self._holder.forget(kernel)
         self._memory.release(kernel)
 
     def _ask(self, kernel: Kernel) -> None:
