@@ -7,12 +7,12 @@ import json
 import sys
 from pathlib import Path
 
-from jupyter_gpushare.core.setting_values import find, parsed
+from jupyter_gpushare.core.setting_values import changed_settings, find
 from jupyter_gpushare.core.settings import SchedulerSettings, SettingsError
 from jupyter_gpushare.simulator import load, picture
 from jupyter_gpushare.simulator.base.errors import SimulationError
 from jupyter_gpushare.simulator.base.record import Record
-from jupyter_gpushare.simulator.base.workload import Workload
+from jupyter_gpushare.simulator.base.workload import Workload, placed_anew
 from jupyter_gpushare.simulator.base.world import World
 from jupyter_gpushare.simulator.policies import POLICIES, WORDS, named
 from jupyter_gpushare.simulator.presets import PRESETS
@@ -77,11 +77,14 @@ def perform(arguments: argparse.Namespace) -> int:
 
 def _perform(arguments: argparse.Namespace) -> int:
     policies = list(POLICIES) if arguments.policy == "all" else named(arguments.policy)
-    settings = _settings(arguments.settings)
+    given = _settings(arguments.settings)
     if arguments.picture:
         picture.check(arguments.picture)
     workload = _workload(arguments)
+    settings = _changed({**workload.settings, **given})
     devices = _devices(arguments.devices, workload)
+    if devices != workload.devices:
+        workload = placed_anew(workload)
     world = World(settings=settings, device_bytes=workload.device_bytes)
     figures, drawn = [], []
     for policy in policies:
@@ -129,19 +132,27 @@ def _devices(given: int | None, workload: Workload) -> int:
     return devices
 
 
-def _settings(pairs: list[str]) -> SchedulerSettings:
-    """The defaults with these changes."""
-    settings = SchedulerSettings()
+def _settings(pairs: list[str]) -> dict[str, object]:
+    """What is to be changed, by name."""
+    changes: dict[str, object] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise UsageError(f"--set {pair} has no value. Write --set NAME=VALUE.")
         try:
-            row = find(name)
-            settings = settings.replace(**{row.name: parsed(row, text)})
+            changes[find(name).name] = text
         except SettingsError as error:
             raise UsageError(str(error)) from error
-    return settings
+    _changed(changes)
+    return changes
+
+
+def _changed(changes: dict[str, object]) -> SchedulerSettings:
+    """The defaults with these changes."""
+    try:
+        return changed_settings(SchedulerSettings(), changes)
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
 
 
 def rendered(workload: Workload, devices: int, figures: list[Figures]) -> str:

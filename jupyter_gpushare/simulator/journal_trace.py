@@ -16,7 +16,7 @@ from jupyter_gpushare.core.ids import Seconds
 
 from .base.errors import SimulationError
 from .base.workload import GIB, Cell, Notebook, Workload
-from .trace import CELLS_MAX
+from .trace import CELLS_MAX, TIME_S_MAX
 
 FORMAT = 1
 _JITTER_S = 0.001
@@ -54,7 +54,7 @@ def read_journal(lines: Iterable[tuple[int, dict[str, Any]]]) -> Workload:
     for number, line in lines:
         try:
             reader.take(number, line)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
             if isinstance(error, SimulationError):
                 raise
             raise SimulationError(
@@ -77,7 +77,7 @@ class _Reader:
         self._tenants: dict[str, _Tenant] = {}
         self._tenant_of: dict[int, str] = {}
         self._cells: list[tuple[Seconds, _Tenant, Seconds]] = []
-        self._idle_s = 0.05
+        self._settings: dict[str, object] = {}
 
     def take(self, number: int, line: dict[str, Any]) -> None:
         if "journal" in line:
@@ -89,9 +89,9 @@ class _Reader:
             since_s = self._file_wall_s - self._first_wall_s
             self._offset_s = max(since_s, self._now_s) - clock_s
         at_s = clock_s + self._offset_s
-        if not at_s >= self._now_s - _JITTER_S:
+        if not self._now_s - _JITTER_S <= at_s <= TIME_S_MAX:
             raise SimulationError(
-                f"Line {number} of the journal goes back in time, from {self._now_s:g} s to "
+                f"Line {number} of the journal jumps in time, from {self._now_s:g} s to "
                 f"{at_s:g} s. Name the files in the order of their times, each once."
             )
         self._now_s = max(at_s, self._now_s)
@@ -125,6 +125,7 @@ class _Reader:
             cells=cells,
             devices=max(1, len(self._devices)),
             device_bytes=self._device_bytes or 80 * GIB,
+            settings=self._settings,
         )
 
     def _take_head(self, head: dict[str, Any]) -> None:
@@ -141,7 +142,7 @@ class _Reader:
             self._first_wall_s = self._file_wall_s
         if not head["continues"]:
             self._scheduler_starts()
-        self._idle_s = head["settings"].get("idle_ms", 50) / 1000
+        self._settings = dict(head["settings"])
 
     def _scheduler_starts(self) -> None:
         """Another scheduler, with another clock: its clients connect again."""
@@ -156,7 +157,10 @@ class _Reader:
 
     def _on_devicefound(self, event: dict[str, Any], at_s: Seconds) -> None:
         self._devices.setdefault(event["device"], len(self._devices))
-        self._device_bytes = max(self._device_bytes, int(event["bytes_total"]))
+        self._device_bytes = max(self._device_bytes, _count_of(event["bytes_total"]))
+
+    def _on_settingschanged(self, event: dict[str, Any], at_s: Seconds) -> None:
+        self._settings = dict(event["settings"])
 
     def _on_tenantregistered(self, event: dict[str, Any], at_s: Seconds) -> None:
         if event["tenant"] not in self._tenants:
@@ -214,8 +218,8 @@ class _Reader:
         if tenant is None:
             return
         key = (event["client"], event["device"])
-        tenant.bytes_of[key] = int(event["bytes_allocated"])
-        tenant.parked_of[key] = int(event["bytes_parked"])
+        tenant.bytes_of[key] = _count_of(event["bytes_allocated"])
+        tenant.parked_of[key] = _count_of(event["bytes_parked"])
         on: defaultdict[str, int] = defaultdict(int)
         for (_, device), count in tenant.bytes_of.items():
             on[device] += count
@@ -242,7 +246,7 @@ class _Reader:
         self._look(tenant, at_s)
         if not tenant.holding and reason not in _PAUSES:
             if reason == "idle":
-                tenant.work_s -= self._idle_s
+                tenant.work_s -= float(str(self._settings.get("idle_ms", 50))) / 1000
             self._cell_ends(tenant, at_s)
 
     def _look(self, tenant: _Tenant, at_s: Seconds) -> None:
@@ -267,6 +271,13 @@ class _Reader:
                 )
             self._cells.append((tenant.asked_s, tenant, max(tenant.work_s, _SHORTEST_S)))
         tenant.asked_s = None
+
+
+def _count_of(value: object) -> int:
+    """Of bytes; raises ValueError."""
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is not a number of bytes")
+    return value
 
 
 def _notebook(tenant: _Tenant) -> Notebook:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpushare.core.ids import Seconds
@@ -144,8 +144,3 @@ def idle_while_eligible_s(spans: Iterable[Span]) -> Seconds:
 def mean(values: Sequence[float]) -> float:
     """1 of nothing: nobody was treated unfairly."""
     return sum(values) / len(values) if values else 1.0
-
-
-def weighted(owners: Iterable[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """The weight of each owner."""
-    return {owner: weights.get(owner, 1.0) for owner in owners}

@@ -9,11 +9,9 @@ from .base.errors import SimulationError
 from .base.kernel import Kernel, Policy
 from .base.loop import Loop
 from .base.record import Record
-from .base.workload import GIB, Cell, Workload, placed
+from .base.workload import Cell, Workload, placed
 from .base.world import World
-
-_KEPT_BACK = GIB
-"""At least so much of each device is for contexts, as `device_reserve_bytes` says by default."""
+from .fit import check
 
 MakePolicy = Callable[[range, Loop, World], Policy]
 """A policy for the devices of one node."""
@@ -39,24 +37,6 @@ def run(
         on_node = range(first, min(devices, first + world.devices_per_node))
         _NodeRun(workload, on_node, places, make_policy, world, record, progress).run(cells)
     return record
-
-
-def check(workload: Workload, *, devices: int, world: World) -> None:
-    """Raises SimulationError for a workload that these devices cannot run."""
-    usable = world.device_bytes - max(_KEPT_BACK, world.device_bytes // 50)
-    for notebook in workload.notebooks:
-        if notebook.device is not None and notebook.device >= devices:
-            raise SimulationError(
-                f"The notebook {notebook.name} runs on device {notebook.device}, and there "
-                f"{'is 1 device' if devices == 1 else f'are {devices} devices'} (counted from 0). "
-                f"Give more --devices."
-            )
-        if notebook.bytes_used > usable:
-            raise SimulationError(
-                f"The notebook {notebook.name} uses {notebook.bytes_used / GIB:.1f} GiB, and a "
-                f"device has {usable / GIB:.1f} GiB for notebooks. Give its real size in the trace "
-                f"(`bytes`), or that of the devices (`device_bytes`)."
-            )
 
 
 class _NodeRun:

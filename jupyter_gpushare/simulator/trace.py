@@ -22,7 +22,8 @@ CELLS_MAX = 1_000_000
 NOTEBOOKS_MAX = 100_000
 DEVICES_MAX = 10_000
 LINE_CHARACTERS_MAX = 1 << 20
-TIME_S_MAX = 10 * 365 * 86_400.0
+TIME_S_MAX = 366 * 86_400.0
+_BURST_S_MIN = 1e-6
 _BYTES_MAX = 2**62
 _NOTEBOOK_FIELDS = {
     "notebook",
@@ -154,7 +155,10 @@ class _Reader:
         program = line.get("program", False)
         if not isinstance(program, bool):
             raise _wrong(number, f"has a program of {program!r}", "Give true or false.")
-        burst_s, gap_s = (_number(number, line, f, 0.0, high=3600.0) for f in ("burst_s", "gap_s"))
+        burst_s, gap_s = (
+            _number(number, line, f, 0.0, low=_BURST_S_MIN, high=3600.0) if line.get(f) else 0.0
+            for f in ("burst_s", "gap_s")
+        )
         if gap_s and not burst_s:
             raise _wrong(number, "has a gap_s and no burst_s", "Give both, or neither.")
         self._numbers[name] = len(self._notebooks)

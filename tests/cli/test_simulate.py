@@ -79,6 +79,8 @@ def test_a_preset_is_simulated_with_a_picture(
         (["TRACE", "--set", "quantum=-1"], "quantum_s is -1.0, which is outside"),
         (["TRACE", "--set", "quantums=1"], "There is no setting 'quantums'."),
         (["TRACE", "--picture", "x.jpg"], "neither SVG nor PNG"),
+        (["TRACE", "--set", "turns=off"], "Simulate that with --policy timeslicing"),
+        (["--preset", "lab", "--set", "memory_mode=off"], "would have to hold 240.0 GiB."),
         (["missing.json"], "missing.json cannot be read: No such file or directory."),
     ],
 )

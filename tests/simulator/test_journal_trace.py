@@ -6,11 +6,13 @@ The journals are written by the production journal, from simulated notebooks who
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.setting_values import settings_as_json
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.scheduler.journal import Journal, aside_files
 from jupyter_gpushare.scheduler.pseudonyms import Pseudonyms
@@ -18,6 +20,7 @@ from jupyter_gpushare.simulator.base.errors import SimulationError
 from jupyter_gpushare.simulator.base.loop import Loop
 from jupyter_gpushare.simulator.base.workload import GIB, Workload
 from jupyter_gpushare.simulator.base.world import World
+from jupyter_gpushare.simulator.journal_trace import read_journal
 from jupyter_gpushare.simulator.load import of_files
 from jupyter_gpushare.simulator.ours.node import Node
 
@@ -88,6 +91,7 @@ def test_a_journal_becomes_the_workload_that_it_came_from(tmp_path: Path) -> Non
     program = read.notebooks[2]
     assert program.is_program and program.closes_s == pytest.approx(40.0, abs=5)
     assert (read.devices, read.device_bytes) == (1, SCENE.device_bytes)
+    assert read.settings == settings_as_json(SchedulerSettings())
     again = simulated("nvshare", read)
     assert len(again.ends_s) == len(SCENE.cells)
 
@@ -108,7 +112,7 @@ def test_a_journal_of_several_files_with_pseudonyms_is_read(tmp_path: Path) -> N
     assert {each.owner.partition("-")[0] for each in read.notebooks} == {"owner"}
     with pytest.raises(SimulationError, match="goes on from a file before it"):
         of_files([path])
-    with pytest.raises(SimulationError, match=r"Line 2 of the journal goes back in time"):
+    with pytest.raises(SimulationError, match=r"Line 2 of the journal jumps in time"):
         of_files([files[0], *reversed(files[1:])])
 
 
@@ -143,8 +147,33 @@ def test_a_journal_that_is_not_one_is_refused(tmp_path: Path) -> None:
         ([head, {"at_s": 1.0}], "Line 2 of the journal is not as the scheduler writes it"),
         ([head, {**event, "at_s": "x"}], "Line 2 of the journal is not as"),
         ([head, event, {**event, "commands": [1]}], "Line 3 of the journal is not as"),
-        ([head, {**event, "at_s": float("nan")}], "Line 2 of the journal goes back in time"),
+        ([head, event, {**event, "at_s": 1e300}], "Line 3 of the journal jumps in time"),
+        ([head, {**event, "at_s": float("nan")}], "Line 2 of the journal jumps in time"),
     ):
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         with pytest.raises(SimulationError, match=words):
             of_files([path])
+
+
+@pytest.mark.promise("A trace that is wrong is refused...")
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_stands_in_a_journal_it_is_read_or_refused(tmp_path: Path, seed: int) -> None:
+    """Values that are of another kind, lines that are missing or come twice: no other error."""
+    lines = journalled(tmp_path / "journal", SCENE).read_text().splitlines()
+    source = random.Random(seed)
+    strange = [None, -1, 10**400, 1e308, "x", [], {}, True, {"type": "TurnDropped"}]
+    refused = 0
+    for _ in range(60):
+        changed = [json.loads(line) for line in lines]
+        for _ in range(3):
+            number = source.randrange(1, len(changed))
+            place = source.choice([changed[number], changed[number].get("event") or {}])
+            if source.random() < 0.3 or not isinstance(place, dict) or not place:
+                changed.insert(source.randrange(1, len(changed)), changed.pop(number))
+            else:
+                place[source.choice(sorted(place))] = source.choice(strange)
+        try:
+            read_journal(enumerate(changed, 1))
+        except SimulationError:
+            refused += 1
+    assert refused

@@ -11,8 +11,8 @@ import pytest
 
 from jupyter_gpushare.simulator.base.workload import GIB, placed
 from jupyter_gpushare.simulator.base.world import World
+from jupyter_gpushare.simulator.fit import check
 from jupyter_gpushare.simulator.presets import PRESETS, WORK_S_MAX
-from jupyter_gpushare.simulator.run import check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "scheduling.md"
 

@@ -28,8 +28,7 @@ def test_a_trace_is_read(tmp_path: Path) -> None:
     """Head, notebooks and cells."""
     notebook = {**TRAIN, "opens_s": 5, "closes_s": 60, "device": 1, "program": True}
     workload = of_files([written(tmp_path, HEAD, notebook, "", CELL)])
-    assert (workload.title, workload.devices, workload.weight("ann")) == ("Monday", 2, 2.0)
-    assert workload.weight("bob") == 1.0
+    assert (workload.title, workload.devices, workload.weights) == ("Monday", 2, {"ann": 2.0})
     (train,) = workload.notebooks
     assert (train.name, train.owner, train.bytes_used, train.device) == ("train", "ann", GIB, 1)
     assert (train.opens_s, train.closes_s, train.is_program) == (5.0, 60.0, True)
@@ -68,6 +67,8 @@ WRONG = {
     "no devices": ([{**HEAD, "devices": 0}], "Line 1 of the trace has devices 0"),
     "half a device": ([{**HEAD, "devices": 1.5}], "no whole number as devices"),
     "gap": ([HEAD, {**TRAIN, "gap_s": 1}], "has a gap_s and no burst_s"),
+    "tiny burst": ([HEAD, {**TRAIN, "burst_s": 1e-9}], "has burst_s 1e-09"),
+    "a year later": ([HEAD, TRAIN, {**CELL, "at_s": 4e7}], "has at_s 40000000.0"),
     "program": ([HEAD, {**TRAIN, "program": 1}], "has a program of 1"),
     "deep": ([HEAD, "[" * 100_000], "Line 2 of the trace is not JSON"),
     "long": ([HEAD, " " * (1 << 20)], "Line 2 of the trace has more than 1,048,576 characters"),

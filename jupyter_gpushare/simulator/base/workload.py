@@ -6,7 +6,8 @@ runs its cells one after another.
 
 from __future__ import annotations
 
-import math
+import dataclasses
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -56,8 +57,8 @@ class Workload:
     weights: Mapping[str, float] = field(default_factory=dict)
     """What an owner is entitled to, against 1 for an owner who is not named."""
 
-    def weight(self, owner: str) -> float:
-        return self.weights.get(owner, 1.0)
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Of the scheduler that ran it, as JSON; those that are not named have their defaults."""
 
 
 def solo_ends(workload: Workload) -> list[Seconds]:
@@ -73,16 +74,30 @@ def solo_ends(workload: Workload) -> list[Seconds]:
 
 def placed(notebooks: Sequence[Notebook], devices: int) -> list[int]:
     """The device of each notebook: its own, or the one with the fewest when it opens."""
-    open_until: list[list[Seconds]] = [[] for _ in range(devices)]
+    counts = [0] * devices
+    ranked = [(0, device) for device in range(devices)]
+    """Of these, the entries whose count is still so are true."""
+    closings: list[tuple[Seconds, int]] = []
     places = [0] * len(notebooks)
     for index in sorted(range(len(notebooks)), key=lambda i: notebooks[i].opens_s):
         notebook = notebooks[index]
-        device = notebook.device
-        if device is None:
-            for each in open_until:
-                each[:] = [until_s for until_s in each if until_s > notebook.opens_s]
-            device = min(range(devices), key=lambda number: len(open_until[number]))
-        closes_s = math.inf if notebook.closes_s is None else notebook.closes_s
-        open_until[device].append(closes_s)
+        while closings and closings[0][0] <= notebook.opens_s:
+            _, closed = heapq.heappop(closings)
+            counts[closed] -= 1
+            heapq.heappush(ranked, (counts[closed], closed))
+        while ranked[0][0] != counts[ranked[0][1]]:
+            heapq.heappop(ranked)
+        device = ranked[0][1] if notebook.device is None else notebook.device
+        if device < devices:
+            counts[device] += 1
+            heapq.heappush(ranked, (counts[device], device))
+            if notebook.closes_s is not None:
+                heapq.heappush(closings, (notebook.closes_s, device))
         places[index] = device
     return places
+
+
+def placed_anew(workload: Workload) -> Workload:
+    """The same for another number of devices: notebooks need not run where they ran."""
+    notebooks = [dataclasses.replace(each, device=None) for each in workload.notebooks]
+    return dataclasses.replace(workload, notebooks=notebooks)
