@@ -149,11 +149,19 @@ def third_party_imports(path: Path) -> set[str]:
 
 def test_what_is_imported_is_required() -> None:
     """Every module of another distribution that the package imports is among its requirements, or
-    is only imported where it is the host: IPython in kernels, JupyterHub in a hub."""
+    is only imported where it is the host (IPython in kernels, JupyterHub in a hub), or where its
+    extra is named after what needs it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    required = {re.split(r"[^\w-]", r)[0].replace("-", "_") for r in project["dependencies"]}
-    modules = required - {"nvidia_ml_py"} | {"pynvml"}
-    hosts = {"kernel": {"IPython", "ipykernel"}, "hub": {"jupyterhub"}}
+
+    def modules_of(requirements: list[str]) -> set[str]:
+        return {re.split(r"[^\w-]", each)[0].replace("-", "_") for each in requirements}
+
+    modules = modules_of(project["dependencies"]) - {"nvidia_ml_py"} | {"pynvml"}
+    hosts = {
+        "kernel": {"IPython", "ipykernel"},
+        "hub": {"jupyterhub"},
+        "simulator": modules_of(project["optional-dependencies"]["simulate"]),
+    }
     for path in sorted((ROOT / "jupyter_gpushare").rglob("*.py")):
         room = path.relative_to(ROOT / "jupyter_gpushare").parts[0]
         assert third_party_imports(path) <= modules | hosts.get(room, set()), path
