@@ -105,8 +105,9 @@ class Journal:
         aside.chmod(0o600)
         kept = sorted(aside_files(self._path), reverse=True)
         for place, file in enumerate(kept):
-            if place >= FILES_MAX or now_s - file.stat().st_mtime > self._days * DAY_S:
-                file.unlink()
+            with contextlib.suppress(OSError):  # somebody else has removed it, or may alone
+                if place >= FILES_MAX or now_s - file.stat().st_mtime > self._days * DAY_S:
+                    file.unlink()
 
     def write(self, event: Event, commands: list[Command], *, now_s: Seconds) -> None:
         """A disk that is full ends the journal, and nothing else."""

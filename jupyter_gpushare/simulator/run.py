@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from .base.errors import SimulationError
 from .base.kernel import Kernel, Policy
@@ -89,7 +90,7 @@ class _NodeRun:
             )
             kernel.policy = self._policy
             self._kernels[number] = kernel
-            self._loop.at(notebook.opens_s, lambda kernel=kernel: self._policy.opened(kernel))  # type: ignore[misc]
+            self._loop.at(notebook.opens_s, partial(self._policy.opened, kernel))
             if notebook.closes_s is not None:
                 self._loop.at(notebook.closes_s, kernel.close)
 

@@ -75,8 +75,8 @@ def solo_ends(workload: Workload) -> list[Seconds]:
 def placed(notebooks: Sequence[Notebook], devices: int) -> list[int]:
     """The device of each notebook: its own, or the one with the fewest when it opens."""
     counts = [0] * devices
+    # An entry counts while its device still has so many; later entries replace the others.
     ranked = [(0, device) for device in range(devices)]
-    """Of these, the entries whose count is still so are true."""
     closings: list[tuple[Seconds, int]] = []
     places = [0] * len(notebooks)
     for index in sorted(range(len(notebooks)), key=lambda i: notebooks[i].opens_s):
