@@ -4,8 +4,8 @@ The first line holds what the core was made with. Replaying the events at their 
 fresh core gives the same commands, so any report can be looked into afterwards.
 
 Each day, and when it has grown to `FILE_BYTES_MAX`, the journal is put aside under a name that
-ends with the time, and another file begins. Its successor says that it goes on: its events are
-there, and a replay from its beginning would lack what came before. Files of more than
+ends with the time, and another file begins. Its successor says that it goes on, and who is there. A
+replay needs the files before it, and a reader who asks who did what does not. Files of more than
 `journal_days` are removed, and so are the oldest of more than `FILES_MAX`.
 
 People and notebooks have pseudonyms in it, unless the admin wants their names (`journal_names`).
@@ -27,13 +27,14 @@ from typing import Any, TextIO
 
 from jupyter_gpushare.core import events
 from jupyter_gpushare.core.commands import Command
-from jupyter_gpushare.core.events import DropReason, Event
+from jupyter_gpushare.core.events import DropReason, Event, SettingsChanged
 from jupyter_gpushare.core.ids import Seconds
 from jupyter_gpushare.core.setting_values import changed_settings, settings_as_json
 from jupyter_gpushare.core.settings import SchedulerSettings
 
 from .base.errors import StartError
 from .base.private_file import written_anew
+from .standing import Standing
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ class Journal:
         """When a file was put aside last. Their names are in the order of their times, also where
         the time of day goes back."""
         self._file_bytes_max = file_bytes_max
+        self._standing = Standing()
         self._head = {
             "journal": FORMAT,
             "settings": settings_as_json(settings),
@@ -93,6 +95,8 @@ class Journal:
         self._bytes = 0
         self._began_s = self._wall_clock()
         self._put({**self._head, "continues": continues, "wall_s": self._began_s})
+        for said in self._standing.all():
+            self._put({"standing": said})
 
     def _put_aside(self) -> None:
         """Under a name of its own, beside those from before; what is too old or too much goes."""
@@ -116,10 +120,14 @@ class Journal:
                 self._file.close()
                 self._put_aside()
                 self._begin(continues=True)
+            said = self._hidden(as_json(event))
+            if isinstance(event, SettingsChanged):
+                self._head["settings"] = said["settings"]
+            self._standing.note(event, said)
             self._put(
                 {
                     "at_s": now_s,
-                    "event": self._hidden(as_json(event)),
+                    "event": said,
                     "commands": [self._hidden(as_json(command)) for command in commands],
                 }
             )
@@ -184,6 +192,7 @@ def read_journal(path: Path) -> Recording:
         entries=[
             Recorded(line["at_s"], event_from_json(line["event"]), line["commands"])
             for line in lines
+            if "standing" not in line
         ],
         continues=head["continues"],
     )

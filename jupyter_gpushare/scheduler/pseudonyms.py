@@ -14,6 +14,8 @@ from typing import Any
 from .identity.tokens import key_of
 
 _DIGITS = 8
+_KNOWN_MAX = 10_000
+"""So many pseudonyms are kept, because a name stands in many lines."""
 _KINDS = {
     "owner": "owner",
     "name": "notebook",
@@ -33,11 +35,18 @@ class Pseudonyms:
 
     def __init__(self, key: bytes) -> None:
         self._key = hmac.digest(key, b"names in the journal", hashlib.sha256)
+        self._known: dict[tuple[str, str], str] = {}
 
     def of(self, kind: str, name: str) -> str:
         """Empty for no name."""
-        digest = hmac.digest(self._key, f"{kind}:{name}".encode(), hashlib.sha256)
-        return f"{kind}-{digest.hex()[:_DIGITS]}" if name else ""
+        if not name:
+            return ""
+        if (kind, name) not in self._known:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            digest = hmac.digest(self._key, f"{kind}:{name}".encode(), hashlib.sha256)
+            self._known[kind, name] = f"{kind}-{digest.hex()[:_DIGITS]}"
+        return self._known[kind, name]
 
     def in_place_of_names(self, said: dict[str, Any]) -> dict[str, Any]:
         """An event or a command, as JSON, without the names of people."""

@@ -78,10 +78,16 @@ class _Reader:
         self._tenant_of: dict[int, str] = {}
         self._cells: list[tuple[Seconds, _Tenant, Seconds]] = []
         self._settings: dict[str, object] = {}
+        self._takes_standing = False
+        """What stood before the first of the files is to be known."""
 
     def take(self, number: int, line: dict[str, Any]) -> None:
         if "journal" in line:
             self._take_head(line)
+            return
+        if "standing" in line:
+            if self._takes_standing:
+                self._take_event({**line["standing"], "held_turn": None, "waiting": False})
             return
         clock_s = float(line["at_s"])
         if self._offset_s is None:
@@ -95,13 +101,15 @@ class _Reader:
                 f"{at_s:g} s. Name the files in the order of their times, each once."
             )
         self._now_s = max(at_s, self._now_s)
-        event = line["event"]
-        handler = getattr(self, "_on_" + event["type"].lower(), None)
-        if handler is not None:
-            handler(event, self._now_s)
+        self._take_event(line["event"])
         for command in line["commands"]:
             if command["type"] == "GrantTurn":
                 self._granted(command["client"], self._now_s)
+
+    def _take_event(self, event: dict[str, Any]) -> None:
+        handler = getattr(self, "_on_" + event["type"].lower(), None)
+        if handler is not None:
+            handler(event, self._now_s)
 
     def workload(self) -> Workload:
         """Raises SimulationError where there is nothing to simulate."""
@@ -134,12 +142,10 @@ class _Reader:
                 "The journal is of another version. Use the version that wrote it."
             )
         self._file_wall_s = float(head["wall_s"])
+        is_first = self._first_wall_s is None
         if self._first_wall_s is None:
-            if head["continues"]:
-                raise SimulationError(
-                    "The journal goes on from a file before it. Name that file too, and first."
-                )
             self._first_wall_s = self._file_wall_s
+        self._takes_standing = is_first and head["continues"]
         if not head["continues"]:
             self._scheduler_starts()
         self._settings = dict(head["settings"])
