@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.cli.main import main
-from jupyter_gpushare.cli.simulate import rendered
+from jupyter_gpushare.cli.simulation import rendered
 from jupyter_gpushare.simulator.base.workload import Cell, Notebook, Workload
 from jupyter_gpushare.simulator.summary import Figures
 

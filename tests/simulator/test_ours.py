@@ -13,8 +13,9 @@ from jupyter_gpushare.simulator.base.workload import GIB, Workload
 from jupyter_gpushare.simulator.base.world import World
 from jupyter_gpushare.simulator.ours.hook import Gate, Hook
 from jupyter_gpushare.simulator.ours.node import Node
-from jupyter_gpushare.simulator.policies import POLICIES, WORDS
+from jupyter_gpushare.simulator.policies import POLICIES
 from jupyter_gpushare.simulator.run import run
+from jupyter_gpushare.simulator.words import WORDS
 
 from .scenes import notebook, responses, simulated, workload
 

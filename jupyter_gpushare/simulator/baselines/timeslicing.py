@@ -66,11 +66,8 @@ def speeds_of(
         each.gap_s * slice_s / each.burst_s if each.burst_s else 0.0
         for each, slice_s in zip(notebooks, slices, strict=True)
     ]
-    costs = [
-        hardware.switch_s + page_s
-        for page_s in _paging_s(notebooks, slices, hardware, device_bytes)
-    ]
-    round_s = _round_s(slices, gaps, costs)
+    pages = _paging_s(notebooks, slices, hardware, device_bytes)
+    round_s = _round_s(slices, gaps, pages, hardware.switch_s)
     answers = []
     for slice_s, gap_s in zip(slices, gaps, strict=True):
         period_s = max(round_s, slice_s + gap_s)
@@ -84,15 +81,20 @@ def _slice_s(notebook: Notebook, hardware: Hardware) -> Seconds:
 
 
 def _round_s(
-    slices: Sequence[Seconds], gaps: Sequence[Seconds], costs: Sequence[Seconds]
+    slices: Sequence[Seconds],
+    gaps: Sequence[Seconds],
+    pages: Sequence[Seconds],
+    switch_s: Seconds,
 ) -> Seconds:
     """How long it takes until each that is ready has had its slice. One whose gap is longer than
-    the others' slices is not ready each time."""
-    round_s = sum(slices) + sum(costs)
+    the others' slices is not ready each time, and then there is nobody to switch to."""
+    round_s = sum(slices) + sum(pages) + switch_s * len(slices)
     for _ in range(_ROUNDS_MAX):
+        ready = [min(1.0, round_s / (s + g)) for s, g in zip(slices, gaps, strict=True)]
+        in_all = sum(ready)
         shorter_s = sum(
-            (slice_s + cost_s) * min(1.0, round_s / (slice_s + gap_s))
-            for slice_s, gap_s, cost_s in zip(slices, gaps, costs, strict=True)
+            part * (slice_s + page_s + switch_s * min(1.0, in_all - part))
+            for part, slice_s, page_s in zip(ready, slices, pages, strict=True)
         )
         if abs(shorter_s - round_s) < _CLOSE_ENOUGH:
             break
