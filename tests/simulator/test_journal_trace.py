@@ -14,6 +14,7 @@ import pytest
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.setting_values import settings_as_json
 from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
 from jupyter_gpushare.scheduler.journal import Journal, aside_files
 from jupyter_gpushare.scheduler.pseudonyms import Pseudonyms
 from jupyter_gpushare.simulator.base.errors import SimulationError
@@ -23,6 +24,7 @@ from jupyter_gpushare.simulator.base.world import World
 from jupyter_gpushare.simulator.journal_trace import read_journal
 from jupyter_gpushare.simulator.load import of_files
 from jupyter_gpushare.simulator.ours.node import Node
+from tests.support.scheduler_process import running_scheduler
 
 from .scenes import notebook, simulated, workload
 
@@ -126,6 +128,24 @@ def test_files_are_read_when_those_before_are_gone(tmp_path: Path) -> None:
     assert all(each.bytes_used == sizes[each.owner] for each in read.notebooks)
     assert read.device_bytes == SCENE.device_bytes and read.notebooks[-1].device == 0
     assert read.cells[-1].work_s == pytest.approx(SCENE.cells[-1].work_s, rel=0.05)
+
+
+@pytest.mark.promise("The scheduler's journal can be simulated...")
+def test_the_journal_of_a_running_scheduler_can_be_simulated(tmp_path: Path) -> None:
+    """Two processes that really took turns are two notebooks with a cell each."""
+    path = tmp_path / "journal"
+    with running_scheduler(tmp_path / "run", f"--journal={path}", "--idle-ms=77") as scheduler:
+        with scheduler.joined("first") as first, scheduler.joined("second") as second:
+            turn = first.take_turn()
+            second.ask()
+            second.expect(QueuePosition)
+            first.drop(turn.turn_id)
+            second.drop(second.expect(TurnGranted).turn_id)
+            scheduler.eventually(lambda status: not status["devices"][0]["holders"])
+        read = of_files([path])
+    assert len(read.notebooks) == len(read.cells) == 2
+    assert read.settings["idle_ms"] == 77
+    assert all(end_s > 0 for end_s in simulated("ours", read).ends_s)
 
 
 def test_a_scheduler_that_was_started_anew_goes_on(tmp_path: Path) -> None:
