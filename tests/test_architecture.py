@@ -83,6 +83,14 @@ def test_core_reads_no_clock() -> None:
         assert not imported(path) & {"time", "datetime", "asyncio", "random"}, path
 
 
+@pytest.mark.promise("The simulator decides by the production...")
+def test_the_simulator_has_only_virtual_time() -> None:
+    """It reads no clock, and of the package it uses the core alone: no process, no socket."""
+    for path in modules(PACKAGE / "simulator"):
+        assert not imported(path) & {"time", "datetime", "asyncio", "socket", "subprocess"}, path
+        assert ours(imported(path)) <= {"core", "simulator"}, path
+
+
 @pytest.mark.promise("Each room of the code uses...")
 @pytest.mark.parametrize("path", modules(PACKAGE / "protocol"), ids=lambda p: p.name)
 def test_protocol_does_not_know_the_core(path: Path) -> None:
