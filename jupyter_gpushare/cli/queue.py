@@ -6,8 +6,10 @@ import argparse
 import uuid
 from typing import Any
 
+from jupyter_gpushare.client.memory import bytes_of_tenants
+
 from .options import add_runtime_dir, client_of
-from .text import duration
+from .text import duration, size
 
 _UNKNOWN = "another user"
 """What the scheduler says where the caller may not know whose a tenant is."""
@@ -46,7 +48,19 @@ def queue_lines(device: dict[str, Any], tenants: list[dict[str, Any]]) -> list[s
         f"  {place}. {who(waiter, tenants)} has waited for {duration(waiter['waited_s'])}"
         for place, waiter in enumerate(device["queue"], start=1)
     ]
-    return lines or ["  free"]
+    return [*_mode_lines(device, tenants), *(lines or ["  free"])]
+
+
+def _mode_lines(device: dict[str, Any], tenants: list[dict[str, Any]]) -> list[str]:
+    """What an administrator has done to the device."""
+    if device["mode"] == "open":
+        return []
+    if device["mode"] == "paused":
+        return ["  paused: no turn begins"]
+    if device["holders"]:
+        return ["  drained: the present turn has been asked back"]
+    left = bytes_of_tenants(device["id"], tenants)
+    return [f"  drained: {size(left)} of tenants are left" if left else "  drained: empty"]
 
 
 def who(place: dict[str, Any], tenants: list[dict[str, Any]]) -> str:

@@ -50,6 +50,8 @@ class Figures:
     """They were told something else than what they could have at most now."""
     refused: frozenset[ClientId]
     """Their needs have just been found hopeless."""
+    to_evict: tuple[Share, ...]
+    """Their memory leaves the device, although nobody needs the space."""
     requests: tuple[SpaceRequest, ...]
     tenants: Mapping[TenantId, Tenant]
     bytes_total: int
@@ -323,6 +325,8 @@ def _victims_are_asked(figures: Figures, budgets: Budgets, missing: int) -> tupl
         if share.tenant not in spared_tenants and client not in spared_clients:
             given[client] = min(left, share.bytes_movable)
             left -= given[client]
+    if not figures.recovering:
+        given.update((share.client, share.bytes_movable) for share in figures.to_evict)
     told: dict[ClientId, int] = {}
     asked_before = (each.client for each in figures.owing if each.client not in holding)
     for client in {*given, *asked_before}:

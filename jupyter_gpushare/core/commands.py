@@ -36,6 +36,8 @@ class RecallReason(enum.Enum):
     """Somebody asked for it; the cause says who."""
     DEVICE_TAKEN = "device_taken"
     """The tenant opened a device on which another one has a turn."""
+    PAUSED = "paused"
+    """An admin has paused a device of the turn."""
     NOT_FIRST = "not_first"
     """Turns were switched on, or clients came back, and another tenant was first."""
     NO_SPACE = "no_space"

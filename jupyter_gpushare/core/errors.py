@@ -33,6 +33,12 @@ class UnknownTenant(CoreError):
     fault = Fault.REQUEST
 
 
+class NoSuchDevice(CoreError):
+    """The request names a device that does not exist (any more)."""
+
+    fault = Fault.REQUEST
+
+
 class WrongOwner(CoreError):
     """A tenant id is registered again, but for somebody else."""
 

@@ -23,6 +23,16 @@ class DropReason(enum.Enum):
     MEMORY_SHORT = "memory_short"
 
 
+class DeviceMode(enum.Enum):
+    """Whether new turns begin on a device."""
+
+    OPEN = "open"
+    PAUSED = "paused"
+    """None does, and present turns are asked back."""
+    DRAINED = "drained"
+    """As `PAUSED`, and tenants park their memory."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Base of all events; `cause` says in a few words what brought it about."""
@@ -231,6 +241,22 @@ class InterruptRequested(RequestEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRequested(RequestEvent):
     """Its user wants the tenant to give its turn back now, although the quantum is not over."""
+
+    tenant: TenantId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceModeChanged(RequestEvent):
+    """An admin pauses, drains or opens a device."""
+
+    device: DeviceId
+    mode: DeviceMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictRequested(RequestEvent):
+    """The tenant is to give its turn back and to park its memory; both come back with its next
+    turn."""
 
     tenant: TenantId
 

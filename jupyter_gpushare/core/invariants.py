@@ -8,6 +8,7 @@ from .ledger import Totals
 from .policy import (
     deadline_of_tenant_s,
     deadline_of_waiters_s,
+    is_kept_waiting,
     obstacle,
     quantum_ends_s,
     waits_for_its_memory,
@@ -25,6 +26,7 @@ def check_invariants(state: State, *, now_s: Seconds, wake_at_s: Seconds | None)
     the_queue_has_those_who_wait(state)
     all_or_nothing(state)
     one_holder_for_each_device(state)
+    nobody_begins_on_a_paused_device(state)
     nobody_is_forgotten(state, now_s)
     no_quantum_is_overrun(state, now_s)
     no_hold_is_overrun(state, now_s)
@@ -150,20 +152,35 @@ def one_holder_for_each_device(state: State) -> None:
                 _rule(not exclusive, "an exclusive turn overlaps no other", holder)
 
 
+def nobody_begins_on_a_paused_device(state: State) -> None:
+    """A turn on a paused device has been asked back, whoever has it."""
+    for holder in state.turn_holders.values():
+        if state.turns_are_on and holder.turn is not None:
+            paused = state.paused_device(holder.turn.devices)
+            asked = holder.state is not TenantState.HOLDING
+            _rule(paused is None or asked, "a turn on a paused device is asked back", holder)
+
+
 def nobody_is_forgotten(state: State, now_s: Seconds) -> None:
     """Each tenant in the queue waits for somebody: a holder, an earlier one that will be served,
-    somebody's memory, or the recovery."""
+    somebody's memory, an admin, or the recovery."""
     if state.recovering_until_s is not None:
         return
     queue = list(state.queue.values())
     for place, tenant in enumerate(queue):
         missing = state.missing_devices(tenant)
         held = any(h is not tenant for device in missing for h in state.holders(device))
+        if is_kept_waiting(state, tenant):
+            continue
         if tenant.id in state.obstacles:
             blocked = obstacle(state, tenant, now_s) is not None
             _rule(blocked, "a tenant that is skipped for memory lacks it", tenant)
             continue
-        ahead = [other for other in queue[:place] if other.id not in state.obstacles]
+        ahead = [
+            other
+            for other in queue[:place]
+            if other.id not in state.obstacles and not is_kept_waiting(state, other)
+        ]
         earlier = any(missing & state.missing_devices(other) for other in ahead)
         _rule(held or earlier, "a tenant whose devices are free is granted", tenant)
 

@@ -21,6 +21,7 @@ from .commands import CloseClient, Command, RenewConnection, TellSettings, WakeA
 from .errors import (
     DuplicateClient,
     NeverSettles,
+    NoSuchDevice,
     TenantGone,
     TooManyClients,
     UnknownClient,
@@ -77,7 +78,9 @@ class Machine:
         machine._turns.count_on_from(broken._turns)
         machine._closed_clients = broken._closed_clients | before.clients.keys()
         for known in before.devices.values():
-            device = Device(known.id, known.name, known.bytes_total, lost=known.lost)
+            device = Device(
+                known.id, known.name, known.bytes_total, lost=known.lost, mode=known.mode
+            )
             machine._state.add_device(device)
         for old in before.tenants.values():
             tenant = Tenant(old.id, old.name, old.owner, old.kind, old.cap_bytes)
@@ -331,6 +334,13 @@ class Machine:
                 tenant = self._tenant(event.tenant)
                 self._note(tenant, event)
                 self._turns.release(tenant, self._now_s)
+            case ev.DeviceModeChanged():
+                self._state.note_mode(self._named_device(event.device), event.mode)
+            case ev.EvictRequested():
+                tenant = self._tenant(event.tenant)
+                self._note(tenant, event)
+                self._turns.release(tenant, self._now_s)
+                self._residency.evict(tenant)
             case ev.TenantBusy():
                 tenant = self._tenant(event.tenant)
                 self._note(tenant, event)
@@ -440,6 +450,15 @@ class Machine:
         except KeyError:
             raise UnknownTenant(
                 f"There is no kernel or command {tenant}. List them with jupyter gpushare status."
+            ) from None
+
+    def _named_device(self, device: DeviceId) -> Device:
+        """A device that a person has named."""
+        try:
+            return self._state.devices[device]
+        except KeyError:
+            raise NoSuchDevice(
+                f"There is no device {device}. List them with jupyter gpushare status."
             ) from None
 
     def _device(self, device: DeviceId) -> Device:

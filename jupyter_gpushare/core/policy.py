@@ -16,6 +16,9 @@ The rules, in short:
 - The quantum waits while memory of the turn's holder is still coming back.
 - A turn that its user keeps by hand outlasts its quantum until the hold is over, and not longer:
   the quantum is used up meanwhile as ever.
+- No turn begins on a device that an admin has paused, and a turn there is asked back at once, also
+  one that is kept by hand. Tenants that need such a device are skipped. A turn that has stalled for
+  one still gets it: it cannot end without.
 """
 
 from __future__ import annotations
@@ -78,6 +81,8 @@ def _served_first(state: State, devices: set[DeviceId], now_s: Seconds) -> Serve
         if tenant in served:
             continue
         missing = state.missing_devices(tenant)
+        if is_kept_waiting(state, tenant):
+            continue
         if missing <= free:
             in_the_way = obstacle(state, tenant, now_s)
             if in_the_way is not None:
@@ -93,6 +98,11 @@ def _served_first(state: State, devices: set[DeviceId], now_s: Seconds) -> Serve
     return served, obstacles
 
 
+def is_kept_waiting(state: State, tenant: Tenant) -> bool:
+    """Whether the tenant gets no turn because a device that it needs is paused."""
+    return tenant.turn is None and state.paused_device(tenant.wanted_devices) is not None
+
+
 def _with_turn_in_line(state: State, devices: Iterable[DeviceId]) -> list[Tenant]:
     """Tenants with a turn that queue for one of these devices besides, first come first."""
     lacking = (each for device in devices for each in state.lines.of[device].lacking.values())
@@ -103,7 +113,8 @@ def _with_turn_in_line(state: State, devices: Iterable[DeviceId]) -> list[Tenant
 def _in_line(state: State, free: Set[DeviceId]) -> Iterator[Tenant]:
     """Tenants that queue for one of these devices, in the order of the queue; the caller takes
     devices out of `free` meanwhile."""
-    queues = {device: state.lines.of[device].queue for device in free}
+    open_ones = (device for device in free if not state.devices[device].paused)
+    queues = {device: state.lines.of[device].queue for device in open_ones}
     heads = [(queue[0].place, device, 0) for device, queue in queues.items() if queue]
     heapq.heapify(heads)
     last_place = 0
@@ -170,6 +181,8 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
         for device in sorted(state.missing_devices(tenant)):
             if state.holders(device):
                 return Recall(RecallReason.DEVICE_TAKEN, state.devices[device].name)
+    if (paused := state.paused_device(turn.devices)) is not None:
+        return Recall(RecallReason.PAUSED, paused.name)
     if _overlaps_an_earlier_one(state, tenant, turn):
         return Recall(RecallReason.NOT_FIRST)
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):

@@ -18,7 +18,7 @@ from .budgets import (
     noticed_bytes,
 )
 from .commands import MeasureDevice, ReportSilent, TellBudget, TellSpace
-from .events import DropReason, MemoryReported, SpaceRequested
+from .events import DeviceMode, DropReason, MemoryReported, SpaceRequested
 from .ids import ClientId, DeviceId, Seconds
 from .ledger import UNLIMITED_BYTES, Share, SpaceRequest
 from .needs import Needs
@@ -133,6 +133,12 @@ class Residency:
             memories = [self._state.devices[each].memory for each in tenant.wanted_devices]
             tenant.short_until_s = now_s + 1.0
             tenant.short_releases = sum(memory.releases for memory in memories)
+
+    def evict(self, tenant: Tenant) -> None:
+        """The tenant's memory leaves its devices until its next turn, as far as it can move."""
+        self._state.evicted.add(tenant.id)
+        for client in tenant.clients.values():
+            self._state.note_memory(client)
 
     def limits_begin(self) -> None:
         """Memory moves from now on: what clients were to have without a limit and have not reported
@@ -443,6 +449,19 @@ class Residency:
         )
 
 
+def _to_evict(state: State, device: Device, holding: list[Share]) -> tuple[Share, ...]:
+    """The shares whose memory leaves the device although nobody needs the space."""
+    if device.mode is DeviceMode.DRAINED:
+        tenants = {share.tenant for share in device.memory.shares.values()}
+    else:
+        tenants = state.evicted & state.lines.of[device.id].users.keys()
+    tenants -= {share.tenant for share in holding}
+    shares = (
+        share for each in tenants for share in state.shares_of(state.tenants[each], device.id)
+    )
+    return tuple(sorted(shares, key=lambda each: each.number))
+
+
 def _look(
     state: State,
     device: Device,
@@ -464,6 +483,7 @@ def _look(
         refused=refused,
         requests=tuple(memory.space_requests.values()),
         tenants=state.tenants,
+        to_evict=_to_evict(state, device, holding),
         bytes_total=total,
         bytes_usable=usable,
         bytes_to_lend=state.reserve_to_lend_bytes(device),

@@ -62,6 +62,8 @@ class DeviceSnapshot:
     bytes_staying: int
     """How much of their memory stays there, whichever tenant has the turn."""
     lost: bool
+    mode: str
+    """A value of `events.DeviceMode`."""
     holders: tuple[HolderSnapshot, ...]
     """One, unless `turns` is off or was a moment ago."""
     queue: tuple[WaiterSnapshot, ...]
@@ -237,6 +239,7 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
         bytes_usable=max(0, state.usable_bytes(device)),
         bytes_staying=device.memory.totals.bytes_staying,
         lost=device.lost,
+        mode=device.mode.value,
         holders=tuple(
             HolderSnapshot(
                 tenant=holder.id,

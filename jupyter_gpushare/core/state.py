@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from .changes import Changes
 from .errors import InvalidTransition
+from .events import DeviceMode
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
 from .lines import NOWHERE, Line, Lines, Places
@@ -53,9 +54,15 @@ class Device:
     bytes_total: int
     bytes_used: int = 0
     lost: bool = False
+    mode: DeviceMode = DeviceMode.OPEN
     order: int = 0
     """Counts devices in the order in which they came."""
     memory: DeviceMemory = field(default_factory=DeviceMemory)
+
+    @property
+    def paused(self) -> bool:
+        """Whether no new turn begins on it."""
+        return self.mode is not DeviceMode.OPEN
 
 
 @dataclass(slots=True, eq=False)
@@ -189,6 +196,8 @@ class State:
     """Tenants whose turns are kept by hand; one whose time is over is taken out by `settle`."""
     holds_to_come: dict[TenantId, Seconds] = field(default_factory=dict)
     """Tenants without a turn whose next one is to be kept by hand, and for how long."""
+    evicted: set[TenantId] = field(default_factory=set)
+    """Tenants that park all their memory until their next turn, because an admin said so."""
     changes: Changes = field(default_factory=Changes)
     lines: Lines = field(init=False)
     arrivals: int = 0
@@ -248,6 +257,7 @@ class State:
         self.undecided.discard(tenant.id)
         self.holds.pop(tenant.id, None)
         self.holds_to_come.pop(tenant.id, None)
+        self.evicted.discard(tenant.id)
         self.changes.of_tenant(tenant)
 
     def note_devices(self, client: Client) -> None:
@@ -320,6 +330,21 @@ class State:
         for device in self.devices.values():
             device.memory.look_at_all()
         self.changes.of_everything(self.tenants.values(), self.devices)
+
+    def note_mode(self, device: Device, mode: DeviceMode) -> None:
+        """An admin pauses, drains or opens the device. Whoever queues for it may stand on other
+        lines too."""
+        device.mode = mode
+        self.changes.of_line(device.id)
+        self.changes.of_memory(device.id)
+        line = self.lines.of[device.id]
+        for tenant in (*line.holders, *line.lacking.values(), *line.queue):
+            self.changes.of_tenant(tenant)
+
+    def paused_device(self, devices: Set[DeviceId]) -> Device | None:
+        """One of these devices on which no new turn begins."""
+        found = (self.devices[each] for each in sorted(devices))
+        return next((device for device in found if device.paused), None)
 
     def end_recovery(self) -> None:
         """All clients of a scheduler before this one are back, or have had time to be."""

@@ -27,7 +27,7 @@ from typing import Any, TextIO
 
 from jupyter_gpushare.core import events
 from jupyter_gpushare.core.commands import Command
-from jupyter_gpushare.core.events import DropReason, Event, SettingsChanged
+from jupyter_gpushare.core.events import DeviceMode, DropReason, Event, SettingsChanged
 from jupyter_gpushare.core.ids import Seconds
 from jupyter_gpushare.core.setting_values import changed_settings, settings_as_json
 from jupyter_gpushare.core.settings import SchedulerSettings
@@ -214,6 +214,8 @@ def event_from_json(data: dict[str, Any]) -> Event:
         fields["settings"] = changed_settings(SchedulerSettings(), fields["settings"])
     if "reason" in fields:
         fields["reason"] = DropReason(fields["reason"])
+    if "mode" in fields:
+        fields["mode"] = DeviceMode(fields["mode"])
     return kind(**fields)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.cli.queue import rendered
+from jupyter_gpushare.cli.queue import queue_lines, rendered
 
 HOLDER = {"held_for_s": 5.0, "hold_left_s": 0.0, "overdue": False, "recalled": False}
 
@@ -15,7 +15,7 @@ def printed(*tenants: tuple[str, str]) -> list[str]:
     """Of a device that the first of these (owner, name) holds and the others wait for."""
     numbered = list(enumerate(tenants))
     places = [{"tenant": str(n), "name": name, "waited_s": 5.0} for n, (_, name) in numbered]
-    device: dict[str, Any] = {"id": "0" * 32, "name": "GPU"}
+    device: dict[str, Any] = {"id": "0" * 32, "name": "GPU", "mode": "open"}
     device |= {"holders": [{**places[0], **HOLDER}], "queue": places[1:]}
     owners = [{"id": str(number), "owner": owner} for number, (owner, _) in numbered]
     return rendered({"devices": [device], "tenants": owners}).splitlines()[1:]
@@ -37,3 +37,19 @@ def test_mine_alone_need_no_user() -> None:
         "  1. another user has waited for 5.0 s",
     ]
     assert printed(("ann", "a.ipynb"), ("bob", "bob"))[1] == "  1. bob has waited for 5.0 s"
+
+
+@pytest.mark.promise("On a device that an admin has paused...")
+def test_a_paused_device_says_so() -> None:
+    """And a drained one, what is left of tenants' memory there."""
+    device: dict[str, Any] = {"id": "0" * 32, "name": "GPU", "holders": [], "queue": []}
+    memory = {"device": "0" * 32, "bytes_resident": 1 << 30, "bytes_parked": 0}
+    tenant = {"id": "1", "owner": "ann", "memory": [{**memory, "bytes_fixed": 0, "cap_bytes": 0}]}
+
+    def lines(mode: str, *tenants: dict[str, Any]) -> list[str]:
+        return queue_lines({**device, "mode": mode}, list(tenants))
+
+    assert lines("open") == ["  free"]
+    assert lines("paused") == ["  paused: no turn begins", "  free"]
+    assert lines("drained", tenant)[0] == "  drained: 1.0 GiB of tenants are left"
+    assert lines("drained")[0] == "  drained: empty"

@@ -16,7 +16,12 @@ from jupyter_gpushare.core.commands import Command, WakeAt
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
 from jupyter_gpushare.core.machine import Machine
 from jupyter_gpushare.core.obstacles import Obstacle
-from jupyter_gpushare.core.policy import deadline_of_tenant_s, deadline_of_waiters_s, obstacle
+from jupyter_gpushare.core.policy import (
+    deadline_of_tenant_s,
+    deadline_of_waiters_s,
+    is_kept_waiting,
+    obstacle,
+)
 from jupyter_gpushare.core.residency import Residency
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
@@ -59,7 +64,7 @@ def served_of_all(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[Tena
     free = state.devices.keys() - (held_devices(state) if state.turns_are_on else set())
     with_turn = [tenant for tenant in state.queue.values() if tenant.turn is not None]
     for place, tenant in enumerate([*with_turn, *state.queue.values()]):
-        if tenant in served:
+        if tenant in served or (state.turns_are_on and is_kept_waiting(state, tenant)):
             continue
         missing = state.missing_devices(tenant)
         if missing <= free:

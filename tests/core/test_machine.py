@@ -28,6 +28,7 @@ from jupyter_gpushare.core.commands import (
     WakeAt,
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
+from jupyter_gpushare.core.policy import is_kept_waiting
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import OverduePolicy, TurnTaking
 from jupyter_gpushare.core.snapshot import Snapshot
@@ -121,8 +122,10 @@ class World(stateful.RuleBasedStateMachine):
         self.everybody_knows_the_holds(seen)
 
     def kept_away(self) -> set[TenantId]:
-        """Tenants whose memory has no room on their devices: others may be served before them."""
-        return set()
+        """Tenants that need a paused device, or whose memory has no room: others may be served
+        before them."""
+        state = self.scheduler._machine._state
+        return {each.id for each in state.queue.values() if is_kept_waiting(state, each)}
 
     def perform(self, command: Command) -> None:
         match command:
@@ -233,6 +236,19 @@ class World(stateful.RuleBasedStateMachine):
             devices = self.scheduler.snapshot(self.now_s).devices
             self.overlapping_turns |= {h.turn for device in devices for h in device.holders}
         self.handle(ev.SettingsChanged(settings=self.scheduler.settings.replace(**changes)))
+
+    def device_mode(self, device: DeviceId, mode: ev.DeviceMode) -> None:
+        """An admin pauses, drains or opens it."""
+        self.handle(ev.DeviceModeChanged(device=device, mode=mode))
+
+    def open_all_devices(self) -> None:
+        """Who needs one that is paused waits for as long."""
+        for device in DEVICES:
+            self.device_mode(device, ev.DeviceMode.OPEN)
+
+    def evict(self, tenant: TenantId) -> None:
+        if tenant in self.registered():
+            self.handle(ev.EvictRequested(tenant=tenant))
 
     def recovery_is_complete(self) -> None:
         self.handle(ev.RecoveryComplete())
@@ -442,6 +458,9 @@ class World(stateful.RuleBasedStateMachine):
             lambda: self.change_settings(hold_max_s=2 if flag else 30),
             lambda: self.device_falls_off(device),
             lambda: self.device_is_back(device),
+            lambda: self.device_mode(device, data.draw(st.sampled_from(ev.DeviceMode))),
+            lambda: self.device_mode(device, ev.DeviceMode.OPEN),
+            lambda: self.evict(tenant),
             lambda: self.register(tenant, 4000 if flag else 0),
             lambda: self.shut_down(tenant),
             lambda: self.interrupt(tenant),
@@ -533,6 +552,7 @@ class World(stateful.RuleBasedStateMachine):
         if not self.clients:
             return
         self.change_settings(turns=TurnTaking.ON)
+        self.open_all_devices()
         self.recovery_is_complete()
         unserved = {client.id for client in self.alive() if client.calls_wait}
         until_s = self.now_s + self.all_ends_within_s

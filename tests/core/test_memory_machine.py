@@ -68,7 +68,7 @@ class MemoryWorld(World):
         """The status names an obstacle only while the devices are free. Who was passed over for it
         waits for the next holder afterwards."""
         state = self.scheduler._machine._state
-        return {
+        return super().kept_away() | {
             tenant.id
             for tenant in state.queue.values()
             if obstacle(state, tenant, self.now_s, holders_stay=False) is not None
@@ -249,6 +249,7 @@ class MemoryWorld(World):
         then everybody answers, and nothing is in the way."""
         if self.clients:
             self.recovery_is_complete()
+            self.open_all_devices()
             self.every_need_ends()
             self.change_settings(turns=TurnTaking.ON)
             self.every_need_ends()

@@ -21,7 +21,7 @@ from jupyter_gpushare.scheduler.service.blocked import (
 from jupyter_gpushare.scheduler.service.cut import Plain, status_of
 
 DEVICE = "0" * 32
-DEVICES: dict[str, dict[str, Any]] = {DEVICE: {"id": DEVICE, "name": "A100"}}
+DEVICES: dict[str, dict[str, Any]] = {DEVICE: {"id": DEVICE, "name": "A100", "mode": "open"}}
 _GIB = 1 << 30
 STAYS = (ObstacleKind.FIXED, ObstacleKind.FAILED, ObstacleKind.SILENT, ObstacleKind.HOST)
 """Kinds of memory that its user could free."""
@@ -155,3 +155,16 @@ def test_it_is_told_to_its_user_alone() -> None:
     assert "This notebook has 9.0 GiB on A100" in mine["blocked_reason"]
     assert others["blocked_reason"] is None
     assert "obstacle" not in json.dumps(seen)
+
+
+@pytest.mark.promise("On a device that an admin has paused...")
+@pytest.mark.parametrize(
+    ("mode", "is_told"), [("open", False), ("paused", True), ("drained", True)]
+)
+def test_who_waits_for_a_paused_device_is_told(mode: str, is_told: bool) -> None:
+    """While it waits, and not else."""
+    devices = {DEVICE: {**DEVICES[DEVICE], "mode": mode}}
+    waiting = {**OTHER, "state": "waiting"}
+    said = blocked_reason(waiting, devices, lambda tenant_id: None)
+    assert (said is not None and "An administrator has paused A100. Wait" in said) == is_told
+    assert blocked_reason({**OTHER, "state": "idle"}, devices, lambda tenant_id: None) is None

@@ -30,7 +30,8 @@ def test_each_reason_for_a_recall_has_words(reason: RecallReason) -> None:
     )
     words = why_recalled(recall)
     assert words and "{" not in words
-    assert ("GPU A" in words) == (reason is RecallReason.DEVICE_TAKEN)
+    names_device = reason in (RecallReason.DEVICE_TAKEN, RecallReason.PAUSED)
+    assert ("GPU A" in words) == names_device
     assert ("10 s" in words) == (reason is RecallReason.QUANTUM_OVER)
     assert (words == "released by me") == (reason is RecallReason.ASKED)
 

@@ -13,6 +13,7 @@ from jupyter_gpushare.core.commands import (
 _RECALLS = {
     RecallReason.ASKED: "{cause}",
     RecallReason.DEVICE_TAKEN: "{device} was opened, and somebody else has it",
+    RecallReason.PAUSED: "an administrator has paused {device}",
     RecallReason.NOT_FIRST: "turns are on, and somebody else was first",
     RecallReason.NO_SPACE: "its memory cannot come back, because there is no space",
     RecallReason.CELL_ENDED: "others wait, and the cell has ended",

@@ -20,7 +20,7 @@ from tornado.iostream import IOStream, StreamClosedError
 
 from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.client.credentials import credentials_of
-from jupyter_gpushare.core.errors import CoreError, UnknownTenant, WrongOwner
+from jupyter_gpushare.core.errors import CoreError, NoSuchDevice, UnknownTenant, WrongOwner
 
 from ..base.errors import RequestError
 from ..identity.admission import Admission
@@ -222,6 +222,7 @@ class UnknownHandler(Handler):
 
 _STATUS_OF_CORE_ERRORS: dict[type[CoreError], int] = {
     UnknownTenant: HTTPStatus.NOT_FOUND,
+    NoSuchDevice: HTTPStatus.NOT_FOUND,
     WrongOwner: HTTPStatus.CONFLICT,
 }
 

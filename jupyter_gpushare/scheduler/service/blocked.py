@@ -18,7 +18,7 @@ def blocked_reason(
     tenant, as far as the reader may know it."""
     obstacle = tenant["obstacle"]
     if obstacle is None:
-        return None
+        return _paused(tenant, devices)
     device = devices[obstacle["device"]]
     whose = None if obstacle["tenant"] is None else name_of(obstacle["tenant"])
     wrong, remedy = _SENTENCES[obstacle["kind"]]
@@ -28,6 +28,16 @@ def blocked_reason(
         device=device["name"],
         whose=whose or "A notebook of another user",
     )
+
+
+def _paused(tenant: dict[str, Any], devices: dict[str, dict[str, Any]]) -> str | None:
+    if tenant["state"] != "waiting":
+        return None
+    opened = (devices[each["device"]] for each in tenant["memory"])
+    paused = next((device for device in opened if device["mode"] != "open"), None)
+    if paused is None:
+        return None
+    return f"An administrator has paused {paused['name']}. Wait until it goes on, or ask them."
 
 
 def in_the_way(
