@@ -14,11 +14,11 @@ WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: build panel test test-full test-seeds lint format demo demo-small generate clean help rooms
-.PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler
+.PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy
 
 help:
 	@echo "make build | panel | test | test-full | test-seeds | lint | format | demo | demo-small | generate"
-	@echo "make rooms | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | clean"
+	@echo "make rooms | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
 # needs neither it nor Node.
@@ -91,7 +91,7 @@ demo-small: build
 rooms: build
 	@$(PY) -m tests.rooms
 
-bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler: bench-%: build
+bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy: bench-%: build
 	$(PY) -m tests.bench.bench_$* $(BENCH_ARGS)
 
 clean:

@@ -50,7 +50,7 @@ def _perform(arguments: argparse.Namespace) -> int:
                 workload,
                 record,
                 devices=devices,
-                longest_quantum_s=settings.quantum_s,
+                longest_quantum_s=world.longest_quantum_s,
             )
         )
         if arguments.picture:

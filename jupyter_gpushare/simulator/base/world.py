@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from jupyter_gpushare.core.ids import Seconds
 from jupyter_gpushare.core.settings import SchedulerSettings
 
 from .hardware import Hardware
@@ -20,3 +21,9 @@ class World:
     hardware: Hardware = field(default_factory=Hardware)
     device_bytes: int = 80 * GIB
     devices_per_node: int = DEVICES_PER_NODE
+
+    @property
+    def longest_quantum_s(self) -> Seconds:
+        """The longest turn under our scheduler while others wait. Fairness is looked at over a
+        multiple of it, under each policy over the same."""
+        return self.settings.quantum_s

@@ -1,0 +1,129 @@
+"""The benchmark of policies measures and reports. Whether its bars are met is for the benchmark to
+show, by its status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from jupyter_gpushare.simulator.policies import POLICIES
+from jupyter_gpushare.simulator.summary import Figures
+from tests.bench.bars import exit_status
+from tests.bench.bench_policy import Policy, Preset, bars_of, fits, pooled
+from tests.simulator.scenes import notebook, workload
+from tests.support.paths import ROOT
+
+OURS = Policy(
+    jain=0.96,
+    lag_s_max=20.0,
+    short_wait_s_p50=0.01,
+    short_wait_s_p95=0.2,
+    makespan_s=102.0,
+    idle_while_eligible=0.009,
+    swap_share=0.05,
+)
+OTHER = replace(OURS, jain=0.5, short_wait_s_p95=1.0, makespan_s=100.0, idle_while_eligible=0.5)
+TIMESLICING = replace(OTHER, short_wait_s_p95=0.2)
+
+
+def presets(ours: Policy = OURS, *, fits: bool = True) -> dict[str, Preset]:
+    """One, on which all others have the same figures."""
+    others = dict.fromkeys(POLICIES, OTHER)
+    return {"lab": Preset(fits, {**others, "timeslicing": TIMESLICING, "ours": ours})}
+
+
+@pytest.mark.promise(
+    "speed",
+    "`make bench-policy` compares the scheduler with models of other ways to share a GPU, on the "
+    "same seeds, with its bars",
+)
+def test_policies_are_compared() -> None:
+    """A short run ends with one JSON object, which has all figures of all policies."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.bench.bench_policy"),
+            *("--presets", "classroom", "--seeds", "1"),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])["presets"]["classroom"]
+    assert report.keys() == POLICIES.keys()
+    for figures in report.values():
+        assert 0 < figures["jain"] <= 1
+        assert 0 <= figures["short_wait_s_p50"] < figures["short_wait_s_p95"]
+        assert figures["makespan_s"] > 1700
+        assert figures["estimate_coverage"] is None, "nobody gives estimates"
+
+
+def test_of_several_seeds_the_middle_counts_and_the_largest_lag() -> None:
+    """So one seed that is easy for a policy does not decide."""
+    figures = [
+        Figures(
+            policy="ours",
+            jain=jain,
+            lag_s_max=lag_s,
+            short_wait_s_p50=0.0,
+            short_wait_s_p95=wait_s,
+            makespan_s=100.0,
+            idle_while_eligible=0.0,
+            swap_share=0.0,
+            work_share=0.9,
+            cells=10,
+            cells_failed=0,
+        )
+        for jain, lag_s, wait_s in ((0.9, 7.0, 1.0), (0.8, 3.0, 5.0), (1.0, 2.0, 2.0))
+    ]
+    found = pooled(figures)
+    assert (found.jain, found.lag_s_max, found.short_wait_s_p95) == (0.9, 7.0, 2.0)
+
+
+def test_memory_fits_if_each_device_has_room_for_all_its_notebooks() -> None:
+    """Whether time-slicing pages follows from this."""
+    notebooks = [notebook(name, gib=50) for name in ("ann", "ben", "cem")]
+    assert fits(workload(notebooks[:2], [], device_gib=100))
+    assert not fits(workload(notebooks, [], device_gib=100))
+    assert not fits(workload(notebooks, [], device_gib=80, devices=2))
+
+
+@pytest.mark.promise("A benchmark that misses a bar...")
+@pytest.mark.parametrize(
+    "worse",
+    [
+        presets(replace(OURS, jain=0.949)),
+        presets(replace(OURS, idle_while_eligible=0.011)),
+        presets(replace(OURS, short_wait_s_p95=0.201)),
+        presets(replace(OURS, makespan_s=102.1)),
+        presets(replace(OURS, makespan_s=107.1), fits=False),
+    ],
+    ids=["jain", "idle", "wait", "makespan", "makespan-swapping"],
+)
+def test_a_missed_bar_ends_with_status_1(worse: dict[str, Preset]) -> None:
+    """Each bar counts by itself."""
+    assert exit_status(bars_of(presets())) == 0
+    assert exit_status(bars_of(worse)) == 1
+
+
+@pytest.mark.parametrize("policy", ["nvshare", "gemini", "reservation", "timeslicing"])
+def test_each_baseline_has_a_bar_of_its_own(policy: str) -> None:
+    """A baseline whose short cells wait less than its bar allows is a miss."""
+    given = presets()
+    quicker = replace(OTHER, short_wait_s_p95=0.9 if policy != "timeslicing" else 0.19)
+    given["lab"] = replace(given["lab"], policies={**given["lab"].policies, policy: quicker})
+    assert exit_status(bars_of(given)) == 1
+
+
+def test_memory_that_does_not_fit_excuses_swaps_and_time_slicing() -> None:
+    """Time-slicing thrashes there, and swaps take their part of the device's time."""
+    slower = replace(OURS, makespan_s=106.9)
+    given = presets(slower, fits=False)
+    quicker = replace(TIMESLICING, short_wait_s_p95=0.1)
+    given["lab"] = replace(given["lab"], policies={**given["lab"].policies, "timeslicing": quicker})
+    assert exit_status(bars_of(given)) == 0
