@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpushare.client import HOOK_SOCKET
 from jupyter_gpushare.kernel.environment import tenant_environment
+from jupyter_gpushare.scheduler.identity.tokens import (
+    KEY_FILE,
+    TenantRecord,
+    TokenSigner,
+    new_tenant_id,
+    owner_key,
+)
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
 
@@ -25,6 +34,21 @@ class Tenants:
             base_env,
             socket=registration.socket,
             token=registration.token,
+            library=HOOK_LIBRARY,
+        )
+
+    def env_of(self, owner: str, name: str, base_env: Mapping[str, str]) -> dict[str, str]:
+        """The same for a tenant of this user. The scheduler's own key signs the token, as a hub's
+        scheduler signed it before a restart, so no further account is needed. The tenant goes when
+        its last process ends."""
+        directory = self._scheduler.directory
+        signer = TokenSigner((directory / KEY_FILE).read_bytes())
+        tenant_id = new_tenant_id(owner_key(os.getuid(), owner))
+        record = TenantRecord(tenant_id, os.getuid(), name, "run", hub_user=owner)
+        return tenant_environment(
+            base_env,
+            socket=str(directory / HOOK_SOCKET),
+            token=signer.issue(record),
             library=HOOK_LIBRARY,
         )
 
