@@ -26,12 +26,19 @@ A setting has one name everywhere. The scheduler refuses a value outside the ran
 
 | where | how |
 |---|---|
-| a running scheduler, until it ends | `jupyter gpushare set quantum_s 5s` |
+| a running scheduler, until it ends | `jupyter gpushare set quantum_s 5s`; \
+`jupyter gpushare unset quantum_s` takes it back |
+| a file that a running scheduler follows | `quantum_s = "5s"` in the file that \
+`--settings-file` names ([admin.md](admin.md#settings-while-the-scheduler-runs)) |
 | under a JupyterHub | `c.GPUShare.settings = {"quantum_s": "5s"}` before `setup(c)` \
 ([hub.md](hub.md)) |
 | without a hub | `c.GPUShareScheduler.quantum_s = "5s"` in `jupyter_gpushare_config.py`, in one \
 of the folders that `jupyter --paths` lists under `config` |
 | a scheduler that you start yourself | `jupyter gpushare scheduler --quantum_s=5s` |
+
+Where several places give a value, `set` is stronger than the settings file, and that one is
+stronger than flags and Jupyter's configuration files. `jupyter gpushare config` shows where each
+value comes from.
 
 A bare number has the unit that the name ends with. Durations can also be written like `500ms`,
 `5s`, `2m` or `1h`, and sizes like `512MiB` or `4GiB`. Dashes in place of underscores and names

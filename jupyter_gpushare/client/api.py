@@ -99,6 +99,14 @@ class SchedulerClient:
         """Change some settings; answers with all that are in force now."""
         return self._ask("PATCH", "/settings", changes)
 
+    def unset_setting(self, name: str) -> dict[str, Any]:
+        """What was set live counts no longer; answers with all settings in force now."""
+        return self._ask("DELETE", f"/settings/{quote(name, safe='')}")
+
+    def explain_settings(self) -> dict[str, Any]:
+        """Of each setting its value, where it comes from and what it shadows; the settings file."""
+        return self._ask("GET", "/settings")
+
     def shut_down(self) -> None:
         """Ask it to end. RequestRefused (409) while a process has the GPU open."""
         self._ask("POST", "/shutdown", {})

@@ -24,17 +24,20 @@ from traitlets.config.loader import (
 )
 
 from jupyter_gpushare.client.paths import runtime_dir
+from jupyter_gpushare.core.setting_layers import Layers
 from jupyter_gpushare.core.setting_values import ALL_SETTINGS, spellings, suggestion
 from jupyter_gpushare.core.settings import SettingsError
 from jupyter_gpushare.version import __version__
 
 from .base.errors import StartError
 from .base.private_file import PrivateLog
-from .config import setting_traits, settings_of, start_settings_of
+from .base.settings_file import Refused, SettingsFile
+from .config import given_settings, setting_traits, start_settings_of
 from .devices.visible import DeviceName, Served, asked_for, visible
 from .parent import watch_parent
 from .process import ProcessOptions, SchedulerProcess
 from .runtime_dir import LOG_FILE, RuntimeDir
+from .service.live_settings import LiveSettings
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +90,7 @@ class GPUShareScheduler(JupyterApp):
         "log-level": "GPUShareScheduler.log_level",
         "ready-fd": "GPUShareScheduler.ready_fd",
         "runtime-dir": "GPUShareScheduler.runtime_dir",
+        "settings-file": "GPUShareScheduler.settings_file",
     }
     flags = {  # noqa: RUF012
         **base_flags,
@@ -132,6 +136,9 @@ class GPUShareScheduler(JupyterApp):
     check = Bool(False, help="Check the core's invariants after each event.").tag(config=True)
     only_checks = Bool(False, help="Only read the configuration, and end.").tag(config=True)
     log_to_file = Bool(False, help="Log to a file in the runtime directory.").tag(config=True)
+    settings_file = Unicode(
+        "", help="A TOML file with settings, which is followed while the scheduler runs."
+    ).tag(config=True)
     ready_fd = Integer(
         -1, help="Write a line to this descriptor, and close it, once the sockets answer."
     ).tag(config=True)
@@ -206,16 +213,24 @@ class GPUShareScheduler(JupyterApp):
         """Run until SIGTERM, SIGINT or idleness."""
         super().start()
         path = Path(self.runtime_dir or runtime_dir()).absolute()
+        followed = Path(self.settings_file).absolute() if self.settings_file else None
         try:
-            settings, at_start = settings_of(self), start_settings_of(self)
-        except SettingsError as error:
+            settings = LiveSettings(Layers(start=given_settings(self)))
+            at_start = start_settings_of(self)
+            file = SettingsFile(followed, settings.take_file) if followed else None
+            if self.only_checks:
+                if file:
+                    file.check()
+                return
+        except (SettingsError, Refused) as error:
             raise StartError(str(error)) from error
-        if self.only_checks:
-            return
         directory = RuntimeDir(path, open_to_all=self.serves_all, version=__version__)
         self._start_logging(directory.path)
+        if file:
+            file.read()
         options = ProcessOptions(
             settings=settings,
+            settings_file=file,
             choose_devices=Chooser(at_start.devices, os.environ.get("CUDA_VISIBLE_DEVICES")),
             serves_all=self.serves_all,
             hub=self.hub,
@@ -228,7 +243,7 @@ class GPUShareScheduler(JupyterApp):
             journal_days=at_start.journal_days,
             journal_names=at_start.journal_names,
         )
-        log.info("effective values: %s", options)
+        log.info("effective values: %s, %s", settings.now, options)
         self.exit_status = asyncio.run(self._serve(directory, options))
 
     async def _serve(self, directory: RuntimeDir, options: ProcessOptions) -> int:

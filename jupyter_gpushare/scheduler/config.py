@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from traitlets import TraitError, TraitType
+from traitlets.config import Configurable
 
 from jupyter_gpushare.core.setting_values import ALL_SETTINGS, parsed
 from jupyter_gpushare.core.settings import (
     SETTINGS,
     START_SETTINGS,
-    SchedulerSettings,
     Setting,
     SettingsError,
     StartSettings,
@@ -53,9 +53,11 @@ def setting_traits() -> dict[str, Value]:
     return {row.name: Value(row) for row in ALL_SETTINGS}
 
 
-def settings_of(app: object) -> SchedulerSettings:
-    """The core's settings from an object with these traits; raises SettingsError."""
-    return SchedulerSettings(**{row.name: getattr(app, row.name) for row in SETTINGS})
+def given_settings(app: Configurable) -> dict[str, Any]:
+    """Of the core's settings, those that flags or configuration files give."""
+    sections = [app.config.get(name, {}) for name in app.section_names()]
+    names = {name for section in sections for name in section}
+    return {row.name: getattr(app, row.name) for row in SETTINGS if row.name in names}
 
 
 def start_settings_of(app: object) -> StartSettings:

@@ -14,11 +14,12 @@ from pathlib import Path
 from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET
 from jupyter_gpushare.core.events import Event, RecoveryComplete
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.settings import JournalNames, SchedulerSettings
+from jupyter_gpushare.core.settings import JournalNames
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
 from jupyter_gpushare.version import __version__
 
 from .base.errors import StartError
+from .base.settings_file import LOOK_S, SettingsFile
 from .devices.named import DeviceBook
 from .devices.probe import Choose, DeviceProbe
 from .driver import Driver
@@ -37,6 +38,7 @@ from .identity.tokens import TokenSigner, load_or_make_key
 from .journal import Journal, as_it_is
 from .pseudonyms import Pseudonyms
 from .runtime_dir import RuntimeDir
+from .service.live_settings import LiveSettings
 from .service.looks import ANSWERS_SHARE, NEWS_SHARE, Looks
 from .service.members import Members
 from .service.service import Service
@@ -51,7 +53,8 @@ RECOVERY_SETTLE_S = 0.1
 class ProcessOptions:
     """All that the process is started with; app.py reads it from files and flags."""
 
-    settings: SchedulerSettings
+    settings: LiveSettings
+    settings_file: SettingsFile | None = None
     choose_devices: Choose
     serves_all: bool = False
     hub: bool = False
@@ -85,6 +88,7 @@ class SchedulerProcess:
         self._ending = asyncio.Event()
         self.exit_status = os.EX_OK
         self._idle_timer: asyncio.TimerHandle | None = None
+        self._settings_timer: asyncio.TimerHandle | None = None
         self._tenants_count = 0
         self._followers_count = 0
         key = load_or_make_key(directory.fd)
@@ -94,7 +98,7 @@ class SchedulerProcess:
         self._journal = (
             Journal(
                 options.journal,
-                settings=options.settings,
+                settings=options.settings.now,
                 recovering_until_s=recovering_until_s,
                 days=options.journal_days,
                 hidden=as_it_is if named else Pseudonyms(key).in_place_of_names,
@@ -108,7 +112,7 @@ class SchedulerProcess:
         """After a predecessor: whom to wait for, and until when at most."""
         if not self._directory.had_predecessor:
             return set(), None
-        grace_s = self._options.settings.reconnect_grace_s
+        grace_s = self._options.settings.now.reconnect_grace_s
         everybody = sees_everybody(serves_all=self._options.serves_all)
         expected = expected_clients(signer) if everybody else set()
         log.warning(
@@ -124,7 +128,7 @@ class SchedulerProcess:
         """Each part is given those that were there before it. What the driver
         asks of the probe, which is made after it, goes through this object."""
         options, loop = self._options, self._loop
-        core = Scheduler(options.settings, recovering_until_s=recovering_until_s)
+        core = Scheduler(options.settings.now, recovering_until_s=recovering_until_s)
         tenants, clients = TenantBook(), Clients()
         self._members = members = Members(tenants, settings=lambda: core.settings)
         self._followers = Followers(self._followers_changed)
@@ -137,6 +141,7 @@ class SchedulerProcess:
             changed=self._followers.changed,
             measure=lambda device: self._probe.measure(),
         )
+        options.settings.request = driver.request
         devices = DeviceBook(clients_may_name=not options.serves_all)
 
         def seen(event: Event) -> None:
@@ -154,7 +159,8 @@ class SchedulerProcess:
             submit=driver.submit,
             request=driver.request,
             snapshot=driver.snapshot,
-            settings=lambda: core.settings,
+            settings=options.settings,
+            settings_file=options.settings_file,
             signer=signer,
             tenants=tenants,
             members=members,
@@ -206,6 +212,7 @@ class SchedulerProcess:
             self._count_idle_time()
             await self._listener.start(self._directory.listen(HOOK_SOCKET))
             self._http.start(self._directory.listen(HTTP_SOCKET))
+            self._follow_settings_file()
             # What is there now stays: leaving it out keeps collections too short to delay a turn.
             gc.collect()
             gc.freeze()
@@ -214,6 +221,12 @@ class SchedulerProcess:
             await self._ending.wait()
         finally:
             await self._stop()
+
+    def _follow_settings_file(self) -> None:
+        """Look at it now, and again and again."""
+        if file := self._options.settings_file:
+            self._settings_timer = self._loop.call_later(LOOK_S, self._follow_settings_file)
+            file.look()
 
     def end(self, why: str) -> None:
         """From a signal or from idleness; may be repeated."""
@@ -227,8 +240,9 @@ class SchedulerProcess:
 
     async def _stop(self) -> None:
         clients_left = self._processes_to_serve() > 0
-        if self._idle_timer:
-            self._idle_timer.cancel()
+        for timer in (self._idle_timer, self._settings_timer):
+            if timer:
+                timer.cancel()
         self._driver.stop()
         self._probe.stop()
         await self._listener.stop()

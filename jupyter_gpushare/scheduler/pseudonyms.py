@@ -25,7 +25,7 @@ _KINDS = {
 }
 _TENANT_FIELDS = ("tenant", "holder_tenant")
 _DEVICE_EVENT = "DeviceFound"
-_WHO = re.compile(r"^(registered by|released by|set by|hello of) .*", re.DOTALL)
+_WHO = re.compile(r"^(\w+ by|hello of) .*", re.DOTALL)
 _TEXTS_LEFT_OUT = ("message",)
 """A report of a failure tells the events before it, with their names; the log has it."""
 

@@ -20,8 +20,11 @@ class Standing:
         match event:
             case ev.DeviceFound(device=device):
                 self._said["device", device] = said
+            case ev.DeviceModeChanged(device=device):
+                self._said["device", device, "mode"] = said
             case ev.DeviceWithdrawn(device=device):
                 self._said.pop(("device", device), None)
+                self._said.pop(("device", device, "mode"), None)
             case ev.TenantRegistered(tenant=tenant):
                 self._said["tenant", tenant] = said
             case ev.TenantRemoved(tenant=tenant):

@@ -11,11 +11,12 @@ from pathlib import Path
 from types import FrameType
 
 from jupyter_gpushare.client import HOOK_SOCKET, HTTP_SOCKET, SchedulerClient
-from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.core.setting_layers import Layers
 from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
 from jupyter_gpushare.scheduler.devices.visible import EVERYTHING
 from jupyter_gpushare.scheduler.process import ProcessOptions, SchedulerProcess
 from jupyter_gpushare.scheduler.runtime_dir import RuntimeDir
+from jupyter_gpushare.scheduler.service.live_settings import LiveSettings
 from tests.support.hook_client import DEVICE, GIB, ScriptedClient, memory_reported
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import LOOK_EVERY_S
@@ -80,7 +81,8 @@ and with what sends that message."""
 
 async def granted_turn(directory: Path, begin: Beginning) -> Trace:
     """The files from the message to the grant."""
-    options = ProcessOptions(settings=SchedulerSettings(), choose_devices=lambda listed: EVERYTHING)
+    settings = LiveSettings(Layers())
+    options = ProcessOptions(settings=settings, choose_devices=lambda listed: EVERYTHING)
     process = SchedulerProcess(RuntimeDir(directory, open_to_all=False, version="test"), options)
     ready = asyncio.Event()
     running = asyncio.ensure_future(process.run(ready.set))

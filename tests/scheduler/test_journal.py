@@ -11,7 +11,8 @@ import pytest
 from pytest import LogCaptureFixture
 
 from jupyter_gpushare.client.connection import user_name
-from jupyter_gpushare.core.events import ClockTicked
+from jupyter_gpushare.core.events import ClockTicked, DeviceFound, DeviceMode, DeviceModeChanged
+from jupyter_gpushare.core.ids import DeviceId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.protocol.messages import QueuePosition
@@ -114,6 +115,19 @@ def test_a_journal_keeps_its_days(tmp_path: Path) -> None:
     first_events = [read_journal(each).entries[0].at_s for each in sorted(aside_files(path))]
     assert first_events == [2, 3, 4]
     assert read_journal(path).entries[0].at_s == 5
+
+
+def test_each_journal_file_says_which_devices_are_paused(tmp_path: Path) -> None:
+    """The file in which it was said may be gone."""
+    path, device = tmp_path / "journal", DeviceId("A")
+    written = journal(path, file_bytes_max=1000)
+    written.write(DeviceFound(device=device, name="GPU", bytes_total=1), [], now_s=0.0)
+    paused = DeviceModeChanged(device=device, mode=DeviceMode.PAUSED, cause="paused by ann")
+    written.write(paused, [], now_s=0.0)
+    while not aside_files(path):
+        written.write(ClockTicked(cause="time came"), [], now_s=1.0)
+    written.close()
+    assert '"mode":"paused"' in path.read_text()
 
 
 def test_a_journal_of_before_is_kept(tmp_path: Path) -> None:

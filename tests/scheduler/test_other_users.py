@@ -20,6 +20,7 @@ from jupyter_gpushare.core.events import (
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.setting_layers import Layers
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode
@@ -31,6 +32,7 @@ from jupyter_gpushare.scheduler.identity.recovery import Recovery
 from jupyter_gpushare.scheduler.identity.tenants import TenantBook
 from jupyter_gpushare.scheduler.identity.tokens import TokenSigner
 from jupyter_gpushare.scheduler.service import service
+from jupyter_gpushare.scheduler.service.live_settings import LiveSettings
 from jupyter_gpushare.scheduler.service.looks import Look
 from jupyter_gpushare.scheduler.service.members import Members
 from jupyter_gpushare.scheduler.service.service import Service
@@ -50,7 +52,7 @@ class Office:
             submit=self.submit,
             request=self.submit,
             snapshot=self.snapshot,
-            settings=lambda: self.core.settings,
+            settings=LiveSettings(Layers(), self.submit),
             signer=self.signer,
             tenants=self.tenants,
             members=self.members,

@@ -202,8 +202,16 @@ class BusyHandler(Handler):
 
 
 class SettingsHandler(Handler):
+    def get(self) -> None:
+        self.write(self.service.explain_settings(self.caller))
+
     def patch(self) -> None:
         self.write(self.service.change_settings(self.caller, self.body()))
+
+
+class SettingHandler(Handler):
+    def delete(self, name: str) -> None:
+        self.write(self.service.unset_setting(self.caller, name))
 
 
 class ShutdownHandler(Handler):
@@ -250,6 +258,7 @@ ROUTES: dict[str, type[Handler]] = {
     "/tenants/{tenant_id}/release": ReleaseHandler,
     "/tenants/{tenant_id}/busy": BusyHandler,
     "/settings": SettingsHandler,
+    "/settings/{name}": SettingHandler,
     "/shutdown": ShutdownHandler,
 }
 """Below `API`, as openapi.yaml has them too."""

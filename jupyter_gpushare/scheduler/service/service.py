@@ -19,23 +19,19 @@ from jupyter_gpushare.core.events import (
     InterruptRequested,
     ReleaseRequested,
     RequestEvent,
-    SettingsChanged,
     TenantBusy,
     TenantRegistered,
     TenantRemoved,
 )
 from jupyter_gpushare.core.ids import ClientId, TenantId
-from jupyter_gpushare.core.setting_values import changed_settings, settings_as_json
-from jupyter_gpushare.core.settings import (
-    SchedulerSettings,
-    SettingsError,
-    TurnTaking,
-)
+from jupyter_gpushare.core.setting_values import settings_as_json
+from jupyter_gpushare.core.settings import SettingsError, TurnTaking
 from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.version import __version__
 
 from ..base.errors import RequestError
 from ..base.names import cut, printable_line
+from ..base.settings_file import SettingsFile
 from ..identity.caller import Caller
 from ..identity.recovery import Recovery
 from ..identity.tenants import TenantBook
@@ -49,6 +45,7 @@ from ..identity.tokens import (
     owner_of,
 )
 from .cut import Cut, Plain, status_of
+from .live_settings import LiveSettings
 from .looks import Look
 from .members import Members
 
@@ -63,9 +60,9 @@ _NAME_BYTES_MIN = 8
 
 
 class Service:
-    """`submit`, `request` and `snapshot` are the driver's; `settings` are those in force. The
-    others are told: `joined` at each client, `recovered` when all who were expected are back,
-    `tenants_changed` with their count, `tenant_gone` with its id."""
+    """`submit`, `request` and `snapshot` are the driver's. The others are told: `joined` at each
+    client, `recovered` when all who were expected are back, `tenants_changed` with their count,
+    `tenant_gone` with its id."""
 
     def __init__(
         self,
@@ -73,12 +70,13 @@ class Service:
         submit: Callable[[Event], None],
         request: Callable[[RequestEvent], None],
         snapshot: Callable[[], Snapshot],
-        settings: Callable[[], SchedulerSettings],
+        settings: LiveSettings,
         signer: TokenSigner,
         tenants: TenantBook,
         members: Members,
         recovery: Recovery,
         hook_socket: Path,
+        settings_file: SettingsFile | None = None,
         cap_bytes: int = 0,
         recovered: Callable[[], None] = lambda: None,
         joined: Callable[[], None] = lambda: None,
@@ -89,6 +87,7 @@ class Service:
         self._request = request
         self._snapshot = snapshot
         self._settings = settings
+        self._settings_file = settings_file
         self._signer = signer
         self._tenants = tenants
         self._members = members
@@ -146,7 +145,7 @@ class Service:
             self._tenants,
             process=process,
             may_see=lambda key: caller.is_admin or key == caller.key,
-            visibility=self._settings().visibility,
+            visibility=self._settings.now.visibility,
         )
 
     def register_tenant(self, caller: Caller, request: dict[str, Any]) -> dict[str, str]:
@@ -211,7 +210,7 @@ class Service:
         """Ask for the tenant's turn, as its user wants it given to somebody else; a hold that waits
         for the tenant's next turn is taken back likewise."""
         self._authorise(caller, tenant_id)
-        if self._settings().turns is TurnTaking.OFF:
+        if self._settings.now.turns is TurnTaking.OFF:
             raise RequestError(
                 HTTPStatus.CONFLICT,
                 "Turns are switched off, so there is none to release. Switch them on with "
@@ -242,18 +241,31 @@ class Service:
 
     def change_settings(self, caller: Caller, changes: dict[str, Any]) -> dict[str, object]:
         """All settings as they are now."""
-        if not caller.is_admin:
-            raise RequestError(
-                HTTPStatus.FORBIDDEN,
-                f"Settings are changed by {self._who_administers(caller)} alone. Ask them.",
-            )
+        self._must_administer(caller, "Settings are changed")
         try:
-            settings = changed_settings(self._settings(), changes)
+            settings = self._settings.set_live(changes, f"set by {caller.name}")
         except SettingsError as error:
             raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
-        self._request(SettingsChanged(settings=settings, cause=f"set by {caller.name}"))
         log.info("settings changed by %s: %s", caller.name, changes)
         return settings_as_json(settings)
+
+    def unset_setting(self, caller: Caller, name: str) -> dict[str, object]:
+        """What was set live counts no longer. All settings as they are now."""
+        self._must_administer(caller, "Settings are changed")
+        try:
+            settings = self._settings.unset(name, f"unset by {caller.name}")
+        except SettingsError as error:
+            raise RequestError(HTTPStatus.NOT_FOUND, str(error)) from error
+        log.info("setting unset by %s: %s", caller.name, name)
+        return settings_as_json(settings)
+
+    def explain_settings(self, caller: Caller) -> dict[str, object]:
+        """Where each setting comes from; administrators also read of the settings file."""
+        file = self._settings_file if caller.is_admin else None
+        return {
+            "settings": self._settings.layers.explained(),
+            "file": file.as_json() if file else None,
+        }
 
     # ---- from the watch over registrants ----
 
@@ -285,6 +297,13 @@ class Service:
             "Your name at the hub is too long for a tenant's token. Ask its administrator for a "
             "shorter one.",
         )
+
+    def _must_administer(self, caller: Caller, what_is_done: str) -> None:
+        if not caller.is_admin:
+            raise RequestError(
+                HTTPStatus.FORBIDDEN,
+                f"{what_is_done} by {self._who_administers(caller)} alone. Ask them.",
+            )
 
     def _who_administers(self, caller: Caller) -> str:
         """In words; a hub may have named more people."""

@@ -1,0 +1,39 @@
+"""The settings of a running scheduler, with the places that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jupyter_gpushare.core.events import RequestEvent, SettingsChanged
+from jupyter_gpushare.core.setting_layers import Layers, Values
+from jupyter_gpushare.core.settings import SchedulerSettings
+
+
+class LiveSettings:
+    """Each change is all or nothing, and raises SettingsError where it cannot be. The core has
+    heard of a change when the method returns."""
+
+    def __init__(
+        self, layers: Layers, request: Callable[[RequestEvent], None] = lambda event: None
+    ) -> None:
+        """`request` is the driver's; until there is one, nobody has to be told."""
+        self.layers = layers
+        self.now: SchedulerSettings = layers.settings()
+        """The settings in force."""
+        self.request = request
+
+    def set_live(self, changes: Values, cause: str) -> SchedulerSettings:
+        return self._change(self.layers.with_live(changes), cause)
+
+    def unset(self, name: str, cause: str) -> SchedulerSettings:
+        return self._change(self.layers.without_live(name), cause)
+
+    def take_file(self, values: Values) -> None:
+        """The settings file has these values now. What was set live stays."""
+        self._change(self.layers.with_file(values), "the settings file")
+
+    def _change(self, layers: Layers, cause: str) -> SchedulerSettings:
+        settings = layers.settings()
+        self.request(SettingsChanged(settings=settings, cause=cause))
+        self.layers, self.now = layers, settings
+        return settings

@@ -1,0 +1,77 @@
+"""Which value of a setting counts, where several places give one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core.setting_layers import Layers, read_values
+from jupyter_gpushare.core.settings import SETTINGS, SchedulerSettings, SettingsError
+
+seconds = st.dictionaries(st.sampled_from(["quantum_s", "overdue_s"]), st.integers(1, 99))
+
+
+@pytest.mark.promise(
+    "scheduler",
+    "A setting's value comes from `set`, else from the settings file, else from the start, else it "
+    "is the default; a new settings file takes back nothing that was set live, `unset` does",
+)
+@given(start=seconds, file=seconds, live=seconds, later=seconds)
+def test_the_strongest_place_counts(start: Any, file: Any, live: Any, later: Any) -> None:
+    """Whatever the places give, and whatever file comes later."""
+    layers = Layers(start=start).with_file(file).with_live(live)
+    for now, in_file in ((layers, file), (layers.with_file(later), later)):
+        expected = {**start, **in_file, **live}
+        assert now.settings() == SchedulerSettings().replace(**expected)
+    for name in live:
+        layers = layers.without_live(name)
+    assert layers.settings() == SchedulerSettings().replace(**{**start, **file})
+
+
+@pytest.mark.promise("A setting's value comes from `set`...")
+def test_each_value_names_its_place_and_what_it_shadows() -> None:
+    """The strongest of the shadowed ones first."""
+    layers = Layers(start={"quantum_s": 2.0}).with_file({"quantum_s": 3.0})
+    layers = layers.with_live({"quantum": "4s"})
+    explained = layers.explained()
+    assert list(explained) == [row.name for row in SETTINGS]
+    assert explained["quantum_s"] == {
+        "value": 4.0,
+        "from": "set",
+        "shadowed": [
+            {"value": 3.0, "from": "file"},
+            {"value": 2.0, "from": "start"},
+            {"value": 10.0, "from": "default"},
+        ],
+    }
+    assert explained["turns"] == {"value": "on", "from": "default", "shadowed": []}
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ({"quantm": 1}, "Did you mean quantum_s"),
+        ({"quantum_s": 0}, "quantum_s is 0.0, which is outside"),
+        ({"quantum_s": float("nan")}, "Give a finite number"),
+        ({"quantum_s": 1, "quantum": 2}, "quantum_s is given twice"),
+        ({"memory_cap_bytes": 1}, "cannot be changed while the scheduler runs"),
+        ({"turns": ["on"]}, "turns cannot be"),
+    ],
+)
+def test_what_is_wrong_is_refused_as_a_whole(written: dict[str, object], sentence: str) -> None:
+    """With a sentence, and nothing changes."""
+    layers = Layers(live={"overdue_s": 5.0})
+    with pytest.raises(SettingsError, match=sentence):
+        layers.with_live({"idle_ms": 7, **written})
+    with pytest.raises(SettingsError):
+        read_values(written)
+
+
+def test_a_setting_that_does_not_exist_cannot_be_unset() -> None:
+    """One that was not set can: nothing changes."""
+    assert Layers().without_live("quantum") == Layers()
+    with pytest.raises(SettingsError, match="There is no setting"):
+        Layers().without_live("colour")
