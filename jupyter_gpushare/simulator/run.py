@@ -101,7 +101,7 @@ class _NodeRun:
             self._loop.at(cell.at_s, lambda: self._arrives(number, cell))
 
     def _arrives(self, number: int, cell: Cell) -> None:
-        self._kernels[cell.notebook].send(number, cell.work_s)
+        self._kernels[cell.notebook].send(number, cell)
         self._next_arrives()
 
     def _finished(self) -> None:

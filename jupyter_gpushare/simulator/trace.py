@@ -177,7 +177,7 @@ class _Reader:
         )
 
     def _take_cell(self, number: int, line: dict[str, Any]) -> None:
-        _refuse_unknown(number, line, {"cell", "at_s", "work_s"})
+        _refuse_unknown(number, line, {"cell", "at_s", "work_s", "hold_s"})
         name = _text(number, line, "cell", None)
         if name not in self._numbers:
             raise _wrong(number, f"has a cell of {name!r}, which is no notebook of a line before")
@@ -197,7 +197,14 @@ class _Reader:
             )
         self._check_open(number, notebook, at_s)
         work_s = _number(number, line, "work_s", None, above=0.0, high=TIME_S_MAX)
-        self._cells.append(Cell(notebook, at_s, work_s))
+        hold_s = _number(number, line, "hold_s", 0.0, high=TIME_S_MAX)
+        if hold_s and self._notebooks[notebook].is_program:
+            raise _wrong(
+                number,
+                f"has a hold_s, and {name!r} is a program",
+                "Only notebooks keep turns by hand.",
+            )
+        self._cells.append(Cell(notebook, at_s, work_s, hold_s))
 
     def _check_open(self, number: int, notebook: int, at_s: float) -> None:
         found = self._notebooks[notebook]

@@ -15,12 +15,12 @@ from jupyter_gpushare.simulator.run import MakePolicy, run
 
 def workload(
     notebooks: Sequence[Notebook],
-    cells: Sequence[tuple[int, float, float]],
+    cells: Sequence[tuple[int, float, float] | tuple[int, float, float, float]],
     *,
     device_gib: int = 140,
     devices: int = 1,
 ) -> Workload:
-    """Cells are (number of the notebook, time, work)."""
+    """Cells are (number of the notebook, time, work), and perhaps a hold."""
     return Workload(
         title="test",
         notebooks=notebooks,

@@ -91,6 +91,10 @@ def test_everybody_is_served_however_cells_come(seed: int) -> None:
         (source.randrange(count), source.uniform(0, 300), source.expovariate(1 / 3))
         for _ in range(40)
     ]
+    cells = [
+        (*cell, 0.0 if notebooks[cell[0]].is_program else source.choice([0.0, 0.0, 20.0]))
+        for cell in cells
+    ]
     scene = workload(notebooks, cells, devices=2)
     record, _ = watched(scene)
     assert record.failed == 0
@@ -99,7 +103,7 @@ def test_everybody_is_served_however_cells_come(seed: int) -> None:
         if span.kind is Kind.WORK:
             worked[span.notebook] += span.end_s - span.start_s
     asked = dict.fromkeys(range(count), 0.0)
-    for number, _, work_s in cells:
+    for number, _, work_s, _ in cells:
         asked[number] += work_s
     assert worked == pytest.approx(asked, abs=1e-3)
 
@@ -112,6 +116,26 @@ def test_a_setting_of_the_scheduler_counts() -> None:
         for quantum_s in (10.0, 1.0)
     ]
     assert waits[0] > 10 > 2 > waits[1]
+
+
+def test_a_turn_is_kept_by_hand_between_cells() -> None:
+    """Another notebook waits until the hold is over, and the device in between is its owner's."""
+    pair = [notebook("a"), notebook("b")]
+    cells = [(0, 0.0, 1.0, 30.0), (1, 2.0, 1.0), (0, 10.0, 1.0)]
+    scene = workload(pair, cells)
+    record, _ = watched(scene)
+    assert responses(scene, record, 0) == pytest.approx([1.0, 1.0], abs=0.05)
+    assert responses(scene, record, 1) == pytest.approx([29.0], abs=0.1)
+    kept = [span for span in record.spans() if span.kind is Kind.HELD and span.notebook == 0]
+    assert sum(span.end_s - span.start_s for span in kept) == pytest.approx(28, abs=0.1)
+
+
+def test_a_hold_without_a_cell_ends_with_its_time() -> None:
+    """Nobody waits, and the turn goes back all the same."""
+    scene = workload([notebook("a"), notebook("b")], [(0, 0.0, 1.0, 30.0), (1, 100.0, 1.0)])
+    record, _ = watched(scene)
+    held_until_s = max(span.end_s for span in record.spans() if span.notebook == 0)
+    assert held_until_s == pytest.approx(30.0, abs=0.1)
 
 
 def test_memory_that_does_not_fit_beside_others_moves() -> None:

@@ -27,12 +27,14 @@ def written(folder: Path, *lines: object) -> Path:
 def test_a_trace_is_read(tmp_path: Path) -> None:
     """Head, notebooks and cells."""
     notebook = {**TRAIN, "opens_s": 5, "closes_s": 60, "device": 1, "program": True}
-    workload = of_files([written(tmp_path, HEAD, notebook, "", CELL)])
+    holds = {"cell": "held", "at_s": 14, "work_s": 1, "hold_s": 60}
+    other = {"notebook": "held", "owner": "ben"}
+    workload = of_files([written(tmp_path, HEAD, notebook, "", CELL, other, holds)])
     assert (workload.title, workload.devices, workload.weights) == ("Monday", 2, {"ann": 2.0})
-    (train,) = workload.notebooks
+    train, _ = workload.notebooks
     assert (train.name, train.owner, train.bytes_used, train.device) == ("train", "ann", GIB, 1)
     assert (train.opens_s, train.closes_s, train.is_program) == (5.0, 60.0, True)
-    assert workload.cells == [Cell(0, 12.5, 30.0)]
+    assert workload.cells == [Cell(0, 12.5, 30.0), Cell(1, 14.0, 1.0, hold_s=60.0)]
 
 
 WRONG = {
@@ -66,6 +68,10 @@ WRONG = {
     "weights": ([{**HEAD, "weights": [1]}], "has weights that are not an object"),
     "no devices": ([{**HEAD, "devices": 0}], "Line 1 of the trace has devices 0"),
     "half a device": ([{**HEAD, "devices": 1.5}], "no whole number as devices"),
+    "program that holds": (
+        [HEAD, {**TRAIN, "program": True}, {**CELL, "hold_s": 9}],
+        "Line 3 of the trace has a hold_s, and 'train' is a program",
+    ),
     "gap": ([HEAD, {**TRAIN, "gap_s": 1}], "has a gap_s and no burst_s"),
     "tiny burst": ([HEAD, {**TRAIN, "burst_s": 1e-9}], "has burst_s 1e-09"),
     "a year later": ([HEAD, TRAIN, {**CELL, "at_s": 4e7}], "has at_s 40000000.0"),

@@ -13,7 +13,7 @@ from jupyter_gpushare.core.ids import Seconds
 
 from .loop import Alarm, Loop
 from .record import Kind, Record
-from .workload import Notebook
+from .workload import Cell, Notebook
 
 _EPSILON_S = 1e-9
 
@@ -58,9 +58,11 @@ class Kernel:
         self._record = record
         self._finished = finished
         self._cells_left = cells
-        self._cells: deque[tuple[int, Seconds]] = deque()
+        self._cells: deque[tuple[int, Cell]] = deque()
         self._running: int | None = None
         self._left_s: Seconds = 0.0
+        self.hold_s: Seconds = 0.0
+        """Of the cell that runs."""
         self._alarm: Alarm | None = None
         self._since_s: Seconds = 0.0
         self._waits_since_s: Seconds = 0.0
@@ -78,9 +80,9 @@ class Kernel:
         """Whether its work goes on at this moment."""
         return self._alarm is not None
 
-    def send(self, cell: int, work_s: Seconds) -> None:
+    def send(self, number: int, cell: Cell) -> None:
         """A person runs a cell."""
-        self._cells.append((cell, work_s))
+        self._cells.append((number, cell))
         if self._running is None:
             self._begin_next()
 
@@ -134,7 +136,8 @@ class Kernel:
     # ---- single steps ------------------------------------------------------------------------
 
     def _begin_next(self) -> None:
-        self._running, self._left_s = self._cells.popleft()
+        self._running, cell = self._cells.popleft()
+        self._left_s, self.hold_s = cell.work_s, cell.hold_s
         self._waits_since_s = self._loop.now_s
         assert self.policy is not None
         self.policy.wants(self)

@@ -43,6 +43,8 @@ class Cell:
     notebook: int
     at_s: Seconds
     work_s: Seconds
+    hold_s: Seconds = 0.0
+    """It says first that the turn is to be kept by hand for so long. Only ours hears of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from jupyter_gpushare.core.commands import (
     ReopenGate,
     TellBudget,
     TellContention,
+    TellHold,
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TurnId
 
@@ -67,6 +68,8 @@ class Hook:
         self._held_since_s: Seconds | None = None
         """Since when the turn is kept without a cell."""
         self._waiters = 0
+        self._is_kept = False
+        """By hand: the turn outlasts its cell."""
         self._lacked_memory = False
         """In the present turn."""
         self._moving: Alarm | None = None
@@ -76,9 +79,12 @@ class Hook:
 
     def wants(self) -> None:
         """A cell begins with a call to the device."""
+        self._note_held()
         if not self.kernel.notebook.is_program:
             self._submit(ev.CellBegan(client=self.client, cause="cell"))
-        self._note_held()
+        if self.kernel.hold_s:
+            wish = ev.HoldRequested(client=self.client, hold_s=self.kernel.hold_s, cause="cell")
+            self._submit(wish)
         if self.gate is Gate.OPEN:
             self._go_on()
         else:
@@ -94,7 +100,9 @@ class Hook:
             self._look_at_idleness()
         if not self.kernel.notebook.is_program:
             self._submit(ev.CellEnded(client=self.client, cause="cell"))
-            if self.gate is not Gate.SHUT:
+            if self.gate is Gate.OPEN and self._is_kept:
+                self._held_since_s = self._loop.now_s
+            elif self.gate is not Gate.SHUT:
                 self._drop(ev.DropReason.CELL_END)
 
     def closed(self) -> None:
@@ -122,6 +130,10 @@ class Hook:
             case TellContention(waiters=waiters):
                 self._waiters = waiters
                 self._look_at_idleness()
+            case TellHold(left_s=left_s):
+                self._is_kept = left_s > 0
+                if not self._is_kept and self._held_since_s is not None:
+                    self._drop(ev.DropReason.CELL_END)
             case _:
                 pass
 
@@ -200,7 +212,9 @@ class Hook:
 
     def _look_at_idleness(self) -> None:
         """A program gives its turn back when it has not worked for long while others wait."""
-        if self._held_since_s is None or not self._waiters or self.gate is not Gate.OPEN:
+        if self._held_since_s is None or self.gate is not Gate.OPEN:
+            return
+        if self._is_kept or not self._waiters:
             return
         idle_at_s = self._held_since_s + self._idle_s()
         if self._loop.now_s >= idle_at_s:
