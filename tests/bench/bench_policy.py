@@ -13,7 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import inf
 
 from jupyter_gpushare.core.settings import SchedulerSettings
@@ -25,6 +25,7 @@ from jupyter_gpushare.simulator.presets import PRESETS
 from jupyter_gpushare.simulator.run import run
 from jupyter_gpushare.simulator.summary import Figures, summarised
 from tests.bench.bars import Bar, exit_status
+from tests.bench.ideals import IDEALS
 from tests.support.timeline import median
 
 OURS = "ours"
@@ -62,23 +63,30 @@ class Preset:
 
     fits: bool
     policies: Mapping[str, Policy]
+    ideals: Mapping[str, Policy] = field(default_factory=dict)
+    """What nobody can reach."""
 
 
 def measure(name: str, seeds: Sequence[int]) -> Preset:
     """Runs the preset, and prints its part of the table."""
     workloads = [load.of_preset(name, seed) for seed in seeds]
     print(f"\n  {PRESETS[name].words}\n{HEAD}", flush=True)
-    policies = {}
-    for policy in POLICIES:
+    found = {}
+    for policy in (*POLICIES, *IDEALS):
         before_s = time.process_time()
-        policies[policy] = pooled([_simulated(policy, workload) for workload in workloads])
-        print(_line(name, policy, policies[policy], time.process_time() - before_s), flush=True)
-    return Preset(all(fits(workload) for workload in workloads), policies)
+        found[policy] = pooled([_simulated(policy, workload) for workload in workloads])
+        print(_line(name, policy, found[policy], time.process_time() - before_s), flush=True)
+    return Preset(
+        fits=all(fits(workload) for workload in workloads),
+        policies={policy: found[policy] for policy in POLICIES},
+        ideals={policy: found[policy] for policy in IDEALS},
+    )
 
 
 def _simulated(policy: str, workload: Workload) -> Figures:
     world = World(settings=SchedulerSettings(), device_bytes=workload.device_bytes)
-    record = run(workload, POLICIES[policy], devices=workload.devices, world=world)
+    make = (POLICIES | IDEALS)[policy]
+    record = run(workload, make, devices=workload.devices, world=world)
     return summarised(
         policy,
         workload,
@@ -171,11 +179,15 @@ def main(argv: list[str] | None = None) -> int:
     presets = {name: measure(name, options.seeds) for name in options.presets}
     print()
     status = exit_status(bars_of(presets))
-    report = {
-        name: {policy: asdict(figures) for policy, figures in preset.policies.items()}
-        for name, preset in presets.items()
-    }
-    print(json.dumps({"presets": report}))
+    report = {name: asdict(preset) for name, preset in presets.items()}
+    print(
+        json.dumps(
+            {
+                "presets": {name: preset["policies"] for name, preset in report.items()},
+                "ideals": {name: preset["ideals"] for name, preset in report.items()},
+            }
+        )
+    )
     return status
 
 

@@ -10,11 +10,13 @@ from dataclasses import replace
 
 import pytest
 
+from jupyter_gpushare.simulator.load import of_preset
 from jupyter_gpushare.simulator.policies import POLICIES
-from jupyter_gpushare.simulator.summary import Figures
+from jupyter_gpushare.simulator.summary import Figures, summarised
 from tests.bench.bars import exit_status
 from tests.bench.bench_policy import Policy, Preset, bars_of, fits, pooled
-from tests.simulator.scenes import notebook, workload
+from tests.bench.ideals import IDEALS
+from tests.simulator.scenes import notebook, simulated, workload
 from tests.support.paths import ROOT
 
 OURS = Policy(
@@ -56,11 +58,36 @@ def test_policies_are_compared() -> None:
     assert done.returncode in (0, 1), done.stderr
     report = json.loads(done.stdout.splitlines()[-1])["presets"]["classroom"]
     assert report.keys() == POLICIES.keys()
+    assert json.loads(done.stdout.splitlines()[-1])["ideals"]["classroom"].keys() == IDEALS.keys()
     for figures in report.values():
         assert 0 < figures["jain"] <= 1
         assert 0 <= figures["short_wait_s_p50"] < figures["short_wait_s_p95"]
         assert figures["makespan_s"] > 1700
         assert figures["estimate_coverage"] is None, "nobody gives estimates"
+
+
+def test_equal_shares_are_the_reference_of_fairness() -> None:
+    """So the figures of fairness find no fault with them, and one with everything else."""
+    scene = of_preset("lab", 1)
+    record = simulated(IDEALS["(equal)"], scene)
+    figures = summarised("(equal)", scene, record, devices=1, longest_quantum_s=10.0)
+    assert figures.jain == pytest.approx(1.0)
+    assert figures.lag_s_max == pytest.approx(0.0, abs=1e-3)
+    assert figures.idle_while_eligible == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ideal", "ends_s"),
+    [
+        ("(equal)", [10.0, 8.0, 5.0]),
+        ("(newest)", [10.0, 7.0, 3.0]),
+        ("(shortest)", [10.0, 5.0, 3.0]),
+    ],
+)
+def test_ideals_are_exact(ideal: str, ends_s: list[float]) -> None:
+    """Cells of 6 s, 3 s and 1 s that come at 0 s, 1 s and 2 s."""
+    scene = workload([notebook(n) for n in "abc"], [(0, 0.0, 6.0), (1, 1.0, 3.0), (2, 2.0, 1.0)])
+    assert list(simulated(IDEALS[ideal], scene).ends_s) == pytest.approx(ends_s, abs=1e-3)
 
 
 def test_of_several_seeds_the_middle_counts_and_the_largest_lag() -> None:

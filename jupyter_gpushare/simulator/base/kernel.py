@@ -80,6 +80,12 @@ class Kernel:
         """Whether its work goes on at this moment."""
         return self._alarm is not None
 
+    @property
+    def left_s(self) -> Seconds:
+        """Work of its cell that is not done."""
+        done_s = (self._loop.now_s - self._since_s) * self._speed if self.works else 0.0
+        return max(self._left_s - done_s, 0.0)
+
     def send(self, number: int, cell: Cell) -> None:
         """A person runs a cell."""
         self._cells.append((number, cell))
