@@ -15,7 +15,7 @@ from jupyter_gpushare.client import (
 )
 from jupyter_gpushare.version import __version__
 
-from . import config, doctor, queue, run, scheduler, simulate, status
+from . import audit, config, devices, doctor, queue, run, scheduler, simulate, status, tenants
 from . import set as set_verb
 from .errors import UsageError
 
@@ -64,7 +64,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     verbs = parser.add_subparsers(title="verbs", required=True, metavar="VERB")
-    for verb in (scheduler, status, queue, set_verb, config, run, doctor, simulate):
+    for verb in (
+        scheduler,
+        status,
+        queue,
+        set_verb,
+        config,
+        devices,
+        tenants,
+        audit,
+        run,
+        doctor,
+        simulate,
+    ):
         verb.add_parser(verbs)
     return parser
 

@@ -78,6 +78,29 @@ class SchedulerClient:
         """Ask for the tenant's turn back now. RequestRefused (409) when it has none."""
         self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/release", {})
 
+    def hold_tenant(self, tenant_id: str, hold_s: float) -> float:
+        """Keep the tenant's turn, or its next one; 0 ends that. Answers with the time that it is
+        kept at most."""
+        path = f"/tenants/{quote(tenant_id, safe='')}/hold"
+        return float(self._ask("POST", path, {"hold_s": hold_s})["hold_s"])
+
+    def evict_tenant(self, tenant_id: str) -> None:
+        """Its turn and its memory leave the device until its next turn."""
+        self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/evict", {})
+
+    def boost_tenant(self, tenant_id: str) -> None:
+        """It is served next, once."""
+        self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/boost", {})
+
+    def set_device_mode(self, device_id: str, mode: str) -> None:
+        """`paused`, `drained` or `open`."""
+        self._ask("PUT", f"/devices/{quote(device_id, safe='')}/mode", {"mode": mode})
+
+    def audit(self, count: int) -> list[dict[str, Any]]:
+        """What administrators have done, the newest last."""
+        entries: list[dict[str, Any]] = self._ask("GET", f"/audit?count={count}")["entries"]
+        return entries
+
     def tell_busy(self, tenant_id: str, busy: bool) -> None:
         """A cell of the kernel began or ended: for kernels that cannot say so themselves."""
         self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/busy", {"busy": busy})

@@ -254,6 +254,21 @@ class DeviceModeChanged(RequestEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TenantHeld(RequestEvent):
+    """The tenant keeps its turn for `hold_s`, as if its user had said so; 0 ends that."""
+
+    tenant: TenantId
+    hold_s: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoostRequested(RequestEvent):
+    """The tenant is to be served next, once."""
+
+    tenant: TenantId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvictRequested(RequestEvent):
     """The tenant is to give its turn back and to park its memory; both come back with its next
     turn."""

@@ -85,6 +85,7 @@ class Machine:
         for old in before.tenants.values():
             tenant = Tenant(old.id, old.name, old.owner, old.kind, old.cap_bytes)
             tenant.counters, tenant.story = old.counters, old.story
+            tenant.boosted = old.boosted
             machine._state.add_tenant(tenant)
         return machine
 
@@ -336,6 +337,14 @@ class Machine:
                 self._turns.release(tenant, self._now_s)
             case ev.DeviceModeChanged():
                 self._state.note_mode(self._named_device(event.device), event.mode)
+            case ev.TenantHeld():
+                tenant = self._tenant(event.tenant)
+                self._note(tenant, event)
+                self._turns.hold(tenant, event.hold_s, self._now_s)
+            case ev.BoostRequested():
+                tenant = self._tenant(event.tenant)
+                self._note(tenant, event)
+                self._state.boost(tenant)
             case ev.EvictRequested():
                 tenant = self._tenant(event.tenant)
                 self._note(tenant, event)

@@ -147,6 +147,8 @@ class TenantSnapshot:
     """For how much longer its user keeps its present turn by hand; 0: not at all."""
     hold_to_come_s: Seconds = 0.0
     """For how long its user will keep the next turn by hand; 0: not at all."""
+    boosted: bool = False
+    """An admin lets it be served next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +299,7 @@ def _tenant(
         obstacle=_obstacle(state, tenant, now_s),
         hold_left_s=_hold_left_s(state, tenant, now_s),
         hold_to_come_s=state.holds_to_come.get(tenant.id, 0.0),
+        boosted=tenant.boosted,
     )
 
 

@@ -168,6 +168,8 @@ class Tenant:
     """When the first of its calls began to wait; earlier than `queued_at_s` after a recall."""
     has_waited: bool = False
     """It did not get what it queues for at once."""
+    boosted: bool = False
+    """An admin lets it be served next, once: it stands at the head of the queue until its turn."""
     last_turn_end_s: Seconds = 0.0
     short_until_s: Seconds = 0.0
     """It gave its turn back because memory was short, and is not granted another one before, or
@@ -285,10 +287,21 @@ class State:
         self.lines.note(tenant, queued=tenant.id in self.queue)
 
     def join_queue(self, tenant: Tenant) -> None:
-        """At its end."""
-        tenant.place = self.next_arrival()
-        self.queue[tenant.id] = tenant
+        """At its end, or at its head if an admin has said so."""
+        tenant.place = -self.next_arrival() if tenant.boosted else self.next_arrival()
+        if tenant.boosted:
+            self.queue = {tenant.id: tenant, **self.queue}
+        else:
+            self.queue[tenant.id] = tenant
         self.note_turn(tenant)
+
+    def boost(self, tenant: Tenant) -> None:
+        """It goes before everybody else in the queue, now or when it comes."""
+        tenant.boosted = True
+        if tenant.id in self.queue:
+            self.leave_queue(tenant)
+            self.join_queue(tenant)
+        self.changes.of_look(tenant.id)
 
     def leave_queue(self, tenant: Tenant) -> None:
         """From any place in it."""

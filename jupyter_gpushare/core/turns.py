@@ -434,6 +434,7 @@ class Turns:
         tenant.counters.turns += 1
         self._state.turn_holders[tenant.id] = tenant
         self._state.evicted.discard(tenant.id)
+        tenant.boosted = False
         self._state.note_turn(tenant)
         if (hold_s := self._state.holds_to_come.get(tenant.id)) is not None:
             self.hold(tenant, hold_s, now_s)

@@ -38,6 +38,8 @@ from .identity.tokens import TokenSigner, load_or_make_key
 from .journal import Journal, as_it_is
 from .pseudonyms import Pseudonyms
 from .runtime_dir import RuntimeDir
+from .service.administration import Administration
+from .service.audit import AUDIT_FILE, Audit
 from .service.live_settings import LiveSettings
 from .service.looks import ANSWERS_SHARE, NEWS_SHARE, Looks
 from .service.members import Members
@@ -155,12 +157,19 @@ class SchedulerProcess:
             period_s=options.probe_period_s,
         )
         self._registrants = RegistrantWatch()
+        administration = Administration(
+            request=driver.request,
+            settings=options.settings,
+            tenants=tenants,
+            audit=Audit(self._directory.path / AUDIT_FILE),
+        )
         service = Service(
             submit=driver.submit,
             request=driver.request,
             snapshot=driver.snapshot,
             settings=options.settings,
             settings_file=options.settings_file,
+            administration=administration,
             signer=signer,
             tenants=tenants,
             members=members,
@@ -190,6 +199,7 @@ class SchedulerProcess:
         )
         self._http = HTTPApi(
             service=service,
+            administration=administration,
             admission=admission,
             registrants=self._registrants,
             followers=self._followers,

@@ -112,8 +112,9 @@ class World(stateful.RuleBasedStateMachine):
         assert not failures
         self.scheduler.check_invariants()
         self.seen = seen = self.scheduler.snapshot(self.now_s)
-        if not isinstance(event, ev.DeviceOpened | ev.DeviceFound):
-            # With these, an open gate may turn out to be one on a device: a claim before the queue.
+        if not isinstance(event, ev.DeviceOpened | ev.DeviceFound | ev.BoostRequested):
+            # With these, an open gate may turn out to be one on a device: a claim before the queue;
+            # and a boost is meant to overtake.
             nobody_was_overtaken(before, seen, kept_away | self.kept_away())
         for command in commands:
             assert command.cause
@@ -240,6 +241,15 @@ class World(stateful.RuleBasedStateMachine):
     def device_mode(self, device: DeviceId, mode: ev.DeviceMode) -> None:
         """An admin pauses, drains or opens it."""
         self.handle(ev.DeviceModeChanged(device=device, mode=mode))
+
+    def boost(self, tenant: TenantId) -> None:
+        if tenant in self.registered():
+            self.handle(ev.BoostRequested(tenant=tenant))
+
+    def hold_for(self, tenant: TenantId, hold_s: float) -> None:
+        """An admin does what the user could do."""
+        if tenant in self.registered():
+            self.handle(ev.TenantHeld(tenant=tenant, hold_s=hold_s))
 
     def open_all_devices(self) -> None:
         """Who needs one that is paused waits for as long."""
@@ -461,6 +471,8 @@ class World(stateful.RuleBasedStateMachine):
             lambda: self.device_mode(device, data.draw(st.sampled_from(ev.DeviceMode))),
             lambda: self.device_mode(device, ev.DeviceMode.OPEN),
             lambda: self.evict(tenant),
+            lambda: self.boost(tenant),
+            lambda: self.hold_for(tenant, 20.0 if flag else 0.0),
             lambda: self.register(tenant, 4000 if flag else 0),
             lambda: self.shut_down(tenant),
             lambda: self.interrupt(tenant),

@@ -32,6 +32,8 @@ from jupyter_gpushare.scheduler.identity.recovery import Recovery
 from jupyter_gpushare.scheduler.identity.tenants import TenantBook
 from jupyter_gpushare.scheduler.identity.tokens import TokenSigner
 from jupyter_gpushare.scheduler.service import service
+from jupyter_gpushare.scheduler.service.administration import Administration
+from jupyter_gpushare.scheduler.service.audit import Audit
 from jupyter_gpushare.scheduler.service.live_settings import LiveSettings
 from jupyter_gpushare.scheduler.service.looks import Look
 from jupyter_gpushare.scheduler.service.members import Members
@@ -48,11 +50,17 @@ class Office:
         self.core = Scheduler(SchedulerSettings())
         self.signer, self.tenants = TokenSigner(b"k" * 32), TenantBook()
         self.members = Members(self.tenants, settings=lambda: self.core.settings)
+        settings = LiveSettings(Layers(), self.submit)
+        self.audit = Audit()
+        self.administration = Administration(
+            request=self.submit, settings=settings, tenants=self.tenants, audit=self.audit
+        )
         self.service = Service(
             submit=self.submit,
             request=self.submit,
             snapshot=self.snapshot,
-            settings=LiveSettings(Layers(), self.submit),
+            settings=settings,
+            administration=self.administration,
             signer=self.signer,
             tenants=self.tenants,
             members=self.members,
@@ -155,7 +163,7 @@ def test_what_others_do_is_anonymous(office: Office) -> None:
 def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
     """With `visibility` everyone, names and owners are seen; ids, pids and programs are not."""
     name, *secrets = office.busy_tenants_of(BOB)
-    office.service.change_settings(Caller(0), {"visibility": "everyone"})
+    office.administration.change_settings(Caller(0), {"visibility": "everyone"})
     seen = office.status(Caller(ALICE))
     holder, _ = seen["tenants"]
     assert (holder["name"], holder["owner"]) == (name, f"uid {BOB}")
@@ -168,7 +176,7 @@ def test_names_are_shown_where_an_admin_says_so(office: Office) -> None:
 def test_users_are_shown_and_no_notebooks(office: Office) -> None:
     """An administrator may tell who shares the GPU without telling what they work on."""
     name, *secrets = office.busy_tenants_of(BOB)
-    office.service.change_settings(Caller(0), {"visibility": "users"})
+    office.administration.change_settings(Caller(0), {"visibility": "users"})
     seen = office.status(Caller(ALICE))
     assert {(t["name"], t["owner"]) for t in seen["tenants"]} == {(f"uid {BOB}", f"uid {BOB}")}
     places = seen["devices"][0]["holders"] + seen["devices"][0]["queue"]
@@ -198,7 +206,7 @@ def test_a_guessed_name_tells_nothing(office: Office) -> None:
     shown = office.members.shown_name(waiting, told.holder_tenant, told.holder)
     assert shown == "another user"
     for visibility, named in (("users", f"uid {BOB}"), ("everyone", f"uid {BOB}: secret project")):
-        office.service.change_settings(Caller(0), {"visibility": visibility})
+        office.administration.change_settings(Caller(0), {"visibility": visibility})
         shown = office.members.shown_name(waiting, told.holder_tenant, told.holder)
         assert shown == named
     assert office.members.shown_name(waiting, tenant, "secret project") == "secret project"
@@ -232,8 +240,11 @@ def test_others_tenants_are_left_alone(office: Office, deed: str) -> None:
 def test_settings_are_for_admins(office: Office) -> None:
     """Another user may change no setting, and is told who may."""
     with pytest.raises(RequestError, match="changed by root"):
-        office.service.change_settings(Caller(ALICE), {"quantum_s": 1})
-    assert office.service.change_settings(Caller(os.getuid()), {"quantum_s": 1})["quantum_s"] == 1
+        office.administration.change_settings(Caller(ALICE), {"quantum_s": 1})
+    assert (
+        office.administration.change_settings(Caller(os.getuid()), {"quantum_s": 1})["quantum_s"]
+        == 1
+    )
 
 
 @pytest.mark.promise(

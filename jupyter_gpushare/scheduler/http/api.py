@@ -27,6 +27,7 @@ from ..identity.admission import Admission
 from ..identity.caller import Caller
 from ..identity.peer import Peer, has_hung_up, peer_of
 from ..identity.registrants import RegistrantWatch
+from ..service.administration import Administration
 from ..service.cut import Cut
 from ..service.looks import Looks
 from ..service.service import Service
@@ -40,6 +41,8 @@ REQUEST_BYTES_MAX = 64 << 10
 REQUEST_DEADLINE_S = 10.0
 CONNECTIONS_PER_ACCOUNT_MAX = 1024
 API = "/api/v1"
+ENTRIES_SHOWN = 50
+"""Of the audit log, unless asked for more or fewer."""
 
 
 class Handler(tornado.web.RequestHandler):
@@ -51,6 +54,7 @@ class Handler(tornado.web.RequestHandler):
     def initialize(
         self,
         service: Service,
+        administration: Administration,
         admission: Admission,
         registrants: RegistrantWatch,
         followers: Followers,
@@ -60,6 +64,7 @@ class Handler(tornado.web.RequestHandler):
         news: Looks,
         answer_deadline_s: float,
     ) -> None:
+        self.administration = administration
         self.answer_deadline_s = answer_deadline_s
         self.answers = answers
         self.news = news
@@ -206,12 +211,41 @@ class SettingsHandler(Handler):
         self.write(self.service.explain_settings(self.caller))
 
     def patch(self) -> None:
-        self.write(self.service.change_settings(self.caller, self.body()))
+        self.write(self.administration.change_settings(self.caller, self.body()))
+
+
+class ModeHandler(Handler):
+    def put(self, device: str) -> None:
+        self.administration.set_mode(self.caller, device, self.body())
+        self.set_status(HTTPStatus.NO_CONTENT)
+
+
+class HoldHandler(Handler):
+    def post(self, tenant_id: str) -> None:
+        self.write(self.administration.hold(self.caller, tenant_id, self.body()))
+
+
+class EvictHandler(Handler):
+    def post(self, tenant_id: str) -> None:
+        self.administration.evict(self.caller, tenant_id)
+        self.set_status(HTTPStatus.NO_CONTENT)
+
+
+class BoostHandler(Handler):
+    def post(self, tenant_id: str) -> None:
+        self.administration.boost(self.caller, tenant_id)
+        self.set_status(HTTPStatus.NO_CONTENT)
+
+
+class AuditHandler(Handler):
+    def get(self) -> None:
+        count = self.get_query_argument("count", str(ENTRIES_SHOWN))
+        self.write({"entries": self.administration.entries(self.caller, count)})
 
 
 class SettingHandler(Handler):
     def delete(self, name: str) -> None:
-        self.write(self.service.unset_setting(self.caller, name))
+        self.write(self.administration.unset_setting(self.caller, name))
 
 
 class ShutdownHandler(Handler):
@@ -257,6 +291,11 @@ ROUTES: dict[str, type[Handler]] = {
     "/tenants/{tenant_id}/interrupt": InterruptHandler,
     "/tenants/{tenant_id}/release": ReleaseHandler,
     "/tenants/{tenant_id}/busy": BusyHandler,
+    "/tenants/{tenant_id}/hold": HoldHandler,
+    "/tenants/{tenant_id}/evict": EvictHandler,
+    "/tenants/{tenant_id}/boost": BoostHandler,
+    "/devices/{device}/mode": ModeHandler,
+    "/audit": AuditHandler,
     "/settings": SettingsHandler,
     "/settings/{name}": SettingHandler,
     "/shutdown": ShutdownHandler,
@@ -294,6 +333,7 @@ class HTTPApi:
         self,
         *,
         service: Service,
+        administration: Administration,
         admission: Admission,
         registrants: RegistrantWatch,
         followers: Followers,
@@ -308,6 +348,7 @@ class HTTPApi:
         self._followers = followers
         parts = {
             "service": service,
+            "administration": administration,
             "admission": admission,
             "registrants": registrants,
             "followers": followers,

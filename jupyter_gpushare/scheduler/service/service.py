@@ -24,8 +24,7 @@ from jupyter_gpushare.core.events import (
     TenantRemoved,
 )
 from jupyter_gpushare.core.ids import ClientId, TenantId
-from jupyter_gpushare.core.setting_values import settings_as_json
-from jupyter_gpushare.core.settings import SettingsError, TurnTaking
+from jupyter_gpushare.core.settings import TurnTaking
 from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.version import __version__
 
@@ -40,14 +39,15 @@ from ..identity.tokens import (
     TOKEN_BYTES_MAX,
     TenantRecord,
     TokenSigner,
-    key_of,
     new_tenant_id,
     owner_of,
 )
+from .administration import Administration
 from .cut import Cut, Plain, status_of
 from .live_settings import LiveSettings
 from .looks import Look
 from .members import Members
+from .rights import may_act_on
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ class Service:
         recovery: Recovery,
         hook_socket: Path,
         settings_file: SettingsFile | None = None,
+        administration: Administration,
         cap_bytes: int = 0,
         recovered: Callable[[], None] = lambda: None,
         joined: Callable[[], None] = lambda: None,
@@ -88,6 +89,7 @@ class Service:
         self._snapshot = snapshot
         self._settings = settings
         self._settings_file = settings_file
+        self._administration = administration
         self._signer = signer
         self._tenants = tenants
         self._members = members
@@ -195,21 +197,24 @@ class Service:
 
     def remove_tenant(self, caller: Caller, tenant_id: str) -> None:
         """May be repeated, and works for tenants that a predecessor registered."""
-        self._authorise(caller, tenant_id)
+        may_act_on(caller, tenant_id)
         if self._tenants.remove(tenant_id):
             self._gone(tenant_id, cause="it was removed")
 
     def interrupt_tenant(self, caller: Caller, tenant_id: str) -> None:
-        self._authorise(caller, tenant_id)
-        if self._tenants.get(tenant_id):
-            self._request(
-                InterruptRequested(tenant=TenantId(tenant_id), cause="kernel interrupted")
-            )
+        with self._administration.noted(caller, "interrupt", tenant_id):
+            if self._tenants.get(tenant_id):
+                self._request(
+                    InterruptRequested(tenant=TenantId(tenant_id), cause="kernel interrupted")
+                )
 
     def release_tenant(self, caller: Caller, tenant_id: str) -> None:
         """Ask for the tenant's turn, as its user wants it given to somebody else; a hold that waits
         for the tenant's next turn is taken back likewise."""
-        self._authorise(caller, tenant_id)
+        with self._administration.noted(caller, "release", tenant_id):
+            self._release(caller, tenant_id)
+
+    def _release(self, caller: Caller, tenant_id: str) -> None:
         if self._settings.now.turns is TurnTaking.OFF:
             raise RequestError(
                 HTTPStatus.CONFLICT,
@@ -229,7 +234,7 @@ class Service:
 
     def tenant_busy(self, caller: Caller, tenant_id: str, request: dict[str, Any]) -> None:
         """A cell began or ended, as the kernel's server sees it."""
-        self._authorise(caller, tenant_id)
+        may_act_on(caller, tenant_id)
         busy = request.get("busy")
         if not isinstance(busy, bool):
             raise RequestError(
@@ -238,26 +243,6 @@ class Service:
         if self._tenants.get(tenant_id):
             cause = "cell began" if busy else "cell ended"
             self._request(TenantBusy(tenant=TenantId(tenant_id), busy=busy, cause=cause))
-
-    def change_settings(self, caller: Caller, changes: dict[str, Any]) -> dict[str, object]:
-        """All settings as they are now."""
-        self._must_administer(caller, "Settings are changed")
-        try:
-            settings = self._settings.set_live(changes, f"set by {caller.name}")
-        except SettingsError as error:
-            raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
-        log.info("settings changed by %s: %s", caller.name, changes)
-        return settings_as_json(settings)
-
-    def unset_setting(self, caller: Caller, name: str) -> dict[str, object]:
-        """What was set live counts no longer. All settings as they are now."""
-        self._must_administer(caller, "Settings are changed")
-        try:
-            settings = self._settings.unset(name, f"unset by {caller.name}")
-        except SettingsError as error:
-            raise RequestError(HTTPStatus.NOT_FOUND, str(error)) from error
-        log.info("setting unset by %s: %s", caller.name, name)
-        return settings_as_json(settings)
 
     def explain_settings(self, caller: Caller) -> dict[str, object]:
         """Where each setting comes from; administrators also read of the settings file."""
@@ -297,30 +282,6 @@ class Service:
             "Your name at the hub is too long for a tenant's token. Ask its administrator for a "
             "shorter one.",
         )
-
-    def _must_administer(self, caller: Caller, what_is_done: str) -> None:
-        if not caller.is_admin:
-            raise RequestError(
-                HTTPStatus.FORBIDDEN,
-                f"{what_is_done} by {self._who_administers(caller)} alone. Ask them.",
-            )
-
-    def _who_administers(self, caller: Caller) -> str:
-        """In words; a hub may have named more people."""
-        accounts = f"root and {user_name(self._own_uid)}"
-        return f"the hub's GPU administrators, {accounts}" if caller.hub_user else accounts
-
-    def _authorise(self, caller: Caller, tenant_id: str) -> None:
-        """The id names the owner, so that this works for tenants from before a restart too."""
-        owner = key_of(tenant_id)
-        if owner is None:
-            raise RequestError(
-                HTTPStatus.NOT_FOUND, f"There is no tenant {tenant_id!r}. Look at the status."
-            )
-        if caller.key != owner and not caller.is_admin:
-            raise RequestError(
-                HTTPStatus.FORBIDDEN, "This tenant is another user's. Act on your own tenants."
-            )
 
     def _gone(self, tenant_id: str, *, cause: str) -> None:
         self._submit(TenantRemoved(tenant=TenantId(tenant_id), cause=cause))

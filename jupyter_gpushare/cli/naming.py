@@ -1,0 +1,85 @@
+"""How people name notebooks and devices in a terminal. Pure: a status and a name in, the one that
+is meant out; UsageError where there is none, or several."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .errors import UsageError
+
+ALL = "all"
+_SHOWN_MAX = 5
+
+
+def tenant_named(status: dict[str, Any], given: str) -> dict[str, Any]:
+    """A tenant by `owner:notebook`, by its notebook alone or by its id; what no other one begins
+    with is enough (`ann:tr`)."""
+    tenants = status["tenants"]
+    found = [each for each in tenants if given in (each["id"], each["name"], _full(each))]
+    if not found:
+        found = [each for each in tenants if _begins(each, given)]
+    if not found:
+        raise UsageError(
+            f"No notebook is called {given!r}. Look at `jupyter gpushare status`, and write it "
+            f"like ann:train.ipynb."
+        )
+    if len(found) > 1:
+        names = _listed(f"{_full(each)} ({each['id']})" for each in found)
+        raise UsageError(f"{given!r} may be {names}. Write more of the name, or the id.")
+    (tenant,) = found
+    if tenant["id"].startswith("other-"):
+        raise UsageError(f"{given!r} is another user's notebook. Ask an administrator.")
+    return tenant  # type: ignore[no-any-return]
+
+
+def devices_named(status: dict[str, Any], given: str) -> list[dict[str, Any]]:
+    """`all`, or one by its number in the status, by its UUID or a beginning of that, or by its
+    name."""
+    devices: list[dict[str, Any]] = status["devices"]
+    if given == ALL and devices:
+        return devices
+    if given.isascii() and given.isdigit() and int(given) < len(devices):
+        return [devices[int(given)]]
+    wanted = given.lower().removeprefix("gpu-").removeprefix("mig-").replace("-", "")
+    tests: tuple[Callable[[dict[str, Any]], bool], ...] = (
+        lambda each: given == each["name"],
+        lambda each: len(wanted) >= 4 and each["id"].startswith(wanted),
+        lambda each: bool(given) and each["name"].lower().startswith(given.lower()),
+    )
+    for fits in tests:
+        found = [each for each in devices if fits(each)]
+        if len(found) == 1:
+            return found
+        if found:
+            names = _listed(f"{each['name']} ({uuid.UUID(each['id'])})" for each in found)
+            raise UsageError(f"{given!r} may be {names}. Write the UUID, or the number.")
+    raise UsageError(
+        f"There is no device {given!r}. Give a number, a UUID or a name that `jupyter gpushare "
+        f"status` shows, or `all`."
+    )
+
+
+def _full(tenant: dict[str, Any]) -> str:
+    return f"{tenant['owner']}:{tenant['name']}"
+
+
+def _begins(tenant: dict[str, Any], given: str) -> bool:
+    """Of both parts the beginning is enough; names may have colons themselves."""
+    if not given:
+        return False
+    if tenant["name"].startswith(given) or _full(tenant).startswith(given):
+        return True
+    colons = [place for place, sign in enumerate(given) if sign == ":"]
+    return any(
+        tenant["owner"].startswith(given[:place]) and tenant["name"].startswith(given[place + 1 :])
+        for place in colons
+        if place
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = len(names) - _SHOWN_MAX
+    return ", ".join(names[:_SHOWN_MAX]) + (f" or {more} more" if more > 0 else "")

@@ -1,0 +1,89 @@
+"""What an admin does to a tenant: it is served next, and its turn is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core import errors
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.ids import TenantId
+
+from .desk import Desk
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def boost(desk: Desk, tenant: str) -> None:
+    desk.do(ev.BoostRequested(tenant=TenantId(tenant), cause="boosted by root"))
+
+
+@pytest.mark.promise(
+    "scheduler", "A tenant that an admin boosts is served next, and then in its turn as before"
+)
+def test_a_boost_serves_next_once(desk: Desk) -> None:
+    """The present turn goes on until its quantum ends."""
+    a, b, c = (desk.client(name) for name in "abc")
+    for client in (a, b, c):
+        desk.ask(client)
+    boost(desk, "c")
+    assert (desk.queue(), desk.recalled(), desk.status("c").boosted) == (["c", "b"], [], True)
+    assert desk.positions() == {c: (1, "notebook a"), b: (2, "notebook a")}
+    desk.drop(a)
+    assert desk.granted() == [c]
+    assert not desk.status("c").boosted
+    desk.ask(a)
+    desk.drop(c)
+    desk.ask(c)
+    assert (desk.holders(), desk.queue()) == (["b"], ["a", "c"])
+
+
+@pytest.mark.promise("A tenant that an admin boosts is...")
+def test_a_boost_waits_for_who_does_not_wait_yet(desk: Desk) -> None:
+    """Of several the one that was boosted last and comes last is first."""
+    a, b, c, d = (desk.client(name) for name in "abcd")
+    for client in (a, b):
+        desk.ask(client)
+    for name in "cd":
+        boost(desk, name)
+    desk.ask(c)
+    desk.ask(d)
+    assert desk.queue() == ["d", "c", "b"]
+
+
+def test_a_boost_outlives_a_failure_of_the_core(desk: Desk) -> None:
+    """Nobody would say it again."""
+    desk.tenant("a")
+    boost(desk, "a")
+    machine = desk.scheduler._machine
+    assert type(machine).in_place_of(machine, 5.0)._state.tenants[TenantId("a")].boosted
+
+
+def test_an_admin_holds_as_the_user_does(desk: Desk) -> None:
+    """For hold_max_s at most, and 0 ends it; a tenant without a turn keeps its next one."""
+    desk.set(hold_max_s=30)
+    a = desk.client("a")
+    desk.ask(a)
+    desk.do(ev.TenantHeld(tenant=TenantId("a"), hold_s=99))
+    assert desk.holds_told() == {a: 30}
+    desk.do(ev.TenantHeld(tenant=TenantId("a"), hold_s=0))
+    assert desk.holds_told() == {a: 0}
+    desk.drop(a)
+    desk.do(ev.TenantHeld(tenant=TenantId("a"), hold_s=10))
+    assert desk.status("a").hold_to_come_s == 10
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ev.BoostRequested(tenant=TenantId("z")),
+        ev.TenantHeld(tenant=TenantId("z"), hold_s=1),
+        ev.EvictRequested(tenant=TenantId("z")),
+    ],
+)
+def test_a_tenant_that_does_not_exist(desk: Desk, event: ev.Event) -> None:
+    """It is the request's fault."""
+    with pytest.raises(errors.UnknownTenant):
+        desk.do(event)
