@@ -38,6 +38,9 @@ SHORT_WAIT_BAR = 1 / 5
 SHORT_WAIT_TIMESLICING_BAR = 1.0
 MAKESPAN_BAR = 1.02
 IDLE_BAR = 0.01
+COVERAGE_LOW_BAR, COVERAGE_HIGH_BAR = 0.73, 0.87
+SCORE_BAR = 0.7
+UNKNOWN_BAR = 0.1
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,18 @@ def _bars_of(name: str, preset: Preset) -> list[Bar]:
             unit="times",
         )
     )
+    return bars + _estimate_bars_of(name, ours)
+
+
+def _estimate_bars_of(name: str, ours: Policy) -> list[Bar]:
+    bars = []
+    for reason, part in (ours.estimate_coverage or {}).items():
+        bars.append(Bar(f"{name}: coverage, {reason}", part, at_least=COVERAGE_LOW_BAR))
+        bars.append(Bar(f"{name}: coverage, {reason}", part, at_most=COVERAGE_HIGH_BAR))
+    if ours.estimate_score is not None:
+        bars.append(Bar(f"{name}: estimate's score", ours.estimate_score, at_most=SCORE_BAR))
+    if ours.estimate_unknown is not None:
+        bars.append(Bar(f"{name}: unknown", ours.estimate_unknown, at_most=UNKNOWN_BAR))
     return bars
 
 

@@ -27,6 +27,9 @@ OURS = Policy(
     makespan_s=102.0,
     idle_while_eligible=0.009,
     swap_share=0.05,
+    estimate_coverage={"turn": 0.8, "memory": 0.74},
+    estimate_score=0.69,
+    estimate_unknown=0.09,
 )
 OTHER = replace(OURS, jain=0.5, short_wait_s_p95=1.0, makespan_s=100.0, idle_while_eligible=0.5)
 TIMESLICING = replace(OTHER, short_wait_s_p95=0.2)
@@ -129,8 +132,15 @@ def test_memory_fits_if_each_device_has_room_for_all_its_notebooks() -> None:
         presets(replace(OURS, short_wait_s_p95=0.201)),
         presets(replace(OURS, makespan_s=102.1)),
         presets(replace(OURS, makespan_s=107.1), fits=False),
+        presets(replace(OURS, estimate_coverage={"turn": 0.8, "memory": 0.72})),
+        presets(replace(OURS, estimate_coverage={"turn": 0.88})),
+        presets(replace(OURS, estimate_score=0.71)),
+        presets(replace(OURS, estimate_unknown=0.11)),
     ],
-    ids=["jain", "idle", "wait", "makespan", "makespan-swapping"],
+    ids=[
+        *("jain", "idle", "wait", "makespan", "makespan-swapping"),
+        *("too-sure", "too-wide", "score", "unknown"),
+    ],
 )
 def test_a_missed_bar_ends_with_status_1(worse: dict[str, Preset]) -> None:
     """Each bar counts by itself."""

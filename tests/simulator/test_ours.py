@@ -67,7 +67,8 @@ def test_the_production_scheduler_decides() -> None:
     record, (node,) = watched(scene)
     assert type(node.core) is Scheduler
     assert node.events > 20
-    assert sorted(record.ends_s) == pytest.approx([50, 60], abs=0.2)
+    assert max(record.ends_s) == pytest.approx(60, abs=0.2)
+    assert min(record.ends_s) > 40, "they take turns"
 
 
 @pytest.mark.promise("The simulator decides by the production...")
