@@ -15,16 +15,26 @@ from tests.support.sim import load_journal_reader
 from tests.support.timeline import Cell, Work
 
 SETUP_S = 120.0
+READ = """
+import json
+print(json.dumps([_cells, gpu.intervals() if hasattr(gpu, "intervals") else []]))
+del _cells[:]
+"""
 
 
 class ObservedKernels:
-    """Runs timed cells in kernels, numbered as given, and tells what the device did."""
+    """Runs timed cells in kernels, numbered as given, and tells what the device did.
+
+    The kernels keep the times until somebody wants to know: a cell that printed them would take
+    longer by that."""
 
     def __init__(self, machine: Machine, kernels: Sequence[Kernel]) -> None:
         self.machine = machine
         self.kernels = kernels
-        self.cells: list[Cell] = []
         self.failed: list[Reply] = []
+        self._cells: list[Cell] = []
+        self._unread: set[int] = set()
+        """Kernels that keep times of cells that have ended."""
         self._stamped: list[Work] = []
         self._since_ns = 0
 
@@ -39,32 +49,43 @@ class ObservedKernels:
 
     def begin(self) -> None:
         """Forget what was until now."""
-        self.cells, self.failed, self._stamped = [], [], []
+        self._read()
+        self._cells, self.failed, self._stamped = [], [], []
         self._since_ns = time.monotonic_ns()
 
     def submit(self, number: int, code: str) -> str:
         """Send a timed cell to a kernel; its own output comes back in its reply."""
         return self.kernels[number].submit(
-            "import json, time\n"
-            "_began_ns, _intervals = time.monotonic_ns(), []\n"
+            "import time\n"
+            "_began_ns = time.monotonic_ns()\n"
             "try:\n"
             f"{textwrap.indent(code, '    ')}\n"
-            "    if hasattr(gpu, 'intervals'):\n"
-            "        _intervals = gpu.intervals()\n"
             "finally:\n"
-            "    print(json.dumps([_began_ns, time.monotonic_ns(), _intervals]))\n"
+            "    globals().setdefault('_cells', []).append([_began_ns, time.monotonic_ns()])\n"
         )
 
     def collect(self, number: int, cell: str, timeout_s: float = 60) -> Reply:
-        """Wait for a timed cell and note its times."""
+        """Wait for a timed cell."""
         reply = self.kernels[number].wait(cell, timeout_s)
         if reply.status != "ok":
             self.failed.append(reply)
-        if reply.text.strip():
-            began_ns, ended_ns, intervals = json.loads(reply.text.strip().splitlines()[-1])
-            self.cells.append(Cell(began_ns, ended_ns, number))
-            self._stamped += [Work(start, end, number) for start, end in intervals]
+        self._unread.add(number)
         return reply
+
+    def _read(self) -> None:
+        """Ask the kernels for what they keep."""
+        for number in sorted(self._unread):
+            said = self.kernels[number].run(READ, SETUP_S).ok().text
+            cells, intervals = json.loads(said.strip().splitlines()[-1])
+            self._cells += [Cell(began_ns, ended_ns, number) for began_ns, ended_ns in cells]
+            self._stamped += [Work(start, end, number) for start, end in intervals]
+        self._unread.clear()
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells that were collected since `begin`, in the order in which they began."""
+        self._read()
+        return sorted(self._cells)
 
     def bytes_parked(self, told: int) -> int:
         """What has left the device since `begin`: by its journal, else what the scheduler told."""
@@ -83,6 +104,7 @@ class ObservedKernels:
         """All work of these kernels on the device since `begin`, in order; without copies where
         memory moves."""
         if self.machine.sim is None:
+            self._read()
             return sorted(self._stamped)
         reader = load_journal_reader()
         kinds = reader.COMPUTING if computing_only else reader.DEVICE_WORK
