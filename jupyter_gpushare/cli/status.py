@@ -11,6 +11,7 @@ from jupyter_gpushare.client.memory import bytes_used, memory_of
 from .options import add_runtime_dir, client_of
 from .queue import device_title, queue_lines
 from .text import duration, short, size, table
+from .watch import watch
 
 _KINDS = ("resident", "parked")
 
@@ -18,12 +19,18 @@ _KINDS = ("resident", "parked")
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = verbs.add_parser("status", help="show devices, turns, tenants and settings")
     parser.add_argument("--json", action="store_true", help="print all that is known, as JSON")
+    parser.add_argument(
+        "--watch", action="store_true", help="refresh it every second, until Ctrl-C"
+    )
     add_runtime_dir(parser)
     parser.set_defaults(perform=perform)
 
 
 def perform(arguments: argparse.Namespace) -> int:
-    status = client_of(arguments).status()
+    client = client_of(arguments)
+    if arguments.watch:
+        return watch(client.status, json.dumps if arguments.json else rendered)
+    status = client.status()
     print(json.dumps(status, indent=2) if arguments.json else rendered(status))
     return 0
 

@@ -1,0 +1,128 @@
+"""`jupyter gpushare status --watch`, in a terminal and in a pipe."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.cli.watch import screen
+from tests.support.scheduler_process import SchedulerUnderTest, environment, running_scheduler
+
+WAIT_S_MAX = 30.0
+LEAVES = b"\x1b[?25h\x1b[?1049l"
+
+
+class Watching:
+    """A running `status --watch`; `output` is a descriptor to read from."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: int) -> None:
+        self.process = process
+        self.output = output
+        self.said = b""
+
+    def says(self, words: bytes, *, since: int = 0) -> None:
+        """Wait until these words have come."""
+        until_s = time.monotonic() + WAIT_S_MAX
+        while words not in self.said[since:]:
+            assert time.monotonic() < until_s, self.said
+            self.said += os.read(self.output, 1 << 16)
+
+    def rest(self) -> bytes:
+        """All that it has said in the end."""
+        try:
+            while more := os.read(self.output, 1 << 16):
+                self.said += more
+        except OSError:  # a terminal without a program has nothing to read
+            pass
+        return self.said
+
+
+@contextmanager
+def watching(runtime: Path, *options: str, terminal: bool) -> Iterator[Watching]:
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    command = [sys.executable, "-m", "jupyter_gpushare.cli.main", "status", "--watch", *options]
+    process = subprocess.Popen(
+        command,
+        env=environment({"GPUSHARE_RUNTIME_DIR": str(runtime), "TERM": "xterm"}),
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.STDOUT,
+    )
+    os.close(theirs)
+    try:
+        yield Watching(process, ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+@pytest.mark.promise(
+    "cli",
+    "`status --watch` refreshes itself, and leaves the terminal as it was; in a pipe it writes "
+    "plain text when something has changed",
+)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_the_terminal_is_as_before(
+    scheduler: SchedulerUnderTest, runtime: Path, number: signal.Signals, status: int
+) -> None:
+    """It takes a screen of its own, and gives it back whatever ends it."""
+    with watching(runtime, terminal=True) as view:
+        view.says(b"No tenants.")
+        assert view.said.startswith(b"\x1b[?1049h")
+        scheduler.tenant("train.ipynb")
+        view.says(b"train.ipynb")
+        view.process.send_signal(number)
+        assert view.process.wait(WAIT_S_MAX) == status
+        assert view.rest().endswith(LEAVES)
+
+
+@pytest.mark.promise("`status --watch` refreshes itself, and leaves...")
+def test_a_pipe_gets_plain_text(scheduler: SchedulerUnderTest, runtime: Path) -> None:
+    """What has changed, and nothing while only time passes."""
+    with watching(runtime, terminal=False) as view:
+        view.says(b"No tenants.")
+        time.sleep(2.5)  # two looks
+        scheduler.tenant("train.ipynb")
+        view.says(b"train.ipynb")
+        view.process.send_signal(signal.SIGINT)
+        assert view.process.wait(WAIT_S_MAX) == 0
+        assert b"\x1b" not in view.rest()
+        assert view.said.count(b"jupyter-gpushare ") == 2
+
+
+@pytest.mark.promise("`status --watch` refreshes itself, and leaves...")
+def test_a_scheduler_that_comes_back_is_seen(runtime: Path) -> None:
+    """Meanwhile the view says what is wrong."""
+    with running_scheduler(runtime) as scheduler:
+        scheduler.tenant("before")
+        with watching(runtime, "--json", terminal=False) as view:
+            view.says(b'"before"')
+            scheduler.stop()
+            view.says(b"No scheduler")
+            with running_scheduler(runtime) as other:
+                other.tenant("after")
+                view.says(b'"after"')
+
+
+def test_without_a_scheduler_there_is_nothing_to_watch(runtime: Path) -> None:
+    """An error as for `status` itself, before any screen is taken."""
+    with watching(runtime, terminal=True) as view:
+        assert view.process.wait(WAIT_S_MAX) == os.EX_UNAVAILABLE
+        assert b"\x1b" not in view.rest()
+
+
+def test_a_view_that_is_too_large_is_cut() -> None:
+    """Neither wrapped nor scrolled: the terminal would show the end of it."""
+    shown = screen("\n".join(["x" * 50] * 10), 20, 4).replace("\x1b[K", "")
+    assert shown.split("\n") == ["x" * 19] * 3 + ["… 7 more lines"]
+    assert screen("ab", 20, 4) == "ab\x1b[K"
