@@ -1,4 +1,4 @@
-"""Two users of a real JupyterHub share one GPU while you watch: proxy, hub, the scheduler as the
+"""Three users of a real JupyterHub share one GPU while you watch: proxy, hub, the scheduler as the
 hub's service, and a server for each, on free ports of this machine alone. `demo-report.json` and
 `demo-timeline.png` say what happened. Where there is no GPU it is the simulated one."""
 
@@ -15,11 +15,11 @@ from tests.demo.memory import choose_small_machine, small_device
 from tests.demo.options import Options, read_options
 from tests.demo.performance import perform, run_to_the_end, summary, tell, write_down
 from tests.demo.report import HubReport
-from tests.demo.stage import NOTEBOOKS, Stage, new_view, print_device
+from tests.demo.stage import NAMES, Stage, new_view, print_device
 from tests.hub.proxy import NoProxy
 from tests.hub.running_hub import PASSWORD, RunningHub, end_leftovers, server_env
 
-USERS = ("alice", "bob")
+USERS = ("alice", "bob", "carol")
 
 
 def set_up(stack: ExitStack, folder: Path) -> tuple[Stage, RunningHub]:
@@ -36,9 +36,9 @@ def set_up(stack: ExitStack, folder: Path) -> tuple[Stage, RunningHub]:
     view = new_view()
     view.headline("JupyterHub starts, with the scheduler as its service.")
     hub.start()
-    view.headline(f"{' and '.join(USERS)} log in at {hub.url} and open notebooks.")
+    view.headline(f"{', '.join(USERS)} log in at {hub.url} and open notebooks.")
     visitors = [hub.visitor(user) for user in USERS]
-    kernels = [v.open_notebook(name) for v, name in zip(visitors, NOTEBOOKS, strict=True)]
+    kernels = [v.open_notebook(name) for v, name in zip(visitors, NAMES, strict=True)]
     return Stage(machine, hub.scheduler, kernels, view), hub
 
 
@@ -51,7 +51,7 @@ def run(options: Options, folder: Path) -> int:
             stage, hub = set_up(stack, folder)
             with small_device(stage.machine) as device_bytes:
                 report, acts = perform(stage, options, device_bytes=device_bytes, began_s=began_s)
-            users = dict(zip(NOTEBOOKS, USERS, strict=True))
+            users = dict(zip(NAMES, USERS, strict=True))
             found = HubReport(report, owners=stage.owners(), users=users)
             if options.keep:
                 stack.pop_all()

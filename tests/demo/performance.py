@@ -18,7 +18,12 @@ from tests.demo.options import Options
 from tests.demo.picture import draw
 from tests.demo.report import Report, make_report
 from tests.demo.scenes import Act, with_turns, without_turns
-from tests.demo.stage import NOTEBOOKS, Stage
+from tests.demo.stage import NAMES, NOTEBOOKS, TRAINING_NUMBER, Stage
+from tests.demo.training import (
+    make_training_report,
+    short_cells_alone,
+    short_cells_beside_training,
+)
 from tests.support import gpu_cells
 from tests.support.sim import MIB
 
@@ -49,10 +54,12 @@ def perform(
     stage: Stage, options: Options, *, device_bytes: int, began_s: float
 ) -> tuple[Report, list[Act]]:
     """Play all scenes, and judge them; turns are on again afterwards."""
+    alone = stage.play(short_cells_alone(options))
+    beside = stage.play(short_cells_beside_training(options))
     shared = stage.play(with_turns(options))
     control = stage.play(without_turns(options))
     stayed, swapped = play_with_memory(stage, device_bytes)
-    for failure in [*shared.failures, *control.failures, *swapped.failures]:
+    for failure in [*beside.failures, *shared.failures, *control.failures, *swapped.failures]:
         print(f"A cell failed: {failure}", file=sys.stderr)
     report = make_report(
         device=stage.machine.device,
@@ -62,22 +69,25 @@ def perform(
         shared=shared,
         control=control,
         memory=make_memory_report(device_bytes, swapped, stayed),
-        others=[swapped],
+        training=make_training_report(
+            alone, beside, training=TRAINING_NUMBER, judged=stage.serves_fresh_cells_first
+        ),
+        others=[alone, beside, swapped],
         seconds=time.monotonic() - began_s,
     )
-    return report, [shared, control, swapped]
+    return report, [beside, shared, control, swapped]
 
 
 def write_down(verdict: Verdict, acts: Sequence[Act], device: str, options: Options) -> None:
     """demo-report.json and demo-timeline.png."""
-    draw(acts, NOTEBOOKS, options.folder / PICTURE, device)
+    draw(acts, NAMES, options.folder / PICTURE, device)
     text = json.dumps(verdict.as_json(), indent=2)
     (options.folder / REPORT).write_text(f"{text}\n")
 
 
 def summary(report: Report) -> dict[str, str]:
     """What is told at the end, by name."""
-    memory = report.memory
+    memory, training = report.memory, report.training
     waits = ", ".join(f"{name} {count}" for name, count in report.waits.items())
     return {
         "device": report.device,
@@ -87,6 +97,9 @@ def summary(report: Report) -> dict[str, str]:
         "overlaps without turns": str(report.overlaps_without_turns),
         "waits served": waits,
         "hand-overs": f"{report.hand_overs}, {report.handoff_ms_p50} ms in the median",
+        "short cell alone": f"{training.short_alone_s} s",
+        "beside a training": f"{training.short_beside_training_s_p95} s at p95",
+        "the training has": f"{training.training_share} of what the short cells leave",
         "memory in all": "more than the device has" if memory.oversubscribed else "fits",
         "checksums": "right" if memory.checksums_ok else "WRONG",
         "parked per hand-over": f"{memory.bytes_parked_per_handover / MIB:.0f} MiB",

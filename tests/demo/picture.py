@@ -13,7 +13,7 @@ from tests.demo.scenes import Act
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-WAIT_COLOUR, WORK_COLOURS = "#d9d9d9", ("#1f77b4", "#ff7f0e")
+WAIT_COLOUR, WORK_COLOURS = "#d9d9d9", ("#1f77b4", "#ff7f0e", "#2ca02c")
 
 
 def draw(acts: Sequence[Act], names: Sequence[str], path: Path, device: str) -> None:
@@ -22,7 +22,7 @@ def draw(acts: Sequence[Act], names: Sequence[str], path: Path, device: str) -> 
     figure, rows = plt.subplots(len(acts), 1, figsize=(11, 2.4 * len(acts)), squeeze=False)
     for axes, act in zip(rows[:, 0], acts, strict=True):
         _draw_act(axes, act, names)
-    figure.suptitle(f"Two notebooks on one device ({device})")
+    figure.suptitle(f"Notebooks on one device ({device})")
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -34,7 +34,7 @@ def _draw_act(axes: Axes, act: Act, names: Sequence[str]) -> None:
         spans = [_span(c.began_ns, c.ended_ns, origin_ns) for c in act.cells if c.kernel == number]
         axes.broken_barh(spans, (number - 0.35, 0.7), facecolors=WAIT_COLOUR, edgecolor="white")
         spans = [_span(w.start_ns, w.end_ns, origin_ns) for w in act.works if w.kernel == number]
-        axes.broken_barh(spans, (number - 0.25, 0.5), facecolors=WORK_COLOURS[number % 2])
+        axes.broken_barh(spans, (number - 0.25, 0.5), facecolors=WORK_COLOURS[number])
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_title(f"{act.title} (grey: the cell waits; colour: the device works for it)", size=9)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from tests.demo.memory import MemoryReport
 from tests.demo.scenes import Act
+from tests.demo.training import TrainingReport
 from tests.support.timeline import hand_overs, median, overlaps, waits_served
 
 WAITS_MIN = 3
@@ -33,11 +34,12 @@ class Report:
     waited_ms_p50: float | None
     seconds: float
     memory: MemoryReport
+    training: TrainingReport
 
     def as_json(self) -> dict[str, object]:
-        """Flat: what is about memory stands beside the rest."""
+        """Flat: what is about memory and training stands beside the rest."""
         values = asdict(self)
-        return values | values.pop("memory")
+        return values | values.pop("memory") | values.pop("training")
 
     def complaints(self) -> list[str]:
         """One sentence for each thing that does not hold; none when all is well."""
@@ -45,7 +47,7 @@ class Report:
         if self.cells_failed:
             found.append(f"{self.cells_failed} of {self.cells} cells failed.")
         if self.overlaps:
-            found.append(f"Work of both kernels was on the device at once, {self.overlaps} times.")
+            found.append(f"Work of two kernels was on the device at once, {self.overlaps} times.")
         if not self.overlaps_without_turns:
             found.append(
                 "Without turns nothing overlapped either, so that this run proves nothing."
@@ -55,7 +57,7 @@ class Report:
                 f"A kernel waited and was served only {self.waits_min} times; at least "
                 f"{WAITS_MIN} were expected."
             )
-        return found + self.memory.complaints()
+        return found + self.memory.complaints() + self.training.complaints()
 
 
 def make_report(
@@ -67,6 +69,7 @@ def make_report(
     shared: Act,
     control: Act,
     memory: MemoryReport,
+    training: TrainingReport,
     others: Sequence[Act] = (),
     seconds: float,
 ) -> Report:
@@ -93,6 +96,7 @@ def make_report(
         waited_ms_p50=round(median(waited_ms), 1) if waited_ms else None,
         seconds=round(seconds, 1),
         memory=memory,
+        training=training,
     )
 
 

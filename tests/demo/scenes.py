@@ -13,7 +13,7 @@ from tests.support.timeline import Cell, Work
 
 @dataclass(frozen=True)
 class Scene:
-    """All its cells are sent to all notebooks at once, with these settings of the scheduler."""
+    """All its cells are sent to both notebooks at once, with these settings of the scheduler."""
 
     title: str
     settings: Mapping[str, object]
@@ -23,6 +23,12 @@ class Scene:
     """The code of a notebook's cell: number of the notebook, number of the cell."""
     moves_memory: bool = False
     """Copies are then no sign of work: one notebook's memory may leave while another's comes."""
+    every_s: float = 0.0
+    """The cells come one after the other instead, one in so much time."""
+    lead_s: float = 0.0
+    """So long before the first cell."""
+    beside_training: bool = True
+    """A third notebook trains meanwhile."""
 
 
 @dataclass(frozen=True)

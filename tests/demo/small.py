@@ -1,6 +1,6 @@
-"""Two notebooks share one GPU while you watch; `demo-report.json` and `demo-timeline.png` say what
-happened. On a machine without a GPU it runs on the simulated one, and says so. This is the form
-that needs no hub: a scheduler and two kernels."""
+"""Three notebooks share one GPU while you watch; `demo-report.json` and `demo-timeline.png` say
+what happened. On a machine without a GPU it runs on the simulated one, and says so.
+This is the form that needs no hub: a scheduler and three kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.demo.memory import choose_small_machine, small_device
 from tests.demo.options import Options, read_options
 from tests.demo.performance import perform, run_to_the_end, summary, tell, write_down
-from tests.demo.stage import NOTEBOOKS, Stage, new_view, print_device
+from tests.demo.stage import NAMES, Stage, new_view, print_device
 from tests.support.kernels import Kernel, kernel_env
 from tests.support.scheduler_process import running_scheduler
 
@@ -27,7 +27,7 @@ def set_up(stack: ExitStack) -> Stage:
         running_scheduler(folder / "run", env={"CUDA_VISIBLE_DEVICES": "0", **machine.env})
     )
     env = kernel_env(machine.env, scheduler.directory)
-    kernels = [stack.enter_context(Kernel(env, name=name)) for name in NOTEBOOKS]
+    kernels = [stack.enter_context(Kernel(env, name=name)) for name in NAMES]
     return Stage(machine, scheduler.client, kernels, new_view())
 
 

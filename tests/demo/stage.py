@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from jupyter_gpushare.client import SchedulerClient
 from tests.demo.live import LiveView
 from tests.demo.memory import ParkedBytes
 from tests.demo.scenes import Act, Scene
+from tests.demo.training import training_cell
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 from tests.support.machine import Machine
 from tests.support.observed import ObservedKernels
 
 NOTEBOOKS = ("alice.ipynb", "bob.ipynb")
+TRAINING = "training.ipynb"
+NAMES = (*NOTEBOOKS, TRAINING)
+TRAINING_NUMBER = len(NOTEBOOKS)
 LOOK_EVERY_S = 0.04
 CELL_TIMEOUT_S = 120.0
+QUANTUM_S = 0.3
+"""Of the acts beside a training, where fresh cells are not served first."""
 
 
 class Stage:
-    """Both forms of the demo set one up: the kernels may be a hub's or our own."""
+    """Both forms of the demo set one up: the kernels may be a hub's or our own. The last of them
+    trains."""
 
     def __init__(
         self,
@@ -34,48 +44,87 @@ class Stage:
         self.scheduler = scheduler
         self.observed = ObservedKernels(machine, kernels)
         self._view = view
-        view.headline("Both notebooks open the GPU.")
+        self._settings = scheduler.status()["settings"]
+        self.serves_fresh_cells_first = "quantum_min_s" in self._settings
+        """Else a training beside other acts would have them wait for quanta."""
+        view.headline("The notebooks open the GPU.")
         self.observed.set_up()
 
     def play(self, scene: Scene) -> Act:
-        """Send all cells to all kernels at once, and look on until they are done."""
-        self.scheduler.change_settings(dict(scene.settings))
+        """Send the cells, and look on until they are done."""
+        settings = dict(scene.settings)
+        if not self.serves_fresh_cells_first:
+            settings["quantum_s"] = QUANTUM_S if scene.every_s else self._settings["quantum_s"]
+        self.scheduler.change_settings(settings)
         if scene.moves_memory:
             follows = scene.settings["memory_mode"] == "swap"
             self.run_everywhere(gpu_cells.until_memory_follows(follows))
-        self._view.headline(f"{scene.title}: {scene.cells} cells in each notebook, all at once.")
+        when = f"one every {scene.every_s:g} s" if scene.every_s else "all at once"
+        self._view.headline(f"{scene.title}: {scene.cells} cells in each notebook, {when}.")
         self.observed.begin()
         parked = ParkedBytes()
-        cells = [
-            (number, self.observed.submit(number, scene.cell(number, turn)))
-            for turn in range(scene.cells)
-            for number in range(len(self.observed.kernels))
-        ]
-        deadline_s = time.monotonic() + CELL_TIMEOUT_S
-        for number, cell in cells:
-            kernel = self.observed.kernels[number]
-            while not kernel.done(cell):
-                status = self.scheduler.status()
-                self._view.show(status)
-                parked.look_at(status)
-                if time.monotonic() > deadline_s:
-                    raise TimeoutError(f"{kernel.name} has not answered in {CELL_TIMEOUT_S} s")
-                time.sleep(LOOK_EVERY_S)
-            self.observed.collect(number, cell)
+        throughout = self.serves_fresh_cells_first or scene.every_s > 0
+        with self._training(scene.beside_training and throughout):
+            time.sleep(scene.lead_s)
+            sent = self._send(scene, parked)
         self._view.show(self.scheduler.status())
         return Act(
             scene.title,
-            list(self.observed.cells),
+            [cell for cell in self.observed.cells if cell.kernel != TRAINING_NUMBER],
             self.observed.works(computing_only=scene.moves_memory),
-            len(cells),
+            sent,
             [f"{reply.ename}: {reply.evalue}" for reply in self.observed.failed],
             waits_told=self._waits_told(),
             bytes_parked=self.observed.bytes_parked(parked.total),
         )
 
+    def _send(self, scene: Scene, parked: ParkedBytes) -> int:
+        """All cells of the scene; how many they are."""
+        all_at_once: list[tuple[int, str]] = []
+        began_s = time.monotonic()
+        for count in range(scene.cells * len(NOTEBOOKS)):
+            turn, number = divmod(count, len(NOTEBOOKS))
+            time.sleep(max(0.0, began_s + count * scene.every_s - time.monotonic()))
+            cell = self.observed.submit(number, scene.cell(number, turn))
+            if scene.every_s:
+                self._look_on(number, cell, parked)
+            else:
+                all_at_once.append((number, cell))
+        for number, cell in all_at_once:
+            self._look_on(number, cell, parked)
+        return scene.cells * len(NOTEBOOKS)
+
+    def _look_on(self, number: int, cell: str, parked: ParkedBytes) -> None:
+        """Until the cell is done."""
+        kernel = self.observed.kernels[number]
+        deadline_s = time.monotonic() + CELL_TIMEOUT_S
+        while not kernel.done(cell):
+            status = self.scheduler.status()
+            self._view.show(status)
+            parked.look_at(status)
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"{kernel.name} has not answered in {CELL_TIMEOUT_S} s")
+            time.sleep(LOOK_EVERY_S)
+        self.observed.collect(number, cell)
+
+    @contextmanager
+    def _training(self, wanted: bool) -> Iterator[None]:
+        """The last notebook trains, for as long as the block lasts."""
+        if not wanted:
+            yield
+            return
+        with tempfile.TemporaryDirectory(prefix="gpushare-demo-") as folder:
+            stop = Path(folder) / "stop"
+            cell = self.observed.submit(TRAINING_NUMBER, training_cell(stop))
+            try:
+                yield
+            finally:
+                stop.touch()
+                self.observed.collect(TRAINING_NUMBER, cell, CELL_TIMEOUT_S)
+
     def run_everywhere(self, code: str) -> None:
         """A cell that is no part of any act, in one notebook after the other."""
-        for kernel in self.observed.kernels:
+        for kernel in self.observed.kernels[: len(NOTEBOOKS)]:
             kernel.run(code).ok()
 
     def _waits_told(self) -> dict[str, int]:
@@ -86,11 +135,11 @@ class Stage:
     def owners(self) -> dict[str, str]:
         """Whom the scheduler takes each notebook for."""
         tenants = self.scheduler.status()["tenants"]
-        return {t["name"]: t["owner"] for t in tenants if t["name"] in NOTEBOOKS}
+        return {t["name"]: t["owner"] for t in tenants if t["name"] in NAMES}
 
 
 def new_view() -> LiveView:
-    return LiveView(NOTEBOOKS, sys.stdout)
+    return LiveView(NAMES, sys.stdout)
 
 
 def print_device(machine: Machine) -> None:

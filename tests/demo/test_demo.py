@@ -49,7 +49,7 @@ def started_demo(folder: Path, *options: str, **extra_env: str) -> Iterator[subp
 
 @pytest.mark.promise(
     "demo",
-    "`make demo` runs a real JupyterHub: two users log in, their notebooks take turns without "
+    "`make demo` runs a real JupyterHub: three users log in, their notebooks take turns without "
     "overlap and are theirs by the hub's word, the control run overlaps, and the report says so",
 )
 @pytest.mark.promise(
@@ -60,17 +60,19 @@ def started_demo(folder: Path, *options: str, **extra_env: str) -> Iterator[subp
 )
 @pytest.mark.full
 def test_two_users_of_a_hub_take_turns(tmp_path: Path) -> None:
-    """It exits 0; its report has two users whose notebooks are theirs by the hub's word, and what
+    """It exits 0; its report has three users whose notebooks are theirs by the hub's word, and what
     the small demo shows; everything that it started has ended."""
     with started_demo(tmp_path, "--cells=5", "--launch-ms=10") as demo:
         output, errors = demo.communicate(timeout=240)
     assert demo.returncode == 0, output + errors
-    assert "alice and bob log in at http://127.0.0.1:" in output
+    assert "alice, bob, carol log in at http://127.0.0.1:" in output
     report = json.loads((tmp_path / "demo-report.json").read_text())
-    assert (report["users"], report["owners_from_hub"]) == (2, True)
-    assert (report["overlaps"], report["cells_failed"], report["cells"]) == (0, 0, 26)
+    assert (report["users"], report["owners_from_hub"]) == (3, True)
+    assert (report["overlaps"], report["cells_failed"], report["cells"]) == (0, 0, 42)
     assert report["overlaps_without_turns"] > 0 and report["waits_min"] >= 3
     assert (report["oversubscribed"], report["checksums_ok"], report["oom"]) == (True, True, 0)
+    assert report["short_beside_training_s_p95"] > report["short_alone_s"] > 0
+    assert report["training_share"] > 0
     assert report["bytes_parked_per_handover"] >= 0.5 * report["device_bytes"]
     assert report["oom_without_swap"] >= 1
     assert (tmp_path / "demo-timeline.png").stat().st_size > 10_000

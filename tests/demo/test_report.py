@@ -11,6 +11,7 @@ from tests.demo.memory import MemoryReport, ParkedBytes, make_memory_report
 from tests.demo.picture import draw
 from tests.demo.report import HubReport, Report, make_report
 from tests.demo.scenes import Act
+from tests.demo.training import TrainingReport, make_training_report
 from tests.support.timeline import Cell, Work, hand_overs, overlaps, percentile, waits_served
 
 NAMES = ("a", "b")
@@ -41,6 +42,7 @@ def report(
         shared=act(rounds),
         control=Act("without", [], works_without_turns, sent=2, failures=failures),
         memory=make_memory_report(DEVICE_BYTES, swapped(), stayed()),
+        training=TrainingReport(0.2, 0.3, 0.95),
         seconds=1.0,
     )
 
@@ -142,6 +144,41 @@ def test_each_thing_about_memory_that_does_not_hold_is_a_sentence() -> None:
     assert "proves nothing" in "".join(
         make_memory_report(DEVICE_BYTES, swapped(), stayed("KeyError: 1")).complaints()
     )
+
+
+def beside_training(wait_ms: int, duty: float) -> tuple[Act, Act]:
+    """Ten cells of 100 ms, one a second, and a training that has so much of each 10 ms that the
+    device is free; alone it has nine tenths of them."""
+    ms = 1_000_000
+    cells, works = [], []
+    for start_ms in range(0, 12_000, 10):
+        in_second = start_ms % 1000 - wait_ms
+        if start_ms < 2000 or not 0 <= in_second < 100:
+            busy_ms = 9 if start_ms < 2000 else 10 * duty
+            works.append(Work(start_ms * ms, int((start_ms + busy_ms) * ms), 2))
+        elif in_second == 0:
+            works.append(Work(start_ms * ms, (start_ms + 100) * ms, 0))
+            cells.append(Cell((start_ms - wait_ms) * ms, (start_ms + 100) * ms, 0))
+    alone = Act("alone", [Cell(0, 100 * ms, 0)], [], sent=1)
+    return alone, Act("beside", cells, works, sent=len(cells))
+
+
+@pytest.mark.promise(
+    "demo",
+    "In the demo a third notebook trains throughout: a short cell takes at most 0.3 s more than "
+    "alone at p95, and the training has 0.9 of what the cells leave",
+)
+def test_short_cells_beside_a_training() -> None:
+    """What a cell takes beside the training is told by its begin and end, and the training's share
+    by what it has of the rest, alone and beside the cells."""
+    good = make_training_report(*beside_training(wait_ms=50, duty=0.9), training=2, judged=True)
+    assert (good.short_alone_s, good.short_beside_training_s_p95) == (0.1, 0.15)
+    assert good.training_share == pytest.approx(1.0, abs=0.01)
+    assert good.complaints() == []
+    late = make_training_report(*beside_training(wait_ms=400, duty=0.9), training=2, judged=True)
+    assert "took 0.5 s at p95" in late.complaints()[0] and len(late.complaints()) == 1
+    robbed = make_training_report(*beside_training(wait_ms=50, duty=0.75), training=2, judged=True)
+    assert "had 0.83" in robbed.complaints()[0] and len(robbed.complaints()) == 1
 
 
 def test_parked_bytes_are_the_sum_of_all_increases() -> None:
