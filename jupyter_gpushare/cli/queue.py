@@ -75,6 +75,8 @@ def _holder(holder: dict[str, Any], tenants: list[dict[str, Any]]) -> str:
     words = f"{who(holder, tenants)} for {duration(holder['held_for_s'])}"
     if holder["hold_left_s"]:
         words += f", reserved by its user for {duration(holder['hold_left_s'])} more"
+    if holder["frozen"]:
+        words += ", frozen: it gives the turn back when it goes on"
     if holder["overdue"]:
         return f"{words}, overdue: it does not give the turn back"
     return f"{words}, asked to give it back" if holder["recalled"] else words

@@ -93,6 +93,8 @@ def _state(tenant: dict[str, Any]) -> str:
     """The scheduler's word; one that has no process cannot do anything on a device yet."""
     if not tenant["clients"]:
         return "no GPU used"
+    if any(client["frozen"] for client in tenant["clients"]):
+        return f"{tenant['state']}, frozen"
     if tenant["boosted"]:
         return f"{tenant['state']}, next"
     return "failed" if _failed_bytes(tenant) and tenant["state"] == "idle" else tenant["state"]

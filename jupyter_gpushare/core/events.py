@@ -130,6 +130,13 @@ class ConnectionRenewed(ClientEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientFrozen(ClientEvent):
+    """The process was stopped from outside and does nothing, or it goes on."""
+
+    frozen: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceOpened(ClientEvent):
     """The client has its first context on a device."""
 

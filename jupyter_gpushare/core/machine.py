@@ -164,7 +164,7 @@ class Machine:
             return True
         client = self._state.clients.get(event.client)
         if client is None:
-            if isinstance(event, ev.ClientLost):
+            if isinstance(event, ev.ClientLost | ev.ClientFrozen):
                 return False  # the process and its connection may both report the end
             if isinstance(event, ev.ConnectionRenewed):
                 self._renew_connection(event.client)
@@ -198,6 +198,8 @@ class Machine:
             case ev.DrainStalled() if event.turn == client.turn and client.state in ASKED_BACK:
                 client.drain_stalled = True
                 client.calls_wait_in_drain = event.calls_waiting > 0
+            case ev.ClientFrozen():
+                client.frozen = event.frozen
             case ev.HoldRequested():
                 self._turns.hold(tenant, event.hold_s, self._now_s)
             case ev.TurnGivenAway():

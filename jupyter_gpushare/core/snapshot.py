@@ -28,6 +28,8 @@ class HolderSnapshot:
     """It has been asked to give the turn back."""
     overdue: bool
     """It was asked, and has not answered for `overdue_s`."""
+    frozen: bool
+    """A process with the turn was stopped from outside, and cannot give it back."""
     hold_left_s: Seconds = 0.0
     """For how much longer its user keeps it by hand; 0: not at all."""
 
@@ -110,6 +112,8 @@ class ClientSnapshot:
     """A value of `transitions.ClientState`."""
     in_cell: bool
     overdue: bool
+    frozen: bool
+    """Its process was stopped from outside."""
     devices: tuple[ClientDeviceSnapshot, ...]
 
 
@@ -250,6 +254,7 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
                 held_for_s=now_s - holder.turn.granted_at_s,
                 recalled=holder.state is not TenantState.HOLDING,
                 overdue=any(client.overdue for client in holder.clients.values()),
+                frozen=any(client.frozen for client in state.turn_clients(holder)),
                 hold_left_s=_hold_left_s(state, holder, now_s),
             )
             for holder in state.holders(device.id)
@@ -334,6 +339,7 @@ def _client(client: Client) -> ClientSnapshot:
         state=client.state.value,
         in_cell=client.in_cell,
         overdue=client.overdue,
+        frozen=client.frozen,
         devices=tuple(
             ClientDeviceSnapshot(
                 device=device,

@@ -91,6 +91,9 @@ class Client:
     """And that calls wait at its own gate."""
     unnamed_devices: bool = False
     """It joined with a call that waits, and is about to say which devices it has opened."""
+    frozen: bool = False
+    """Its process was stopped from outside. It is granted no turn until it goes on; one that it has
+    stays its own, because its gate is open."""
     budget_serial: int = 0
     """Of the last budget that it was told, for any device."""
 
@@ -379,7 +382,7 @@ class State:
         return [
             client
             for client in tenant.clients.values()
-            if client.state is ClientState.WAITING and client.live_devices
+            if client.state is ClientState.WAITING and client.live_devices and not client.frozen
         ]
 
     def turn_clients(self, tenant: Tenant) -> list[Client]:

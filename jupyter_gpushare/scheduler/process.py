@@ -40,6 +40,7 @@ from .pseudonyms import Pseudonyms
 from .runtime_dir import RuntimeDir
 from .service.administration import Administration
 from .service.audit import AUDIT_FILE, Audit
+from .service.frozen import FreezeWatch
 from .service.live_settings import LiveSettings
 from .service.looks import ANSWERS_SHARE, NEWS_SHARE, Looks
 from .service.members import Members
@@ -156,6 +157,7 @@ class SchedulerProcess:
             busy=lambda: len(members) > 0,
             period_s=options.probe_period_s,
         )
+        self._freezes = FreezeWatch(submit=driver.submit, pids=lambda: members.pids)
         self._registrants = RegistrantWatch()
         administration = Administration(
             request=driver.request,
@@ -223,6 +225,7 @@ class SchedulerProcess:
             await self._listener.start(self._directory.listen(HOOK_SOCKET))
             self._http.start(self._directory.listen(HTTP_SOCKET))
             self._follow_settings_file()
+            self._freezes.start()
             # What is there now stays: leaving it out keeps collections too short to delay a turn.
             gc.collect()
             gc.freeze()
@@ -255,6 +258,7 @@ class SchedulerProcess:
                 timer.cancel()
         self._driver.stop()
         self._probe.stop()
+        self._freezes.stop()
         await self._listener.stop()
         await self._http.stop()
         self._registrants.close()

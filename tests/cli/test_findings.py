@@ -38,6 +38,19 @@ def test_a_healthy_machine_has_no_findings_but_ok() -> None:
     assert exit_status(findings(HEALTHY)) == 0
 
 
+def frozen_kernel(*, holds: bool) -> dict[str, Any]:
+    """A status with a kernel that was stopped from outside."""
+    plain = status()
+    holders = [{"tenant": "1", "frozen": True}] if holds else []
+    (tenant,) = plain["tenants"]
+    clients = [{**client, "frozen": True} for client in tenant["clients"]]
+    return {
+        **plain,
+        "devices": [{**device, "holders": holders} for device in plain["devices"]],
+        "tenants": [{"id": "1", "name": "train.ipynb", "clients": clients}],
+    }
+
+
 WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
     ("library", "library", {"missing": "It is not there. Reinstall."}, PROBLEM, "not there"),
     (
@@ -157,6 +170,8 @@ WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
         WARNING,
         "cannot be parked there",
     ),
+    ("frozen", "scheduler", {"status": frozen_kernel(holds=False)}, WARNING, "gets no turn until"),
+    ("frozen", "scheduler", {"status": frozen_kernel(holds=True)}, WARNING, "keeps the GPU from"),
 ]
 
 

@@ -8,7 +8,13 @@ import pytest
 
 from jupyter_gpushare.cli.queue import queue_lines, rendered
 
-HOLDER = {"held_for_s": 5.0, "hold_left_s": 0.0, "overdue": False, "recalled": False}
+HOLDER = {
+    "held_for_s": 5.0,
+    "hold_left_s": 0.0,
+    "overdue": False,
+    "recalled": False,
+    "frozen": False,
+}
 
 
 def printed(*tenants: tuple[str, str]) -> list[str]:

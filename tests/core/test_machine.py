@@ -251,10 +251,17 @@ class World(stateful.RuleBasedStateMachine):
         if tenant in self.registered():
             self.handle(ev.TenantHeld(tenant=tenant, hold_s=hold_s))
 
-    def open_all_devices(self) -> None:
-        """Who needs one that is paused waits for as long."""
+    def freeze(self, index: int, frozen: bool) -> None:
+        """Somebody says so, and may be wrong: the process goes on as it likes."""
+        for client in self.pick(index):
+            client.outbox.append(ev.ClientFrozen(client=client.id, frozen=frozen))
+
+    def let_all_go_on(self) -> None:
+        """Who needs a paused device waits for as long, and so does who is frozen."""
         for device in DEVICES:
             self.device_mode(device, ev.DeviceMode.OPEN)
+        for number in range(len(self.alive())):
+            self.freeze(number, False)
 
     def evict(self, tenant: TenantId) -> None:
         if tenant in self.registered():
@@ -472,6 +479,7 @@ class World(stateful.RuleBasedStateMachine):
             lambda: self.device_mode(device, ev.DeviceMode.OPEN),
             lambda: self.evict(tenant),
             lambda: self.boost(tenant),
+            lambda: self.freeze(index, flag),
             lambda: self.hold_for(tenant, 20.0 if flag else 0.0),
             lambda: self.register(tenant, 4000 if flag else 0),
             lambda: self.shut_down(tenant),
@@ -564,7 +572,7 @@ class World(stateful.RuleBasedStateMachine):
         if not self.clients:
             return
         self.change_settings(turns=TurnTaking.ON)
-        self.open_all_devices()
+        self.let_all_go_on()
         self.recovery_is_complete()
         unserved = {client.id for client in self.alive() if client.calls_wait}
         until_s = self.now_s + self.all_ends_within_s

@@ -249,7 +249,7 @@ class MemoryWorld(World):
         then everybody answers, and nothing is in the way."""
         if self.clients:
             self.recovery_is_complete()
-            self.open_all_devices()
+            self.let_all_go_on()
             self.every_need_ends()
             self.change_settings(turns=TurnTaking.ON)
             self.every_need_ends()

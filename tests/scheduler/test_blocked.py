@@ -21,7 +21,9 @@ from jupyter_gpushare.scheduler.service.blocked import (
 from jupyter_gpushare.scheduler.service.cut import Plain, status_of
 
 DEVICE = "0" * 32
-DEVICES: dict[str, dict[str, Any]] = {DEVICE: {"id": DEVICE, "name": "A100", "mode": "open"}}
+DEVICES: dict[str, dict[str, Any]] = {
+    DEVICE: {"id": DEVICE, "name": "A100", "mode": "open", "holders": []}
+}
 _GIB = 1 << 30
 STAYS = (ObstacleKind.FIXED, ObstacleKind.FAILED, ObstacleKind.SILENT, ObstacleKind.HOST)
 """Kinds of memory that its user could free."""
@@ -168,3 +170,16 @@ def test_who_waits_for_a_paused_device_is_told(mode: str, is_told: bool) -> None
     said = blocked_reason(waiting, devices, lambda tenant_id: None)
     assert (said is not None and "An administrator has paused A100. Wait" in said) == is_told
     assert blocked_reason({**OTHER, "state": "idle"}, devices, lambda tenant_id: None) is None
+
+
+@pytest.mark.promise("A process that was stopped from outside...")
+@pytest.mark.parametrize("name", [None, "ann: train.ipynb"])
+def test_who_waits_for_a_frozen_holder_is_told(name: str | None) -> None:
+    """By the name that the reader may know."""
+    holder = {"tenant": "ann", "frozen": True}
+    waiting = {**OTHER, "state": "waiting"}
+    for frozen in (True, False):
+        devices = {DEVICE: {**DEVICES[DEVICE], "holders": [{**holder, "frozen": frozen}]}}
+        said = blocked_reason(waiting, devices, lambda tenant_id: name)
+        whose = name or "A notebook of another user"
+        assert (said is not None and said.startswith(f"{whose} has A100 and was stopped")) == frozen

@@ -9,7 +9,14 @@ import pytest
 from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.server.state import ServerKernel, State, panel_state
 
-HOLDER = {"turn": 1, "hold_left_s": 0.0, "held_for_s": 4.0, "recalled": False, "overdue": False}
+HOLDER = {
+    "turn": 1,
+    "hold_left_s": 0.0,
+    "held_for_s": 4.0,
+    "recalled": False,
+    "overdue": False,
+    "frozen": False,
+}
 
 
 def kernel(name: str, tenant_id: str | None, why_unshared: str = "") -> ServerKernel:

@@ -429,6 +429,24 @@ def _foreign_pids(facts: Facts, device: DeviceFacts, own: list[dict[str, Any]]) 
     return [pid for pid in device.pids if pid not in pids and facts.machine.names_of_pids[pid]]
 
 
+def check_frozen(facts: Facts) -> Iterator[Finding]:
+    status = facts.scheduler.status
+    if status is None:
+        return
+    holders = [each for device in status["devices"] for each in device.get("holders", ())]
+    holding = {each["tenant"] for each in holders if each.get("frozen")}
+    for tenant in status["tenants"]:
+        if any(client.get("frozen") for client in tenant["clients"]):
+            holds = tenant["id"] in holding
+            consequence = "keeps the GPU from others" if holds else "gets no turn until it goes on"
+            yield _warning(
+                "frozen",
+                f"{tenant['name']} was stopped from outside (SIGSTOP, docker pause, scontrol "
+                f"suspend) and {consequence}.",
+                "Let it go on (SIGCONT, docker unpause, scontrol resume), or shut it down.",
+            )
+
+
 def check_cgroup(facts: Facts) -> Iterator[Finding]:
     group = facts.cgroup
     if group.bytes_max is None:
@@ -463,6 +481,7 @@ CHECKS: tuple[Check, ...] = (
     check_driver,
     check_sharing_modes,
     check_foreign_memory,
+    check_frozen,
     check_cgroup,
 )
 

@@ -283,6 +283,8 @@ class Inbound:
         number = ClientId(client)
         pid = peer.pid or hello.pid
         self._service.client_joined(number, record, pid=pid, administers=peer.administers)
+        if peer.pid > 0:
+            self._members.pids[number] = peer.pid
         self._submit(event_of_hello(number, TenantId(record.tenant_id), hello, pid=pid))
 
     def received(self, client: int, message: Message) -> None:

@@ -18,7 +18,7 @@ def blocked_reason(
     tenant, as far as the reader may know it."""
     obstacle = tenant["obstacle"]
     if obstacle is None:
-        return _paused(tenant, devices)
+        return _paused(tenant, devices) or _frozen(tenant, devices, name_of)
     device = devices[obstacle["device"]]
     whose = None if obstacle["tenant"] is None else name_of(obstacle["tenant"])
     wrong, remedy = _SENTENCES[obstacle["kind"]]
@@ -38,6 +38,25 @@ def _paused(tenant: dict[str, Any], devices: dict[str, dict[str, Any]]) -> str |
     if paused is None:
         return None
     return f"An administrator has paused {paused['name']}. Wait until it goes on, or ask them."
+
+
+def _frozen(
+    tenant: dict[str, Any],
+    devices: dict[str, dict[str, Any]],
+    name_of: Callable[[str], str | None],
+) -> str | None:
+    if tenant["state"] != "waiting":
+        return None
+    for opened in tenant["memory"]:
+        device = devices[opened["device"]]
+        for holder in device["holders"]:
+            if holder["frozen"]:
+                whose = name_of(holder["tenant"]) or "A notebook of another user"
+                return (
+                    f"{whose} has {device['name']} and was stopped from outside, so it cannot give "
+                    f"it back. Wait until it goes on, or ask an administrator to end it."
+                )
+    return None
 
 
 def in_the_way(

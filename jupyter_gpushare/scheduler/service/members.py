@@ -22,6 +22,8 @@ class Members:
         self._settings = settings
         self._tenant_of: dict[ClientId, TenantRecord] = {}
         self._see_everything: set[ClientId] = set()
+        self.pids: dict[ClientId, int] = {}
+        """Of those whose processes are seen from here."""
 
     def __len__(self) -> int:
         return len(self._tenant_of)
@@ -35,6 +37,7 @@ class Members:
     def remove(self, client: ClientId) -> TenantRecord | None:
         """The tenant that it belonged to."""
         self._see_everything.discard(client)
+        self.pids.pop(client, None)
         return self._tenant_of.pop(client, None)
 
     def shown_name(self, client: ClientId, tenant: TenantId | None, name: str) -> str:
