@@ -131,6 +131,19 @@ def test_memory_that_followed_the_turn() -> None:
     assert report(OVERLAPPING).as_json()["bytes_parked_per_handover"] == 571_428
 
 
+def test_a_training_between_two_cells_makes_no_hand_over_of_memory() -> None:
+    """What was parked is told by hand-over between the two who have memory, whoever had the device
+    in between."""
+    act = swapped()
+    works = []
+    for work in act.works:
+        trains_ns, goes_on_ns = work.start_ns + 4, work.start_ns + 6
+        works += [replace(work, end_ns=trains_ns), Work(trains_ns, goes_on_ns, 2)]
+        works += [replace(work, start_ns=goes_on_ns)]
+    found = make_memory_report(DEVICE_BYTES, replace(act, works=works), control=stayed())
+    assert found.memory_hand_overs == 7
+
+
 @pytest.mark.promise("`make demo` oversubscribes: alice and bob...")
 def test_each_thing_about_memory_that_does_not_hold_is_a_sentence() -> None:
     """Out of memory, other bytes, too little parked, and a control run in which all went well."""
