@@ -48,6 +48,7 @@ def with_api(
         hub, followers = SlowHub(), Followers()
         api = HTTPApi(
             service=office.service,
+            administration=office.administration,
             admission=Admission(signer=office.signer, tenants=office.tenants, serves_all=True),
             registrants=RegistrantWatch(),
             followers=followers,
