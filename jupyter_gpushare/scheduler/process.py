@@ -159,11 +159,15 @@ class SchedulerProcess:
         )
         self._freezes = FreezeWatch(submit=driver.submit, pids=lambda: members.pids)
         self._registrants = RegistrantWatch()
+        audit = Audit(self._directory.path / AUDIT_FILE)
+        if file := options.settings_file:
+            name = str(file.path)
+            file.noted = lambda result: audit.note("settings file", "reload", name, {}, result)
         administration = Administration(
             request=driver.request,
             settings=options.settings,
             tenants=tenants,
-            audit=Audit(self._directory.path / AUDIT_FILE),
+            audit=audit,
         )
         service = Service(
             submit=driver.submit,

@@ -38,6 +38,12 @@ def test_a_healthy_machine_has_no_findings_but_ok() -> None:
     assert exit_status(findings(HEALTHY)) == 0
 
 
+def with_device(**changes: Any) -> dict[str, Any]:
+    """A status in which the device differs so."""
+    plain = status()
+    return {**plain, "devices": [{**device, **changes} for device in plain["devices"]]}
+
+
 def frozen_kernel(*, holds: bool) -> dict[str, Any]:
     """A status with a kernel that was stopped from outside."""
     plain = status()
@@ -170,6 +176,7 @@ WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
         WARNING,
         "cannot be parked there",
     ),
+    ("paused", "scheduler", {"status": with_device(mode="drained")}, WARNING, "drained GPU 0"),
     ("frozen", "scheduler", {"status": frozen_kernel(holds=False)}, WARNING, "gets no turn until"),
     ("frozen", "scheduler", {"status": frozen_kernel(holds=True)}, WARNING, "keeps the GPU from"),
 ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.core.errors import RequestFailed
 from jupyter_gpushare.core.setting_layers import Values
 from jupyter_gpushare.scheduler.base.settings_file import (
     BYTES_MAX,
@@ -112,7 +113,9 @@ class Follower:
 
     def __init__(self, path: Path) -> None:
         self.taken: list[Values] = []
+        self.results: list[str] = []
         self.file = SettingsFile(path, self.taken.append)
+        self.file.noted = self.results.append
 
     def after_looks(self, count: int = 2) -> list[Values]:
         """The values that these looks have brought."""
@@ -175,6 +178,24 @@ def test_what_is_refused_is_taken_when_it_is_right(tmp_path: Path) -> None:
     written(tmp_path / "s.toml", "quantum_s = 7")
     assert follower.after_looks(4) == [{"quantum_s": 7.0}]
     assert follower.file.refusal is None
+    assert len(follower.results) == 3 and follower.results[-1] == "done"
+
+
+def test_a_core_that_fails_changes_nothing(tmp_path: Path) -> None:
+    """The next file is taken all the same."""
+    follower = Follower(written(tmp_path / "s.toml", "quantum_s = 1"))
+    failures = [RequestFailed("The scheduler failed. Try again.")]
+
+    def apply(values: Values) -> None:
+        if failures:
+            raise failures.pop()
+        follower.taken.append(values)
+
+    follower.file = SettingsFile(tmp_path / "s.toml", apply)
+    follower.file.read()
+    assert follower.file.refusal == "The scheduler failed. Try again."
+    written(tmp_path / "s.toml", "quantum_s = 22")
+    assert follower.after_looks() == [{"quantum_s": 22.0}]
 
 
 # ---- a running scheduler -------------------------------------------------------------------------
@@ -218,6 +239,13 @@ def test_a_running_scheduler_follows_its_file(runtime: Path, tmp_path: Path) -> 
             "6s",
         ]
         assert gpushare("unset", "colour").returncode == 2
+        told = [(e["who"], e["verb"], e["result"][:4]) for e in scheduler.client.audit(9)]
+        assert told == [
+            ("root" if os.getuid() == 0 else told[0][0], "set", "done"),
+            ("settings file", "reload", "done"),
+            ("settings file", "reload", "Line"),
+            (told[0][0], "unset", "done"),
+        ]
         assert scheduler.status()["settings"]["quantum_s"] == 6
 
 

@@ -429,6 +429,18 @@ def _foreign_pids(facts: Facts, device: DeviceFacts, own: list[dict[str, Any]]) 
     return [pid for pid in device.pids if pid not in pids and facts.machine.names_of_pids[pid]]
 
 
+def check_paused(facts: Facts) -> Iterator[Finding]:
+    status = facts.scheduler.status
+    for device in status["devices"] if status else ():
+        mode = device.get("mode", "open")
+        if mode != "open":
+            yield _warning(
+                "paused",
+                f"An administrator has {mode} {device['name']}, so no notebook gets it.",
+                "When it is to go on, let them run `jupyter gpushare resume`.",
+            )
+
+
 def check_frozen(facts: Facts) -> Iterator[Finding]:
     status = facts.scheduler.status
     if status is None:
@@ -481,6 +493,7 @@ CHECKS: tuple[Check, ...] = (
     check_driver,
     check_sharing_modes,
     check_foreign_memory,
+    check_paused,
     check_frozen,
     check_cgroup,
 )

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpushare.client.connection import user_name
+from jupyter_gpushare.core.errors import CoreError
 from jupyter_gpushare.core.setting_layers import Values, read_values
 from jupyter_gpushare.core.settings import SettingsError
 
@@ -139,6 +140,8 @@ class SettingsFile:
         self.path = path
         self.refusal: str | None = None
         """Why the file that is there now counts for nothing."""
+        self.noted: Callable[[str], None] = lambda result: None
+        """Is told what came of each file: `done`, or why it was refused."""
         self._apply = apply
         self._read: Signature | None = None
         self._seen: Signature | None = None
@@ -159,12 +162,13 @@ class SettingsFile:
         self._read = self._seen = signature_of(self.path)
         try:
             self.check()
-        except (Refused, SettingsError) as error:
+        except (Refused, SettingsError, CoreError) as error:
             self.refusal = str(error)
             log.error("the settings stay as they were: %s", error)
         else:
             self.refusal = None
             log.info("settings taken from %s", self.path)
+        self.noted(self.refusal or "done")
 
     def as_json(self) -> dict[str, Any]:
         return {"path": str(self.path), "refused": self.refusal}
