@@ -95,6 +95,11 @@ class Machine:
         return self._state.settings
 
     @property
+    def somebody_waits(self) -> bool:
+        """For a turn."""
+        return bool(self._state.queue)
+
+    @property
     def clients(self) -> Set[ClientId]:
         """Those that are connected."""
         return self._state.clients.keys()

@@ -49,6 +49,11 @@ class Scheduler:
         """The settings in force."""
         return self._machine.settings
 
+    @property
+    def somebody_waits(self) -> bool:
+        """For a turn."""
+        return self._machine.somebody_waits
+
     def handle(self, event: ev.Event, *, now_s: Seconds) -> list[Command]:
         """Take in what has happened; the answer is what to do about it, in this order.
 

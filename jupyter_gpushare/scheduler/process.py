@@ -141,7 +141,7 @@ class SchedulerProcess:
             links=Outbound(clients, members),
             journal=self._journal,
             check=(lambda: self._check(core)) if options.check else None,
-            changed=self._followers.changed,
+            changed=self._changed,
             measure=lambda device: self._probe.measure(),
         )
         options.settings.request = driver.request
@@ -157,7 +157,11 @@ class SchedulerProcess:
             busy=lambda: len(members) > 0,
             period_s=options.probe_period_s,
         )
-        self._freezes = FreezeWatch(submit=driver.submit, pids=lambda: members.pids)
+        self._freezes = FreezeWatch(
+            submit=driver.submit,
+            pids=lambda: members.pids,
+            somebody_waits=lambda: core.somebody_waits,
+        )
         self._registrants = RegistrantWatch()
         audit = Audit(self._directory.path / AUDIT_FILE)
         if file := options.settings_file:
@@ -229,7 +233,6 @@ class SchedulerProcess:
             await self._listener.start(self._directory.listen(HOOK_SOCKET))
             self._http.start(self._directory.listen(HTTP_SOCKET))
             self._follow_settings_file()
-            self._freezes.start()
             # What is there now stays: leaving it out keeps collections too short to delay a turn.
             gc.collect()
             gc.freeze()
@@ -269,6 +272,11 @@ class SchedulerProcess:
         self._directory.release(clients_left=clients_left)
         if self._journal:
             self._journal.close()
+
+    def _changed(self) -> None:
+        """The core has handled an event."""
+        self._followers.changed()
+        self._freezes.wake()
 
     def _check(self, core: Scheduler) -> None:
         """A state that is not sound ends a scheduler that was asked to look for it."""

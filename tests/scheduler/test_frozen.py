@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,41 @@ def test_a_look_is_bounded_and_goes_on_where_it_ended(machine: Machine) -> None:
     machine.pids.clear()
     assert machine.looks() == []
     assert (machine.watch._frozen, machine.watch._seen) == (set(), {})
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """The loop runs on until it is so."""
+    until_s = time.monotonic() + WAIT_S_MAX
+    while not holds():
+        assert time.monotonic() < until_s
+        await asyncio.sleep(0.01)
+
+
+def test_nobody_is_looked_at_while_nobody_waits(machine: Machine) -> None:
+    """But for those who are frozen: they may go on."""
+    waits = False
+
+    async def story() -> None:
+        nonlocal waits
+        watch = machine.watch = FreezeWatch(
+            submit=machine.told,
+            pids=lambda: machine.pids,
+            somebody_waits=lambda: waits,
+            proc=machine.proc,
+            cgroups=machine.cgroups,
+        )
+        machine.process(1, "T")
+        watch.wake()
+        assert watch._timer is None
+        waits = True
+        watch.wake()
+        await until(lambda: machine.said == [(1, True)])
+        waits = False
+        machine.process(1, "S")
+        await until(lambda: machine.said == [(1, True), (1, False)])
+        await until(lambda: watch._timer is None)
+
+    asyncio.run(story())
 
 
 @pytest.fixture

@@ -2,7 +2,8 @@
 (`kill -STOP`, `docker pause`, `scontrol suspend`).
 
 A frozen process does not answer, and is not to be waited for where it has left the device free. The
-processes are looked at one after the other, for a bounded part of the loop's time.
+processes are looked at one after the other, for a bounded part of the loop's time, and only while
+somebody waits for a turn or is known to be frozen: an idle scheduler is not to be woken.
 """
 
 from __future__ import annotations
@@ -25,19 +26,22 @@ Seen = tuple[str, ...]
 
 
 class FreezeWatch:
-    """`pids` are those of the clients, as far as they are numbers of our own pid namespace."""
+    """`pids` are those of the clients, as far as they are numbers of our own pid namespace;
+    `somebody_waits` for a turn."""
 
     def __init__(
         self,
         *,
         submit: Callable[[Event], None],
         pids: Callable[[], Mapping[ClientId, int]],
+        somebody_waits: Callable[[], bool] = lambda: True,
         proc: Path = Path("/proc"),
         cgroups: Path = Path("/sys/fs/cgroup"),
         spent_s: Callable[[], float] = time.thread_time,
     ) -> None:
         self._submit = submit
         self._pids = pids
+        self._somebody_waits = somebody_waits
         self._proc = proc
         self._cgroups = cgroups
         self._spent_s = spent_s
@@ -48,10 +52,17 @@ class FreezeWatch:
         self._last: ClientId | None = None
         """The one that was looked at last; the next look goes on behind it."""
 
-    def start(self) -> None:
-        """Look now, and again and again."""
-        self._timer = asyncio.get_running_loop().call_later(LOOK_S, self.start)
+    def wake(self) -> None:
+        """Something has happened: begin to look, unless that is going on."""
+        if self._timer is None and self._somebody_waits():
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look_on)
+
+    def _look_on(self) -> None:
+        """What is found is told to the core, which wakes us again: the timer is there still."""
         self.look()
+        self._timer = None
+        if self._frozen or self._somebody_waits():
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look_on)
 
     def stop(self) -> None:
         if self._timer:
