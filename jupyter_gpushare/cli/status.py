@@ -52,11 +52,17 @@ def _scheduler_lines(status: dict[str, Any]) -> str:
     lines = [
         f"jupyter-gpushare {process['version']}, process {process['pid']} of {process['user']}, "
         f"up {duration(process['uptime_s'])}, serves {process['runtime_dir']}",
-        f"turns {settings['turns']}, quantum {duration(settings['quantum_s'])}",
+        f"turns {settings['turns']}, quantum {_quantum(settings)}",
     ]
     if process["recovering"]:
         lines.append("waiting for the clients of the previous scheduler")
     return "\n".join(lines)
+
+
+def _quantum(settings: dict[str, Any]) -> str:
+    if settings["quantum_s"]:
+        return duration(settings["quantum_s"])
+    return f"{duration(settings['quantum_min_s'])} to {duration(settings['quantum_max_s'])}"
 
 
 def _device_lines(device: dict[str, Any], tenants: list[dict[str, Any]]) -> list[str]:

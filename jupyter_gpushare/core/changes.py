@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 from .ids import DeviceId, TenantId
 
 if TYPE_CHECKING:
+    from .lines import Rank
     from .state import Tenant
+
+_HEAD: Rank = (-1, 0.0, 0)
+"""Before everybody in a queue."""
+_TAIL: Rank = (3, 0.0, 0)
+"""Behind everybody."""
 
 
 @dataclass(slots=True)
@@ -22,8 +28,8 @@ class Stirred:
     """Tenants that changed themselves, and devices on whose lines somebody came or went."""
 
     tenants: dict[TenantId, Tenant] = field(default_factory=dict)
-    lines: dict[DeviceId, int] = field(default_factory=dict)
-    """With the place in the queue from which on something has changed there."""
+    lines: dict[DeviceId, Rank] = field(default_factory=dict)
+    """With the rank in the queue from which on something has changed there."""
 
     def clear(self) -> None:
         self.tenants.clear()
@@ -50,6 +56,9 @@ class Changes:
     for_alarm: dict[TenantId, Tenant] = field(default_factory=dict)
     """For `Alarm.set`: tenants whose deadlines may have changed."""
     devices_for_alarm: dict[DeviceId, None] = field(default_factory=dict)
+    pressed: dict[DeviceId, None] = field(default_factory=dict)
+    """Devices at the head of whose queues somebody goes first. Whether a turn there ends for that
+    depends on memory."""
     to_show: dict[TenantId, None] = field(default_factory=dict)
     """For `Status.take`: tenants that look different now."""
 
@@ -61,12 +70,12 @@ class Changes:
         self.for_alarm[tenant.id] = tenant
         self.to_show[tenant.id] = None
 
-    def of_line(self, device: DeviceId, place: int = 0) -> None:
+    def of_line(self, device: DeviceId, rank: Rank = _HEAD) -> None:
         """Somebody has got the device or given it back, or has begun or ceased to queue for it, at
-        this place."""
+        this rank."""
         self.count += 1
         for stirred in (self.for_turns, self.in_settling, self.to_tell):
-            stirred.lines[device] = min(place, stirred.lines.get(device, place))
+            stirred.lines[device] = min(rank, stirred.lines.get(device, rank))
 
     def of_look(self, tenant: TenantId) -> None:
         """The tenant only looks different."""
@@ -79,6 +88,8 @@ class Changes:
     def of_memory(self, device: DeviceId) -> None:
         """Something has changed there that budgets depend on."""
         self.for_budgets[device] = None
+        if device in self.pressed:
+            self.of_line(device, _TAIL)
 
     def of_everything(self, tenants: Iterable[Tenant], devices: Iterable[DeviceId]) -> None:
         """A setting, or the end of the recovery, concerns everybody."""

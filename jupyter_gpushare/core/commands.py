@@ -44,6 +44,8 @@ class RecallReason(enum.Enum):
     """Memory of the tenant cannot come back."""
     CELL_ENDED = "cell_ended"
     """Others wait, and the cell has ended."""
+    CELL_WAITS = "cell_waits"
+    """Another tenant has a new cell, which goes first."""
     QUANTUM_OVER = "quantum_over"
     """Others wait, and the quantum is used up."""
 

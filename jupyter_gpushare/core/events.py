@@ -93,6 +93,8 @@ class TenantRegistered(RequestEvent):
     owner: str
     kind: str
     cap_bytes: int = 0
+    groups: tuple[str, ...] = ()
+    """Of the owner, as a hub knows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

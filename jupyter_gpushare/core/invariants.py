@@ -3,8 +3,12 @@ each event. They are written apart from the code that makes them true."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+from .accounts import Use
 from .ids import Seconds
 from .ledger import Totals
+from .lines import FIRST
 from .policy import (
     deadline_of_tenant_s,
     deadline_of_waiters_s,
@@ -33,6 +37,7 @@ def check_invariants(state: State, *, now_s: Seconds, wake_at_s: Seconds | None)
     shares_are_of_clients(state)
     shares_are_listed(state)
     no_more_is_given_than_there_is(state)
+    everybody_is_charged(state)
     the_alarm_is_set(state, now_s, wake_at_s)
 
 
@@ -60,11 +65,22 @@ def lines_are_of_tenants(state: State) -> None:
     for device, line in state.lines.of.items():
         users = [t for t in state.tenants.values() if device in t.wanted_devices]
         holders = [t for t in state.turn_holders.values() if t.turn and device in t.turn.devices]
-        queue = [t for t in state.queue.values() if device in state.missing_devices(t)]
+        queue = {t.id: t for t in state.queue.values() if device in state.missing_devices(t)}
         lacking = [t for t in state.turn_holders.values() if device in state.missing_devices(t)]
         _rule(line.users == {t.id: t for t in users}, "who could use a device is on its line")
         _rule(line.holders == holders, "holders are on the line, the earliest first")
-        _rule(line.queue == queue, "who waits is on the line, first come first")
+        _rule({t.id: t for t in line.queue} == queue, "who waits is on the line")
+        _rule(len(line.queue) == len(queue), "nobody waits twice on a line")
+        _rule(line.ranks == sorted(line.ranks), "a line is in the order of its ranks")
+        _rule([line.rank_of[t.id] for t in line.queue] == line.ranks, "a line knows its ranks")
+        _rule(line.rank_of.keys() == queue.keys(), "ranks are of those who wait")
+        gangs = {id: t for id, t in queue.items() if len(state.missing_devices(t)) > 1}
+        _rule(line.gangs == gangs, "who waits for more devices is known")
+        by_owner = {o: {i: t for i, t in queue.items() if t.owner == o} for o in line.of_owner}
+        _rule(line.of_owner == by_owner, "who waits is known by owner")
+        _rule(sum(map(len, by_owner.values())) == len(queue), "everybody who waits has an owner")
+        pressed = bool(line.ranks) and line.ranks[0][0] == FIRST
+        _rule((device in state.changes.pressed) == pressed, "devices are pressed by new cells")
         _rule(line.lacking == {t.id: t for t in lacking}, "who lacks a device is on its line")
 
 
@@ -166,8 +182,7 @@ def nobody_is_forgotten(state: State, now_s: Seconds) -> None:
     somebody's memory, an admin, or the recovery."""
     if state.recovering_until_s is not None:
         return
-    queue = list(state.queue.values())
-    for place, tenant in enumerate(queue):
+    for tenant in state.queue.values():
         missing = state.missing_devices(tenant)
         held = any(h is not tenant for device in missing for h in state.holders(device))
         if is_kept_waiting(state, tenant):
@@ -176,13 +191,28 @@ def nobody_is_forgotten(state: State, now_s: Seconds) -> None:
             blocked = obstacle(state, tenant, now_s) is not None
             _rule(blocked, "a tenant that is skipped for memory lacks it", tenant)
             continue
-        ahead = [
-            other
-            for other in queue[:place]
-            if other.id not in state.obstacles and not is_kept_waiting(state, other)
-        ]
-        earlier = any(missing & state.missing_devices(other) for other in ahead)
+        lines = [state.lines.of[device] for device in missing]
+        ahead = [other for line in lines for other in line.queue[: line.index(tenant)]]
+        earlier = any(
+            other.id not in state.obstacles and not is_kept_waiting(state, other) for other in ahead
+        )
         _rule(held or earlier, "a tenant whose devices are free is granted", tenant)
+
+
+def everybody_is_charged(state: State) -> None:
+    """Accounts are of those who have a device or queue for it, and weigh what they weigh."""
+    accounts = state.accounts
+    _rule(accounts.of.keys() == state.devices.keys(), "each device has accounts")
+    for device, here in accounts.of.items():
+        line = state.lines.of[device]
+        present = Counter(t.owner for t in {t.id: t for t in (*line.holders, *line.queue)}.values())
+        known = {name: each.present for name, each in here.accounts.items() if each.present}
+        _rule(known == present, "who is present has an account")
+        weight = sum(accounts.owners[name].weight for name in present)
+        near = abs(here.weights_present - weight) <= 1e-6 * max(1.0, weight)
+        _rule(near, "those who are present weigh what they weigh")
+        uses = {t.id: Use(t.owner, bool(t.turn and t.turn.on_credit)) for t in line.holders}
+        _rule(line.uses == uses, "who has the device is charged")
 
 
 def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:

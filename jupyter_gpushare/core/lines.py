@@ -1,7 +1,14 @@
-"""Who has each device, who queues for it, and who else could use it: an index over the tenants.
+"""Who has each device, who queues for it and in which order, and who else could use it: an index
+over the tenants.
 
-`note` is its only way in: it brings the places of one tenant up to date. Each change of a line is
-told to `Changes`.
+`note` brings the places of one tenant up to date. Each change of a line is told to `Changes`, and
+the device's time is charged to those who had it until then (accounts.py).
+
+A line is in the order in which its tenants will be served: those that an admin has boosted, and
+those that go first, the earliest before the others; then by the virtual finish time of their
+owners. Tenants of one owner take turns among themselves: the owner's time is that of the one which
+has waited longest. It is looked at when one of the owner's tenants comes to the line or leaves it,
+and when a turn of the owner ends.
 """
 
 from __future__ import annotations
@@ -10,6 +17,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .accounts import Accounts, Use
 from .changes import Changes
 from .ids import DeviceId, TenantId
 
@@ -17,6 +25,11 @@ if TYPE_CHECKING:
     from .state import Tenant
 
 _NONE: frozenset[DeviceId] = frozenset()
+BOOSTED, FIRST, ORDINARY = 0, 1, 2
+
+Rank = tuple[int, float, int]
+"""Whether it is boosted or goes first, the virtual finish time of its owner, and the number of its
+arrival."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,14 +40,45 @@ class Line:
     """Those that could use it."""
     holders: list[Tenant] = field(default_factory=list)
     """Those that have a turn on it, the earliest turn first."""
+    uses: dict[TenantId, Use] = field(default_factory=dict)
+    """To whom the time of each holder is charged."""
     lacking: dict[TenantId, Tenant] = field(default_factory=dict)
     """Those that have a turn, but not on this device of theirs."""
     queue: list[Tenant] = field(default_factory=list)
-    """Those that queue for it, first come first."""
+    """Those that queue for it, in the order in which they will be served."""
+    ranks: list[Rank] = field(default_factory=list)
+    """Of each in the queue."""
+    rank_of: dict[TenantId, Rank] = field(default_factory=dict)
+    of_owner: dict[str, dict[TenantId, Tenant]] = field(default_factory=dict)
+    """The queue by owners, without an order."""
+    gangs: dict[TenantId, Tenant] = field(default_factory=dict)
+    """Of those that queue, the ones that lack other devices too."""
 
-    def rank(self, place: int) -> int:
-        """How many tenants are before this place in the queue."""
-        return bisect_left(self.queue, place, key=_place)
+    def index(self, tenant: Tenant) -> int:
+        """How many are before the tenant, which is in the queue."""
+        return bisect_left(self.ranks, self.rank_of[tenant.id])
+
+    def behind(self, rank: Rank) -> list[Tenant]:
+        """Those of the queue from this rank on."""
+        return self.queue[bisect_left(self.ranks, rank) :]
+
+    @property
+    def goes_first(self) -> Tenant | None:
+        """The tenant at the head of the queue, if it goes before everybody."""
+        return self.queue[0] if self.ranks and self.ranks[0][0] == FIRST else None
+
+    def add(self, tenant: Tenant, rank: Rank) -> None:
+        """To the queue."""
+        index = bisect_left(self.ranks, rank)
+        self.ranks.insert(index, rank)
+        self.queue.insert(index, tenant)
+        self.rank_of[tenant.id] = rank
+
+    def take_out(self, tenant: Tenant) -> Rank:
+        """Of the queue."""
+        index = self.index(tenant)
+        del self.queue[index], self.ranks[index]
+        return self.rank_of.pop(tenant.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +99,19 @@ class Lines:
     """All lines of a node."""
 
     changes: Changes
+    accounts: Accounts
     of: dict[DeviceId, Line] = field(default_factory=dict)
+
+    def add_device(self, device: DeviceId) -> None:
+        """Nobody has the device or wants it."""
+        self.of[device] = Line()
+        self.accounts.add_device(device)
+
+    def remove_device(self, device: DeviceId) -> None:
+        """Nobody has the device or wants it any more."""
+        del self.of[device]
+        self.accounts.remove_device(device)
+        self.changes.pressed.pop(device, None)
 
     def note(self, tenant: Tenant, *, queued: bool) -> None:
         """The tenant's devices, its turn or its place in the queue have changed."""
@@ -69,6 +125,31 @@ class Lines:
         """The tenant is gone."""
         self._move(tenant, NOWHERE)
 
+    def charge_everything(self) -> None:
+        """All devices, up to now."""
+        for device in self.of:
+            self.charge(device)
+
+    def charge(self, device: DeviceId) -> None:
+        """The device's time up to now, to those who have it."""
+        line = self.of[device]
+        waited_for = bool(line.queue)
+        uses = [Use(each.owner, each.on_credit and waited_for) for each in line.uses.values()]
+        self.accounts.charge(device, uses)
+
+    def renew_everybody(self) -> None:
+        """Weights or settings have changed, by which the order is found."""
+        for device, line in self.of.items():
+            for owner in list(line.of_owner):
+                self._renew(device, owner)
+
+    def note_credit(self, tenant: Tenant) -> None:
+        """Whether the tenant's present turn is on its owner's credit has changed."""
+        assert tenant.turn is not None
+        for device in tenant.places.holds:
+            self.charge(device)
+            self.of[device].uses[tenant.id] = Use(tenant.owner, tenant.turn.on_credit)
+
     def _move(self, tenant: Tenant, now: Places) -> None:
         before = tenant.places
         if now == before:
@@ -80,25 +161,88 @@ class Lines:
             else:
                 del self.of[device].users[tenant.id]
             self.changes.of_crowd(device)
-        for device in before.holds ^ now.holds:
-            if device in now.holds:
-                insort(self.of[device].holders, tenant, key=_turn)
-            else:
-                self.of[device].holders.remove(tenant)
-            self.changes.of_line(device)
-            self.changes.of_memory(device)
+        concerned = sorted((before.holds ^ now.holds) | (before.queues ^ now.queues))
+        for device in concerned:
+            self.charge(device)
+        for device in concerned:
+            was_there = device in before.holds or device in before.queues
+            is_there = device in now.holds or device in now.queues
+            if is_there and not was_there:
+                self.accounts.comes(device, tenant.owner)
+            if device in before.holds ^ now.holds:
+                self._note_holder(device, tenant, device in now.holds)
+            if was_there and not is_there:
+                self.accounts.leaves(device, tenant.owner)
         for device in before.lacks ^ now.lacks:
             if device in now.lacks:
                 self.of[device].lacking[tenant.id] = tenant
             else:
                 del self.of[device].lacking[tenant.id]
-        for device in before.queues ^ now.queues:
-            line = self.of[device]
-            if device in now.queues:
-                insort(line.queue, tenant, key=_place)
+        for device in sorted(before.queues ^ now.queues):
+            self._note_waiter(device, tenant, device in now.queues)
+        for device in sorted(now.queues | before.queues):
+            if device in now.queues and len(now.queues) > 1:
+                self.of[device].gangs[tenant.id] = tenant
             else:
-                del line.queue[line.rank(tenant.place)]
-            self.changes.of_line(device, tenant.place)
+                self.of[device].gangs.pop(tenant.id, None)
+        for device in concerned:
+            self._renew(device, tenant.owner)
+
+    def _note_holder(self, device: DeviceId, tenant: Tenant, holds: bool) -> None:
+        line = self.of[device]
+        if holds:
+            assert tenant.turn is not None
+            insort(line.holders, tenant, key=_turn)
+            line.uses[tenant.id] = Use(tenant.owner, tenant.turn.on_credit)
+        else:
+            line.holders.remove(tenant)
+            del line.uses[tenant.id]
+        self.changes.of_line(device)
+        self.changes.of_memory(device)
+
+    def _note_waiter(self, device: DeviceId, tenant: Tenant, queues: bool) -> None:
+        line = self.of[device]
+        if queues:
+            line.of_owner.setdefault(tenant.owner, {})[tenant.id] = tenant
+            rank = self._rank(device, tenant, 0.0)
+            line.add(tenant, rank)
+        else:
+            siblings = line.of_owner[tenant.owner]
+            del siblings[tenant.id]
+            if not siblings:
+                del line.of_owner[tenant.owner]
+            rank = line.take_out(tenant)
+        self._line_moved(device, rank)
+
+    def _renew(self, device: DeviceId, owner: str) -> None:
+        """The owner's tenants have the places in the line that are theirs now."""
+        line = self.of[device]
+        siblings = line.of_owner.get(owner)
+        if not siblings:
+            return
+        eldest = min(siblings.values(), key=_place)
+        finish_s = self.accounts.finish_s(device, owner, eldest.next_quantum_s)
+        for tenant in siblings.values():
+            rank = self._rank(device, tenant, finish_s)
+            before = line.rank_of[tenant.id]
+            if rank != before:
+                line.take_out(tenant)
+                line.add(tenant, rank)
+                self._line_moved(device, min(rank, before))
+
+    def _rank(self, device: DeviceId, tenant: Tenant, finish_s: float) -> Rank:
+        if tenant.boosted:
+            return (BOOSTED, 0.0, tenant.place)
+        if tenant.asks_to_go_first and self.accounts.owners[tenant.owner].credit_s > 0:
+            return (FIRST, 0.0, tenant.place)
+        return (ORDINARY, finish_s, tenant.place)
+
+    def _line_moved(self, device: DeviceId, rank: Rank) -> None:
+        if self.of[device].goes_first is None:
+            self.changes.pressed.pop(device, None)
+        else:
+            self.changes.pressed[device] = None
+        self.changes.of_line(device, rank)
 
     def held_by_others(self, tenant: Tenant, device: DeviceId) -> bool:
         """Whether somebody else has a turn on the device."""

@@ -29,6 +29,7 @@ from .errors import (
     UnknownTenant,
     WrongOwner,
 )
+from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
@@ -57,7 +58,8 @@ class Machine:
     ) -> None:
         self._state = State(settings=settings, recovering_until_s=recovering_until_s)
         self._outbox = Outbox()
-        self._turns = Turns(self._state, self._outbox)
+        self._holds = Holds(self._state, self._outbox)
+        self._turns = Turns(self._state, self._outbox, self._holds)
         self._residency = Residency(self._state, self._outbox)
         self._teller = Teller(self._state, self._outbox)
         self._alarm = Alarm()
@@ -74,7 +76,7 @@ class Machine:
         before = broken._state
         until_s = now_s + before.settings.reconnect_grace_s
         machine = cls(before.settings, recovering_until_s=until_s)
-        machine._now_s = now_s
+        machine._now_s = machine._state.accounts.now_s = now_s
         machine._turns.count_on_from(broken._turns)
         machine._closed_clients = broken._closed_clients | before.clients.keys()
         for known in before.devices.values():
@@ -86,7 +88,8 @@ class Machine:
             tenant = Tenant(old.id, old.name, old.owner, old.kind, old.cap_bytes)
             tenant.counters, tenant.story = old.counters, old.story
             tenant.boosted = old.boosted
-            machine._state.add_tenant(tenant)
+            machine._state.add_tenant(tenant, before.accounts.owners[tenant.owner].groups)
+        machine._state.accounts.take_over(before.accounts)
         return machine
 
     @property
@@ -108,7 +111,7 @@ class Machine:
         """Take in what has happened; the answer is what to do about it, in this order.
 
         An error of a peer or a request is raised before anything has changed."""
-        self._now_s = max(self._now_s, now_s)
+        self._now_s = self._state.accounts.now_s = max(self._now_s, now_s)
         cause = event.cause or type(event).__name__
         if isinstance(event, ev.ClientEvent):
             matters = self._handle_client_event(event)
@@ -182,6 +185,8 @@ class Machine:
             self._device(event.device)  # raises before anything has changed
         self._note(tenant, event)
         if isinstance(event, ev.CellBegan | ev.CellEnded):
+            if isinstance(event, ev.CellBegan) and not self._state.in_cell(tenant):
+                self._state.cell_begins(tenant)
             client.in_cell = isinstance(event, ev.CellBegan)
             self._state.changes.of_look(tenant.id)
             return False
@@ -206,7 +211,7 @@ class Machine:
             case ev.ClientFrozen():
                 client.frozen = event.frozen
             case ev.HoldRequested():
-                self._turns.hold(tenant, event.hold_s, self._now_s)
+                self._holds.hold(tenant, event.hold_s, self._now_s)
             case ev.TurnGivenAway():
                 self._turns.release(tenant, self._now_s)
             case ev.MemoryNeeded() if event.device in client.devices:
@@ -242,7 +247,7 @@ class Machine:
         self._state.clients[client.id] = tenant.clients[client.id] = client
         self._tell_settings(client)
         if tenant.id in self._state.holds or tenant.id in self._state.holds_to_come:
-            self._turns.tell_hold_to(client, self._now_s)
+            self._holds.tell_to(client, self._now_s)
         if event.held_turn is not None:
             self._turns.rejoin(client, event.held_turn)
         elif event.waiting:
@@ -347,7 +352,7 @@ class Machine:
             case ev.TenantHeld():
                 tenant = self._tenant(event.tenant)
                 self._note(tenant, event)
-                self._turns.hold(tenant, event.hold_s, self._now_s)
+                self._holds.hold(tenant, event.hold_s, self._now_s)
             case ev.BoostRequested():
                 tenant = self._tenant(event.tenant)
                 self._note(tenant, event)
@@ -394,9 +399,11 @@ class Machine:
         known = self._state.tenants.get(event.tenant)
         if known is None:
             known = Tenant(event.tenant, event.name, event.owner, event.kind, event.cap_bytes)
-            self._state.add_tenant(known)
+            self._state.add_tenant(known, event.groups)
         elif known.owner != event.owner:
             raise WrongOwner(f"{event.tenant} belongs to somebody else. Use another id.")
+        else:
+            self._state.note_owner(event.owner, event.groups)
         self._note(known, event)
         known.name, known.kind, known.cap_bytes = event.name, event.kind, event.cap_bytes
         self._state.note_cap(known)
@@ -415,13 +422,15 @@ class Machine:
         switched_off = self._state.turns_are_on and settings.turns is TurnTaking.OFF
         memory_moved = self._state.memory_moves
         self._state.settings = settings
+        self._state.weigh_everybody()
         self._state.stir_everything()
         self._state.touched.update(self._state.tenants)
         if self._state.memory_moves and not memory_moved:
             self._residency.limits_begin()
+        self._turns.quanta_have_changed()
         if switched_off:
             self._turns.turns_switched_off()
-        self._turns.shorten_holds(self._now_s)
+        self._holds.shorten(self._now_s)
         for client in self._state.clients.values():
             self._tell_settings(client)
 

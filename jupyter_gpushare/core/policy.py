@@ -3,14 +3,24 @@ nothing here changes the state.
 
 The rules, in short:
 
-- First come, first served. A tenant is served when each device that it lacks is free, and no
-  earlier tenant in the queue lacks it. So a tenant that wants several devices gets them all or
-  none, and nobody is skipped for ever; a device may idle for an earlier tenant meanwhile.
+- Each device has a line (lines.py): new cells go first, as far as the credit of their owners goes;
+  the others follow by weighted fair sharing among owners (accounts.py), and an owner's tenants take
+  turns among themselves.
+- A tenant is served when each device that it lacks is free. A device is kept for the first of its
+  line, also where that one still waits for another device. Of those that are first somewhere, the
+  one that came earliest is looked at first: so a tenant that wants several devices gets them all or
+  none, and some tenant can always go on.
 - A turn whose drain has stalled for a further device gets that device before all who wait without a
   turn: until it has it, the turn cannot end, and an earlier tenant may wait for just that end.
 - The quantum is used up by time during which others wait for a device of the turn, and by that
   alone. A holder that was alone for an hour still has a whole quantum when the first other one
   comes; and one whose waiters come and go (interrupted cells) does not begin anew each time.
+- A turn whose quantum is over goes on for another one where its owner would be served next all the
+  same: nothing is won by handing the device over to the one who has it.
+- Quanta grow with the cell: a turn is as long as the cell has used the device so far, within the
+  settings, and long enough that memory which moves for it costs `swap_percent` of it.
+- A turn ends at once for a new cell that goes first, if nothing has to move. Else it ends when the
+  device's swap budget covers the way in and out, or after `swap_wait_max_s`.
 - A tenant whose memory cannot fit, for a reason that waiting for a turn will not fix, is skipped
   until it fits: those behind it go first.
 - The quantum waits while memory of the turn's holder is still coming back.
@@ -25,18 +35,21 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 
 from .commands import RecallReason
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share
+from .lines import ORDINARY, Line
 from .obstacles import Obstacle, ObstacleKind
+from .settings import SchedulerSettings
 from .state import Device, State, Tenant, Turn
 from .transitions import ASKED_BACK, WITH_TURN, TenantState
 
 _PROGRESS_STEPS = 16
+_CREDIT_LEAST_S: Seconds = 0.05
+"""With less credit than this, a new cell does not go first: it would be over at once."""
 
 
 Served = tuple[list[Tenant], dict[TenantId, Obstacle]]
@@ -51,9 +64,7 @@ def grantable(state: State, devices: Iterable[DeviceId], now_s: Seconds) -> Serv
     if state.recovering_until_s is not None:
         return [], {}
     looked_at = set(devices)
-    while (found := _served_first(state, looked_at, now_s)) is None:
-        pass
-    return found
+    return _served_first(state, looked_at, _free_together(state, looked_at), now_s)
 
 
 def _served_beside_others(state: State, now_s: Seconds) -> Served:
@@ -68,34 +79,62 @@ def _served_beside_others(state: State, now_s: Seconds) -> Served:
     return served, obstacles
 
 
-def _served_first(state: State, devices: set[DeviceId], now_s: Seconds) -> Served | None:
-    """Adds to `devices` and answers None, where a tenant at the head of a line depends on the lines
-    of other devices too."""
-    served: list[Tenant] = []
+def _free_together(state: State, devices: Iterable[DeviceId]) -> set[DeviceId]:
+    """Those of the devices that are free; and free ones for which a tenant queues that queues for
+    one of these too, and could be served."""
+    found = {device for device in devices if not state.holders(device)}
+    to_see = list(found)
+    while to_see:
+        for tenant in state.lines.of[to_see.pop()].gangs.values():
+            lacks = tenant.places.queues
+            if not lacks <= found and not any(state.holders(device) for device in lacks):
+                to_see += lacks - found
+                found |= lacks
+    return found
+
+
+def _served_first(
+    state: State, devices: set[DeviceId], free: set[DeviceId], now_s: Seconds
+) -> Served:
+    served: dict[TenantId, Tenant] = {}
     obstacles: dict[TenantId, Obstacle] = {}
-    free = {device for device in devices if not state.holders(device)}
-    with_turn = _with_turn_in_line(state, devices)
-    for place, tenant in enumerate(chain(with_turn, _in_line(state, free))):
-        if not free:
-            break
-        if tenant in served:
-            continue
+
+    def serve(tenant: Tenant) -> bool:
+        """Whether the tenant is done with: it is served, or passed over."""
         missing = state.missing_devices(tenant)
-        if is_kept_waiting(state, tenant):
+        if tenant.id in served or tenant.id in obstacles or is_kept_waiting(state, tenant):
+            return True
+        if not missing <= free:
+            return False
+        in_the_way = obstacle(state, tenant, now_s)
+        if in_the_way is not None:
+            obstacles[tenant.id] = in_the_way
+        else:
+            served[tenant.id] = tenant
+            free.difference_update(missing)
+        return True
+
+    for tenant in _with_turn_in_line(state, devices | free):
+        serve(tenant)  # else what it lacks is kept for it at its own place in the queue
+    lines = {device: state.lines.of[device] for device in free}
+    heads = [(_head(line, 0), device, 0) for device, line in lines.items() if line.queue]
+    heapq.heapify(heads)
+    while heads:
+        _, device, index = heapq.heappop(heads)
+        if device not in free:
             continue
-        if missing <= free:
-            in_the_way = obstacle(state, tenant, now_s)
-            if in_the_way is not None:
-                obstacles[tenant.id] = in_the_way
-                continue
-            served.append(tenant)
-        elif not any(each in devices or state.holders(each) for each in missing - free):
-            devices |= missing
-            return None
-        elif place < len(with_turn):
-            continue  # what it lacks is kept for it at its own place in the queue
-        free -= missing
-    return served, obstacles
+        line = lines[device]
+        if not serve(line.queue[index]):
+            free.remove(device)
+        elif index + 1 < len(line.queue):
+            heapq.heappush(heads, (_head(line, index + 1), device, index + 1))
+    return list(served.values()), obstacles
+
+
+def _head(line: Line, index: int) -> tuple[int, int]:
+    """By what those are compared that are first in different lines."""
+    first, _, place = line.ranks[index]
+    return first, place
 
 
 def is_kept_waiting(state: State, tenant: Tenant) -> bool:
@@ -108,26 +147,6 @@ def _with_turn_in_line(state: State, devices: Iterable[DeviceId]) -> list[Tenant
     lacking = (each for device in devices for each in state.lines.of[device].lacking.values())
     waiting = {each.id: each for each in lacking if each.id in state.queue}
     return sorted(waiting.values(), key=lambda each: each.place)
-
-
-def _in_line(state: State, free: Set[DeviceId]) -> Iterator[Tenant]:
-    """Tenants that queue for one of these devices, in the order of the queue; the caller takes
-    devices out of `free` meanwhile."""
-    open_ones = (device for device in free if not state.devices[device].paused)
-    queues = {device: state.lines.of[device].queue for device in open_ones}
-    heads = [(queue[0].place, device, 0) for device, queue in queues.items() if queue]
-    heapq.heapify(heads)
-    last_place = 0
-    while heads:
-        place, device, index = heapq.heappop(heads)
-        if device not in free:
-            continue
-        queue = queues[device]
-        if index + 1 < len(queue):
-            heapq.heappush(heads, (queue[index + 1].place, device, index + 1))
-        if place != last_place:
-            last_place = place
-            yield queue[index]
 
 
 def progress_time_s(state: State, now_s: Seconds) -> Seconds:
@@ -160,7 +179,87 @@ def quantum_ends_s(state: State, turn: Turn) -> Seconds | None:
     """When the turn has used its quantum; None while nobody waits."""
     if turn.contended_since_s is None:
         return None
-    return turn.contended_since_s + state.settings.quantum_s - turn.contended_s
+    return turn.contended_since_s + turn.quantum_s - turn.contended_s
+
+
+def quantum_of_s(state: State, tenant: Tenant) -> Seconds:
+    """How long the next turn of the tenant may last, or the rest of the present one if others come
+    now."""
+    settings = state.settings
+    if settings.quantum_s:
+        return settings.quantum_s
+    restore_s = max((_restore_s(state, tenant, each) for each in tenant.wanted_devices), default=0)
+    pays_s = restore_s * (100 - settings.swap_percent) / settings.swap_percent
+    wanted_s = max(state.cell_used_s(tenant), pays_s)
+    return min(max(wanted_s, settings.quantum_min_s), settings.quantum_max_s)
+
+
+def is_next_again(state: State, tenant: Tenant) -> bool:
+    """Whether a holder that gave its turn back now, and asked again, would be the first of each of
+    its lines. Its devices are charged up to now."""
+    assert tenant.turn is not None
+    quantum_s = quantum_of_s(state, tenant)
+    for device in tenant.turn.devices:
+        line = state.lines.of[device]
+        waiter = next((each for each in line.queue if each is not tenant), None)
+        if waiter is None:
+            continue
+        first, finish_s, _ = line.rank_of[waiter.id]
+        own_s = state.accounts.finish_s(device, tenant.owner, quantum_s)
+        if first != ORDINARY or waiter.owner == tenant.owner or finish_s <= own_s:
+            return False
+    return True
+
+
+def shortest_quantum_s(settings: SchedulerSettings) -> Seconds:
+    """A cell is new until it has used a device for so long."""
+    return settings.quantum_s or settings.quantum_min_s
+
+
+def is_new_cell(state: State, tenant: Tenant) -> bool:
+    """Whether a cell of the tenant runs that has used hardly any device time yet."""
+    if not (state.turns_are_on and state.settings.credit_s and state.in_cell(tenant)):
+        return False
+    return state.cell_used_s(tenant) < shortest_quantum_s(state.settings)
+
+
+def may_go_first(state: State, tenant: Tenant) -> bool:
+    """Whether the tenant wants a turn for a new cell, and its owner can pay for that."""
+    if tenant.turn is not None or not is_new_cell(state, tenant):
+        return False
+    most_s = state.settings.credit_s
+    left_s = state.accounts.credit_left_s(tenant.owner, tenant.wanted_devices, most_s)
+    return left_s >= _CREDIT_LEAST_S
+
+
+def _restore_s(state: State, tenant: Tenant, device: DeviceId) -> Seconds:
+    """How long the tenant's memory takes to come back to the device."""
+    parked = sum(share.bytes_parked for share in state.shares_of(tenant, device))
+    return parked / state.devices[device].swap.bytes_per_s if state.memory_moves else 0.0
+
+
+def pressed_at_s(state: State, tenant: Tenant) -> Seconds | None:
+    """When the tenant's turn ends for a new cell that goes first; None if there is none."""
+    turn = tenant.turn
+    if turn is None or turn.on_credit:
+        return None
+    moments = []
+    for device in sorted(turn.devices):
+        waiter = state.lines.of[device].goes_first
+        if waiter is None or waiter is tenant or is_kept_waiting(state, waiter):
+            continue
+        if _obstacle_on(state, waiter, state.devices[device], holders_stay=False) is None:
+            moments.append(max(waiter.short_until_s, _swap_may_begin_s(state, waiter, device)))
+    return min(moments, default=None)
+
+
+def _swap_may_begin_s(state: State, waiter: Tenant, device: DeviceId) -> Seconds:
+    """When the device's swap budget covers the way of the waiter's memory in, and of somebody's
+    out and back; at the latest when the waiter has waited for long enough."""
+    both_ways_s = 2 * _restore_s(state, waiter, device)
+    latest_s = waiter.queued_at_s + state.settings.swap_wait_max_s
+    swap = state.devices[device].swap
+    return min(latest_s, swap.covers_at_s(both_ways_s, state.settings.swap_percent / 100))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +293,9 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
         return Recall(RecallReason.CELL_ENDED)
     if ends_s is not None and now_s >= ends_s:
         return Recall(RecallReason.QUANTUM_OVER)
+    pressed_s = pressed_at_s(state, tenant)
+    if pressed_s is not None and now_s >= pressed_s:
+        return Recall(RecallReason.CELL_WAITS)
     return None
 
 
@@ -214,8 +316,11 @@ def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
         deadlines.append(turn.retry_at_s)
     elif tenant.state is TenantState.HOLDING:
         ends_s = quantum_ends_s(state, turn)
+        pressed_s = pressed_at_s(state, tenant)
         if ends_s is not None and hold is None:
             deadlines.append(ends_s)
+        if pressed_s is not None and hold is None:
+            deadlines.append(pressed_s)
     else:
         deadlines += [
             client.recalled_at_s + state.settings.overdue_s
@@ -250,7 +355,7 @@ def obstacle(
         return None
     for device_id in sorted(tenant.wanted_devices):
         device = state.devices[device_id]
-        found = _obstacle_on(state, tenant, device, holders_stay)
+        found = _obstacle_on(state, tenant, device, holders_stay=holders_stay)
         if found is not None:
             return found
         releases = sum(state.devices[each].memory.releases for each in tenant.wanted_devices)
@@ -262,7 +367,7 @@ def obstacle(
 
 
 def _obstacle_on(
-    state: State, tenant: Tenant, device: Device, holders_stay: bool
+    state: State, tenant: Tenant, device: Device, *, holders_stay: bool
 ) -> Obstacle | None:
     own = list(state.shares_of(tenant, device.id))
     if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):

@@ -37,6 +37,7 @@ _EXAMPLES = {
     "seconds": "Write it like 5s, 500ms, 2m or 1h.",
     "milliseconds": "Write it like 50ms or 2s.",
     "bytes": "Write it like 4GiB or 512MiB.",
+    "percent": "Write it like 10.",
 }
 _UNIT_ENDINGS = {"seconds": "_s", "milliseconds": "_ms", "bytes": "_bytes"}
 _START_HINT = (

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from .ids import Seconds
+from .weights import WeightError, parse
 
 T = TypeVar("T")
 
@@ -139,11 +140,53 @@ class SchedulerSettings:
     """What an admin can change while the scheduler runs."""
 
     quantum_s: Seconds = setting(
-        10.0,
+        0.0,
+        unit="seconds",
+        low=0,
+        high=86_400,
+        help="How long each turn lasts while others wait; 0: turns grow with the cell, from "
+        "`quantum_min_s` to `quantum_max_s`.",
+    )
+    quantum_min_s: Seconds = setting(
+        0.5,
         unit="seconds",
         low=0.01,
         high=86_400,
-        help="How long a turn lasts while others wait.",
+        help="How long a turn lasts at the beginning of a cell, while others wait.",
+    )
+    quantum_max_s: Seconds = setting(
+        30.0,
+        unit="seconds",
+        low=0.01,
+        high=86_400,
+        help="A cell that has used the GPU for some time has turns of that length, up to this one.",
+    )
+    credit_s: Seconds = setting(
+        2.0,
+        unit="seconds",
+        low=0,
+        high=3_600,
+        help="New cells of a user go first until they have used this much GPU time; it comes back "
+        "at the user's share. 0: nobody goes first.",
+    )
+    weights: str = setting(
+        "",
+        help="Who gets how much, such as `ann=2, @staff=3`: a user by name, the members of a group "
+        "by `@` and its name. Everybody else has 1.",
+    )
+    swap_percent: float = setting(
+        10.0,
+        unit="percent",
+        low=0.1,
+        high=99,
+        help="How much of a device's time memory may cost that moves for new cells.",
+    )
+    swap_wait_max_s: Seconds = setting(
+        5.0,
+        unit="seconds",
+        low=0,
+        high=3_600,
+        help="A new cell that goes first waits for no longer than this because memory has to move.",
     )
     turns: TurnTaking = setting(
         TurnTaking.ON,
@@ -268,6 +311,15 @@ class SchedulerSettings:
 
     def __post_init__(self) -> None:
         check_ranges(self, SETTINGS)
+        if self.quantum_min_s > self.quantum_max_s:
+            raise SettingsError(
+                f"quantum_min_s is {self.quantum_min_s:g}, and quantum_max_s is "
+                f"{self.quantum_max_s:g}. Give a smallest quantum that is not above the largest."
+            )
+        try:
+            parse(self.weights)
+        except WeightError as error:
+            raise SettingsError(f"weights: {error}") from None
 
     def replace(self, **changes: object) -> SchedulerSettings:
         """A copy with some settings changed; raises SettingsError as the constructor does."""

@@ -18,17 +18,19 @@ nothing new, foreign bytes count against the reserve first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
+from .accounts import Accounts
 from .changes import Changes
 from .errors import InvalidTransition
 from .events import DeviceMode
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
-from .lines import NOWHERE, Line, Lines, Places
+from .lines import NOWHERE, Lines, Places
 from .obstacles import Obstacle
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
+from .swap_budget import SwapBudget
 from .transitions import (
     CLIENT_TRANSITIONS,
     TENANT_TRANSITIONS,
@@ -38,6 +40,7 @@ from .transitions import (
     TenantState,
     TenantTrigger,
 )
+from .weights import parse
 
 STORY_LINES_MAX = 24
 _RESERVE_BYTES_MIN = 1 << 30
@@ -58,6 +61,7 @@ class Device:
     order: int = 0
     """Counts devices in the order in which they came."""
     memory: DeviceMemory = field(default_factory=DeviceMemory)
+    swap: SwapBudget = field(default_factory=SwapBudget)
 
     @property
     def paused(self) -> bool:
@@ -117,6 +121,12 @@ class Turn:
     granted_at_s: Seconds
     exclusive: bool
     """Granted while turns are on; others' turns may overlap one that was not."""
+    quantum_s: Seconds = 0.0
+    """How long it may last while others wait. Found when the first of them comes."""
+    on_credit: bool = False
+    """It goes before others, and is paid from the credit of its owner while they wait."""
+    counted_from_s: Seconds = 0.0
+    """Since when it counts as device time of the present cell."""
     contended_s: Seconds = 0.0
     """How much of the quantum is used: time while others waited, up to `contended_since_s`."""
     contended_since_s: Seconds | None = None
@@ -129,8 +139,14 @@ class Turn:
     """When memory of the tenant came back last, or was given leave to."""
     restores: bool = False
     """Memory of the tenant is coming back, and the quantum waits for it."""
+    bytes_to_restore: int = 0
+    """What of the tenant's memory was parked when it was granted."""
     lacks_memory_on: set[DeviceId] = field(default_factory=set)
     """Devices to which its parked memory cannot come back yet: there is no space."""
+
+    def begin_quantum(self, quantum_s: Seconds, now_s: Seconds) -> None:
+        """It goes on although its quantum is over, and others wait."""
+        self.quantum_s, self.contended_s, self.contended_since_s = quantum_s, 0.0, now_s
 
 
 @dataclass(slots=True)
@@ -163,6 +179,14 @@ class Tenant:
     """Counts tenants in the order in which they came."""
     places: Places = NOWHERE
     """The devices on whose lines it is. Kept by `Lines`."""
+    busy: bool = False
+    """A cell of it runs, as the kernel's server sees it."""
+    cell_used_s: Seconds = 0.0
+    """How long turns of the present cell have lasted, those apart that have not ended."""
+    next_quantum_s: Seconds = 0.0
+    """How long its next turn may last. Kept while it is in the queue."""
+    asks_to_go_first: bool = False
+    """It queues for a new cell; the credit of its owner decides."""
     place: int = 0
     """Of those who have ever queued, the number of this one, if it is in the queue."""
     queued_at_s: Seconds = 0.0
@@ -194,7 +218,8 @@ class State:
     tenants: dict[TenantId, Tenant] = field(default_factory=dict)
     clients: dict[ClientId, Client] = field(default_factory=dict)
     queue: dict[TenantId, Tenant] = field(default_factory=dict)
-    """Tenants that wait for a turn, first come first."""
+    """Tenants that wait for a turn, in the order in which they came. Lines have the order in which
+    they are served."""
     turn_holders: dict[TenantId, Tenant] = field(default_factory=dict)
     """Tenants that have a turn, in the order in which they got it."""
     holds: dict[TenantId, Hold] = field(default_factory=dict)
@@ -204,6 +229,7 @@ class State:
     evicted: set[TenantId] = field(default_factory=set)
     """Tenants that park all their memory until their next turn, because an admin said so."""
     changes: Changes = field(default_factory=Changes)
+    accounts: Accounts = field(default_factory=Accounts)
     lines: Lines = field(init=False)
     arrivals: int = 0
     """How many tenants, devices and places in the queue there have been."""
@@ -218,7 +244,7 @@ class State:
     """Until then, or until told, only clients that still hold a turn from before have one."""
 
     def __post_init__(self) -> None:
-        self.lines = Lines(self.changes)
+        self.lines = Lines(self.changes, self.accounts)
 
     @property
     def turns_are_on(self) -> bool:
@@ -242,19 +268,28 @@ class State:
         device.order = self.next_arrival()
         device.memory.attention.to_show = self.changes.to_show
         self.devices[device.id] = device
-        self.lines.of[device.id] = Line()
+        self.lines.add_device(device.id)
 
     def remove_device(self, device: Device) -> None:
         """Nobody has the device open."""
         self.changes.devices_for_alarm[device.id] = None
         del self.devices[device.id]
-        del self.lines.of[device.id]
+        self.lines.remove_device(device.id)
 
-    def add_tenant(self, tenant: Tenant) -> None:
-        """A tenant is here that has no clients."""
+    def add_tenant(self, tenant: Tenant, groups: Iterable[str] = ()) -> None:
+        """A tenant is here that has no clients; its owner is in these groups."""
         tenant.order = self.next_arrival()
         self.tenants[tenant.id] = tenant
+        self.note_owner(tenant.owner, groups)
         self.note_clients(tenant)
+
+    def note_owner(self, owner: str, groups: Iterable[str]) -> None:
+        """The owner has registered a tenant, and is in these groups. Who says none has not said
+        that there are none."""
+        known = self.accounts.owners.get(owner)
+        if known is None or (groups and known.groups != frozenset(groups)):
+            self.lines.charge_everything()
+            self.accounts.know(owner, groups, parse(self.settings.weights))
 
     def remove_tenant(self, tenant: Tenant) -> None:
         """Its clients are gone."""
@@ -340,6 +375,14 @@ class State:
         """The event under way is about the tenant."""
         self.touched[tenant.id] = tenant
         self.changes.of_tenant(tenant)
+
+    def weigh_everybody(self) -> None:
+        """Weights may have changed."""
+        self.lines.charge_everything()
+        weights = parse(self.settings.weights)
+        for name, owner in self.accounts.owners.items():
+            self.accounts.know(name, owner.groups, weights)
+        self.lines.renew_everybody()
 
     def stir_everything(self) -> None:
         """A setting has changed that may concern everybody."""
@@ -448,6 +491,22 @@ class State:
         return min(self.reserve_bytes(device), device.memory.bytes_foreign)
 
     # ---- the tables --------------------------------------------------------------------------
+
+    def in_cell(self, tenant: Tenant) -> bool:
+        """Whether a notebook cell of the tenant runs."""
+        return tenant.busy or any(client.in_cell for client in tenant.clients.values())
+
+    def cell_begins(self, tenant: Tenant) -> None:
+        """What the tenant uses from now on is for a new cell."""
+        tenant.cell_used_s = 0.0
+        if tenant.turn is not None:
+            tenant.turn.counted_from_s = self.accounts.now_s
+
+    def cell_used_s(self, tenant: Tenant) -> Seconds:
+        """How long turns of the tenant's present cell have lasted."""
+        turn = tenant.turn
+        under_way_s = 0.0 if turn is None else self.accounts.now_s - turn.counted_from_s
+        return tenant.cell_used_s + under_way_s
 
     def move_client(self, client: Client, trigger: ClientTrigger) -> None:
         """Take the client along the table."""

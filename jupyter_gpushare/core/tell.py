@@ -162,9 +162,8 @@ class Teller:
     def _tell_positions(self, stirred: Stirred) -> None:
         state, lines = self._state, self._state.lines.of
         queued = {id: state.queue[id] for id in stirred.tenants if id in state.queue}
-        for device, place in stirred.lines.items():
-            line = lines[device]
-            queued.update((each.id, each) for each in line.queue[line.rank(place) :])
+        for device, rank in stirred.lines.items():
+            queued.update((each.id, each) for each in lines[device].behind(rank))
         for tenant in stirred.tenants.values():
             self._forget_positions(tenant)
         for tenant in sorted(queued.values(), key=_place):
@@ -184,12 +183,12 @@ class Teller:
         """Its place in the longest of its queues; and the tenant that has a device which this one
         lacks, or the one before it in that queue."""
         lines = [self._state.lines.of[device] for device in sorted(tenant.places.queues)]
-        ranks = [line.rank(tenant.place) for line in lines]
-        rank = max(ranks)
+        ahead = [line.index(tenant) for line in lines]
+        most = max(ahead)
         holders = [each for line in lines for each in line.holders if each is not tenant]
         if holders:
-            return rank + 1, min(holders, key=_turn)
-        return rank + 1, lines[ranks.index(rank)].queue[rank - 1] if rank else None
+            return most + 1, min(holders, key=_turn)
+        return most + 1, lines[ahead.index(most)].queue[most - 1] if most else None
 
     def _tell_position(self, client: Client, place: int, ahead: Tenant | None) -> None:
         told, position = self._of(client), (place, ahead.id if ahead else None)

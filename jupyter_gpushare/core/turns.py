@@ -17,19 +17,24 @@ from .commands import (
     RecallTurn,
     ReopenGate,
     ReportOverdue,
-    TellHold,
 )
+from .holds import Holds
 from .ids import DeviceId, Seconds, TurnId
+from .lines import FIRST
 from .policy import (
     Recall,
     grantable,
+    is_new_cell,
+    is_next_again,
+    may_go_first,
     obstacle,
     progress_time_s,
+    quantum_of_s,
     recall_due,
     waits_for_its_memory,
 )
 from .settings import OverduePolicy
-from .state import Client, Hold, State, Tenant, Turn
+from .state import Client, State, Tenant, Turn
 from .tell import Outbox
 from .transitions import (
     ASKED_BACK,
@@ -48,8 +53,9 @@ that claims a higher one would take the numbers, which are of 64 bits, away from
 class Turns:
     """Changes turns and the queue; the only one who does."""
 
-    def __init__(self, state: State, outbox: Outbox) -> None:
+    def __init__(self, state: State, outbox: Outbox, holds: Holds) -> None:
         self._state = state
+        self._holds = holds
         self._outbox = outbox
         self._last_turn = 0
 
@@ -88,56 +94,25 @@ class Turns:
 
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
         """The tenant's user gives its turn away. One that is asked already need not be again."""
-        self._end_hold(tenant, now_s)
+        self._holds.end(tenant, now_s)
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
             self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 
     def tenant_busy(self, tenant: Tenant, busy: bool) -> None:
         """A cell began or ended. Work that runs on without a cell (a thread) gets turns as before:
         the mark is on the turn, and no later turn has it."""
+        if busy and not self._state.in_cell(tenant):
+            self._state.cell_begins(tenant)
+        tenant.busy = busy
         if tenant.turn is not None:
             tenant.turn.cell_ended = not busy
             self._state.changes.of_tenant(tenant)
 
-    def hold(self, tenant: Tenant, hold_s: Seconds, now_s: Seconds) -> None:
-        """The tenant's user keeps its turn by hand; every client is told how long that lasts.
-
-        A hold of a tenant without a turn begins with its next one. While others wait, asking again
-        prolongs nothing beyond the longest hold from the first."""
-        state = self._state
-        state.changes.of_tenant(tenant)
-        before = state.holds.pop(tenant.id, None)
-        state.holds_to_come.pop(tenant.id, None)
-        hold_s = min(hold_s, state.settings.hold_max_s)
-        if hold_s > 0 and tenant.turn is None:
-            state.holds_to_come[tenant.id] = hold_s
-        elif hold_s > 0:
-            contended = tenant.turn is not None and tenant.turn.contended_since_s is not None
-            began_s = before.began_s if before is not None and contended else now_s
-            until_s = min(now_s + hold_s, began_s + state.settings.hold_max_s)
-            if until_s > now_s:
-                state.holds[tenant.id] = Hold(began_s, until_s)
-        self._tell_hold(tenant, now_s)
-
-    def shorten_holds(self, now_s: Seconds) -> None:
-        """`hold_max_s` has changed: nobody keeps a turn for longer."""
-        for tenant_id, hold in self._state.holds.items():
-            until_s = min(hold.until_s, hold.began_s + self._state.settings.hold_max_s)
-            if until_s < hold.until_s:
-                hold.until_s = max(until_s, now_s)
-                self._state.changes.of_tenant(self._state.tenants[tenant_id])
-                self._tell_hold(self._state.tenants[tenant_id], now_s)
-        for tenant_id, hold_s in list(self._state.holds_to_come.items()):
-            if hold_s > self._state.settings.hold_max_s:
-                self.hold(self._state.tenants[tenant_id], hold_s, now_s)
-
-    def tell_hold_to(self, client: Client, now_s: Seconds) -> None:
-        """For how long the turn of the client's tenant is kept by hand: from now, or from the
-        beginning of the turn that it does not have yet."""
-        hold = self._state.holds.get(client.tenant)
-        to_come_s = self._state.holds_to_come.get(client.tenant, 0.0)
-        left_s = to_come_s if hold is None else hold.until_s - now_s
-        self._outbox.put(TellHold(client=client.id, left_s=left_s))
+    def quanta_have_changed(self) -> None:
+        """Turns under way are as long as they would be if they began now."""
+        for tenant in self._state.turn_holders.values():
+            if tenant.turn is not None:
+                tenant.turn.quantum_s = quantum_of_s(self._state, tenant)
 
     def turns_switched_off(self) -> None:
         """Recalls under way are taken back; from now on turns may overlap."""
@@ -178,7 +153,7 @@ class Turns:
         state = self._state
         state.changes.begin_settling()
         for tenant_id in [id for id, hold in state.holds.items() if now_s >= hold.until_s]:
-            self._end_hold(state.tenants[tenant_id], now_s)
+            self._holds.end(state.tenants[tenant_id], now_s)
         for tenant in state.touched.values():
             self._settle_gates(tenant, now_s)
             self._end_turn_without_clients(tenant, now_s)
@@ -323,16 +298,21 @@ class Turns:
             tenant.queued_at_s = now_s
             tenant.waited_since_s = waited_since_s
             tenant.has_waited = False
+            tenant.next_quantum_s = quantum_of_s(state, tenant)
+            tenant.asks_to_go_first = may_go_first(state, tenant)
             state.join_queue(tenant)
         return [tenant for _, tenant in arriving]
 
     def _grant(self, tenant: Tenant, now_s: Seconds) -> None:
         state = self._state
+        goes_first = tenant.turn is None and any(
+            state.lines.of[device].rank_of[tenant.id][0] == FIRST for device in tenant.places.queues
+        )
         if tenant.has_waited:
             tenant.counters.waits += 1
         if tenant.turn is None:
             self._leave_queue(tenant, now_s, TenantTrigger.GRANT)
-            self._begin_turn(tenant, now_s)
+            self._begin_turn(tenant, now_s, on_credit=goes_first)
         else:
             self._leave_queue(tenant, now_s)
         assert tenant.turn is not None
@@ -345,14 +325,36 @@ class Turns:
         may wait for memory."""
         turn = tenant.turn
         assert turn is not None
+        restored = turn.restores
         turn.restores = waits_for_its_memory(self._state, tenant, now_s)
+        if restored and not turn.restores:
+            self._learn_rate(tenant, turn, now_s)
         others_wait = self._state.others_queue(tenant, turn.devices)
         contended = self._state.turns_are_on and others_wait and not turn.restores
         if contended and turn.contended_since_s is None:
             turn.contended_since_s = now_s
+            self._set_quantum(tenant, turn)
         elif not contended and turn.contended_since_s is not None:
             turn.contended_s += now_s - turn.contended_since_s
             turn.contended_since_s = None
+
+    def _set_quantum(self, tenant: Tenant, turn: Turn) -> None:
+        """Others wait from now on: how long they do depends on what the cell has used so far."""
+        if turn.contended_s > 0:
+            return
+        turn.quantum_s = quantum_of_s(self._state, tenant)
+        if turn.on_credit and not is_new_cell(self._state, tenant):
+            turn.on_credit = False
+            self._state.lines.note_credit(tenant)
+
+    def _learn_rate(self, tenant: Tenant, turn: Turn, now_s: Seconds) -> None:
+        """All memory of the tenant has come back."""
+        shares = (share for each in turn.devices for share in self._state.shares_of(tenant, each))
+        if any(share.bytes_parked for share in shares):
+            return  # it is waited for no longer
+        for device in turn.devices:
+            swap = self._state.devices[device].swap
+            swap.learn(turn.bytes_to_restore, now_s - turn.granted_at_s)
 
     def _recall_when_due(self, tenant: Tenant, now_s: Seconds) -> None:
         turn = tenant.turn
@@ -362,6 +364,13 @@ class Turns:
         if tenant.state is TenantState.STALLED and now_s < turn.retry_at_s:
             return
         recall = recall_due(self._state, tenant, now_s)
+        quantum_is_over = recall is not None and recall.reason is RecallReason.QUANTUM_OVER
+        if quantum_is_over and tenant.state is TenantState.HOLDING:
+            for device in turn.devices:
+                self._state.lines.charge(device)
+            if is_next_again(self._state, tenant):
+                turn.begin_quantum(quantum_of_s(self._state, tenant), now_s)
+                return
         if recall is not None:
             self._recall(tenant, recall, now_s)
         elif tenant.id in self._state.queue:
@@ -409,22 +418,15 @@ class Turns:
 
     # ---- single steps ------------------------------------------------------------------------
 
-    def _end_hold(self, tenant: Tenant, now_s: Seconds) -> None:
-        self._state.changes.of_tenant(tenant)
-        ended = self._state.holds.pop(tenant.id, None)
-        if self._state.holds_to_come.pop(tenant.id, None) is not None or ended is not None:
-            self._tell_hold(tenant, now_s)
-
-    def _tell_hold(self, tenant: Tenant, now_s: Seconds) -> None:
-        for client in tenant.clients.values():
-            self.tell_hold_to(client, now_s)
-
     def _new_turn_id(self) -> TurnId:
         self._last_turn += 1
         return TurnId(self._last_turn)
 
-    def _begin_turn(self, tenant: Tenant, now_s: Seconds) -> None:
+    def _begin_turn(self, tenant: Tenant, now_s: Seconds, *, on_credit: bool = False) -> None:
         tenant.turn = Turn(
+            quantum_s=quantum_of_s(self._state, tenant),
+            on_credit=on_credit,
+            counted_from_s=now_s,
             id=self._new_turn_id(),
             devices=set(),
             granted_at_s=now_s,
@@ -437,17 +439,18 @@ class Turns:
         tenant.boosted = False
         self._state.note_turn(tenant)
         if (hold_s := self._state.holds_to_come.get(tenant.id)) is not None:
-            self.hold(tenant, hold_s, now_s)
+            self._holds.hold(tenant, hold_s, now_s)
 
     def _end_turn_without_clients(self, tenant: Tenant, now_s: Seconds) -> None:
         turn = tenant.turn
         if turn is None or self._state.turn_clients(tenant):
             return
         tenant.counters.held_s_total += now_s - turn.granted_at_s
+        tenant.cell_used_s += now_s - turn.counted_from_s
         tenant.turn = None
         if (hold := self._state.holds.pop(tenant.id, None)) is not None:
             # The turn ended before its time: the rest of the hold is for the next one.
-            self.hold(tenant, hold.until_s - now_s, now_s)
+            self._holds.hold(tenant, hold.until_s - now_s, now_s)
         self._state.end_use(tenant, now_s)
         del self._state.turn_holders[tenant.id]
         self._state.note_turn(tenant)
@@ -469,8 +472,19 @@ class Turns:
     def _set_devices(self, tenant: Tenant, turn: Turn, devices: set[DeviceId]) -> None:
         """The devices that the turn is on, from now on."""
         if devices != turn.devices:
+            for device in devices - turn.devices:
+                self._note_swap(tenant, turn, device)
             turn.devices = devices
             self._state.note_turn(tenant)
+
+    def _note_swap(self, tenant: Tenant, turn: Turn, device: DeviceId) -> None:
+        """What of the tenant's memory is to come back to the device."""
+        parked = sum(share.bytes_parked for share in self._state.shares_of(tenant, device))
+        turn.bytes_to_restore = max(turn.bytes_to_restore, parked)
+        if parked and self._state.memory_moves:
+            self._state.devices[device].swap.spend(
+                parked, self._state.accounts.now_s, self._state.settings.swap_percent / 100
+            )
 
     def _grant_client(self, client: Client, turn: Turn) -> None:
         self._state.move_client(client, ClientTrigger.GRANT)
@@ -481,12 +495,13 @@ class Turns:
         state = self._state
         tenant = state.tenants[client.tenant]
         devices = set[DeviceId]() if tenant.turn is None else tenant.turn.devices
+        quantum_s = state.settings.quantum_s if tenant.turn is None else tenant.turn.quantum_s
         assert client.turn is not None
         self._outbox.put(
             GrantTurn(
                 client=client.id,
                 turn=client.turn,
-                quantum_s=state.settings.quantum_s,
+                quantum_s=quantum_s,
                 waiters=state.count_waiters(tenant, devices),
             )
         )
@@ -510,7 +525,7 @@ class Turns:
                         turn=client.turn,
                         reason=recall.reason,
                         device_name=recall.device_name,
-                        quantum_s=self._state.settings.quantum_s,
+                        quantum_s=0.0 if tenant.turn is None else tenant.turn.quantum_s,
                     )
                 )
 

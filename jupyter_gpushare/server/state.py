@@ -48,7 +48,8 @@ def panel_state(
     tenants = {tenant["id"]: tenant for tenant in told["tenants"]}
     mine = {kernel.tenant_id for kernel in ours if kernel.tenant_id}
     devices = [_device(device, tenants, mine, age_s) for device in told["devices"]]
-    quantum_s = told.get("settings", {}).get("quantum_s", 0.0)
+    settings = told.get("settings", {})
+    quantum_s = settings.get("quantum_s") or settings.get("quantum_max_s", 0.0)
     return {
         "version": STATE_VERSION,
         "scheduler": scheduler,

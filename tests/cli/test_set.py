@@ -47,7 +47,7 @@ def test_every_spelling_of_a_name_is_the_same_setting(name: str) -> None:
     ("name", "value", "sentences"),
     [
         ("quantm", "5s", "There is no setting 'quantm'. Did you mean quantum_s?"),
-        ("colour", "red", r"There is no setting 'colour'. Settings are: quantum_s, turns"),
+        ("colour", "red", r"There is no setting 'colour'. Settings are: quantum_s, quantum_min_s,"),
         ("quantum_s", "soon", "quantum_s cannot be 'soon'. Write it like 5s, 500ms, 2m or 1h."),
         ("idle_ms", "2.5", "idle_ms cannot be '2.5'. Give a whole number of milliseconds."),
         ("turns", "maybe", "turns cannot be 'maybe'. Give one of: on, off."),

@@ -41,7 +41,7 @@ def test_status_says_who_holds_and_who_waits(
     assert "Scripted GPU" in done.stdout
     assert "held by first for" in done.stdout
     assert "1. second has waited for" in done.stdout
-    assert "turns on, quantum 10.0 s" in done.stdout
+    assert "turns on, quantum 500 ms to 30.0 s" in done.stdout
     assert "TENANT" in done.stdout
 
 
@@ -155,7 +155,7 @@ def test_set_reaches_the_clients(scheduler: SchedulerUnderTest, gpushare: Comman
 def test_set_without_arguments_shows_all(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """All settings by their names, with units."""
     lines = gpushare("set").stdout.splitlines()
-    assert ["quantum_s", "10s"] in [line.split() for line in lines]
+    assert ["quantum_max_s", "30s"] in [line.split() for line in lines]
     assert ["idle_ms", "50ms"] in [line.split() for line in lines]
 
 
@@ -170,7 +170,7 @@ def test_set_without_arguments_shows_all(scheduler: SchedulerUnderTest, gpushare
         (["set", "clients-max", "few"], 2, "Give a whole number"),
         (["set", "clients-max", "²"], 2, "Give a whole number"),
         (["set", "turns", "maybe"], 2, "Give one of: on, off"),
-        (["set", "quantum", "0s"], 76, "outside 0.01 to 86400 seconds"),
+        (["set", "quantum-min", "0s"], 76, "outside 0.01 to 86400 seconds"),
     ],
 )
 def test_a_wrong_set_is_explained(

@@ -25,7 +25,7 @@ from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, TurnTa
 from jupyter_gpushare.core.snapshot import DeviceSnapshot, TenantSnapshot
 
 C = TypeVar("C", bound=Command)
-TURNS_ALONE = SchedulerSettings(memory_mode=MemoryMode.OFF)
+TURNS_ALONE = SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=10)
 """For stories that memory has no part in: nothing happens in them but for turns."""
 
 

@@ -61,23 +61,52 @@ def served_of_all(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[Tena
     obstacles: dict[TenantId, Obstacle] = {}
     if state.turns_are_on and state.recovering_until_s is not None:
         return served, obstacles
-    free = state.devices.keys() - (held_devices(state) if state.turns_are_on else set())
-    with_turn = [tenant for tenant in state.queue.values() if tenant.turn is not None]
-    for place, tenant in enumerate([*with_turn, *state.queue.values()]):
-        if tenant in served or (state.turns_are_on and is_kept_waiting(state, tenant)):
-            continue
-        missing = state.missing_devices(tenant)
-        if missing <= free:
+    if not state.turns_are_on:
+        for tenant in sorted(state.queue.values(), key=lambda each: each.turn is None):
             in_the_way = obstacle(state, tenant, now_s)
-            if in_the_way is not None:
+            if in_the_way is None:
+                served.append(tenant)
+            else:
                 obstacles[tenant.id] = in_the_way
-                continue
+        return served, obstacles
+    free = state.devices.keys() - held_devices(state)
+
+    def is_done_with(tenant: Tenant) -> bool:
+        nonlocal free
+        if tenant in served or tenant.id in obstacles or is_kept_waiting(state, tenant):
+            return True
+        if not state.missing_devices(tenant) <= free:
+            return False
+        in_the_way = obstacle(state, tenant, now_s)
+        if in_the_way is None:
             served.append(tenant)
-        elif place < len(with_turn):
-            continue  # what it lacks is kept for it at its own place in the queue
-        if state.turns_are_on:
-            free -= missing
-    return served, obstacles
+            free -= state.missing_devices(tenant)
+        else:
+            obstacles[tenant.id] = in_the_way
+        return True
+
+    for tenant in [tenant for tenant in state.queue.values() if tenant.turn is not None]:
+        is_done_with(tenant)
+    while True:
+        heads = []
+        for device in free:
+            rank_of = state.lines.of[device].rank_of
+            waiting = [
+                (rank_of[tenant.id], tenant)
+                for tenant in state.queue.values()
+                if device in state.missing_devices(tenant)
+                and tenant not in served
+                and tenant.id not in obstacles
+                and not is_kept_waiting(state, tenant)
+            ]
+            if waiting:
+                (first, _, place), tenant = min(waiting, key=lambda each: each[0])
+                heads.append((first, place, device, tenant))
+        if not heads:
+            return served, obstacles
+        _, _, device, tenant = min(heads, key=lambda each: each[:3])
+        if not is_done_with(tenant):
+            free -= {device}
 
 
 class FullResidency(Residency):
@@ -127,22 +156,25 @@ class FullTeller(Teller):
 
     def _tell_all_positions(self) -> None:
         state = self._state
-        before: dict[DeviceId, list[Tenant]] = {}
         waiting: set[ClientId] = set()
+        order = {
+            device: sorted(
+                (each for each in state.queue.values() if device in state.missing_devices(each)),
+                key=lambda each, ranks=line.rank_of: ranks[each.id],
+            )
+            for device, line in state.lines.of.items()
+        }
         for tenant in state.queue.values():
             missing = state.missing_devices(tenant)
-            longest = max((before.get(device, []) for device in sorted(missing)), key=len)
+            before = [order[each][: order[each].index(tenant)] for each in sorted(missing)]
+            longest = max(before, key=len)
             ahead = [
                 holder
                 for holder in state.turn_holders.values()
                 if holder is not tenant and holder.turn and holder.turn.devices & missing
             ]
-            for device in missing:
-                before.setdefault(device, [])
             first = ahead[0] if ahead else longest[-1] if longest else None
             place = len(longest) + 1
-            for device in missing:
-                before[device].append(tenant)
             for client in state.ready_clients(tenant):
                 waiting.add(client.id)
                 self._tell_position(client, place, first)
@@ -159,7 +191,7 @@ class FullMachine(Machine):
         self, settings: SchedulerSettings, *, recovering_until_s: Seconds | None = None
     ) -> None:
         super().__init__(settings, recovering_until_s=recovering_until_s)
-        self._turns = FullTurns(self._state, self._outbox)
+        self._turns = FullTurns(self._state, self._outbox, self._holds)
         self._residency = FullResidency(self._state, self._outbox)
         self._teller = FullTeller(self._state, self._outbox)
 

@@ -44,7 +44,7 @@ def test_each_value_names_its_place_and_what_it_shadows() -> None:
         "shadowed": [
             {"value": 3.0, "from": "file"},
             {"value": 2.0, "from": "start"},
-            {"value": 10.0, "from": "default"},
+            {"value": 0.0, "from": "default"},
         ],
     }
     assert explained["turns"] == {"value": "on", "from": "default", "shadowed": []}
@@ -54,7 +54,7 @@ def test_each_value_names_its_place_and_what_it_shadows() -> None:
     ("written", "sentence"),
     [
         ({"quantm": 1}, "Did you mean quantum_s"),
-        ({"quantum_s": 0}, "quantum_s is 0.0, which is outside"),
+        ({"quantum_s": -1}, "quantum_s is -1.0, which is outside"),
         ({"quantum_s": float("nan")}, "Give a finite number"),
         ({"quantum_s": 1, "quantum": 2}, "quantum_s is given twice"),
         ({"memory_cap_bytes": 1}, "cannot be changed while the scheduler runs"),

@@ -21,7 +21,9 @@ def test_a_free_device_is_granted_at_once() -> None:
     assert grant.cause == "cuLaunchKernel"
 
 
-@pytest.mark.promise("scheduler", "Turns are first come, first served, for each device")
+@pytest.mark.promise(
+    "scheduler", "Turns of one owner are first come, first served, for each device"
+)
 def test_first_come_first_served() -> None:
     """Waiting tenants are served in the order in which they asked."""
     desk = Desk()
@@ -68,7 +70,7 @@ def test_all_devices_or_none() -> None:
     assert desk.holders("A") == desk.holders("B") == ["m"]
 
 
-@pytest.mark.promise("Turns are first come, first served...")
+@pytest.mark.promise("Turns of one owner are first come, first...")
 def test_a_later_one_does_not_overtake_for_a_free_device() -> None:
     """A free device that an earlier waiter wants stays free for it: nobody starves."""
     desk = Desk()
@@ -259,7 +261,7 @@ def test_turn_ids_are_never_used_twice() -> None:
     assert len(seen) == 20
 
 
-@pytest.mark.promise("Turns are first come, first served...")
+@pytest.mark.promise("Turns of one owner are first come, first...")
 def test_equal_turns_for_tenants_that_always_ask() -> None:
     """Tenants that always want the device get equally many turns, in a fixed round."""
     desk = Desk(TURNS_ALONE.replace(quantum_s=1))

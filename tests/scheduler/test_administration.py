@@ -45,7 +45,7 @@ def test_what_is_done_is_noted(office: Office) -> None:
     office.service.interrupt_tenant(Caller(BOB), waiter)
     admin.change_settings(ROOT, {"quantum_s": 3})
     with pytest.raises(RequestError):
-        admin.change_settings(ROOT, {"quantum_s": 0})
+        admin.change_settings(ROOT, {"quantum_s": -1})
     with pytest.raises(CoreError):
         admin.set_mode(ROOT, "f" * 32, {"mode": "paused"})
     admin.unset_setting(ROOT, "quantum_s")
@@ -59,13 +59,13 @@ def test_what_is_done_is_noted(office: Office) -> None:
         ("root", "hold", f"{bobs} too", {"hold_s": "9999"}),
         ("root", "interrupt", f"{bobs} too", {}),
         ("root", "set", "", {"quantum_s": "3"}),
-        ("root", "set", "", {"quantum_s": "0"}),
+        ("root", "set", "", {"quantum_s": "-1"}),
         ("root", "pause", "f" * 32, {}),
         ("root", "unset", "", {"name": "quantum_s"}),
     ]
     results = [entry["result"] for entry in office.audit.latest(99)]
     assert [result for result in results if result != "done"] == [results[7], results[8]]
-    assert "quantum_s is 0.0" in results[7] and "There is no device" in results[8]
+    assert "quantum_s is -1.0" in results[7] and "There is no device" in results[8]
 
 
 @pytest.mark.promise("What an administrator does, and what...")

@@ -109,7 +109,7 @@ def as_other(shared: SchedulerUnderTest, call: str, *arguments: Any) -> str:
         ),
         ("DELETE", "/api/v1/tenants/unknown", b"", 404, "no tenant 'unknown'"),
         ("POST", "/api/v1/tenants/unknown/interrupt", b"{}", 404, "no tenant 'unknown'"),
-        ("PATCH", "/api/v1/settings", b'{"quantum_s": 0}', 400, "outside 0.01"),
+        ("PATCH", "/api/v1/settings", b'{"quantum_min_s": 0}', 400, "outside 0.01"),
         ("PATCH", "/api/v1/settings", b'{"quantum_s": [5]}', 400, "Give a number of sec"),
         ("PATCH", "/api/v1/settings", b'{"quantum_s": NaN}', 400, "finite"),
         ("PATCH", "/api/v1/settings", b'{"quantum_s": 1%s}' % (b"0" * 400), 400, "finite"),

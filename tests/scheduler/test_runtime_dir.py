@@ -161,7 +161,7 @@ def test_clients_do_not_trust_strangers(scheduler: SchedulerUnderTest) -> None:
 @pytest.mark.parametrize(
     ("flag", "sentence"),
     [
-        ("--quantum=0", "outside 0.01"),
+        ("--quantum-min=0", "outside 0.01"),
         ("--quantum=soon", "quantum_s cannot be 'soon'. Write it like 5s"),
         ("--idle-exit-s=soon", "expected a float"),
         ("--turns=maybe", "Give one of: on, off"),
@@ -174,7 +174,7 @@ def test_clients_do_not_trust_strangers(scheduler: SchedulerUnderTest) -> None:
         ("--GPUShareScheduler.quantm=3", "There is no --GPUShareScheduler.quantm. Did you mean"),
         ("--SettingConfig.quantum_s=3", "There is no section SettingConfig"),
         ("--visibility=all", "visibility cannot be 'all'. Give one of: anonymous, users"),
-        ("--quantum_s=-5", "quantum_s is -5.0, which is outside 0.01 to 86400 seconds."),
+        ("--quantum_s=-5", "quantum_s is -5.0, which is outside 0 to 86400 seconds."),
         ("--idle_ms=soon", "idle_ms cannot be 'soon'. Write it like 50ms or 2s."),
     ],
 )

@@ -48,7 +48,7 @@ def written(path: Path, text: str) -> Path:
         ("quantum_s = 5\nquantum_s = 6", 2, "is not TOML"),
         ("# a word\n\nquantm_s = 5", 3, "There is no setting 'quantm_s'. Did you mean quantum_s?"),
         ("idle_ms = 5\n[quantum_s]\na = 1", 2, "quantum_s cannot be"),
-        ("idle_ms = 5\nquantum_s = 0", 2, "quantum_s is 0.0, which is outside"),
+        ("idle_ms = 5\nquantum_s = -1", 2, "quantum_s is -1.0, which is outside"),
         ("quantum_s = nan", 1, "Give a finite number"),
         ("quantum = 5\nquantum_s = 6", 2, "quantum_s is given twice"),
         ("turns = true", 1, "turns cannot be True. Give one of: on, off."),
@@ -172,7 +172,7 @@ def test_what_is_refused_is_taken_when_it_is_right(tmp_path: Path) -> None:
     follower = Follower(tmp_path / "s.toml")
     follower.file.read()
     assert follower.file.refusal is not None and "No such file" in follower.file.refusal
-    written(tmp_path / "s.toml", "quantum_s = 0")
+    written(tmp_path / "s.toml", "quantum_s = -1")
     assert follower.after_looks(4) == []
     assert follower.file.refusal.startswith("Line 1 of ")
     written(tmp_path / "s.toml", "quantum_s = 7")
@@ -220,16 +220,16 @@ def test_a_running_scheduler_follows_its_file(runtime: Path, tmp_path: Path) -> 
         written(tmp_path / "s.toml", "quantum_s = 6\n")
         scheduler.eventually(lambda s: s["settings"]["overdue_s"] == 30)
         assert values_of(scheduler, "quantum_s") == (3.0, "set", ["file", "start", "default"])
-        written(tmp_path / "s.toml", "quantum_s = 0\noverdue_s = 50\n")
+        written(tmp_path / "s.toml", "quantum_s = -1\noverdue_s = 50\n")
         until_s = time.monotonic() + 20
         while not (told := scheduler.client.explain_settings()["file"])["refused"]:
             assert time.monotonic() < until_s
             time.sleep(LOOK_S / 4)
-        assert "quantum_s is 0.0" in told["refused"]
+        assert "quantum_s is -1.0" in told["refused"]
         assert scheduler.status()["settings"]["overdue_s"] == 30
         shown = gpushare("config", "--show").stdout
         (row,) = (line.split() for line in shown.splitlines() if line.startswith("quantum_s"))
-        places = ["6s", "(file),", "7s", "(start),", "10s", "(default)"]
+        places = ["6s", "(file),", "7s", "(start),", "0s", "(default)"]
         assert row == ["quantum_s", "3s", "set", *places]
         assert "It is refused, and the last good settings stay. Line 1 of" in shown
         assert gpushare("unset", "quantum").stdout.split() == [
@@ -255,7 +255,7 @@ def test_a_scheduler_starts_beside_a_file_that_is_wrong(runtime: Path, tmp_path:
     for a check learns it."""
     path = written(tmp_path / "s.toml", "quantum_s = ")
     with running_scheduler(runtime, f"--settings-file={path}") as scheduler:
-        assert scheduler.status()["settings"]["quantum_s"] == 10
+        assert scheduler.status()["settings"]["quantum_s"] == 0
         assert "the settings stay as they were: Line 1 of" in scheduler.log
     with pytest.raises(SchedulerDidNotStart, match=r"Line 1 of .* is not TOML"):
         SchedulerUnderTest(runtime, f"--settings-file={path}", "--check-config")

@@ -34,7 +34,7 @@ def test_a_dropped_turn_goes_to_the_one_who_waits(scheduler: SchedulerUnderTest)
         assert second.expect(TurnGranted).turn_id > turn.turn_id
 
 
-@pytest.mark.promise("Turns are first come, first served...")
+@pytest.mark.promise("Turns of one owner are first come, first...")
 def test_first_come_first_served(scheduler: SchedulerUnderTest) -> None:
     """Those who wait are served in the order in which they asked."""
     names = ["a", "b", "c", "d"]

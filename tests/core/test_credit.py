@@ -1,0 +1,175 @@
+"""New cells go first, as far as the credit of their owner goes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import RecallReason, RecallTurn
+from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+
+from .crowd import DRAIN_S, Crowd, Work
+from .desk import Desk
+
+SETTINGS = SchedulerSettings(memory_mode=MemoryMode.OFF)
+TRAINING = Work()
+PROGRAM = Work(in_cells=False)
+AT_ONCE = pytest.mark.promise(
+    "scheduler",
+    "A new cell is served next and recalls a longer turn, as long as its owner has credit",
+)
+GAIN = pytest.mark.promise(
+    "scheduler",
+    "Tiny cells, threads under trivial cells, many kernels and repeated holds gain at most the "
+    "credit and one quantum over an honest owner",
+)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk(SETTINGS)
+
+
+def waits(desk: Desk, name: str, owner: str, *, cell: bool = True) -> int:
+    """A process whose tenant wants the device, in a cell or not."""
+    desk.tenant(name, owner=owner)
+    client = desk.client(name)
+    if cell:
+        desk.do(ev.CellBegan(client=client))
+    desk.ask(client)
+    return client
+
+
+@AT_ONCE
+def test_a_new_cell_recalls_a_program_at_once(desk: Desk) -> None:
+    program = waits(desk, "program", "ann", cell=False)
+    desk.do(ev.ClockTicked(), after_s=100)
+    cell = waits(desk, "cell", "ben")
+    (recall,) = desk.all(RecallTurn)
+    assert (recall.client, recall.reason) == (program, RecallReason.CELL_WAITS)
+    desk.drop(program)
+    assert desk.granted() == [cell]
+
+
+@AT_ONCE
+def test_a_new_cell_recalls_a_long_cell_at_once(desk: Desk) -> None:
+    """A cell is long when it has used the device for `quantum_min_s`."""
+    long = waits(desk, "long", "ann")
+    desk.do(ev.ClockTicked(), after_s=1)
+    waits(desk, "cell", "ben")
+    assert desk.recalled() == [long]
+
+
+@AT_ONCE
+def test_a_new_cell_does_not_recall_another_new_one(desk: Desk) -> None:
+    """That one has its `quantum_min_s` first."""
+    first = waits(desk, "first", "ann")
+    waits(desk, "second", "ben")
+    assert desk.recalled() == []
+    desk.sleep_until_woken()
+    assert desk.recalled() == [first]
+    assert desk.now_s == pytest.approx(100 + SETTINGS.quantum_min_s)
+
+
+@AT_ONCE
+def test_new_cells_are_before_those_who_wait_longer(desk: Desk) -> None:
+    program = waits(desk, "program", "ann", cell=False)
+    waits(desk, "other", "ben", cell=False)
+    cell = waits(desk, "cell", "cem")
+    assert desk.queue("A") == ["cell", "other"]
+    desk.drop(program)
+    assert desk.granted() == [cell]
+
+
+@AT_ONCE
+def test_a_turn_kept_by_hand_is_not_recalled(desk: Desk) -> None:
+    program = waits(desk, "program", "ann", cell=False)
+    desk.hold(program, 30)
+    waits(desk, "cell", "ben")
+    assert desk.recalled() == []
+    desk.sleep_until_woken()
+    assert desk.recalled() == [program]
+    assert desk.now_s == pytest.approx(130)
+
+
+@AT_ONCE
+def test_without_credit_nobody_goes_first() -> None:
+    desk = Desk(SETTINGS.replace(credit_s=0))
+    waits(desk, "program", "ann", cell=False)
+    waits(desk, "cell", "ben")
+    assert desk.recalled() == []
+
+
+@AT_ONCE
+def test_short_cells_beside_training() -> None:
+    """One each 2 s: each is answered at once, and the training has the rest."""
+    crowd = Crowd(SETTINGS)
+    crowd.add("ann", TRAINING)
+    short = crowd.add("ben", Work(cell_s=0.2, pause_s=1.8), at_s=1)
+    crowd.run(400)
+    assert len(short.waits_s) > 190
+    assert max(short.waits_s) <= DRAIN_S + 1e-6
+    assert crowd.part_s("ann") >= 0.97 * (400 - crowd.part_s("ben"))
+
+
+def gain_s(scheme: str, lasts_s: float, **changes: object) -> tuple[float, Crowd]:
+    """What the owner of the scheme has had beyond its half, beside one who trains."""
+    crowd = Crowd(SETTINGS.replace(**changes))
+    crowd.add("honest", TRAINING)
+    if scheme == "tiny cells":
+        crowd.add("sly", Work(cell_s=0.004, pause_s=0.0))
+    elif scheme == "cells of a quantum":
+        crowd.add("sly", Work(cell_s=0.49, pause_s=0.0))
+    elif scheme == "many kernels":
+        for _ in range(20):
+            crowd.add("sly", Work(cell_s=0.3, pause_s=0.0))
+    elif scheme == "new kernels":
+        for number in range(int(lasts_s)):
+            crowd.add("sly", Work(cell_s=0.4, pause_s=1e9), at_s=number)
+            crowd.add("sly", Work(cell_s=0.4, pause_s=1e9), at_s=number + 0.5)
+    elif scheme == "a thread under trivial cells":
+        thread = crowd.add("sly", TRAINING)
+
+        def trivial_cell() -> None:
+            crowd.say(ev.CellEnded(client=thread.client))
+            crowd.say(ev.CellBegan(client=thread.client))
+            crowd._later(0.05, trivial_cell)
+
+        crowd._later(0.01, trivial_cell)
+    crowd.run(lasts_s)
+    whole = crowd.part_s("sly") + crowd.part_s("honest")
+    return crowd.part_s("sly") - whole / 2, crowd
+
+
+SCHEMES = [
+    "tiny cells",
+    "cells of a quantum",
+    "many kernels",
+    "new kernels",
+    "a thread under trivial cells",
+]
+
+
+@GAIN
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_a_scheme_gains(scheme: str) -> None:
+    gained_s, _ = gain_s(scheme, 400, quantum_max_s=2.0)
+    assert gained_s <= SETTINGS.credit_s + 2.0 + DRAIN_S
+
+
+@GAIN
+@settings(max_examples=40)
+@given(
+    scheme=st.sampled_from(SCHEMES),
+    lasts_s=st.sampled_from([10.0, 60.0, 150.0]),
+    credit_s=st.sampled_from([0.0, 0.5, 2.0]),
+    quantum_max_s=st.sampled_from([0.5, 1.0, 5.0, 30.0]),
+)
+def test_what_schemes_gain(
+    scheme: str, lasts_s: float, credit_s: float, quantum_max_s: float
+) -> None:
+    """However long it lasts, and whatever the settings are."""
+    gained_s, _ = gain_s(scheme, lasts_s, credit_s=credit_s, quantum_max_s=quantum_max_s)
+    assert gained_s <= credit_s + quantum_max_s + DRAIN_S

@@ -1,0 +1,176 @@
+"""Device time is shared among owners by weight, and among an owner's notebooks in rotation."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+
+from .crowd import DRAIN_S, Crowd, Work
+
+LOOP = Work(in_cells=False)
+FIXED = SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=1.0)
+LAG = pytest.mark.promise(
+    "scheduler",
+    "An owner whose work waits is at most two of the longest quanta behind its weighted share of "
+    "a device, whatever the weights",
+)
+SHARE = pytest.mark.promise(
+    "scheduler",
+    "Device time is shared among owners by weight, however many notebooks each has open",
+)
+
+
+@SHARE
+def test_more_notebooks_bring_no_more() -> None:
+    """Five loops of one owner have together what the one of another has."""
+    crowd = Crowd(FIXED)
+    crowd.add("ann", LOOP)
+    bens = [crowd.add("ben", LOOP) for _ in range(5)]
+    crowd.run(200)
+    assert crowd.part_s("ann") == pytest.approx(crowd.part_s("ben"), abs=2.1)
+    assert len(bens) == 5
+
+
+@SHARE
+def test_an_owners_notebooks_take_turns() -> None:
+    """Also where the quanta of one are longer: a loop is not behind short cells for ever."""
+    crowd = Crowd(SchedulerSettings(memory_mode=MemoryMode.OFF, credit_s=0))
+    loop = crowd.add("ann", LOOP)
+    short = crowd.add("ann", Work(cell_s=0.4, pause_s=0.0))
+    had = {loop: 0.0}
+    for _ in range(100):
+        crowd.run(1)
+        had[loop] += loop.turn is not None
+    assert had[loop] > 20
+    assert len(short.waits_s) > 3
+
+
+@SHARE
+@pytest.mark.parametrize(("text", "ratio"), [("ann=3", 3), ("ann=0.25", 0.25), ("ben=2", 0.5)])
+def test_weights(text: str, ratio: float) -> None:
+    crowd = Crowd(FIXED.replace(weights=text))
+    crowd.add("ann", LOOP)
+    crowd.add("ben", LOOP)
+    crowd.run(400)
+    assert crowd.part_s("ann") / crowd.part_s("ben") == pytest.approx(ratio, rel=0.05)
+
+
+@SHARE
+def test_weights_change_while_it_runs() -> None:
+    crowd = Crowd(FIXED)
+    crowd.add("ann", LOOP)
+    crowd.add("ben", LOOP)
+    crowd.run(100)
+    before = crowd.part_s("ann"), crowd.part_s("ben")
+    crowd.say(ev.SettingsChanged(settings=FIXED.replace(weights="ann=4")))
+    crowd.run(100)
+    ann, ben = crowd.part_s("ann") - before[0], crowd.part_s("ben") - before[1]
+    assert before[0] == pytest.approx(before[1], abs=2.1)
+    assert ann / ben == pytest.approx(4, rel=0.15)
+
+
+@SHARE
+def test_idle_time_is_not_saved_up() -> None:
+    """Who comes late has its share from then on, and no more."""
+    crowd = Crowd(FIXED)
+    crowd.add("ann", LOOP)
+    crowd.add("ben", LOOP, at_s=300)
+    crowd.run(300)
+    before = crowd.part_s("ann")
+    crowd.run(100)
+    assert crowd.part_s("ann") - before == pytest.approx(50, abs=2.1)
+
+
+@SHARE
+def test_who_was_alone_owes_nothing() -> None:
+    """Time that nobody else wanted is not held against anybody."""
+    crowd = Crowd(FIXED)
+    crowd.add("ann", LOOP)
+    crowd.run(1000)
+    crowd.add("ben", LOOP)
+    before = crowd.part_s("ann")
+    crowd.run(100)
+    assert crowd.part_s("ann") - before == pytest.approx(50, abs=2.1)
+
+
+@SHARE
+def test_debt_outlives_the_last_notebook() -> None:
+    """A new kernel does not make anybody forget what its owner has had ahead of others."""
+    crowd = Crowd(FIXED)
+    crowd.add("ben", LOOP, at_s=0.5)
+    for _ in range(100):
+        ann = crowd.add("ann", LOOP)
+        crowd.run(1.1)  # until ben has the next turn
+        crowd.leaves(ann)
+        crowd.run(0.5)
+    total = crowd.part_s("ann") + crowd.part_s("ben")
+    assert crowd.part_s("ann") <= total / 2 + 2
+
+
+@SHARE
+def test_a_notebook_on_two_devices_is_charged_on_each() -> None:
+    crowd = Crowd(FIXED, devices="AB")
+    crowd.add("ann", LOOP, devices="AB")
+    crowd.add("ben", LOOP, devices="A")
+    crowd.add("cem", LOOP, devices="B")
+    crowd.run(300)
+    assert crowd.part_s("ann", "A") == pytest.approx(crowd.part_s("ann", "B"), abs=1.1)
+    for device, other in (("A", "ben"), ("B", "cem")):
+        part = crowd.part_s("ann", device) / (
+            crowd.part_s("ann", device) + crowd.part_s(other, device)
+        )
+        assert part == pytest.approx(0.5, abs=0.05)
+
+
+OWNERS = st.lists(
+    st.tuples(
+        st.sampled_from([0.1, 0.5, 1.0, 1.0, 2.0, 7.0, 50.0]),
+        st.integers(1, 3),
+        st.sampled_from([0.0, 0.0, 3.0, 25.0]),
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+def lag_is_bounded(
+    owners: list[tuple[float, int, float]], quantum_s: float, lasts_s: float
+) -> None:
+    """`owners`: a weight, so many loops, and when they begin, of each."""
+    weights = ", ".join(f"owner{n}={weight}" for n, (weight, _, _) in enumerate(owners))
+    chosen = SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=quantum_s, weights=weights)
+    crowd = Crowd(chosen)
+    for number, (_, loops, at_s) in enumerate(owners):
+        for _ in range(loops):
+            crowd.add(f"owner{number}", LOOP, at_s=at_s)
+    crowd.run(lasts_s)
+    longest_s = max(crowd.longest_s, quantum_s or 0.0)
+    worst_s = max(crowd.worst_lag_s.values())
+    assert worst_s <= 2 * (longest_s + DRAIN_S), (worst_s, longest_s, weights)
+    assert math.isfinite(worst_s)
+
+
+@LAG
+@settings(max_examples=60)
+@given(owners=OWNERS, quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
+def test_nobody_lags_far_behind(owners: list[tuple[float, int, float]], quantum_s: float) -> None:
+    """Loops that never end, and that begin at different times."""
+    lag_is_bounded(owners, quantum_s, 400)
+
+
+@LAG
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@settings(max_examples=10_000)
+@given(owners=OWNERS, quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
+def test_nobody_lags_far_behind_in_many_runs(
+    owners: list[tuple[float, int, float]], quantum_s: float
+) -> None:
+    """The same in many more runs."""
+    lag_is_bounded(owners, quantum_s, 200)
