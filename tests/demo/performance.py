@@ -69,9 +69,7 @@ def perform(
         shared=shared,
         control=control,
         memory=make_memory_report(device_bytes, swapped, stayed),
-        training=make_training_report(
-            alone, beside, training=TRAINING_NUMBER, judged=stage.serves_fresh_cells_first
-        ),
+        training=make_training_report(alone, beside, training=TRAINING_NUMBER),
         others=[alone, beside, swapped],
         seconds=time.monotonic() - began_s,
     )

@@ -25,8 +25,6 @@ NAMES = (*NOTEBOOKS, TRAINING)
 TRAINING_NUMBER = len(NOTEBOOKS)
 LOOK_EVERY_S = 0.04
 CELL_TIMEOUT_S = 120.0
-QUANTUM_S = 0.3
-"""Of the acts beside a training, where fresh cells are not served first."""
 
 
 class Stage:
@@ -44,18 +42,12 @@ class Stage:
         self.scheduler = scheduler
         self.observed = ObservedKernels(machine, kernels)
         self._view = view
-        self._settings = scheduler.status()["settings"]
-        self.serves_fresh_cells_first = "quantum_min_s" in self._settings
-        """Else a training beside other acts would have them wait for quanta."""
         view.headline("The notebooks open the GPU.")
         self.observed.set_up()
 
     def play(self, scene: Scene) -> Act:
         """Send the cells, and look on until they are done."""
-        settings = dict(scene.settings)
-        if not self.serves_fresh_cells_first:
-            settings["quantum_s"] = QUANTUM_S if scene.every_s else self._settings["quantum_s"]
-        self.scheduler.change_settings(settings)
+        self.scheduler.change_settings(dict(scene.settings))
         if scene.moves_memory:
             follows = scene.settings["memory_mode"] == "swap"
             self.run_everywhere(gpu_cells.until_memory_follows(follows))
@@ -63,8 +55,7 @@ class Stage:
         self._view.headline(f"{scene.title}: {scene.cells} cells in each notebook, {when}.")
         self.observed.begin()
         parked = ParkedBytes()
-        throughout = self.serves_fresh_cells_first or scene.every_s > 0
-        with self._training(scene.beside_training and throughout):
+        with self._training(scene.beside_training):
             time.sleep(scene.lead_s)
             sent = self._send(scene, parked)
         self._view.show(self.scheduler.status())

@@ -71,8 +71,8 @@ def test_two_users_of_a_hub_take_turns(tmp_path: Path) -> None:
     assert (report["overlaps"], report["cells_failed"], report["cells"]) == (0, 0, 42)
     assert report["overlaps_without_turns"] > 0 and report["waits_min"] >= 3
     assert (report["oversubscribed"], report["checksums_ok"], report["oom"]) == (True, True, 0)
-    assert report["short_beside_training_s_p95"] > report["short_alone_s"] > 0
-    assert report["training_share"] > 0
+    assert report["short_beside_training_s_p95"] <= report["short_alone_s"] + 0.3
+    assert report["training_share"] >= 0.9
     assert report["bytes_parked_per_handover"] >= 0.5 * report["device_bytes"]
     assert report["oom_without_swap"] >= 1
     assert (tmp_path / "demo-timeline.png").stat().st_size > 10_000

@@ -184,13 +184,13 @@ def beside_training(wait_ms: int, duty: float) -> tuple[Act, Act]:
 def test_short_cells_beside_a_training() -> None:
     """What a cell takes beside the training is told by its begin and end, and the training's share
     by what it has of the rest, alone and beside the cells."""
-    good = make_training_report(*beside_training(wait_ms=50, duty=0.9), training=2, judged=True)
+    good = make_training_report(*beside_training(wait_ms=50, duty=0.9), training=2)
     assert (good.short_alone_s, good.short_beside_training_s_p95) == (0.1, 0.15)
     assert good.training_share == pytest.approx(1.0, abs=0.01)
     assert good.complaints() == []
-    late = make_training_report(*beside_training(wait_ms=400, duty=0.9), training=2, judged=True)
+    late = make_training_report(*beside_training(wait_ms=400, duty=0.9), training=2)
     assert "took 0.5 s at p95" in late.complaints()[0] and len(late.complaints()) == 1
-    robbed = make_training_report(*beside_training(wait_ms=50, duty=0.75), training=2, judged=True)
+    robbed = make_training_report(*beside_training(wait_ms=50, duty=0.75), training=2)
     assert "had 0.83" in robbed.complaints()[0] and len(robbed.complaints()) == 1
 
 

@@ -65,14 +65,10 @@ class TrainingReport:
     short_beside_training_s_p95: float
     training_share: float
     """Of the time that the cells leave, by what the training has of it alone."""
-    training_is_judged: bool = True
-    """Where fresh cells are served first."""
 
     def complaints(self) -> list[str]:
         """One sentence for each thing that does not hold."""
-        found: list[str] = []
-        if not self.training_is_judged:
-            return found
+        found = []
         if self.short_beside_training_s_p95 > self.short_alone_s + BESIDE_OVER_ALONE_S_BAR:
             found.append(
                 f"Beside a training a short cell took {self.short_beside_training_s_p95} s at p95, "
@@ -87,7 +83,7 @@ class TrainingReport:
         return found
 
 
-def make_training_report(alone: Act, beside: Act, *, training: int, judged: bool) -> TrainingReport:
+def make_training_report(alone: Act, beside: Act, *, training: int) -> TrainingReport:
     """From both acts; `training` is the number of the notebook that trains."""
     cells = sorted(cell for cell in beside.cells if cell.kernel != training)
     trained = [work for work in beside.works if work.kernel == training]
@@ -100,7 +96,6 @@ def make_training_report(alone: Act, beside: Act, *, training: int, judged: bool
         short_alone_s=round(percentile(_responses_s(alone.cells), 50), 3),
         short_beside_training_s_p95=round(percentile(_responses_s(cells), 95), 3),
         training_share=round(beside_share / alone_share, 3),
-        training_is_judged=judged,
     )
 
 
