@@ -50,7 +50,7 @@ def _perform(arguments: argparse.Namespace) -> int:
                 workload,
                 record,
                 devices=devices,
-                longest_quantum_s=world.longest_quantum_s,
+                world=world,
             )
         )
         if arguments.picture:

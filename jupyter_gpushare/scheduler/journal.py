@@ -78,7 +78,7 @@ class Journal:
         self._standing = Standing()
         self._head = {
             "journal": FORMAT,
-            "settings": settings_as_json(settings),
+            "settings": hidden(as_json(SettingsChanged(settings=settings)))["settings"],
             "recovering_until_s": recovering_until_s,
         }
         try:

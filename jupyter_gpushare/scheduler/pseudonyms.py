@@ -11,6 +11,8 @@ import hmac
 import re
 from typing import Any
 
+from jupyter_gpushare.core.weights import GROUP_SIGN, parse
+
 from .identity.tokens import key_of
 
 _DIGITS = 8
@@ -58,11 +60,24 @@ class Pseudonyms:
                 changed[field] = self.of(_KINDS[field], value)
             elif field in _TENANT_FIELDS and value is not None:
                 changed[field] = self._tenant(value)
+            elif field == "groups":
+                changed[field] = [self.of("group", group) for group in value]
+            elif field == "settings":
+                changed[field] = {**value, "weights": self._weights(value["weights"])}
             elif field in _TEXTS_LEFT_OUT:
                 changed[field] = "left out"
             elif field == "cause":
                 changed[field] = _WHO.sub(r"\1 somebody", value)
         return changed
+
+    def _weights(self, text: str) -> str:
+        """Of users and groups."""
+        hidden = []
+        for name, weight in parse(text).items():
+            group = name.removeprefix(GROUP_SIGN)
+            who = GROUP_SIGN + self.of("group", group) if group != name else self.of("owner", name)
+            hidden.append(f"{who}={weight}")
+        return ", ".join(hidden)
 
     def _tenant(self, tenant: str) -> str:
         """A tenant's id begins with its owner."""

@@ -30,6 +30,7 @@ _PAUSES = {"recall", "memory_short"}
 class _Tenant:
     name: str
     owner: str
+    groups: tuple[str, ...]
     is_program: bool
     opens_s: Seconds
     closes_s: Seconds | None = None
@@ -173,6 +174,7 @@ class _Reader:
             self._tenants[event["tenant"]] = _Tenant(
                 name=f"{event['name']} ({event['tenant'][:8]})",
                 owner=event["owner"],
+                groups=tuple(event["groups"]),
                 is_program=event["kind"] == "run",
                 opens_s=at_s,
             )
@@ -290,6 +292,7 @@ def _notebook(tenant: _Tenant) -> Notebook:
     return Notebook(
         name=tenant.name,
         owner=tenant.owner,
+        groups=tenant.groups,
         bytes_used=tenant.bytes_most,
         opens_s=tenant.opens_s,
         closes_s=tenant.closes_s,

@@ -11,6 +11,7 @@ from jupyter_gpushare.core.ids import Seconds
 from . import metrics
 from .base.record import Kind, Record, Span
 from .base.workload import Workload, placed, solo_ends
+from .base.world import World
 from .fluid import Demand, fluid
 
 
@@ -40,7 +41,7 @@ def summarised(
     record: Record,
     *,
     devices: int,
-    longest_quantum_s: Seconds,
+    world: World,
 ) -> Figures:
     """The figures of a record."""
     ends = [end_s for end_s in record.ends_s if not math.isnan(end_s)]
@@ -49,7 +50,7 @@ def summarised(
     waits = metrics.short_waits(record.ends_s, solo_ends(workload), works)
     spans = list(record.spans())
     device_s = devices * makespan_s or 1.0
-    indices, lag_s = _fairness(workload, spans, devices, makespan_s, longest_quantum_s)
+    indices, lag_s = _fairness(workload, spans, devices, makespan_s, world)
     return Figures(
         policy=policy,
         jain=metrics.mean(indices),
@@ -70,11 +71,12 @@ def _fairness(
     spans: list[Span],
     devices: int,
     makespan_s: Seconds,
-    longest_quantum_s: Seconds,
+    world: World,
 ) -> tuple[list[float], Seconds]:
     """Jain's indices and the largest lag, device by device. The reference has the cells on the
     devices on which they were sent; a policy that moves notebooks is measured against that."""
     owners = [notebook.owner for notebook in workload.notebooks]
+    weights = world.weights(workload.notebooks)
     places = placed(workload.notebooks, devices)
     demands: defaultdict[int, list[Demand]] = defaultdict(list)
     for cell in workload.cells:
@@ -88,8 +90,8 @@ def _fairness(
     indices: list[float] = []
     lag_s = 0.0
     for device, sent in demands.items():
-        reference = fluid(sent, workload.weights)
-        window = metrics.window_s(len({each.owner for each in sent}), longest_quantum_s)
+        reference = fluid(sent, weights)
+        window = metrics.window_s(len({each.owner for each in sent}), world.longest_quantum_s)
         indices += metrics.jain(uses[device], reference, window=window, until_s=makespan_s)
         lag_s = max(lag_s, metrics.lag_s_max(uses[device], reference))
     return indices, lag_s

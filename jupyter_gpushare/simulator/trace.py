@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from jupyter_gpushare.core.weights import WEIGHT_MAX, WEIGHT_MIN, WeightError, parse
+
 from .base.errors import SimulationError
 from .base.workload import GIB, Cell, Notebook, Workload
 
@@ -28,6 +30,7 @@ _BYTES_MAX = 2**62
 _NOTEBOOK_FIELDS = {
     "notebook",
     "owner",
+    "groups",
     "bytes",
     "opens_s",
     "closes_s",
@@ -114,7 +117,7 @@ class _Reader:
             cells=self._cells,
             devices=self._head["devices"],
             device_bytes=self._head["device_bytes"],
-            weights=self._head["weights"],
+            settings=self._head["settings"],
         )
 
     def _take_head(self, number: int, line: dict[str, Any]) -> None:
@@ -124,17 +127,11 @@ class _Reader:
                 f"its notebooks; docs/scheduling.md has the format."
             )
         _refuse_unknown(number, line, {"trace", "title", "devices", "device_bytes", "weights"})
-        weights = line.get("weights", {})
-        if not isinstance(weights, dict):
-            raise _wrong(number, "has weights that are not an object")
         self._head = {
             "title": _text(number, line, "title", "trace"),
             "devices": _whole(number, line, "devices", 1, low=1, high=DEVICES_MAX),
             "device_bytes": _whole(number, line, "device_bytes", 80 * GIB, low=1, high=_BYTES_MAX),
-            "weights": {
-                owner: _number(number, weights, owner, 1.0, above=0.0, high=1e6)
-                for owner in weights
-            },
+            "settings": {"weights": _weights(number, line.get("weights", {}))},
         }
 
     def _take_notebook(self, number: int, line: dict[str, Any]) -> None:
@@ -166,6 +163,7 @@ class _Reader:
             Notebook(
                 name=name,
                 owner=_text(number, line, "owner", None),
+                groups=_groups(number, line.get("groups", [])),
                 bytes_used=_whole(number, line, "bytes", 0, low=0, high=_BYTES_MAX),
                 opens_s=opens_s,
                 closes_s=closes_s,
@@ -215,6 +213,32 @@ class _Reader:
                 f"has a cell of {found.name!r} while that notebook is not open",
                 "Correct its at_s, or opens_s and closes_s of the notebook.",
             )
+
+
+def _groups(number: int, groups: object) -> tuple[str, ...]:
+    if not isinstance(groups, list) or not all(isinstance(each, str) for each in groups):
+        raise _wrong(number, "has groups that are not a list of names")
+    return tuple(groups)
+
+
+def _weights(number: int, weights: object) -> str:
+    """As the setting has them."""
+    if not isinstance(weights, dict):
+        raise _wrong(number, "has weights that are not an object")
+    for owner in weights:
+        _number(number, weights, owner, None, low=WEIGHT_MIN, high=WEIGHT_MAX)
+    text = ", ".join(f"{owner}={float(weight)}" for owner, weight in weights.items())
+    try:
+        is_read = parse(text) == weights
+    except WeightError:
+        is_read = False
+    if not is_read:
+        raise _wrong(
+            number,
+            "gives a weight to a name that has a comma or a blank at its end",
+            "Give that owner another name.",
+        )
+    return text
 
 
 def _refuse_unknown(number: int, line: dict[str, Any], known: set[str]) -> None:

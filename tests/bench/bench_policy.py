@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
 
+from jupyter_gpushare.core.setting_values import changed_settings
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.simulator import load
 from jupyter_gpushare.simulator.base.workload import Workload, placed
@@ -87,7 +88,8 @@ def measure(name: str, seeds: Sequence[int]) -> Preset:
 
 
 def _simulated(policy: str, workload: Workload) -> Figures:
-    world = World(settings=SchedulerSettings(), device_bytes=workload.device_bytes)
+    settings = changed_settings(SchedulerSettings(), dict(workload.settings))
+    world = World(settings=settings, device_bytes=workload.device_bytes)
     make = (POLICIES | IDEALS)[policy]
     record = run(workload, make, devices=workload.devices, world=world)
     return summarised(
@@ -95,7 +97,7 @@ def _simulated(policy: str, workload: Workload) -> Figures:
         workload,
         record,
         devices=workload.devices,
-        longest_quantum_s=world.longest_quantum_s,
+        world=world,
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from jupyter_gpushare.simulator.base.world import World
 from jupyter_gpushare.simulator.load import of_preset
 from jupyter_gpushare.simulator.policies import POLICIES
 from jupyter_gpushare.simulator.summary import Figures, summarised
@@ -73,7 +74,7 @@ def test_equal_shares_are_the_reference_of_fairness() -> None:
     """So the figures of fairness find no fault with them, and one with everything else."""
     scene = of_preset("lab", 1)
     record = simulated(IDEALS["(equal)"], scene)
-    figures = summarised("(equal)", scene, record, devices=1, longest_quantum_s=10.0)
+    figures = summarised("(equal)", scene, record, devices=1, world=World())
     assert figures.jain == pytest.approx(1.0)
     assert figures.lag_s_max == pytest.approx(0.0, abs=1e-3)
     assert figures.idle_while_eligible == 0.0

@@ -152,7 +152,8 @@ def test_the_journal_names_people_by_pseudonym(runtime: Path, tmp_path: Path, fl
     path = tmp_path / "journal"
     flags = [flag] if flag else []
     with running_scheduler(runtime, f"--journal={path}", *flags) as scheduler:
-        scheduler.client.change_settings({"quantum_s": 0.05})
+        weights = f"{user_name(os.getuid())}=2, @payroll=3"
+        scheduler.client.change_settings({"quantum_s": 0.05, "weights": weights})
         with scheduler.joined("salaries") as first, scheduler.joined("other") as second:
             first.take_turn()
             second.ask()
@@ -161,7 +162,14 @@ def test_the_journal_names_people_by_pseudonym(runtime: Path, tmp_path: Path, fl
             scheduler.client.release_tenant(salaries["id"])
     text = path.read_text()
     me = user_name(os.getuid())
-    named = [f'"owner":"{me}"', f"by {me}", "salaries", f'"tenant":"{os.getuid()}-']
+    named = [
+        f"{me}=2",
+        "@payroll=3",
+        f'"owner":"{me}"',
+        f"by {me}",
+        "salaries",
+        f'"tenant":"{os.getuid()}-',
+    ]
     found = [each for each in named if each in text]
     assert found == (named if flag else [])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.setting_values import settings_as_json
+from jupyter_gpushare.core.setting_values import changed_settings, settings_as_json
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
 from jupyter_gpushare.scheduler.journal import Journal, aside_files
@@ -45,9 +45,9 @@ class JournalledNode(Node):
         self.journal.write(event, commands, now_s=START_S + now_s)
 
 
-def journalled(path: Path, scene: Workload, **options: object) -> Path:
+def journalled(path: Path, scene: Workload, weights: str = "", **options: object) -> Path:
     """The journal of a simulation."""
-    settings = SchedulerSettings()
+    settings = SchedulerSettings(weights=weights)
     journal = Journal(path, settings=settings, recovering_until_s=None, **options)  # type: ignore[arg-type]
 
     class Here(JournalledNode):
@@ -209,3 +209,16 @@ def test_whatever_stands_in_a_journal_it_is_read_or_refused(tmp_path: Path, seed
         except SimulationError:
             refused += 1
     assert refused
+
+
+def test_weights_in_a_journal_count_for_pseudonyms(tmp_path: Path) -> None:
+    """Users, groups and who is in them have pseudonyms, which still belong together."""
+    scene = workload(
+        [notebook("a", groups=("staff",)), notebook("b")], [(0, 1.0, 2.0), (1, 1.0, 3.0)]
+    )
+    hidden = Pseudonyms(b"key").in_place_of_names
+    path = journalled(tmp_path / "journal", scene, hidden=hidden, weights="b=2, @staff=3")
+    found = of_files([path])
+    world = World(settings=changed_settings(SchedulerSettings(), dict(found.settings)))
+    assert sorted(world.weights(found.notebooks).values()) == [2.0, 3.0]
+    assert "staff" not in path.read_text()

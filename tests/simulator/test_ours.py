@@ -7,6 +7,7 @@ import random
 import pytest
 
 from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.simulator.base.loop import Loop
 from jupyter_gpushare.simulator.base.record import Kind, Record
 from jupyter_gpushare.simulator.base.workload import GIB, Workload
@@ -15,6 +16,7 @@ from jupyter_gpushare.simulator.ours.hook import Gate, Hook
 from jupyter_gpushare.simulator.ours.node import Node
 from jupyter_gpushare.simulator.policies import POLICIES
 from jupyter_gpushare.simulator.run import run
+from jupyter_gpushare.simulator.summary import summarised
 from jupyter_gpushare.simulator.words import WORDS
 
 from .scenes import notebook, responses, simulated, workload
@@ -117,6 +119,23 @@ def test_a_setting_of_the_scheduler_counts() -> None:
         for quantum_s in (10.0, 1.0)
     ]
     assert waits[0] > 10 > 2 > waits[1]
+
+
+@pytest.mark.promise("simulator", "Owners have their weights in a simulation, by name or by group")
+@pytest.mark.parametrize("weights", ["a=3", "@staff=3", "b=0.5, @staff=1.5"])
+def test_weights_count(weights: str) -> None:
+    """Of two that always have work, one has three times as much; and the figures of fairness say
+    that this is due."""
+    pair = [notebook("a", groups=("staff",)), notebook("b")]
+    scene = workload(pair, [(0, 0.0, 300.0), (1, 0.0, 300.0)])
+    record = simulated("ours", scene, weights=weights)
+    first_s = min(record.ends_s)
+    assert first_s == pytest.approx(400, rel=0.1), "three quarters of the time are 300 s"
+    for settings, is_fair in (({"weights": weights}, True), ({}, False)):
+        world = World(settings=SchedulerSettings().replace(**settings))
+        figures = summarised("ours", scene, record, devices=1, world=world)
+        assert (figures.jain > 0.95) is is_fair
+        assert (figures.lag_s_max < 60) is is_fair
 
 
 def test_a_turn_is_kept_by_hand_between_cells() -> None:

@@ -27,12 +27,15 @@ def written(folder: Path, *lines: object) -> Path:
 def test_a_trace_is_read(tmp_path: Path) -> None:
     """Head, notebooks and cells."""
     notebook = {**TRAIN, "opens_s": 5, "closes_s": 60, "device": 1, "program": True}
+    notebook["groups"] = ["staff"]
     holds = {"cell": "held", "at_s": 14, "work_s": 1, "hold_s": 60}
     other = {"notebook": "held", "owner": "ben"}
     workload = of_files([written(tmp_path, HEAD, notebook, "", CELL, other, holds)])
-    assert (workload.title, workload.devices, workload.weights) == ("Monday", 2, {"ann": 2.0})
+    assert (workload.title, workload.devices) == ("Monday", 2)
+    assert workload.settings == {"weights": "ann=2.0"}
     train, _ = workload.notebooks
     assert (train.name, train.owner, train.bytes_used, train.device) == ("train", "ann", GIB, 1)
+    assert train.groups == ("staff",)
     assert (train.opens_s, train.closes_s, train.is_program) == (5.0, 60.0, True)
     assert workload.cells == [Cell(0, 12.5, 30.0), Cell(1, 14.0, 1.0, hold_s=60.0)]
 
@@ -66,6 +69,8 @@ WRONG = {
     "no owner": ([HEAD, {"notebook": "train"}], "no printable text as owner"),
     "weight 0": ([{**HEAD, "weights": {"ann": 0}}], "Line 1 of the trace has ann 0"),
     "weights": ([{**HEAD, "weights": [1]}], "has weights that are not an object"),
+    "weight of two": ([{**HEAD, "weights": {"a,b": 2}}], "a name that has a comma"),
+    "groups": ([HEAD, {**TRAIN, "groups": "staff"}], "has groups that are not a list of names"),
     "no devices": ([{**HEAD, "devices": 0}], "Line 1 of the trace has devices 0"),
     "half a device": ([{**HEAD, "devices": 1.5}], "no whole number as devices"),
     "program that holds": (

@@ -22,6 +22,8 @@ class Notebook:
 
     name: str
     owner: str
+    groups: tuple[str, ...] = ()
+    """Of the owner."""
     bytes_used: int = 0
     """Device memory that each cell of it touches, all of it. The first cell allocates it."""
     opens_s: Seconds = 0.0
@@ -56,11 +58,9 @@ class Workload:
     cells: Sequence[Cell]
     devices: int = 1
     device_bytes: int = 80 * GIB
-    weights: Mapping[str, float] = field(default_factory=dict)
-    """What an owner is entitled to, against 1 for an owner who is not named."""
-
     settings: Mapping[str, object] = field(default_factory=dict)
-    """Of the scheduler that ran it, as JSON; those that are not named have their defaults."""
+    """Of the scheduler that ran it, or the weights of a trace, as JSON; those that are not named
+    have their defaults."""
 
 
 def solo_ends(workload: Workload) -> list[Seconds]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jupyter_gpushare.core.ids import Seconds
 from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.core.weights import parse, weight_of
 
 from .hardware import Hardware
-from .workload import GIB
+from .workload import GIB, Notebook
 
 DEVICES_PER_NODE = 8
 
@@ -26,4 +28,9 @@ class World:
     def longest_quantum_s(self) -> Seconds:
         """The longest turn under our scheduler while others wait. Fairness is looked at over a
         multiple of it, under each policy over the same."""
-        return self.settings.quantum_s
+        return self.settings.quantum_s or self.settings.quantum_max_s
+
+    def weights(self, notebooks: Sequence[Notebook]) -> dict[str, float]:
+        """What their owners are entitled to, against each other."""
+        weights = parse(self.settings.weights)
+        return {each.owner: weight_of(weights, each.owner, each.groups) for each in notebooks}

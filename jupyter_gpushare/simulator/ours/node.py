@@ -78,6 +78,7 @@ class Node:
                 tenant=tenant,
                 name=notebook.name,
                 owner=notebook.owner,
+                groups=notebook.groups,
                 kind="run" if notebook.is_program else "kernel",
                 cause="open",
             )
