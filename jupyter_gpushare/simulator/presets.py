@@ -55,6 +55,8 @@ class Preset:
     """People send cells for this long."""
     people: People
     jobs: Jobs | None = None
+    weights: str = ""
+    """Of owners, as the setting has them."""
 
     def workload(self, name: str, seed: int) -> Workload:
         """The same for the same seed, on every machine."""
@@ -71,6 +73,7 @@ class Preset:
             cells=cells,
             devices=self.devices,
             device_bytes=self.device_gib * GIB,
+            settings={"weights": self.weights},
         )
 
     def _drawn(
@@ -125,6 +128,7 @@ PRESETS: dict[str, Preset] = {
         device_gib=80,
         lasts_s=7200,
         people=People(count=8, every_s=150, median_s=1.0, gib=30, long_part=0.2, long_s=40),
+        weights="person-1=2",
     ),
     "overnight": Preset(
         words="8 programs of one to two hours, and 6 people who work beside them for four hours",
@@ -133,6 +137,7 @@ PRESETS: dict[str, Preset] = {
         lasts_s=14_400,
         people=People(count=6, every_s=60, median_s=1.0, gib=6),
         jobs=Jobs(count=8, shortest_s=3600, longest_s=7200, within_s=3600, gib=20),
+        weights="batch-1=2, batch-2=2",
     ),
     "many-nodes": Preset(
         words="3,000 notebooks on 1,000 devices, eight devices to a node",

@@ -71,8 +71,8 @@ def test_policies_are_compared() -> None:
 
 
 def test_equal_shares_are_the_reference_of_fairness() -> None:
-    """So the figures of fairness find no fault with them, and one with everything else."""
-    scene = of_preset("lab", 1)
+    """So the figures of fairness find no fault with them, where all weights are the same."""
+    scene = replace(of_preset("lab", 1), settings={})
     record = simulated(IDEALS["(equal)"], scene)
     figures = summarised("(equal)", scene, record, devices=1, world=World())
     assert figures.jain == pytest.approx(1.0)

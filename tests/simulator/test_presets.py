@@ -69,4 +69,5 @@ def test_the_page_has_the_parameters(name: str) -> None:
     wanted = {float(v) for part in parts for v in part.values() if v}
     wanted |= {preset.devices, preset.device_gib, preset.lasts_s}
     assert wanted <= figures, f"the row lacks {wanted - figures}"
+    assert (f"| `{preset.weights}` |" if preset.weights else "| none |") in row
     assert GIB == 2**30
