@@ -128,8 +128,7 @@ def test_short_cells_beside_a_training_that_does_not_fit(tmp_path: Path) -> None
     env = {**os.environ, "GPUSHARE_BALLAST_MIB": str(SWAP_BALLAST_MIB)}
     small = {"device_bytes_max": SWAP_DEVICE_BYTES}
     with tenants(tmp_path / "run", env, settings=small) as scheduler, ExitStack() as stack:
-        settings = scheduler.status()["settings"]
-        wait_s_max = float(settings.get("swap_wait_max_s", settings["quantum_s"]))
+        wait_s_max = float(scheduler.status()["settings"]["swap_wait_max_s"])
         training = stack.enter_context(program(*training_of(scheduler, env)))
         training.await_ready()
         alone = rate(training.ask(ALONE_S / 2)["marks"])
