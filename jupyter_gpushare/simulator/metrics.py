@@ -18,8 +18,12 @@ from .fluid import Served
 
 SHORT_S: Seconds = 5.0
 """Cells with less work are short."""
-ENTITLED_MIN = 0.01
-"""An owner counts in a window in which it is entitled to this part of the window."""
+ENTITLED_MIN_S: Seconds = 0.6
+ENTITLED_MIN_PART = 0.01
+EQUAL_PART_MIN = 0.5
+"""An owner counts in a window in which so much is due to it: some time, and this part of all that
+is due, or this part of an equal part where there are many owners. Of less, the figure would say
+how a cell falls on the end of a window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +60,10 @@ def window_s(owners: int, longest_quantum_s: Seconds) -> Seconds:
     return max(60.0, 4 * owners * longest_quantum_s)
 
 
-def jain(
-    uses: Iterable[Use], reference: Iterable[Served], *, window: Seconds, until_s: Seconds
-) -> list[float]:
+def jain(uses: Iterable[Use], reference: Iterable[Served], *, window: Seconds) -> list[float]:
     """Jain's index of one device, for each window in which two owners or more are entitled: of
     what each had, divided by what the reference gives it. 1: everybody had the same part of what is
-    due. The last window may be shorter."""
+    due."""
     had: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     due: defaultdict[int, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     for use in uses:
@@ -73,8 +75,10 @@ def jain(
                 due[number][owner] += seconds * part
     indices = []
     for number in sorted(due):
-        length_s = min(window, max(until_s - number * window, 0.0)) or window
-        entitled = [each for each, s in due[number].items() if s >= ENTITLED_MIN * length_s]
+        parts = due[number]
+        part = min(ENTITLED_MIN_PART, EQUAL_PART_MIN / len(parts))
+        least_s = max(ENTITLED_MIN_S, part * sum(parts.values()))
+        entitled = [owner for owner, due_s in parts.items() if due_s >= least_s]
         if len(entitled) >= 2:
             indices.append(jain_index([had[number][o] / due[number][o] for o in entitled]))
     return indices

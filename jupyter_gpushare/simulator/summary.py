@@ -50,7 +50,7 @@ def summarised(
     waits = metrics.short_waits(record.ends_s, solo_ends(workload), works)
     spans = list(record.spans())
     device_s = devices * makespan_s or 1.0
-    indices, lag_s = _fairness(workload, spans, devices, makespan_s, world)
+    indices, lag_s = _fairness(workload, spans, devices, world)
     return Figures(
         policy=policy,
         jain=metrics.mean(indices),
@@ -70,7 +70,6 @@ def _fairness(
     workload: Workload,
     spans: list[Span],
     devices: int,
-    makespan_s: Seconds,
     world: World,
 ) -> tuple[list[float], Seconds]:
     """Jain's indices and the largest lag, device by device. The reference has the cells on the
@@ -92,6 +91,6 @@ def _fairness(
     for device, sent in demands.items():
         reference = fluid(sent, weights)
         window = metrics.window_s(len({each.owner for each in sent}), world.longest_quantum_s)
-        indices += metrics.jain(uses[device], reference, window=window, until_s=makespan_s)
+        indices += metrics.jain(uses[device], reference, window=window)
         lag_s = max(lag_s, metrics.lag_s_max(uses[device], reference))
     return indices, lag_s

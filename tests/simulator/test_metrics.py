@@ -76,9 +76,24 @@ def test_jain_of_a_device() -> None:
     fair = [Use("a", 0.0, 30.0), Use("b", 30.0, 60.0), Use("a", 60.0, 90.0), Use("b", 90.0, 120.0)]
     unfair = [Use("a", 0.0, 60.0), Use("b", 60.0, 120.0)]
     both = [Use("a", 0.0, 120.0, 0.5), Use("b", 0.0, 120.0, 0.5)]
-    assert jain(fair, reference, window=60.0, until_s=180.0) == pytest.approx([1.0, 1.0])
-    assert jain(both, reference, window=60.0, until_s=180.0) == pytest.approx([1.0, 1.0])
-    assert jain(unfair, reference, window=60.0, until_s=180.0) == pytest.approx([0.5, 0.5])
+    assert jain(fair, reference, window=60.0) == pytest.approx([1.0, 1.0])
+    assert jain(both, reference, window=60.0) == pytest.approx([1.0, 1.0])
+    assert jain(unfair, reference, window=60.0) == pytest.approx([0.5, 0.5])
+
+
+def test_jain_sees_many_owners_in_a_long_window_with_little_work() -> None:
+    """Forty owners with 10 s each, in a window of 4,800 s: one of them having everything shows."""
+    owners = [f"o{number}" for number in range(40)]
+    reference = fluid([Demand(0.0, owner, 10.0) for owner in owners], {})
+    assert jain([Use("o1", 0.0, 400.0)], reference, window=4800.0) == pytest.approx([1 / 40])
+
+
+def test_jain_leaves_out_who_is_due_next_to_nothing() -> None:
+    """A cell of half a second at the end of a window may have its time in the next one."""
+    demands = [Demand(0.0, owner, 10.0) for owner in "ab"]
+    reference = fluid([*demands, Demand(59.0, "c", 0.5)], {})
+    uses = [Use("a", 0.0, 10.0), Use("b", 10.0, 20.0), Use("c", 60.0, 60.5)]
+    assert jain(uses, reference, window=60.0) == pytest.approx([1.0])
 
 
 def test_the_window_is_long_enough_for_everybodys_turn() -> None:
