@@ -53,6 +53,17 @@ def test_a_boost_waits_for_who_does_not_wait_yet(desk: Desk) -> None:
     assert desk.queue() == ["d", "c", "b"]
 
 
+def test_who_was_boosted_is_told_of_the_next_holder(desk: Desk) -> None:
+    """The head of a queue hears of its holders, too."""
+    first, second = desk.client("a", "A"), desk.client("b", "B")
+    both = desk.client("c", "AB")
+    for client in (first, second, both):
+        desk.ask(client)
+    boost(desk, "c")
+    desk.drop(first)
+    assert desk.positions() == {both: (1, "notebook b")}
+
+
 def test_a_boost_outlives_a_failure_of_the_core(desk: Desk) -> None:
     """Nobody would say it again."""
     desk.tenant("a")
