@@ -4,7 +4,9 @@ Each device has a *virtual time*: what a device that could be divided at will wo
 owner by now, for a weight of 1. It goes on at 1/W of the device time that is used, where W is the
 sum of the weights of the owners that are *present* (hold the device or queue for it). An owner's
 own virtual time goes on at 1/w of what it really uses. So an owner whose time is behind the
-device's has had less than its share, and one whose time is ahead is in debt.
+device's has had less than its share, and one whose time is ahead is in debt. The device's time is
+the mean of those of the owners present, by weight: whoever leaves ahead or behind takes that along,
+and the others are neither held back nor favoured for it (as in EEVDF: Stoica and Abdel-Wahab 1995).
 
 An owner that comes back starts at the device's time, or at its own where that is ahead: nobody
 saves up idle time, and debts stay. A short absence (`ABSENCE_S`) is none: between two turns, a
@@ -25,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .ids import DeviceId, Seconds
-from .weights import weight_of
+from .weights import WEIGHT_MIN, weight_of
 
 ABSENCE_S = 1.0
 """Who is away for less has not been away. It bounds what may be saved up: so much time of the
@@ -52,6 +54,21 @@ class DeviceAccounts:
     """The sum over the owners that are present."""
     charged_to_s: Seconds = 0.0
     accounts: dict[str, Account] = field(default_factory=dict)
+
+    def take_in(self, virtual_s: float, weight: float) -> None:
+        """An owner with this time is present from now on."""
+        total = self.weights_present + weight
+        self.virtual_s += (virtual_s - self.virtual_s) * weight / total
+        self.weights_present = total
+
+    def take_out(self, virtual_s: float, weight: float) -> None:
+        """It is present no more. Where it was alone, the device's time stays as it is."""
+        total = self.weights_present - weight
+        if total > WEIGHT_MIN / 2:
+            self.virtual_s -= (virtual_s - self.virtual_s) * weight / total
+            self.weights_present = total
+        else:
+            self.weights_present = 0.0
 
 
 @dataclass(slots=True)
@@ -103,11 +120,13 @@ class Accounts:
             if account is None:
                 continue
             if account.present:
-                device.weights_present += weight - known.weight
+                device.take_out(account.virtual_s, known.weight)
             # What is due to it, or what it owes, stays so many seconds of the device.
             account.virtual_s = (
                 device.virtual_s + (account.virtual_s - device.virtual_s) * known.weight / weight
             )
+            if account.present:
+                device.take_in(account.virtual_s, weight)
         known.weight = weight
 
     def comes(self, device: DeviceId, owner: str) -> None:
@@ -117,7 +136,7 @@ class Accounts:
         if not account.present:
             if self.now_s - account.left_s >= ABSENCE_S:
                 account.virtual_s = max(account.virtual_s, here.virtual_s)
-            here.weights_present += self.owners[owner].weight
+            here.take_in(account.virtual_s, self.owners[owner].weight)
         account.present += 1
 
     def leaves(self, device: DeviceId, owner: str) -> None:
@@ -128,8 +147,9 @@ class Accounts:
         if account.present:
             return
         account.left_s = self.now_s
-        here.weights_present -= self.owners[owner].weight
-        if not any(each.present for each in here.accounts.values()):
+        if any(each.present for each in here.accounts.values()):
+            here.take_out(account.virtual_s, self.owners[owner].weight)
+        else:
             here.weights_present = 0.0  # sums of floats
             here.accounts = {
                 name: each

@@ -211,6 +211,11 @@ def everybody_is_charged(state: State) -> None:
         weight = sum(accounts.owners[name].weight for name in present)
         near = abs(here.weights_present - weight) <= 1e-6 * max(1.0, weight)
         _rule(near, "those who are present weigh what they weigh")
+        if present:
+            owners = [(accounts.owners[name].weight, here.accounts[name]) for name in present]
+            mean_s = sum(w * each.virtual_s for w, each in owners) / weight
+            near = abs(here.virtual_s - mean_s) <= 1e-6 * max(1.0, abs(mean_s))
+            _rule(near, "a device's time is the mean of those who are present")
         uses = {t.id: Use(t.owner, bool(t.turn and t.turn.on_credit)) for t in line.holders}
         _rule(line.uses == uses, "who has the device is charged")
 
