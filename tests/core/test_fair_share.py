@@ -173,4 +173,4 @@ def test_nobody_lags_far_behind_in_many_runs(
     owners: list[tuple[float, int, float]], quantum_s: float
 ) -> None:
     """The same in many more runs."""
-    lag_is_bounded(owners, quantum_s, 200)
+    lag_is_bounded(owners, quantum_s, 60)
