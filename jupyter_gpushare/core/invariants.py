@@ -76,8 +76,10 @@ def lines_are_of_tenants(state: State) -> None:
         _rule(line.rank_of.keys() == queue.keys(), "ranks are of those who wait")
         gangs = {id: t for id, t in queue.items() if len(state.missing_devices(t)) > 1}
         _rule(line.gangs == gangs, "who waits for more devices is known")
-        by_owner = {o: {i: t for i, t in queue.items() if t.owner == o} for o in line.of_owner}
-        _rule(line.of_owner == by_owner, "who waits is known by owner")
+        in_order = sorted(queue.values(), key=lambda t: t.place)
+        by_owner = {o: [t for t in in_order if t.owner == o] for o in line.of_owner}
+        _rule(line.of_owner == by_owner, "who waits is known by owner, first come first")
+        _rule(line.finish_of.keys() == by_owner.keys(), "owners who wait have finish times")
         _rule(sum(map(len, by_owner.values())) == len(queue), "everybody who waits has an owner")
         pressed = bool(line.ranks) and line.ranks[0][0] == FIRST
         _rule((device in state.changes.pressed) == pressed, "devices are pressed by new cells")

@@ -7,8 +7,8 @@ the device's time is charged to those who had it until then (accounts.py).
 A line is in the order in which its tenants will be served: those that an admin has boosted, and
 those that go first, the earliest before the others; then by the virtual finish time of their
 owners. Tenants of one owner take turns among themselves: the owner's time is that of the one which
-has waited longest. It is looked at when one of the owner's tenants comes to the line or leaves it,
-and when a turn of the owner ends.
+has waited longest. It is looked at when another one of the owner's tenants becomes that, and when a
+turn of the owner begins or ends.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ class Line:
     ranks: list[Rank] = field(default_factory=list)
     """Of each in the queue."""
     rank_of: dict[TenantId, Rank] = field(default_factory=dict)
-    of_owner: dict[str, dict[TenantId, Tenant]] = field(default_factory=dict)
-    """The queue by owners, without an order."""
+    of_owner: dict[str, list[Tenant]] = field(default_factory=dict)
+    """The queue by owners, first come first."""
+    finish_of: dict[str, float] = field(default_factory=dict)
+    """The virtual finish time of each of these owners, as it was looked at last."""
     gangs: dict[TenantId, Tenant] = field(default_factory=dict)
     """Of those that queue, the ones that lack other devices too."""
 
@@ -140,7 +142,7 @@ class Lines:
     def renew_everybody(self) -> None:
         """Weights or settings have changed, by which the order is found."""
         for device, line in self.of.items():
-            for owner in list(line.of_owner):
+            for owner in line.of_owner:
                 self._renew(device, owner)
 
     def note_credit(self, tenant: Tenant) -> None:
@@ -185,7 +187,7 @@ class Lines:
                 self.of[device].gangs[tenant.id] = tenant
             else:
                 self.of[device].gangs.pop(tenant.id, None)
-        for device in concerned:
+        for device in sorted(before.holds ^ now.holds):
             self._renew(device, tenant.owner)
 
     def _note_holder(self, device: DeviceId, tenant: Tenant, holds: bool) -> None:
@@ -202,17 +204,21 @@ class Lines:
 
     def _note_waiter(self, device: DeviceId, tenant: Tenant, queues: bool) -> None:
         line = self.of[device]
+        siblings = line.of_owner.setdefault(tenant.owner, [])
+        eldest = siblings[0] if siblings else None
         if queues:
-            line.of_owner.setdefault(tenant.owner, {})[tenant.id] = tenant
-            rank = self._rank(device, tenant, 0.0)
+            insort(siblings, tenant, key=_place)
+            rank = self._rank(tenant, line.finish_of.get(tenant.owner, 0.0))
             line.add(tenant, rank)
         else:
-            siblings = line.of_owner[tenant.owner]
-            del siblings[tenant.id]
-            if not siblings:
-                del line.of_owner[tenant.owner]
+            siblings.remove(tenant)
             rank = line.take_out(tenant)
         self._line_moved(device, rank)
+        if not siblings:
+            del line.of_owner[tenant.owner]
+            del line.finish_of[tenant.owner]
+        elif siblings[0] is not eldest:
+            self._renew(device, tenant.owner)
 
     def _renew(self, device: DeviceId, owner: str) -> None:
         """The owner's tenants have the places in the line that are theirs now."""
@@ -220,17 +226,17 @@ class Lines:
         siblings = line.of_owner.get(owner)
         if not siblings:
             return
-        eldest = min(siblings.values(), key=_place)
-        finish_s = self.accounts.finish_s(device, owner, eldest.next_quantum_s)
-        for tenant in siblings.values():
-            rank = self._rank(device, tenant, finish_s)
+        finish_s = self.accounts.finish_s(device, owner, siblings[0].next_quantum_s)
+        line.finish_of[owner] = finish_s
+        for tenant in siblings:
+            rank = self._rank(tenant, finish_s)
             before = line.rank_of[tenant.id]
             if rank != before:
                 line.take_out(tenant)
                 line.add(tenant, rank)
                 self._line_moved(device, min(rank, before))
 
-    def _rank(self, device: DeviceId, tenant: Tenant, finish_s: float) -> Rank:
+    def _rank(self, tenant: Tenant, finish_s: float) -> Rank:
         if tenant.boosted:
             return (BOOSTED, 0.0, tenant.place)
         if tenant.asks_to_go_first and self.accounts.owners[tenant.owner].credit_s > 0:

@@ -294,7 +294,7 @@ def test_lists_may_be_added_to(c: Config) -> None:
         ("scheduler_args", [5], "scheduler_args cannot be .5.. Give a list of flags"),
         ("admin_users", "root", "admin_users cannot be 'root'. Give a list of user names"),
         ("settings", {"quantm": 5}, "settings: There is no setting 'quantm'. Did you mean quan"),
-        ("settings", {"quantum": -5}, "settings: quantum_s is -5.0, which is outside 0.01 to"),
+        ("settings", {"quantum": -5}, "settings: quantum_s is -5.0, which is outside 0 to"),
         ("settings", {"memory_cap_bytes": "x"}, "memory_cap_bytes cannot be 'x'. Write it like"),
         ("scheduler_args", ["--visibilty=everyone"], "Did you mean --visibility?"),
         ("scheduler_args", ["--GPUShareScheduler.quantm=5"], "no --GPUShareScheduler.quantm."),
