@@ -30,8 +30,7 @@ from .ids import DeviceId, Seconds
 from .weights import WEIGHT_MIN, weight_of
 
 ABSENCE_S = 1.0
-"""Who is away for less has not been away. It bounds what may be saved up: so much time of the
-device."""
+"""Who is away for less has not been away."""
 
 
 @dataclass(slots=True)

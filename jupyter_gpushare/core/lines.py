@@ -145,18 +145,21 @@ class Lines:
             for owner in line.of_owner:
                 self._renew(device, owner)
 
-    def note_credit(self, tenant: Tenant) -> None:
-        """Whether the tenant's present turn is on its owner's credit has changed."""
+    def end_credit(self, tenant: Tenant) -> None:
+        """The tenant's present turn is an ordinary one from now on."""
         assert tenant.turn is not None
+        tenant.turn.on_credit = False
         for device in tenant.places.holds:
             self.charge(device)
-            self.of[device].uses[tenant.id] = Use(tenant.owner, tenant.turn.on_credit)
+            self.of[device].uses[tenant.id] = Use(tenant.owner, on_credit=False)
 
     def _move(self, tenant: Tenant, now: Places) -> None:
         before = tenant.places
         if now == before:
             return
         tenant.places = now
+        if tenant.turn is not None and before.queues != now.queues:
+            self.changes.of_tenant(tenant)  # it was given a device, and lacks others as before
         for device in before.uses ^ now.uses:
             if device in now.uses:
                 self.of[device].users[tenant.id] = tenant

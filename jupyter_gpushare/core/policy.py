@@ -228,7 +228,7 @@ def may_go_first(state: State, tenant: Tenant) -> bool:
     if tenant.turn is not None or not is_new_cell(state, tenant):
         return False
     most_s = state.settings.credit_s
-    left_s = state.accounts.credit_left_s(tenant.owner, tenant.wanted_devices, most_s)
+    left_s = state.accounts.credit_left_s(tenant.owner, state.devices, most_s)
     return left_s >= _CREDIT_LEAST_S
 
 
@@ -248,6 +248,8 @@ def pressed_at_s(state: State, tenant: Tenant) -> Seconds | None:
         waiter = state.lines.of[device].goes_first
         if waiter is None or waiter is tenant or is_kept_waiting(state, waiter):
             continue
+        if len(waiter.wanted_devices) > 1:
+            continue  # whether it could be served hangs on devices that nobody looks at here
         if _obstacle_on(state, waiter, state.devices[device], holders_stay=False) is None:
             moments.append(max(waiter.short_until_s, _swap_may_begin_s(state, waiter, device)))
     return min(moments, default=None)

@@ -344,8 +344,7 @@ class Turns:
             return
         turn.quantum_s = quantum_of_s(self._state, tenant)
         if turn.on_credit and not is_new_cell(self._state, tenant):
-            turn.on_credit = False
-            self._state.lines.note_credit(tenant)
+            self._state.lines.end_credit(tenant)
 
     def _learn_rate(self, tenant: Tenant, turn: Turn, now_s: Seconds) -> None:
         """All memory of the tenant has come back."""
@@ -368,6 +367,7 @@ class Turns:
         if quantum_is_over and tenant.state is TenantState.HOLDING:
             for device in turn.devices:
                 self._state.lines.charge(device)
+            self._state.lines.end_credit(tenant)
             if is_next_again(self._state, tenant):
                 turn.begin_quantum(quantum_of_s(self._state, tenant), now_s)
                 return

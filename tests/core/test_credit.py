@@ -173,3 +173,28 @@ def test_what_schemes_gain(
     """However long it lasts, and whatever the settings are."""
     gained_s, _ = gain_s(scheme, lasts_s, credit_s=credit_s, quantum_max_s=quantum_max_s)
     assert gained_s <= credit_s + quantum_max_s + DRAIN_S
+
+
+@GAIN
+def test_credit_does_not_come_back_from_an_idle_device() -> None:
+    """Cells on a device that nobody else wants do not pay for those on another one."""
+    crowd = Crowd(SETTINGS, devices="AB")
+    for number in range(8):
+        crowd.add(f"honest{number}", TRAINING)
+    crowd.add("sly", Work(cell_s=0.49, pause_s=0.0))
+    crowd.add("sly", Work(cell_s=0.001, pause_s=0.01), devices="B")
+    crowd.run(120)
+    assert crowd.part_s("sly") <= 120 / 9 + SETTINGS.credit_s + SETTINGS.quantum_max_s / 2
+
+
+@AT_ONCE
+def test_a_long_turn_is_not_on_credit_for_ever(desk: Desk) -> None:
+    """One that goes on because its owner counts most is recalled by another's new cell."""
+    desk.set(weights="ann=1000")
+    long = waits(desk, "long", "ann")
+    waits(desk, "program", "ben", cell=False)
+    for _ in range(4):
+        desk.sleep_until_woken()
+    assert desk.recalled() == []
+    waits(desk, "cell", "cem")
+    assert desk.recalled() == [long]

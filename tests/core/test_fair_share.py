@@ -150,7 +150,7 @@ def lag_is_bounded(
         for _ in range(loops):
             crowd.add(f"owner{number}", LOOP, at_s=at_s)
     crowd.run(lasts_s)
-    longest_s = max(crowd.longest_s, quantum_s or 0.0)
+    longest_s = max(crowd.longest_s, quantum_s or chosen.quantum_min_s)
     worst_s = max(crowd.worst_lag_s.values())
     assert worst_s <= 2 * (longest_s + DRAIN_S), (worst_s, longest_s, weights)
     assert math.isfinite(worst_s)
