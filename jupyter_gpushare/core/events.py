@@ -93,8 +93,8 @@ class TenantRegistered(RequestEvent):
     owner: str
     kind: str
     cap_bytes: int = 0
-    groups: tuple[str, ...] = ()
-    """Of the owner, as a hub knows them."""
+    groups: tuple[str, ...] | None = None
+    """Of the owner, as a hub or the system knows them; None: nobody was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -276,20 +276,19 @@ class State:
         del self.devices[device.id]
         self.lines.remove_device(device.id)
 
-    def add_tenant(self, tenant: Tenant, groups: Iterable[str] = ()) -> None:
-        """A tenant is here that has no clients; its owner is in these groups."""
+    def add_tenant(self, tenant: Tenant, groups: Iterable[str] | None = None) -> None:
+        """A tenant is here that has no clients; its owner is in these groups, if that is known."""
         tenant.order = self.next_arrival()
         self.tenants[tenant.id] = tenant
         self.note_owner(tenant.owner, groups)
         self.note_clients(tenant)
 
-    def note_owner(self, owner: str, groups: Iterable[str]) -> None:
-        """The owner has registered a tenant, and is in these groups. Who says none has not said
-        that there are none."""
+    def note_owner(self, owner: str, groups: Iterable[str] | None) -> None:
+        """The owner has registered a tenant, and is in these groups. None: those of before."""
         known = self.accounts.owners.get(owner)
-        if known is None or (groups and known.groups != frozenset(groups)):
+        if known is None or (groups is not None and known.groups != frozenset(groups)):
             self.lines.charge_everything()
-            self.accounts.know(owner, groups, parse(self.settings.weights))
+            self.accounts.know(owner, groups or (), parse(self.settings.weights))
 
     def remove_tenant(self, tenant: Tenant) -> None:
         """Its clients are gone."""

@@ -36,8 +36,9 @@ def parse(text: str) -> Mapping[str, float]:
 
 
 def weight_of(weights: Mapping[str, float], owner: str, groups: Iterable[str]) -> float:
-    """The weight of a user who is in these groups."""
-    if owner in weights:
+    """The weight of a user who is in these groups. A user whose name is written like a group's is
+    none."""
+    if owner in weights and not owner.startswith(GROUP_SIGN):
         return weights[owner]
     of_groups = (weights.get(GROUP_SIGN + group) for group in groups)
     return max((each for each in of_groups if each is not None), default=DEFAULT_WEIGHT)

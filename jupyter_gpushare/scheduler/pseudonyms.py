@@ -60,7 +60,7 @@ class Pseudonyms:
                 changed[field] = self.of(_KINDS[field], value)
             elif field in _TENANT_FIELDS and value is not None:
                 changed[field] = self._tenant(value)
-            elif field == "groups":
+            elif field == "groups" and value is not None:
                 changed[field] = [self.of("group", group) for group in value]
             elif field == "settings":
                 changed[field] = {**value, "weights": self._weights(value["weights"])}

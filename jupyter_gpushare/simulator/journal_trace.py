@@ -174,7 +174,7 @@ class _Reader:
             self._tenants[event["tenant"]] = _Tenant(
                 name=f"{event['name']} ({event['tenant'][:8]})",
                 owner=event["owner"],
-                groups=tuple(event["groups"]),
+                groups=tuple(event["groups"] or ()),
                 is_program=event["kind"] == "run",
                 opens_s=at_s,
             )

@@ -44,6 +44,7 @@ class Member:
     tenant: TenantId
     devices: tuple[DeviceId, ...]
     work: Work
+    groups: tuple[str, ...] | None = None
     left_s: Seconds = 0.0
     turn: TurnId | None = None
     granted_at_s: Seconds = 0.0
@@ -77,18 +78,30 @@ class Crowd:
 
     # ---- who is there ------------------------------------------------------------------------
 
-    def add(self, owner: str, work: Work, *, devices: str = "A", at_s: Seconds = 0.0) -> Member:
+    def add(
+        self,
+        owner: str,
+        work: Work,
+        *,
+        devices: str = "A",
+        at_s: Seconds = 0.0,
+        groups: tuple[str, ...] | None = None,
+    ) -> Member:
         """A new notebook, which begins after this time."""
         client = ClientId(next(self._numbers))
         opened = tuple(map(DeviceId, devices))
-        member = Member(owner, client, TenantId(f"{owner}-{client}"), opened, work)
+        member = Member(owner, client, TenantId(f"{owner}-{client}"), opened, work, groups)
         self.members[client] = member
         self._later(at_s, lambda: self._joins(member))
         return member
 
     def _joins(self, member: Member) -> None:
         name, tenant = str(member.tenant), member.tenant
-        self.say(ev.TenantRegistered(tenant=tenant, name=name, owner=member.owner, kind="kernel"))
+        self.say(
+            ev.TenantRegistered(
+                tenant=tenant, name=name, owner=member.owner, kind="kernel", groups=member.groups
+            )
+        )
         self.say(
             ev.ClientJoined(client=member.client, tenant=tenant, pid=member.client, process_name="")
         )

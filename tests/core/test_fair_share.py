@@ -61,6 +61,36 @@ def test_weights(text: str, ratio: float) -> None:
     assert crowd.part_s("ann") / crowd.part_s("ben") == pytest.approx(ratio, rel=0.05)
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "Of a user's groups the one with the largest weight counts, and the user's own more",
+)
+def test_weights_of_groups() -> None:
+    """A user whose name is written like a group's is nobody's member by that."""
+    crowd = Crowd(FIXED.replace(weights="@staff=2, @boards=4, cem=0.5, @all=9"))
+    crowd.add("ann", LOOP, groups=("staff", "boards", "unknown"))
+    crowd.add("ben", LOOP, groups=())
+    crowd.add("cem", LOOP, groups=("staff",))
+    crowd.add("@all", LOOP, groups=())
+    crowd.run(800)
+    parts = [crowd.part_s(owner) / crowd.part_s("ben") for owner in ("ann", "cem", "@all")]
+    assert parts == pytest.approx([4, 0.5, 1], rel=0.05)
+
+
+def test_groups_are_those_of_the_latest_registration() -> None:
+    """A kernel that comes back from before a restart says nothing of them, and changes nothing."""
+    crowd = Crowd(FIXED.replace(weights="@staff=4"))
+    crowd.add("ben", LOOP)
+    crowd.add("ann", LOOP, groups=("staff",))
+    crowd.add("ann", Work(cell_s=1.0, pause_s=1e6), at_s=10)
+    crowd.run(200)
+    assert crowd.part_s("ann") / crowd.part_s("ben") == pytest.approx(4, rel=0.1)
+    before = crowd.part_s("ann")
+    crowd.add("ann", Work(cell_s=1.0, pause_s=1e6), groups=())
+    crowd.run(100)
+    assert crowd.part_s("ann") - before == pytest.approx(50, abs=4)
+
+
 @SHARE
 def test_weights_change_while_it_runs() -> None:
     crowd = Crowd(FIXED)

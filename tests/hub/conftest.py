@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 
 from tests.hub.proxy import NoProxy, proxy_command
-from tests.hub.running_hub import RunningHub, running_hub, server_env
+from tests.hub.running_hub import OUR_LINES, RunningHub, running_hub, server_env
 from tests.support.machine import Machine
 from tests.support.sim import SimulatedMachine
+
+JOURNAL = "journal.jsonl"
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +40,15 @@ class HubOnAMachine:
         tenants = self.hub.scheduler.status()["tenants"]
         return next((t for t in tenants if t["kernel_id"] == kernel_id), None)
 
+    def groups_of(self, tenant_id: str) -> list[str]:
+        """Of its owner, as the core was told when the tenant was registered."""
+        journal = self.hub.folder / JOURNAL
+        events = [json.loads(line).get("event") for line in journal.read_text().splitlines()]
+        said = [each for each in events if each and each.get("tenant") == tenant_id]
+        (groups,) = [each["groups"] for each in said if each["type"] == "TenantRegistered"]
+        assert isinstance(groups, list)
+        return groups
+
     def tenants_of(self, owner: str) -> list[dict[str, Any]]:
         return [t for t in self.hub.scheduler.status()["tenants"] if t["owner"] == owner]
 
@@ -46,12 +58,14 @@ def start_hub(with_proxy: None) -> Iterator[Callable[..., HubOnAMachine]]:
     """Starts hubs, and stops them with all that they started."""
     with ExitStack() as stack:
 
-        def start(**options: Any) -> HubOnAMachine:
+        def start(*, journal: bool = False, **options: Any) -> HubOnAMachine:
             # Not below pytest's own folder: each run of pytest closes that to other users again.
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="gpushare-hub-")))
             sim = SimulatedMachine(folder / "machine")
             machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
             env = server_env(machine.env, folder)
+            if journal:
+                options["scheduler_args"] = (f"--journal={folder / JOURNAL}",)
             hub = stack.enter_context(
                 running_hub(
                     folder,
@@ -67,5 +81,8 @@ def start_hub(with_proxy: None) -> Iterator[Callable[..., HubOnAMachine]]:
 
 @pytest.fixture(scope="module")
 def home(start_hub: Callable[..., HubOnAMachine]) -> HubOnAMachine:
-    """A hub for tests that leave it as they found it."""
-    return start_hub()
+    """A hub for tests that leave it as they found it. Alice is in a group there, and the scheduler
+    writes a journal with names."""
+    groups = '\nc.JupyterHub.load_groups = {"staff": {"users": ["alice"]}}\n'
+    settings = 'c.GPUShare.settings = {"journal_names": "names"}\n'
+    return start_hub(our_lines=groups + settings + OUR_LINES, journal=True)

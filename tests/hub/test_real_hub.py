@@ -98,6 +98,21 @@ def test_alices_token_does_not_register_for_another(home: HubOnAMachine, alices_
     home.hub.ask("DELETE", f"/tenants/{answer['tenant_id']}", token=alices_token)
 
 
+@pytest.mark.promise("A user is in the groups that...")
+def test_groups_are_the_hubs(home: HubOnAMachine, hers: HubKernel, zoes: HubKernel) -> None:
+    """Zoë's notebook registers anew with whatever it likes; only alice is in the group."""
+    body = {"name": "x", "kind": "kernel", "groups": ["staff"]}
+    token = zoes.run("import os; print(os.environ['JUPYTERHUB_API_TOKEN'])").ok().text.strip()
+    status, answer = home.hub.ask("POST", "/tenants", body, token=token)
+    assert status == 201
+    assert home.groups_of(answer["tenant_id"]) == []
+    for kernel, groups in ((hers, ["staff"]), (zoes, [])):
+        tenant = home.tenant_of(kernel.kernel_id)
+        assert tenant is not None
+        assert home.groups_of(tenant["id"]) == groups
+    home.hub.ask("DELETE", f"/tenants/{answer['tenant_id']}", token=token)
+
+
 @pytest.mark.promise("hub", "A user acts on no other user's kernel")
 def test_alices_token_does_not_act_on_others(
     home: HubOnAMachine, alices_token: str, zoes: HubKernel

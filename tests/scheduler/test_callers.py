@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import json
 import os
+import pwd
 
 import pytest
 
+from jupyter_gpushare.core.events import TenantRegistered
 from jupyter_gpushare.hub.auth import HubTokens
 from jupyter_gpushare.scheduler.base.errors import RequestError
 from jupyter_gpushare.scheduler.http.callers import AccountCallers, HubCallers
@@ -20,6 +23,7 @@ from tests.scheduler.test_other_users import Office
 SHARED_UID = os.getuid() + 1000
 ALICE, BOB = Caller(SHARED_UID, "alice"), Caller(SHARED_UID, "bob")
 DESK = Caller(SHARED_UID, "gpu-desk", hub_admin=True)
+GROUPS = {"ann": ["staff", "boards"]}
 
 
 async def hub(token: str) -> object:
@@ -27,7 +31,7 @@ async def hub(token: str) -> object:
     if token == "unknown":
         return None
     scopes = ["custom:gpushare:admin"] if token == "gpu-desk" else ["custom:gpushare:use"]
-    return {"kind": "user", "name": token, "scopes": scopes}
+    return {"kind": "user", "name": token, "scopes": scopes, "groups": GROUPS.get(token, [])}
 
 
 def caller(authorization: str | None, uid: int = SHARED_UID, *, is_local: bool = True) -> Caller:
@@ -93,6 +97,32 @@ def test_root_of_another_namespace_is_nobody() -> None:
         assert refused.value.status == 401
         foreign = asyncio.run(AccountCallers().caller(Peer(pid=0, uid=uid), None))
         assert not foreign.is_admin
+
+
+@pytest.mark.promise(
+    "hub",
+    "A user is in the groups that the hub says when a kernel starts; what a kernel or a request "
+    "says of groups does not count",
+)
+def test_groups_are_the_hubs_word(monkeypatch: pytest.MonkeyPatch, service: Service) -> None:
+    """They reach the core with each registration, whatever is sent; also that there are none."""
+    seen: list[TenantRegistered] = []
+    monkeypatch.setattr(service, "_request", seen.append)
+    body = {"name": "x", "kind": "kernel", "groups": ["staff"], "owner": "ann"}
+    for who in ("ann", "bob"):
+        service.register_tenant(caller(f"token {who}"), body)
+    assert [(event.owner, event.groups) for event in seen] == [
+        ("ann", ("boards", "staff")),
+        ("bob", ()),
+    ]
+
+
+def test_groups_of_an_account_are_the_systems_word() -> None:
+    """Without a hub they are those of the account whose process it is."""
+    found = asyncio.run(AccountCallers().caller(Peer(pid=1, uid=os.getuid()), None))
+    assert grp.getgrgid(pwd.getpwuid(os.getuid()).pw_gid).gr_name in found.groups
+    nobody = asyncio.run(AccountCallers().caller(Peer(pid=1, uid=2**31 - 7), None))
+    assert nobody.groups == ()
 
 
 @pytest.mark.parametrize("deed", ["remove_tenant", "interrupt_tenant", "release_tenant"])

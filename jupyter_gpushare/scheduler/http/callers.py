@@ -53,4 +53,4 @@ class HubCallers:
             user = await self._tokens.owner_of(token)
         except HubError as error:
             raise RequestError(error.status, str(error)) from error
-        return Caller(peer.uid, user.name, user.admin)
+        return Caller(peer.uid, user.name, user.admin, hub_groups=tuple(sorted(user.groups)))

@@ -31,7 +31,7 @@ from jupyter_gpushare.version import __version__
 from ..base.errors import RequestError
 from ..base.names import cut, printable_line
 from ..base.settings_file import SettingsFile
-from ..identity.caller import Caller
+from ..identity.caller import Caller, groups_of_account
 from ..identity.recovery import Recovery
 from ..identity.tenants import TenantBook
 from ..identity.tokens import (
@@ -111,7 +111,8 @@ class Service:
         """Note the client, whose account administers here or does not. Its tenant is registered
         again if a predecessor had registered it; raises CoreError where that fails."""
         if self._tenants.get(record.tenant_id) is None:
-            self._request(_registration(record, cause="known by its token"))
+            groups = None if record.hub_user else groups_of_account(record.uid)
+            self._request(_registration(record, groups=groups, cause="known by its token"))
             self._tenants.add(record, registrant_lives=False)
             self._tenants_changed(len(self._tenants))
         self._tenants.client_joined(record.tenant_id, client)
@@ -186,7 +187,8 @@ class Service:
                 f"kernels that are not needed.",
             )
         record = self._fitting(caller, clean_name(name), kind)
-        self._request(_registration(record, cause=f"registered by {caller.name}"))
+        cause = f"registered by {caller.name}"
+        self._request(_registration(record, groups=caller.groups, cause=cause))
         self._tenants.add(record, kernel_id=kernel_id, registrant_lives=True)
         self._tenants_changed(len(self._tenants))
         return {
@@ -294,12 +296,15 @@ def clean_name(name: str) -> str:
     return cut(printable_line(name), NAME_BYTES_MAX) or "unnamed"
 
 
-def _registration(record: TenantRecord, *, cause: str) -> TenantRegistered:
+def _registration(
+    record: TenantRecord, *, groups: tuple[str, ...] | None, cause: str
+) -> TenantRegistered:
     return TenantRegistered(
         tenant=TenantId(record.tenant_id),
         name=record.name,
         owner=owner_of(record),
         kind=record.kind,
         cap_bytes=record.cap_bytes,
+        groups=groups,
         cause=cause,
     )

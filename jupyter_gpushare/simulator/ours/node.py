@@ -78,7 +78,7 @@ class Node:
                 tenant=tenant,
                 name=notebook.name,
                 owner=notebook.owner,
-                groups=notebook.groups,
+                groups=notebook.groups or None,
                 kind="run" if notebook.is_program else "kernel",
                 cause="open",
             )
