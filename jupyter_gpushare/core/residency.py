@@ -51,6 +51,7 @@ class Residency:
     def closed(self, client: Client, device: Device) -> None:
         """The driver has freed all of it."""
         device.memory.close(client.devices.pop(device.id))
+        self._siblings_are_looked_at(client, device)
         self._state.changes.of_memory(device.id)
 
     def withdrawn(self, device: Device) -> None:
@@ -61,10 +62,19 @@ class Residency:
         """The client is gone; its memory may not be yet."""
         self._state.note_memory(client)
         for device_id, share in client.devices.items():
-            self._state.devices[device_id].memory.lose(share, now_s)
+            device = self._state.devices[device_id]
+            device.memory.lose(share, now_s)
+            self._siblings_are_looked_at(client, device)
         for device in self._state.devices.values():
             if device.memory.space_requests.pop(client.id, None) is not None:
                 self._state.changes.of_memory(device.id)
+
+    def _siblings_are_looked_at(self, client: Client, device: Device) -> None:
+        """What stays of one client's memory is room that only its siblings can count on."""
+        tenant = self._state.tenants[client.tenant]
+        for share in self._state.shares_of(tenant, device.id):
+            if share.client != client.id:
+                device.memory.attention.note(share)
 
     def reported(self, client: Client, share: Share, event: MemoryReported, now_s: Seconds) -> bool:
         """Take in what the client has now; bytes that left the device are space for others. Answers

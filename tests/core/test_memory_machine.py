@@ -48,6 +48,8 @@ class MemoryWorld(World):
         """What devices had in use when looks at them began that have not been told yet."""
         self.looks_again: set[DeviceId] = set()
         """Somebody has asked for another look meanwhile: it begins when this one has been told."""
+        self.asks_for_memory: ClientId | None = None
+        """In the event that is handled now."""
 
     def new_client(self, client: ClientId, tenant: TenantId) -> ModelClient:
         return MemoryClient(client, tenant, lost=self.lost_devices)
@@ -61,17 +63,20 @@ class MemoryWorld(World):
     # ---- the scheduler's side ----------------------------------------------------------------
 
     def handle(self, event: ev.Event) -> None:
+        self.asks_for_memory = event.client if isinstance(event, ev.MemoryNeeded) else None
         super().handle(event)
         self.there_is_no_more_than_fits()
 
     def kept_away(self) -> set[TenantId]:
         """The status names an obstacle only while the devices are free. Who was passed over for it
-        waits for the next holder afterwards."""
+        waits for the next holder afterwards. A need that nobody can meet is refused in the very
+        event that brings it: its tenant was passed over, and nothing is left to be seen of it."""
         state = self.scheduler._machine._state
         return super().kept_away() | {
             tenant.id
             for tenant in state.queue.values()
             if obstacle(state, tenant, self.now_s, holders_stay=False) is not None
+            or self.asks_for_memory in tenant.clients
         }
 
     def perform(self, command: Command) -> None:

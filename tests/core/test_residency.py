@@ -537,6 +537,22 @@ def test_usable_is_what_others_cannot_keep() -> None:
 
 
 @pytest.mark.promise("Each budget says how much memory...")
+def test_what_a_process_leaves_behind_is_not_its_siblings() -> None:
+    """While it lived they could count on it; until the device shows that it is free, nobody can."""
+    desk = MemoryDesk()
+    lost = desk.with_memory("a", 4000, fixed=4000, resting=False)
+    sibling = desk.client("a")
+    desk.ask(sibling)
+    desk.report(sibling)
+    desk.drop(sibling)
+    desk.drop(lost)
+    assert desk.budgets[sibling, "A"].usable_bytes == USABLE
+    desk.now_s += 2
+    desk.lose(lost)
+    assert desk.budgets[sibling, "A"].usable_bytes == USABLE - 4000
+
+
+@pytest.mark.promise("Each budget says how much memory...")
 def test_the_hint_is_what_would_have_to_leave() -> None:
     """When all the others came back at once."""
     desk = MemoryDesk()
