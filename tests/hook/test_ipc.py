@@ -266,6 +266,7 @@ def test_an_exporter_that_does_not_answer(pair: Pair) -> None:
     handle = pair.share("a")
     for then, opens in ((signal.SIGCONT, True), (signal.SIGKILL, False)):
         os.kill(pair.exporter.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, pair.exporter.pid, os.WSTOPPED | os.WNOWAIT)  # it may run on for a bit
         pair.importer.begin_to_ask(f"open_shared('{handle}')")
         os.kill(pair.exporter.pid, then)
         address = pair.importer.answer()
