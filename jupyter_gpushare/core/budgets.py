@@ -17,9 +17,8 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from .attention import Attention
 from .ids import ClientId, DeviceId, Seconds, TenantId
-from .ledger import Share, SpaceRequest
+from .ledger import Attention, Share, SpaceRequest
 from .state import Tenant
 
 STEP_BYTES = 64 << 20

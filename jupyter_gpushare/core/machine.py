@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from . import events as ev
-from .alarm import Alarm
+from .changes import Alarm
 from .commands import CloseClient, Command, RenewConnection, TellSettings, WakeAt
 from .errors import (
     DuplicateClient,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from jupyter_gpushare.core.alarm import Alarm
-from jupyter_gpushare.core.attention import Attention, News
+from jupyter_gpushare.core.changes import Alarm
 from jupyter_gpushare.core.ids import ClientId, TenantId
-from jupyter_gpushare.core.ledger import Share, Totals
+from jupyter_gpushare.core.ledger import Attention, News, Share, Totals
 
 OWNERS = [("tenant", str(number)) for number in range(5)]
 

@@ -101,7 +101,8 @@ def event_of(client: ClientId, message: Message) -> Event | None:
                 client=client, device=device_id(uuid), cause="last context gone"
             )
         case messages.TurnRequested(cause=cause):
-            return events.TurnRequested(client=client, cause=printable_line(cause))
+            fit = cause if cause.isprintable() else printable_line(cause)
+            return events.TurnRequested(client=client, cause=fit)
         case messages.RequestWithdrawn():
             return events.RequestWithdrawn(client=client, cause="wait cancelled")
         case messages.CellBegan():
