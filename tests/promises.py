@@ -15,7 +15,7 @@ import argparse
 import ast
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -104,15 +104,29 @@ def marks_on(path: str, test: str, *nodes: ast.AST) -> Iterator[Mark]:
 
 def marks_of(path: str, source: str) -> Iterator[Mark]:
     """The marks of a file. `pytestmark` of a machine of Hypothesis has those of its runTest."""
+    named: dict[str, ast.expr] = {}
+    stated: set[str] = set()
+
+    def marked(test: str, *nodes: ast.expr) -> Iterator[Mark]:
+        """A mark that has a name is stated by the first test that bears it, and named by others."""
+        yield from marks_on(path, test, *nodes)
+        for name in (node.id for node in nodes if isinstance(node, ast.Name) and node.id in named):
+            for mark in marks_on(path, test, named[name]):
+                again = name in stated and len(mark.arguments) > 1
+                stated.add(name)
+                yield replace(mark, arguments=(f"{mark.arguments[1]}...",)) if again else mark
+
     for node in ast.parse(source).body:
         match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                named[name] = value
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                yield from marks_on(path, node.name, *node.decorator_list)
+                yield from marked(node.name, *node.decorator_list)
             case ast.ClassDef():
                 for method in node.body:
                     if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
                         name = f"{node.name}::{method.name}"
-                        yield from marks_on(path, name, *method.decorator_list)
+                        yield from marked(name, *method.decorator_list)
             case ast.Assign(
                 targets=[ast.Attribute(value=ast.Name(id=name), attr="pytestmark")], value=value
             ):

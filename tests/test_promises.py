@@ -54,6 +54,14 @@ def test_a_promise_has_all_its_tests() -> None:
     assert promise.tests == [f"tests/test_it.py::{name}" for name in ids]
 
 
+def test_a_mark_may_have_a_name() -> None:
+    """The first test that bears it states the promise, and the others hold it too."""
+    mark = STATED.removeprefix("@").rstrip()
+    source = f"M = {mark}\n\n@M\ndef test_a(): pass\n\n@other\n@M\ndef test_b(): pass\n"
+    (promise,) = promises_of(list(marks_of("tests/test_it.py", source)))
+    assert promise.tests == ["tests/test_it.py::test_a", "tests/test_it.py::test_b"]
+
+
 @pytest.mark.parametrize(
     ("source", "complaint"),
     [

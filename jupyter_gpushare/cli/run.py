@@ -20,6 +20,7 @@ from jupyter_gpushare.kernel.environment import (
     LibraryMissing,
     library_path,
     tenant_environment,
+    wish_of,
     without_gpushare,
 )
 
@@ -69,14 +70,24 @@ def perform(arguments: argparse.Namespace) -> int:
         return _run_unshared(command, str(problem))
     client = client_of(arguments)
     try:
-        tenant = client.register_tenant(arguments.name or name_of(command), "run")
+        name = arguments.name or name_of(command)
+        tenant = client.register_tenant(name, "run", wish=wish_of(os.environ))
     except ClientError as problem:
         if arguments.if_available:
             return _run_unshared(command, str(problem))
         if isinstance(problem, SchedulerUnavailable):
             raise SchedulerUnavailable(f"{problem} {_IF_AVAILABLE}") from problem
         raise
-    env = tenant_environment(os.environ, socket=tenant.socket, token=tenant.token, library=library)
+    if tenant.placement:
+        _say(tenant.placement)
+    env = tenant_environment(
+        os.environ,
+        socket=tenant.socket,
+        token=tenant.token,
+        library=library,
+        visible_devices=tenant.visible_devices,
+        placement=tenant.placement,
+    )
     try:
         return _run(command, env)
     finally:

@@ -114,7 +114,7 @@ def _failed_bytes(tenant: dict[str, Any]) -> list[int]:
 
 def _notes(tenant: dict[str, Any]) -> list[str]:
     """What is wrong with it, and what to do. An older scheduler tells less."""
-    told = (tenant.get(word) for word in ("blocked_reason", "in_the_way"))
+    told = (tenant.get(word) for word in ("blocked_reason", "in_the_way", "placement"))
     reasons = [f"{tenant['name']}: {sentences}" for sentences in told if sentences]
     return _failure_lines(tenant) + reasons
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -27,11 +28,15 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class TenantRegistration:
-    """What the scheduler answers to a new tenant. `socket` is the path of `hook.sock`."""
+    """What the scheduler answers to a new tenant. `socket` is the path of `hook.sock`. If it has
+    said its need, `placement` tells where it was placed, or why not. `visible_devices` is then for
+    CUDA_VISIBLE_DEVICES, and empty if it was not placed."""
 
     tenant_id: str
     token: str
     socket: str
+    visible_devices: str = ""
+    placement: str = ""
 
 
 class SchedulerClient:
@@ -57,14 +62,26 @@ class SchedulerClient:
         return self._ask("GET", "/status")
 
     def register_tenant(
-        self, name: str, kind: str, *, kernel_id: str | None = None
+        self,
+        name: str,
+        kind: str,
+        *,
+        kernel_id: str | None = None,
+        wish: Mapping[str, str] = MappingProxyType({}),
     ) -> TenantRegistration:
-        """A place and a fresh token for a kernel (`kind="kernel"`) or a command (`"run"`)."""
-        body = {"name": name, "kind": kind}
+        """A place and a fresh token for a kernel (`kind="kernel"`) or a command (`"run"`). A `wish`
+        has `need` and perhaps `need_devices`."""
+        body = {"name": name, "kind": kind, **wish}
         if kernel_id is not None:
             body["kernel_id"] = kernel_id
         answer = self._ask("POST", "/tenants", body)
-        return TenantRegistration(answer["tenant_id"], answer["token"], answer["socket"])
+        return TenantRegistration(
+            answer["tenant_id"],
+            answer["token"],
+            answer["socket"],
+            answer.get("visible_devices", ""),
+            answer.get("placement", ""),
+        )
 
     def remove_tenant(self, tenant_id: str) -> None:
         """The kernel has ended: its token is worth nothing from now on. May be repeated."""

@@ -60,6 +60,8 @@ class DeviceFound(Event):
     device: DeviceId
     name: str
     bytes_total: int
+    uuid: str = ""
+    """As NVML writes it, and CUDA_VISIBLE_DEVICES takes it; empty where NVML does not list it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,11 @@ class TenantRegistered(RequestEvent):
     cap_bytes: int = 0
     groups: tuple[str, ...] | None = None
     """Of the owner, as a hub or the system knows them; None: nobody was asked."""
+    need: str = ""
+    """What it wants free on its devices, as a person writes it; see placement.py."""
+    need_devices: str = ""
+    placed_on: tuple[DeviceId, ...] = ()
+    """Where a scheduler before this one has put it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

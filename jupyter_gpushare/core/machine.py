@@ -32,6 +32,7 @@ from .errors import (
 from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
+from .placement import placed
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .residency import Residency
 from .settings import SchedulerSettings, TurnTaking
@@ -81,13 +82,18 @@ class Machine:
         machine._closed_clients = broken._closed_clients | before.clients.keys()
         for known in before.devices.values():
             device = Device(
-                known.id, known.name, known.bytes_total, lost=known.lost, mode=known.mode
+                known.id,
+                known.name,
+                known.bytes_total,
+                lost=known.lost,
+                mode=known.mode,
+                uuid=known.uuid,
             )
             machine._state.add_device(device)
         for old in before.tenants.values():
             tenant = Tenant(old.id, old.name, old.owner, old.kind, old.cap_bytes)
             tenant.counters, tenant.story = old.counters, old.story
-            tenant.boosted = old.boosted
+            tenant.boosted, tenant.placement = old.boosted, old.placement
             machine._state.add_tenant(tenant, before.accounts.owners[tenant.owner].groups)
         machine._state.accounts.take_over(before.accounts)
         return machine
@@ -327,6 +333,7 @@ class Machine:
                 device = self._device(event.device)
                 self._state.changes.of_memory(device.id)
                 device.name, device.bytes_total = event.name, event.bytes_total
+                device.uuid = event.uuid
                 self._device_is_lost(device, False)
             case ev.DeviceMemoryMeasured():
                 device = self._device(event.device)
@@ -399,6 +406,9 @@ class Machine:
         known = self._state.tenants.get(event.tenant)
         if known is None:
             known = Tenant(event.tenant, event.name, event.owner, event.kind, event.cap_bytes)
+            if event.need or event.need_devices:
+                wish = event.need, event.need_devices, event.placed_on
+                known.placement = placed(self._state, *wish)
             self._state.add_tenant(known, event.groups)
         elif known.owner != event.owner:
             raise WrongOwner(f"{event.tenant} belongs to somebody else. Use another id.")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .obstacles import Obstacle
+from .placement import Placement
 from .settings import SchedulerSettings
 from .state import Client, Device, State, Tenant
 from .transitions import TenantState
@@ -153,6 +154,8 @@ class TenantSnapshot:
     """For how long its user will keep the next turn by hand; 0: not at all."""
     boosted: bool = False
     """An admin lets it be served next."""
+    placement: Placement | None = None
+    """What became of its wish for a place; None if it has said none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,6 +308,7 @@ def _tenant(
         hold_left_s=_hold_left_s(state, tenant, now_s),
         hold_to_come_s=state.holds_to_come.get(tenant.id, 0.0),
         boosted=tenant.boosted,
+        placement=tenant.placement,
     )
 
 

@@ -29,6 +29,7 @@ from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
 from .lines import NOWHERE, Lines, Places
 from .obstacles import Obstacle
+from .placement import Placement
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .swap_budget import SwapBudget
 from .transitions import (
@@ -58,6 +59,8 @@ class Device:
     bytes_used: int = 0
     lost: bool = False
     mode: DeviceMode = DeviceMode.OPEN
+    uuid: str = ""
+    """As CUDA_VISIBLE_DEVICES names it; empty where NVML does not list it."""
     order: int = 0
     """Counts devices in the order in which they came."""
     memory: DeviceMemory = field(default_factory=DeviceMemory)
@@ -170,6 +173,8 @@ class Tenant:
     owner: str
     kind: str
     cap_bytes: int
+    placement: Placement | None = None
+    """What became of its wish for a place; None if it has said none."""
     state: TenantState = TenantState.IDLE
     clients: dict[ClientId, Client] = field(default_factory=dict)
     wanted_devices: frozenset[DeviceId] = frozenset()
@@ -228,6 +233,8 @@ class State:
     """Tenants without a turn whose next one is to be kept by hand, and for how long."""
     evicted: set[TenantId] = field(default_factory=set)
     """Tenants that park all their memory until their next turn, because an admin said so."""
+    placed: dict[TenantId, Tenant] = field(default_factory=dict)
+    """Tenants that were put on devices before they opened CUDA."""
     changes: Changes = field(default_factory=Changes)
     accounts: Accounts = field(default_factory=Accounts)
     lines: Lines = field(init=False)
@@ -280,6 +287,8 @@ class State:
         """A tenant is here that has no clients; its owner is in these groups, if that is known."""
         tenant.order = self.next_arrival()
         self.tenants[tenant.id] = tenant
+        if tenant.placement is not None and tenant.placement.devices:
+            self.placed[tenant.id] = tenant
         self.note_owner(tenant.owner, groups)
         self.note_clients(tenant)
 
@@ -297,6 +306,7 @@ class State:
         self.holds.pop(tenant.id, None)
         self.holds_to_come.pop(tenant.id, None)
         self.evicted.discard(tenant.id)
+        self.placed.pop(tenant.id, None)
         self.changes.of_tenant(tenant)
 
     def note_devices(self, client: Client) -> None:

@@ -31,6 +31,12 @@ DISABLE = "GPUSHARE_DISABLE"
 """With 1, a process and those that it starts do not share the GPU."""
 DISABLED_BY = "GPUSHARE_DISABLED_BY"
 """Who has set DISABLE, where it is not the user: `administrator`."""
+NEED, NEED_DEVICES = "GPUSHARE_NEED", "GPUSHARE_NEED_DEVICES"
+"""What has to be free on the devices of a tenant, such as 20GiB, and on how many devices. It is
+placed then before it opens CUDA."""
+PLACEMENT = "GPUSHARE_PLACEMENT"
+"""Where the tenant was placed, or why not: for `%gpushare`."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 PYTHONPATH = "PYTHONPATH"
 DEFAULT_PROVISIONER = "JUPYTER_DEFAULT_PROVISIONER_NAME"
 """Jupyter's variable. Inherited by an environment that does not have our entry point, it hides
@@ -48,6 +54,7 @@ FRAMEWORK_SETTINGS: Mapping[str, str] = MappingProxyType(
 )
 """Under which frameworks live well with memory that follows the turn. What a user has set stays."""
 
+_WISH_MAX = 100
 _PRELOAD_SEPARATORS = re.compile(r"[ :]+")
 
 
@@ -58,6 +65,22 @@ def why_switched_off(environ: Mapping[str, str]) -> str:
     if environ.get(DISABLED_BY) == "administrator":
         return "Your administrator has switched GPU sharing off."
     return f"GPU sharing is switched off here ({DISABLE}=1)."
+
+
+def wish_of(environ: Mapping[str, str], metadata: object = None) -> dict[str, str]:
+    """What a tenant says that it needs, for its registration; empty where it says nothing.
+
+    `metadata` is a kernelspec's entry `gpushare`, such as `{"need": "20GiB", "devices": 2}`, and
+    goes before the environment. Whoever has chosen devices already keeps them."""
+    if VISIBLE in environ:
+        return {}
+    entry = metadata if isinstance(metadata, Mapping) else {"need": metadata} if metadata else {}
+    said = {
+        "need": entry.get("need", environ.get(NEED)),
+        "need_devices": entry.get("devices", environ.get(NEED_DEVICES)),
+    }
+    texts = {name: "" if each is None else str(each) for name, each in said.items()}
+    return {name: text[:_WISH_MAX] for name, text in texts.items() if text}
 
 
 class LibraryMissing(Exception):
@@ -95,17 +118,23 @@ def tenant_environment(
     socket: str | os.PathLike[str],
     token: str,
     library: str | os.PathLike[str],
+    visible_devices: str = "",
+    placement: str = "",
 ) -> dict[str, str]:
     """A copy of `base_env` for a process that is to be a tenant. Applying it twice changes nothing.
 
     The hook goes behind what the user preloads, and another copy of it is dropped: two hooks in
     one process would each wait for the other's turn. Frameworks are told not to take memory that
     they do not use (`FRAMEWORK_SETTINGS`), unless the user has told them otherwise.
+    `visible_devices` are those that it was placed on, and `placement` says so to its user.
     """
     env = without_gpushare(base_env)
     env[PRELOAD] = ":".join([*_preloads(env, without=os.fspath(library)), os.fspath(library)])
     env[SOCKET] = os.fspath(socket)
     env[TOKEN] = token
+    _set_or_drop(env, PLACEMENT, placement)
+    if visible_devices:
+        env[VISIBLE] = visible_devices
     return {**FRAMEWORK_SETTINGS, **env}
 
 
@@ -130,7 +159,7 @@ def without_gpushare(env: Mapping[str, str]) -> dict[str, str]:
     provisioner. What a person sets (GPUSHARE_LOG, GPUSHARE_LIBRARY, …) stays, and so does what
     frameworks were told."""
     cleaned = dict(env)
-    for name in (SOCKET, TOKEN, NOTICE, SERVER_PYTHON, DEFAULT_PROVISIONER):
+    for name in (SOCKET, TOKEN, NOTICE, PLACEMENT, SERVER_PYTHON, DEFAULT_PROVISIONER):
         cleaned.pop(name, None)
     _set_or_drop(cleaned, PRELOAD, ":".join(_preloads(env, without=env.get(LIBRARY, ""))))
     _set_or_drop(cleaned, PYTHONPATH, os.pathsep.join(_python_paths(env)))

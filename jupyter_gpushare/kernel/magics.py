@@ -100,7 +100,9 @@ def show(notice: str) -> "View":
     except Unable as problem:
         kernel, story = {}, str(problem)
     status, tenant = scheduler_status(), str(kernel.get("tenant", ""))
-    return View(" ".join([story, *notes_on_waiting(status, tenant)]), status, tenant)
+    placement = os.environ.get("GPUSHARE_PLACEMENT", "")
+    notes = [placement] if placement else []
+    return View(" ".join([story, *notes, *notes_on_waiting(status, tenant)]), status, tenant)
 
 
 def release(hook: "Hook") -> str:

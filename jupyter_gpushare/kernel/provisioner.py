@@ -39,6 +39,7 @@ from .environment import (
     python_environment,
     tenant_environment,
     why_switched_off,
+    wish_of,
     without_gpushare,
 )
 
@@ -50,6 +51,8 @@ else:
 
 Answer = TypeVar("Answer")
 
+METADATA = "gpushare"
+"""The entry of a kernelspec's metadata in which it says what it needs."""
 _IPYKERNEL_NAMES = {"ipykernel", "ipykernel_launcher", "ipykernel_launcher.py"}
 
 
@@ -96,8 +99,15 @@ class GPUShareMixin(_Provisioner):
             reason = f"jupyter-gpushare itself failed ({error!r}). Please report the server's log."
             return self._without_sharing(launch, base_env, reason)
         env = tenant_environment(
-            base_env, socket=tenant.socket, token=tenant.token, library=library
+            base_env,
+            socket=tenant.socket,
+            token=tenant.token,
+            library=library,
+            visible_devices=tenant.visible_devices,
+            placement=tenant.placement,
         )
+        if tenant.placement:
+            self.log.info("Kernel %s: %s", self.kernel_id, tenant.placement)
         return self._with_bootstrap(launch, env)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
@@ -139,9 +149,10 @@ class GPUShareMixin(_Provisioner):
         """A new tenant for this start of the kernel; the one of an earlier start is removed."""
         await self._remove()
         scheduler = self._client(http_socket_path(env))
+        wish = wish_of(env, getattr(self.kernel_spec, "metadata", {}).get(METADATA))
         tenant = await self._ask(
             lambda: scheduler.register_tenant(
-                self._tenant_name(env), "kernel", kernel_id=self.kernel_id
+                self._tenant_name(env), "kernel", kernel_id=self.kernel_id, wish=wish
             )
         )
         self._scheduler, self._tenant_id = scheduler, tenant.tenant_id

@@ -17,6 +17,17 @@ from tests.support.machine import Machine
 from tests.support.sim import SimulatedMachine
 
 JOURNAL = "journal.jsonl"
+HOME_LINES = """
+c.JupyterHub.load_groups = {"staff": {"users": ["alice"]}}
+c.GPUShare.settings = {"journal_names": "names"}
+
+
+def need(spawner):
+    return {"dora": "1GiB"}.get(spawner.user.name, "")
+
+
+c.Spawner.environment["GPUSHARE_NEED"] = need
+"""
 
 
 @pytest.fixture(scope="session")
@@ -81,8 +92,6 @@ def start_hub(with_proxy: None) -> Iterator[Callable[..., HubOnAMachine]]:
 
 @pytest.fixture(scope="module")
 def home(start_hub: Callable[..., HubOnAMachine]) -> HubOnAMachine:
-    """A hub for tests that leave it as they found it. Alice is in a group there, and the scheduler
-    writes a journal with names."""
-    groups = '\nc.JupyterHub.load_groups = {"staff": {"users": ["alice"]}}\n'
-    settings = 'c.GPUShare.settings = {"journal_names": "names"}\n'
-    return start_hub(our_lines=groups + settings + OUR_LINES, journal=True)
+    """A hub for tests that leave it as they found it. Alice is in a group there, dora has chosen a
+    profile that says a need, and the scheduler writes a journal with names."""
+    return start_hub(our_lines=HOME_LINES + OUR_LINES, journal=True)

@@ -214,6 +214,21 @@ def test_a_kernel_that_is_restarted(home: HubOnAMachine, alice: Visitor) -> None
     assert home.tenant_of(kernel.kernel_id) is None
 
 
+@pytest.mark.promise("A kernelspec or the server's...")
+def test_a_profile_says_what_its_kernels_need(home: HubOnAMachine, hers: HubKernel) -> None:
+    """What the spawner puts into the server's environment counts for its kernels, and for nobody
+    else's."""
+    kernel = home.hub.visitor("dora").open_notebook("d.ipynb")
+    tenant, alices = home.tenant_of(kernel.kernel_id), home.tenant_of(hers.kernel_id)
+    assert tenant and alices
+    assert tenant["placement"] == "Placed on GPU 0: needs 1 GiB."
+    seen = kernel.run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])").ok().text.strip()
+    (device,) = home.hub.scheduler.status()["devices"]
+    assert seen.removeprefix("GPU-").replace("-", "") == device["id"]
+    assert alices["placement"] is None
+    kernel.stop()
+
+
 @pytest.mark.promise("hub", "The panel of a hub's user knows them and their kernels")
 def test_the_panel_knows_its_user(home: HubOnAMachine, alice: Visitor, hers: HubKernel) -> None:
     """The server's own API tells alice's browser about her kernel, under her name."""

@@ -186,6 +186,7 @@ class DeviceProbe:
                     device=device,
                     name=reading.name,
                     bytes_total=reading.bytes_total,
+                    uuid=reading.listed.uuid,
                     cause="NVML lists it",
                 )
             )

@@ -15,6 +15,7 @@ from jupyter_gpushare.core.snapshot import Snapshot, TenantSnapshot
 
 from ..identity.tenants import TenantBook
 from .blocked import blocked_reason, in_the_way, without_what_is_gone
+from .placed import placement_sentence
 
 OTHER = "another user"
 """Replaces a name that the caller may not see."""
@@ -110,7 +111,9 @@ def status_of(
         mine = is_mine(with_obstacle["id"])
         reason = blocked_reason(with_obstacle, devices, name_of) if mine else None
         way = ways.get(with_obstacle["id"]) if mine else None
-        tenant = {**with_obstacle, "blocked_reason": reason, "in_the_way": way}
+        place = placement_sentence(with_obstacle["placement"], plain.devices) if mine else None
+        words = {"blocked_reason": reason, "in_the_way": way, "placement": place}
+        tenant = {**with_obstacle, **words}
         del tenant["obstacle"]
         if mine:
             shown_tenants.append({**tenant, "kernel_id": tenants.kernel_id(tenant["id"])})

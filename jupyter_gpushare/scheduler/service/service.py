@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ from .cut import Cut, Plain, status_of
 from .live_settings import LiveSettings
 from .looks import Look
 from .members import Members
+from .placed import placement_sentence, wish_of
 from .rights import may_act_on
 
 log = logging.getLogger(__name__)
@@ -188,14 +190,31 @@ class Service:
             )
         record = self._fitting(caller, clean_name(name), kind)
         cause = f"registered by {caller.name}"
-        self._request(_registration(record, groups=caller.groups, cause=cause))
+        need, need_devices = wish_of(request)
+        self._request(
+            replace(
+                _registration(record, groups=caller.groups, cause=cause),
+                need=need,
+                need_devices=need_devices,
+            )
+        )
         self._tenants.add(record, kernel_id=kernel_id, registrant_lives=True)
         self._tenants_changed(len(self._tenants))
-        return {
+        answer = {
             "tenant_id": record.tenant_id,
             "token": self._signer.issue(record),
             "socket": str(self._hook_socket),
         }
+        return {**answer, **self._placement(record.tenant_id)} if need or need_devices else answer
+
+    def _placement(self, tenant_id: str) -> dict[str, str]:
+        """What the tenant has to be started with, and told."""
+        snapshot = self._snapshot()
+        placement = next(each.placement for each in snapshot.tenants if each.id == tenant_id)
+        assert placement is not None
+        devices = [{"id": device.id} for device in snapshot.devices]
+        sentence = placement_sentence(asdict(placement), devices)
+        return {"visible_devices": placement.visible, "placement": sentence or ""}
 
     def remove_tenant(self, caller: Caller, tenant_id: str) -> None:
         """May be repeated, and works for tenants that a predecessor registered."""
