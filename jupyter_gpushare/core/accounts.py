@@ -2,15 +2,22 @@
 
 Each device has a *virtual time*: what a device that could be divided at will would have given each
 owner by now, for a weight of 1. It goes on at 1/W of the device time that is used, where W is the
-sum of the weights of the owners that are *present* (hold the device or queue for it). An owner's
-own virtual time goes on at 1/w of what it really uses. So an owner whose time is behind the
-device's has had less than its share, and one whose time is ahead is in debt. The device's time is
-the mean of those of the owners present, by weight: whoever leaves ahead or behind takes that along,
-and the others are neither held back nor favoured for it (as in EEVDF: Stoica and Abdel-Wahab 1995).
+sum of the weights of the owners that are *present* (hold the device, or queue for it and could be
+served). An owner's own virtual time goes on at 1/w of what it really uses. So an owner whose time
+is behind the device's has had less than its share, and one whose time is ahead is in debt. Who
+leaves takes its distance from the device's time along, and the others are neither held back nor
+favoured for it (as in EEVDF: Stoica and Abdel-Wahab 1995).
 
-An owner that comes back starts at the device's time, or at its own where that is ahead: nobody
-saves up idle time, and debts stay. A short absence (`ABSENCE_S`) is none: between two turns, a
-process is away for a moment.
+An owner that comes back starts at the device's time, or ahead of it by what is left of its debt:
+the device's time has gone on meanwhile. Nobody saves up idle time. A short absence (`ABSENCE_S`) is
+none, since a process is away for a moment between two turns: such an owner is as far behind as it
+was when it left, but by no more than one longest quantum if it left by itself.
+
+The device's time is the mean of those of the owners present, by weight, less what they *owe*
+together: debts that somebody has brought along, and that by which somebody who waited has fallen
+behind by more than one longest quantum, because a turn did not end in time. A debt is to everybody.
+It is not forgiven because those who waited have given up, or because nobody else is there for a
+moment.
 
 Who is next is decided by virtual *finish* times (weighted fair queueing: Demers, Keshav and
 Shenker 1989; Parekh and Gallager 1993): the owner's time, plus what its next quantum adds. Such an
@@ -27,7 +34,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .ids import DeviceId, Seconds
-from .weights import WEIGHT_MIN, weight_of
+from .weights import weight_of
 
 ABSENCE_S = 1.0
 """Who is away for less has not been away."""
@@ -38,10 +45,19 @@ class Account:
     """Of one owner on one device."""
 
     virtual_s: float = 0.0
+    """Its virtual time, while it is present."""
     present: int = 0
-    """How many of its tenants have the device or queue for it."""
+    """How many of its tenants have the device, or queue for it and could be served."""
+    ahead_s: float = 0.0
+    """By how much it was ahead of the device's virtual time when it left; below 0: behind."""
+    behind_s: Seconds = 0.0
+    """By how much device time it was behind when it came."""
     left_s: Seconds = -math.inf
-    """When the last of them ceased to."""
+    """When it left."""
+    left_at_s: float = 0.0
+    """What the device's clock said then."""
+    owed_s: Seconds = 0.0
+    """Of what was owed then, the part that it took along; below 0: what is owed since."""
 
 
 @dataclass(slots=True)
@@ -49,25 +65,67 @@ class DeviceAccounts:
     """Of one device."""
 
     virtual_s: float = 0.0
+    clock_s: float = 0.0
+    """Goes on as `virtual_s`, and does not change when somebody comes or leaves."""
+    present: int = 0
+    """How many owners are present."""
     weights_present: float = 0.0
-    """The sum over the owners that are present."""
+    """The sum of their weights."""
+    owed_s: Seconds = 0.0
+    """The device time by which they are ahead, all together."""
     charged_to_s: Seconds = 0.0
     accounts: dict[str, Account] = field(default_factory=dict)
 
-    def take_in(self, virtual_s: float, weight: float) -> None:
-        """An owner with this time is present from now on."""
-        total = self.weights_present + weight
-        self.virtual_s += (virtual_s - self.virtual_s) * weight / total
-        self.weights_present = total
+    def ahead_s(self, account: Account, now_s: Seconds) -> float:
+        """By how much virtual time the owner is ahead of the device, or would be if it came."""
+        if account.present:
+            return account.virtual_s - self.virtual_s
+        if account.ahead_s > 0:
+            return max(0.0, account.ahead_s - (self.clock_s - account.left_at_s))
+        return account.ahead_s if now_s - account.left_s < ABSENCE_S else 0.0
 
-    def take_out(self, virtual_s: float, weight: float) -> None:
-        """It is present no more. Where it was alone, the device's time stays as it is."""
-        total = self.weights_present - weight
-        if total > WEIGHT_MIN / 2:
-            self.virtual_s -= (virtual_s - self.virtual_s) * weight / total
-            self.weights_present = total
+    def take_in(self, account: Account, weight: float, now_s: Seconds) -> None:
+        """An owner is present from now on. After a short absence, all is as if it had not left."""
+        ahead_s = self.ahead_s(account, now_s)
+        brings_s = ahead_s * weight
+        owed_s = max(0.0, brings_s)
+        if self.present and now_s - account.left_s < ABSENCE_S:
+            owed_s = max(min(owed_s, account.owed_s), -self.owed_s)
+        self.present += 1
+        self.weights_present += weight
+        self.owed_s += owed_s
+        account.virtual_s = self.virtual_s + ahead_s
+        self.virtual_s += (brings_s - owed_s) / self.weights_present
+        account.behind_s = max(0.0, self.virtual_s - account.virtual_s) * weight
+
+    def take_out(
+        self, account: Account, weight: float, now_s: Seconds, most_s: Seconds, *, recalled: bool
+    ) -> None:
+        """It is present no more. What it has fallen behind by more than `most_s` of device time,
+        the others owe from now on. It keeps what it is behind, and up to `most_s` if it was not
+        recalled: it did not need all that it waited for."""
+        behind_s = (self.virtual_s - account.virtual_s) * weight
+        account.left_s, account.left_at_s = now_s, self.clock_s
+        account.owed_s = 0.0
+        self.present -= 1
+        if not self.present:
+            account.ahead_s = account.virtual_s - self.virtual_s
+            account.owed_s = self.owed_s
+            self.weights_present = self.owed_s = 0.0
+            return
+        self.weights_present -= weight
+        if behind_s < 0:
+            account.owed_s = min(-behind_s, self.owed_s)
+        elif (late_s := behind_s - account.behind_s - most_s) > 0:
+            account.owed_s = -late_s
+        moves_s = (behind_s + account.owed_s) / self.weights_present
+        self.owed_s -= account.owed_s
+        self.virtual_s += moves_s
+        if recalled or behind_s + account.owed_s <= most_s:
+            account.ahead_s = account.virtual_s - self.virtual_s
         else:
-            self.weights_present = 0.0
+            account.ahead_s = -most_s / weight - most_s / self.weights_present
+            account.owed_s = 0.0
 
 
 @dataclass(slots=True)
@@ -95,6 +153,8 @@ class Accounts:
 
     now_s: Seconds = 0.0
     """The time of the event that is being handled."""
+    quantum_longest_s: Seconds = 0.0
+    """By the settings in force."""
     of: dict[DeviceId, DeviceAccounts] = field(default_factory=dict)
     owners: dict[str, Owner] = field(default_factory=dict)
 
@@ -114,46 +174,38 @@ class Accounts:
         weight = weight_of(weights, owner, known.groups)
         if weight == known.weight:
             return
+        # What is due to it, or what it owes, stays so many seconds of each device.
         for device in self.of.values():
             account = device.accounts.get(owner)
             if account is None:
                 continue
             if account.present:
-                device.take_out(account.virtual_s, known.weight)
-            # What is due to it, or what it owes, stays so many seconds of the device.
-            account.virtual_s = (
-                device.virtual_s + (account.virtual_s - device.virtual_s) * known.weight / weight
-            )
-            if account.present:
-                device.take_in(account.virtual_s, weight)
+                ahead_s = account.virtual_s - device.virtual_s
+                account.virtual_s = device.virtual_s + ahead_s * known.weight / weight
+                device.weights_present += weight - known.weight
+            account.ahead_s *= known.weight / weight
         known.weight = weight
 
     def comes(self, device: DeviceId, owner: str) -> None:
-        """One more of the owner's tenants has the device or queues for it."""
+        """One more of the owner's tenants has the device, or queues for it and could be served."""
         here = self.of[device]
         account = here.accounts.setdefault(owner, Account())
         if not account.present:
-            if self.now_s - account.left_s >= ABSENCE_S:
-                account.virtual_s = max(account.virtual_s, here.virtual_s)
-            here.take_in(account.virtual_s, self.owners[owner].weight)
+            here.take_in(account, self.owners[owner].weight, self.now_s)
         account.present += 1
 
-    def leaves(self, device: DeviceId, owner: str) -> None:
+    def leaves(self, device: DeviceId, owner: str, *, recalled: bool) -> None:
         """One fewer."""
         here = self.of[device]
         account = here.accounts[owner]
         account.present -= 1
         if account.present:
             return
-        account.left_s = self.now_s
-        if any(each.present for each in here.accounts.values()):
-            here.take_out(account.virtual_s, self.owners[owner].weight)
-        else:
-            here.weights_present = 0.0  # sums of floats
+        weight, most_s = self.owners[owner].weight, self.quantum_longest_s
+        here.take_out(account, weight, self.now_s, most_s, recalled=recalled)
+        if not here.present:
             here.accounts = {
-                name: each
-                for name, each in here.accounts.items()
-                if each.virtual_s > here.virtual_s or self.now_s - each.left_s < ABSENCE_S
+                name: each for name, each in here.accounts.items() if here.ahead_s(each, self.now_s)
             }
 
     def take_over(self, before: Accounts) -> None:
@@ -161,9 +213,9 @@ class Accounts:
         for device, old in before.of.items():
             if device in self.of:
                 for name, account in old.accounts.items():
-                    if account.virtual_s > old.virtual_s and name in self.owners:
-                        ahead_s = account.virtual_s - old.virtual_s
-                        self.of[device].accounts[name] = Account(virtual_s=ahead_s)
+                    ahead_s = old.ahead_s(account, before.now_s)
+                    if ahead_s > 0 and name in self.owners:
+                        self.of[device].accounts[name] = Account(ahead_s=ahead_s)
         for name, owner in self.owners.items():
             if (known := before.owners.get(name)) is not None:
                 owner.credit_s, owner.credit_at_s = known.credit_s, known.credit_at_s
@@ -184,6 +236,7 @@ class Accounts:
             if use.on_credit:
                 self.owners[use.owner].credit_s -= each_s
         here.virtual_s += passed_s / here.weights_present
+        here.clock_s += passed_s / here.weights_present
 
     def finish_s(self, device: DeviceId, owner: str, quantum_s: Seconds) -> float:
         """The owner's virtual time after one more such quantum."""
@@ -195,8 +248,7 @@ class Accounts:
         account = self.of[device].accounts.get(owner)
         if account is None:
             return 0.0
-        weight = self.owners[owner].weight
-        return (account.virtual_s - self.of[device].virtual_s) * weight
+        return self.of[device].ahead_s(account, self.now_s) * self.owners[owner].weight
 
     # ---- credit ------------------------------------------------------------------------------
 

@@ -216,8 +216,10 @@ def everybody_is_charged(state: State) -> None:
         if present:
             owners = [(accounts.owners[name].weight, here.accounts[name]) for name in present]
             mean_s = sum(w * each.virtual_s for w, each in owners) / weight
-            near = abs(here.virtual_s - mean_s) <= 1e-6 * max(1.0, abs(mean_s))
-            _rule(near, "a device's time is the mean of those who are present")
+            time_s = mean_s - here.owed_s / weight
+            near = abs(here.virtual_s - time_s) <= 1e-6 * max(1.0, abs(mean_s))
+            _rule(near, "a device's time is the mean of those who are present, less what they owe")
+        _rule(here.owed_s >= -1e-6, "nobody owes less than nothing")
         uses = {t.id: Use(t.owner, bool(t.turn and t.turn.on_credit)) for t in line.holders}
         _rule(line.uses == uses, "who has the device is charged")
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from .accounts import Accounts, Use
 from .changes import Changes
 from .ids import DeviceId, TenantId
+from .transitions import TenantState
 
 if TYPE_CHECKING:
     from .state import Tenant
@@ -177,7 +178,8 @@ class Lines:
             if device in before.holds ^ now.holds:
                 self._note_holder(device, tenant, device in now.holds)
             if was_there and not is_there:
-                self.accounts.leaves(device, tenant.owner)
+                recalled = tenant.state is TenantState.RECALLED
+                self.accounts.leaves(device, tenant.owner, recalled=recalled)
         for device in before.lacks ^ now.lacks:
             if device in now.lacks:
                 self.of[device].lacking[tenant.id] = tenant

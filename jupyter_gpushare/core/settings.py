@@ -321,6 +321,11 @@ class SchedulerSettings:
         except WeightError as error:
             raise SettingsError(f"weights: {error}") from None
 
+    @property
+    def quantum_longest_s(self) -> Seconds:
+        """No turn has a longer quantum."""
+        return self.quantum_s or self.quantum_max_s
+
     def replace(self, **changes: object) -> SchedulerSettings:
         """A copy with some settings changed; raises SettingsError as the constructor does."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]

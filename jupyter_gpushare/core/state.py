@@ -252,6 +252,7 @@ class State:
 
     def __post_init__(self) -> None:
         self.lines = Lines(self.changes, self.accounts)
+        self.accounts.quantum_longest_s = self.settings.quantum_longest_s
 
     @property
     def turns_are_on(self) -> bool:
@@ -388,6 +389,7 @@ class State:
     def weigh_everybody(self) -> None:
         """Weights may have changed."""
         self.lines.charge_everything()
+        self.accounts.quantum_longest_s = self.settings.quantum_longest_s
         weights = parse(self.settings.weights)
         for name, owner in self.accounts.owners.items():
             self.accounts.know(name, owner.groups, weights)

@@ -311,12 +311,11 @@ class Turns:
         if tenant.has_waited:
             tenant.counters.waits += 1
         if tenant.turn is None:
-            self._leave_queue(tenant, now_s, TenantTrigger.GRANT)
             self._begin_turn(tenant, now_s, on_credit=goes_first)
-        else:
-            self._leave_queue(tenant, now_s)
         assert tenant.turn is not None
         self._set_devices(tenant, tenant.turn, tenant.turn.devices | tenant.wanted_devices)
+        # Not before: its owner would be away for a moment.
+        self._leave_queue(tenant, now_s, TenantTrigger.GRANT)
         for client in state.ready_clients(tenant):
             self._grant_client(client, tenant.turn)
 

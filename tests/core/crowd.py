@@ -116,6 +116,15 @@ class Crowd:
         del self.members[member.client]
         self.say(ev.TenantRemoved(tenant=member.tenant))
 
+    def withdraws(self, member: Member) -> None:
+        """Its call does not wait any more."""
+        member.wants = False
+        self.say(ev.RequestWithdrawn(client=member.client))
+
+    def asks(self, member: Member) -> None:
+        """A call of it waits."""
+        self._ask(member)
+
     # ---- time --------------------------------------------------------------------------------
 
     def run(self, for_s: Seconds) -> None:

@@ -25,6 +25,16 @@ SHARE = pytest.mark.promise(
     "Device time is shared among owners by weight, however many notebooks each has open",
 )
 
+BANK = pytest.mark.promise(
+    "scheduler",
+    "Time in which an owner does not want a device, or could not have it, is not saved up",
+)
+DEBT = pytest.mark.promise(
+    "scheduler",
+    "An owner that has kept a device for longer than its quantum owes that, also when those who "
+    "waited have given up",
+)
+
 
 @SHARE
 def test_more_notebooks_bring_no_more() -> None:
@@ -141,6 +151,61 @@ def test_debt_outlives_the_last_notebook() -> None:
         crowd.run(0.5)
     total = crowd.part_s("ann") + crowd.part_s("ben")
     assert crowd.part_s("ann") <= total / 2 + 2
+
+
+@BANK
+@pytest.mark.parametrize("in_cells", [False, True])
+@pytest.mark.parametrize("pause_s", [0.9, 1.1])
+def test_short_absences_save_up_no_time(in_cells: bool, pause_s: float) -> None:
+    """Who works for a moment now and then, and begins a loop later, has its share from then on, and
+    one quantum that it waited for."""
+    crowd = Crowd(FIXED)
+    crowd.add("ann", LOOP)
+    crowd.add("ben", Work(cell_s=0.001, pause_s=pause_s, in_cells=in_cells))
+    crowd.run(300)
+    before = crowd.part_s("ann")
+    crowd.add("ben", LOOP)
+    crowd.run(100)
+    assert crowd.part_s("ann") - before >= 50 - 2.1
+
+
+@DEBT
+@pytest.mark.parametrize("away_s", [0.5, 5.0])
+def test_debt_outlives_the_absence_of_others(away_s: float) -> None:
+    """Who has kept a device by hand while somebody waited has the other one go first, also when
+    that one has given up and comes later."""
+    crowd = Crowd(FIXED)
+    ann, ben = crowd.add("ann", LOOP), crowd.add("ben", LOOP, at_s=1)
+    crowd.run(0.5)
+    crowd.say(ev.HoldRequested(client=ann.client, hold_s=100))
+    crowd.run(99.5)
+    crowd.withdraws(ben)
+    crowd.run(away_s)
+    crowd.say(ev.HoldRequested(client=ann.client, hold_s=0))
+    crowd.asks(ben)
+    before = crowd.part_s("ann")
+    crowd.run(40)
+    assert crowd.part_s("ann") - before <= 1.1
+
+
+@DEBT
+def test_debt_is_not_forgotten_alone() -> None:
+    """Who owes much and is alone on the device for a moment owes as much to who comes then."""
+    crowd = Crowd(FIXED)
+    ann, ben = crowd.add("ann", LOOP), crowd.add("ben", LOOP, at_s=1)
+    crowd.run(0.5)
+    crowd.say(ev.HoldRequested(client=ann.client, hold_s=100))
+    crowd.run(99.5)
+    crowd.leaves(ann)
+    crowd.run(1)
+    crowd.leaves(ben)
+    crowd.run(5)
+    crowd.add("ann", LOOP)
+    crowd.run(5)
+    before = crowd.part_s("ann")
+    crowd.add("cem", LOOP)
+    crowd.run(40)
+    assert crowd.part_s("ann") - before <= 1.1
 
 
 @SHARE
