@@ -80,6 +80,7 @@ def _device(
             **place(entry),
             "held_s": round(entry["held_for_s"] + age_s, 1),
             "hold_left_s": _left_s(entry, age_s),
+            "frozen": entry["frozen"],
         }
         for entry in device["holders"]
     ]
@@ -96,6 +97,7 @@ def _device(
         "bytes_foreign": device["bytes_foreign"],
         "bytes_reserved": device["bytes_reserved"],
         "lost": device["lost"],
+        "mode": device.get("mode", "open"),
         "holder": holders[0] if holders else None,
         "queue": queue,
     }
@@ -128,6 +130,8 @@ def _kernel(
         "position": max(places) if places and state == "waits" else None,
         "hold_left_s": _left_s(tenant or {}, age_s),
         "hold_to_come_s": (tenant or {}).get("hold_to_come_s", 0.0),
+        "frozen": any(client.get("frozen") for client in (tenant or {}).get("clients", [])),
+        "placement": (tenant or {}).get("placement") or "",
         "reason": reason,
     }
 

@@ -6,6 +6,7 @@ import {
   explainShares,
   formatDeviceId,
   formatMemory,
+  formatMode,
   formatOwner,
   formatShare,
   formatTenant,
@@ -32,6 +33,9 @@ export function DeviceView(props: DeviceView.IProps): ReactElement {
         </p>
       ) : (
         <Memory bytesMine={bytesMine} device={device} trans={trans} />
+      )}
+      {device.mode !== 'open' && (
+        <p className="jp-gpushare-Notice jp-gpushare-Mode">{formatMode(device, trans)}</p>
       )}
       <HolderView
         anyoneWaits={device.queue.length > 0}
@@ -138,6 +142,11 @@ function HolderView(props: {
         <TenantName tenant={holder} trans={trans} />
         <Elapsed atMs={receivedAtMs} seconds={holder.heldS} trans={trans} />
       </p>
+      {holder.frozen && (
+        <p className="jp-gpushare-Hold jp-mod-holder">
+          {trans.__('Frozen: it gives the GPU back when it goes on.')}
+        </p>
+      )}
       {holder.holdLeftS > 0 && (
         <p className="jp-gpushare-Hold jp-mod-holder">
           <HoldLeft atMs={receivedAtMs} seconds={holder.holdLeftS} trans={trans} />

@@ -151,6 +151,11 @@ export function formatKernel(kernel: IKernel): string {
 }
 
 export function formatKernelState(kernel: IKernel, trans: TranslationBundle): string {
+  const state = formatState(kernel, trans);
+  return kernel.frozen ? trans.__('%1, frozen', state) : state;
+}
+
+function formatState(kernel: IKernel, trans: TranslationBundle): string {
   switch (kernel.state) {
     case 'holds':
       return trans.__('Has the GPU');
@@ -164,6 +169,18 @@ export function formatKernelState(kernel: IKernel, trans: TranslationBundle): st
       return trans.__('Not shared');
     case 'failed':
       return trans.__('Failed');
+  }
+}
+
+/** What an administrator has done to the device; empty for one that is open. */
+export function formatMode(device: IDevice, trans: TranslationBundle): string {
+  switch (device.mode) {
+    case 'open':
+      return '';
+    case 'paused':
+      return trans.__('Paused by an administrator: cells wait, and lose nothing.');
+    case 'drained':
+      return trans.__('Drained by an administrator: cells wait, and memory is parked.');
   }
 }
 

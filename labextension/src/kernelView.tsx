@@ -44,6 +44,7 @@ export function KernelView(props: KernelView.IProps): ReactElement {
           trans={trans}
         />
       ))}
+      {kernel.placement && <p className="jp-gpushare-Reason">{kernel.placement}</p>}
       {kernel.holdLeftS > 0 && (
         <p className="jp-gpushare-Hold">
           <HoldLeft atMs={receivedAtMs} seconds={kernel.holdLeftS} trans={trans} />

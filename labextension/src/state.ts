@@ -20,12 +20,18 @@ export interface IHolder extends ITenant {
   readonly heldS: number;
   /** For how much longer its user keeps it by hand; 0 when it is not kept. */
   readonly holdLeftS: number;
+  /** One of its processes was stopped from outside. */
+  readonly frozen: boolean;
 }
 
 export interface IWaiter extends ITenant {
   readonly position: number;
   readonly waitedS: number;
 }
+
+/** What an administrator has done to a device: paused, no turn begins; drained, memory leaves too. */
+export const DEVICE_MODES = ['open', 'paused', 'drained'] as const;
+export type DeviceMode = (typeof DEVICE_MODES)[number];
 
 export interface IDevice {
   readonly id: string;
@@ -40,6 +46,7 @@ export interface IDevice {
   readonly bytesReserved: number | null;
   /** The driver no longer answers for it. */
   readonly lost: boolean;
+  readonly mode: DeviceMode;
   readonly holder: IHolder | null;
   readonly queue: readonly IWaiter[];
 }
@@ -75,6 +82,10 @@ export interface IKernel {
   readonly holdLeftS: number;
   /** For how long I keep its next turn by hand, while it has none; 0 when I do not. */
   readonly holdToComeS: number;
+  /** One of its processes was stopped from outside. */
+  readonly frozen: boolean;
+  /** Where it was put before it opened CUDA, or why nowhere; empty if it has not asked for it. */
+  readonly placement: string;
   readonly reason: string;
 }
 
@@ -127,6 +138,7 @@ function parseDevice(value: unknown): IDevice {
     bytesForeign: asKnownAmount(device.bytes_foreign, 'device.bytes_foreign'),
     bytesReserved: asKnownAmount(device.bytes_reserved, 'device.bytes_reserved'),
     lost: device.lost === true,
+    mode: absent(device.mode) ? 'open' : asOneOf(DEVICE_MODES, device.mode, 'device.mode'),
     holder: absent(device.holder) ? null : parseHolder(device.holder),
     queue: asList(device.queue, 'device.queue').map(parseWaiter)
   };
@@ -146,7 +158,8 @@ function parseHolder(value: unknown): IHolder {
   return {
     ...parseTenant(holder),
     heldS: asAmount(holder.held_s, 'held_s'),
-    holdLeftS: asAmount(holder.hold_left_s, 'hold_left_s')
+    holdLeftS: asAmount(holder.hold_left_s, 'hold_left_s'),
+    frozen: holder.frozen === true
   };
 }
 
@@ -171,6 +184,8 @@ function parseKernel(value: unknown): IKernel {
     position: asKnownAmount(kernel.position, 'kernel.position'),
     holdLeftS: asAmount(kernel.hold_left_s, 'hold_left_s'),
     holdToComeS: asAmount(kernel.hold_to_come_s, 'hold_to_come_s'),
+    frozen: kernel.frozen === true,
+    placement: asText(kernel.placement, 'kernel.placement'),
     reason: asText(kernel.reason, 'kernel.reason')
   };
 }

@@ -77,6 +77,22 @@ def state_of(
     )
 
 
+@pytest.mark.promise("A kernelspec or the server's...")
+def test_what_is_paused_frozen_and_placed() -> None:
+    """The panel says so of devices, holders and kernels; an older scheduler says nothing of it."""
+    told = {**tenant("t1", "holding"), "placement": "Placed on GPU 0: needs 1 GiB."}
+    told["clients"] = [{"devices": [], "frozen": True}, {"devices": [], "frozen": False}]
+    paused = {**device(["t1"], []), "mode": "paused"}
+    paused["holders"][0]["frozen"] = True
+    found = state_of([kernel("a", "t1")], [told], paused)
+    (shown,), (shown_kernel,) = found["devices"], found["kernels"]
+    assert (shown["mode"], shown["holder"]["frozen"]) == ("paused", True)
+    assert (shown_kernel["frozen"], shown_kernel["placement"]) == (True, told["placement"])
+    found = state_of([kernel("a", "t1")], [tenant("t1", "idle")], device([], []))
+    assert found["devices"][0]["mode"] == "open"
+    assert (found["kernels"][0]["frozen"], found["kernels"][0]["placement"]) == (False, "")
+
+
 def test_holder_and_queue() -> None:
     """Whose they are, since when, and who is next."""
     tenants = [tenant("a", "holding"), tenant("b", "waiting"), tenant("c", "waiting")]
@@ -89,6 +105,7 @@ def test_holder_and_queue() -> None:
         "tenant_id": "a",
         "held_s": 4.5,
         "hold_left_s": 0.0,
+        "frozen": False,
     }
     assert [(w["position"], w["tenant_id"], w["mine"]) for w in shown["queue"]] == [
         (1, "c", False),

@@ -15,7 +15,8 @@ describe('parseState', () => {
       owner: 'alice',
       mine: true,
       heldS: 5,
-      holdLeftS: 0
+      holdLeftS: 0,
+      frozen: false
     });
     expect(parsed.devices[0]?.queue[0]?.position).toBe(1);
     expect(parsed.kernels[0]?.position).toBe(2);
@@ -50,7 +51,8 @@ describe('parseState', () => {
       owner: 'alice',
       mine: false,
       heldS: 0,
-      holdLeftS: 0
+      holdLeftS: 0,
+      frozen: false
     });
   });
 

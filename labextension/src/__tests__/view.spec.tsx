@@ -265,4 +265,30 @@ describe('PanelView', () => {
     );
     expect(page.querySelector('[role=meter]')).toBeNull();
   });
+
+  it.each([
+    ['paused', 'Paused by an administrator'],
+    ['drained', 'Drained by an administrator']
+  ])('says so when a device is %s', (mode, words) => {
+    show(state({ devices: [device({ mode })] }));
+    expect(find('.jp-gpushare-Mode').textContent).toContain(words);
+    show(state({ devices: [device({ mode: 'open' })] }));
+    expect(page.querySelector('.jp-gpushare-Mode')).toBeNull();
+  });
+
+  it('says who is frozen', () => {
+    show(
+      state({
+        devices: [device({ holder: holder({ frozen: true }) })],
+        kernels: [kernel({ state: 'holds', frozen: true })]
+      })
+    );
+    expect(find('.jp-gpushare-Device .jp-gpushare-Hold').textContent).toContain('Frozen');
+    expect(find('.jp-gpushare-Badge').textContent).toBe('Has the GPU, frozen');
+  });
+
+  it('says where a kernel was placed', () => {
+    show(state({ kernels: [kernel({ placement: 'Placed on GPU 1: needs 20 GiB.' })] }));
+    expect(find('.jp-gpushare-Kernel').textContent).toContain('Placed on GPU 1: needs 20 GiB.');
+  });
 });
