@@ -13,12 +13,12 @@ JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES))
 WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build panel test test-full test-seeds lint format demo demo-small generate clean help rooms
+.PHONY: build panel test test-full test-seeds lint format demo demo-small generate clean help rooms mutate
 .PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy
 
 help:
 	@echo "make build | panel | test | test-full | test-seeds | lint | format | demo | demo-small | generate"
-	@echo "make rooms | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | clean"
+	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
 # needs neither it nor Node.
@@ -90,6 +90,10 @@ demo-small: build
 # tests/test_architecture.py holds.
 rooms: build
 	@$(PY) -m tests.rooms
+
+# Breaks each rule of who goes next in a copy of the project, and sees that a test fails.
+mutate: build
+	@$(PY) -m tests.mutate $(MUTATE_ARGS)
 
 bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy: bench-%: build
 	$(PY) -m tests.bench.bench_$* $(BENCH_ARGS)

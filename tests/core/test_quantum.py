@@ -1,0 +1,163 @@
+"""How long a quantum is: it grows with its cell, and pays for the memory that moves for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import RecallReason, RecallTurn
+from jupyter_gpushare.core.ids import ClientId, DeviceId
+from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.core.swap_budget import SwapBudget
+
+from .memory_desk import MemoryDesk
+
+SETTINGS = SchedulerSettings()
+GIB = 1 << 30
+SWAP_BYTES = 20 * GIB
+DEVICE = DeviceId("A")
+LENGTH = pytest.mark.promise(
+    "scheduler",
+    "Quanta grow as a cell goes on, from quantum_min_s to quantum_max_s, and are long enough that "
+    "memory which moves for them costs swap_percent of them",
+)
+SWAPS = pytest.mark.promise(
+    "scheduler",
+    "A new cell whose memory has to move recalls a turn when the device's swap budget covers the "
+    "way in and out, or after swap_wait_max_s; where nothing has to move, at once",
+)
+
+
+@pytest.fixture
+def desk() -> MemoryDesk:
+    """One device of 80 GiB."""
+    desk = MemoryDesk(devices="")
+    desk.find_device(80 * GIB)
+    return desk
+
+
+def asks(desk: MemoryDesk, name: str, *, after_s: float = 0.0) -> ClientId:
+    """A program, of an owner of its own."""
+    desk.tenant(name, owner=name)
+    client = desk.client(name)
+    desk.ask(client, after_s=after_s)
+    return client
+
+
+def runs_a_cell(desk: MemoryDesk, name: str) -> ClientId:
+    desk.tenant(name, owner=name)
+    client = desk.client(name)
+    desk.do(ev.CellBegan(client=client))
+    desk.ask(client)
+    return client
+
+
+def swap_of(desk: MemoryDesk) -> SwapBudget:
+    return desk.scheduler._machine._state.devices[DEVICE].swap
+
+
+def swap_s(desk: MemoryDesk) -> float:
+    return SWAP_BYTES / swap_of(desk).bytes_per_s
+
+
+def is_parked(desk: MemoryDesk, name: str) -> ClientId:
+    """A process of another owner, whose memory has left the device for somebody's."""
+    desk.tenant(name, owner=name)
+    client = desk.with_memory(name, SWAP_BYTES)
+    desk.report(client, parked=SWAP_BYTES)
+    return client
+
+
+@LENGTH
+@pytest.mark.parametrize(
+    ("used_s", "quantum_s"),
+    [(0.1, SETTINGS.quantum_min_s), (4.0, 4.0), (100.0, SETTINGS.quantum_max_s)],
+)
+def test_a_quantum_is_as_long_as_the_cell_was_before(
+    desk: MemoryDesk, used_s: float, quantum_s: float
+) -> None:
+    cell = runs_a_cell(desk, "ann")
+    asks(desk, "ben", after_s=used_s)
+    others_came_s = desk.now_s
+    while not desk.recalled():
+        desk.sleep_until_woken()
+    assert desk.recalled() == [cell]
+    assert desk.now_s - others_came_s == pytest.approx(quantum_s)
+
+
+@LENGTH
+def test_a_fixed_quantum_does_not_grow() -> None:
+    desk = MemoryDesk(quantum_s=2)
+    runs_a_cell(desk, "ann")
+    asks(desk, "ben", after_s=100)
+    others_came_s = desk.now_s
+    while not desk.recalled():
+        desk.sleep_until_woken()
+    assert desk.now_s - others_came_s == pytest.approx(2)
+
+
+@LENGTH
+def test_a_quantum_pays_for_its_memory(desk: MemoryDesk) -> None:
+    """The way back takes a tenth of the turn."""
+    parked = is_parked(desk, "ann")
+    desk.ask(parked, after_s=10)
+    quantum_s = desk.scheduler._machine._state.tenants[desk.status("ann").id].turn.quantum_s
+    way_back_s = swap_s(desk)
+    assert way_back_s == pytest.approx(
+        (quantum_s + way_back_s) * SETTINGS.swap_percent / 100, rel=0.01
+    )
+
+
+def comes_back(desk: MemoryDesk, spent_s: float) -> float:
+    """After how long a new cell with parked memory ends the turn of a program, where so much of the
+    swap budget has been spent."""
+    parked = is_parked(desk, "ben")
+    asks(desk, "ann", after_s=10)
+    desk.do(ev.ClockTicked(), after_s=40)
+    swap = swap_of(desk)
+    swap.spend(int(spent_s * swap.bytes_per_s), desk.now_s, SETTINGS.swap_percent / 100)
+    began_s = desk.now_s
+    desk.do(ev.CellBegan(client=parked))
+    desk.ask(parked)
+    while not desk.recalled():
+        desk.sleep_until_woken()
+    (recall,) = desk.all(RecallTurn)
+    assert recall.reason is RecallReason.CELL_WAITS
+    return desk.now_s - began_s
+
+
+@SWAPS
+def test_a_swap_that_the_budget_covers_comes_at_once(desk: MemoryDesk) -> None:
+    assert comes_back(desk, spent_s=0) == 0
+
+
+@SWAPS
+def test_a_swap_waits_for_the_budget(desk: MemoryDesk) -> None:
+    """It holds 6 s, fills at a tenth of time, and has to have room for the way in and out."""
+    both_ways_s = 2 * SWAP_BYTES / SwapBudget().bytes_per_s
+    left_s = both_ways_s - 0.3
+    assert comes_back(desk, spent_s=6 - left_s) == pytest.approx(3.0)
+
+
+@SWAPS
+def test_a_swap_waits_no_longer_than_that(desk: MemoryDesk) -> None:
+    assert comes_back(desk, spent_s=60) == pytest.approx(SETTINGS.swap_wait_max_s)
+
+
+@SWAPS
+def test_the_bus_is_as_fast_as_it_was_lately() -> None:
+    swap = SwapBudget()
+    before = swap.bytes_per_s
+    for _ in range(10):
+        swap.learn(40 * GIB, 1.0)
+    assert swap.bytes_per_s == pytest.approx(40 * GIB, rel=0.01) and swap.bytes_per_s != before
+    swap.learn(1, 1.0)  # says nothing about the bus
+    assert swap.bytes_per_s == pytest.approx(40 * GIB, rel=0.01)
+
+
+@SWAPS
+def test_what_comes_back_is_spent(desk: MemoryDesk) -> None:
+    parked = is_parked(desk, "ann")
+    desk.ask(parked, after_s=10)
+    assert swap_of(desk).spent_s == pytest.approx(SWAP_BYTES / swap_of(desk).bytes_per_s)
+    assert swap_of(desk).covers_at_s(6.0, 0.1) > desk.now_s

@@ -1,0 +1,247 @@
+"""One mutation for each rule by which it is decided who goes next.
+
+`tests/core/test_mutations.py` holds that each text is still there, and there once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A rule, the text that keeps it, and one that does not."""
+
+    rule: str
+    file: str
+    """In `jupyter_gpushare/core`."""
+    text: str
+    broken: str
+    tests: str
+    """Where a test must fail: files in `tests/core`, by their names without `test_`."""
+
+
+MUTATIONS = [
+    # ---- fair sharing by owner -------------------------------------------------------------------
+    Mutation(
+        "An owner is charged by its weight",
+        "accounts",
+        "here.accounts[use.owner].virtual_s += each_s / self.owners[use.owner].weight",
+        "here.accounts[use.owner].virtual_s += each_s",
+        "fair_share",
+    ),
+    Mutation(
+        "Of several groups the largest weight counts",
+        "weights",
+        "return max((each for each in of_groups if each is not None), default=DEFAULT_WEIGHT)",
+        "return min((each for each in of_groups if each is not None), default=DEFAULT_WEIGHT)",
+        "fair_share",
+    ),
+    Mutation(
+        "A user's own weight goes before those of groups",
+        "weights",
+        "if owner in weights and not owner.startswith(GROUP_SIGN):",
+        "if False:",
+        "fair_share",
+    ),
+    Mutation(
+        "Idle time is not saved up",
+        "accounts",
+        "return account.ahead_s if now_s - account.left_s < ABSENCE_S else 0.0",
+        "return account.ahead_s",
+        "fair_share",
+    ),
+    Mutation(
+        "A debt outlives the owner's last tenant",
+        "accounts",
+        "return max(0.0, account.ahead_s - (self.clock_s - account.left_at_s))",
+        "return 0.0",
+        "order",
+    ),
+    Mutation(
+        "Turns that run at once are charged a part each",
+        "accounts",
+        "each_s = passed_s / len(uses)",
+        "each_s = passed_s",
+        "order",
+    ),
+    Mutation(
+        "Who is alone on a device owes nothing for it",
+        "accounts",
+        "here.virtual_s += passed_s / here.weights_present",
+        "pass",
+        "fair_share",
+    ),
+    Mutation(
+        "An owner's tenants take turns among themselves",
+        "lines",
+        "return (ORDINARY, finish_s, tenant.place)",
+        "return (ORDINARY, finish_s, -tenant.place)",
+        "order",
+    ),
+    Mutation(
+        "A turn goes on where its owner would be served next all the same",
+        "policy",
+        "if first != ORDINARY or waiter.owner == tenant.owner or finish_s <= own_s:",
+        "if True:",
+        "fair_share",
+    ),
+    # ---- new cells, and the credit that pays for them --------------------------------------------
+    Mutation(
+        "A new cell goes before those who wait longer",
+        "lines",
+        "return (FIRST, 0.0, tenant.place)",
+        "return (ORDINARY, finish_s, tenant.place)",
+        "credit",
+    ),
+    Mutation(
+        "A turn ends at once for a new cell",
+        "policy",
+        "if pressed_s is not None and now_s >= pressed_s:",
+        "if False:",
+        "credit",
+    ),
+    Mutation(
+        "A new cell does not end the turn of another new one",
+        "policy",
+        "if turn is None or turn.on_credit:\n        return None\n    moments = []",
+        "if turn is None:\n        return None\n    moments = []",
+        "credit",
+    ),
+    Mutation(
+        "Credit is spent",
+        "accounts",
+        "self.owners[use.owner].credit_s -= each_s",
+        "pass",
+        "credit",
+    ),
+    Mutation(
+        "Credit has an end",
+        "accounts",
+        "known.credit_s = min(most_s, known.credit_s + share * passed_s)",
+        "known.credit_s = known.credit_s + share * passed_s + most_s",
+        "credit",
+    ),
+    Mutation(
+        "With too little credit nobody goes first",
+        "policy",
+        "return left_s >= _CREDIT_LEAST_S",
+        "return True",
+        "order",
+    ),
+    Mutation(
+        "A cell is new until it has used its shortest quantum",
+        "policy",
+        "return state.cell_used_s(tenant) < shortest_quantum_s(state.settings)",
+        "return True",
+        "credit",
+    ),
+    Mutation(
+        "A turn that is kept by hand does not end for a new cell",
+        "policy",
+        "if tenant.id in state.holds:\n        return None\n    ends_s",
+        "ends_s",
+        "credit hold",
+    ),
+    # ---- quanta ----------------------------------------------------------------------------------
+    Mutation(
+        "The quantum is used up while others wait, and only then",
+        "policy",
+        "return turn.contended_since_s + turn.quantum_s - turn.contended_s",
+        "return turn.contended_since_s + turn.quantum_s",
+        "recall",
+    ),
+    Mutation(
+        "Quanta grow with the cell",
+        "policy",
+        "wanted_s = max(state.cell_used_s(tenant), pays_s)",
+        "wanted_s = pays_s",
+        "quantum",
+    ),
+    Mutation(
+        "A quantum pays for the memory that moves",
+        "policy",
+        "wanted_s = max(state.cell_used_s(tenant), pays_s)",
+        "wanted_s = state.cell_used_s(tenant)",
+        "quantum",
+    ),
+    Mutation(
+        "No quantum is longer than the longest",
+        "policy",
+        "return min(max(wanted_s, settings.quantum_min_s), settings.quantum_max_s)",
+        "return max(wanted_s, settings.quantum_min_s)",
+        "quantum",
+    ),
+    Mutation(
+        "The quantum waits while memory comes back",
+        "policy",
+        "return now_s < turn.memory_progress_s + state.settings.park_timeout_s",
+        "return False",
+        "memory_admission",
+    ),
+    # ---- what memory that moves may cost ---------------------------------------------------------
+    Mutation(
+        "A new cell waits until the swap budget covers its way in and out",
+        "policy",
+        "return min(latest_s, swap.covers_at_s(both_ways_s, state.settings.swap_percent / 100))",
+        "return swap.at_s",
+        "quantum",
+    ),
+    Mutation(
+        "It waits no longer than swap_wait_max_s",
+        "policy",
+        "return min(latest_s, swap.covers_at_s(both_ways_s, state.settings.swap_percent / 100))",
+        "return swap.covers_at_s(both_ways_s, state.settings.swap_percent / 100)",
+        "quantum",
+    ),
+    Mutation(
+        "The swap budget fills at its share of time",
+        "swap_budget",
+        "return max(0.0, self.spent_s - share * (now_s - self.at_s))",
+        "return self.spent_s",
+        "order",
+    ),
+    Mutation(
+        "What moves is spent from the swap budget",
+        "swap_budget",
+        "self.spent_s = self._missing_s(now_s, share) + bytes_moved / self.bytes_per_s",
+        "self.spent_s = self._missing_s(now_s, share)",
+        "quantum",
+    ),
+    # ---- several devices, and what admins say ----------------------------------------------------
+    Mutation(
+        "A free device is kept for the first of its line",
+        "policy",
+        "if not serve(line.queue[index]):",
+        "if not serve(line.queue[index]) and index + 1 == len(line.queue):",
+        "order",
+    ),
+    Mutation(
+        "Who needs a paused device holds nobody up",
+        "policy",
+        "tenant.id in served or tenant.id in obstacles or is_kept_waiting(state, tenant):",
+        "tenant.id in served or tenant.id in obstacles:",
+        "paused",
+    ),
+    Mutation(
+        "A turn on a device that is paused ends",
+        "policy",
+        "return Recall(RecallReason.PAUSED, paused.name)",
+        "pass",
+        "paused",
+    ),
+    Mutation(
+        "Who is boosted goes before everybody",
+        "lines",
+        "return (BOOSTED, 0.0, tenant.place)",
+        "pass",
+        "order",
+    ),
+    Mutation(
+        "A hold lasts no longer than hold_max_s",
+        "holds",
+        "until_s = min(now_s + hold_s, began_s + state.settings.hold_max_s)",
+        "until_s = now_s + hold_s",
+        "hold",
+    ),
+]
