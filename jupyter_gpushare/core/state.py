@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from .accounts import Accounts
 from .changes import Changes
 from .errors import InvalidTransition
-from .events import DeviceMode
+from .events import DeviceMode, Event
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
 from .lines import NOWHERE, Lines, Places
@@ -212,6 +212,10 @@ class Tenant:
     refused_at_s: Seconds = 0.0
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
+
+    def note(self, event: Event, now_s: Seconds) -> None:
+        """For its story, which tells what came before a failure."""
+        self.story.append(f"{now_s:.3f} s {type(event).__name__} {event.cause}".rstrip())
 
 
 @dataclass(slots=True)

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, WakeAt
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
-from jupyter_gpushare.core.machine import Machine
 from jupyter_gpushare.core.obstacles import Obstacle
 from jupyter_gpushare.core.policy import (
     deadline_of_tenant_s,
@@ -23,7 +22,7 @@ from jupyter_gpushare.core.policy import (
     obstacle,
 )
 from jupyter_gpushare.core.residency import Residency
-from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.scheduler import Machine, Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot, Status
 from jupyter_gpushare.core.state import State, Tenant
@@ -187,13 +186,9 @@ class FullTeller(Teller):
 class FullMachine(Machine):
     """Handles events as `Machine`, at any cost."""
 
-    def __init__(
-        self, settings: SchedulerSettings, *, recovering_until_s: Seconds | None = None
-    ) -> None:
-        super().__init__(settings, recovering_until_s=recovering_until_s)
-        self._turns = FullTurns(self._state, self._outbox, self._holds)
-        self._residency = FullResidency(self._state, self._outbox)
-        self._teller = FullTeller(self._state, self._outbox)
+    turns_type = FullTurns
+    residency_type = FullResidency
+    teller_type = FullTeller
 
     def snapshot(self, now_s: Seconds) -> Snapshot:
         return Status(self._state).take(max(now_s, self._now_s))

@@ -26,9 +26,8 @@ from jupyter_gpushare.core.commands import (
 )
 from jupyter_gpushare.core.errors import NeverSettles, TenantGone
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.machine import Machine
 from jupyter_gpushare.core.residency import Residency
-from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.scheduler import Machine, Scheduler
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, TurnTaking
 from jupyter_gpushare.core.snapshot import ClientSnapshot
 

@@ -8,7 +8,7 @@ import sys
 from jupyter_gpushare.cli.main import main
 from jupyter_gpushare.core import events
 from jupyter_gpushare.core.commands import Command
-from jupyter_gpushare.core.machine import Machine
+from jupyter_gpushare.core.scheduler import Machine
 from jupyter_gpushare.protocol.fields import Message
 from jupyter_gpushare.protocol.messages import RequestWithdrawn
 from jupyter_gpushare.scheduler.hook.translate import Inbound

@@ -1,0 +1,197 @@
+"""Events that no client sends: of devices, of tenants, of settings and of the time; and what people
+ask for, in their notebooks or as administrators."""
+
+from __future__ import annotations
+
+from . import events as ev
+from .commands import CloseClient, TellSettings
+from .errors import NoSuchDevice, UnknownDevice, UnknownTenant, WrongOwner
+from .holds import Holds
+from .ids import ClientId, DeviceId, Seconds, TenantId
+from .placement import placed
+from .residency import Residency
+from .settings import SchedulerSettings, TurnTaking
+from .state import Client, Device, State, Tenant
+from .tell import Outbox, Teller
+from .turns import Turns
+
+
+class NodeEvents:
+    """Notes what they say; what follows from it, turns and memory find when they are settled."""
+
+    def __init__(
+        self,
+        state: State,
+        outbox: Outbox,
+        *,
+        holds: Holds,
+        turns: Turns,
+        residency: Residency,
+        teller: Teller,
+        closed_clients: set[ClientId],
+    ) -> None:
+        self._state = state
+        self._outbox = outbox
+        self._holds = holds
+        self._turns = turns
+        self._residency = residency
+        self._teller = teller
+        self._closed_clients = closed_clients
+        """Closed by us; what they still say is ignored until ClientLost comes."""
+        self._now_s: Seconds = 0.0
+        """Of the event that is being handled."""
+
+    def handle(self, event: ev.Event, now_s: Seconds) -> bool:
+        """Whether anything may follow from it."""
+        self._now_s = now_s
+        match event:
+            case ev.DeviceFound():
+                if event.device not in self._state.devices:
+                    self._state.add_device(Device(event.device, event.name, event.bytes_total))
+                device = known_device(self._state, event.device)
+                self._state.changes.of_memory(device.id)
+                device.name, device.bytes_total = event.name, event.bytes_total
+                device.uuid = event.uuid
+                self._device_is_lost(device, False)
+            case ev.DeviceMemoryMeasured():
+                device = known_device(self._state, event.device)
+                self._residency.measured(device, event.bytes_used, self._now_s)
+            case ev.DeviceLost():
+                self._device_is_lost(known_device(self._state, event.device), True)
+            case ev.DeviceWithdrawn():
+                self._device_withdrawn(known_device(self._state, event.device))
+            case ev.TenantRegistered():
+                self._tenant_registered(event)
+            case ev.TenantRemoved():
+                self._tenant_removed(self._tenant(event.tenant))
+            case ev.InterruptRequested():
+                tenant = self._tenant(event.tenant)
+                tenant.note(event, self._now_s)
+                self._turns.cancel_waits(tenant)
+            case ev.ReleaseRequested():
+                tenant = self._tenant(event.tenant)
+                tenant.note(event, self._now_s)
+                self._turns.release(tenant, self._now_s)
+            case ev.DeviceModeChanged():
+                self._state.note_mode(_named_device(self._state, event.device), event.mode)
+            case ev.TenantHeld():
+                tenant = self._tenant(event.tenant)
+                tenant.note(event, self._now_s)
+                self._holds.hold(tenant, event.hold_s, self._now_s)
+            case ev.BoostRequested():
+                tenant = self._tenant(event.tenant)
+                tenant.note(event, self._now_s)
+                self._state.boost(tenant)
+            case ev.EvictRequested():
+                tenant = self._tenant(event.tenant)
+                tenant.note(event, self._now_s)
+                self._turns.release(tenant, self._now_s)
+                self._residency.evict(tenant)
+            case ev.TenantBusy():
+                tenant = self._tenant(event.tenant)
+                tenant.note(event, self._now_s)
+                self._turns.tenant_busy(tenant, event.busy)
+            case ev.SettingsChanged():
+                self._settings_changed(event.settings)
+            case ev.RecoveryComplete():
+                self._state.end_recovery()
+            case ev.ClockTicked():
+                pass  # the time itself is what it brings
+        return True
+
+    def _device_is_lost(self, device: Device, lost: bool) -> None:
+        if device.lost == lost:
+            return
+        device.lost = lost
+        device.memory.look_at_all()
+        self._state.changes.of_memory(device.id)
+        for client_id in sorted(device.memory.shares):
+            client = self._state.clients[client_id]
+            self._state.note_devices(client)
+            self._state.touch(self._state.tenants[client.tenant])
+
+    def _device_withdrawn(self, device: Device) -> None:
+        """Forget it, unless a client has it open after all."""
+        if device.memory.shares:
+            return
+        self._residency.withdrawn(device)
+        self._state.remove_device(device)
+        for tenant in self._state.tenants.values():
+            if tenant.refused_for is not None and tenant.refused_for.device == device.id:
+                self._state.note_refusal(tenant, None, self._now_s)
+
+    def _tenant_registered(self, event: ev.TenantRegistered) -> None:
+        known = self._state.tenants.get(event.tenant)
+        if known is None:
+            known = Tenant(event.tenant, event.name, event.owner, event.kind, event.cap_bytes)
+            if event.need or event.need_devices:
+                wish = event.need, event.need_devices, event.placed_on
+                known.placement = placed(self._state, *wish)
+            self._state.add_tenant(known, event.groups)
+        elif known.owner != event.owner:
+            raise WrongOwner(f"{event.tenant} belongs to somebody else. Use another id.")
+        else:
+            self._state.note_owner(event.owner, event.groups)
+        known.note(event, self._now_s)
+        known.name, known.kind, known.cap_bytes = event.name, event.kind, event.cap_bytes
+        self._state.note_cap(known)
+        self._teller.tell_memory_limits(known)
+
+    def _tenant_removed(self, tenant: Tenant) -> None:
+        for client in list(tenant.clients.values()):
+            self.forget(client, self._now_s)
+            self._closed_clients.add(client.id)
+            self._outbox.put(CloseClient(client=client.id, tenant_name=tenant.name))
+        self._state.remove_tenant(tenant)
+
+    def _settings_changed(self, settings: SchedulerSettings) -> None:
+        if settings == self._state.settings:
+            return
+        switched_off = self._state.turns_are_on and settings.turns is TurnTaking.OFF
+        memory_moved = self._state.memory_moves
+        self._state.settings = settings
+        self._state.weigh_everybody()
+        self._state.stir_everything()
+        self._state.touched.update(self._state.tenants)
+        if self._state.memory_moves and not memory_moved:
+            self._residency.limits_begin()
+        self._turns.quanta_have_changed()
+        if switched_off:
+            self._turns.turns_switched_off()
+        self._holds.shorten(self._now_s)
+        for client in self._state.clients.values():
+            self._outbox.put(TellSettings(client=client.id, settings=settings))
+
+    def forget(self, client: Client, now_s: Seconds) -> None:
+        """The client is gone."""
+        self._residency.lost(client, now_s)
+        self._turns.forget(client, now_s)
+        self._teller.forget(client.id)
+
+    def _tenant(self, tenant: TenantId) -> Tenant:
+        try:
+            return self._state.tenants[tenant]
+        except KeyError:
+            raise UnknownTenant(
+                f"There is no kernel or command {tenant}. List them with jupyter gpushare status."
+            ) from None
+
+
+def known_device(state: State, device: DeviceId) -> Device:
+    """A device that has been announced."""
+    try:
+        return state.devices[device]
+    except KeyError:
+        raise UnknownDevice(
+            f"The device {device} was never announced. Restart the scheduler."
+        ) from None
+
+
+def _named_device(state: State, device: DeviceId) -> Device:
+    """A device that a person has named."""
+    try:
+        return state.devices[device]
+    except KeyError:
+        raise NoSuchDevice(
+            f"There is no device {device}. List them with jupyter gpushare status."
+        ) from None
