@@ -51,6 +51,7 @@ SIM_ROOMS = (
 # what Jupyter and IPython load, which lead into the rooms.
 PYTHON_ROOMS = (
     "version",
+    "core.shares",
     "core",
     "protocol",
     "client",

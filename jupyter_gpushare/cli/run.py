@@ -41,9 +41,16 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "run",
         help="run a command that shares the GPU: run -- python train.py",
         description=_DESCRIPTION,
-        usage="jupyter gpushare run [--name NAME] [--if-available] [--runtime-dir DIR] -- CMD ...",
+        usage="jupyter gpushare run [--name NAME] [--class CLASS] [--if-available] "
+        "[--runtime-dir DIR] -- CMD ...",
     )
     parser.add_argument("--name", help="its name in the status (default: made from the command)")
+    parser.add_argument(
+        "--class",
+        dest="asked_class",
+        metavar="CLASS",
+        help="when it is served: realtime, interactive or batch (default: interactive)",
+    )
     parser.add_argument(
         "--if-available",
         action="store_true",
@@ -71,15 +78,17 @@ def perform(arguments: argparse.Namespace) -> int:
     client = client_of(arguments)
     try:
         name = arguments.name or name_of(command)
-        tenant = client.register_tenant(name, "run", wish=wish_of(os.environ))
+        asked = {"class": arguments.asked_class} if arguments.asked_class else {}
+        wish = wish_of(os.environ, asked)
+        tenant = client.register_tenant(name, "run", wish=wish)
     except ClientError as problem:
         if arguments.if_available:
             return _run_unshared(command, str(problem))
         if isinstance(problem, SchedulerUnavailable):
             raise SchedulerUnavailable(f"{problem} {_IF_AVAILABLE}") from problem
         raise
-    if tenant.placement:
-        _say(tenant.placement)
+    for told in filter(None, (tenant.placement, tenant.class_note)):
+        _say(told)
     env = tenant_environment(
         os.environ,
         socket=tenant.socket,

@@ -101,6 +101,8 @@ def _state(tenant: dict[str, Any]) -> str:
         return "no GPU used"
     if any(client["frozen"] for client in tenant["clients"]):
         return f"{tenant['state']}, frozen"
+    if tenant.get("runs_as", "interactive") != "interactive":
+        return f"{tenant['state']}, {tenant['runs_as']}"
     if tenant["boosted"]:
         return f"{tenant['state']}, next"
     return "failed" if _failed_bytes(tenant) and tenant["state"] == "idle" else tenant["state"]
@@ -112,9 +114,12 @@ def _failed_bytes(tenant: dict[str, Any]) -> list[int]:
     return [device["bytes_allocated"] for device in opened if device["failed"]]
 
 
+_NOTES = ("blocked_reason", "in_the_way", "placement", "class_note", "hold_note")
+
+
 def _notes(tenant: dict[str, Any]) -> list[str]:
     """What is wrong with it, and what to do. An older scheduler tells less."""
-    told = (tenant.get(word) for word in ("blocked_reason", "in_the_way", "placement"))
+    told = (tenant.get(word) for word in _NOTES)
     reasons = [f"{tenant['name']}: {sentences}" for sentences in told if sentences]
     return _failure_lines(tenant) + reasons
 

@@ -30,13 +30,15 @@ Answer = TypeVar("Answer")
 class TenantRegistration:
     """What the scheduler answers to a new tenant. `socket` is the path of `hook.sock`. If it has
     said its need, `placement` tells where it was placed, or why not. `visible_devices` is then for
-    CUDA_VISIBLE_DEVICES, and empty if it was not placed."""
+    CUDA_VISIBLE_DEVICES, and empty if it was not placed. `class_note` says why it does not run as
+    the class that it asked for."""
 
     tenant_id: str
     token: str
     socket: str
     visible_devices: str = ""
     placement: str = ""
+    class_note: str = ""
 
 
 class SchedulerClient:
@@ -70,7 +72,7 @@ class SchedulerClient:
         wish: Mapping[str, str] = MappingProxyType({}),
     ) -> TenantRegistration:
         """A place and a fresh token for a kernel (`kind="kernel"`) or a command (`"run"`). A `wish`
-        has `need` and perhaps `need_devices`."""
+        may have `need`, `need_devices` and `class`."""
         body = {"name": name, "kind": kind, **wish}
         if kernel_id is not None:
             body["kernel_id"] = kernel_id
@@ -81,6 +83,7 @@ class SchedulerClient:
             answer["socket"],
             answer.get("visible_devices", ""),
             answer.get("placement", ""),
+            answer.get("class_note", ""),
         )
 
     def remove_tenant(self, tenant_id: str) -> None:

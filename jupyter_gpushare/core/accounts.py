@@ -34,7 +34,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .ids import DeviceId, Seconds
-from .weights import weight_of
+from .shares.weights import weight_of
 
 ABSENCE_S = 1.0
 """Who is away for less has not been away."""
@@ -249,6 +249,11 @@ class Accounts:
         if account is None:
             return 0.0
         return self.of[device].ahead_s(account, self.now_s) * self.owners[owner].weight
+
+    def has_alone(self, device: DeviceId, owner: str) -> bool:
+        """Whether nobody else has the device or queues for it."""
+        accounts = self.of[device].accounts
+        return not any(each.present for name, each in accounts.items() if name != owner)
 
     # ---- credit ------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Attention, Share, SpaceRequest
-from .state import Tenant
+from .records import Tenant
 
 STEP_BYTES = 64 << 20
 """The smallest raise of a budget, unless less is wanted."""

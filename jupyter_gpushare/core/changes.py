@@ -17,11 +17,11 @@ from .ids import DeviceId, Seconds, TenantId
 
 if TYPE_CHECKING:
     from .lines import Rank
-    from .state import Tenant
+    from .records import Tenant
 
 _HEAD: Rank = (-1, 0.0, 0)
 """Before everybody in a queue."""
-_TAIL: Rank = (3, 0.0, 0)
+TAIL: Rank = (99, 0.0, 0)
 """Behind everybody."""
 Owner = tuple[str, str]
 """Of a deadline: what kind of thing it is, and its name."""
@@ -94,7 +94,7 @@ class Changes:
         """Something has changed there that budgets depend on."""
         self.for_budgets[device] = None
         if device in self.pressed:
-            self.of_line(device, _TAIL)
+            self.of_line(device, TAIL)
 
     def of_everything(self, tenants: Iterable[Tenant], devices: Iterable[DeviceId]) -> None:
         """A setting, or the end of the recovery, concerns everybody."""

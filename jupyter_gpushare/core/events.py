@@ -95,6 +95,8 @@ class TenantRegistered(RequestEvent):
     owner: str
     kind: str
     cap_bytes: int = 0
+    asked_class: str = ""
+    """A name in classes.py; empty: none."""
     groups: tuple[str, ...] | None = None
     """Of the owner, as a hub or the system knows them; None: nobody was asked."""
     need: str = ""
@@ -275,6 +277,7 @@ class TenantHeld(RequestEvent):
 
     tenant: TenantId
     hold_s: Seconds
+    by_admin: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,6 @@ from collections import Counter
 from .accounts import Use
 from .ids import Seconds
 from .ledger import Totals
-from .lines import FIRST
 from .policy import (
     deadline_of_tenant_s,
     deadline_of_waiters_s,
@@ -17,7 +16,9 @@ from .policy import (
     quantum_ends_s,
     waits_for_its_memory,
 )
-from .state import State, Tenant
+from .records import Tenant
+from .shares.classes import FIRST, LAST, ORDINARY, URGENT, TenantClass
+from .state import State
 from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
 
 
@@ -81,7 +82,11 @@ def lines_are_of_tenants(state: State) -> None:
         _rule(line.of_owner == by_owner, "who waits is known by owner, first come first")
         _rule(line.finish_of.keys() == by_owner.keys(), "owners who wait have finish times")
         _rule(sum(map(len, by_owner.values())) == len(queue), "everybody who waits has an owner")
-        pressed = bool(line.ranks) and line.ranks[0][0] == FIRST
+        classes = Counter(t.runs_as for t in users)
+        counted = {TenantClass.BATCH: line.batch, TenantClass.REALTIME: line.realtime}
+        _rule(all(classes[each] == counted[each] for each in counted), "classes are counted")
+        head = line.ranks[0][0] if line.ranks else LAST
+        pressed = head in (URGENT, FIRST) or (head == ORDINARY and line.batch > 0)
         _rule((device in state.changes.pressed) == pressed, "devices are pressed by new cells")
         _rule(line.lacking == {t.id: t for t in lacking}, "who lacks a device is on its line")
 
@@ -220,7 +225,7 @@ def everybody_is_charged(state: State) -> None:
             near = abs(here.virtual_s - time_s) <= 1e-6 * max(1.0, abs(mean_s))
             _rule(near, "a device's time is the mean of those who are present, less what they owe")
         _rule(here.owed_s >= -1e-6, "nobody owes less than nothing")
-        uses = {t.id: Use(t.owner, bool(t.turn and t.turn.on_credit)) for t in line.holders}
+        uses = {t.id: Use(t.owner, bool(t.turn and t.turn.level == FIRST)) for t in line.holders}
         _rule(line.uses == uses, "who has the device is charged")
 
 

@@ -5,9 +5,12 @@ over the tenants.
 the device's time is charged to those who had it until then (accounts.py).
 
 A line is in the order in which its tenants will be served: those that an admin has boosted, and
-those that go first, the earliest before the others; then by the virtual finish time of their
-owners. Tenants of one owner take turns among themselves: the owner's time is that of the one which
-has waited longest. It is looked at when another one of the owner's tenants becomes that, and when a
+those whose class or new cell goes first (classes.py), the earliest before the others; then by the
+virtual finish time of their owners. Whether an owner is within its share is looked at when a tenant
+comes, and when the device changes hands.
+
+Tenants of one owner take turns among themselves: the owner's time is that of the one which has
+waited longest. It is looked at when another one of the owner's tenants becomes that, and when a
 turn of the owner begins or ends.
 """
 
@@ -18,19 +21,32 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .accounts import Accounts, Use
-from .changes import Changes
-from .ids import DeviceId, TenantId
+from .changes import TAIL, Changes
+from .ids import DeviceId, TenantId, TurnId
+from .records import NOWHERE, Places
+from .shares.classes import (
+    BOOSTED,
+    BY_SHARE,
+    FIRST,
+    LAST,
+    ORDINARY,
+    STARVED,
+    URGENT,
+    TenantClass,
+    level,
+)
 from .transitions import TenantState
 
 if TYPE_CHECKING:
-    from .state import Tenant
+    from .records import Tenant
 
 _NONE: frozenset[DeviceId] = frozenset()
-BOOSTED, FIRST, ORDINARY = 0, 1, 2
+_AHEAD_LEAST_S = 1e-6
+"""Sums of floats."""
 
 Rank = tuple[int, float, int]
-"""Whether it is boosted or goes first, the virtual finish time of its owner, and the number of its
-arrival."""
+"""How soon it is served (classes.py), where that is by share the virtual finish time of its owner,
+and the number of its arrival."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +55,9 @@ class Line:
 
     users: dict[TenantId, Tenant] = field(default_factory=dict)
     """Those that could use it."""
+    batch: int = 0
+    """How many of these are `batch`."""
+    realtime: int = 0
     holders: list[Tenant] = field(default_factory=list)
     """Those that have a turn on it, the earliest turn first."""
     uses: dict[TenantId, Use] = field(default_factory=dict)
@@ -66,9 +85,13 @@ class Line:
         return self.queue[bisect_left(self.ranks, rank) :]
 
     @property
-    def goes_first(self) -> Tenant | None:
-        """The tenant at the head of the queue, if it goes before everybody."""
-        return self.queue[0] if self.ranks and self.ranks[0][0] == FIRST else None
+    def presses(self) -> Tenant | None:
+        """The tenant at the head of the queue, if turns of others may end for it."""
+        if not self.ranks:
+            return None
+        head = self.ranks[0][0]
+        presses = head in (URGENT, FIRST) or (head == ORDINARY and self.batch > 0)
+        return self.queue[0] if presses else None
 
     def add(self, tenant: Tenant, rank: Rank) -> None:
         """To the queue."""
@@ -82,19 +105,6 @@ class Line:
         index = self.index(tenant)
         del self.queue[index], self.ranks[index]
         return self.rank_of.pop(tenant.id)
-
-
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The devices on whose lines a tenant is."""
-
-    uses: frozenset[DeviceId] = _NONE
-    holds: frozenset[DeviceId] = _NONE
-    lacks: frozenset[DeviceId] = _NONE
-    queues: frozenset[DeviceId] = _NONE
-
-
-NOWHERE = Places()
 
 
 @dataclass(slots=True)
@@ -146,13 +156,56 @@ class Lines:
             for owner in line.of_owner:
                 self._renew(device, owner)
 
-    def end_credit(self, tenant: Tenant) -> None:
-        """The tenant's present turn is an ordinary one from now on."""
+    def level_turn(self, tenant: Tenant) -> None:
+        """The tenant's present turn goes on as one that its class and its share give it."""
         assert tenant.turn is not None
-        tenant.turn.on_credit = False
         for device in tenant.places.holds:
             self.charge(device)
             self.of[device].uses[tenant.id] = Use(tenant.owner, on_credit=False)
+        levels = [self.level_again(device, tenant) for device in tenant.places.holds]
+        tenant.turn.level = self.level_of_turn(tenant, max(levels, default=ORDINARY))
+        self.changes.of_tenant(tenant)
+
+    def level_at_grant(self, tenant: Tenant) -> int:
+        """Of the turn that the tenant is about to have."""
+        levels = [self.of[device].rank_of[tenant.id][0] for device in tenant.places.queues]
+        return self.level_of_turn(tenant, min(filter(None, levels), default=ORDINARY))
+
+    def level_of_turn(self, tenant: Tenant, level: int) -> int:
+        """Of the turn of a tenant that is served at this level, and not `BOOSTED`. Only `batch` has
+        turns that end for everybody."""
+        if tenant.runs_as is TenantClass.BATCH:
+            return level if level == STARVED else LAST
+        return min(level, ORDINARY)
+
+    def level_again(self, device: DeviceId, tenant: Tenant) -> int:
+        """Of a tenant that gives its turn back and asks anew; its cell is new no longer."""
+        line = self.of[device]
+        if not (line.batch or line.realtime):
+            return ORDINARY
+        return level(
+            tenant.runs_as,
+            within_share=self._within_share(device, tenant),
+            starved=False,
+            new_cell=False,
+            beside_batch=line.batch > 0,
+        )
+
+    def note_class(self, tenant: Tenant, now: TenantClass) -> None:
+        """The tenant has this class from now on."""
+        before, tenant.runs_as = tenant.runs_as, now
+        self.changes.of_tenant(tenant)
+        for device in tenant.places.uses:
+            self._count_class(device, before, -1)
+            self._count_class(device, now, 1)
+            for owner in self.of[device].of_owner:
+                self._renew(device, owner)
+
+    def note_starved(self, tenant: Tenant) -> None:
+        """The tenant has waited for as long as its class may make it wait."""
+        tenant.starved = True
+        for device in tenant.places.queues:
+            self._renew(device, tenant.owner)
 
     def _move(self, tenant: Tenant, now: Places) -> None:
         before = tenant.places
@@ -166,10 +219,13 @@ class Lines:
                 self.of[device].users[tenant.id] = tenant
             else:
                 del self.of[device].users[tenant.id]
+            self._count_class(device, tenant.runs_as, 1 if device in now.uses else -1)
             self.changes.of_crowd(device)
         concerned = sorted((before.holds ^ now.holds) | (before.queues ^ now.queues))
         for device in concerned:
             self.charge(device)
+            if device in before.holds and device not in now.holds:
+                self.look_again(device)  # while whoever gives it back is still there
         for device in concerned:
             was_there = device in before.holds or device in before.queues
             is_there = device in now.holds or device in now.queues
@@ -195,12 +251,30 @@ class Lines:
         for device in sorted(before.holds ^ now.holds):
             self._renew(device, tenant.owner)
 
+    def look_again(self, device: DeviceId) -> None:
+        """Whose classes go first there depends on shares, which have changed with time."""
+        line = self.of[device]
+        if line.batch or line.realtime:
+            for owner in line.of_owner:
+                self._renew(device, owner)
+
+    def _count_class(self, device: DeviceId, runs_as: TenantClass, change: int) -> None:
+        line = self.of[device]
+        if runs_as is TenantClass.REALTIME:
+            line.realtime += change
+        elif runs_as is TenantClass.BATCH:
+            line.batch += change
+            if line.batch == max(change, 0):  # the first has come, or the last has gone
+                for owner in line.of_owner:
+                    self._renew(device, owner)
+                self._line_moved(device, TAIL)
+
     def _note_holder(self, device: DeviceId, tenant: Tenant, holds: bool) -> None:
         line = self.of[device]
         if holds:
             assert tenant.turn is not None
-            insort(line.holders, tenant, key=_turn)
-            line.uses[tenant.id] = Use(tenant.owner, tenant.turn.on_credit)
+            insort(line.holders, tenant, key=turn_of)
+            line.uses[tenant.id] = Use(tenant.owner, tenant.turn.level == FIRST)
         else:
             line.holders.remove(tenant)
             del line.uses[tenant.id]
@@ -213,7 +287,7 @@ class Lines:
         eldest = siblings[0] if siblings else None
         if queues:
             insort(siblings, tenant, key=_place)
-            rank = self._rank(tenant, line.finish_of.get(tenant.owner, 0.0))
+            rank = self._rank(device, tenant, line.finish_of.get(tenant.owner, 0.0))
             line.add(tenant, rank)
         else:
             siblings.remove(tenant)
@@ -234,22 +308,34 @@ class Lines:
         finish_s = self.accounts.finish_s(device, owner, siblings[0].next_quantum_s)
         line.finish_of[owner] = finish_s
         for tenant in siblings:
-            rank = self._rank(tenant, finish_s)
+            rank = self._rank(device, tenant, finish_s)
             before = line.rank_of[tenant.id]
             if rank != before:
                 line.take_out(tenant)
                 line.add(tenant, rank)
                 self._line_moved(device, min(rank, before))
 
-    def _rank(self, tenant: Tenant, finish_s: float) -> Rank:
+    def _rank(self, device: DeviceId, tenant: Tenant, finish_s: float) -> Rank:
+        line, accounts = self.of[device], self.accounts
         if tenant.boosted:
             return (BOOSTED, 0.0, tenant.place)
-        if tenant.asks_to_go_first and self.accounts.owners[tenant.owner].credit_s > 0:
-            return (FIRST, 0.0, tenant.place)
-        return (ORDINARY, finish_s, tenant.place)
+        new_cell = tenant.asks_to_go_first and accounts.owners[tenant.owner].credit_s > 0
+        found = FIRST if new_cell else ORDINARY
+        if line.batch or line.realtime:
+            found = level(
+                tenant.runs_as,
+                within_share=self._within_share(device, tenant),
+                starved=tenant.starved,
+                new_cell=new_cell,
+                beside_batch=line.batch > 0,
+            )
+        return (found, finish_s if found in BY_SHARE else 0.0, tenant.place)
+
+    def _within_share(self, device: DeviceId, tenant: Tenant) -> bool:
+        return self.accounts.ahead_s(device, tenant.owner) <= _AHEAD_LEAST_S
 
     def _line_moved(self, device: DeviceId, rank: Rank) -> None:
-        if self.of[device].goes_first is None:
+        if self.of[device].presses is None:
             self.changes.pressed.pop(device, None)
         else:
             self.changes.pressed[device] = None
@@ -268,6 +354,7 @@ def _place(tenant: Tenant) -> int:
     return tenant.place
 
 
-def _turn(tenant: Tenant) -> int:
+def turn_of(tenant: Tenant) -> TurnId:
+    """The number of its turn, which it has."""
     assert tenant.turn is not None
     return tenant.turn.id

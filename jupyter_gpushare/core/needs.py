@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share, Shortage
-from .state import Device, State
+from .records import Device
+from .state import State
 
 GRACE_S = 0.5
 """The device's samples and the clients' reports are not of one moment, so that more can seem to be

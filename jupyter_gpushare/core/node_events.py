@@ -9,9 +9,10 @@ from .errors import NoSuchDevice, UnknownDevice, UnknownTenant, WrongOwner
 from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .placement import placed
+from .records import Client, Device, Tenant
 from .residency import Residency
 from .settings import SchedulerSettings, TurnTaking
-from .state import Client, Device, State, Tenant
+from .state import State
 from .tell import Outbox, Teller
 from .turns import Turns
 
@@ -66,30 +67,30 @@ class NodeEvents:
                 self._tenant_removed(self._tenant(event.tenant))
             case ev.InterruptRequested():
                 tenant = self._tenant(event.tenant)
-                tenant.note(event, self._now_s)
+                self._state.note(tenant, event, self._now_s)
                 self._turns.cancel_waits(tenant)
             case ev.ReleaseRequested():
                 tenant = self._tenant(event.tenant)
-                tenant.note(event, self._now_s)
+                self._state.note(tenant, event, self._now_s)
                 self._turns.release(tenant, self._now_s)
             case ev.DeviceModeChanged():
                 self._state.note_mode(_named_device(self._state, event.device), event.mode)
             case ev.TenantHeld():
                 tenant = self._tenant(event.tenant)
-                tenant.note(event, self._now_s)
-                self._holds.hold(tenant, event.hold_s, self._now_s)
+                self._state.note(tenant, event, self._now_s)
+                self._holds.hold(tenant, event.hold_s, self._now_s, by_admin=event.by_admin)
             case ev.BoostRequested():
                 tenant = self._tenant(event.tenant)
-                tenant.note(event, self._now_s)
+                self._state.note(tenant, event, self._now_s)
                 self._state.boost(tenant)
             case ev.EvictRequested():
                 tenant = self._tenant(event.tenant)
-                tenant.note(event, self._now_s)
+                self._state.note(tenant, event, self._now_s)
                 self._turns.release(tenant, self._now_s)
                 self._residency.evict(tenant)
             case ev.TenantBusy():
                 tenant = self._tenant(event.tenant)
-                tenant.note(event, self._now_s)
+                self._state.note(tenant, event, self._now_s)
                 self._turns.tenant_busy(tenant, event.busy)
             case ev.SettingsChanged():
                 self._settings_changed(event.settings)
@@ -124,6 +125,7 @@ class NodeEvents:
         known = self._state.tenants.get(event.tenant)
         if known is None:
             known = Tenant(event.tenant, event.name, event.owner, event.kind, event.cap_bytes)
+            known.asked_class = event.asked_class
             if event.need or event.need_devices:
                 wish = event.need, event.need_devices, event.placed_on
                 known.placement = placed(self._state, *wish)
@@ -132,7 +134,7 @@ class NodeEvents:
             raise WrongOwner(f"{event.tenant} belongs to somebody else. Use another id.")
         else:
             self._state.note_owner(event.owner, event.groups)
-        known.note(event, self._now_s)
+        self._state.note(known, event, self._now_s)
         known.name, known.kind, known.cap_bytes = event.name, event.kind, event.cap_bytes
         self._state.note_cap(known)
         self._teller.tell_memory_limits(known)

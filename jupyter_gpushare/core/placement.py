@@ -15,10 +15,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .events import DeviceMode
 from .ids import DeviceId
+from .records import Placement
 
 if TYPE_CHECKING:
-    from .state import Device, State, Tenant
+    from .records import Device, Tenant
+    from .state import State
 
 WISH_CHARACTERS_MAX = 40
 DEVICES_MAX = 64
@@ -57,18 +60,6 @@ class Candidate:
     """Tenants that have it open, or were put on it."""
     open: bool = True
     """Turns begin on it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """What became of a wish: devices, or the reason why there are none."""
-
-    devices: tuple[DeviceId, ...] = ()
-    bytes_needed: int = 0
-    visible: str = ""
-    """The devices as CUDA_VISIBLE_DEVICES names them."""
-    reason: str = ""
-    """One sentence on what is wrong, one on what to do."""
 
 
 def need_of(need: str, devices: str = "") -> Need:
@@ -188,7 +179,7 @@ def _candidate(state: State, device: Device) -> Candidate:
         bytes_free=usable - device.memory.bytes_allocated - to_come,
         queue=len(line.holders) + len(line.queue),
         tenants=len(line.users) + sum(each.id not in line.users for each in on_it),
-        open=not (device.lost or device.paused),
+        open=not (device.lost or device.mode is not DeviceMode.OPEN),
     )
 
 

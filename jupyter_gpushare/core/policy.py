@@ -24,8 +24,10 @@ The rules, in short:
 - A tenant whose memory cannot fit, for a reason that waiting for a turn will not fix, is skipped
   until it fits: those behind it go first.
 - The quantum waits while memory of the turn's holder is still coming back.
-- A turn that its user keeps by hand outlasts its quantum until the hold is over, and not longer:
-  the quantum is used up meanwhile as ever.
+- A turn that its user keeps by hand outlasts its quantum until the hold is over, or until its owner
+  is in debt by `credit_s`. It ends for `realtime`, and after its quantum for one that an admin has
+  boosted.
+- Classes go before others (classes.py), as far as their owners are within their shares.
 - No turn begins on a device that an admin has paused, and a turn there is asked back at once, also
   one that is kept by hand. Tenants that need such a device are skipped. A turn that has stalled for
   one still gets it: it cannot end without.
@@ -41,10 +43,12 @@ from dataclasses import dataclass
 from .commands import RecallReason
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share
-from .lines import ORDINARY, Line
+from .lines import Line
 from .obstacles import Obstacle, ObstacleKind
+from .records import Device, Tenant, Turn
 from .settings import SchedulerSettings
-from .state import Device, State, Tenant, Turn
+from .shares.classes import BOOSTED, BY_SHARE, FIRST, URGENT, TenantClass, ends
+from .state import State
 from .transitions import ASKED_BACK, WITH_TURN, TenantState
 
 _PROGRESS_STEPS = 16
@@ -182,6 +186,38 @@ def quantum_ends_s(state: State, turn: Turn) -> Seconds | None:
     return turn.contended_since_s + turn.quantum_s - turn.contended_s
 
 
+def turn_ends_s(state: State, tenant: Tenant, turn: Turn) -> Seconds | None:
+    """When the turn has used its quantum, and no hold keeps it; None while nobody waits."""
+    ends_s, hold = quantum_ends_s(state, turn), state.holds.get(tenant.id)
+    if ends_s is None or hold is None or admin_wants_another(state, turn):
+        return ends_s
+    return max(ends_s, hold.counts_until_s)
+
+
+def admin_wants_another(state: State, turn: Turn) -> bool:
+    """Whether a tenant waits for the turn's devices that an admin has boosted."""
+    return any(line.ranks[0][0] == BOOSTED for line in _lines_with_waiters(state, turn))
+
+
+def _lines_with_waiters(state: State, turn: Turn) -> Iterator[Line]:
+    lines = (state.lines.of[device] for device in turn.devices)
+    return (line for line in lines if line.ranks)
+
+
+def starves_at_s(state: State, tenant: Tenant) -> Seconds | None:
+    """When a tenant without a turn has waited for as long as its class may make it wait."""
+    if tenant.id not in state.queue or tenant.runs_as is not TenantClass.BATCH or tenant.starved:
+        return None
+    return tenant.starves_from_s + state.settings.starvation_s
+
+
+def starved(state: State, now_s: Seconds) -> list[Tenant]:
+    """Of those that have changed, the tenants for which that time has come."""
+    changed = state.changes.in_settling.tenants.values()
+    moments = ((starves_at_s(state, tenant), tenant) for tenant in changed)
+    return [tenant for at_s, tenant in moments if at_s is not None and now_s >= at_s]
+
+
 def quantum_of_s(state: State, tenant: Tenant) -> Seconds:
     """How long the next turn of the tenant may last, or the rest of the present one if others come
     now."""
@@ -204,9 +240,14 @@ def is_next_again(state: State, tenant: Tenant) -> bool:
         waiter = next((each for each in line.queue if each is not tenant), None)
         if waiter is None:
             continue
-        first, finish_s, _ = line.rank_of[waiter.id]
+        level, finish_s, _ = line.rank_of[waiter.id]
+        own_level = state.lines.level_again(device, tenant)
+        if level != own_level:
+            if level < own_level:
+                return False
+            continue
         own_s = state.accounts.finish_s(device, tenant.owner, quantum_s)
-        if first != ORDINARY or waiter.owner == tenant.owner or finish_s <= own_s:
+        if level not in BY_SHARE or waiter.owner == tenant.owner or finish_s <= own_s:
             return False
     return True
 
@@ -239,14 +280,20 @@ def _restore_s(state: State, tenant: Tenant, device: DeviceId) -> Seconds:
 
 
 def pressed_at_s(state: State, tenant: Tenant) -> Seconds | None:
-    """When the tenant's turn ends for a new cell that goes first; None if there is none."""
+    """When the tenant's turn ends for one that goes first, by its class or for a new cell; None if
+    there is none. A turn that is kept by hand ends for `realtime` alone."""
     turn = tenant.turn
-    if turn is None or turn.on_credit:
+    if turn is None:
         return None
+    held = tenant.id in state.holds
     moments = []
     for device in sorted(turn.devices):
-        waiter = state.lines.of[device].goes_first
+        line = state.lines.of[device]
+        waiter = line.presses
         if waiter is None or waiter is tenant or is_kept_waiting(state, waiter):
+            continue
+        level = line.rank_of[waiter.id][0]
+        if not ends(level, turn.level) or (held and level != URGENT):
             continue
         if len(waiter.wanted_devices) > 1:
             continue  # whether it could be served hangs on devices that nobody looks at here
@@ -288,17 +335,27 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
         return Recall(RecallReason.NOT_FIRST)
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
         return Recall(RecallReason.NO_SPACE)
-    if tenant.id in state.holds:
-        return None
-    ends_s = quantum_ends_s(state, turn)
-    if ends_s is not None and turn.cell_ended:
+    ends_s = turn_ends_s(state, tenant, turn)
+    if ends_s is not None and turn.cell_ended and tenant.id not in state.holds:
         return Recall(RecallReason.CELL_ENDED)
     if ends_s is not None and now_s >= ends_s:
         return Recall(RecallReason.QUANTUM_OVER)
     pressed_s = pressed_at_s(state, tenant)
     if pressed_s is not None and now_s >= pressed_s:
-        return Recall(RecallReason.CELL_WAITS)
+        heads = {line.ranks[0][0] for line in _lines_with_waiters(state, turn)}
+        for_cell = FIRST in heads and URGENT not in heads
+        return Recall(RecallReason.CELL_WAITS if for_cell else RecallReason.GOES_FIRST)
     return None
+
+
+def is_cut_short(state: State, tenant: Tenant, recall: Recall) -> bool:
+    """Whether the tenant's turn ends for one that goes first, and has hardly begun."""
+    goes_first = recall.reason in (RecallReason.GOES_FIRST, RecallReason.CELL_WAITS)
+    return (
+        goes_first
+        and tenant.turn is not None
+        and (state.accounts.now_s - tenant.turn.granted_at_s < shortest_quantum_s(state.settings))
+    )
 
 
 def _overlaps_an_earlier_one(state: State, tenant: Tenant, turn: Turn) -> bool:
@@ -309,7 +366,7 @@ def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
     """When something happens to the tenant's turn by itself, if nothing else does before."""
     turn = tenant.turn
     if turn is None:
-        return None
+        return starves_at_s(state, tenant)
     hold = state.holds.get(tenant.id)
     deadlines = [] if hold is None else [hold.until_s]
     if turn.restores:
@@ -317,12 +374,9 @@ def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
     if tenant.state is TenantState.STALLED:
         deadlines.append(turn.retry_at_s)
     elif tenant.state is TenantState.HOLDING:
-        ends_s = quantum_ends_s(state, turn)
+        ends_s = turn_ends_s(state, tenant, turn)
         pressed_s = pressed_at_s(state, tenant)
-        if ends_s is not None and hold is None:
-            deadlines.append(ends_s)
-        if pressed_s is not None and hold is None:
-            deadlines.append(pressed_s)
+        deadlines += [each for each in (ends_s, pressed_s) if each is not None]
     else:
         deadlines += [
             client.recalled_at_s + state.settings.overdue_s

@@ -24,7 +24,8 @@ from .ledger import UNLIMITED_BYTES, Share, SpaceRequest
 from .needs import Needs
 from .obstacles import ObstacleKind
 from .policy import obstacle, progress_time_s
-from .state import Client, Device, State, Tenant
+from .records import Client, Device, Tenant
+from .state import State
 from .tell import Outbox
 from .transitions import WITH_TURN
 

@@ -43,10 +43,11 @@ from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
 from .node_events import NodeEvents, known_device
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
+from .records import Client, Device, Tenant
 from .residency import Residency
 from .settings import SchedulerSettings
 from .snapshot import Snapshot, Status
-from .state import Client, Device, State, Tenant
+from .state import State
 from .tell import Outbox, Teller
 from .transitions import ASKED_BACK, ClientTrigger
 from .turns import Turns
@@ -219,6 +220,7 @@ class Machine:
             machine._state.add_device(device)
         for old in before.tenants.values():
             tenant = Tenant(old.id, old.name, old.owner, old.kind, old.cap_bytes)
+            tenant.asked_class = old.asked_class
             tenant.counters, tenant.story = old.counters, old.story
             tenant.boosted, tenant.placement = old.boosted, old.placement
             machine._state.add_tenant(tenant, before.accounts.owners[tenant.owner].groups)
@@ -316,7 +318,7 @@ class Machine:
             return self._memory_reported(tenant, client, event)
         if isinstance(event, ev.DeviceOpened):
             known_device(self._state, event.device)  # raises before anything has changed
-        tenant.note(event, self._now_s)
+        self._state.note(tenant, event, self._now_s)
         if isinstance(event, ev.CellBegan | ev.CellEnded):
             if isinstance(event, ev.CellBegan) and not self._state.in_cell(tenant):
                 self._state.cell_begins(tenant)
@@ -368,7 +370,7 @@ class Machine:
                 f"{self.settings.clients_max} processes use this scheduler already. "
                 f"Shut down idle kernels, or have clients_max raised."
             )
-        tenant.note(event, self._now_s)
+        self._state.note(tenant, event, self._now_s)
         self._state.touch(tenant)
         client = Client(
             id=event.client,

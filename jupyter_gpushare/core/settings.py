@@ -11,11 +11,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from .ids import Seconds
-from .weights import WeightError, parse
+from .shares import classes, weights
+from .shares.entries import EntryError
 
 T = TypeVar("T")
 
@@ -68,6 +70,11 @@ class Visibility(enum.Enum):
 
 
 RESERVE_BY_SIZE = -1
+ENTRIES: dict[str, Callable[[str], object]] = {
+    "weights": weights.parse,
+    "allowed_classes": classes.parse,
+}
+"""Settings with entries for users and groups, and what reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +180,19 @@ class SchedulerSettings:
         "",
         help="Who gets how much, such as `ann=2, @staff=3`: a user by name, the members of a group "
         "by `@` and its name. Everybody else has 1.",
+    )
+    allowed_classes: str = setting(
+        "",
+        help="The highest class that a user or the members of a group may use, such as "
+        "`ann=realtime, @guests=batch`. Everybody else has `interactive`. Lower classes are free "
+        "for everybody.",
+    )
+    starvation_s: Seconds = setting(
+        600.0,
+        unit="seconds",
+        low=1,
+        high=86_400,
+        help="A `batch` tenant waits for no longer than this because of its class.",
     )
     swap_percent: float = setting(
         10.0,
@@ -316,10 +336,11 @@ class SchedulerSettings:
                 f"quantum_min_s is {self.quantum_min_s:g}, and quantum_max_s is "
                 f"{self.quantum_max_s:g}. Give a smallest quantum that is not above the largest."
             )
-        try:
-            parse(self.weights)
-        except WeightError as error:
-            raise SettingsError(f"weights: {error}") from None
+        for name, parse in ENTRIES.items():
+            try:
+                parse(getattr(self, name))
+            except EntryError as error:
+                raise SettingsError(f"{name}: {error}") from None
 
     @property
     def quantum_longest_s(self) -> Seconds:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .obstacles import Obstacle
-from .placement import Placement
+from .records import Client, Device, Placement, Tenant
 from .settings import SchedulerSettings
-from .state import Client, Device, State, Tenant
+from .state import State
 from .transitions import TenantState
 
 
@@ -156,6 +156,12 @@ class TenantSnapshot:
     """An admin lets it be served next."""
     placement: Placement | None = None
     """What became of its wish for a place; None if it has said none."""
+    asked_class: str = ""
+    """As it asked when it was registered; empty: for none."""
+    runs_as: str = ""
+    """A value of `classes.TenantClass`."""
+    hold_refused: bool = False
+    """Its user wanted to keep its turn by hand, or did so, but is in debt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,6 +315,9 @@ def _tenant(
         hold_to_come_s=state.holds_to_come.get(tenant.id, 0.0),
         boosted=tenant.boosted,
         placement=tenant.placement,
+        asked_class=tenant.asked_class,
+        runs_as=tenant.runs_as.value,
+        hold_refused=tenant.hold_refused,
     )
 
 

@@ -17,7 +17,6 @@ nothing new, foreign bytes count against the reserve first.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 
@@ -25,197 +24,27 @@ from .accounts import Accounts
 from .changes import Changes
 from .errors import InvalidTransition
 from .events import DeviceMode, Event
-from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
-from .ledger import DeviceMemory, Share
-from .lines import NOWHERE, Lines, Places
+from .ids import ClientId, DeviceId, Seconds, TenantId
+from .ledger import Share
+from .lines import Lines
 from .obstacles import Obstacle
-from .placement import Placement
+from .records import Client, Device, Hold, Tenant
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
-from .swap_budget import SwapBudget
+from .shares.classes import highest, runs_as
+from .shares.classes import parse as parse_classes
+from .shares.weights import parse
 from .transitions import (
     CLIENT_TRANSITIONS,
     TENANT_TRANSITIONS,
     WITH_TURN,
     ClientState,
     ClientTrigger,
-    TenantState,
     TenantTrigger,
 )
-from .weights import parse
 
-STORY_LINES_MAX = 24
 _RESERVE_BYTES_MIN = 1 << 30
 _RESERVE_SHARE = 50
 _RESERVE_SHARE_MAX = 8
-
-
-@dataclass(slots=True, eq=False)
-class Device:
-    """A GPU or MIG instance."""
-
-    id: DeviceId
-    name: str
-    bytes_total: int
-    bytes_used: int = 0
-    lost: bool = False
-    mode: DeviceMode = DeviceMode.OPEN
-    uuid: str = ""
-    """As CUDA_VISIBLE_DEVICES names it; empty where NVML does not list it."""
-    order: int = 0
-    """Counts devices in the order in which they came."""
-    memory: DeviceMemory = field(default_factory=DeviceMemory)
-    swap: SwapBudget = field(default_factory=SwapBudget)
-
-    @property
-    def paused(self) -> bool:
-        """Whether no new turn begins on it."""
-        return self.mode is not DeviceMode.OPEN
-
-
-@dataclass(slots=True, eq=False)
-class Client:
-    """One process."""
-
-    id: ClientId
-    tenant: TenantId
-    pid: int
-    process_name: str
-    state: ClientState = ClientState.IDLE
-    turn: TurnId | None = None
-    """The turn that the process believes it has; what it says about another one is stale."""
-    devices: dict[DeviceId, Share] = field(default_factory=dict)
-    live_devices: frozenset[DeviceId] = frozenset()
-    """What it can use: opened, not failed there, not lost. Kept by `State.note_devices`."""
-    in_cell: bool = False
-    asked_at_s: Seconds = 0.0
-    recalled_at_s: Seconds | None = None
-    """When it was asked for its turn: the first time, if drains have stalled since."""
-    overdue: bool = False
-    """Reported, since it was asked."""
-    drain_stalled: bool = False
-    """It said so since it was recalled."""
-    calls_wait_in_drain: bool = False
-    """And that calls wait at its own gate."""
-    unnamed_devices: bool = False
-    """It joined with a call that waits, and is about to say which devices it has opened."""
-    frozen: bool = False
-    """Its process was stopped from outside. It is granted no turn until it goes on; one that it has
-    stays its own, because its gate is open."""
-    budget_serial: int = 0
-    """Of the last budget that it was told, for any device."""
-
-
-@dataclass(slots=True, eq=False)
-class Hold:
-    """A user keeps the turn that a tenant has by hand."""
-
-    began_s: Seconds
-    """When the user asked, or when the turn began if that was later; asking again while others
-    wait does not count as a beginning."""
-    until_s: Seconds
-
-
-@dataclass(slots=True, eq=False)
-class Turn:
-    """A tenant's permission to use `devices` alone."""
-
-    id: TurnId
-    devices: set[DeviceId]
-    granted_at_s: Seconds
-    exclusive: bool
-    """Granted while turns are on; others' turns may overlap one that was not."""
-    quantum_s: Seconds = 0.0
-    """How long it may last while others wait. Found when the first of them comes."""
-    on_credit: bool = False
-    """It goes before others, and is paid from the credit of its owner while they wait."""
-    counted_from_s: Seconds = 0.0
-    """Since when it counts as device time of the present cell."""
-    contended_s: Seconds = 0.0
-    """How much of the quantum is used: time while others waited, up to `contended_since_s`."""
-    contended_since_s: Seconds | None = None
-    """Since when others wait without a break; None while nobody waits."""
-    cell_ended: bool = False
-    """The kernel's server has seen the cell end for which it was granted."""
-    retry_at_s: Seconds = 0.0
-    """While the tenant is stalled: when the recall is tried again."""
-    memory_progress_s: Seconds = 0.0
-    """When memory of the tenant came back last, or was given leave to."""
-    restores: bool = False
-    """Memory of the tenant is coming back, and the quantum waits for it."""
-    bytes_to_restore: int = 0
-    """What of the tenant's memory was parked when it was granted."""
-    lacks_memory_on: set[DeviceId] = field(default_factory=set)
-    """Devices to which its parked memory cannot come back yet: there is no space."""
-
-    def begin_quantum(self, quantum_s: Seconds, now_s: Seconds) -> None:
-        """It goes on although its quantum is over, and others wait."""
-        self.quantum_s, self.contended_s, self.contended_since_s = quantum_s, 0.0, now_s
-
-
-@dataclass(slots=True)
-class Counters:
-    """Turns and waits of a tenant that have ended."""
-
-    turns: int = 0
-    waits: int = 0
-    waited_s_total: Seconds = 0.0
-    held_s_total: Seconds = 0.0
-    drain_stalls: int = 0
-    recalls: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Tenant:
-    """A notebook kernel or a `run` command, with its processes."""
-
-    id: TenantId
-    name: str
-    owner: str
-    kind: str
-    cap_bytes: int
-    placement: Placement | None = None
-    """What became of its wish for a place; None if it has said none."""
-    state: TenantState = TenantState.IDLE
-    clients: dict[ClientId, Client] = field(default_factory=dict)
-    wanted_devices: frozenset[DeviceId] = frozenset()
-    """Its device set: what its clients together can use. Kept by `State.note_clients`."""
-    turn: Turn | None = None
-    order: int = 0
-    """Counts tenants in the order in which they came."""
-    places: Places = NOWHERE
-    """The devices on whose lines it is. Kept by `Lines`."""
-    busy: bool = False
-    """A cell of it runs, as the kernel's server sees it."""
-    cell_used_s: Seconds = 0.0
-    """How long turns of the present cell have lasted, those apart that have not ended."""
-    next_quantum_s: Seconds = 0.0
-    """How long its next turn may last. Kept while it is in the queue."""
-    asks_to_go_first: bool = False
-    """It queues for a new cell; the credit of its owner decides."""
-    place: int = 0
-    """Of those who have ever queued, the number of this one, if it is in the queue."""
-    queued_at_s: Seconds = 0.0
-    """When it took its place in the queue."""
-    waited_since_s: Seconds = 0.0
-    """When the first of its calls began to wait; earlier than `queued_at_s` after a recall."""
-    has_waited: bool = False
-    """It did not get what it queues for at once."""
-    boosted: bool = False
-    """An admin lets it be served next, once: it stands at the head of the queue until its turn."""
-    last_turn_end_s: Seconds = 0.0
-    short_until_s: Seconds = 0.0
-    """It gave its turn back because memory was short, and is not granted another one before, or
-    before something has been released (`short_releases` counts until then)."""
-    short_releases: int = 0
-    refused_for: Obstacle | None = None
-    """The obstacle when it was last refused memory; None if it got some since."""
-    refused_at_s: Seconds = 0.0
-    counters: Counters = field(default_factory=Counters)
-    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
-
-    def note(self, event: Event, now_s: Seconds) -> None:
-        """For its story, which tells what came before a failure."""
-        self.story.append(f"{now_s:.3f} s {type(event).__name__} {event.cause}".rstrip())
 
 
 @dataclass(slots=True)
@@ -295,6 +124,7 @@ class State:
         if tenant.placement is not None and tenant.placement.devices:
             self.placed[tenant.id] = tenant
         self.note_owner(tenant.owner, groups)
+        self.classify(tenant)
         self.note_clients(tenant)
 
     def note_owner(self, owner: str, groups: Iterable[str] | None) -> None:
@@ -303,6 +133,18 @@ class State:
         if known is None or (groups is not None and known.groups != frozenset(groups)):
             self.lines.charge_everything()
             self.accounts.know(owner, groups or (), parse(self.settings.weights))
+            for tenant in self.tenants.values():
+                if tenant.owner == owner:
+                    self.classify(tenant)
+
+    def classify(self, tenant: Tenant) -> None:
+        """What the tenant asks for, or what its owner may use, may have changed."""
+        groups = self.accounts.owners[tenant.owner].groups
+        most = highest(parse_classes(self.settings.allowed_classes), tenant.owner, groups)
+        now = runs_as(tenant.asked_class, most)
+        if now is not tenant.runs_as:
+            self.lines.note_class(tenant, now)
+        self.changes.of_look(tenant.id)
 
     def remove_tenant(self, tenant: Tenant) -> None:
         """Its clients are gone."""
@@ -341,6 +183,10 @@ class State:
     def join_queue(self, tenant: Tenant) -> None:
         """At its end, or at its head if an admin has said so."""
         tenant.place = -self.next_arrival() if tenant.boosted else self.next_arrival()
+        if not tenant.cut_short:
+            tenant.starves_from_s = self.accounts.now_s
+        waits_s = self.accounts.now_s - tenant.starves_from_s
+        tenant.starved = waits_s >= self.settings.starvation_s
         if tenant.boosted:
             self.queue = {tenant.id: tenant, **self.queue}
         else:
@@ -358,6 +204,7 @@ class State:
     def leave_queue(self, tenant: Tenant) -> None:
         """From any place in it."""
         del self.queue[tenant.id]
+        tenant.starved = False
         self.obstacles.pop(tenant.id, None)
         self.changes.of_tenant(tenant)
         self.note_turn(tenant)
@@ -397,6 +244,8 @@ class State:
         weights = parse(self.settings.weights)
         for name, owner in self.accounts.owners.items():
             self.accounts.know(name, owner.groups, weights)
+        for tenant in self.tenants.values():
+            self.classify(tenant)
         self.lines.renew_everybody()
 
     def stir_everything(self) -> None:
@@ -418,7 +267,7 @@ class State:
     def paused_device(self, devices: Set[DeviceId]) -> Device | None:
         """One of these devices on which no new turn begins."""
         found = (self.devices[each] for each in sorted(devices))
-        return next((device for device in found if device.paused), None)
+        return next((device for device in found if device.mode is not DeviceMode.OPEN), None)
 
     def end_recovery(self) -> None:
         """All clients of a scheduler before this one are back, or have had time to be."""
@@ -506,6 +355,10 @@ class State:
         return min(self.reserve_bytes(device), device.memory.bytes_foreign)
 
     # ---- the tables --------------------------------------------------------------------------
+
+    def note(self, tenant: Tenant, event: Event, now_s: Seconds) -> None:
+        """For the tenant's story, which tells what came before a failure."""
+        tenant.story.append(f"{now_s:.3f} s {type(event).__name__} {event.cause}".rstrip())
 
     def in_cell(self, tenant: Tenant) -> bool:
         """Whether a notebook cell of the tenant runs."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from .changes import Stirred
 from .commands import Command, GrantTurn, TellContention, TellMemoryLimit, TellQueuePosition
 from .ids import ClientId, DeviceId, TenantId, TurnId
-from .state import Client, State, Tenant
+from .records import Client, Tenant
+from .state import State
 from .transitions import WITH_TURN
 
 

@@ -20,10 +20,11 @@ from .commands import (
 )
 from .holds import Holds
 from .ids import DeviceId, Seconds, TurnId
-from .lines import FIRST
+from .lines import turn_of
 from .policy import (
     Recall,
     grantable,
+    is_cut_short,
     is_new_cell,
     is_next_again,
     may_go_first,
@@ -31,10 +32,13 @@ from .policy import (
     progress_time_s,
     quantum_of_s,
     recall_due,
+    starved,
     waits_for_its_memory,
 )
+from .records import Client, Tenant, Turn
 from .settings import OverduePolicy
-from .state import Client, State, Tenant, Turn
+from .shares.classes import FIRST, ORDINARY
+from .state import State
 from .tell import Outbox
 from .transitions import (
     ASKED_BACK,
@@ -154,6 +158,8 @@ class Turns:
         state.changes.begin_settling()
         for tenant_id in [id for id, hold in state.holds.items() if now_s >= hold.until_s]:
             self._holds.end(state.tenants[tenant_id], now_s)
+        for tenant in starved(state, now_s):
+            state.lines.note_starved(tenant)
         for tenant in state.touched.values():
             self._settle_gates(tenant, now_s)
             self._end_turn_without_clients(tenant, now_s)
@@ -182,7 +188,7 @@ class Turns:
         while True:
             count = changes.count
             for holder in self._stirred_after(last_turn):
-                last_turn = _turn_of(holder)
+                last_turn = turn_of(holder)
                 changes.for_alarm[holder.id] = holder
                 yield holder
                 if changes.count != count:
@@ -197,7 +203,7 @@ class Turns:
             if device in lines:
                 found.update((each.id, each) for each in lines[device].holders)
                 found.update(lines[device].lacking)
-        return sorted((each for each in found.values() if _turn_of(each) > turn), key=_turn_of)
+        return sorted((each for each in found.values() if turn_of(each) > turn), key=turn_of)
 
     def _serve_queue(self, now_s: Seconds) -> None:
         """Those for whom a line has moved, and those that are passed over for somebody's memory:
@@ -245,7 +251,7 @@ class Turns:
             self._leave_queue(tenant, now_s, TenantTrigger.CLAIM)
         else:
             self._state.move_tenant(tenant, TenantTrigger.CLAIM)
-        self._begin_turn(tenant, now_s)
+        self._begin_turn(tenant, now_s, self._state.lines.level_of_turn(tenant, ORDINARY))
 
     def _settle_turn(self, tenant: Tenant, now_s: Seconds) -> None:
         turn = tenant.turn
@@ -305,13 +311,11 @@ class Turns:
 
     def _grant(self, tenant: Tenant, now_s: Seconds) -> None:
         state = self._state
-        goes_first = tenant.turn is None and any(
-            state.lines.of[device].rank_of[tenant.id][0] == FIRST for device in tenant.places.queues
-        )
+        level = state.lines.level_at_grant(tenant)
         if tenant.has_waited:
             tenant.counters.waits += 1
         if tenant.turn is None:
-            self._begin_turn(tenant, now_s, on_credit=goes_first)
+            self._begin_turn(tenant, now_s, level)
         assert tenant.turn is not None
         self._set_devices(tenant, tenant.turn, tenant.turn.devices | tenant.wanted_devices)
         # Not before: its owner would be away for a moment.
@@ -342,8 +346,8 @@ class Turns:
         if turn.contended_s > 0:
             return
         turn.quantum_s = quantum_of_s(self._state, tenant)
-        if turn.on_credit and not is_new_cell(self._state, tenant):
-            self._state.lines.end_credit(tenant)
+        if turn.level == FIRST and not is_new_cell(self._state, tenant):
+            self._state.lines.level_turn(tenant)
 
     def _learn_rate(self, tenant: Tenant, turn: Turn, now_s: Seconds) -> None:
         """All memory of the tenant has come back."""
@@ -363,10 +367,10 @@ class Turns:
             return
         recall = recall_due(self._state, tenant, now_s)
         quantum_is_over = recall is not None and recall.reason is RecallReason.QUANTUM_OVER
+        if quantum_is_over and self._holds.outlasts(tenant, turn, now_s):
+            recall, quantum_is_over = None, False
         if quantum_is_over and tenant.state is TenantState.HOLDING:
-            for device in turn.devices:
-                self._state.lines.charge(device)
-            self._state.lines.end_credit(tenant)
+            self._state.lines.level_turn(tenant)
             if is_next_again(self._state, tenant):
                 turn.begin_quantum(quantum_of_s(self._state, tenant), now_s)
                 return
@@ -421,10 +425,10 @@ class Turns:
         self._last_turn += 1
         return TurnId(self._last_turn)
 
-    def _begin_turn(self, tenant: Tenant, now_s: Seconds, *, on_credit: bool = False) -> None:
+    def _begin_turn(self, tenant: Tenant, now_s: Seconds, level: int) -> None:
         tenant.turn = Turn(
             quantum_s=quantum_of_s(self._state, tenant),
-            on_credit=on_credit,
+            level=level,
             counted_from_s=now_s,
             id=self._new_turn_id(),
             devices=set(),
@@ -438,7 +442,7 @@ class Turns:
         tenant.boosted = False
         self._state.note_turn(tenant)
         if (hold_s := self._state.holds_to_come.get(tenant.id)) is not None:
-            self._holds.hold(tenant, hold_s, now_s)
+            self._holds.keep(tenant, hold_s, now_s)
 
     def _end_turn_without_clients(self, tenant: Tenant, now_s: Seconds) -> None:
         turn = tenant.turn
@@ -449,7 +453,7 @@ class Turns:
         tenant.turn = None
         if (hold := self._state.holds.pop(tenant.id, None)) is not None:
             # The turn ended before its time: the rest of the hold is for the next one.
-            self._holds.hold(tenant, hold.until_s - now_s, now_s)
+            self._holds.keep(tenant, hold.until_s - now_s, now_s)
         self._state.end_use(tenant, now_s)
         del self._state.turn_holders[tenant.id]
         self._state.note_turn(tenant)
@@ -506,6 +510,7 @@ class Turns:
         )
 
     def _recall(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
+        tenant.cut_short = is_cut_short(self._state, tenant, recall)
         self._state.move_tenant(tenant, TenantTrigger.RECALL)
         tenant.counters.recalls += 1
         if tenant.id in self._state.queue:
@@ -534,11 +539,6 @@ class Turns:
                 self._state.move_client(client, ClientTrigger.REOPEN)
                 _forget_stall(client)
                 self._outbox.put(ReopenGate(client=client.id, turn=client.turn))
-
-
-def _turn_of(tenant: Tenant) -> TurnId:
-    assert tenant.turn is not None
-    return tenant.turn.id
 
 
 def _forget_recalls(tenant: Tenant) -> None:

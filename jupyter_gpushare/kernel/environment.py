@@ -34,6 +34,8 @@ DISABLED_BY = "GPUSHARE_DISABLED_BY"
 NEED, NEED_DEVICES = "GPUSHARE_NEED", "GPUSHARE_NEED_DEVICES"
 """What has to be free on the devices of a tenant, such as 20GiB, and on how many devices. It is
 placed then before it opens CUDA."""
+CLASS = "GPUSHARE_CLASS"
+"""When a tenant is to be served: realtime, interactive or batch."""
 PLACEMENT = "GPUSHARE_PLACEMENT"
 """Where the tenant was placed, or why not: for `%gpushare`."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -68,17 +70,16 @@ def why_switched_off(environ: Mapping[str, str]) -> str:
 
 
 def wish_of(environ: Mapping[str, str], metadata: object = None) -> dict[str, str]:
-    """What a tenant says that it needs, for its registration; empty where it says nothing.
+    """What a tenant says of its needs and its class, for its registration; empty where it says
+    nothing.
 
-    `metadata` is a kernelspec's entry `gpushare`, such as `{"need": "20GiB", "devices": 2}`, and
-    goes before the environment. Whoever has chosen devices already keeps them."""
-    if VISIBLE in environ:
-        return {}
+    `metadata` is a kernelspec's entry `gpushare`, such as `{"need": "20GiB", "class": "batch"}`,
+    and goes before the environment. Whoever has chosen devices already keeps them."""
     entry = metadata if isinstance(metadata, Mapping) else {"need": metadata} if metadata else {}
-    said = {
-        "need": entry.get("need", environ.get(NEED)),
-        "need_devices": entry.get("devices", environ.get(NEED_DEVICES)),
-    }
+    said = {"class": entry.get("class", environ.get(CLASS))}
+    if VISIBLE not in environ:
+        said["need"] = entry.get("need", environ.get(NEED))
+        said["need_devices"] = entry.get("devices", environ.get(NEED_DEVICES))
     texts = {name: "" if each is None else str(each) for name, each in said.items()}
     return {name: text[:_WISH_MAX] for name, text in texts.items() if text}
 

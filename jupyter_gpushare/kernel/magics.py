@@ -139,6 +139,9 @@ def hold(hook: "Hook", hold_s: float) -> str:
     now = hook.describe()
     left_s = now["hold_left_ms"] / 1000
     if left_s <= 0:
+        refused = _own(scheduler_status(), now["tenant"]).get("hold_note")
+        if refused:
+            return str(refused)
         return (
             "This scheduler does not let a notebook keep the GPU between cells. Ask its "
             "administrator for a longer `hold_max_s`."
@@ -294,7 +297,7 @@ def notes_on_waiting(status: Any, tenant: str) -> "list[str]":
                 length(own["hold_to_come_s"])
             )
         )
-    told = (own.get(word) for word in ("blocked_reason", "in_the_way"))
+    told = (own.get(word) for word in ("blocked_reason", "in_the_way", "class_note", "hold_note"))
     return [*held, *(str(sentences) for sentences in told if sentences)]
 
 

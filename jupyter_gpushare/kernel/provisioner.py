@@ -108,6 +108,8 @@ class GPUShareMixin(_Provisioner):
         )
         if tenant.placement:
             self.log.info("Kernel %s: %s", self.kernel_id, tenant.placement)
+        if tenant.class_note:
+            self.log.warning("Kernel %s: %s", self.kernel_id, tenant.class_note)
         return self._with_bootstrap(launch, env)
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:

@@ -169,6 +169,7 @@ class SchedulerProcess:
             file.noted = lambda result: audit.note("settings file", "reload", name, {}, result)
         administration = Administration(
             request=driver.request,
+            snapshot=driver.snapshot,
             settings=options.settings,
             tenants=tenants,
             audit=audit,

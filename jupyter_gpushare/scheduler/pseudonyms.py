@@ -11,7 +11,8 @@ import hmac
 import re
 from typing import Any
 
-from jupyter_gpushare.core.weights import GROUP_SIGN, parse
+from jupyter_gpushare.core.settings import ENTRIES
+from jupyter_gpushare.core.shares.entries import GROUP_SIGN, parse_entries
 
 from .identity.tokens import key_of
 
@@ -63,20 +64,22 @@ class Pseudonyms:
             elif field == "groups" and value is not None:
                 changed[field] = [self.of("group", group) for group in value]
             elif field == "settings":
-                changed[field] = {**value, "weights": self._weights(value["weights"])}
+                hidden = {name: self._entries(value[name]) for name in ENTRIES if name in value}
+                changed[field] = {**value, **hidden}
             elif field in _TEXTS_LEFT_OUT:
                 changed[field] = "left out"
             elif field == "cause":
                 changed[field] = _WHO.sub(r"\1 somebody", value)
         return changed
 
-    def _weights(self, text: str) -> str:
+    def _entries(self, text: str) -> str:
         """Of users and groups."""
         hidden = []
-        for name, weight in parse(text).items():
+        entries = parse_entries(text, what="entry", example="", read=lambda name, value: value)
+        for name, value in entries.items():
             group = name.removeprefix(GROUP_SIGN)
             who = GROUP_SIGN + self.of("group", group) if group != name else self.of("owner", name)
-            hidden.append(f"{who}={weight}")
+            hidden.append(f"{who}={value}")
         return ", ".join(hidden)
 
     def _tenant(self, tenant: str) -> str:

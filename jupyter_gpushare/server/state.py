@@ -159,7 +159,10 @@ def _state_of(
     if tenant["state"] == "recalled":
         return state, "It has been asked to give the GPU back."
     # Of a kernel that waits no more: why it was refused memory, for some minutes.
-    return state, str(tenant.get("in_the_way") or tenant.get("blocked_reason") or "")
+    return state, str(next(filter(None, map(tenant.get, _NOTES)), ""))
+
+
+_NOTES = ("in_the_way", "blocked_reason", "class_note", "hold_note")
 
 
 def _why_it_waits(

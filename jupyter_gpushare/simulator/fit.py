@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from jupyter_gpushare.core.ids import DeviceId
+from jupyter_gpushare.core.records import Device
 from jupyter_gpushare.core.settings import MemoryMode, TurnTaking
-from jupyter_gpushare.core.state import Device, State
+from jupyter_gpushare.core.state import State
 
 from .base.errors import SimulationError
 from .base.workload import GIB, Workload, placed

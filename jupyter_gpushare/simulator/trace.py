@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpushare.core.weights import WEIGHT_MAX, WEIGHT_MIN, WeightError, parse
+from jupyter_gpushare.core.shares.entries import EntryError
+from jupyter_gpushare.core.shares.weights import WEIGHT_MAX, WEIGHT_MIN, parse
 
 from .base.errors import SimulationError
 from .base.workload import GIB, Cell, Notebook, Workload
@@ -230,7 +231,7 @@ def _weights(number: int, weights: object) -> str:
     text = ", ".join(f"{owner}={float(weight)}" for owner, weight in weights.items())
     try:
         is_read = parse(text) == weights
-    except WeightError:
+    except EntryError:
         is_read = False
     if not is_read:
         raise _wrong(

@@ -19,7 +19,7 @@ from jupyter_gpushare.core.commands import GrantTurn, RecallTurn, ReportFailure,
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
-from jupyter_gpushare.core.weights import parse, weight_of
+from jupyter_gpushare.core.shares.weights import parse, weight_of
 
 DRAIN_S = 0.01
 START_S: Seconds = 1000.0
@@ -33,6 +33,7 @@ class Work:
     pause_s: Seconds = 0.0
     in_cells: bool = True
     """Its cells are announced; a program has none."""
+    asked_class: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +100,12 @@ class Crowd:
         name, tenant = str(member.tenant), member.tenant
         self.say(
             ev.TenantRegistered(
-                tenant=tenant, name=name, owner=member.owner, kind="kernel", groups=member.groups
+                tenant=tenant,
+                name=name,
+                owner=member.owner,
+                kind="kernel",
+                groups=member.groups,
+                asked_class=member.work.asked_class,
             )
         )
         self.say(

@@ -71,7 +71,9 @@ class Desk:
 
     # ---- events ------------------------------------------------------------------------------
 
-    def tenant(self, name: str, *, cap_bytes: int = 0, owner: str = "me") -> TenantId:
+    def tenant(
+        self, name: str, *, cap_bytes: int = 0, owner: str = "me", asked_class: str = ""
+    ) -> TenantId:
         self.do(
             ev.TenantRegistered(
                 tenant=TenantId(name),
@@ -79,6 +81,7 @@ class Desk:
                 owner=owner,
                 kind="kernel",
                 cap_bytes=cap_bytes,
+                asked_class=asked_class,
             )
         )
         return TenantId(name)

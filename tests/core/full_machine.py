@@ -20,12 +20,14 @@ from jupyter_gpushare.core.policy import (
     deadline_of_waiters_s,
     is_kept_waiting,
     obstacle,
+    starves_at_s,
 )
+from jupyter_gpushare.core.records import Tenant
 from jupyter_gpushare.core.residency import Residency
 from jupyter_gpushare.core.scheduler import Machine, Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot, Status
-from jupyter_gpushare.core.state import State, Tenant
+from jupyter_gpushare.core.state import State
 from jupyter_gpushare.core.tell import Teller
 from jupyter_gpushare.core.turns import Turns
 
@@ -192,6 +194,13 @@ class FullMachine(Machine):
 
     def snapshot(self, now_s: Seconds) -> Snapshot:
         return Status(self._state).take(max(now_s, self._now_s))
+
+    def _stir_who_is_due(self) -> None:
+        state = self._state
+        for tenant in state.tenants.values():
+            at_s = starves_at_s(state, tenant)
+            if at_s is not None and self._now_s >= at_s:
+                state.changes.of_tenant(tenant)
 
     def _ask_to_be_woken(self) -> None:
         state = self._state

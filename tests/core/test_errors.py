@@ -10,8 +10,9 @@ from jupyter_gpushare.core import errors
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import RenewConnection, ReportFailure
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
+from jupyter_gpushare.core.records import Client, Tenant
 from jupyter_gpushare.core.settings import SchedulerSettings
-from jupyter_gpushare.core.state import Client, State, Tenant
+from jupyter_gpushare.core.state import State
 from jupyter_gpushare.core.transitions import (
     CLIENT_TRANSITIONS,
     TENANT_TRANSITIONS,

@@ -172,16 +172,16 @@ def test_short_absences_save_up_no_time(in_cells: bool, pause_s: float) -> None:
 @DEBT
 @pytest.mark.parametrize("away_s", [0.5, 5.0])
 def test_debt_outlives_the_absence_of_others(away_s: float) -> None:
-    """Who has kept a device by hand while somebody waited has the other one go first, also when
+    """Who had a device kept while somebody waited has the other one go first, also when
     that one has given up and comes later."""
     crowd = Crowd(FIXED)
     ann, ben = crowd.add("ann", LOOP), crowd.add("ben", LOOP, at_s=1)
     crowd.run(0.5)
-    crowd.say(ev.HoldRequested(client=ann.client, hold_s=100))
+    crowd.say(ev.TenantHeld(tenant=ann.tenant, hold_s=100, by_admin=True))
     crowd.run(99.5)
     crowd.withdraws(ben)
     crowd.run(away_s)
-    crowd.say(ev.HoldRequested(client=ann.client, hold_s=0))
+    crowd.say(ev.TenantHeld(tenant=ann.tenant, hold_s=0, by_admin=True))
     crowd.asks(ben)
     before = crowd.part_s("ann")
     crowd.run(40)
@@ -194,7 +194,7 @@ def test_debt_is_not_forgotten_alone() -> None:
     crowd = Crowd(FIXED)
     ann, ben = crowd.add("ann", LOOP), crowd.add("ben", LOOP, at_s=1)
     crowd.run(0.5)
-    crowd.say(ev.HoldRequested(client=ann.client, hold_s=100))
+    crowd.say(ev.TenantHeld(tenant=ann.tenant, hold_s=100, by_admin=True))
     crowd.run(99.5)
     crowd.leaves(ann)
     crowd.run(1)

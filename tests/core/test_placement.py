@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.ids import DeviceId, TenantId
-from jupyter_gpushare.core.placement import BadNeed, Candidate, Need, Placement, need_of, place
+from jupyter_gpushare.core.placement import BadNeed, Candidate, Need, need_of, place
+from jupyter_gpushare.core.records import Placement
 
 from .desk import TURNS_ALONE, Desk
 

@@ -53,7 +53,11 @@ class Office:
         settings = LiveSettings(Layers(), self.submit)
         self.audit = Audit()
         self.administration = Administration(
-            request=self.submit, settings=settings, tenants=self.tenants, audit=self.audit
+            request=self.submit,
+            snapshot=self.snapshot,
+            settings=settings,
+            tenants=self.tenants,
+            audit=self.audit,
         )
         self.service = Service(
             submit=self.submit,

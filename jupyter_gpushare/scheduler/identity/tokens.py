@@ -29,7 +29,7 @@ NAME_BYTES_MAX = 96
 token too, so that a tenant's name may have to be cut further there."""
 TOKEN_BYTES_MAX = 512
 """What the protocol allows."""
-_FORMAT = 2
+_FORMAT = 3
 _ID_BYTES = 8
 _NONCE_BYTES = 12
 _HUB_KEY_DIGITS = 24
@@ -51,6 +51,7 @@ class TenantRecord:
     cap_bytes: int = 0
     hub_user: str = ""
     """The owner as the hub names them; empty where the account counts."""
+    asked_class: str = ""
 
     @property
     def owner_key(self) -> str:
@@ -99,6 +100,7 @@ class TokenSigner:
             record.kind,
             record.cap_bytes,
             record.hub_user,
+            record.asked_class,
             secrets.token_hex(_NONCE_BYTES),
         ]
         payload = json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
@@ -117,8 +119,8 @@ class TokenSigner:
         fields = json.loads(payload)
         if fields[0] != _FORMAT:
             raise BadToken("a token of another version")
-        _, tenant_id, uid, name, kind, cap_bytes, hub_user, _ = fields
-        return TenantRecord(tenant_id, uid, name, kind, cap_bytes, hub_user)
+        _, tenant_id, uid, name, kind, cap_bytes, hub_user, asked_class, _ = fields
+        return TenantRecord(tenant_id, uid, name, kind, cap_bytes, hub_user, asked_class)
 
     def _sign(self, payload: bytes) -> bytes:
         return hmac.digest(self._key, payload, hashlib.sha256)

@@ -22,6 +22,7 @@ from jupyter_gpushare.core.events import (
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.setting_values import settings_as_json
 from jupyter_gpushare.core.settings import SettingsError, TurnTaking
+from jupyter_gpushare.core.snapshot import Snapshot
 
 from ..base.errors import RequestError
 from ..identity.caller import Caller
@@ -29,6 +30,7 @@ from ..identity.tenants import TenantBook
 from ..identity.tokens import owner_of
 from .audit import Audit, Entry
 from .live_settings import LiveSettings
+from .noted import HOLD_REFUSED
 from .rights import may_act_on, must_administer
 
 _VERBS = {DeviceMode.OPEN: "resume", DeviceMode.PAUSED: "pause", DeviceMode.DRAINED: "drain"}
@@ -42,11 +44,13 @@ class Administration:
         self,
         *,
         request: Callable[[RequestEvent], None],
+        snapshot: Callable[[], Snapshot],
         settings: LiveSettings,
         tenants: TenantBook,
         audit: Audit,
     ) -> None:
         self._request = request
+        self._snapshot = snapshot
         self._settings = settings
         self._tenants = tenants
         self._audit = audit
@@ -118,8 +122,15 @@ class Administration:
                     "Holds are switched off. Set hold_max_s to more than 0 first.",
                 )
             cause = f"held by {caller.name}"
-            self._request(TenantHeld(tenant=TenantId(tenant_id), hold_s=hold_s, cause=cause))
+            tenant = TenantId(tenant_id)
+            by_admin = caller.is_admin
+            self._request(TenantHeld(tenant=tenant, hold_s=hold_s, by_admin=by_admin, cause=cause))
+            if hold_s and self._hold_refused(tenant):
+                raise RequestError(HTTPStatus.CONFLICT, HOLD_REFUSED)
             return {"hold_s": min(float(hold_s), hold_max_s)}
+
+    def _hold_refused(self, tenant: TenantId) -> bool:
+        return any(each.hold_refused for each in self._snapshot().tenants if each.id == tenant)
 
     def evict(self, caller: Caller, tenant_id: str) -> None:
         """The tenant gives its turn back and parks its memory."""

@@ -15,6 +15,7 @@ from jupyter_gpushare.core.snapshot import Snapshot, TenantSnapshot
 
 from ..identity.tenants import TenantBook
 from .blocked import blocked_reason, in_the_way, without_what_is_gone
+from .noted import class_note, hold_note
 from .placed import placement_sentence
 
 OTHER = "another user"
@@ -112,9 +113,16 @@ def status_of(
         reason = blocked_reason(with_obstacle, devices, name_of) if mine else None
         way = ways.get(with_obstacle["id"]) if mine else None
         place = placement_sentence(with_obstacle["placement"], plain.devices) if mine else None
-        words = {"blocked_reason": reason, "in_the_way": way, "placement": place}
+        words = {
+            "blocked_reason": reason,
+            "in_the_way": way,
+            "placement": place,
+            "class_note": class_note(with_obstacle) if mine else None,
+            "hold_note": hold_note(with_obstacle) if mine else None,
+        }
         tenant = {**with_obstacle, **words}
-        del tenant["obstacle"]
+        for told_in_words in ("obstacle", "asked_class", "hold_refused"):
+            del tenant[told_in_words]
         if mine:
             shown_tenants.append({**tenant, "kernel_id": tenants.kernel_id(tenant["id"])})
             continue

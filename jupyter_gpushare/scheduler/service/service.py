@@ -48,6 +48,7 @@ from .cut import Cut, Plain, status_of
 from .live_settings import LiveSettings
 from .looks import Look
 from .members import Members
+from .noted import class_note, class_of
 from .placed import placement_sentence, wish_of
 from .rights import may_act_on
 
@@ -188,7 +189,7 @@ class Service:
                 f"You have {TENANTS_PER_USER_MAX} tenants already, which is the limit. Shut down "
                 f"kernels that are not needed.",
             )
-        record = self._fitting(caller, clean_name(name), kind)
+        record = self._fitting(caller, clean_name(name), kind, class_of(request))
         cause = f"registered by {caller.name}"
         need, need_devices = wish_of(request)
         self._request(
@@ -205,16 +206,22 @@ class Service:
             "token": self._signer.issue(record),
             "socket": str(self._hook_socket),
         }
-        return {**answer, **self._placement(record.tenant_id)} if need or need_devices else answer
+        asks = need or need_devices or record.asked_class
+        return {**answer, **self._what_came_of_it(record.tenant_id)} if asks else answer
 
-    def _placement(self, tenant_id: str) -> dict[str, str]:
+    def _what_came_of_it(self, tenant_id: str) -> dict[str, str]:
         """What the tenant has to be started with, and told."""
         snapshot = self._snapshot()
-        placement = next(each.placement for each in snapshot.tenants if each.id == tenant_id)
-        assert placement is not None
-        devices = [{"id": device.id} for device in snapshot.devices]
-        sentence = placement_sentence(asdict(placement), devices)
-        return {"visible_devices": placement.visible, "placement": sentence or ""}
+        tenant = next(each for each in snapshot.tenants if each.id == tenant_id)
+        answer = {}
+        if (note := class_note(asdict(tenant))) is not None:
+            answer["class_note"] = note
+        if tenant.placement is not None:
+            devices = [{"id": device.id} for device in snapshot.devices]
+            sentence = placement_sentence(asdict(tenant.placement), devices)
+            answer["visible_devices"] = tenant.placement.visible
+            answer["placement"] = sentence or ""
+        return answer
 
     def remove_tenant(self, caller: Caller, tenant_id: str) -> None:
         """May be repeated, and works for tenants that a predecessor registered."""
@@ -281,7 +288,7 @@ class Service:
 
     # ---- the inside ----
 
-    def _fitting(self, caller: Caller, name: str, kind: str) -> TenantRecord:
+    def _fitting(self, caller: Caller, name: str, kind: str, asked_class: str) -> TenantRecord:
         """A new tenant whose token the protocol can carry: the name gives way, the owner does
         not."""
         tenant_id = new_tenant_id(caller.key)
@@ -294,6 +301,7 @@ class Service:
                 kind,
                 self._cap_bytes,
                 caller.hub_user,
+                asked_class,
             )
             if len(self._signer.issue(record)) <= TOKEN_BYTES_MAX:
                 return record
@@ -324,6 +332,7 @@ def _registration(
         owner=owner_of(record),
         kind=record.kind,
         cap_bytes=record.cap_bytes,
+        asked_class=record.asked_class,
         groups=groups,
         cause=cause,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from jupyter_gpushare.core.ids import Seconds
 from jupyter_gpushare.core.settings import SchedulerSettings
-from jupyter_gpushare.core.weights import parse, weight_of
+from jupyter_gpushare.core.shares.weights import parse, weight_of
 
 from .hardware import Hardware
 from .workload import GIB, Notebook

@@ -1,0 +1,220 @@
+"""What is known of each device, each client and each tenant, one record for each. state.py has them
+all, and keeps together what follows from them."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from .events import DeviceMode
+from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
+from .ledger import DeviceMemory, Share
+from .obstacles import Obstacle
+from .shares.classes import DEFAULT, ORDINARY, TenantClass
+from .swap_budget import SwapBudget
+from .transitions import ClientState, TenantState
+
+STORY_LINES_MAX = 24
+_NONE: frozenset[DeviceId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The devices on whose lines a tenant is."""
+
+    uses: frozenset[DeviceId] = _NONE
+    holds: frozenset[DeviceId] = _NONE
+    lacks: frozenset[DeviceId] = _NONE
+    queues: frozenset[DeviceId] = _NONE
+
+
+NOWHERE = Places()
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What became of a wish: devices, or the reason why there are none."""
+
+    devices: tuple[DeviceId, ...] = ()
+    bytes_needed: int = 0
+    visible: str = ""
+    """The devices as CUDA_VISIBLE_DEVICES names them."""
+    reason: str = ""
+    """One sentence on what is wrong, one on what to do."""
+
+
+@dataclass(slots=True, eq=False)
+class Device:
+    """A GPU or MIG instance."""
+
+    id: DeviceId
+    name: str
+    bytes_total: int
+    bytes_used: int = 0
+    lost: bool = False
+    mode: DeviceMode = DeviceMode.OPEN
+    uuid: str = ""
+    """As CUDA_VISIBLE_DEVICES names it; empty where NVML does not list it."""
+    order: int = 0
+    """Counts devices in the order in which they came."""
+    memory: DeviceMemory = field(default_factory=DeviceMemory)
+    swap: SwapBudget = field(default_factory=SwapBudget)
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """One process."""
+
+    id: ClientId
+    tenant: TenantId
+    pid: int
+    process_name: str
+    state: ClientState = ClientState.IDLE
+    turn: TurnId | None = None
+    """The turn that the process believes it has; what it says about another one is stale."""
+    devices: dict[DeviceId, Share] = field(default_factory=dict)
+    live_devices: frozenset[DeviceId] = frozenset()
+    """What it can use: opened, not failed there, not lost. Kept by `State.note_devices`."""
+    in_cell: bool = False
+    asked_at_s: Seconds = 0.0
+    recalled_at_s: Seconds | None = None
+    """When it was asked for its turn: the first time, if drains have stalled since."""
+    overdue: bool = False
+    """Reported, since it was asked."""
+    drain_stalled: bool = False
+    """It said so since it was recalled."""
+    calls_wait_in_drain: bool = False
+    """And that calls wait at its own gate."""
+    unnamed_devices: bool = False
+    """It joined with a call that waits, and is about to say which devices it has opened."""
+    frozen: bool = False
+    """Its process was stopped from outside. It is granted no turn until it goes on; one that it has
+    stays its own, because its gate is open."""
+    budget_serial: int = 0
+    """Of the last budget that it was told, for any device."""
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A user keeps the turn that a tenant has by hand."""
+
+    began_s: Seconds
+    """When the user asked, or when the turn began if that was later; asking again while others
+    wait does not count as a beginning."""
+    until_s: Seconds
+    counts_until_s: Seconds
+    """Until then its owner is not in debt. Afterwards that is looked at again, where the quantum is
+    over and others wait."""
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A tenant's permission to use `devices` alone."""
+
+    id: TurnId
+    devices: set[DeviceId]
+    granted_at_s: Seconds
+    exclusive: bool
+    """Granted while turns are on; others' turns may overlap one that was not."""
+    quantum_s: Seconds = 0.0
+    """How long it may last while others wait. Found when the first of them comes."""
+    level: int = ORDINARY
+    """As which it goes on while others wait (classes.py)."""
+    counted_from_s: Seconds = 0.0
+    """Since when it counts as device time of the present cell."""
+    contended_s: Seconds = 0.0
+    """How much of the quantum is used: time while others waited, up to `contended_since_s`."""
+    contended_since_s: Seconds | None = None
+    """Since when others wait without a break; None while nobody waits."""
+    cell_ended: bool = False
+    """The kernel's server has seen the cell end for which it was granted."""
+    retry_at_s: Seconds = 0.0
+    """While the tenant is stalled: when the recall is tried again."""
+    memory_progress_s: Seconds = 0.0
+    """When memory of the tenant came back last, or was given leave to."""
+    restores: bool = False
+    """Memory of the tenant is coming back, and the quantum waits for it."""
+    bytes_to_restore: int = 0
+    """What of the tenant's memory was parked when it was granted."""
+    lacks_memory_on: set[DeviceId] = field(default_factory=set)
+    """Devices to which its parked memory cannot come back yet: there is no space."""
+
+    def begin_quantum(self, quantum_s: Seconds, now_s: Seconds) -> None:
+        """It goes on although its quantum is over, and others wait."""
+        self.quantum_s, self.contended_s, self.contended_since_s = quantum_s, 0.0, now_s
+
+
+@dataclass(slots=True)
+class Counters:
+    """Turns and waits of a tenant that have ended."""
+
+    turns: int = 0
+    waits: int = 0
+    waited_s_total: Seconds = 0.0
+    held_s_total: Seconds = 0.0
+    drain_stalls: int = 0
+    recalls: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Tenant:
+    """A notebook kernel or a `run` command, with its processes."""
+
+    id: TenantId
+    name: str
+    owner: str
+    kind: str
+    cap_bytes: int
+    asked_class: str = ""
+    """What it asked for, by name; empty: nothing."""
+    runs_as: TenantClass = DEFAULT
+    """What it asked for as far as its owner may use that. Kept by `State.classify`."""
+    placement: Placement | None = None
+    """What became of its wish for a place; None if it has said none."""
+    state: TenantState = TenantState.IDLE
+    clients: dict[ClientId, Client] = field(default_factory=dict)
+    wanted_devices: frozenset[DeviceId] = frozenset()
+    """Its device set: what its clients together can use. Kept by `State.note_clients`."""
+    turn: Turn | None = None
+    order: int = 0
+    """Counts tenants in the order in which they came."""
+    places: Places = NOWHERE
+    """The devices on whose lines it is. Kept by `Lines`."""
+    busy: bool = False
+    """A cell of it runs, as the kernel's server sees it."""
+    cell_used_s: Seconds = 0.0
+    """How long turns of the present cell have lasted, those apart that have not ended."""
+    next_quantum_s: Seconds = 0.0
+    """How long its next turn may last. Kept while it is in the queue."""
+    asks_to_go_first: bool = False
+    """It queues for a new cell; the credit of its owner decides."""
+    starved: bool = False
+    """It is in the queue, and has waited for as long as its class may make it wait."""
+    starves_from_s: Seconds = 0.0
+    """Since when it has waited because of its class. A turn that was cut short does not count."""
+    cut_short: bool = False
+    """Its last turn ended for one that goes first, before the shortest quantum was over."""
+    place: int = 0
+    """Of those who have ever queued, the number of this one, if it is in the queue."""
+    queued_at_s: Seconds = 0.0
+    """When it took its place in the queue."""
+    waited_since_s: Seconds = 0.0
+    """When the first of its calls began to wait; earlier than `queued_at_s` after a recall."""
+    has_waited: bool = False
+    """It did not get what it queues for at once."""
+    boosted: bool = False
+    """An admin lets it be served next, once: it stands at the head of the queue until its turn."""
+    hold_refused: bool = False
+    """Its user wanted to keep its turn by hand, or did so, but is in debt."""
+    hold_by_admin: bool = False
+    """An admin wants it to keep its turn: debts do not matter."""
+    last_turn_end_s: Seconds = 0.0
+    short_until_s: Seconds = 0.0
+    """It gave its turn back because memory was short, and is not granted another one before, or
+    before something has been released (`short_releases` counts until then)."""
+    short_releases: int = 0
+    refused_for: Obstacle | None = None
+    """The obstacle when it was last refused memory; None if it got some since."""
+    refused_at_s: Seconds = 0.0
+    counters: Counters = field(default_factory=Counters)
+    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))

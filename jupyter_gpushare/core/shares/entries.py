@@ -1,0 +1,43 @@
+"""What an admin writes of users and groups in one line, such as `ann=2, @staff=3`.
+
+A user's own entry goes before those of groups; of several groups the largest value counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+GROUP_SIGN = "@"
+_SHOWN_MAX = 60
+
+V = TypeVar("V", int, float, str)
+
+
+class EntryError(ValueError):
+    """A text that cannot be read; the message says where, and what to write."""
+
+
+def parse_entries(
+    text: str, *, what: str, example: str, read: Callable[[str, str], V]
+) -> dict[str, V]:
+    """Values by user name, and by `@` and the name of a group. `read` makes a value of a name and a
+    text. Raises EntryError."""
+    values: dict[str, V] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, value = (part.strip() for part in entry.rpartition("="))
+        if not sign or not name.removeprefix(GROUP_SIGN):
+            raise EntryError(f"{entry[:_SHOWN_MAX]!r} is not a {what}. Write it like {example}.")
+        if name in values:
+            raise EntryError(f"{name} is there twice. Give it one {what}.")
+        values[name] = read(name, value)
+    return values
+
+
+def value_of(values: Mapping[str, V], owner: str, groups: Iterable[str]) -> V | None:
+    """Of a user who is in these groups; None where nobody has said anything. A user whose name is
+    written like a group's is none."""
+    if owner in values and not owner.startswith(GROUP_SIGN):
+        return values[owner]
+    of_groups = (values.get(GROUP_SIGN + group) for group in groups)
+    return max((each for each in of_groups if each is not None), default=None)
