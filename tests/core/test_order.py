@@ -75,7 +75,7 @@ def test_a_debt_outlives_an_idle_device() -> None:
     crowd = Crowd(ALONE.replace(quantum_s=2))
     ann, ben = crowd.add("ann", LOOP), crowd.add("ben", LOOP, at_s=1)
     crowd.run(0.5)
-    crowd.say(ev.HoldRequested(client=ann.client, hold_s=50))
+    crowd.say(ev.TenantHeld(tenant=ann.tenant, hold_s=50, by_admin=True))
     crowd.run(40)
     crowd.leaves(ann)
     crowd.run(0.5)
