@@ -186,13 +186,15 @@ class Accounts:
             account.ahead_s *= known.weight / weight
         known.weight = weight
 
-    def comes(self, device: DeviceId, owner: str) -> None:
-        """One more of the owner's tenants has the device, or queues for it and could be served."""
+    def comes(self, device: DeviceId, owner: str) -> bool:
+        """One more of the owner's tenants has the device, or queues for it and could be served.
+        Whether it is the first."""
         here = self.of[device]
         account = here.accounts.setdefault(owner, Account())
         if not account.present:
             here.take_in(account, self.owners[owner].weight, self.now_s)
         account.present += 1
+        return account.present == 1
 
     def leaves(self, device: DeviceId, owner: str, *, recalled: bool) -> None:
         """One fewer."""
@@ -240,8 +242,10 @@ class Accounts:
 
     def finish_s(self, device: DeviceId, owner: str, quantum_s: Seconds) -> float:
         """The owner's virtual time after one more such quantum."""
-        known = self.of[device].accounts[owner]
-        return known.virtual_s + quantum_s / self.owners[owner].weight
+        here, weight = self.of[device], self.owners[owner].weight
+        account = here.accounts.get(owner)
+        ahead_s = 0.0 if account is None else here.ahead_s(account, self.now_s)
+        return here.virtual_s + ahead_s + quantum_s / weight
 
     def ahead_s(self, device: DeviceId, owner: str) -> Seconds:
         """By how much device time the owner is ahead of its share; below 0: behind."""
@@ -252,8 +256,9 @@ class Accounts:
 
     def has_alone(self, device: DeviceId, owner: str) -> bool:
         """Whether nobody else has the device or queues for it."""
-        accounts = self.of[device].accounts
-        return not any(each.present for name, each in accounts.items() if name != owner)
+        here = self.of[device]
+        account = here.accounts.get(owner)
+        return here.present == int(account is not None and account.present > 0)
 
     # ---- credit ------------------------------------------------------------------------------
 

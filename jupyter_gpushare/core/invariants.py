@@ -85,7 +85,9 @@ def lines_are_of_tenants(state: State) -> None:
         classes = Counter(t.runs_as for t in users)
         counted = {TenantClass.BATCH: line.batch, TenantClass.REALTIME: line.realtime}
         _rule(all(classes[each] == counted[each] for each in counted), "classes are counted")
-        head = line.ranks[0][0] if line.ranks else LAST
+        waiting = {id: t for id, t in queue.items() if not state.is_passed_over(t)}
+        _rule(line.waiting == waiting, "who waits and is not passed over is known")
+        head = next((line.rank_of[t.id][0] for t in line.queue if t.id in waiting), LAST)
         pressed = head in (URGENT, FIRST) or (head == ORDINARY and line.batch > 0)
         _rule((device in state.changes.pressed) == pressed, "devices are pressed by new cells")
         _rule(line.lacking == {t.id: t for t in lacking}, "who lacks a device is on its line")
@@ -212,7 +214,9 @@ def everybody_is_charged(state: State) -> None:
     _rule(accounts.of.keys() == state.devices.keys(), "each device has accounts")
     for device, here in accounts.of.items():
         line = state.lines.of[device]
-        present = Counter(t.owner for t in {t.id: t for t in (*line.holders, *line.queue)}.values())
+        present = Counter(
+            t.owner for t in {t.id: t for t in (*line.holders, *line.waiting.values())}.values()
+        )
         known = {name: each.present for name, each in here.accounts.items() if each.present}
         _rule(known == present, "who is present has an account")
         weight = sum(accounts.owners[name].weight for name in present)
@@ -237,7 +241,7 @@ def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
         others_wait = any(
             not state.missing_devices(other).isdisjoint(tenant.turn.devices)
             for other in state.queue.values()
-            if other is not tenant
+            if other is not tenant and not state.is_passed_over(other)
         )
         contended = state.turns_are_on and others_wait
         restoring = waits_for_its_memory(state, tenant, now_s)

@@ -17,6 +17,7 @@ turn of the owner begins or ends.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,9 @@ class Line:
     """Those that have a turn, but not on this device of theirs."""
     queue: list[Tenant] = field(default_factory=list)
     """Those that queue for it, in the order in which they will be served."""
+    waiting: dict[TenantId, Tenant] = field(default_factory=dict)
+    """Those of the queue that could be served, but for whoever has the device. Others are passed
+    over: they hurry nobody, and their owners are not present for them."""
     ranks: list[Rank] = field(default_factory=list)
     """Of each in the queue."""
     rank_of: dict[TenantId, Rank] = field(default_factory=dict)
@@ -84,14 +88,21 @@ class Line:
         """Those of the queue from this rank on."""
         return self.queue[bisect_left(self.ranks, rank) :]
 
+    def in_order(self) -> Iterator[Tenant]:
+        """Those that wait, in the order in which they will be served."""
+        return (tenant for tenant in self.queue if tenant.id in self.waiting)
+
     @property
-    def presses(self) -> Tenant | None:
-        """The tenant at the head of the queue, if turns of others may end for it."""
-        if not self.ranks:
-            return None
-        head = self.ranks[0][0]
-        presses = head in (URGENT, FIRST) or (head == ORDINARY and self.batch > 0)
-        return self.queue[0] if presses else None
+    def head(self) -> int | None:
+        """How soon the first of those is served; None: nobody waits."""
+        first = next(self.in_order(), None) if self.waiting else None
+        return None if first is None else self.rank_of[first.id][0]
+
+    @property
+    def presses(self) -> bool:
+        """Whether turns of others may end for the first of those."""
+        head = self.head
+        return head in (URGENT, FIRST) or (head == ORDINARY and self.batch > 0)
 
     def add(self, tenant: Tenant, rank: Rank) -> None:
         """To the queue."""
@@ -126,13 +137,15 @@ class Lines:
         self.accounts.remove_device(device)
         self.changes.pressed.pop(device, None)
 
-    def note(self, tenant: Tenant, *, queued: bool) -> None:
-        """The tenant's devices, its turn or its place in the queue have changed."""
+    def note(self, tenant: Tenant, *, queued: bool, passed_over: bool) -> None:
+        """The tenant's devices, its turn or its place in the queue have changed, or whether it is
+        passed over there."""
         uses, turn = tenant.wanted_devices, tenant.turn
         holds = _NONE if turn is None else frozenset(turn.devices)
         missing = uses - holds
         lacks = _NONE if turn is None else missing
-        self._move(tenant, Places(uses, holds, lacks, missing if queued else _NONE))
+        queues = missing if queued else _NONE
+        self._move(tenant, Places(uses, holds, lacks, queues, _NONE if passed_over else queues))
 
     def forget(self, tenant: Tenant) -> None:
         """The tenant is gone."""
@@ -221,16 +234,19 @@ class Lines:
                 del self.of[device].users[tenant.id]
             self._count_class(device, tenant.runs_as, 1 if device in now.uses else -1)
             self.changes.of_crowd(device)
-        concerned = sorted((before.holds ^ now.holds) | (before.queues ^ now.queues))
+        hurries = before.waits ^ now.waits
+        concerned = sorted((before.holds ^ now.holds) | (before.queues ^ now.queues) | hurries)
         for device in concerned:
             self.charge(device)
             if device in before.holds and device not in now.holds:
                 self.look_again(device)  # while whoever gives it back is still there
+        came = set[DeviceId]()
+        """Where the owner was not present, and others of its tenants queue."""
         for device in concerned:
-            was_there = device in before.holds or device in before.queues
-            is_there = device in now.holds or device in now.queues
-            if is_there and not was_there:
-                self.accounts.comes(device, tenant.owner)
+            was_there = device in before.holds or device in before.waits
+            is_there = device in now.holds or device in now.waits
+            if is_there and not was_there and self.accounts.comes(device, tenant.owner):
+                came |= {device} if tenant.owner in self.of[device].of_owner else set()
             if device in before.holds ^ now.holds:
                 self._note_holder(device, tenant, device in now.holds)
             if was_there and not is_there:
@@ -241,14 +257,21 @@ class Lines:
                 self.of[device].lacking[tenant.id] = tenant
             else:
                 del self.of[device].lacking[tenant.id]
+        for device in hurries:
+            if device in now.waits:
+                self.of[device].waiting[tenant.id] = tenant
+            else:
+                del self.of[device].waiting[tenant.id]
         for device in sorted(before.queues ^ now.queues):
             self._note_waiter(device, tenant, device in now.queues)
+        for device in sorted(hurries & before.queues & now.queues):
+            self._line_moved(device, self.of[device].rank_of[tenant.id])
         for device in sorted(now.queues | before.queues):
             if device in now.queues and len(now.queues) > 1:
                 self.of[device].gangs[tenant.id] = tenant
             else:
                 self.of[device].gangs.pop(tenant.id, None)
-        for device in sorted(before.holds ^ now.holds):
+        for device in sorted((before.holds ^ now.holds) | came):
             self._renew(device, tenant.owner)
 
     def look_again(self, device: DeviceId) -> None:
@@ -335,10 +358,10 @@ class Lines:
         return self.accounts.ahead_s(device, tenant.owner) <= _AHEAD_LEAST_S
 
     def _line_moved(self, device: DeviceId, rank: Rank) -> None:
-        if self.of[device].presses is None:
-            self.changes.pressed.pop(device, None)
-        else:
+        if self.of[device].presses:
             self.changes.pressed[device] = None
+        else:
+            self.changes.pressed.pop(device, None)
         self.changes.of_line(device, rank)
 
     def held_by_others(self, tenant: Tenant, device: DeviceId) -> bool:
@@ -346,8 +369,9 @@ class Lines:
         return any(holder is not tenant for holder in self.of[device].holders)
 
     def others_queue(self, tenant: Tenant, device: DeviceId) -> bool:
-        """Whether somebody else queues for the device."""
-        return any(waiter is not tenant for waiter in self.of[device].queue[:2])
+        """Whether somebody else queues for the device that could be served."""
+        waiting = self.of[device].waiting
+        return len(waiting) > (tenant.id in waiting)
 
 
 def _place(tenant: Tenant) -> int:

@@ -22,7 +22,7 @@ The rules, in short:
 - A turn ends at once for a new cell that goes first, if nothing has to move. Else it ends when the
   device's swap budget covers the way in and out, or after `swap_wait_max_s`.
 - A tenant whose memory cannot fit, for a reason that waiting for a turn will not fix, is skipped
-  until it fits: those behind it go first.
+  until it fits: those behind it go first. No turn ends for a tenant that is skipped.
 - The quantum waits while memory of the turn's holder is still coming back.
 - A turn that its user keeps by hand outlasts its quantum until the hold is over, or until its owner
   is in debt by `credit_s`. It ends for `realtime`, and after its quantum for one that an admin has
@@ -68,7 +68,8 @@ def grantable(state: State, devices: Iterable[DeviceId], now_s: Seconds) -> Serv
     if state.recovering_until_s is not None:
         return [], {}
     looked_at = set(devices)
-    return _served_first(state, looked_at, _free_together(state, looked_at), now_s)
+    served, obstacles = _served_first(state, looked_at, _free_together(state, looked_at), now_s)
+    return served, still_in_the_way(state, served, obstacles, now_s)
 
 
 def _served_beside_others(state: State, now_s: Seconds) -> Served:
@@ -135,6 +136,23 @@ def _served_first(
     return list(served.values()), obstacles
 
 
+def still_in_the_way(
+    state: State, served: list[Tenant], obstacles: dict[TenantId, Obstacle], now_s: Seconds
+) -> dict[TenantId, Obstacle]:
+    """`obstacles`, and those of before that a look did not come to now, since others have the
+    devices, and that would be in the way if these gave them back."""
+    found = dict(obstacles)
+    for tenant_id in state.obstacles:
+        tenant = state.queue.get(tenant_id)
+        if tenant is None or tenant_id in found or tenant in served:
+            continue
+        if not is_kept_waiting(state, tenant):
+            in_the_way = obstacle(state, tenant, now_s, holders_stay=False)
+            if in_the_way is not None:
+                found[tenant_id] = in_the_way
+    return found
+
+
 def _head(line: Line, index: int) -> tuple[int, int]:
     """By what those are compared that are first in different lines."""
     first, _, place = line.ranks[index]
@@ -196,12 +214,12 @@ def turn_ends_s(state: State, tenant: Tenant, turn: Turn) -> Seconds | None:
 
 def admin_wants_another(state: State, turn: Turn) -> bool:
     """Whether a tenant waits for the turn's devices that an admin has boosted."""
-    return any(line.ranks[0][0] == BOOSTED for line in _lines_with_waiters(state, turn))
+    return BOOSTED in _heads(state, turn)
 
 
-def _lines_with_waiters(state: State, turn: Turn) -> Iterator[Line]:
-    lines = (state.lines.of[device] for device in turn.devices)
-    return (line for line in lines if line.ranks)
+def _heads(state: State, turn: Turn) -> set[int | None]:
+    """How soon those are served that wait first for the turn's devices."""
+    return {state.lines.of[device].head for device in turn.devices}
 
 
 def starves_at_s(state: State, tenant: Tenant) -> Seconds | None:
@@ -237,7 +255,7 @@ def is_next_again(state: State, tenant: Tenant) -> bool:
     quantum_s = quantum_of_s(state, tenant)
     for device in tenant.turn.devices:
         line = state.lines.of[device]
-        waiter = next((each for each in line.queue if each is not tenant), None)
+        waiter = next((each for each in line.in_order() if each is not tenant), None)
         if waiter is None:
             continue
         level, finish_s, _ = line.rank_of[waiter.id]
@@ -289,16 +307,15 @@ def pressed_at_s(state: State, tenant: Tenant) -> Seconds | None:
     moments = []
     for device in sorted(turn.devices):
         line = state.lines.of[device]
-        waiter = line.presses
-        if waiter is None or waiter is tenant or is_kept_waiting(state, waiter):
-            continue
-        level = line.rank_of[waiter.id][0]
-        if not ends(level, turn.level) or (held and level != URGENT):
-            continue
-        if len(waiter.wanted_devices) > 1:
-            continue  # whether it could be served hangs on devices that nobody looks at here
-        if _obstacle_on(state, waiter, state.devices[device], holders_stay=False) is None:
-            moments.append(max(waiter.short_until_s, _swap_may_begin_s(state, waiter, device)))
+        for waiter in line.in_order():
+            level = line.rank_of[waiter.id][0]
+            if not ends(level, turn.level) or (held and level != URGENT):
+                break
+            if waiter is tenant or len(waiter.wanted_devices) > 1:
+                break  # whether it could be served hangs on devices that nobody looks at here
+            if _obstacle_on(state, waiter, state.devices[device], holders_stay=False) is None:
+                moments.append(max(waiter.short_until_s, _swap_may_begin_s(state, waiter, device)))
+                break
     return min(moments, default=None)
 
 
@@ -342,7 +359,7 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
         return Recall(RecallReason.QUANTUM_OVER)
     pressed_s = pressed_at_s(state, tenant)
     if pressed_s is not None and now_s >= pressed_s:
-        heads = {line.ranks[0][0] for line in _lines_with_waiters(state, turn)}
+        heads = _heads(state, turn)
         for_cell = FIRST in heads and URGENT not in heads
         return Recall(RecallReason.CELL_WAITS if for_cell else RecallReason.GOES_FIRST)
     return None

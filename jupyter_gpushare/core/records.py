@@ -26,6 +26,8 @@ class Places:
     holds: frozenset[DeviceId] = _NONE
     lacks: frozenset[DeviceId] = _NONE
     queues: frozenset[DeviceId] = _NONE
+    waits: frozenset[DeviceId] = _NONE
+    """Those for which it queues, if it is not passed over."""
 
 
 NOWHERE = Places()

@@ -79,7 +79,8 @@ class State:
     touched: dict[TenantId, Tenant] = field(default_factory=dict)
     """Tenants whose own affairs the event under way has changed."""
     obstacles: dict[TenantId, Obstacle] = field(default_factory=dict)
-    """Why tenants of the queue get no turn although their devices are free."""
+    """Why tenants of the queue got no turn although their devices were free, and would get none
+    now. Changed by `note_obstacles` alone."""
     recovering_until_s: Seconds | None = None
     """Until then, or until told, only clients that still hold a turn from before have one."""
 
@@ -178,7 +179,26 @@ class State:
 
     def note_turn(self, tenant: Tenant) -> None:
         """The tenant's turn, or the devices of it, or its place in the queue have changed."""
-        self.lines.note(tenant, queued=tenant.id in self.queue)
+        self.lines.note(
+            tenant, queued=tenant.id in self.queue, passed_over=self.is_passed_over(tenant)
+        )
+
+    def is_passed_over(self, tenant: Tenant) -> bool:
+        """Whether the tenant could not be served now, whoever has a turn: for somebody's memory, a
+        paused device, or the recovery."""
+        if tenant.id in self.obstacles:
+            return True
+        if tenant.turn is not None:
+            return False
+        recovers = self.recovering_until_s is not None
+        return recovers or self.paused_device(tenant.wanted_devices) is not None
+
+    def note_obstacles(self, found: dict[TenantId, Obstacle]) -> None:
+        """Tenants of the queue are passed over for these; the others are not any more."""
+        changed = self.obstacles.keys() ^ found.keys()
+        self.obstacles = found
+        for tenant_id in sorted(changed & self.queue.keys()):
+            self.note_turn(self.queue[tenant_id])
 
     def join_queue(self, tenant: Tenant) -> None:
         """At its end, or at its head if an admin has said so."""
@@ -263,6 +283,7 @@ class State:
         line = self.lines.of[device.id]
         for tenant in (*line.holders, *line.lacking.values(), *line.queue):
             self.changes.of_tenant(tenant)
+            self.note_turn(tenant)
 
     def paused_device(self, devices: Set[DeviceId]) -> Device | None:
         """One of these devices on which no new turn begins."""
@@ -272,6 +293,8 @@ class State:
     def end_recovery(self) -> None:
         """All clients of a scheduler before this one are back, or have had time to be."""
         self.recovering_until_s = None
+        for tenant in self.queue.values():
+            self.note_turn(tenant)
         self.stir_everything()
 
     def note_memory(self, client: Client) -> None:

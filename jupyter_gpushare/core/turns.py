@@ -213,14 +213,14 @@ class Turns:
         for tenant_id in (*state.changes.in_settling.tenants, *state.obstacles):
             if (tenant := state.queue.get(tenant_id)) is not None:
                 devices |= tenant.places.queues
-        served, state.obstacles = grantable(state, devices, now_s)
+        served, obstacles = grantable(state, devices, now_s)
+        state.note_obstacles(obstacles)
         for tenant in served:
             # Where turns overlap, a tenant served a moment ago may be in the way of the next one.
-            in_the_way = None if state.turns_are_on else obstacle(state, tenant, now_s)
-            if in_the_way is None:
+            if state.turns_are_on or (found := obstacle(state, tenant, now_s)) is None:
                 self._grant(tenant, now_s)
             else:
-                state.obstacles[tenant.id] = in_the_way
+                state.note_obstacles({**state.obstacles, tenant.id: found})
 
     def _settle_gates(self, tenant: Tenant, now_s: Seconds) -> None:
         """Clients without a live device pass; a passing one with a live device has the turn."""

@@ -21,6 +21,7 @@ from jupyter_gpushare.core.policy import (
     is_kept_waiting,
     obstacle,
     starves_at_s,
+    still_in_the_way,
 )
 from jupyter_gpushare.core.records import Tenant
 from jupyter_gpushare.core.residency import Residency
@@ -41,13 +42,14 @@ class FullTurns(Turns):
 
     def _serve_queue(self, now_s: Seconds) -> None:
         state = self._state
-        served, state.obstacles = served_of_all(state, now_s)
+        served, obstacles = served_of_all(state, now_s)
+        state.note_obstacles(obstacles)
         for tenant in served:
             in_the_way = None if state.turns_are_on else obstacle(state, tenant, now_s)
             if in_the_way is None:
                 self._grant(tenant, now_s)
             else:
-                state.obstacles[tenant.id] = in_the_way
+                state.note_obstacles({**state.obstacles, tenant.id: in_the_way})
 
 
 def held_devices(state: State) -> set[DeviceId]:
@@ -104,7 +106,7 @@ def served_of_all(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[Tena
                 (first, _, place), tenant = min(waiting, key=lambda each: each[0])
                 heads.append((first, place, device, tenant))
         if not heads:
-            return served, obstacles
+            return served, still_in_the_way(state, served, obstacles, now_s)
         _, _, device, tenant = min(heads, key=lambda each: each[:3])
         if not is_done_with(tenant):
             free -= {device}

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import RecallReason, RecallTurn
+from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 
 from .crowd import DRAIN_S, Crowd, Work
 from .desk import Desk
+from .memory_desk import MemoryDesk
 
 SETTINGS = SchedulerSettings(memory_mode=MemoryMode.OFF)
 TRAINING = Work()
@@ -92,6 +94,64 @@ def test_a_turn_kept_by_hand_is_not_recalled(desk: Desk) -> None:
     desk.sleep_until_woken()
     assert desk.recalled() == []
     assert desk.now_s == pytest.approx(100 + SETTINGS.quantum_min_s)
+
+
+@AT_ONCE
+@pytest.mark.parametrize("boosted", [False, True])
+def test_who_is_passed_over_keeps_no_new_cell_waiting(desk: Desk, boosted: bool) -> None:
+    """A tenant that needs a paused device, too, stands before the cell and could not be served."""
+    desk.do(ev.DeviceModeChanged(device=DeviceId("B"), mode=ev.DeviceMode.PAUSED))
+    program = waits(desk, "program", "ann", cell=False)
+    desk.do(ev.ClockTicked(), after_s=100)
+    desk.tenant("both", owner="ben")
+    both = desk.client("both", "AB")
+    desk.do(ev.CellBegan(client=both))
+    desk.ask(both)
+    if boosted:
+        desk.do(ev.BoostRequested(tenant=TenantId("both")))
+    assert desk.recalled() == []
+    cell = waits(desk, "cell", "cem")
+    assert desk.recalled() == [program]
+    desk.drop(program)
+    assert desk.granted() == [cell]
+
+
+@AT_ONCE
+def test_who_has_no_room_keeps_no_new_cell_waiting() -> None:
+    """A new cell whose memory does not fit beside that of others stands before the cell."""
+    desk = MemoryDesk()
+    desk.tenant("big", owner="ben")
+    big = desk.with_memory("big", 5000)
+    desk.do(ev.EvictRequested(tenant=TenantId("big")))
+    desk.park(big)
+    desk.measure(4000)
+    program = waits(desk, "program", "ann", cell=False)
+    desk.do(ev.ClockTicked(), after_s=50)
+    desk.do(ev.CellBegan(client=big))
+    desk.ask(big)
+    assert desk.recalled() == []
+    waits(desk, "cell", "cem")
+    assert desk.recalled() == [program]
+
+
+@pytest.mark.promise(
+    "scheduler", "Nobody is asked for a turn for the sake of somebody who could not be served then"
+)
+def test_nobody_is_recalled_for_who_is_passed_over(desk: Desk) -> None:
+    """The quantum begins when the tenant could be served."""
+    desk.do(ev.DeviceModeChanged(device=DeviceId("B"), mode=ev.DeviceMode.PAUSED))
+    program = waits(desk, "program", "ann", cell=False)
+    desk.tenant("both", owner="ben")
+    both = desk.client("both", "AB")
+    desk.ask(both)
+    desk.do(ev.ClockTicked(), after_s=100)
+    assert (desk.recalled(), desk.holders("A")) == ([], ["program"])
+    desk.do(ev.DeviceModeChanged(device=DeviceId("B"), mode=ev.DeviceMode.OPEN))
+    assert desk.recalled() == []
+    desk.sleep_until_woken()
+    assert desk.recalled() == [program]
+    desk.drop(program)
+    assert desk.granted() == [both]
 
 
 @AT_ONCE

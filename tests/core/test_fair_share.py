@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 
 from .crowd import DRAIN_S, Crowd, Work
+from .memory_desk import MemoryDesk
 
 LOOP = Work(in_cells=False)
 FIXED = SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=1.0)
@@ -167,6 +169,57 @@ def test_short_absences_save_up_no_time(in_cells: bool, pause_s: float) -> None:
     crowd.add("ben", LOOP)
     crowd.run(100)
     assert crowd.part_s("ann") - before >= 50 - 2.1
+
+
+@BANK
+def test_who_is_passed_over_saves_up_no_time() -> None:
+    """A tenant of two devices, of which one is paused, has its share of the other from the moment
+    when both are open; and whoever comes meanwhile has a share as if it were not there."""
+    crowd = Crowd(FIXED, devices="AB")
+    paused = DeviceId("B")
+    crowd.say(ev.DeviceModeChanged(device=paused, mode=ev.DeviceMode.PAUSED))
+    crowd.add("ann", LOOP)
+    crowd.add("both", LOOP, devices="AB")
+    crowd.run(300)
+    before = crowd.part_s("ann")
+    crowd.add("new", LOOP)
+    crowd.run(100)
+    assert crowd.part_s("new") == pytest.approx(50, abs=2.1)
+    assert crowd.part_s("ann") - before == pytest.approx(50, abs=2.1)
+    before = crowd.part_s("ann")
+    crowd.say(ev.DeviceModeChanged(device=paused, mode=ev.DeviceMode.OPEN))
+    crowd.run(90)
+    assert crowd.part_s("both") == pytest.approx(30, abs=2.1)
+    assert crowd.part_s("ann") - before == pytest.approx(30, abs=2.1)
+
+
+@BANK
+@pytest.mark.parametrize("why", ["no room", "recovery"])
+def test_time_without_a_chance_is_not_saved_up(why: str) -> None:
+    """Also where there is no room for a tenant's memory, and after a restart of the scheduler."""
+    recovering_until_s = 1000.0 if why == "recovery" else None
+    desk = MemoryDesk(recovering_until_s=recovering_until_s, quantum_s=10)
+    desk.tenant("big", owner="ben")
+    desk.tenant("small", owner="ann")
+    if why == "no room":
+        big = desk.with_memory("big", 5000)
+        desk.do(ev.EvictRequested(tenant=TenantId("big")))
+        desk.park(big)
+        desk.measure(4000)
+        small = desk.client("small")
+    else:
+        small = desk.client("small", held_turn=7)
+        big = desk.client("big")
+    desk.ask(small)
+    desk.ask(big, after_s=1)
+    while desk.now_s < 900:
+        desk.do(ev.ClockTicked(), after_s=1)
+        if small in desk.recalled():
+            desk.drop(small, ev.DropReason.RECALL)
+            desk.ask(small)
+    account = desk.scheduler._machine._state.accounts.of[DeviceId("A")].accounts
+    assert desk.queue("A") == ["big"]
+    assert "ben" not in account or not account["ben"].present
 
 
 @DEBT
