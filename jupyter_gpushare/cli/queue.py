@@ -46,6 +46,7 @@ def queue_lines(device: dict[str, Any], tenants: list[dict[str, Any]]) -> list[s
     lines = [f"  held by {_holder(holder, tenants)}" for holder in device["holders"]]
     lines += [
         f"  {place}. {who(waiter, tenants)} has waited for {duration(waiter['waited_s'])}"
+        f"{_estimate(waiter, tenants)}"
         for place, waiter in enumerate(device["queue"], start=1)
     ]
     return [*_mode_lines(device, tenants), *(lines or ["  free"])]
@@ -69,6 +70,13 @@ def who(place: dict[str, Any], tenants: list[dict[str, Any]]) -> str:
     owner = owners.get(place["tenant"], place["name"])
     several = len(set(owners.values()) - {_UNKNOWN}) > 1
     return f"{owner}: {place['name']}" if several and owner != place["name"] else place["name"]
+
+
+def _estimate(waiter: dict[str, Any], tenants: list[dict[str, Any]]) -> str:
+    """When it starts, and why not now. Of other users' notebooks nothing is told."""
+    tenant = next((each for each in tenants if each["id"] == waiter["tenant"]), {})
+    estimate = tenant.get("estimate")
+    return f". {estimate['when']} {estimate['why']}" if estimate else ""
 
 
 def _holder(holder: dict[str, Any], tenants: list[dict[str, Any]]) -> str:

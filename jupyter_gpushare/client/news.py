@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 _TIMES = frozenset(
-    {"held_for_s", "held_s", "held_s_total", "uptime_s", "waited_s", "waited_s_total"}
+    {
+        "earliest_s",
+        "held_for_s",
+        "held_s",
+        "held_s_total",
+        "latest_s",
+        "uptime_s",
+        "used_s",
+        "waited_s",
+        "waited_s_total",
+        "when",
+    }
 )
 _HOLD_LEFT = "hold_left_s"
 

@@ -91,7 +91,10 @@ class NodeEvents:
             case ev.TenantBusy():
                 tenant = self._tenant(event.tenant)
                 self._state.note(tenant, event, self._now_s)
+                with_cell = self._state.in_cell(tenant)
                 self._turns.tenant_busy(tenant, event.busy)
+                if with_cell and not self._state.in_cell(tenant):
+                    note_cell_end(self._state, tenant)
             case ev.SettingsChanged():
                 self._settings_changed(event.settings)
             case ev.RecoveryComplete():
@@ -177,6 +180,19 @@ class NodeEvents:
             raise UnknownTenant(
                 f"There is no kernel or command {tenant}. List them with jupyter gpushare status."
             ) from None
+
+
+def note_cell_end(state: State, tenant: Tenant) -> None:
+    """Its length is remembered, if it has used a device."""
+    used_s = state.cell_used_s(tenant)
+    if used_s > 0 and tenant.wanted_devices:
+        tenant.last_cells = state.habits.cell_ended(
+            tenant.owner,
+            tenant.last_cells,
+            used_s,
+            tenant.wanted_devices,
+            state.accounts.now_s,
+        )
 
 
 def known_device(state: State, device: DeviceId) -> Device:

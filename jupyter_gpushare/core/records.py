@@ -196,6 +196,8 @@ class Tenant:
     """Since when it has waited because of its class. A turn that was cut short does not count."""
     cut_short: bool = False
     """Its last turn ended for one that goes first, before the shortest quantum was over."""
+    last_cells: bytes = b""
+    """The lengths of its last cells, as habits.py counts them."""
     place: int = 0
     """Of those who have ever queued, the number of this one, if it is in the queue."""
     queued_at_s: Seconds = 0.0

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 from . import events as ev
 from .changes import Alarm
@@ -38,10 +38,11 @@ from .errors import (
     TooManyClients,
     UnknownClient,
 )
+from .estimates import Estimate, Estimates
 from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
-from .node_events import NodeEvents, known_device
+from .node_events import NodeEvents, known_device, note_cell_end
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .records import Client, Device, Tenant
 from .residency import Residency
@@ -102,6 +103,11 @@ class Scheduler:
     def snapshot(self, now_s: Seconds) -> Snapshot:
         """A frozen copy of everything, for status."""
         return self._machine.snapshot(now_s)
+
+    def estimates(self, tenants: Iterable[TenantId], now_s: Seconds) -> dict[TenantId, Estimate]:
+        """When the turns of these tenants will begin, of those that wait. It costs what is in
+        front of them, so a status has it for those alone whom it tells."""
+        return self._machine.estimates(tenants, now_s)
 
     def check_invariants(self) -> None:
         """Raises AssertionError with the rule that does not hold."""
@@ -223,8 +229,10 @@ class Machine:
             tenant.asked_class = old.asked_class
             tenant.counters, tenant.story = old.counters, old.story
             tenant.boosted, tenant.placement = old.boosted, old.placement
+            tenant.last_cells = old.last_cells
             machine._state.add_tenant(tenant, before.accounts.owners[tenant.owner].groups)
         machine._state.accounts.take_over(before.accounts)
+        machine._state.habits = before.habits
         return machine
 
     @property
@@ -271,6 +279,12 @@ class Machine:
     def snapshot(self, now_s: Seconds) -> Snapshot:
         """A frozen copy of everything, for status."""
         return self._status.take(max(now_s, self._now_s))
+
+    def estimates(self, tenants: Iterable[TenantId], now_s: Seconds) -> dict[TenantId, Estimate]:
+        """When the turns of these tenants will begin, of those that wait."""
+        found = Estimates(self._state, max(now_s, self._now_s))
+        queue = self._state.queue
+        return {each: found.of(queue[each]) for each in tenants if each in queue}
 
     def check_invariants(self) -> None:
         """Raises AssertionError with the rule that does not hold."""
@@ -322,7 +336,10 @@ class Machine:
         if isinstance(event, ev.CellBegan | ev.CellEnded):
             if isinstance(event, ev.CellBegan) and not self._state.in_cell(tenant):
                 self._state.cell_begins(tenant)
+            with_cell = self._state.in_cell(tenant)
             client.in_cell = isinstance(event, ev.CellBegan)
+            if with_cell and not self._state.in_cell(tenant):
+                note_cell_end(self._state, tenant)
             self._state.changes.of_look(tenant.id)
             return False
         self._state.touch(tenant)

@@ -24,6 +24,7 @@ from .accounts import Accounts
 from .changes import Changes
 from .errors import InvalidTransition
 from .events import DeviceMode, Event
+from .habits import Habits
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Share
 from .lines import Lines
@@ -71,6 +72,7 @@ class State:
     changes: Changes = field(default_factory=Changes)
     accounts: Accounts = field(default_factory=Accounts)
     lines: Lines = field(init=False)
+    habits: Habits = field(default_factory=Habits)
     arrivals: int = 0
     """How many tenants, devices and places in the queue there have been."""
     undecided: set[TenantId] = field(default_factory=set)
@@ -115,6 +117,7 @@ class State:
     def remove_device(self, device: Device) -> None:
         """Nobody has the device open."""
         self.changes.devices_for_alarm[device.id] = None
+        self.habits.rates.pop(device.id, None)
         del self.devices[device.id]
         self.lines.remove_device(device.id)
 

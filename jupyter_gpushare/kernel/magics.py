@@ -291,6 +291,8 @@ def notes_on_waiting(status: Any, tenant: str) -> "list[str]":
         if holder.get("hold_left_s")
     ]
     own = _own(status, tenant)
+    if own.get("estimate"):
+        held += [str(own["estimate"][word]) for word in ("when", "why")]
     if own.get("hold_to_come_s"):
         held.append(
             "It will keep the GPU for {} once it has it; `%gpushare release` cancels that.".format(

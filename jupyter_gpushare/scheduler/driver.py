@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from jupyter_gpushare.core.commands import (
@@ -24,8 +24,9 @@ from jupyter_gpushare.core.commands import (
     WakeAt,
 )
 from jupyter_gpushare.core.errors import CoreError, Fault, RequestFailed
+from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.events import ClientEvent, ClientLost, ClockTicked, Event, RequestEvent
-from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds
+from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
 from jupyter_gpushare.core.snapshot import Snapshot
 
 from .base.wording import report_of, why_closed
@@ -45,6 +46,10 @@ class Core(Protocol):
     def handle(self, event: Event, *, now_s: Seconds) -> list[Command]: ...
 
     def snapshot(self, now_s: Seconds) -> Snapshot: ...
+
+    def estimates(
+        self, tenants: Iterable[TenantId], now_s: Seconds
+    ) -> dict[TenantId, Estimate]: ...
 
 
 class Links(Protocol):
@@ -202,6 +207,10 @@ class Driver:
     def snapshot(self) -> Snapshot:
         """The core's state at this moment."""
         return self.scheduler.snapshot(self.clock.time())
+
+    def estimates(self, tenants: Iterable[TenantId]) -> dict[TenantId, Estimate]:
+        """When the turns of those of these begin that wait now."""
+        return self.scheduler.estimates(tenants, self.clock.time())
 
     def stop(self) -> None:
         """No wake-up any more."""

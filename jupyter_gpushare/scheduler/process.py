@@ -178,6 +178,7 @@ class SchedulerProcess:
             submit=driver.submit,
             request=driver.request,
             snapshot=driver.snapshot,
+            estimates=driver.estimates,
             settings=options.settings,
             settings_file=options.settings_file,
             administration=administration,

@@ -48,15 +48,13 @@ def panel_state(
     tenants = {tenant["id"]: tenant for tenant in told["tenants"]}
     mine = {kernel.tenant_id for kernel in ours if kernel.tenant_id}
     devices = [_device(device, tenants, mine, age_s) for device in told["devices"]]
-    settings = told.get("settings", {})
-    quantum_s = settings.get("quantum_s") or settings.get("quantum_max_s", 0.0)
     return {
         "version": STATE_VERSION,
         "scheduler": scheduler,
         "message": message,
         "user": user,
         "devices": devices,
-        "kernels": [_kernel(kernel, tenants, devices, age_s, quantum_s) for kernel in ours],
+        "kernels": [_kernel(kernel, tenants, devices, age_s) for kernel in ours],
     }
 
 
@@ -108,7 +106,6 @@ def _kernel(
     tenants: Mapping[str, Mapping[str, Any]],
     devices: list[dict[str, Any]],
     age_s: float,
-    quantum_s: float,
 ) -> dict[str, Any]:
     tenant = tenants.get(kernel.tenant_id or "")
     places = [
@@ -117,7 +114,7 @@ def _kernel(
         for waiter in device["queue"]
         if waiter["tenant_id"] == kernel.tenant_id
     ]
-    state, reason = _state_of(kernel, tenant, devices, quantum_s)
+    state, reason = _state_of(kernel, tenant, devices)
     opened = _opened(tenant)
     return {
         "kernel_id": kernel.kernel_id,
@@ -128,6 +125,7 @@ def _kernel(
         "bytes_allocated": sum(each["bytes_allocated"] for each in opened),
         "memory": memory_of(tenant),
         "position": max(places) if places and state == "waits" else None,
+        "wait": _wait(tenant, age_s) if state == "waits" else None,
         "hold_left_s": _left_s(tenant or {}, age_s),
         "hold_to_come_s": (tenant or {}).get("hold_to_come_s", 0.0),
         "frozen": any(client.get("frozen") for client in (tenant or {}).get("clients", [])),
@@ -136,11 +134,24 @@ def _kernel(
     }
 
 
+def _wait(tenant: Mapping[str, Any] | None, age_s: float) -> dict[str, Any] | None:
+    """When it starts or goes on, from now; None where the scheduler is older."""
+    told = (tenant or {}).get("estimate")
+    if not told:
+        return None
+    known = told["latest_s"] is not None
+    return {
+        "earliest_s": max(0.0, round(told["earliest_s"] - age_s, 1)) if known else None,
+        "latest_s": max(0.0, round(told["latest_s"] - age_s, 1)) if known else None,
+        "used_s": told["used_s"],
+        "share": told["share"],
+    }
+
+
 def _state_of(
     kernel: ServerKernel,
     tenant: Mapping[str, Any] | None,
     devices: list[dict[str, Any]],
-    quantum_s: float,
 ) -> tuple[str, str]:
     """One of the panel's words for it, and a sentence where there is something to say."""
     if kernel.tenant_id is None:
@@ -155,7 +166,7 @@ def _state_of(
         )
     state = _KERNEL_STATES.get(tenant["state"], "idle")
     if state == "waits":
-        return state, _why_it_waits(tenant, devices, quantum_s)
+        return state, _why_it_waits(tenant, devices)
     if tenant["state"] == "recalled":
         return state, "It has been asked to give the GPU back."
     # Of a kernel that waits no more: why it was refused memory, for some minutes.
@@ -165,12 +176,12 @@ def _state_of(
 _NOTES = ("in_the_way", "blocked_reason", "class_note", "hold_note")
 
 
-def _why_it_waits(
-    tenant: Mapping[str, Any], devices: list[dict[str, Any]], quantum_s: float
-) -> str:
-    """Whom it waits for and how long at most, and the scheduler's sentence where memory is in its
-    way. Turns before its own last a quantum each; one that is reserved has a time of its own."""
+def _why_it_waits(tenant: Mapping[str, Any], devices: list[dict[str, Any]]) -> str:
+    """Whom it waits for, and the scheduler's sentence where that is not all."""
+    estimate = tenant.get("estimate") or {"reason": "turn", "why": ""}
     blocked = str(tenant.get("blocked_reason") or "")
+    if not blocked and estimate["reason"] != "turn":
+        blocked = str(estimate["why"])
     places = [
         (device, waiter)
         for device in devices
@@ -178,11 +189,9 @@ def _why_it_waits(
         if waiter["tenant_id"] == tenant["id"]
     ]
     # Where it needs several devices, it waits for those that are held.
-    for device, waiter in places:
+    for device, _ in places:
         if holder := device["holder"]:
-            at_most_s = 0.0 if holder["hold_left_s"] else waiter["position"] * quantum_s
-            limit = f" (up to {_duration(at_most_s)})" if at_most_s else ""
-            return f"Waiting for {_who(holder, tenant)}{limit}. {blocked}".rstrip()
+            return f"Waiting for {_who(holder, tenant)}. {blocked}".rstrip()
     if blocked or not places:
         return blocked
     return f"The next in the queue gets {places[0][0]['name']} in a moment."
@@ -192,10 +201,6 @@ def _who(holder: Mapping[str, Any], tenant: Mapping[str, Any]) -> str:
     """With its user, where that is another one and both are told."""
     owner, name = holder["owner"], holder["name"]
     return f"{owner}: {name}" if owner not in ("", name, tenant.get("owner")) else str(name)
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:g} s" if seconds < 120 else f"{round(seconds / 60)} min"
 
 
 def _left_s(told: Mapping[str, Any], age_s: float) -> float:

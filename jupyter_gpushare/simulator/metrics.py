@@ -7,13 +7,13 @@ is part of it, and so is a device that somebody keeps without work.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jupyter_gpushare.core.ids import Seconds
 
-from .base.record import Kind, Span
+from .base.record import Foretold, Kind, Span
 from .fluid import Served
 
 SHORT_S: Seconds = 5.0
@@ -148,3 +148,56 @@ def idle_while_eligible_s(spans: Iterable[Span]) -> Seconds:
 def mean(values: Sequence[float]) -> float:
     """1 of nothing: nobody was treated unfairly."""
     return sum(values) / len(values) if values else 1.0
+
+
+# ---- estimates -------------------------------------------------------------------------------
+
+_OUTSIDE = 2 / 0.2
+"""What each second outside a range counts that eight of ten are to be in (Gneiting and Raftery
+2007, the interval score)."""
+_EXACT_S = 1e-6
+
+
+def known_starts(foretold: Sequence[Foretold]) -> dict[str, int] | None:
+    """How many starts there were for which a range was told, by reason."""
+    if not foretold:
+        return None
+    return dict(Counter(each.reason for each in foretold if each.latest_s is not None))
+
+
+def coverage(foretold: Sequence[Foretold]) -> dict[str, float] | None:
+    """By reason, the part of these that lay in their ranges."""
+    starts = known_starts(foretold)
+    if starts is None:
+        return None
+    inside = Counter(each.reason for each in foretold if _is_inside(each))
+    return {reason: inside[reason] / count for reason, count in sorted(starts.items())}
+
+
+def score(foretold: Sequence[Foretold]) -> float | None:
+    """The interval score of the ranges, divided by that of one time: all quanta full."""
+    told = full = 0.0
+    for each in foretold:
+        if each.earliest_s is not None and each.latest_s is not None:
+            told += interval_score(each.earliest_s, each.latest_s, each.began_s)
+            full += interval_score(each.full_s, each.full_s, each.began_s)
+    return told / full if full else None
+
+
+def unknown(foretold: Sequence[Foretold]) -> float | None:
+    """The part of all for which nobody could say a time."""
+    if not foretold:
+        return None
+    return sum(each.latest_s is None for each in foretold) / len(foretold)
+
+
+def interval_score(earliest_s: Seconds, latest_s: Seconds, began_s: Seconds) -> float:
+    """The width, and what lies outside. The less, the better."""
+    outside_s = max(0.0, earliest_s - began_s) + max(0.0, began_s - latest_s)
+    return latest_s - earliest_s + _OUTSIDE * outside_s
+
+
+def _is_inside(told: Foretold) -> bool:
+    if told.earliest_s is None or told.latest_s is None:
+        return False
+    return told.earliest_s - _EXACT_S <= told.began_s <= told.latest_s + _EXACT_S

@@ -9,7 +9,7 @@ from functools import partial
 from .base.errors import SimulationError
 from .base.kernel import Kernel, Policy
 from .base.loop import Loop
-from .base.record import Record
+from .base.record import Foretold, Record
 from .base.workload import Cell, Workload, placed
 from .base.world import World
 from .fit import check
@@ -67,12 +67,17 @@ class _NodeRun:
         self._open_notebooks(cells)
         self._arrivals = iter(cells)
         self._next_arrives()
+        self._record.foretold += self._run_to_the_end()
+
+    def _run_to_the_end(self) -> list[Foretold]:
+        """What was told to those who waited; by baselines, nothing."""
         while self._left:
             if not self._loop.step():
                 raise SimulationError(
                     f"{self._left} cells never end under this policy, which is a bug. Report the "
                     f"workload, the policy and the settings."
                 )
+        return getattr(self._policy, "foretold", [])
 
     def _open_notebooks(self, cells: list[int]) -> None:
         """In the order of their times; at the same time, before the cells."""

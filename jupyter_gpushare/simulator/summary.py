@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from jupyter_gpushare.core.ids import Seconds
@@ -30,6 +31,12 @@ class Figures:
     work_share: float
     cells: int
     cells_failed: int
+    estimate_coverage: Mapping[str, float] | None = None
+    """By reason. None of a policy that gives no estimates, or where nobody waited for a second."""
+    estimate_starts: Mapping[str, int] | None = None
+    """How many each of these stands for."""
+    estimate_score: float | None = None
+    estimate_unknown: float | None = None
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
@@ -63,6 +70,10 @@ def summarised(
         work_share=metrics.time_of(spans, Kind.WORK) / device_s,
         cells=len(workload.cells),
         cells_failed=record.failed,
+        estimate_coverage=metrics.coverage(record.foretold),
+        estimate_starts=metrics.known_starts(record.foretold),
+        estimate_score=metrics.score(record.foretold),
+        estimate_unknown=metrics.unknown(record.foretold),
     )
 
 

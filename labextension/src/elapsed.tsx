@@ -1,7 +1,8 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { useEffect, useState, type ReactElement } from 'react';
 
-import { formatDuration, formatHold } from './format';
+import { formatDuration, formatHold, formatWait } from './format';
+import type { IWait } from './state';
 
 /** A duration that goes on, without anything being asked for: `seconds` was true at `atMs`. */
 export function Elapsed(props: Elapsed.IProps): ReactElement {
@@ -15,6 +16,15 @@ export function HoldLeft(props: Elapsed.IProps): ReactElement {
   const { seconds, trans } = props;
   const since = useSecondsSince(props.atMs);
   return <>{formatHold(seconds - since, trans)}</>;
+}
+
+/** When a cell starts or goes on, which comes nearer by itself. */
+export function WaitLeft(props: {
+  readonly wait: IWait;
+  readonly atMs: number;
+  readonly trans: TranslationBundle;
+}): ReactElement {
+  return <>{formatWait(props.wait, useSecondsSince(props.atMs), props.trans)}</>;
 }
 
 export namespace Elapsed {

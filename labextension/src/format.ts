@@ -3,7 +3,14 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Problem } from './model';
-import { STATE_VERSION, type IDevice, type IKernel, type IMemory, type ITenant } from './state';
+import {
+  STATE_VERSION,
+  type IDevice,
+  type IKernel,
+  type IMemory,
+  type ITenant,
+  type IWait
+} from './state';
 
 const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
 
@@ -47,6 +54,76 @@ export function formatHoldToCome(lengthS: number, trans: TranslationBundle): str
 export function formatHoldUntil(untilMs: number, trans: TranslationBundle): string {
   const until = new Date(untilMs).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
   return trans.__('Its user has reserved the GPU until %1.', until);
+}
+
+/** When a cell starts, or goes on where it is paused: `starts in about 10–40 s`. */
+export function formatWait(wait: IWait, sinceS: number, trans: TranslationBundle): string {
+  const range =
+    wait.earliestS === null || wait.latestS === null
+      ? null
+      : formatRange(wait.earliestS - sinceS, wait.latestS - sinceS, trans);
+  if (wait.usedS <= 0) {
+    return range ? trans.__('starts in %1', range) : trans.__('nobody can say when it starts');
+  }
+  const paused = trans.__('paused after %1', formatRounded(wait.usedS, trans));
+  const goesOn = range ? trans.__('goes on in %1', range) : trans.__('nobody can say until when');
+  return `${paused}, ${goesOn}, ${trans.__('share %1', formatPart(wait.share))}`;
+}
+
+/** A range without a false precision. */
+export function formatRange(fromS: number, toS: number, trans: TranslationBundle): string {
+  if (toS < 1) {
+    return trans.__('a moment');
+  }
+  const [low, high] = [rounded(Math.max(0, fromS)), rounded(toS)];
+  const unit = unitOf(high);
+  if (low === high) {
+    return trans.__('about %1', formatRounded(high, trans));
+  }
+  if (low === 0 || unitOf(low) === unit) {
+    return trans.__('about %1–%2', low / SECONDS[unit], formatRounded(high, trans));
+  }
+  return trans.__('about %1 to %2', formatRounded(low, trans), formatRounded(high, trans));
+}
+
+const SECONDS = { s: 1, min: 60, h: 3600 } as const;
+type Unit = keyof typeof SECONDS;
+
+function unitOf(seconds: number): Unit {
+  return seconds < 100 ? 's' : seconds < 6000 ? 'min' : 'h';
+}
+
+/** To two digits of its unit. */
+function rounded(seconds: number): number {
+  const unit = SECONDS[unitOf(seconds)];
+  const count = seconds / unit;
+  const step = count >= 1 ? 10 ** Math.max(0, Math.floor(Math.log10(count)) - 1) : 1;
+  return Math.round(count / step) * step * unit;
+}
+
+function formatRounded(seconds: number, trans: TranslationBundle): string {
+  const whole = Math.max(1, rounded(seconds));
+  const unit = unitOf(whole);
+  const count = Math.round(whole / SECONDS[unit]);
+  switch (unit) {
+    case 's':
+      return trans.__('%1 s', count);
+    case 'min':
+      return trans.__('%1 min', count);
+    case 'h':
+      return trans.__('%1 h', count);
+  }
+}
+
+/** `1/3` where it is near such a fraction, else in per cent. */
+export function formatPart(part: number): string {
+  for (let whole = 1; whole <= 12; whole += 1) {
+    const count = Math.round(part * whole);
+    if (count > 0 && Math.abs(part - count / whole) <= 0.01) {
+      return whole === 1 ? '1' : `${count}/${whole}`;
+    }
+  }
+  return `${Math.round(100 * part)} %`;
 }
 
 export function formatMemory(device: IDevice, trans: TranslationBundle): string {

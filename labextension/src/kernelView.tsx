@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { useLayoutEffect, useRef, type ReactElement } from 'react';
 
-import { HoldLeft } from './elapsed';
+import { HoldLeft, WaitLeft } from './elapsed';
 import {
   explainKernelMemory,
   formatHoldToCome,
@@ -45,6 +45,11 @@ export function KernelView(props: KernelView.IProps): ReactElement {
         />
       ))}
       {kernel.placement && <p className="jp-gpushare-Reason">{kernel.placement}</p>}
+      {kernel.wait && (
+        <p className="jp-gpushare-Wait">
+          <WaitLeft atMs={receivedAtMs} trans={trans} wait={kernel.wait} />
+        </p>
+      )}
       {kernel.holdLeftS > 0 && (
         <p className="jp-gpushare-Hold">
           <HoldLeft atMs={receivedAtMs} seconds={kernel.holdLeftS} trans={trans} />

@@ -86,7 +86,20 @@ export interface IKernel {
   readonly frozen: boolean;
   /** Where it was put before it opened CUDA, or why nowhere; empty if it has not asked for it. */
   readonly placement: string;
+  /** When its cell starts or goes on; null where that is not told. */
+  readonly wait: IWait | null;
   readonly reason: string;
+}
+
+/** An estimate, as of the moment of the answer. */
+export interface IWait {
+  /** One of ten begins earlier, one of ten later. Null where nobody can say. */
+  readonly earliestS: number | null;
+  readonly latestS: number | null;
+  /** What the cell has used of the GPU: above 0, it is paused. */
+  readonly usedS: number;
+  /** The part of the GPU that is its user's, from 0 to 1. */
+  readonly share: number;
 }
 
 export const SCHEDULER_STATES = ['up', 'down', 'starting', 'off'] as const;
@@ -186,7 +199,18 @@ function parseKernel(value: unknown): IKernel {
     holdToComeS: asAmount(kernel.hold_to_come_s, 'hold_to_come_s'),
     frozen: kernel.frozen === true,
     placement: asText(kernel.placement, 'kernel.placement'),
+    wait: absent(kernel.wait) ? null : parseWait(kernel.wait),
     reason: asText(kernel.reason, 'kernel.reason')
+  };
+}
+
+function parseWait(value: unknown): IWait {
+  const wait = asRecord(value, 'kernel.wait');
+  return {
+    earliestS: asKnownAmount(wait.earliest_s, 'wait.earliest_s'),
+    latestS: asKnownAmount(wait.latest_s, 'wait.latest_s'),
+    usedS: asAmount(wait.used_s, 'wait.used_s'),
+    share: asAmount(wait.share, 'wait.share')
   };
 }
 

@@ -12,9 +12,11 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
+from typing import Any
 
 from jupyter_gpushare.core.setting_values import changed_settings
 from jupyter_gpushare.core.settings import SchedulerSettings
@@ -40,6 +42,8 @@ SHORT_WAIT_TIMESLICING_BAR = 1.0
 MAKESPAN_BAR = 1.02
 IDLE_BAR = 0.01
 COVERAGE_LOW_BAR, COVERAGE_HIGH_BAR = 0.73, 0.87
+STARTS_MIN = 100
+"""Of fewer starts, chance alone moves the coverage by more than its bar is wide."""
 SCORE_BAR = 0.7
 UNKNOWN_BAR = 0.1
 
@@ -56,9 +60,10 @@ class Policy:
     idle_while_eligible: float
     swap_share: float
     estimate_coverage: Mapping[str, float] | None = None
+    estimate_starts: Mapping[str, int] | None = None
     estimate_score: float | None = None
     estimate_unknown: float | None = None
-    """None of a policy that gives no estimates, as all do today."""
+    """None of a policy that gives no estimates, as no baseline does."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,31 @@ def pooled(figures: Sequence[Figures]) -> Policy:
         makespan_s=middle("makespan_s"),
         idle_while_eligible=middle("idle_while_eligible"),
         swap_share=middle("swap_share"),
+        **_estimates(figures),
     )
+
+
+def _estimates(figures: Sequence[Figures]) -> dict[str, Any]:
+    """Of all starts of all seeds; of the others the median."""
+    told = [each for each in figures if each.estimate_coverage is not None]
+    if not told:
+        return {}
+    starts: Counter[str] = Counter()
+    inside: Counter[str] = Counter()
+    for each in told:
+        for reason, count in (each.estimate_starts or {}).items():
+            starts[reason] += count
+            inside[reason] += round(count * (each.estimate_coverage or {})[reason])
+    scores = [each.estimate_score for each in told if each.estimate_score is not None]
+    unknown = [each.estimate_unknown for each in told if each.estimate_unknown is not None]
+    return {
+        "estimate_coverage": {
+            reason: round(inside[reason] / count, 6) for reason, count in sorted(starts.items())
+        },
+        "estimate_starts": dict(sorted(starts.items())),
+        "estimate_score": round(median(scores), 6) if scores else None,
+        "estimate_unknown": round(median(unknown), 6),
+    }
 
 
 def fits(workload: Workload) -> bool:
@@ -174,6 +203,8 @@ def _bars_of(name: str, preset: Preset) -> list[Bar]:
 def _estimate_bars_of(name: str, ours: Policy) -> list[Bar]:
     bars = []
     for reason, part in (ours.estimate_coverage or {}).items():
+        if (ours.estimate_starts or {}).get(reason, 0) < STARTS_MIN:
+            continue
         bars.append(Bar(f"{name}: coverage, {reason}", part, at_least=COVERAGE_LOW_BAR))
         bars.append(Bar(f"{name}: coverage, {reason}", part, at_most=COVERAGE_HIGH_BAR))
     if ours.estimate_score is not None:

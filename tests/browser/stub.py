@@ -110,6 +110,7 @@ def busy_state() -> State:
                 tenant_id=explore["tenant_id"],
                 position=2,
                 memory=[memory(bytes_resident=8 * GIB, bytes_parked=12 * GIB, cap_bytes=40 * GIB)],
+                wait={"earliest_s": 34.0, "latest_s": 128.0, "used_s": 30.4, "share": 1 / 3},
                 reason="Waiting for train-resnet.ipynb.",
             ),
             kernel("thesis plots.ipynb", "idle", memory=[memory(bytes_parked=3 * GIB)]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -123,9 +124,9 @@ def _open_exploring(page: Page, jupyter: JupyterProcess) -> Page:
 
 @contextlib.contextmanager
 def _quantum_of_30_s(panel: Panel, scheduler: SchedulerUnderTest) -> Iterator[None]:
-    """Who waits reads for how long at most, which follows the setting."""
+    """Who waits reads when its cell starts, which follows the setting."""
     scheduler.client.change_settings({"quantum_s": 30})
-    told = panel.kernel("explore.ipynb").filter(has_text="Waiting for train.ipynb (up to 30 s).")
+    told = panel.kernel("explore.ipynb").filter(has_text=re.compile(r"starts in .*\b\d\d s"))
     told.wait_for()
     yield
     scheduler.client.change_settings({"quantum_s": 600})

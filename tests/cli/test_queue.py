@@ -45,6 +45,20 @@ def test_mine_alone_need_no_user() -> None:
     assert printed(("ann", "a.ipynb"), ("bob", "bob"))[1] == "  1. bob has waited for 5.0 s"
 
 
+@pytest.mark.promise("Who waits is told a position...")
+def test_who_waits_reads_when_it_starts() -> None:
+    """And why not now; of another user's notebook nothing is told."""
+    device: dict[str, Any] = {"id": "0" * 32, "name": "GPU", "mode": "open", "holders": []}
+    queue = [{"tenant": each, "name": f"{each}.ipynb", "waited_s": 5.0} for each in "ab"]
+    estimate = {"when": "Starts in about 5 s.", "why": "Others are before it."}
+    tenants = [{"id": "a", "owner": "ann", "estimate": estimate}]
+    tenants.append({"id": "b", "owner": "ann", "estimate": None})
+    assert queue_lines({**device, "queue": queue}, tenants) == [
+        "  1. a.ipynb has waited for 5.0 s. Starts in about 5 s. Others are before it.",
+        "  2. b.ipynb has waited for 5.0 s",
+    ]
+
+
 @pytest.mark.promise("On a device that an admin has paused...")
 def test_a_paused_device_says_so() -> None:
     """And a drained one, what is left of tenants' memory there."""

@@ -8,11 +8,13 @@ told and when to wake are found here by going through all tenants and devices.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, WakeAt
+from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
 from jupyter_gpushare.core.obstacles import Obstacle
 from jupyter_gpushare.core.policy import (
@@ -216,6 +218,15 @@ class FullMachine(Machine):
                 self._outbox.put(WakeAt(at_s=deadline_s))
 
 
+def check_estimate(estimate: Estimate) -> None:
+    """What holds of each, whatever has happened."""
+    times = (estimate.earliest_s, estimate.latest_s, estimate.full_s, estimate.used_s)
+    assert all(math.isfinite(each) and each >= 0 for each in times), estimate
+    assert estimate.earliest_s <= estimate.latest_s, estimate
+    assert estimate.position >= 1 and 0 < estimate.share <= 1, estimate
+    assert estimate.known or estimate.latest_s == 0, estimate
+
+
 class Beside(Scheduler):
     """A scheduler that compares itself with a full machine at each event."""
 
@@ -237,5 +248,11 @@ class Beside(Scheduler):
         assert commands == full, f"{event}: {commands} instead of {full}"
         self.compared += 1
         if self.compared % self._snapshot_every == 0:
-            assert self.snapshot(now_s) == self._full.snapshot(now_s), event
+            snapshot = self.snapshot(now_s)
+            assert snapshot == self._full.snapshot(now_s), event
+            everybody = [tenant.id for tenant in snapshot.tenants]
+            estimates = self.estimates(everybody, now_s)
+            assert estimates == self._full.estimates(everybody, now_s), event
+            for estimate in estimates.values():
+                check_estimate(estimate)
         return commands

@@ -72,6 +72,14 @@ def test_fixed_memory_in_the_way_is_told_to_who_waits() -> None:
     assert notes_on_waiting(told, "a") == ["9.0 GiB of bob cannot be moved."]
 
 
+@pytest.mark.promise("Who waits is told a position...")
+def test_who_waits_reads_when_it_goes_on() -> None:
+    """And why not now."""
+    estimate = {"when": "Paused after 30 s, goes on in about 5 s.", "why": "Others are before it."}
+    told = status(tenant("a", state="waiting", estimate=estimate))
+    assert notes_on_waiting(told, "a") == list(estimate.values())
+
+
 @pytest.mark.promise("A waiting user and the owner...")
 def test_who_is_in_the_way_reads_so() -> None:
     """The user of the memory that others wait for is asked, too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -17,6 +17,7 @@ from jupyter_gpushare.core.commands import (
     WakeAt,
 )
 from jupyter_gpushare.core.errors import RequestFailed, TooManyClients, UnknownDevice, UnknownTenant
+from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.events import (
     CellBegan,
     CellEnded,
@@ -52,6 +53,9 @@ class ScriptedCore:
         return answer
 
     def snapshot(self, now_s: float) -> Snapshot:
+        raise NotImplementedError
+
+    def estimates(self, tenants: Iterable[TenantId], now_s: float) -> dict[TenantId, Estimate]:
         raise NotImplementedError
 
 

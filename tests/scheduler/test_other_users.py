@@ -63,6 +63,7 @@ class Office:
             submit=self.submit,
             request=self.submit,
             snapshot=self.snapshot,
+            estimates=lambda tenants: self.core.estimates(tenants, 0.0),
             settings=settings,
             administration=self.administration,
             signer=self.signer,
@@ -112,6 +113,21 @@ class Office:
             token=token, pid=1, process_name="p", hook_version="0", held_turn_id=0, waiting=0
         )
         return admission.check(hello, Peer(pid=1, uid=uid, is_local=is_local)).name
+
+
+@pytest.mark.promise("Who waits is told a position...")
+def test_an_estimate_is_told_to_its_user_alone() -> None:
+    """It has a range and a reason in words; of others' notebooks no time is told, and of none that
+    does not wait."""
+    office = Office()
+    office.busy_tenants_of(ALICE)
+    holds, waits = office.status(Caller(ALICE))["tenants"]
+    assert holds["estimate"] is None
+    assert waits["estimate"]["position"] == 1
+    assert waits["estimate"]["when"].startswith("Starts in ")
+    assert waits["estimate"]["why"] == "Others are before it."
+    seen = office.status(Caller(BOB))["tenants"]
+    assert [tenant["estimate"] for tenant in seen] == [None, None]
 
 
 @pytest.fixture

@@ -137,15 +137,13 @@ def test_states_of_my_kernels(told: str, shown: str, reason: str) -> None:
 
 
 def test_a_kernel_that_waits_knows_its_place_and_why() -> None:
-    """Its position, whom it waits for and how long at most; a reserved turn has its own time."""
+    """Its position and whom it waits for."""
     tenants = [tenant("a", "holding"), tenant("c", "waiting"), tenant("b", "waiting")]
     held = device(["a"], ["c", "b"])
     (mine,) = state_of([kernel("b", "b")], tenants, held)["kernels"]
     assert (mine["state"], mine["position"]) == ("waits", 2)
-    assert mine["reason"] == "Waiting for name of a (up to 20 s)."
-    held["holders"][0]["hold_left_s"] = 300.0
-    (mine,) = state_of([kernel("b", "b")], tenants, held)["kernels"]
     assert mine["reason"] == "Waiting for name of a."
+    assert mine["wait"] is None, "an older scheduler tells no time"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +161,7 @@ def test_who_is_waited_for_is_named_with_its_user(name: str, owner: str, told: s
     held = device(["a"], ["b"])
     held["holders"][0]["name"] = name
     (mine,) = state_of([kernel("b", "b")], tenants, held)["kernels"]
-    assert mine["reason"] == f"Waiting for {told} (up to 10 s)."
+    assert mine["reason"] == f"Waiting for {told}."
 
 
 def test_a_failed_context_is_told_before_everything() -> None:
@@ -222,7 +220,7 @@ def test_memory_that_is_resident_parked_and_fixed() -> None:
 @pytest.mark.parametrize(
     ("holders", "reason"),
     [
-        (["a"], "Waiting for name of a (up to 10 s). Bob's 9 GiB cannot be moved."),
+        (["a"], "Waiting for name of a. Bob's 9 GiB cannot be moved."),
         ([], "Bob's 9 GiB cannot be moved."),
     ],
 )
@@ -231,6 +229,36 @@ def test_fixed_memory_in_the_way_is_told(holders: list[str], reason: str) -> Non
     blocked = {**tenant("b", "waiting"), "blocked_reason": "Bob's 9 GiB cannot be moved."}
     state = state_of([kernel("b", "b")], [tenant("a", "holding"), blocked], device(holders, ["b"]))
     assert state["kernels"][0]["reason"] == reason
+
+
+@pytest.mark.promise("Who waits is told a position...")
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("turn", "Waiting for name of a."),
+        ("share", "Waiting for name of a. Others go first."),
+    ],
+)
+def test_who_waits_reads_when_it_starts(reason: str, shown: str) -> None:
+    """The range is as of now, and a reason that the holder's name does not tell has a sentence."""
+    told = {
+        "position": 1,
+        "earliest_s": 10.25,
+        "latest_s": 40.0,
+        "reason": reason,
+        "used_s": 30.0,
+        "share": 0.5,
+        "when": "Paused after 30 s.",
+        "why": "Others go first.",
+    }
+    waits = {**tenant("b", "waiting"), "estimate": told}
+    held = device(["a"], ["b"])
+    (mine,) = state_of([kernel("b", "b")], [tenant("a", "holding"), waits], held)["kernels"]
+    assert mine["wait"] == {"earliest_s": 9.8, "latest_s": 39.5, "used_s": 30.0, "share": 0.5}
+    assert mine["reason"] == shown
+    told.update(earliest_s=None, latest_s=None)
+    (mine,) = state_of([kernel("b", "b")], [tenant("a", "holding"), waits], held)["kernels"]
+    assert (mine["wait"]["earliest_s"], mine["wait"]["latest_s"]) == (None, None)
 
 
 def test_who_waits_for_a_device_that_nobody_holds() -> None:
@@ -245,7 +273,7 @@ def test_who_needs_two_devices_waits_for_the_one_that_is_held() -> None:
     tenants = [tenant("a", "holding"), tenant("b", "waiting")]
     free, held = device([], ["b"]), {**device(["a"], ["b"]), "id": "1"}
     (shown,) = state_of([kernel("b", "b")], tenants, free, held)["kernels"]
-    assert shown["reason"] == "Waiting for name of a (up to 10 s)."
+    assert shown["reason"] == "Waiting for name of a."
 
 
 @pytest.mark.promise("A waiting user and the owner...")

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from jupyter_gpushare.client.news import without_times
+from jupyter_gpushare.core.ids import TenantId
 from jupyter_gpushare.core.setting_values import settings_as_json
 from jupyter_gpushare.core.settings import Visibility
 from jupyter_gpushare.core.snapshot import Snapshot, TenantSnapshot
@@ -17,6 +18,7 @@ from ..identity.tenants import TenantBook
 from .blocked import blocked_reason, in_the_way, without_what_is_gone
 from .noted import class_note, hold_note
 from .placed import placement_sentence
+from .waits import MAY_WAIT, EstimatesOf, no_estimates, told
 
 OTHER = "another user"
 """Replaces a name that the caller may not see."""
@@ -87,6 +89,7 @@ def status_of(
     process: dict[str, Any],
     may_see: Callable[[str], bool],
     visibility: Visibility = Visibility.ANONYMOUS,
+    estimates: EstimatesOf = no_estimates,
 ) -> dict[str, Any]:
     """Everything, with the tenants of owners that `may_see` denies cut to what `visibility` shows:
     nothing, their users, or their own names and what they have had so far too."""
@@ -108,6 +111,10 @@ def status_of(
             return str(tenant["name"])
         return seen_name(visibility, tenant["owner"], tenant["name"])
 
+    waiting = [each["id"] for each in plain.tenants if each["state"] in MAY_WAIT]
+    found = estimates(TenantId(each) for each in waiting if is_mine(each))
+    waits = {tenant_id: told(estimate) for tenant_id, estimate in found.items()}
+
     for with_obstacle in plain.tenants:
         mine = is_mine(with_obstacle["id"])
         reason = blocked_reason(with_obstacle, devices, name_of) if mine else None
@@ -119,6 +126,7 @@ def status_of(
             "placement": place,
             "class_note": class_note(with_obstacle) if mine else None,
             "hold_note": hold_note(with_obstacle) if mine else None,
+            "estimate": waits.get(with_obstacle["id"]),
         }
         tenant = {**with_obstacle, **words}
         for told_in_words in ("obstacle", "asked_class", "hold_refused"):

@@ -51,6 +51,7 @@ from .members import Members
 from .noted import class_note, class_of
 from .placed import placement_sentence, wish_of
 from .rights import may_act_on
+from .waits import EstimatesOf, no_estimates
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +64,9 @@ _NAME_BYTES_MIN = 8
 
 
 class Service:
-    """`submit`, `request` and `snapshot` are the driver's. The others are told: `joined` at each
-    client, `recovered` when all who were expected are back, `tenants_changed` with their count,
-    `tenant_gone` with its id."""
+    """`submit`, `request`, `snapshot` and `estimates` are the driver's. The others are told:
+    `joined` at each client, `recovered` when all who were expected are back, `tenants_changed` with
+    their count, `tenant_gone` with its id."""
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class Service:
         submit: Callable[[Event], None],
         request: Callable[[RequestEvent], None],
         snapshot: Callable[[], Snapshot],
+        estimates: EstimatesOf = no_estimates,
         settings: LiveSettings,
         signer: TokenSigner,
         tenants: TenantBook,
@@ -90,6 +92,7 @@ class Service:
         self._submit = submit
         self._request = request
         self._snapshot = snapshot
+        self._estimates = estimates
         self._settings = settings
         self._settings_file = settings_file
         self._administration = administration
@@ -152,6 +155,7 @@ class Service:
             process=process,
             may_see=lambda key: caller.is_admin or key == caller.key,
             visibility=self._settings.now.visibility,
+            estimates=self._estimates,
         )
 
     def register_tenant(self, caller: Caller, request: dict[str, Any]) -> dict[str, str]:

@@ -36,6 +36,19 @@ class Span(NamedTuple):
     share: float
 
 
+class Foretold(NamedTuple):
+    """What was told to a notebook that had waited for a second, and when its turn really began: all
+    times are from then on."""
+
+    reason: str
+    earliest_s: Seconds | None
+    latest_s: Seconds | None
+    """None: nobody could say."""
+    full_s: Seconds
+    """If all before it had used their whole quanta."""
+    began_s: Seconds
+
+
 _NEVER = float("nan")
 
 
@@ -51,6 +64,7 @@ class Record:
         self._share = array("d")
         self._last: dict[tuple[int, int], int] = {}
         self.ends_s = array("d", [_NEVER]) * cells
+        self.foretold: list[Foretold] = []
         self.failed = 0
         """Cells that were refused their memory."""
 

@@ -11,10 +11,12 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import (
     CloseClient,
     Command,
+    GrantTurn,
     MeasureDevice,
     ReportFailure,
     WakeAt,
 )
+from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
@@ -23,6 +25,8 @@ from ..base.errors import SimulationError
 from ..base.hardware import Hardware
 from ..base.kernel import Kernel
 from ..base.loop import Alarm, Loop
+from ..base.record import Foretold
+from .foresight import Foresight
 from .hook import Hook
 
 
@@ -48,6 +52,7 @@ class Node:
         self._inbox: deque[ev.Event] = deque()
         self._is_handling = False
         self._alarm: Alarm | None = None
+        self._foresight = Foresight(loop, self._estimate)
         for device in devices:
             self.submit(
                 ev.DeviceFound(
@@ -119,8 +124,30 @@ class Node:
 
     def _handle(self, event: ev.Event) -> None:
         self.events += 1
-        for command in self.core.handle(event, now_s=self._loop.now_s):
+        commands = self.core.handle(event, now_s=self._loop.now_s)
+        self._foresee(event, commands)
+        for command in commands:
             self._perform(command)
+
+    @property
+    def foretold(self) -> list[Foretold]:
+        """What was told to those who waited, and what came of it."""
+        return self._foresight.foretold
+
+    def _foresee(self, event: ev.Event, commands: list[Command]) -> None:
+        """Who waits from this event on, and who does no longer."""
+        foresight = self._foresight
+        if isinstance(event, ev.TurnRequested):
+            foresight.waits(event.client)
+        elif isinstance(event, ev.RequestWithdrawn | ev.ClientLost):
+            foresight.gives_up(event.client)
+        for command in commands:
+            if isinstance(command, GrantTurn):
+                foresight.begins(command.client)
+
+    def _estimate(self, client: ClientId) -> Estimate | None:
+        tenant = _tenant_id(self._hooks[client].kernel)
+        return self.core.estimates([tenant], self._loop.now_s).get(tenant)
 
     def _perform(self, command: Command) -> None:
         match command:

@@ -9,10 +9,12 @@ import {
   formatKernelState,
   formatMemory,
   formatOwner,
+  formatPart,
   formatProblem,
   formatReason,
   formatShare,
   formatTenant,
+  formatWait,
   memoryPercent,
   memoryShares
 } from '../format';
@@ -144,6 +146,38 @@ describe('format', () => {
     const waiting = aKernel({ state: 'waits', position: 3, reason: 'Because.' });
     expect(formatKernelState(waiting, trans)).toBe('Number 3 in the queue');
     expect(formatReason(waiting, trans)).toBe('Because.');
+  });
+
+  it('tells when a cell starts, and when one goes on that was paused', () => {
+    const soon = { earliestS: 10.4, latestS: 41, usedS: 0, share: 1 / 3 };
+    expect(formatWait(soon, 0, trans)).toBe('starts in about 10–41 s');
+    expect(formatWait(soon, 10, trans)).toBe('starts in about 0–31 s');
+    expect(formatWait(soon, 60, trans)).toBe('starts in a moment');
+    const paused = { ...soon, usedS: 30 };
+    expect(formatWait(paused, 0, trans)).toBe(
+      'paused after 30 s, goes on in about 10–41 s, share 1/3'
+    );
+    expect(formatWait({ ...soon, earliestS: 45, latestS: 300 }, 0, trans)).toBe(
+      'starts in about 45 s to 5 min'
+    );
+    expect(formatWait({ ...soon, earliestS: 29.9, latestS: 30.2 }, 0, trans)).toBe(
+      'starts in about 30 s'
+    );
+    expect(formatWait({ ...soon, earliestS: 7000, latestS: 90_000 }, 0, trans)).toBe(
+      'starts in about 2–25 h'
+    );
+  });
+
+  it('says so where nobody can tell a time', () => {
+    const never = { earliestS: null, latestS: null, usedS: 0, share: 1 };
+    expect(formatWait(never, 0, trans)).toBe('nobody can say when it starts');
+    expect(formatWait({ ...never, usedS: 200 }, 0, trans)).toBe(
+      'paused after 3 min, nobody can say until when, share 1'
+    );
+  });
+
+  it('tells a share as a fraction where it is near one', () => {
+    expect([1, 0.4, 0.333, 0.001].map(formatPart)).toEqual(['1', '2/5', '1/3', '0 %']);
   });
 
   it('names both versions where they differ, in one sentence', () => {

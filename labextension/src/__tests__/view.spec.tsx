@@ -110,6 +110,16 @@ describe('PanelView', () => {
     );
   });
 
+  it('tells a kernel that waits when it starts, which comes nearer', () => {
+    const wait = { earliest_s: 10, latest_s: 40, used_s: 0, share: 0.5 };
+    show(state({ kernels: [kernel({ state: 'waits', position: 2, wait })] }));
+    expect(find('.jp-gpushare-Wait').textContent).toBe('starts in about 10–40 s');
+    act(() => {
+      jest.advanceTimersByTime(5000);
+    });
+    expect(find('.jp-gpushare-Wait').textContent).toBe('starts in about 5–35 s');
+  });
+
   it('shows whose the memory is, and what of mine is parked and fixed', () => {
     const gib = 1024 ** 3;
     const mine = memory({ bytes_parked: 12 * gib, bytes_fixed: gib / 2, cap_bytes: 40 * gib });

@@ -1,0 +1,110 @@
+"""When a tenant's turn begins and why it waits, in words for its user. Pure.
+
+The command line, `%gpushare` and the panel show these sentences; the panel counts the times down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+from jupyter_gpushare.core.estimates import Estimate, Reason
+from jupyter_gpushare.core.ids import Seconds, TenantId
+
+EstimatesOf = Callable[[Iterable[TenantId]], Mapping[TenantId, Estimate]]
+_DASH = "\u2013"
+MAY_WAIT = frozenset({"waiting", "stalled"})
+"""The states of tenants in the queue."""
+_PARTS_MAX = 12
+"""A share is told as a fraction up to such a denominator."""
+_PART_OFF = 0.01
+
+REASONS = {
+    Reason.TURN: "Others are before it.",
+    Reason.MEMORY: "Memory has to move before its turn; others finish first.",
+    Reason.SHARE: "Others go first, because its owner has had more than its share of the GPU.",
+    Reason.CLASS: "Others go first, because of their class.",
+    Reason.HELD: "A user keeps the GPU by hand.",
+    Reason.PAUSED: "An administrator has paused the GPU.",
+}
+"""Why it waits. What is in the way of its memory, and what to do, stands in `blocked_reason`."""
+
+
+def no_estimates(tenants: Iterable[TenantId]) -> Mapping[TenantId, Estimate]:
+    """Of nobody."""
+    return {}
+
+
+def told(estimate: Estimate) -> dict[str, Any]:
+    """As JSON, with the same for people."""
+    return {
+        "position": estimate.position,
+        "earliest_s": round(estimate.earliest_s, 3) if estimate.known else None,
+        "latest_s": round(estimate.latest_s, 3) if estimate.known else None,
+        "reason": estimate.reason.value,
+        "used_s": round(estimate.used_s, 3),
+        "share": round(estimate.share, 4),
+        "when": when(estimate),
+        "why": REASONS[estimate.reason],
+    }
+
+
+def when(estimate: Estimate) -> str:
+    """When it starts or goes on."""
+    time = "at an unknown time"
+    if estimate.known:
+        time = f"in {about(estimate.earliest_s, estimate.latest_s)}"
+    if estimate.used_s <= 0:
+        return f"Starts {time}."
+    used, share = length(estimate.used_s), part(estimate.share)
+    return f"Paused after {used}, goes on {time}, share {share}."
+
+
+def about(earliest_s: Seconds, latest_s: Seconds) -> str:
+    """A range as people say it: about 10 to 40 s."""
+    if latest_s < 1:
+        return "less than 1 s"
+    low, high = _rounded(earliest_s), _rounded(latest_s)
+    if low == high:
+        return f"about {length(high)}"
+    unit_s, unit = _unit(high)
+    if _unit(low)[1] == unit or low == 0:
+        return f"about {_count(low, unit_s)}{_DASH}{_count(high, unit_s)} {unit}"
+    return f"about {length(low)} to {length(high)}"
+
+
+def length(seconds: Seconds) -> str:
+    """A time without a false precision: 30 s, 4 min, 2 h."""
+    if seconds < 1:
+        return "less than 1 s"
+    rounded_s = _rounded(seconds)
+    unit_s, unit = _unit(rounded_s)
+    return f"{_count(rounded_s, unit_s)} {unit}"
+
+
+def part(share: float) -> str:
+    """1/3, or 37 %."""
+    near = Fraction(share).limit_denominator(_PARTS_MAX)
+    if near > 0 and abs(share - near) <= _PART_OFF:
+        return str(near)
+    return f"{100 * share:.0f} %"
+
+
+def _rounded(seconds: Seconds) -> Seconds:
+    """To two digits: of seconds, then of minutes, then of hours."""
+    unit_s, _ = _unit(seconds)
+    count = seconds / unit_s
+    step = 10 ** max(0, math.floor(math.log10(count)) - 1) if count >= 1 else 1
+    return round(count / step) * step * unit_s
+
+
+def _unit(seconds: Seconds) -> tuple[Seconds, str]:
+    if seconds < 100:
+        return 1.0, "s"
+    return (60.0, "min") if seconds < 100 * 60 else (3600.0, "h")
+
+
+def _count(seconds: Seconds, unit_s: Seconds) -> str:
+    return f"{seconds / unit_s:.0f}"
