@@ -287,6 +287,7 @@ STORY: list[Callable[[Node], None]] = [
     lambda node: node.work_on(),
     lambda node: node.work_on(),
     lambda node: node.processes["b1"].give_away(),
+    lambda node: node.handle(ev.CellEnded(client=node.processes["b1"].id)),
     lambda node: node.handle(node.sample(A)),
     lambda node: node.processes["a1"].call(),
     lambda node: node.handle(ev.InterruptRequested(tenant=TenantId("a"))),
