@@ -333,7 +333,7 @@ class _Line:
             if not settings.quantum_s:
                 grown_s = max(used_s + lasts_s, settings.quantum_min_s)
                 quantum_s = min(grown_s, settings.quantum_max_s)
-            if lasts_s + quantum_s > room_s:
+            if lasts_s + quantum_s >= room_s:
                 return lasts_s
             lasts_s += quantum_s
         return max(lasts_s, room_s)
@@ -355,7 +355,7 @@ class _Line:
             until_s = unit / new_per_s if new_per_s > 0 else math.inf
             may_s = allowed_s
             if until_s < allowed_s:
-                may_s = until_s + (allowed_s if until_s + allowed_s <= room_s else 0.0)
+                may_s = until_s + (allowed_s if until_s + allowed_s < room_s else 0.0)
             used.append(min(left_s, may_s + drain_s) + restore_s)
         return tuple(used if new_per_s <= 0 else sorted(used))
 
