@@ -289,7 +289,7 @@ class _Line:
         if holder.state is TenantState.RECALLED:
             return (state.settings.window_ms / 1000,) * len(LEVELS)
         if (hold := state.holds.get(holder.id)) is not None:
-            left_s = max(0.0, min(hold.until_s, hold.counts_until_s) - self.now_s)
+            left_s = max(0.0, hold.until_s - self.now_s)
             return tuple(left_s * part for part in _HELD)
         quantum_s = self._quantum_left_s(turn)
         restore_s = self._restore_s(holder) if turn.restores else 0.0
@@ -330,12 +330,11 @@ class _Line:
         settings = self.state.settings
         lasts_s = quantum_s
         for _ in range(_QUANTA_MAX):
-            if not settings.quantum_s:
-                grown_s = max(used_s + lasts_s, settings.quantum_min_s)
-                quantum_s = min(grown_s, settings.quantum_max_s)
-            if lasts_s + quantum_s >= room_s:
+            grown_s = max(used_s + lasts_s, settings.quantum_min_s)
+            next_s = settings.quantum_s or min(grown_s, settings.quantum_max_s)
+            if lasts_s + next_s >= room_s:
                 return lasts_s
-            lasts_s += quantum_s
+            lasts_s += next_s
         return max(lasts_s, room_s)
 
     def _used(

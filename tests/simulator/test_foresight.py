@@ -33,7 +33,7 @@ def test_each_wait_is_looked_at_once() -> None:
     assert told[0].began_s == pytest.approx(1.0, abs=0.05)
     assert all(each.full_s == pytest.approx(1.0, abs=0.05) for each in told)
     assert metrics.coverage(told) is not None
-    assert simulated("ours", scene, quantum_s=0.5).foretold == []
+    assert simulated("ours", scene, quantum_s=0.2).foretold == []
     assert simulated("nvshare", scene).foretold == []
 
 
