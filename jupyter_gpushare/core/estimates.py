@@ -23,6 +23,7 @@ import enum
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from .events import DeviceMode
 from .habits import LEVELS, UNKNOWN_LENGTHS, Quantiles, remaining
@@ -192,13 +193,20 @@ class _Line:
         """How soon it is served."""
         return self.state.lines.of[self.device].rank_of[tenant.id][0]
 
+    def _before(self, tenant: Tenant) -> Iterator[Tenant]:
+        """Those that wait before it. Tenants that are passed over do not."""
+        line = self.state.lines.of[self.device]
+        before = islice(line.queue, line.index(tenant))
+        return (other for other in before if other.id in line.waiting)
+
     def _levels_before(self, tenant: Tenant) -> Iterator[tuple[int, int]]:
         """How soon those before it are served, and the numbers of their arrivals."""
         for holder in self.holders(tenant):
             if holder.turn is not None:
                 yield holder.turn.level, holder.place
-        ranks = self.state.lines.of[self.device].ranks
-        for level, _, place in ranks[: min(self.index(tenant), LOOKED_AT)]:
+        rank_of = self.state.lines.of[self.device].rank_of
+        for other in islice(self._before(tenant), LOOKED_AT):
+            level, _, place = rank_of[other.id]
             yield level, place
 
     def is_overtaken(self, tenant: Tenant) -> bool:
@@ -216,7 +224,8 @@ class _Line:
 
     def may_not_move_yet(self, tenant: Tenant) -> bool:
         """Whether a turn would end for it at once, but for the memory that would have to move."""
-        if self.state.lines.of[self.device].presses is not tenant:
+        line = self.state.lines.of[self.device]
+        if not line.presses or next(line.in_order(), None) is not tenant:
             return False
         pressed = (pressed_at_s(self.state, holder) for holder in self.holders(tenant))
         return any(at_s is not None and at_s > self.now_s for at_s in pressed)
@@ -225,8 +234,7 @@ class _Line:
         """What is left of the quanta of all before it."""
         turns = [holder.turn for holder in self.holders(tenant)]
         held_s = sum(self._quantum_left_s(turn) for turn in turns if turn is not None)
-        before = self.state.lines.of[self.device].queue[: self.index(tenant)]
-        return held_s + sum(other.next_quantum_s for other in before)
+        return held_s + sum(other.next_quantum_s for other in self._before(tenant))
 
     # ---- the range ---------------------------------------------------------------------------
 
@@ -234,7 +242,7 @@ class _Line:
         line = self.state.lines.of[self.device]
         index = self.index(tenant)
         total = _Sum()
-        for other in line.queue[: min(index, LOOKED_AT)]:
+        for other in islice(self._before(tenant), LOOKED_AT):
             total.add(self._of_waiter(other, tenant))
         if index > LOOKED_AT:
             total = total.times(index / LOOKED_AT)
