@@ -239,7 +239,6 @@ class _Line:
     # ---- the range ---------------------------------------------------------------------------
 
     def range_of(self, tenant: Tenant) -> tuple[Seconds, Seconds]:
-        line = self.state.lines.of[self.device]
         index = self.index(tenant)
         total = _Sum()
         for other in islice(self._before(tenant), LOOKED_AT):
