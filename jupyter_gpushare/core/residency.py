@@ -378,7 +378,7 @@ class Residency:
         in_doubt: frozenset[DeviceId],
         now_s: Seconds,
     ) -> bool:
-        """Whether memory moves again that the quantum waits for."""
+        """Whether turns are to be looked at again."""
         memory = device.memory
         if decision.changes or decision.space or decision.needs_again:
             self._state.changes.of_memory(device.id)
@@ -418,15 +418,19 @@ class Residency:
         return moves_again
 
     def _apply_change(self, device: Device, change: BudgetChange, now_s: Seconds) -> bool:
+        """Whether turns are to be looked at again."""
         share = device.memory.shares[change.client]
-        raised = change.budget_bytes > share.budget_bytes
+        raised, was_silent = change.budget_bytes > share.budget_bytes, share.silent
         self._tell_budget(device, share, change, now_s)
         turn = self._state.tenants[share.tenant].turn
+        # Without debts it is not silent any more, and nobody is passed over for it.
+        looks_again = was_silent and not share.silent
         if not raised or share.bytes_parked == 0 or turn is None:
-            return False
+            return looks_again
         turn.memory_progress_s = progress_time_s(self._state, now_s)
         self._state.changes.of_tenant(self._state.tenants[share.tenant])
-        return not turn.restores  # its quantum had begun, since nothing moved for long
+        # A turn that restores nothing: its quantum had begun, since nothing moved for long.
+        return looks_again or not turn.restores
 
     def _tell_budget(
         self,

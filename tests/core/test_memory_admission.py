@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import RecallReason, RecallTurn
+from jupyter_gpushare.core.commands import RecallReason, RecallTurn, ReportSilent
 from jupyter_gpushare.core.ids import DeviceId
 
 from .memory_desk import USABLE, MemoryDesk
@@ -332,3 +332,23 @@ def test_the_status_tells_what_is_where() -> None:
     assert (memory.bytes_fixed, memory.cap_bytes) == (100, 6500)
     device = desk.device()
     assert (device.bytes_allocated, device.bytes_foreign) == (5000, 0)
+
+
+@pytest.mark.promise("A tenant whose memory cannot be...")
+def test_who_was_in_the_way_and_is_granted_is_so_no_more() -> None:
+    """A silent client that gets a turn has to answer for nothing: the one that was passed over for
+    its memory waits for its turn to end."""
+    desk = MemoryDesk(park_timeout_s=10, quantum_s=5)
+    silent = desk.with_memory("a", 6000)
+    holder = desk.client("b")
+    desk.ask(holder)
+    desk.need(holder, 3000)
+    while not desk.all(ReportSilent):
+        desk.sleep_until_woken()
+    passed_over = desk.client("c")
+    desk.ask(passed_over)
+    desk.need(passed_over, 3000)
+    desk.ask(silent)
+    desk.drop(holder)
+    assert desk.granted() == [silent]
+    assert desk.obstacle("c") is None
