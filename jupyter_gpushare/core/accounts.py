@@ -30,7 +30,7 @@ fresh cells of the owner are served before everybody. It fills up again at the o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from .ids import DeviceId, Seconds
@@ -38,6 +38,10 @@ from .shares.weights import weight_of
 
 ABSENCE_S = 1.0
 """Who is away for less has not been away."""
+DEBT_LEAST_S = 1e-3
+"""Less is not kept over a restart."""
+OWNERS_FEW = 64
+"""So few may all be known for good."""
 
 
 @dataclass(slots=True)
@@ -157,11 +161,16 @@ class Accounts:
     """By the settings in force."""
     of: dict[DeviceId, DeviceAccounts] = field(default_factory=dict)
     owners: dict[str, Owner] = field(default_factory=dict)
+    owners_many: int = OWNERS_FEW
+    """With more owners than this, one looks who need not be known any more."""
+    of_before: dict[DeviceId, dict[str, Seconds]] = field(default_factory=dict)
+    """What owners owe on devices that are not here yet."""
 
     # ---- who is there ------------------------------------------------------------------------
 
     def add_device(self, device: DeviceId) -> None:
-        self.of.setdefault(device, DeviceAccounts(charged_to_s=self.now_s))
+        self.of[device] = DeviceAccounts(charged_to_s=self.now_s)
+        self._take_up(device)
 
     def remove_device(self, device: DeviceId) -> None:
         del self.of[device]
@@ -210,17 +219,56 @@ class Accounts:
                 name: each for name, each in here.accounts.items() if here.ahead_s(each, self.now_s)
             }
 
-    def take_over(self, before: Accounts) -> None:
-        """What owners owe, and what is left of their credits. Nobody of before is present."""
-        for device, old in before.of.items():
+    def remember(self, owner: str, credit_s: Seconds, debts: Mapping[DeviceId, Seconds]) -> None:
+        """What a known owner owed before, on devices that are here or are still to come."""
+        known = self.owners[owner]
+        known.credit_s, known.credit_at_s = credit_s, self.now_s
+        for device, debt_s in debts.items():
+            self.of_before.setdefault(device, {})[owner] = debt_s
             if device in self.of:
-                for name, account in old.accounts.items():
-                    ahead_s = old.ahead_s(account, before.now_s)
-                    if ahead_s > 0 and name in self.owners:
-                        self.of[device].accounts[name] = Account(ahead_s=ahead_s)
-        for name, owner in self.owners.items():
-            if (known := before.owners.get(name)) is not None:
-                owner.credit_s, owner.credit_at_s = known.credit_s, known.credit_at_s
+                self._take_up(device)
+
+    def _take_up(self, device: DeviceId) -> None:
+        here = self.of[device]
+        for owner, debt_s in self.of_before.pop(device, {}).items():
+            account = here.accounts.setdefault(owner, Account())
+            if not account.present:
+                account.ahead_s = debt_s / self.owners[owner].weight
+                account.left_at_s = here.clock_s
+
+    def debts(self) -> dict[str, dict[DeviceId, Seconds]]:
+        """What each owner owes on each device. What somebody is behind by more than one longest
+        quantum, all others owe besides: who is behind begins with nothing when all begin anew."""
+        debts: dict[str, dict[DeviceId, Seconds]] = {}
+        for device, here in self.of.items():
+            ahead_s = {name: here.ahead_s(each, self.now_s) for name, each in here.accounts.items()}
+            most_s = {name: self.quantum_longest_s / self.owners[name].weight for name in ahead_s}
+            late_s = max((-ahead_s[name] - most_s[name] for name in ahead_s), default=0.0)
+            for name, account in here.accounts.items():
+                if account.present or ahead_s[name] > 0:
+                    owed_s = (ahead_s[name] + max(0.0, late_s)) * self.owners[name].weight
+                    if owed_s > DEBT_LEAST_S:
+                        debts.setdefault(name, {})[device] = owed_s
+        for device, owing in self.of_before.items():
+            for name, debt_s in owing.items():
+                debts.setdefault(name, {})[device] = debt_s
+        return debts
+
+    def forget_owners(self, but: Set[str], credit_s: Seconds) -> None:
+        """Those that owe nothing and have all of their credit, but for these. It is done when half
+        of the owners may be such."""
+        if len(self.owners) <= self.owners_many:
+            return
+        owing = {name for names in self.of_before.values() for name in names}
+        for name in [name for name in self.owners if name not in but and name not in owing]:
+            if self.credit_left_s(name, self.of, credit_s) < credit_s:
+                continue
+            accounts = [(each, each.accounts.get(name)) for each in self.of.values()]
+            if not any(known and each.ahead_s(known, self.now_s) for each, known in accounts):
+                del self.owners[name]
+                for each, _ in accounts:
+                    each.accounts.pop(name, None)
+        self.owners_many = max(OWNERS_FEW, 2 * len(self.owners))
 
     # ---- time goes on ------------------------------------------------------------------------
 

@@ -87,6 +87,16 @@ class DeviceWithdrawn(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRemembered(Event):
+    """What an owner owed, and what was left of its credit, under a scheduler before this one."""
+
+    owner: str
+    credit_s: Seconds
+    debts: tuple[tuple[DeviceId, Seconds], ...] = ()
+    """Device time by which it was ahead of its share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantRegistered(RequestEvent):
     """A kernel or a `run` command asked for a place. `cap_bytes` 0 means no cap."""
 

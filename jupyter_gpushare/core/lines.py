@@ -16,6 +16,7 @@ turn of the owner begins or ends.
 
 from __future__ import annotations
 
+import pickle
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from .accounts import Accounts, Use
 from .changes import TAIL, Changes
-from .ids import DeviceId, TenantId, TurnId
+from .ids import DeviceId, Seconds, TenantId, TurnId
 from .records import NOWHERE, Places
 from .shares.classes import (
     BOOSTED,
@@ -104,6 +105,11 @@ class Line:
         head = self.head
         return head in (URGENT, FIRST) or (head == ORDINARY and self.batch > 0)
 
+    def who_uses(self) -> list[Use]:
+        """The device, now. Nobody uses it on credit while nobody queues."""
+        waited_for = bool(self.queue)
+        return [Use(each.owner, each.on_credit and waited_for) for each in self.uses.values()]
+
     def add(self, tenant: Tenant, rank: Rank) -> None:
         """To the queue."""
         index = bisect_left(self.ranks, rank)
@@ -151,6 +157,14 @@ class Lines:
         """The tenant is gone."""
         self._move(tenant, NOWHERE)
 
+    def accounts_at(self, now_s: Seconds) -> Accounts:
+        """A copy of the accounts, as they are at this time if nothing happens until then."""
+        copy: Accounts = pickle.loads(pickle.dumps(self.accounts, pickle.HIGHEST_PROTOCOL))
+        copy.now_s = now_s
+        for device, line in self.of.items():
+            copy.charge(device, line.who_uses())
+        return copy
+
     def charge_everything(self) -> None:
         """All devices, up to now."""
         for device in self.of:
@@ -158,16 +172,18 @@ class Lines:
 
     def charge(self, device: DeviceId) -> None:
         """The device's time up to now, to those who have it."""
-        line = self.of[device]
-        waited_for = bool(line.queue)
-        uses = [Use(each.owner, each.on_credit and waited_for) for each in line.uses.values()]
-        self.accounts.charge(device, uses)
+        self.accounts.charge(device, self.of[device].who_uses())
 
     def renew_everybody(self) -> None:
         """Weights or settings have changed, by which the order is found."""
         for device, line in self.of.items():
             for owner in line.of_owner:
                 self._renew(device, owner)
+
+    def renew(self, owner: str) -> None:
+        """What decides the order of the owner's tenants has changed."""
+        for device in self.of:
+            self._renew(device, owner)
 
     def level_turn(self, tenant: Tenant) -> None:
         """The tenant's present turn goes on as one that its class and its share give it."""

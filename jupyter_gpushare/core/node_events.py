@@ -61,6 +61,8 @@ class NodeEvents:
                 self._device_is_lost(known_device(self._state, event.device), True)
             case ev.DeviceWithdrawn():
                 self._device_withdrawn(known_device(self._state, event.device))
+            case ev.OwnerRemembered():
+                self._state.remember(event)
             case ev.TenantRegistered():
                 self._tenant_registered(event)
             case ev.TenantRemoved():

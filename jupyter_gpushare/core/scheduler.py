@@ -109,6 +109,10 @@ class Scheduler:
         front of them, so a status has it for those alone whom it tells."""
         return self._machine.estimates(tenants, now_s)
 
+    def to_remember(self, now_s: Seconds) -> list[ev.OwnerRemembered]:
+        """What another scheduler has to be told of owners, should it come after this one."""
+        return self._machine.to_remember(now_s)
+
     def check_invariants(self) -> None:
         """Raises AssertionError with the rule that does not hold."""
         self._machine.check_invariants()
@@ -231,7 +235,8 @@ class Machine:
             tenant.boosted, tenant.placement = old.boosted, old.placement
             tenant.last_cells = old.last_cells
             machine._state.add_tenant(tenant, before.accounts.owners[tenant.owner].groups)
-        machine._state.accounts.take_over(before.accounts)
+        for event in before.to_remember(now_s):
+            machine._state.remember(event)
         machine._state.habits = before.habits
         return machine
 
@@ -289,6 +294,10 @@ class Machine:
     def check_invariants(self) -> None:
         """Raises AssertionError with the rule that does not hold."""
         check_invariants(self._state, now_s=self._now_s, wake_at_s=self._wake_at_s)
+
+    def to_remember(self, now_s: Seconds) -> list[ev.OwnerRemembered]:
+        """Of owners; nothing is changed."""
+        return self._state.to_remember(max(now_s, self._now_s))
 
     def story_of(self, event: ev.Event) -> str:
         """The latest story of the tenant of this event; empty for events of no tenant."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from .accounts import Accounts
 from .changes import Changes
 from .errors import InvalidTransition
-from .events import DeviceMode, Event
+from .events import DeviceMode, Event, OwnerRemembered
 from .habits import Habits
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Share
@@ -137,6 +137,7 @@ class State:
         if known is None or (groups is not None and known.groups != frozenset(groups)):
             self.lines.charge_everything()
             self.accounts.know(owner, groups or (), parse(self.settings.weights))
+            self.lines.renew(owner)
             for tenant in self.tenants.values():
                 if tenant.owner == owner:
                     self.classify(tenant)
@@ -159,6 +160,26 @@ class State:
         self.evicted.discard(tenant.id)
         self.placed.pop(tenant.id, None)
         self.changes.of_tenant(tenant)
+        if len(self.accounts.owners) > self.accounts.owners_many:
+            here = {each.owner for each in self.tenants.values()}
+            self.accounts.forget_owners(here, self.settings.credit_s)
+
+    def remember(self, event: OwnerRemembered) -> None:
+        """What an owner owed, and its credit, outlive a scheduler."""
+        self.note_owner(event.owner, None)
+        self.accounts.remember(event.owner, event.credit_s, dict(event.debts))
+
+    def to_remember(self, now_s: Seconds) -> list[OwnerRemembered]:
+        """Of the owners that owe something at this time, or have not all of their credit."""
+        accounts, most_s = self.lines.accounts_at(now_s), self.settings.credit_s
+        debts = accounts.debts()
+        found = []
+        for name in accounts.owners:
+            left_s, owed = accounts.credit_left_s(name, self.devices, most_s), debts.get(name, {})
+            if owed or left_s < most_s:
+                debt = tuple(owed.items())
+                found.append(OwnerRemembered(owner=name, credit_s=left_s, debts=debt))
+        return found
 
     def note_devices(self, client: Client) -> None:
         """The client's devices have changed, or what can be used of them."""

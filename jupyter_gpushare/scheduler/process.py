@@ -36,6 +36,7 @@ from .identity.registrants import RegistrantWatch
 from .identity.tenants import TenantBook
 from .identity.tokens import TokenSigner, load_or_make_key
 from .journal import Journal, as_it_is
+from .owners_file import OWNERS_FILE, WRITE_EVERY_S, OwnersFile
 from .pseudonyms import Pseudonyms
 from .runtime_dir import RuntimeDir
 from .service.administration import Administration
@@ -92,6 +93,7 @@ class SchedulerProcess:
         self.exit_status = os.EX_OK
         self._idle_timer: asyncio.TimerHandle | None = None
         self._settings_timer: asyncio.TimerHandle | None = None
+        self._owners_timer: asyncio.TimerHandle | None = None
         self._tenants_count = 0
         self._followers_count = 0
         key = load_or_make_key(directory.fd)
@@ -144,6 +146,8 @@ class SchedulerProcess:
             changed=self._changed,
             measure=lambda device: self._probe.measure(),
         )
+        self._owners = OwnersFile(self._directory.path / OWNERS_FILE)
+        self._core = core
         options.settings.request = driver.request
         devices = DeviceBook(clients_may_name=not options.serves_all)
 
@@ -230,11 +234,14 @@ class SchedulerProcess:
         """Serve until `end`; `ready` is called once both sockets answer."""
         _raise_descriptor_limit()
         try:
+            for remembered in self._owners.read():
+                self._driver.submit(remembered)
             await self._probe.start()
             self._count_idle_time()
             await self._listener.start(self._directory.listen(HOOK_SOCKET))
             self._http.start(self._directory.listen(HTTP_SOCKET))
             self._follow_settings_file()
+            self._remember_owners()
             # What is there now stays: leaving it out keeps collections too short to delay a turn.
             gc.collect()
             gc.freeze()
@@ -250,6 +257,11 @@ class SchedulerProcess:
             self._settings_timer = self._loop.call_later(LOOK_S, self._follow_settings_file)
             file.look()
 
+    def _remember_owners(self) -> None:
+        """Write what they owe, now and again and again."""
+        self._owners_timer = self._loop.call_later(WRITE_EVERY_S, self._remember_owners)
+        self._owners.write(self._core.to_remember(self._loop.time()))
+
     def end(self, why: str) -> None:
         """From a signal or from idleness; may be repeated."""
         if not self._ending.is_set():
@@ -262,9 +274,10 @@ class SchedulerProcess:
 
     async def _stop(self) -> None:
         clients_left = self._processes_to_serve() > 0
-        for timer in (self._idle_timer, self._settings_timer):
+        for timer in (self._idle_timer, self._settings_timer, self._owners_timer):
             if timer:
                 timer.cancel()
+        self._owners.write(self._core.to_remember(self._loop.time()))
         self._driver.stop()
         self._probe.stop()
         self._freezes.stop()

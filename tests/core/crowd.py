@@ -96,18 +96,21 @@ class Crowd:
         self._later(at_s, lambda: self._joins(member))
         return member
 
-    def _joins(self, member: Member) -> None:
-        name, tenant = str(member.tenant), member.tenant
+    def _registers(self, member: Member) -> None:
         self.say(
             ev.TenantRegistered(
-                tenant=tenant,
-                name=name,
+                tenant=member.tenant,
+                name=str(member.tenant),
                 owner=member.owner,
                 kind="kernel",
                 groups=member.groups,
                 asked_class=member.work.asked_class,
             )
         )
+
+    def _joins(self, member: Member) -> None:
+        tenant = member.tenant
+        self._registers(member)
         self.say(
             ev.ClientJoined(client=member.client, tenant=tenant, pid=member.client, process_name="")
         )
@@ -121,6 +124,33 @@ class Crowd:
         member.end_number += 1
         del self.members[member.client]
         self.say(ev.TenantRemoved(tenant=member.tenant))
+
+    def restarts(self) -> None:
+        """Another scheduler takes over, and is told of owners. All processes connect again, and
+        those with a turn have it still. It begins when the one before would have done something
+        next."""
+        remembered = self.scheduler.to_remember(self.now_s)
+        self.scheduler = Scheduler(self.scheduler.settings, recovering_until_s=self.now_s + 10)
+        self._wake_at_s = None
+        for event in remembered:
+            self.say(event)
+        for device in self._devices:
+            self.say(ev.DeviceFound(device=device, name=device, bytes_total=8000))
+        for member in self.members.values():
+            self._registers(member)
+            self.say(
+                ev.ClientJoined(
+                    client=member.client,
+                    tenant=member.tenant,
+                    pid=member.client,
+                    process_name="",
+                    held_turn=member.turn,
+                    waiting=member.wants and member.turn is None,
+                )
+            )
+            for device in member.devices:
+                self.say(ev.DeviceOpened(client=member.client, device=device))
+        self.say(ev.RecoveryComplete())
 
     def withdraws(self, member: Member) -> None:
         """Its call does not wait any more."""

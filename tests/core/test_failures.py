@@ -310,7 +310,10 @@ STORY: list[Callable[[Node], None]] = [
     lambda node: node.processes["a2"].fail(A),
     lambda node: node.processes["c1"].close_device(B),
     lambda node: node.die("a2"),
-    lambda node: node.change(memory_mode=MemoryMode.OFF),
+    lambda node: node.handle(
+        ev.OwnerRemembered(owner="away", credit_s=0.0, debts=((A, 9.0), (DeviceId("later"), 9.0)))
+    ),
+    lambda node: node.change(memory_mode=MemoryMode.OFF, weights="me=2"),
     lambda node: node.handle(ev.TenantRemoved(tenant=TenantId("b"))),
     lambda node: node.tick(),
     lambda node: node.everybody_is_served(),

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.ids import DeviceId, TenantId
+from jupyter_gpushare.core.scheduler import Machine
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 
 from .crowd import DRAIN_S, Crowd, Work
+from .desk import Desk
 from .memory_desk import MemoryDesk
 
 LOOP = Work(in_cells=False)
@@ -27,6 +29,11 @@ SHARE = pytest.mark.promise(
     "Device time is shared among owners by weight, however many notebooks each has open",
 )
 
+DEBT_LIVES = pytest.mark.promise(
+    "scheduler",
+    "What an owner owes outlives its last notebook, an error of the scheduler and a restart, and "
+    "a restart gains nobody more than a quantum",
+)
 BANK = pytest.mark.promise(
     "scheduler",
     "Time in which an owner does not want a device, or could not have it, is not saved up",
@@ -259,6 +266,101 @@ def test_debt_is_not_forgotten_alone() -> None:
     crowd.add("cem", LOOP)
     crowd.run(40)
     assert crowd.part_s("ann") - before <= 1.1
+
+
+@DEBT_LIVES
+@pytest.mark.parametrize("there", [True, False])
+def test_debt_outlives_the_scheduler(there: bool) -> None:
+    """Whether or not the debtor has a kernel when the scheduler ends."""
+    crowd = Crowd(FIXED)
+    ann, ben = crowd.add("ann", LOOP), crowd.add("ben", LOOP, at_s=1)
+    crowd.run(0.5)
+    crowd.say(ev.TenantHeld(tenant=ann.tenant, hold_s=100, by_admin=True))
+    crowd.run(99.5)
+    if not there:
+        crowd.leaves(ann)
+    crowd.restarts()
+    if not there:
+        crowd.add("ann", LOOP)
+    before = crowd.part_s("ann")
+    crowd.run(90 if there else 45)
+    assert crowd.part_s("ann") - before <= 2.1
+    assert ben.turn is not None
+
+
+@DEBT_LIVES
+@given(
+    weights=st.lists(st.sampled_from([0.25, 1.0, 1.0, 4.0]), min_size=2, max_size=5),
+    runs=st.lists(st.floats(0.5, 30), min_size=2, max_size=6),
+)
+@settings(max_examples=60)
+def test_a_restart_gains_nobody_more_than_a_quantum(
+    weights: list[float], runs: list[float]
+) -> None:
+    """Restarts at any time, again and again."""
+    names = [f"owner{n}" for n in range(len(weights))]
+    text = ", ".join(f"{name}={weight}" for name, weight in zip(names, weights, strict=True))
+    crowd = Crowd(FIXED.replace(weights=text))
+    for name in names:
+        crowd.add(name, LOOP)
+    for lasts_s in runs:
+        crowd.run(lasts_s)
+        crowd.restarts()
+    crowd.run(20)
+    worst_s = max(crowd.worst_lag_s.values())
+    assert worst_s <= (2 + len(runs)) * (1 + DRAIN_S), worst_s
+
+
+@DEBT_LIVES
+def test_debt_of_who_is_away_outlives_an_error_of_ours() -> None:
+    """A core that starts anew knows owners who have no kernel, too."""
+    crowd = Crowd(FIXED)
+    ann = crowd.add("ann", LOOP)
+    crowd.add("ben", LOOP, at_s=1)
+    crowd.run(0.5)
+    crowd.say(ev.TenantHeld(tenant=ann.tenant, hold_s=100, by_admin=True))
+    crowd.run(99.5)
+    crowd.leaves(ann)
+    (before,) = (each for each in crowd.scheduler.to_remember(crowd.now_s) if each.owner == "ann")
+    machine = Machine.in_place_of(crowd.scheduler._machine, crowd.now_s)
+    assert [each for each in machine.to_remember(crowd.now_s) if each.owner == "ann"] == [before]
+    assert before.debts[0][1] > 45
+
+
+def test_owners_who_owe_nothing_are_forgotten() -> None:
+    """Ten thousand come, work alone, and go. One who owes something is known for as long."""
+    crowd = Crowd(FIXED)
+    ann = crowd.add("ann", LOOP)
+    crowd.add("ben", LOOP, at_s=1)
+    crowd.run(0.5)
+    crowd.say(ev.TenantHeld(tenant=ann.tenant, hold_s=100, by_admin=True))
+    crowd.run(99.5)
+    crowd.leaves(ann)
+    accounts = crowd.scheduler._machine._state.accounts
+    for number in range(10_000):
+        tenant = TenantId(f"t{number}")
+        owner = f"visitor{number}"
+        crowd.say(ev.TenantRegistered(tenant=tenant, name="", owner=owner, kind="kernel"))
+        crowd.say(ev.TenantRemoved(tenant=tenant))
+    assert len(accounts.owners) <= 200
+    assert "ann" in accounts.owners
+    assert accounts.ahead_s(DeviceId("A"), "ann") > 40
+
+
+@SHARE
+def test_a_new_group_moves_its_users_in_line() -> None:
+    """Who waits already is served by the weight that it has now."""
+    desk = Desk(FIXED.replace(weights="@staff=100", quantum_s=10))
+    for name in ("has", "ann", "ben"):
+        desk.tenant(name, owner=name)
+        desk.ask(desk.client(name))
+    assert desk.queue("A") == ["ann", "ben"]
+    desk.do(
+        ev.TenantRegistered(
+            tenant=TenantId("ben"), name="", owner="ben", kind="kernel", groups=("staff",)
+        )
+    )
+    assert desk.queue("A") == ["ben", "ann"]
 
 
 @SHARE
