@@ -6,10 +6,8 @@ The rules, in short:
 - Each device has a line (lines.py): new cells go first, as far as the credit of their owners goes;
   the others follow by weighted fair sharing among owners (accounts.py), and an owner's tenants take
   turns among themselves.
-- A tenant is served when each device that it lacks is free. A device is kept for the first of its
-  line, also where that one still waits for another device. Of those that are first somewhere, the
-  one that came earliest is looked at first: so a tenant that wants several devices gets them all or
-  none, and some tenant can always go on.
+- A tenant is served when each device that it lacks is free, and nobody before it on one of its
+  lines can be served (gangs.py). So one that wants several devices gets them all or none.
 - A turn whose drain has stalled for a further device gets that device before all who wait without a
   turn: until it has it, the turn cannot end, and an earlier tenant may wait for just that end.
 - The quantum is used up by time during which others wait for a device of the turn, and by that
@@ -35,15 +33,14 @@ The rules, in short:
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .commands import RecallReason
+from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share
-from .lines import Line
 from .obstacles import Obstacle, ObstacleKind
 from .records import Device, Tenant, Turn
 from .settings import SchedulerSettings
@@ -86,54 +83,56 @@ def _served_beside_others(state: State, now_s: Seconds) -> Served:
 
 def _free_together(state: State, devices: Iterable[DeviceId]) -> set[DeviceId]:
     """Those of the devices that are free; and free ones for which a tenant queues that queues for
-    one of these too, and could be served."""
-    found = {device for device in devices if not state.holders(device)}
-    to_see = list(found)
+    one of these too: whether they are kept for it may have changed."""
+    to_see, seen = list(devices), set(devices)
     while to_see:
         for tenant in state.lines.of[to_see.pop()].gangs.values():
-            lacks = tenant.places.queues
-            if not lacks <= found and not any(state.holders(device) for device in lacks):
-                to_see += lacks - found
-                found |= lacks
-    return found
+            more = {each for each in tenant.places.queues - seen if not state.holders(each)}
+            to_see += more
+            seen |= more
+    return {device for device in seen if not state.holders(device)}
 
 
 def _served_first(
     state: State, devices: set[DeviceId], free: set[DeviceId], now_s: Seconds
 ) -> Served:
-    served: dict[TenantId, Tenant] = {}
+    with_turn = _with_turn_in_line(state, devices | free)
+    if with_turn or any(state.lines.of[device].gangs for device in free):
+        lines = {device: line.queue for device, line in state.lines.of.items()}
+        return served_among_gangs(state, lines, with_turn, free, now_s)
+    served: list[Tenant] = []
     obstacles: dict[TenantId, Obstacle] = {}
-
-    def serve(tenant: Tenant) -> bool:
-        """Whether the tenant is done with: it is served, or passed over."""
-        missing = state.missing_devices(tenant)
-        if tenant.id in served or tenant.id in obstacles or is_kept_waiting(state, tenant):
-            return True
-        if not missing <= free:
-            return False
-        in_the_way = obstacle(state, tenant, now_s)
-        if in_the_way is not None:
+    for device in sorted(free):
+        for tenant in state.lines.of[device].queue:
+            if is_kept_waiting(state, tenant):
+                continue
+            in_the_way = obstacle(state, tenant, now_s)
+            if in_the_way is None:
+                served.append(tenant)
+                break
             obstacles[tenant.id] = in_the_way
-        else:
-            served[tenant.id] = tenant
-            free.difference_update(missing)
-        return True
+    return served, obstacles
 
-    for tenant in _with_turn_in_line(state, devices | free):
-        serve(tenant)  # else what it lacks is kept for it at its own place in the queue
-    lines = {device: state.lines.of[device] for device in free}
-    heads = [(_head(line, 0), device, 0) for device, line in lines.items() if line.queue]
-    heapq.heapify(heads)
-    while heads:
-        _, device, index = heapq.heappop(heads)
-        if device not in free:
-            continue
-        line = lines[device]
-        if not serve(line.queue[index]):
-            free.remove(device)
-        elif index + 1 < len(line.queue):
-            heapq.heappush(heads, (_head(line, index + 1), device, index + 1))
-    return list(served.values()), obstacles
+
+def served_among_gangs(
+    state: State,
+    lines: Mapping[DeviceId, Sequence[Tenant]],
+    with_turn: Iterable[Tenant],
+    free: set[DeviceId],
+    now_s: Seconds,
+) -> Served:
+    """Where some queue for several devices. `lines` has the queues."""
+    look = Look(
+        state=state,
+        lines=lines,
+        free=free,
+        in_the_way=lambda tenant: obstacle(state, tenant, now_s),
+        is_kept_waiting=lambda tenant: is_kept_waiting(state, tenant),
+    )
+    for tenant in with_turn:
+        look.serve_if_free(tenant)  # else it has its own place in the queue
+    look.go_through()
+    return list(look.served.values()), look.obstacles
 
 
 def still_in_the_way(
@@ -151,12 +150,6 @@ def still_in_the_way(
             if in_the_way is not None:
                 found[tenant_id] = in_the_way
     return found
-
-
-def _head(line: Line, index: int) -> tuple[int, int]:
-    """By what those are compared that are first in different lines."""
-    first, _, place = line.ranks[index]
-    return first, place
 
 
 def is_kept_waiting(state: State, tenant: Tenant) -> bool:

@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import GrantTurn, RecallTurn, ReportFailure, WakeAt
+from jupyter_gpushare.core.commands import (
+    Command,
+    GrantTurn,
+    RecallTurn,
+    ReportFailure,
+    WakeAt,
+)
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
@@ -212,11 +218,8 @@ class Crowd:
     # ---- words -------------------------------------------------------------------------------
 
     def say(self, event: ev.Event) -> None:
-        commands = self.scheduler.handle(event, now_s=self.now_s)
-        for command in commands:
+        for command in self._handled(event):
             match command:
-                case ReportFailure():
-                    raise AssertionError(command.message)
                 case WakeAt(at_s=at_s):
                     self._wake_at_s = at_s
                 case GrantTurn(client=client, turn=turn):
@@ -225,6 +228,12 @@ class Crowd:
                     self._recalled(self.members[client])
                 case _:
                     pass
+
+    def _handled(self, event: ev.Event) -> list[Command]:
+        commands = self.scheduler.handle(event, now_s=self.now_s)
+        for command in commands:
+            assert not isinstance(command, ReportFailure), command.message
+        return commands
 
     def _cell_begins(self, member: Member) -> None:
         if member.client not in self.members:

@@ -20,8 +20,8 @@ from jupyter_gpushare.core.obstacles import Obstacle
 from jupyter_gpushare.core.policy import (
     deadline_of_tenant_s,
     deadline_of_waiters_s,
-    is_kept_waiting,
     obstacle,
+    served_among_gangs,
     starves_at_s,
     still_in_the_way,
 )
@@ -74,44 +74,17 @@ def served_of_all(state: State, now_s: Seconds) -> tuple[list[Tenant], dict[Tena
             else:
                 obstacles[tenant.id] = in_the_way
         return served, obstacles
+    lines = {
+        device: sorted(
+            (each for each in state.queue.values() if device in state.missing_devices(each)),
+            key=lambda each: line.rank_of[each.id],
+        )
+        for device, line in state.lines.of.items()
+    }
+    with_turn = [tenant for tenant in state.queue.values() if tenant.turn is not None]
     free = state.devices.keys() - held_devices(state)
-
-    def is_done_with(tenant: Tenant) -> bool:
-        nonlocal free
-        if tenant in served or tenant.id in obstacles or is_kept_waiting(state, tenant):
-            return True
-        if not state.missing_devices(tenant) <= free:
-            return False
-        in_the_way = obstacle(state, tenant, now_s)
-        if in_the_way is None:
-            served.append(tenant)
-            free -= state.missing_devices(tenant)
-        else:
-            obstacles[tenant.id] = in_the_way
-        return True
-
-    for tenant in [tenant for tenant in state.queue.values() if tenant.turn is not None]:
-        is_done_with(tenant)
-    while True:
-        heads = []
-        for device in free:
-            rank_of = state.lines.of[device].rank_of
-            waiting = [
-                (rank_of[tenant.id], tenant)
-                for tenant in state.queue.values()
-                if device in state.missing_devices(tenant)
-                and tenant not in served
-                and tenant.id not in obstacles
-                and not is_kept_waiting(state, tenant)
-            ]
-            if waiting:
-                (first, _, place), tenant = min(waiting, key=lambda each: each[0])
-                heads.append((first, place, device, tenant))
-        if not heads:
-            return served, still_in_the_way(state, served, obstacles, now_s)
-        _, _, device, tenant = min(heads, key=lambda each: each[:3])
-        if not is_done_with(tenant):
-            free -= {device}
+    served, obstacles = served_among_gangs(state, lines, with_turn, free, now_s)
+    return served, still_in_the_way(state, served, obstacles, now_s)
 
 
 class FullResidency(Residency):

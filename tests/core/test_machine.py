@@ -602,13 +602,21 @@ def without_cause(command: Command) -> tuple[object, ...]:
     return tuple(getattr(command, name) for name in command.__dataclass_fields__ if name != "cause")
 
 
+def queues_of(snapshot: Snapshot, tenant: TenantId) -> int:
+    """In how many the tenant stands."""
+    return sum(w.tenant == tenant for device in snapshot.devices for w in device.queue)
+
+
 def nobody_was_overtaken(before: Snapshot, after: Snapshot, kept_away: set[TenantId]) -> None:
     """In each device's queue, order is kept, and who was served left nobody behind it waiting
-    longer, those apart whose memory is kept away."""
+    longer, those apart whose memory is kept away and those that wait for other devices too."""
     if after.settings.turns is TurnTaking.OFF:
         return
     passed_over = {t.id for s in (before, after) for t in s.tenants if t.obstacle is not None}
     passed_over |= kept_away
+    # A tenant of several devices lets others have one of them while it is not its turn on another.
+    seen = (before, after)
+    passed_over |= {t.id for t in after.tenants if any(queues_of(s, t.id) > 1 for s in seen)}
     only_waited = {tenant.id for tenant in before.tenants if tenant.state == "waiting"}
     for old, new in zip(before.devices, after.devices, strict=False):
         still = [w.tenant for w in old.queue if w.tenant in {n.tenant for n in new.queue}]

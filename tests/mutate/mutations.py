@@ -267,17 +267,33 @@ MUTATIONS = [
     ),
     # ---- several devices, and what admins say ----------------------------------------------------
     Mutation(
-        "A free device is kept for the first of its line",
-        "policy",
-        "if not serve(line.queue[index]):",
-        "if not serve(line.queue[index]) and index + 1 == len(line.queue):",
-        "order",
+        "A device is kept for a gang whose turn it is",
+        "gangs",
+        "self.free.remove(device)  # kept for it",
+        "self.at[device] = self.at.get(device, 0) + 1",
+        "gangs",
+    ),
+    Mutation(
+        "A gang overtakes nobody on any of its lines",
+        "gangs",
+        "if any(self._next(each) is not tenant for each in missing):",
+        "if False:",
+        "gangs",
+    ),
+    Mutation(
+        "No device is kept for a gang whose turn it is not",
+        "gangs",
+        "return not self._is_patient(tenant) or self._is_first_everywhere(tenant, missing)",
+        "return True",
+        "gangs",
     ),
     Mutation(
         "Who needs a paused device holds nobody up",
         "policy",
-        "tenant.id in served or tenant.id in obstacles or is_kept_waiting(state, tenant):",
-        "tenant.id in served or tenant.id in obstacles:",
+        """            if is_kept_waiting(state, tenant):
+                continue
+""",
+        "",
         "paused",
     ),
     Mutation(
