@@ -158,11 +158,16 @@ _OUTSIDE = 2 / 0.2
 _EXACT_S = 1e-6
 
 
+LATER_S: Seconds = 1.0
+"""A start that was told to come within this time, and did, is no test of a range: nearly all of
+these come true."""
+
+
 def known_starts(foretold: Sequence[Foretold]) -> dict[str, int] | None:
-    """How many starts there were for which a range was told, by reason."""
+    """How many later starts there were for which a range was told, by reason."""
     if not foretold:
         return None
-    return dict(Counter(each.reason for each in foretold if each.latest_s is not None))
+    return dict(Counter(each.reason for each in foretold if _is_later(each)))
 
 
 def coverage(foretold: Sequence[Foretold]) -> dict[str, float] | None:
@@ -170,7 +175,7 @@ def coverage(foretold: Sequence[Foretold]) -> dict[str, float] | None:
     starts = known_starts(foretold)
     if starts is None:
         return None
-    inside = Counter(each.reason for each in foretold if _is_inside(each))
+    inside = Counter(each.reason for each in foretold if _is_later(each) and _is_inside(each))
     return {reason: inside[reason] / count for reason, count in sorted(starts.items())}
 
 
@@ -195,6 +200,11 @@ def interval_score(earliest_s: Seconds, latest_s: Seconds, began_s: Seconds) -> 
     """The width, and what lies outside. The less, the better."""
     outside_s = max(0.0, earliest_s - began_s) + max(0.0, began_s - latest_s)
     return latest_s - earliest_s + _OUTSIDE * outside_s
+
+
+def _is_later(told: Foretold) -> bool:
+    """Whether it came later, or was told to come later, and a time was told at all."""
+    return told.latest_s is not None and max(told.latest_s, told.began_s) > LATER_S
 
 
 def _is_inside(told: Foretold) -> bool:

@@ -258,3 +258,26 @@ def test_what_is_known_of_cells_is_bounded() -> None:
     assert len(habits.of_owner["ann"]) == OWNER_CELLS
     assert sum(habits.everybody) < 513
     assert sum(habits.counts("ann", last_cells)) < 8 + OWNER_CELLS + TENANT_CELLS + 1
+
+
+@pytest.mark.parametrize("by_server", [False, True])
+def test_a_cell_counts_when_it_ends(by_server: bool) -> None:
+    """As the process says or, of other languages, as the server does; with what its turns lasted. A
+    cell without the device is none."""
+    desk = Desk(GROWING)
+    client = desk.client("a")
+
+    def cell(busy: bool) -> None:
+        event = ev.CellBegan(client=client) if busy else ev.CellEnded(client=client)
+        busy_event = ev.TenantBusy(tenant=TenantId("a"), busy=busy)
+        desk.do(busy_event if by_server else event, after_s=3.0)
+
+    for works in (True, False):
+        cell(True)
+        if works:
+            desk.ask(client)
+            desk.drop(client, after_s=5.0)
+        cell(False)
+    habits = desk.scheduler._machine._state.habits
+    assert habits.of_owner == {"me": bytes([bin_of(5.0)])}
+    assert habits.new_cells_per_s(DeviceId("A"), desk.now_s) > 0

@@ -56,5 +56,14 @@ def test_the_score_is_the_width_and_ten_times_what_lies_outside() -> None:
     assert metrics.score([foretold(15.0, known=False)]) is None
 
 
+@MEASURED
+def test_what_was_told_to_come_in_a_moment_and_came_does_not_count() -> None:
+    """It would hide the misses of others. What came later although it was told so does."""
+    soon = foretold(0.02)._replace(earliest_s=0.02, latest_s=0.03)
+    late = soon._replace(began_s=1.5)
+    assert metrics.coverage([soon, late, foretold(15.0)]) == {"turn": 0.5}
+    assert metrics.known_starts([soon]) == {}
+
+
 def test_where_nobody_waited_there_is_nothing_to_say() -> None:
     assert metrics.coverage([]) is metrics.score([]) is metrics.unknown([]) is None
