@@ -43,8 +43,9 @@ _BUSY_MAX = 0.8
 """New cells take no more than this of a device, as far as estimates go."""
 _SPREAD = 1.2816
 """Standard deviations from the middle to each end, of a range that eight of ten are in."""
-_WIDER_OF_SEVERAL = 1.25
-_WIDER_WHEN_OVERTAKEN = 1.35
+_WIDER = 1.02
+_WIDER_OF_SEVERAL = 1.35
+_WIDER_WHEN_OVERTAKEN = 1.45
 """Several before it are not quite independent, and a range that hangs on what owners have had is
 less sure. Chosen with seeds of the simulator that the benchmark does not use."""
 _EXPONENTIAL = tuple(-math.log1p(-level) for level in LEVELS)
@@ -251,10 +252,10 @@ class _Line:
             total.add(self._of_holder(holder, tenant))
         if self.level(tenant) not in BY_SHARE:
             return _ends(total, 0.0, 0.0, 0.0)
-        wider = _WIDER_OF_SEVERAL**2 if index else 1.0
+        wider = _WIDER_OF_SEVERAL if index else _WIDER
         if self.is_overtaken(tenant):
-            wider = _WIDER_WHEN_OVERTAKEN**2
-        total = _Sum(total.mean_s, total.below * wider, total.above * wider)
+            wider = _WIDER_WHEN_OVERTAKEN
+        total = _Sum(total.mean_s, total.below * wider**2, total.above * wider**2)
         earliest_s, latest_s = self._with_new_cells(total, tenant)
         if (starves_s := starves_at_s(self.state, tenant)) is not None:
             at_most_s = max(0.0, starves_s - self.now_s) + self.state.settings.quantum_max_s
