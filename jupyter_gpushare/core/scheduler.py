@@ -61,6 +61,8 @@ ROUNDS_MIN = 8
 ROUNDS_PER_CLIENT = 4
 """Each round of settling ends a wait, a need or a silence of some client, and a client has few of
 these at one moment."""
+JUMP_S: Seconds = 1.0
+"""A clock that has gone back by more, or beyond a deadline by more, has jumped."""
 RECOVERY_OVER = "the wait for the clients of a scheduler before this one is over"
 """The cause of all that follows when it ends: the event that comes then did not cause these grants,
 and other users are not to be told of it."""
@@ -206,15 +208,18 @@ class Machine:
             closed_clients=self._closed_clients,
         )
         self._now_s: Seconds = 0.0
+        self._gone_back_s: Seconds = 0.0
+        """By so much the clock has gone back, all in all."""
         self._wake_at_s: Seconds | None = None
 
     @classmethod
     def in_place_of(cls, broken: Machine, now_s: Seconds) -> Machine:
         """A machine that knows the devices and tenants of another one. It waits for their clients
         to connect again, and ignores what the connections of before still say."""
-        before = broken._state
+        before, now_s = broken._state, broken._own_time_s(now_s)
         until_s = now_s + before.settings.reconnect_grace_s
         machine = cls(before.settings, recovering_until_s=until_s)
+        machine._gone_back_s = broken._gone_back_s
         machine._now_s = machine._state.accounts.now_s = now_s
         machine._turns.count_on_from(broken._turns)
         machine._closed_clients |= broken._closed_clients | before.clients.keys()
@@ -259,7 +264,7 @@ class Machine:
         """Take in what has happened; the answer is what to do about it, in this order.
 
         An error of a peer or a request is raised before anything has changed."""
-        self._now_s = self._state.accounts.now_s = max(self._now_s, now_s)
+        jumped = self._goes_on_to(now_s)
         cause = event.cause or type(event).__name__
         if isinstance(event, ev.ClientEvent):
             matters = self._handle_client_event(event)
@@ -267,7 +272,7 @@ class Machine:
             matters = self._node.handle(event, self._now_s)
         is_late = self._wake_at_s is not None and self._now_s >= self._wake_at_s
         self._stir_who_is_due()
-        if not (matters or is_late):
+        if not (matters or is_late or jumped):
             return self._outbox.take_all(cause)
         self._outbox.name_cause(cause)
         if self._turns.recovery_ends(self._now_s):
@@ -283,11 +288,11 @@ class Machine:
 
     def snapshot(self, now_s: Seconds) -> Snapshot:
         """A frozen copy of everything, for status."""
-        return self._status.take(max(now_s, self._now_s))
+        return self._status.take(self._own_time_s(now_s))
 
     def estimates(self, tenants: Iterable[TenantId], now_s: Seconds) -> dict[TenantId, Estimate]:
         """When the turns of these tenants will begin, of those that wait."""
-        found = Estimates(self._state, max(now_s, self._now_s))
+        found = Estimates(self._state, self._own_time_s(now_s))
         queue = self._state.queue
         return {each: found.of(queue[each]) for each in tenants if each in queue}
 
@@ -297,7 +302,7 @@ class Machine:
 
     def to_remember(self, now_s: Seconds) -> list[ev.OwnerRemembered]:
         """Of owners; nothing is changed."""
-        return self._state.to_remember(max(now_s, self._now_s))
+        return self._state.to_remember(self._own_time_s(now_s))
 
     def story_of(self, event: ev.Event) -> str:
         """The latest story of the tenant of this event; empty for events of no tenant."""
@@ -472,6 +477,31 @@ class Machine:
                 self._state.changes.of_memory(event.device)
                 self._state.note_devices(client)
 
+    # ---- time --------------------------------------------------------------------------------
+
+    def _own_time_s(self, now_s: Seconds) -> Seconds:
+        """Of this clock, that never goes back."""
+        return max(self._now_s, now_s + self._gone_back_s)
+
+    def _goes_on_to(self, now_s: Seconds) -> bool:
+        """It is later now. Whether the clock has gone back instead: then time goes on from where it
+        was. Where it has gone far beyond the next deadline, the clock has jumped, or we stood
+        still: nobody is charged for that."""
+        accounts, lines = self._state.accounts, self._state.lines
+        gone_back_s = self._now_s - (now_s + self._gone_back_s)
+        jumped = gone_back_s > JUMP_S
+        if jumped:
+            self._gone_back_s += gone_back_s
+            self._wake_at_s = None  # it is told anew, by the clock of now
+        self._now_s = self._own_time_s(now_s)
+        if self._wake_at_s is not None and self._now_s > self._wake_at_s + JUMP_S:
+            accounts.now_s = self._wake_at_s + JUMP_S
+            lines.charge_everything()
+            accounts.now_s = self._now_s
+            accounts.skip_time()
+        accounts.now_s = self._now_s
+        return jumped
+
     # ---- deadlines ---------------------------------------------------------------------------
 
     def _ask_to_be_woken(self) -> None:
@@ -490,7 +520,7 @@ class Machine:
             return
         self._wake_at_s = deadline_s
         if deadline_s is not None:
-            self._outbox.put(WakeAt(at_s=deadline_s))
+            self._outbox.put(WakeAt(at_s=deadline_s - self._gone_back_s))
 
     def _stir_who_is_due(self) -> None:
         changes = self._state.changes

@@ -188,7 +188,7 @@ class FullMachine(Machine):
         if deadline_s != self._wake_at_s:
             self._wake_at_s = deadline_s
             if deadline_s is not None:
-                self._outbox.put(WakeAt(at_s=deadline_s))
+                self._outbox.put(WakeAt(at_s=deadline_s - self._gone_back_s))
 
 
 def check_estimate(estimate: Estimate) -> None:

@@ -244,6 +244,39 @@ def test_what_schemes_gain(
     assert gained_s <= credit_s + quantum_max_s + DRAIN_S
 
 
+KERNELS = st.lists(
+    st.tuples(
+        st.sampled_from([0.02, 0.1, 0.3, 0.49, 0.6, 2.0, 1e9]),
+        st.sampled_from([0.0, 0.05, 0.5, 0.95, 1.1]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@GAIN
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@settings(max_examples=10_000)
+@given(
+    kernels=KERNELS,
+    credit_s=st.sampled_from([0.0, 0.5, 2.0]),
+    quantum_max_s=st.sampled_from([0.5, 1.0, 5.0]),
+)
+def test_what_any_kernels_gain(
+    kernels: list[tuple[float, float, bool]], credit_s: float, quantum_max_s: float
+) -> None:
+    """Cells and programs of any length, with any pauses, beside one who trains."""
+    crowd = Crowd(SETTINGS.replace(credit_s=credit_s, quantum_max_s=quantum_max_s))
+    crowd.add("honest", TRAINING)
+    for cell_s, pause_s, in_cells in kernels:
+        crowd.add("sly", Work(cell_s=cell_s, pause_s=pause_s, in_cells=in_cells))
+    crowd.run(5)
+    whole_s = crowd.part_s("sly") + crowd.part_s("honest")
+    assert crowd.part_s("sly") - whole_s / 2 <= credit_s + quantum_max_s + DRAIN_S
+
+
 @GAIN
 def test_credit_does_not_come_back_from_an_idle_device() -> None:
     """Cells on a device that nobody else wants do not pay for those on another one."""

@@ -378,15 +378,12 @@ def test_a_notebook_on_two_devices_is_charged_on_each() -> None:
         assert part == pytest.approx(0.5, abs=0.05)
 
 
-OWNERS = st.lists(
-    st.tuples(
-        st.sampled_from([0.1, 0.5, 1.0, 1.0, 2.0, 7.0, 50.0]),
-        st.integers(1, 3),
-        st.sampled_from([0.0, 0.0, 3.0, 25.0]),
-    ),
-    min_size=1,
-    max_size=7,
-)
+def owners_who_begin(*at_s: float) -> st.SearchStrategy[list[tuple[float, int, float]]]:
+    """After one of these times."""
+    weights = [0.1, 0.5, 1.0, 1.0, 2.0, 7.0, 50.0]
+    begins = st.sampled_from(at_s)
+    owner = st.tuples(st.sampled_from(weights), st.integers(1, 3), begins)
+    return st.lists(owner, min_size=1, max_size=7)
 
 
 def lag_is_bounded(
@@ -408,7 +405,7 @@ def lag_is_bounded(
 
 @LAG
 @settings(max_examples=60)
-@given(owners=OWNERS, quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
+@given(owners=owners_who_begin(0.0, 0.0, 3.0, 25.0), quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
 def test_nobody_lags_far_behind(owners: list[tuple[float, int, float]], quantum_s: float) -> None:
     """Loops that never end, and that begin at different times."""
     lag_is_bounded(owners, quantum_s, 400)
@@ -418,9 +415,9 @@ def test_nobody_lags_far_behind(owners: list[tuple[float, int, float]], quantum_
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 @settings(max_examples=10_000)
-@given(owners=OWNERS, quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
+@given(owners=owners_who_begin(0.0, 0.0, 0.5, 3.0), quantum_s=st.sampled_from([0.5, 1.0, 2.0]))
 def test_nobody_lags_far_behind_in_many_runs(
     owners: list[tuple[float, int, float]], quantum_s: float
 ) -> None:
-    """The same in many more runs."""
-    lag_is_bounded(owners, quantum_s, 60)
+    """The same in many more runs, which are shorter."""
+    lag_is_bounded(owners, quantum_s, 6)
