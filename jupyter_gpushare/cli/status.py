@@ -38,7 +38,9 @@ def perform(arguments: argparse.Namespace) -> int:
 def rendered(status: dict[str, Any]) -> str:
     """The status as a person reads it. Pure."""
     parts = [_scheduler_lines(status)]
-    parts += ["\n".join(_device_lines(device, status["tenants"])) for device in status["devices"]]
+    for device in status["devices"]:
+        lines = [*_device_lines(device, status["tenants"]), *_share_lines(device, status)]
+        parts.append("\n".join(lines))
     if not status["devices"]:
         parts.append("No device is known yet.")
     tenants = status["tenants"]
@@ -69,6 +71,24 @@ def _device_lines(device: dict[str, Any], tenants: list[dict[str, Any]]) -> list
     memory = f"{size(bytes_used(device, tenants))} of {size(device['bytes_total'])} used"
     state = "LOST" if device["lost"] else memory
     return [f"{device_title(device)}: {state}", *queue_lines(device, tenants)]
+
+
+def _share_lines(device: dict[str, Any], status: dict[str, Any]) -> list[str]:
+    """What users have had of what they may have. An older scheduler tells nothing of it."""
+    lines = []
+    for share in status.get("shares", []):
+        if share["device"] != device["id"]:
+            continue
+        told = [f"{share[word]:.0%} {shown}" for word, shown, none in _PARTS if share[word] != none]
+        if share["violations"]:
+            told.append(f"guarantee violated in {share['violations']} windows")
+        window = duration(status["settings"]["share_window_s"])
+        had = f"{share['had']:.0%} of the last {window}"
+        lines.append(f"  {share['owner']}: {had} ({', '.join(told)})")
+    return lines
+
+
+_PARTS = (("request", "guaranteed", 0), ("limit", "limit", 1), ("hard_limit", "hard limit", 1))
 
 
 def _tenant_table(tenants: list[dict[str, Any]]) -> str:

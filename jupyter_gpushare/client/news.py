@@ -5,6 +5,7 @@ from __future__ import annotations
 _TIMES = frozenset(
     {
         "earliest_s",
+        "had",
         "held_for_s",
         "held_s",
         "held_s_total",

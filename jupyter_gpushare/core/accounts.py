@@ -34,6 +34,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from .ids import DeviceId, Seconds
+from .shares.usage import Usage
 from .shares.weights import weight_of
 
 ABSENCE_S = 1.0
@@ -79,6 +80,12 @@ class DeviceAccounts:
     """The device time by which they are ahead, all together."""
     charged_to_s: Seconds = 0.0
     accounts: dict[str, Account] = field(default_factory=dict)
+    usage: dict[str, Usage] = field(default_factory=dict)
+    """What owners have had lately; kept where there are guarantees or limits (limits.py)."""
+    wants_since: dict[str, Seconds] = field(default_factory=dict)
+    """Since when owners have wanted the device without a break, and had what was guaranteed."""
+    violations: dict[str, int] = field(default_factory=dict)
+    """How often an owner has had less than that for a whole window."""
 
     def ahead_s(self, account: Account, now_s: Seconds) -> float:
         """By how much virtual time the owner is ahead of the device, or would be if it came."""
@@ -159,6 +166,8 @@ class Accounts:
     """The time of the event that is being handled."""
     quantum_longest_s: Seconds = 0.0
     """By the settings in force."""
+    window_s: Seconds = 0.0
+    """In which guarantees and limits count; 0: there are none."""
     of: dict[DeviceId, DeviceAccounts] = field(default_factory=dict)
     owners: dict[str, Owner] = field(default_factory=dict)
     owners_many: int = OWNERS_FEW
@@ -283,6 +292,9 @@ class Accounts:
         each_s = passed_s / len(uses)
         for use in uses:
             here.accounts[use.owner].virtual_s += each_s / self.owners[use.owner].weight
+            if self.window_s:
+                usage = here.usage.setdefault(use.owner, Usage())
+                usage.add(self.now_s - passed_s, self.now_s, each_s, self.window_s)
             if use.on_credit:
                 self.owners[use.owner].credit_s -= each_s
         here.virtual_s += passed_s / here.weights_present

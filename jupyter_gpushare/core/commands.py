@@ -44,6 +44,8 @@ class RecallReason(enum.Enum):
     """Memory of the tenant cannot come back."""
     CELL_ENDED = "cell_ended"
     """Others wait, and the cell has ended."""
+    LIMIT = "limit"
+    """Its owner has had the part of the device that the settings allow."""
     GOES_FIRST = "goes_first"
     """Another tenant waits whose class goes first."""
     CELL_WAITS = "cell_waits"

@@ -32,6 +32,7 @@ from .obstacles import ObstacleKind
 from .policy import pressed_at_s, quantum_ends_s, starves_at_s
 from .records import Tenant, Turn
 from .shares.classes import BY_SHARE, LAST, ORDINARY, STARVED, URGENT, TenantClass, ends
+from .shares.guarantees import Standing
 from .state import State
 from .transitions import TenantState
 
@@ -63,6 +64,8 @@ class Reason(enum.Enum):
     """Others that came later are before it, because its owner has had more of its share."""
     CLASS = "class"
     """Others are before it for what they are: `realtime`, or no `batch` as this one is."""
+    LIMIT = "limit"
+    """Its owner has had what the settings allow."""
     HELD = "held"
     """A user keeps a turn by hand."""
     PAUSED = "paused"
@@ -143,6 +146,8 @@ class Estimates:
 
     def _reason(self, tenant: Tenant, lines: list[_Line]) -> Reason:
         state = self._state
+        if tenant.standing in (Standing.BLOCKED, Standing.OVER):
+            return Reason.LIMIT
         if any(holder.id in state.holds for line in lines for holder in line.holders(tenant)):
             return Reason.HELD
         if tenant.id in state.obstacles or any(line.may_not_move_yet(tenant) for line in lines):
@@ -162,7 +167,7 @@ def _is_paused(state: State, tenant: Tenant) -> bool:
 
 def _is_known(state: State, tenant: Tenant) -> bool:
     """Whether the wait ends by itself, in time."""
-    if state.recovering_until_s is not None:
+    if state.recovering_until_s is not None or tenant.standing is Standing.BLOCKED:
         return False
     in_the_way = state.obstacles.get(tenant.id)
     if in_the_way is not None and in_the_way.kind is not ObstacleKind.RETRY:

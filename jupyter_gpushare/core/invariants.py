@@ -17,7 +17,7 @@ from .policy import (
     waits_for_its_memory,
 )
 from .records import Tenant
-from .shares.classes import FIRST, LAST, ORDINARY, URGENT, TenantClass
+from .shares.classes import FIRST, GUARANTEED, LAST, ORDINARY, URGENT, TenantClass
 from .state import State
 from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
 
@@ -88,7 +88,7 @@ def lines_are_of_tenants(state: State) -> None:
         waiting = {id: t for id, t in queue.items() if not state.is_passed_over(t)}
         _rule(line.waiting == waiting, "who waits and is not passed over is known")
         head = next((line.rank_of[t.id][0] for t in line.queue if t.id in waiting), LAST)
-        pressed = head in (URGENT, FIRST) or (head == ORDINARY and line.batch > 0)
+        pressed = head in (URGENT, GUARANTEED, FIRST) or (head == ORDINARY and line.batch > 0)
         _rule((device in state.changes.pressed) == pressed, "devices are pressed by new cells")
         _rule(line.lacking == {t.id: t for t in lacking}, "who lacks a device is on its line")
 

@@ -19,24 +19,29 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .accounts import Accounts, Use
 from .changes import TAIL, Changes
 from .ids import DeviceId, Seconds, TenantId, TurnId
+from .limits import judge, limit_turn, watch
 from .records import NOWHERE, Places
 from .shares.classes import (
+    BLOCKED,
     BOOSTED,
     BY_SHARE,
     FIRST,
+    GUARANTEED,
     LAST,
     ORDINARY,
+    OVER,
     STARVED,
     URGENT,
     TenantClass,
     level,
 )
+from .shares.guarantees import Rules, Standing
 from .transitions import TenantState
 
 if TYPE_CHECKING:
@@ -45,6 +50,11 @@ if TYPE_CHECKING:
 _NONE: frozenset[DeviceId] = frozenset()
 _AHEAD_LEAST_S = 1e-6
 """Sums of floats."""
+_LEVELS = {
+    Standing.GUARANTEED: GUARANTEED,
+    Standing.OVER: OVER,
+    Standing.BLOCKED: BLOCKED,
+}
 
 Rank = tuple[int, float, int]
 """How soon it is served (classes.py), where that is by share the virtual finish time of its owner,
@@ -103,7 +113,7 @@ class Line:
     def presses(self) -> bool:
         """Whether turns of others may end for the first of those."""
         head = self.head
-        return head in (URGENT, FIRST) or (head == ORDINARY and self.batch > 0)
+        return head in (URGENT, GUARANTEED, FIRST) or (head == ORDINARY and self.batch > 0)
 
     def who_uses(self) -> list[Use]:
         """The device, now. Nobody uses it on credit while nobody queues."""
@@ -131,6 +141,8 @@ class Lines:
     changes: Changes
     accounts: Accounts
     of: dict[DeviceId, Line] = field(default_factory=dict)
+    rules: Rules | None = None
+    """Guarantees and limits; None: there are none."""
 
     def add_device(self, device: DeviceId) -> None:
         """Nobody has the device or wants it."""
@@ -173,10 +185,16 @@ class Lines:
     def charge(self, device: DeviceId) -> None:
         """The device's time up to now, to those who have it."""
         self.accounts.charge(device, self.of[device].who_uses())
+        if self.rules is not None:
+            watch(self, self.rules, device)
 
     def renew_everybody(self) -> None:
         """Weights or settings have changed, by which the order is found."""
         for device, line in self.of.items():
+            for tenant in line.queue:
+                judge(self, tenant)
+            for tenant in line.holders:
+                limit_turn(self, tenant)
             for owner in line.of_owner:
                 self._renew(device, owner)
 
@@ -210,6 +228,10 @@ class Lines:
     def level_again(self, device: DeviceId, tenant: Tenant) -> int:
         """Of a tenant that gives its turn back and asks anew; its cell is new no longer."""
         line = self.of[device]
+        if self.rules is not None:
+            judge(self, tenant)
+            if tenant.standing is not Standing.FREE:
+                return _LEVELS[tenant.standing]
         if not (line.batch or line.realtime):
             return ORDINARY
         return level(
@@ -230,12 +252,6 @@ class Lines:
             for owner in self.of[device].of_owner:
                 self._renew(device, owner)
 
-    def note_starved(self, tenant: Tenant) -> None:
-        """The tenant has waited for as long as its class may make it wait."""
-        tenant.starved = True
-        for device in tenant.places.queues:
-            self._renew(device, tenant.owner)
-
     def _move(self, tenant: Tenant, now: Places) -> None:
         before = tenant.places
         if now == before:
@@ -252,10 +268,12 @@ class Lines:
             self.changes.of_crowd(device)
         hurries = before.waits ^ now.waits
         concerned = sorted((before.holds ^ now.holds) | (before.queues ^ now.queues) | hurries)
+        blocked: list[Tenant] = []
         for device in concerned:
             self.charge(device)
             if device in before.holds and device not in now.holds:
-                self.look_again(device)  # while whoever gives it back is still there
+                # While whoever gives it back is still there.
+                blocked += self.look_again(device)
         came = set[DeviceId]()
         """Where the owner was not present, and others of its tenants queue."""
         for device in concerned:
@@ -263,6 +281,9 @@ class Lines:
             is_there = device in now.holds or device in now.waits
             if is_there and not was_there and self.accounts.comes(device, tenant.owner):
                 came |= {device} if tenant.owner in self.of[device].of_owner else set()
+            if is_there and self.rules is not None:
+                wants = self.accounts.of[device].wants_since
+                wants.setdefault(tenant.owner, self.accounts.now_s)
             if device in before.holds ^ now.holds:
                 self._note_holder(device, tenant, device in now.holds)
             if was_there and not is_there:
@@ -289,13 +310,33 @@ class Lines:
                 self.of[device].gangs.pop(tenant.id, None)
         for device in sorted((before.holds ^ now.holds) | came):
             self._renew(device, tenant.owner)
+        for each in blocked:
+            self._move(each, replace(each.places, waits=_NONE))
 
-    def look_again(self, device: DeviceId) -> None:
-        """Whose classes go first there depends on shares, which have changed with time."""
+    def look_again(self, device: DeviceId) -> list[Tenant]:
+        """Whose classes go first there depends on shares, which have changed with time. Answers
+        with those that are passed over from now on."""
         line = self.of[device]
-        if line.batch or line.realtime:
+        blocked = []
+        if self.rules is not None:
+            free = [each for each in line.queue if each.standing is not Standing.BLOCKED]
+            for tenant in free:
+                judge(self, tenant)
+            blocked = [each for each in free if each.standing is Standing.BLOCKED]
+        if line.batch or line.realtime or self.rules is not None:
             for owner in line.of_owner:
                 self._renew(device, owner)
+        return blocked
+
+    def judge_again(self, tenant: Tenant, starvation_s: Seconds) -> None:
+        """Time has changed how the tenant stands, or may have."""
+        if tenant.turn is not None:
+            limit_turn(self, tenant)
+        else:
+            judge(self, tenant)
+            tenant.starved = self.accounts.now_s >= tenant.starves_from_s + starvation_s
+            for device in tenant.places.queues:
+                self._renew(device, tenant.owner)
 
     def _count_class(self, device: DeviceId, runs_as: TenantClass, change: int) -> None:
         line = self.of[device]
@@ -314,6 +355,8 @@ class Lines:
             assert tenant.turn is not None
             insort(line.holders, tenant, key=turn_of)
             line.uses[tenant.id] = Use(tenant.owner, tenant.turn.level == FIRST)
+            if self.rules is not None:
+                limit_turn(self, tenant)
         else:
             line.holders.remove(tenant)
             del line.uses[tenant.id]
@@ -368,6 +411,9 @@ class Lines:
                 new_cell=new_cell,
                 beside_batch=line.batch > 0,
             )
+        if tenant.standing is not Standing.FREE:
+            own = _LEVELS[tenant.standing]
+            found = min(found, own) if own == GUARANTEED else own
         return (found, finish_s if found in BY_SHARE else 0.0, tenant.place)
 
     def _within_share(self, device: DeviceId, tenant: Tenant) -> bool:

@@ -25,6 +25,7 @@ The rules, in short:
 - A turn that its user keeps by hand outlasts its quantum until the hold is over, or until its owner
   is in debt by `credit_s`. It ends for `realtime`, and after its quantum for one that an admin has
   boosted.
+- Guarantees and limits go before shares (limits.py). Who has had its hard limit waits.
 - Classes go before others (classes.py), as far as their owners are within their shares.
 - No turn begins on a device that an admin has paused, and a turn there is asked back at once, also
   one that is kept by hand. Tenants that need such a device are skipped. A turn that has stalled for
@@ -44,7 +45,8 @@ from .ledger import Share
 from .obstacles import Obstacle, ObstacleKind
 from .records import Device, Tenant, Turn
 from .settings import SchedulerSettings
-from .shares.classes import BOOSTED, BY_SHARE, FIRST, URGENT, TenantClass, ends
+from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends
+from .shares.guarantees import Standing
 from .state import State
 from .transitions import ASKED_BACK, WITH_TURN, TenantState
 
@@ -153,8 +155,12 @@ def still_in_the_way(
 
 
 def is_kept_waiting(state: State, tenant: Tenant) -> bool:
-    """Whether the tenant gets no turn because a device that it needs is paused."""
-    return tenant.turn is None and state.paused_device(tenant.wanted_devices) is not None
+    """Whether the tenant gets no turn because a device that it needs is paused, or because its
+    owner has had its hard limit."""
+    if tenant.turn is not None:
+        return False
+    blocked = tenant.standing is Standing.BLOCKED
+    return blocked or state.paused_device(tenant.wanted_devices) is not None
 
 
 def _with_turn_in_line(state: State, devices: Iterable[DeviceId]) -> list[Tenant]:
@@ -222,10 +228,21 @@ def starves_at_s(state: State, tenant: Tenant) -> Seconds | None:
     return tenant.starves_from_s + state.settings.starvation_s
 
 
-def starved(state: State, now_s: Seconds) -> list[Tenant]:
+def judged_at_s(state: State, tenant: Tenant) -> Seconds | None:
+    """When time alone changes as what the tenant waits, or that it may go on."""
+    if tenant.turn is not None:
+        at_s = tenant.turn.limit_at_s
+    else:
+        starves_s = starves_at_s(state, tenant)
+        at_s = tenant.judged_until_s if tenant.id in state.queue else math.inf
+        at_s = at_s if starves_s is None else min(at_s, starves_s)
+    return at_s if at_s < math.inf else None
+
+
+def to_judge(state: State, now_s: Seconds) -> list[Tenant]:
     """Of those that have changed, the tenants for which that time has come."""
     changed = state.changes.in_settling.tenants.values()
-    moments = ((starves_at_s(state, tenant), tenant) for tenant in changed)
+    moments = ((judged_at_s(state, tenant), tenant) for tenant in changed)
     return [tenant for at_s, tenant in moments if at_s is not None and now_s >= at_s]
 
 
@@ -304,6 +321,8 @@ def pressed_at_s(state: State, tenant: Tenant) -> Seconds | None:
             level = line.rank_of[waiter.id][0]
             if not ends(level, turn.level) or (held and level != URGENT):
                 break
+            if level == GUARANTEED and waiter.owner == tenant.owner:
+                break
             if waiter is tenant or len(waiter.wanted_devices) > 1:
                 break  # whether it could be served hangs on devices that nobody looks at here
             if _obstacle_on(state, waiter, state.devices[device], holders_stay=False) is None:
@@ -341,6 +360,8 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
                 return Recall(RecallReason.DEVICE_TAKEN, state.devices[device].name)
     if (paused := state.paused_device(turn.devices)) is not None:
         return Recall(RecallReason.PAUSED, paused.name)
+    if now_s >= turn.limit_at_s:
+        return Recall(RecallReason.LIMIT)
     if _overlaps_an_earlier_one(state, tenant, turn):
         return Recall(RecallReason.NOT_FIRST)
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
@@ -376,7 +397,7 @@ def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
     """When something happens to the tenant's turn by itself, if nothing else does before."""
     turn = tenant.turn
     if turn is None:
-        return starves_at_s(state, tenant)
+        return judged_at_s(state, tenant)
     hold = state.holds.get(tenant.id)
     deadlines = [] if hold is None else [hold.until_s]
     if turn.restores:
@@ -386,7 +407,8 @@ def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
     elif tenant.state is TenantState.HOLDING:
         ends_s = turn_ends_s(state, tenant, turn)
         pressed_s = pressed_at_s(state, tenant)
-        deadlines += [each for each in (ends_s, pressed_s) if each is not None]
+        limit_s = judged_at_s(state, tenant)
+        deadlines += [each for each in (ends_s, pressed_s, limit_s) if each is not None]
     else:
         deadlines += [
             client.recalled_at_s + state.settings.overdue_s

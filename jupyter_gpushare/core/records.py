@@ -3,6 +3,7 @@ all, and keeps together what follows from them."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
 from .obstacles import Obstacle
 from .shares.classes import DEFAULT, ORDINARY, TenantClass
+from .shares.guarantees import Standing
 from .swap_budget import SwapBudget
 from .transitions import ClientState, TenantState
 
@@ -122,6 +124,8 @@ class Turn:
     """How long it may last while others wait. Found when the first of them comes."""
     level: int = ORDINARY
     """As which it goes on while others wait (classes.py)."""
+    limit_at_s: Seconds = math.inf
+    """When its owner may have had its hard limit."""
     counted_from_s: Seconds = 0.0
     """Since when it counts as device time of the present cell."""
     contended_s: Seconds = 0.0
@@ -194,6 +198,10 @@ class Tenant:
     """It is in the queue, and has waited for as long as its class may make it wait."""
     starves_from_s: Seconds = 0.0
     """Since when it has waited because of its class. A turn that was cut short does not count."""
+    standing: Standing = Standing.FREE
+    """How its owner stands to guarantees and limits, while it waits."""
+    judged_until_s: Seconds = math.inf
+    """Until then that is so."""
     cut_short: bool = False
     """Its last turn ended for one that goes first, before the shortest quantum was over."""
     last_cells: bytes = b""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from .ids import Seconds
-from .shares import classes, weights
+from .shares import classes, guarantees, weights
 from .shares.entries import EntryError
 
 T = TypeVar("T")
@@ -73,6 +73,9 @@ RESERVE_BY_SIZE = -1
 ENTRIES: dict[str, Callable[[str], object]] = {
     "weights": weights.parse,
     "allowed_classes": classes.parse,
+    "requests": guarantees.parse,
+    "limits": guarantees.parse,
+    "hard_limits": guarantees.parse,
 }
 """Settings with entries for users and groups, and what reads them."""
 
@@ -186,6 +189,34 @@ class SchedulerSettings:
         help="The highest class that a user or the members of a group may use, such as "
         "`ann=realtime, @guests=batch`. Everybody else has `interactive`. Lower classes are free "
         "for everybody.",
+    )
+    sharing: guarantees.Preset = setting(
+        guarantees.Preset.BEST_EFFORT,
+        help="`best-effort`: weights, requests and limits say who gets how much, and what nobody "
+        "wants is free. `equal`: each of n users of a device has 1/n of it, also while others are "
+        "idle. `fixed`: each has what `requests` says, no more and no less.",
+    )
+    requests: str = setting(
+        "",
+        help="The part of each device that a user or the members of a group are guaranteed, such "
+        "as `ann=0.25, @staff=0.5`.",
+    )
+    limits: str = setting(
+        "",
+        help="The part of each device that a user or the members of a group have at most while "
+        "others want it, such as `@guests=0.2`.",
+    )
+    hard_limits: str = setting(
+        "",
+        help="The part of each device that a user or the members of a group have at most, also "
+        "while nobody else wants it.",
+    )
+    share_window_s: Seconds = setting(
+        60.0,
+        unit="seconds",
+        low=1,
+        high=86_400,
+        help="Requests and limits count within a window of this length, which slides.",
     )
     starvation_s: Seconds = setting(
         600.0,
@@ -341,6 +372,10 @@ class SchedulerSettings:
                 parse(getattr(self, name))
             except EntryError as error:
                 raise SettingsError(f"{name}: {error}") from None
+        try:
+            guarantees.check(self.requests, self.limits, self.hard_limits, self.sharing)
+        except EntryError as error:
+            raise SettingsError(str(error)) from None
 
     @property
     def quantum_longest_s(self) -> Seconds:

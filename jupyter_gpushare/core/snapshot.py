@@ -10,9 +10,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
+from .limits import entitlement
 from .obstacles import Obstacle
 from .records import Client, Device, Placement, Tenant
 from .settings import SchedulerSettings
+from .shares.guarantees import Entitlement
+from .shares.usage import Usage
 from .state import State
 from .transitions import TenantState
 
@@ -165,6 +168,21 @@ class TenantSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShareSnapshot:
+    """What an owner may have of a device, and what it has had within the window."""
+
+    owner: str
+    device: DeviceId
+    request: float
+    limit: float
+    hard_limit: float
+    had: float
+    """As a part of the window."""
+    violations: int
+    """In so many windows it had less than its request, although it wanted the device throughout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything at one moment."""
 
@@ -174,6 +192,8 @@ class Snapshot:
     devices: tuple[DeviceSnapshot, ...]
     tenants: tuple[TenantSnapshot, ...]
     settings: SchedulerSettings
+    shares: tuple[ShareSnapshot, ...] = ()
+    """Of owners with guarantees or limits."""
 
 
 # ---- how it is taken --------------------------------------------------------------------------
@@ -212,6 +232,7 @@ class Status:
             devices=tuple(_device(state, device, now_s) for device in state.devices.values()),
             tenants=tuple(self._tenants(now_s)),
             settings=state.settings,
+            shares=tuple(_shares(state, now_s)),
         )
 
     def _tenants(self, now_s: Seconds) -> Collection[TenantSnapshot]:
@@ -271,11 +292,34 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
         ),
         queue=tuple(
             WaiterSnapshot(
-                tenant=waiter.id, name=waiter.name, waited_s=now_s - waiter.waited_since_s
+                tenant=waiter.id,
+                name=waiter.name,
+                waited_s=now_s - waiter.waited_since_s,
             )
             for waiter in state.lines.of[device.id].queue
         ),
     )
+
+
+def _shares(state: State, now_s: Seconds) -> Iterator[ShareSnapshot]:
+    rules = state.lines.rules
+    if rules is None:
+        return
+    for device, here in state.accounts.of.items():
+        owners = {user.owner for user in state.lines.of[device].users.values()}
+        for owner in sorted(owners | here.violations.keys()):
+            to = entitlement(state.lines, rules, device, owner)
+            if to != Entitlement() or owner in here.violations:
+                used_s = here.usage.get(owner, Usage()).used_s(now_s, rules.window_s)
+                yield ShareSnapshot(
+                    owner=owner,
+                    device=device,
+                    request=to.request,
+                    limit=to.limit,
+                    hard_limit=to.hard_limit,
+                    had=used_s / rules.window_s,
+                    violations=here.violations.get(owner, 0),
+                )
 
 
 def _hold_left_s(state: State, tenant: Tenant, now_s: Seconds) -> Seconds:

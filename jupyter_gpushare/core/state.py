@@ -17,7 +17,8 @@ nothing new, foreign bytes count against the reserve first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+import math
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from .accounts import Accounts
@@ -27,12 +28,14 @@ from .events import DeviceMode, Event, OwnerRemembered
 from .habits import Habits
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Share
+from .limits import judge, rules_of
 from .lines import Lines
 from .obstacles import Obstacle
 from .records import Client, Device, Hold, Tenant
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .shares.classes import highest, runs_as
 from .shares.classes import parse as parse_classes
+from .shares.guarantees import Preset, Standing
 from .shares.weights import parse
 from .transitions import (
     CLIENT_TRANSITIONS,
@@ -89,6 +92,17 @@ class State:
     def __post_init__(self) -> None:
         self.lines = Lines(self.changes, self.accounts)
         self.accounts.quantum_longest_s = self.settings.quantum_longest_s
+        self.note_rules()
+
+    def note_rules(self) -> None:
+        """The settings say of guarantees and limits what they say now."""
+        self.lines.rules = rules_of(self.settings)
+        self.accounts.window_s = 0.0 if self.lines.rules is None else self.lines.rules.window_s
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Of owners and groups; none where all are equal."""
+        return {} if self.settings.sharing is Preset.EQUAL else parse(self.settings.weights)
 
     @property
     def turns_are_on(self) -> bool:
@@ -136,7 +150,7 @@ class State:
         known = self.accounts.owners.get(owner)
         if known is None or (groups is not None and known.groups != frozenset(groups)):
             self.lines.charge_everything()
-            self.accounts.know(owner, groups or (), parse(self.settings.weights))
+            self.accounts.know(owner, groups or (), self.weights)
             self.lines.renew(owner)
             for tenant in self.tenants.values():
                 if tenant.owner == owner:
@@ -209,13 +223,20 @@ class State:
 
     def is_passed_over(self, tenant: Tenant) -> bool:
         """Whether the tenant could not be served now, whoever has a turn: for somebody's memory, a
-        paused device, or the recovery."""
+        paused device, its owner's hard limit, or the recovery."""
         if tenant.id in self.obstacles:
             return True
         if tenant.turn is not None:
             return False
         recovers = self.recovering_until_s is not None
+        if tenant.standing is Standing.BLOCKED:
+            return True
         return recovers or self.paused_device(tenant.wanted_devices) is not None
+
+    def judge_again(self, tenant: Tenant) -> None:
+        """Time has changed how the tenant stands, or may have."""
+        self.lines.judge_again(tenant, self.settings.starvation_s)
+        self.note_turn(tenant)
 
     def note_obstacles(self, found: dict[TenantId, Obstacle]) -> None:
         """Tenants of the queue are passed over for these; the others are not any more."""
@@ -231,6 +252,9 @@ class State:
             tenant.starves_from_s = self.accounts.now_s
         waits_s = self.accounts.now_s - tenant.starves_from_s
         tenant.starved = waits_s >= self.settings.starvation_s
+        tenant.standing, tenant.judged_until_s = Standing.FREE, math.inf
+        if self.lines.rules is not None:
+            judge(self.lines, tenant)
         if tenant.boosted:
             self.queue = {tenant.id: tenant, **self.queue}
         else:
@@ -285,12 +309,15 @@ class State:
         """Weights may have changed."""
         self.lines.charge_everything()
         self.accounts.quantum_longest_s = self.settings.quantum_longest_s
-        weights = parse(self.settings.weights)
+        self.note_rules()
+        weights = self.weights
         for name, owner in self.accounts.owners.items():
             self.accounts.know(name, owner.groups, weights)
         for tenant in self.tenants.values():
             self.classify(tenant)
         self.lines.renew_everybody()
+        for tenant in self.queue.values():
+            self.note_turn(tenant)
 
     def stir_everything(self) -> None:
         """A setting has changed that may concern everybody."""

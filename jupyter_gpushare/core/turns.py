@@ -32,7 +32,7 @@ from .policy import (
     progress_time_s,
     quantum_of_s,
     recall_due,
-    starved,
+    to_judge,
     waits_for_its_memory,
 )
 from .records import Client, Tenant, Turn
@@ -158,8 +158,8 @@ class Turns:
         state.changes.begin_settling()
         for tenant_id in [id for id, hold in state.holds.items() if now_s >= hold.until_s]:
             self._holds.end(state.tenants[tenant_id], now_s)
-        for tenant in starved(state, now_s):
-            state.lines.note_starved(tenant)
+        for tenant in to_judge(state, now_s):
+            state.judge_again(tenant)
         for tenant in state.touched.values():
             self._settle_gates(tenant, now_s)
             self._end_turn_without_clients(tenant, now_s)

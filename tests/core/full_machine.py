@@ -20,9 +20,9 @@ from jupyter_gpushare.core.obstacles import Obstacle
 from jupyter_gpushare.core.policy import (
     deadline_of_tenant_s,
     deadline_of_waiters_s,
+    judged_at_s,
     obstacle,
     served_among_gangs,
-    starves_at_s,
     still_in_the_way,
 )
 from jupyter_gpushare.core.records import Tenant
@@ -175,7 +175,7 @@ class FullMachine(Machine):
     def _stir_who_is_due(self) -> None:
         state = self._state
         for tenant in state.tenants.values():
-            at_s = starves_at_s(state, tenant)
+            at_s = judged_at_s(state, tenant)
             if at_s is not None and self._now_s >= at_s:
                 state.changes.of_tenant(tenant)
 

@@ -64,11 +64,12 @@ def runs_as(asked: str, most: TenantClass) -> TenantClass:
 
 # ---- the order in a line ---------------------------------------------------------------------
 
-BOOSTED, URGENT, STARVED, FIRST, ORDINARY, LAST = range(6)
+BOOSTED, URGENT, STARVED, GUARANTEED, FIRST, ORDINARY, LAST, OVER, BLOCKED = range(9)
 """How soon a tenant of a line is served: an admin has boosted it; it is `realtime` and within its
-share; it is `batch` and has waited for long; it has a new cell, and credit; it is any other; it is
-`batch`, or is beyond its share where others are `batch`."""
-BY_SHARE = (ORDINARY, LAST)
+share; it is `batch` and has waited for long; its owner has had less than was guaranteed; it has a
+new cell, and credit; it is any other; it is `batch`, or is beyond its share where others are
+`batch`; its owner has had its limit, or its hard limit."""
+BY_SHARE = (GUARANTEED, ORDINARY, LAST, OVER)
 """Among these, the owner's share decides; among others, who came first."""
 
 
@@ -87,7 +88,13 @@ def level(
 
 def ends(waits: int, has: int) -> bool:
     """Whether a turn of the level `has` ends at once for a tenant that waits at the level
-    `waits`."""
+    `waits`. New cells, which are short, also end turns that are guaranteed."""
+    if waits == FIRST and has == GUARANTEED:
+        return True
     if waits >= has:
         return False
-    return waits in (URGENT, FIRST) or (waits == ORDINARY and has == LAST)
+    return (
+        waits in (URGENT, FIRST)
+        or (waits == GUARANTEED and has >= ORDINARY)
+        or (waits == ORDINARY and has == LAST)
+    )

@@ -34,6 +34,7 @@ class Plain:
     settings: dict[str, object]
     devices: list[dict[str, Any]]
     tenants: list[dict[str, Any]]
+    shares: list[dict[str, Any]]
     made_from: tuple[TenantSnapshot, ...] = ()
 
     @staticmethod
@@ -56,6 +57,7 @@ class Plain:
             settings=settings_as_json(snapshot.settings),
             devices=[asdict(device) for device in snapshot.devices],
             tenants=tenants,
+            shares=[asdict(share) for share in snapshot.shares],
             made_from=snapshot.tenants,
         )
 
@@ -137,6 +139,8 @@ def status_of(
         alias = hidden[tenant["id"]] = f"other-{len(hidden) + 1}"
         shown_tenants.append({**_without_ids(tenant, alias), **_nameless(tenant, visibility)})
 
+    own = {tenant["owner"] for tenant in plain.tenants if is_mine(tenant["id"])}
+
     def shown_place(place: dict[str, Any]) -> dict[str, Any]:
         if place["tenant"] not in hidden:
             return place
@@ -155,6 +159,7 @@ def status_of(
             for device in plain.devices
         ],
         "tenants": shown_tenants,
+        "shares": [share for share in plain.shares if share["owner"] in own],
     }
 
 

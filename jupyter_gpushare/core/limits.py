@@ -1,0 +1,103 @@
+"""What guarantees and limits mean for those who wait and for those who have a turn.
+
+Nothing here runs where the settings say nothing of it. How a tenant stands is found when it begins
+to wait, when one of its devices changes hands, and when time alone changes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .accounts import ABSENCE_S
+from .ids import DeviceId, Seconds
+from .settings import SchedulerSettings, TurnTaking
+from .shares.guarantees import Entitlement, Preset, Rules, Standing, parse
+from .shares.usage import Usage
+
+if TYPE_CHECKING:
+    from .lines import Lines
+    from .records import Tenant
+
+_LEFT_LEAST_S: Seconds = 0.05
+"""Who could go on for no longer than this has had its limit."""
+
+
+def rules_of(settings: SchedulerSettings) -> Rules | None:
+    """None where nobody has a guarantee or a limit."""
+    texts = (settings.requests, settings.limits, settings.hard_limits)
+    nothing_said = not any(texts) and settings.sharing is Preset.BEST_EFFORT
+    if nothing_said or settings.turns is TurnTaking.OFF:
+        return None
+    requests, limits, hard_limits = map(parse, texts)
+    step_s = settings.quantum_s or settings.quantum_min_s
+    return Rules(requests, limits, hard_limits, settings.sharing, settings.share_window_s, step_s)
+
+
+def entitlement(lines: Lines, rules: Rules, device: DeviceId, owner: str) -> Entitlement:
+    """What the owner may have of the device."""
+    owners = {user.owner for user in lines.of[device].users.values()}
+    known = lines.accounts.owners.get(owner)
+    groups = frozenset[str]() if known is None else known.groups
+    return rules.of(owner, groups, len(owners | {owner}))
+
+
+def judge(lines: Lines, tenant: Tenant) -> None:
+    """How a tenant stands that waits."""
+    rules, found = lines.rules, [(Standing.FREE, math.inf)]
+    if rules is not None:
+        now_s = lines.accounts.now_s
+        found = [
+            rules.judge(to, usage, now_s) for to, usage in _of_devices(lines, rules, tenant)
+        ] or found
+    standings = [standing for standing, _ in found]
+    tenant.standing = Standing.FREE
+    for standing in (Standing.BLOCKED, Standing.OVER):
+        if standing in standings:
+            tenant.standing = standing
+            break
+    else:
+        if all(each is Standing.GUARANTEED for each in standings):
+            tenant.standing = Standing.GUARANTEED
+    tenant.judged_until_s = min(until_s for _, until_s in found)
+    lines.changes.of_tenant(tenant)
+
+
+def limit_turn(lines: Lines, tenant: Tenant) -> None:
+    """When the tenant's turn ends, or has to be looked at, because of its limit."""
+    assert tenant.turn is not None
+    rules, now_s = lines.rules, lines.accounts.now_s
+    tenant.turn.limit_at_s = math.inf
+    if rules is None:
+        return
+    for to, usage in _of_devices(lines, rules, tenant):
+        left_s = rules.left_s(to, usage, now_s)
+        at_s = now_s + left_s if left_s >= _LEFT_LEAST_S else now_s
+        tenant.turn.limit_at_s = min(tenant.turn.limit_at_s, at_s)
+    lines.changes.of_tenant(tenant)
+
+
+def watch(lines: Lines, rules: Rules, device: DeviceId) -> None:
+    """Count guarantees that are not kept. The device's time is charged up to now."""
+    here, now_s = lines.accounts.of[device], lines.accounts.now_s
+    for owner, account in here.accounts.items():
+        if not account.present and now_s - account.left_s >= ABSENCE_S:
+            here.wants_since.pop(owner, None)
+            continue
+        since_s = here.wants_since.setdefault(owner, now_s)
+        if now_s - since_s < rules.window_s:
+            continue
+        usage = here.usage.get(owner, Usage())
+        if rules.is_violated(entitlement(lines, rules, device, owner), usage, now_s):
+            here.wants_since[owner] = now_s
+            here.violations[owner] = here.violations.get(owner, 0) + 1
+    for owner in here.wants_since.keys() - here.accounts.keys():
+        del here.wants_since[owner]
+
+
+def _of_devices(lines: Lines, rules: Rules, tenant: Tenant) -> Iterator[tuple[Entitlement, Usage]]:
+    for device in sorted(tenant.wanted_devices):
+        lines.charge(device)
+        usage = lines.accounts.of[device].usage.get(tenant.owner, Usage())
+        yield entitlement(lines, rules, device, tenant.owner), usage

@@ -1,0 +1,306 @@
+"""What an owner has of a device at least, and at most."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import RecallReason, RecallTurn
+from jupyter_gpushare.core.estimates import Reason
+from jupyter_gpushare.core.ids import DeviceId, TenantId
+from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, SettingsError
+from jupyter_gpushare.core.shares.guarantees import Preset
+from jupyter_gpushare.core.shares.usage import Usage
+
+from .crowd import DRAIN_S, Crowd, Work
+from .desk import Desk
+from .full_machine import Beside
+
+SETTINGS = SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=1.0, share_window_s=20)
+LOOP = Work(in_cells=False)
+DEVICE = DeviceId("A")
+REQUEST = pytest.mark.promise(
+    "scheduler",
+    "An owner with a request has at least that part of a device, within each window in which it "
+    "wants the device throughout; a window in which it has less is counted, and shown",
+)
+LIMIT = pytest.mark.promise(
+    "scheduler",
+    "An owner with a hard limit has no more than that part of a device in any window; one with an "
+    "elastic limit no more while others want the device",
+)
+PRESET = pytest.mark.promise(
+    "scheduler",
+    "One word sets guarantees and limits: `best-effort`, `equal` or `fixed`",
+)
+BAD = pytest.mark.promise(
+    "bad-input",
+    "Requests above limits, requests of more than 1 together and parts that are none are refused, "
+    "and the last good settings stay",
+)
+
+
+class Watched(Crowd):
+    """Notes what each owner has had by each tenth of a second."""
+
+    def run(self, for_s: float) -> None:
+        for _ in range(round(for_s * 10)):
+            super().run(0.1)
+            for owner in {member.owner for member in self.members.values()}:
+                self.history.setdefault(owner, []).append(self.part_s(owner))
+
+    def __init__(self, chosen: SchedulerSettings, devices: str = "A") -> None:
+        self.history: dict[str, list[float]] = {}
+        super().__init__(chosen, devices)
+
+    def windows(self, owner: str, window_s: float) -> list[float]:
+        """What the owner has had in each window of this length."""
+        had, length = self.history[owner], round(window_s * 10)
+        return [after - before for before, after in zip(had, had[length:], strict=False)]
+
+    def violations(self, owner: str) -> int:
+        return self.scheduler._machine._state.accounts.of[DEVICE].violations.get(owner, 0)
+
+
+# ---- requests --------------------------------------------------------------------------------
+
+
+@REQUEST
+def test_a_request_is_kept_beside_many() -> None:
+    """Its owner's weight would give it an eighth."""
+    crowd = Watched(SETTINGS.replace(requests="ann=0.5"))
+    crowd.add("ann", LOOP)
+    for number in range(7):
+        crowd.add(f"other{number}", LOOP)
+    crowd.run(120)
+    assert min(crowd.windows("ann", 20)[100:]) >= 0.5 * 20 - 1.1
+    assert crowd.part_s("ann") <= 0.6 * 120
+    assert crowd.violations("ann") == 0
+
+
+@REQUEST
+def test_the_members_of_a_group_have_its_request() -> None:
+    crowd = Watched(SETTINGS.replace(requests="@staff=0.4"))
+    crowd.add("ann", LOOP, groups=("staff",))
+    for number in range(7):
+        crowd.add(f"other{number}", LOOP)
+    crowd.run(100)
+    assert crowd.part_s("ann") >= 0.38 * 100
+
+
+@REQUEST
+def test_a_violated_guarantee_is_counted() -> None:
+    """An admin lets somebody else keep the device."""
+    crowd = Watched(SETTINGS.replace(requests="ann=0.5"))
+    ben = crowd.add("ben", LOOP)
+    crowd.run(1)
+    crowd.say(ev.TenantHeld(tenant=ben.tenant, hold_s=50, by_admin=True))
+    crowd.add("ann", LOOP)
+    crowd.run(48)
+    crowd.say(ev.TenantHeld(tenant=ben.tenant, hold_s=0, by_admin=True))
+    crowd.run(2)
+    assert crowd.violations("ann") >= 1
+    (shown,) = (e for e in crowd.scheduler.snapshot(crowd.now_s).shares if e.owner == "ann")
+    assert (shown.request, shown.violations) == (0.5, crowd.violations("ann"))
+
+
+@REQUEST
+def test_who_does_not_want_the_device_is_not_wronged() -> None:
+    crowd = Watched(SETTINGS.replace(requests="ann=0.5"))
+    crowd.add("ann", Work(cell_s=0.1, pause_s=5.0))
+    crowd.add("ben", LOOP)
+    crowd.run(100)
+    assert crowd.violations("ann") == 0
+
+
+# ---- limits ----------------------------------------------------------------------------------
+
+
+@LIMIT
+def test_a_hard_limit_holds_on_an_idle_device() -> None:
+    crowd = Watched(SETTINGS.replace(hard_limits="ann=0.25"))
+    crowd.add("ann", LOOP)
+    crowd.run(100)
+    assert max(crowd.windows("ann", 20)) <= 0.25 * 20 + 0.05 + DRAIN_S + 0.1
+    assert crowd.part_s("ann") >= 0.2 * 100
+
+
+@LIMIT
+def test_an_elastic_limit_holds_while_others_want_the_device() -> None:
+    crowd = Watched(SETTINGS.replace(limits="ann=0.25"))
+    crowd.add("ann", LOOP)
+    crowd.run(60)
+    assert crowd.part_s("ann") == pytest.approx(60, abs=0.1)
+    crowd.add("ben", LOOP)
+    crowd.run(60)
+    assert max(crowd.windows("ann", 20)[800:]) <= 0.25 * 20 + 1.2
+    assert crowd.part_s("ben") >= 0.7 * 60
+
+
+@LIMIT
+def test_a_turn_ends_at_its_owners_hard_limit() -> None:
+    desk = Desk(SETTINGS.replace(hard_limits="me=0.25"))
+    a = desk.client("a")
+    desk.ask(a)
+    while desk.recalled() == []:
+        desk.sleep_until_woken()
+    (recall,) = desk.all(RecallTurn)
+    assert recall.reason is RecallReason.LIMIT
+    assert desk.now_s == pytest.approx(105, abs=0.06)
+    desk.drop(a, ev.DropReason.RECALL)
+    desk.ask(a)
+    assert desk.granted() == []
+    estimates = desk.scheduler.estimates([TenantId("a")], desk.now_s)
+    assert estimates[TenantId("a")].reason is Reason.LIMIT
+    desk.sleep_until_woken()
+    assert desk.granted() == [a]
+    assert desk.now_s > 120
+
+
+@LIMIT
+def test_more_notebooks_do_not_lift_a_limit() -> None:
+    crowd = Watched(SETTINGS.replace(hard_limits="ann=0.25"))
+    for _ in range(3):
+        crowd.add("ann", LOOP)
+    crowd.run(60)
+    assert max(crowd.windows("ann", 20)) <= 0.25 * 20 + 0.4
+
+
+@LIMIT
+@settings(max_examples=30)
+@given(
+    owners=st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.1, 0.2]),
+            st.sampled_from([1.0, 0.5, 0.3]),
+            st.sampled_from([LOOP, Work(cell_s=0.3, pause_s=0.1), Work(cell_s=2.0, pause_s=1.0)]),
+            st.integers(1, 2),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    window_s=st.sampled_from([5.0, 15.0]),
+    quantum_s=st.sampled_from([0.0, 0.5]),
+)
+def test_limits_are_kept_whatever_the_owners_do(
+    owners: list[tuple[float, float, Work, int]], window_s: float, quantum_s: float
+) -> None:
+    requests = ", ".join(f"o{n}={each[0]}" for n, each in enumerate(owners) if each[0])
+    limits = ", ".join(f"o{n}={each[1]}" for n, each in enumerate(owners))
+    crowd = Watched(
+        SETTINGS.replace(
+            requests=requests, hard_limits=limits, share_window_s=window_s, quantum_s=quantum_s
+        )
+    )
+    for number, (_, _, work, notebooks) in enumerate(owners):
+        for _ in range(notebooks):
+            crowd.add(f"o{number}", work)
+    crowd.run(40)
+    crowd.scheduler.check_invariants()
+    for number, (_, limit, _, _) in enumerate(owners):
+        most_s = limit * window_s + 0.05 + 10 * DRAIN_S + 0.2
+        assert max(crowd.windows(f"o{number}", window_s)) <= most_s
+
+
+# ---- presets ---------------------------------------------------------------------------------
+
+
+@PRESET
+def test_equal() -> None:
+    """Weights do not count, and what the others leave is not given out."""
+    crowd = Watched(SETTINGS.replace(sharing=Preset.EQUAL, weights="ann=5"))
+    crowd.add("ann", LOOP)
+    crowd.add("ben", Work(cell_s=0.1, pause_s=9.0))
+    crowd.run(80)
+    assert crowd.part_s("ann") == pytest.approx(40, abs=2.5)
+
+
+@PRESET
+def test_fixed() -> None:
+    crowd = Watched(SETTINGS.replace(sharing=Preset.FIXED, requests="ann=0.2"))
+    crowd.add("ann", LOOP)
+    crowd.run(80)
+    assert crowd.part_s("ann") == pytest.approx(16, abs=2.5)
+    crowd.add("ben", LOOP)
+    crowd.run(80)
+    assert crowd.part_s("ben") == pytest.approx(64, abs=5)
+
+
+@PRESET
+def test_best_effort_gives_what_nobody_wants() -> None:
+    crowd = Watched(SETTINGS.replace(requests="ann=0.2"))
+    crowd.add("ann", LOOP)
+    crowd.run(20)
+    assert crowd.part_s("ann") == pytest.approx(20, abs=0.1)
+
+
+# ---- bad input -------------------------------------------------------------------------------
+
+
+@BAD
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"requests": "ann=0.6, ben=0.5"}, "requests add up to 1.1."),
+        ({"requests": "ann=0.6", "limits": "ann=0.5"}, "ann requests 0.6, and limits allow 0.5."),
+        ({"requests": "@g=0.6", "hard_limits": "@g=0.5"}, "@g requests 0.6, and hard_limits allow"),
+        ({"requests": "ann=nan"}, "The share of ann is 'nan'."),
+        ({"limits": "ann=-1"}, "The share of ann is '-1'."),
+        ({"limits": "ann=0"}, "The share of ann is '0'."),
+        ({"hard_limits": "ann=1.5"}, "The share of ann is '1.5'."),
+        ({"hard_limits": "ann"}, "'ann' is not a share."),
+        ({"sharing": Preset.FIXED}, "requests are empty"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        SETTINGS.replace(**changes)
+    assert words in str(refused.value)
+    assert str(refused.value).count("Give") + str(refused.value).count("Write") == 1
+
+
+# ---- the parts -------------------------------------------------------------------------------
+
+
+@given(
+    spans=st.lists(
+        st.tuples(st.floats(0, 5), st.floats(0.01, 5), st.floats(0.1, 1)), min_size=1, max_size=8
+    ),
+    most=st.floats(0, 3),
+)
+def test_usage_falls_when_it_says(spans: list[tuple[float, float, float]], most: float) -> None:
+    usage, now_s, window_s = Usage(), 0.0, 10.0
+    for pause_s, length_s, rate in spans:
+        begin_s = now_s + pause_s
+        now_s = begin_s + length_s
+        usage.add(begin_s, now_s, length_s * rate, window_s)
+    at_s = usage.falls_to_s(most, now_s, window_s)
+    assert usage.used_s(at_s, window_s) <= most + 1e-6
+    if at_s > now_s + 1e-3:
+        assert usage.used_s(at_s - 1e-3, window_s) > most - 1e-6
+
+
+def test_random_owners_beside_a_machine_that_looks_at_everything() -> None:
+    """How tenants stand is found where something has changed, as if all were looked at."""
+    rules = {"requests": "ann=0.2, ben=0.3", "hard_limits": "ann=0.4, cem=0.2", "limits": "dan=0.3"}
+    chosen = SETTINGS.replace(**rules, share_window_s=5)
+    crowd = Crowd(chosen, devices="AB")
+    crowd.scheduler = Beside(chosen)
+    for device in "AB":
+        crowd.say(ev.DeviceFound(device=DeviceId(device), name=device, bytes_total=8000))
+    owners = itertools.cycle(["ann", "ben", "cem", "dan"])
+    for number in range(9):
+        work = Work(cell_s=0.3 + number / 5, pause_s=0.1 * number)
+        devices = "AB" if number == 5 else "AB"[number % 2]
+        crowd.add(next(owners), work, devices=devices, at_s=number / 7)
+    for second in range(40):
+        crowd.run(1)
+        crowd.scheduler.check_invariants()
+        if second == 20:
+            crowd.say(ev.SettingsChanged(settings=chosen.replace(sharing=Preset.EQUAL)))
+        if second == 30:
+            crowd.say(ev.SettingsChanged(settings=SETTINGS))
