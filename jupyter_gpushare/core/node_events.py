@@ -140,7 +140,8 @@ class NodeEvents:
         else:
             self._state.note_owner(event.owner, event.groups)
         self._state.note(known, event, self._now_s)
-        known.name, known.kind, known.cap_bytes = event.name, event.kind, event.cap_bytes
+        known.name, known.kind, known.own_cap_bytes = event.name, event.kind, event.cap_bytes
+        self._state.classify(known)
         self._state.note_cap(known)
         self._teller.tell_memory_limits(known)
 
@@ -150,14 +151,22 @@ class NodeEvents:
             self._closed_clients.add(client.id)
             self._outbox.put(CloseClient(client=client.id, tenant_name=tenant.name))
         self._state.remove_tenant(tenant)
+        left = (each for each in self._state.tenants.values() if each.owner == tenant.owner)
+        if (sibling := next(left, None)) is not None:
+            self._teller.tell_memory_limits(sibling)
 
     def _settings_changed(self, settings: SchedulerSettings) -> None:
         if settings == self._state.settings:
             return
         switched_off = self._state.turns_are_on and settings.turns is TurnTaking.OFF
         memory_moved = self._state.memory_moves
-        self._state.settings = settings
+        before, self._state.settings = self._state.settings, settings
         self._state.weigh_everybody()
+        caps = (settings.memory_caps, settings.user_memory_caps)
+        if caps != (before.memory_caps, before.user_memory_caps):
+            for tenant in self._state.tenants.values():
+                self._state.note_cap(tenant)
+                self._teller.tell_memory_limits(tenant)
         self._state.stir_everything()
         self._state.touched.update(self._state.tenants)
         if self._state.memory_moves and not memory_moved:

@@ -170,7 +170,11 @@ class Tenant:
     name: str
     owner: str
     kind: str
-    cap_bytes: int
+    own_cap_bytes: int
+    """As it was registered; 0: none."""
+    cap_bytes: int = 0
+    """How much it may allocate on a device, by all that is said of it; 0: all. Kept by
+    `State.classify`."""
     asked_class: str = ""
     """What it asked for, by name; empty: nothing."""
     runs_as: TenantClass = DEFAULT

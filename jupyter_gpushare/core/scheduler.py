@@ -234,7 +234,7 @@ class Machine:
             )
             machine._state.add_device(device)
         for old in before.tenants.values():
-            tenant = Tenant(old.id, old.name, old.owner, old.kind, old.cap_bytes)
+            tenant = Tenant(old.id, old.name, old.owner, old.kind, old.own_cap_bytes)
             tenant.asked_class = old.asked_class
             tenant.counters, tenant.story = old.counters, old.story
             tenant.boosted, tenant.placement = old.boosted, old.placement

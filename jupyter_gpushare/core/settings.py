@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 from .ids import Seconds
-from .shares import classes, guarantees, weights
+from .shares import caps, classes, guarantees, weights
 from .shares.entries import EntryError
 
 T = TypeVar("T")
@@ -76,6 +76,8 @@ ENTRIES: dict[str, Callable[[str], object]] = {
     "requests": guarantees.parse,
     "limits": guarantees.parse,
     "hard_limits": guarantees.parse,
+    "memory_caps": caps.parse,
+    "user_memory_caps": caps.parse,
 }
 """Settings with entries for users and groups, and what reads them."""
 
@@ -327,6 +329,16 @@ class SchedulerSettings:
         MemoryMode.SWAP,
         help="`swap`: device memory follows the turn; tenants without a turn make room. `off`: "
         "memory stays where it is.",
+    )
+    memory_caps: str = setting(
+        "",
+        help="How much memory each notebook of a user, or of the members of a group, may allocate "
+        "on a device, such as `ann=20GiB, @guests=8GiB`. A smaller `memory_cap_bytes` counts too.",
+    )
+    user_memory_caps: str = setting(
+        "",
+        help="How much memory all notebooks of a user together may allocate on a device; of a "
+        "group: those of each member.",
     )
     device_reserve_bytes: int = setting(
         RESERVE_BY_SIZE,

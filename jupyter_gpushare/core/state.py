@@ -33,6 +33,8 @@ from .lines import Lines
 from .obstacles import Obstacle
 from .records import Client, Device, Hold, Tenant
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
+from .shares.caps import cap_of, tighter
+from .shares.caps import parse as parse_caps
 from .shares.classes import highest, runs_as
 from .shares.classes import parse as parse_classes
 from .shares.guarantees import Preset, Standing
@@ -159,6 +161,8 @@ class State:
     def classify(self, tenant: Tenant) -> None:
         """What the tenant asks for, or what its owner may use, may have changed."""
         groups = self.accounts.owners[tenant.owner].groups
+        owner_cap = cap_of(parse_caps(self.settings.memory_caps), tenant.owner, groups)
+        tenant.cap_bytes = tighter(tenant.own_cap_bytes, owner_cap)
         most = highest(parse_classes(self.settings.allowed_classes), tenant.owner, groups)
         now = runs_as(tenant.asked_class, most)
         if now is not tenant.runs_as:
@@ -283,6 +287,15 @@ class State:
         if found is not None:
             tenant.refused_at_s = now_s
         self.changes.of_look(tenant.id)
+
+    def siblings(self, tenant: Tenant) -> tuple[int, list[Tenant]]:
+        """How much its owner's tenants may have of a device together, and these; 0: all, and nobody
+        has to know of the others."""
+        groups = self.accounts.owners[tenant.owner].groups
+        cap = cap_of(parse_caps(self.settings.user_memory_caps), tenant.owner, groups)
+        if not cap:
+            return 0, [tenant]
+        return cap, [each for each in self.tenants.values() if each.owner == tenant.owner]
 
     def note_cap(self, tenant: Tenant) -> None:
         """How much the tenant may have has changed, or what it is called."""

@@ -6,6 +6,7 @@ has changed for them, and only then.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
@@ -83,9 +84,21 @@ class Teller:
         self._state.changes.crowds_to_tell.clear()
 
     def tell_memory_limits(self, tenant: Tenant) -> None:
-        """Cap and siblings' memory, to each client of the tenant, for each device it has opened.
+        """Cap and siblings' memory, to each client of the tenant, for each device it has opened. If
+        the owner's tenants have a cap together, to the others too.
 
         A client that has not been told anything assumes no cap and no siblings."""
+        owner_cap, tenants = self._state.siblings(tenant)
+        of_owner: Counter[DeviceId] = Counter()
+        if owner_cap:
+            for each in tenants:
+                for client in each.clients.values():
+                    for device, share in client.devices.items():
+                        of_owner[device] += share.bytes_allocated
+        for each in tenants:
+            self._tell_limits_of(each, owner_cap, of_owner)
+
+    def _tell_limits_of(self, tenant: Tenant, owner_cap: int, of_owner: Counter[DeviceId]) -> None:
         sums: Counter[DeviceId] = Counter()
         for client in tenant.clients.values():
             for device, share in client.devices.items():
@@ -96,6 +109,9 @@ class Teller:
                 del limits[closed]
             for device, share in client.devices.items():
                 limit = (tenant.cap_bytes, sums[device] - share.bytes_allocated)
+                if owner_cap:
+                    together = (owner_cap, of_owner[device] - share.bytes_allocated)
+                    limit = min(together, limit, key=_room)
                 if limits.get(device, (0, 0)) == limit:
                     continue
                 limits[device] = limit
@@ -207,6 +223,12 @@ class Teller:
 
     def _of(self, client: Client) -> _Told:
         return self._told.setdefault(client.id, _Told())
+
+
+def _room(limit: tuple[int, int]) -> float:
+    """How much a client may have under a cap; what others have under it is taken off."""
+    cap_bytes, others_bytes = limit
+    return cap_bytes - others_bytes if cap_bytes else math.inf
 
 
 def _turn(tenant: Tenant) -> TurnId:

@@ -68,11 +68,12 @@ class Members:
         tenant = look.tenants.get(TenantId(record.tenant_id))
         own = [row for row in (tenant.memory if tenant else ()) if row.device == device]
         used = sum(row.bytes_resident + row.bytes_parked for row in own)
-        total = min(record.cap_bytes, found.bytes_total) if record.cap_bytes else found.bytes_total
+        cap_bytes = record.cap_bytes if tenant is None else tenant.cap_bytes
+        total = min(cap_bytes, found.bytes_total) if cap_bytes else found.bytes_total
         if look.snapshot.settings.memory_mode is MemoryMode.SWAP:
             of_others = found.bytes_staying - sum(row.bytes_staying for row in own)
             usable = min(total, max(0, found.bytes_usable - of_others))
             return total, total - max(0, usable - used)
-        if not record.cap_bytes:
+        if not cap_bytes:
             return total, max(found.bytes_used, found.bytes_allocated)
         return total, used
