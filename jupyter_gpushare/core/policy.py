@@ -102,18 +102,20 @@ def _served_first(
     if with_turn or any(state.lines.of[device].gangs for device in free):
         lines = {device: line.queue for device, line in state.lines.of.items()}
         return served_among_gangs(state, lines, with_turn, free, now_s)
-    served: list[Tenant] = []
+    served: list[tuple[int, int, Tenant]] = []
     obstacles: dict[TenantId, Obstacle] = {}
     for device in sorted(free):
-        for tenant in state.lines.of[device].queue:
+        line = state.lines.of[device]
+        for tenant in line.queue:
             if is_kept_waiting(state, tenant):
                 continue
             in_the_way = obstacle(state, tenant, now_s)
             if in_the_way is None:
-                served.append(tenant)
+                served.append((line.rank_of[tenant.id][0], tenant.place, tenant))
                 break
             obstacles[tenant.id] = in_the_way
-    return served, obstacles
+    # In the order in which a look at several devices together serves them.
+    return [tenant for *_, tenant in sorted(served, key=lambda each: each[:2])], obstacles
 
 
 def served_among_gangs(
