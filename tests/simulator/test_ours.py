@@ -22,9 +22,9 @@ from jupyter_gpushare.simulator.words import WORDS
 from .scenes import notebook, responses, simulated, workload
 
 
-def watched(scene: Workload) -> tuple[Record, list[Node]]:
-    """A simulation whose nodes check the core's invariants, and what their hooks do, after each
-    event."""
+def watched(scene: Workload, **changes: object) -> tuple[Record, list[Node]]:
+    """A simulation, with some settings changed, whose nodes check the core's invariants, and what
+    their hooks do, after each event."""
     nodes: list[Node] = []
 
     def make(devices: range, loop: Loop, world: World) -> Node:
@@ -32,7 +32,7 @@ def watched(scene: Workload) -> tuple[Record, list[Node]]:
             CheckedNode(
                 devices,
                 loop=loop,
-                settings=world.settings,
+                settings=world.settings.replace(**changes),
                 hardware=world.hardware,
                 device_bytes=world.device_bytes,
             )
@@ -139,11 +139,12 @@ def test_weights_count(weights: str) -> None:
 
 
 def test_a_turn_is_kept_by_hand_between_cells() -> None:
-    """Another notebook waits until the hold is over, and the device in between is its owner's."""
+    """Another notebook waits until the hold is over, and the device in between is its owner's. It
+    is not in debt before, since its credit is large."""
     pair = [notebook("a"), notebook("b")]
     cells = [(0, 0.0, 1.0, 30.0), (1, 2.0, 1.0), (0, 10.0, 1.0)]
     scene = workload(pair, cells)
-    record, _ = watched(scene)
+    record, _ = watched(scene, credit_s=60)
     assert responses(scene, record, 0) == pytest.approx([1.0, 1.0], abs=0.05)
     assert responses(scene, record, 1) == pytest.approx([29.0], abs=0.1)
     kept = [span for span in record.spans() if span.kind is Kind.HELD and span.notebook == 0]
