@@ -19,7 +19,7 @@ from typing import Any
 from jupyter_gpushare.core.events import OwnerRemembered
 from jupyter_gpushare.core.ids import DeviceId
 
-from .base.private_file import written_anew
+from .base.private_file import put_in_place
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,6 @@ class OwnersFile:
         """Under its name the file is complete, whenever somebody looks."""
         if owners == self._written:
             return
-        new = self._path.with_name(f"{self._path.name}.new")
         said = {
             "owners": FORMAT,
             "wall_s": self._wall_clock(),
@@ -74,9 +73,7 @@ class OwnersFile:
             ],
         }
         try:
-            with written_anew(new) as file:
-                json.dump(said, file)
-            new.replace(self._path)
+            put_in_place(self._path, said)
         except OSError as error:
             log.warning("%s cannot be written: %s", self._path, error.strerror)
             return

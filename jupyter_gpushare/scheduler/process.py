@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET
-from jupyter_gpushare.core.events import Event, RecoveryComplete
+from jupyter_gpushare.core.events import Event, RecoveryComplete, RequestEvent
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import JournalNames
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
@@ -36,6 +36,7 @@ from .identity.registrants import RegistrantWatch
 from .identity.tenants import TenantBook
 from .identity.tokens import TokenSigner, load_or_make_key
 from .journal import Journal, as_it_is
+from .kept_file import KEPT_FILE, KeptFile
 from .owners_file import OWNERS_FILE, WRITE_EVERY_S, OwnersFile
 from .pseudonyms import Pseudonyms
 from .runtime_dir import RuntimeDir
@@ -149,11 +150,16 @@ class SchedulerProcess:
         self._owners = OwnersFile(self._directory.path / OWNERS_FILE)
         self._core = core
         options.settings.request = driver.request
-        devices = DeviceBook(clients_may_name=not options.serves_all)
+        kept = KeptFile(self._directory.path / KEPT_FILE)
+        devices = DeviceBook(clients_may_name=not options.serves_all, mode_of=kept.mode_of)
 
         def seen(event: Event) -> None:
-            devices.seen(event)
-            driver.submit(event)
+            for each in devices.seen(event):
+                driver.submit(each)
+
+        def request(event: RequestEvent) -> None:
+            driver.request(event)
+            kept.note(event)
 
         self._probe = DeviceProbe(
             submit=seen,
@@ -172,7 +178,7 @@ class SchedulerProcess:
             name = str(file.path)
             file.noted = lambda result: audit.note("settings file", "reload", name, {}, result)
         administration = Administration(
-            request=driver.request,
+            request=request,
             snapshot=driver.snapshot,
             settings=options.settings,
             tenants=tenants,
@@ -180,7 +186,8 @@ class SchedulerProcess:
         )
         service = Service(
             submit=driver.submit,
-            request=driver.request,
+            request=request,
+            groups_of=kept.groups_of,
             snapshot=driver.snapshot,
             estimates=driver.estimates,
             settings=options.settings,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging.handlers
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -22,6 +24,14 @@ def written_anew(path: Path) -> TextIO:
     """An empty file whose lines are written as they end."""
     fd = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     return os.fdopen(fd, "w", encoding="utf-8", buffering=1)
+
+
+def put_in_place(path: Path, said: Mapping[str, object]) -> None:
+    """JSON that is complete under its name, whenever somebody looks. Raises OSError."""
+    new = path.with_name(f"{path.name}.new")
+    with written_anew(new) as file:
+        json.dump(said, file)
+    new.replace(path)
 
 
 class PrivateLog(logging.handlers.RotatingFileHandler):

@@ -8,6 +8,7 @@ small keeps nobody from memory that is there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jupyter_gpushare.core.events import DeviceFound, DeviceLost, DeviceWithdrawn, Event
@@ -36,18 +37,31 @@ class _Named:
 
 class DeviceBook:
     """`clients_may_name`: a device that NVML does not list is shared all the same. That is for a
-    scheduler whose clients all belong to one user."""
+    scheduler whose clients all belong to one user. `mode_of` has what an administrator has said of
+    a device before it was there."""
 
-    def __init__(self, *, clients_may_name: bool) -> None:
+    def __init__(
+        self,
+        *,
+        clients_may_name: bool,
+        mode_of: Callable[[DeviceId], Event | None] = lambda device: None,
+    ) -> None:
         self._clients_may_name = clients_may_name
+        self._mode_of = mode_of
         self._listed: set[DeviceId] = set()
         self._named: dict[DeviceId, _Named] = {}
 
-    def seen(self, event: Event) -> None:
-        """NVML has found or lost a device: what it says counts, also after it lost it."""
+    def seen(self, event: Event) -> list[Event]:
+        """NVML has found or lost a device: what it says counts, also after it lost it. Answers with
+        what the core has to know."""
         if isinstance(event, DeviceFound | DeviceLost):
             self._listed.add(event.device)
             self._named.pop(event.device, None)
+        return [event, *self._mode(event.device)] if isinstance(event, DeviceFound) else [event]
+
+    def _mode(self, device: DeviceId) -> list[Event]:
+        mode = self._mode_of(device)
+        return [] if mode is None else [mode]
 
     def opened(
         self, client: ClientId, device: DeviceId, *, name: str, bytes_total: int
@@ -89,4 +103,5 @@ class DeviceBook:
         if bytes_total == known.bytes_total:
             return []
         known.bytes_total = bytes_total
-        return [DeviceFound(device=device, name=known.name, bytes_total=bytes_total, cause=cause)]
+        found = DeviceFound(device=device, name=known.name, bytes_total=bytes_total, cause=cause)
+        return [found, *self._mode(device)]

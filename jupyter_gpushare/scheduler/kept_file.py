@@ -1,0 +1,88 @@
+"""What was said to the scheduler and outlives it: modes of devices, and groups of users, which
+their kernels' tokens do not name. A small file in the runtime directory, as lasting as that one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jupyter_gpushare.core.events import DeviceMode, DeviceModeChanged, Event, TenantRegistered
+from jupyter_gpushare.core.ids import DeviceId
+
+from .base.private_file import put_in_place
+
+log = logging.getLogger(__name__)
+
+KEPT_FILE = "kept.json"
+FORMAT = 1
+OWNERS_MAX = 4096
+_BYTES_MAX = 64 << 20
+_CAUSE = "said to a scheduler before this one"
+
+
+class KeptFile:
+    """Reads at once what there is. `note` is told each event that was handled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._modes: dict[DeviceId, DeviceMode] = {}
+        self._groups: dict[str, tuple[str, ...]] = {}
+        try:
+            with path.open(encoding="utf-8") as file:
+                self._take(json.loads(file.read(_BYTES_MAX)))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            log.warning(
+                "%s is not as we write it (%r): all devices are open, and users are in no groups "
+                "until they start a kernel",
+                path,
+                error,
+            )
+
+    def mode_of(self, device: DeviceId) -> DeviceModeChanged | None:
+        """What an administrator has said of a device that is there now; None for an open one."""
+        mode = self._modes.get(device)
+        return None if mode is None else DeviceModeChanged(device=device, mode=mode, cause=_CAUSE)
+
+    def groups_of(self, owner: str) -> tuple[str, ...] | None:
+        """Those of the owner's latest registration; None where none is known."""
+        return self._groups.get(owner)
+
+    def note(self, event: Event) -> None:
+        match event:
+            case DeviceModeChanged(device=device, mode=mode):
+                before = self._modes.get(device, DeviceMode.OPEN)
+                self._modes.pop(device, None)
+                if mode is not DeviceMode.OPEN:
+                    self._modes[device] = mode
+                if mode is not before:
+                    self._write()
+            case TenantRegistered(owner=owner, groups=groups) if groups is not None:
+                before_groups = self._groups.pop(owner, None)
+                self._groups[owner] = groups
+                if len(self._groups) > OWNERS_MAX:
+                    del self._groups[next(iter(self._groups))]
+                if groups != before_groups:
+                    self._write()
+            case _:
+                pass
+
+    def _take(self, said: Mapping[str, Any]) -> None:
+        if said["kept"] != FORMAT:
+            raise ValueError("a file of another version")
+        modes = {DeviceId(str(name)): DeviceMode(mode) for name, mode in said["modes"].items()}
+        groups = {str(owner): tuple(map(str, each)) for owner, each in said["groups"].items()}
+        self._modes = {name: mode for name, mode in modes.items() if mode is not DeviceMode.OPEN}
+        self._groups = groups
+
+    def _write(self) -> None:
+        modes = {device: mode.value for device, mode in self._modes.items()}
+        try:
+            put_in_place(self._path, {"kept": FORMAT, "modes": modes, "groups": self._groups})
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self._path, error.strerror)

@@ -1,0 +1,131 @@
+"""What administrators and the hub have said is known to the next scheduler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pytest import LogCaptureFixture
+
+from jupyter_gpushare.core.events import (
+    DeviceFound,
+    DeviceMode,
+    DeviceModeChanged,
+    TenantRegistered,
+)
+from jupyter_gpushare.core.ids import DeviceId, TenantId
+from jupyter_gpushare.scheduler.devices.named import DeviceBook
+from jupyter_gpushare.scheduler.identity.tokens import TenantRecord, TokenSigner
+from jupyter_gpushare.scheduler.kept_file import KEPT_FILE, KeptFile
+from tests.scheduler.test_other_users import Office
+from tests.support.scheduler_process import running_scheduler
+from tests.support.sim import SimulatedMachine
+
+DEVICE = DeviceId("0" * 32)
+LASTS = pytest.mark.promise(
+    "scheduler", "A device that an administrator has paused or drained is so after a restart, too"
+)
+
+
+def mode(mode: DeviceMode) -> DeviceModeChanged:
+    return DeviceModeChanged(device=DEVICE, mode=mode)
+
+
+def registered(owner: str, *groups: str) -> TenantRegistered:
+    return TenantRegistered(
+        tenant=TenantId("t"), name="n", owner=owner, kind="kernel", groups=groups
+    )
+
+
+@LASTS
+def test_what_is_said_is_known_to_the_next(tmp_path: Path) -> None:
+    """Until it is taken back; under its name the file is complete, and its owner's alone."""
+    path = tmp_path / KEPT_FILE
+    kept = KeptFile(path)
+    assert kept.mode_of(DEVICE) is None and kept.groups_of("ann") is None
+    kept.note(mode(DeviceMode.DRAINED))
+    kept.note(registered("ann", "staff"))
+    found = KeptFile(path)
+    said = found.mode_of(DEVICE)
+    assert said is not None and said.mode is DeviceMode.DRAINED
+    assert (found.groups_of("ann"), found.groups_of("ben")) == (("staff",), None)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == [KEPT_FILE]
+    found.note(mode(DeviceMode.OPEN))
+    found.note(registered("ann"))
+    assert KeptFile(path).mode_of(DEVICE) is None
+    assert KeptFile(path).groups_of("ann") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "\x00\x01",
+        "[" * 100_000,
+        '{"kept": 2}',
+        '{"kept": 1, "modes": {"A": "odd"}, "groups": {}}',
+        '{"kept": 1, "modes": [], "groups": {}}',
+        '{"kept": 1, "modes": {}, "groups": {"ann": 7}}',
+    ],
+)
+def test_a_broken_file_does_not_count(tmp_path: Path, caplog: LogCaptureFixture, text: str) -> None:
+    """All devices are open then, the log says so, and the next word is written all the same."""
+    path = tmp_path / KEPT_FILE
+    path.write_text(text)
+    kept = KeptFile(path)
+    assert kept.mode_of(DEVICE) is None
+    assert len(caplog.records) == 1
+    kept.note(mode(DeviceMode.PAUSED))
+    assert KeptFile(path).mode_of(DEVICE) is not None
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path, caplog: LogCaptureFixture) -> None:
+    """The word counts for this scheduler alone, and the log says so."""
+    kept = KeptFile(tmp_path / "gone" / KEPT_FILE)
+    kept.note(mode(DeviceMode.PAUSED))
+    assert kept.mode_of(DEVICE) is not None
+    assert "cannot be written" in caplog.text
+
+
+def test_a_device_that_comes_later_has_its_mode(tmp_path: Path) -> None:
+    """Whether NVML lists it or a client names it."""
+    kept = KeptFile(tmp_path / KEPT_FILE)
+    kept.note(mode(DeviceMode.PAUSED))
+    book = DeviceBook(clients_may_name=True, mode_of=kept.mode_of)
+    found = DeviceFound(device=DEVICE, name="GPU", bytes_total=1)
+    assert book.seen(found) == [found, kept.mode_of(DEVICE)]
+    book = DeviceBook(clients_may_name=True, mode_of=kept.mode_of)
+    assert book.opened(1, DEVICE, name="GPU", bytes_total=1)[1:] == [kept.mode_of(DEVICE)]  # type: ignore[arg-type]
+
+
+@LASTS
+def test_a_paused_device_is_paused_after_a_restart(runtime: Path, tmp_path: Path) -> None:
+    """Also when the scheduler was killed."""
+    env = {**SimulatedMachine(tmp_path / "machine").env(), "CUDA_VISIBLE_DEVICES": "0"}
+    with running_scheduler(runtime, env=env) as scheduler:
+        (device,) = scheduler.status()["devices"]
+        scheduler.client.set_device_mode(device["id"], "paused")
+        scheduler.kill()
+    with running_scheduler(runtime, env=env) as scheduler:
+        (device,) = scheduler.status()["devices"]
+        assert device["mode"] == "paused"
+        scheduler.client.set_device_mode(device["id"], "open")
+    with running_scheduler(runtime, env=env) as scheduler:
+        assert [each["mode"] for each in scheduler.status()["devices"]] == ["open"]
+
+
+@pytest.mark.promise("Of a user's groups the one...")
+def test_a_kernel_that_comes_back_is_its_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its token names the user, and the file the groups."""
+    office, seen = Office(), []
+    monkeypatch.setattr(office.service, "_request", seen.append)
+    monkeypatch.setattr(office.service, "_groups_of", {"ann": ("staff",)}.get)
+    for number, user in enumerate(("ann", "ben")):
+        record = TenantRecord(f"7-{number:016x}", 7, "n", "kernel", hub_user=user)
+        record = TokenSigner(b"k" * 32).verify(TokenSigner(b"k" * 32).issue(record))
+        office.service.client_joined(number, record, pid=1)  # type: ignore[arg-type]
+    assert [(event.owner, event.groups) for event in seen] == [("ann", ("staff",)), ("ben", None)]
