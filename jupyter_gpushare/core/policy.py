@@ -102,20 +102,22 @@ def _served_first(
     if with_turn or any(state.lines.of[device].gangs for device in free):
         lines = {device: line.queue for device, line in state.lines.of.items()}
         return served_among_gangs(state, lines, with_turn, free, now_s)
-    served: list[tuple[int, int, Tenant]] = []
+    served: list[Tenant] = []
     obstacles: dict[TenantId, Obstacle] = {}
     for device in sorted(free):
-        line = state.lines.of[device]
-        for tenant in line.queue:
+        for tenant in state.lines.of[device].queue:
             if is_kept_waiting(state, tenant):
                 continue
             in_the_way = obstacle(state, tenant, now_s)
             if in_the_way is None:
-                served.append((line.rank_of[tenant.id][0], tenant.place, tenant))
+                served.append(tenant)
                 break
             obstacles[tenant.id] = in_the_way
-    # In the order in which a look at several devices together serves them.
-    return [tenant for *_, tenant in sorted(served, key=lambda each: each[:2])], obstacles
+    return sorted(served, key=_place), obstacles
+
+
+def _place(tenant: Tenant) -> int:
+    return tenant.place
 
 
 def served_among_gangs(
@@ -136,7 +138,7 @@ def served_among_gangs(
     for tenant in with_turn:
         look.serve_if_free(tenant)  # else it has its own place in the queue
     look.go_through()
-    return list(look.served.values()), look.obstacles
+    return sorted(look.served.values(), key=_place), look.obstacles
 
 
 def still_in_the_way(
