@@ -281,3 +281,23 @@ def test_a_cell_counts_when_it_ends(by_server: bool) -> None:
     habits = desk.scheduler._machine._state.habits
     assert habits.of_owner == {"me": bytes([bin_of(5.0)])}
     assert habits.new_cells_per_s(DeviceId("A"), desk.now_s) > 0
+
+
+@WAITERS
+@pytest.mark.parametrize("runs_as", ["batch", ""])
+def test_who_waits_for_a_higher_class_reads_so(runs_as: str) -> None:
+    """A batch tenant waits for all others, and at the latest until it has waited long enough; among
+    equals it is a matter of turns."""
+    desk = Desk(GROWING.replace(starvation_s=60.0))
+    for tenant, asked in (("a", ""), ("b", runs_as), ("c", "")):
+        desk.do(
+            ev.TenantRegistered(
+                tenant=TenantId(tenant), name=tenant, owner=tenant, kind="run", asked_class=asked
+            )
+        )
+    for tenant in "abc":
+        desk.ask(desk.client(tenant))
+    told = of(desk, "b")
+    assert told.reason is (Reason.CLASS if runs_as else Reason.TURN)
+    assert told.position == (2 if runs_as else 1)
+    assert told.known and told.latest_s <= 60.0 + GROWING.quantum_max_s
