@@ -20,7 +20,7 @@ def test_it_ends_cleanly(scheduler: SchedulerUnderTest, number: signal.Signals) 
     """Whatever asks it to end, it ends with status 0 and leaves no socket behind."""
     assert scheduler.stop(number) == 0
     left = {path.name for path in scheduler.directory.iterdir()}
-    assert left == {"scheduler.lock", "token.key"}
+    assert left == {"owners.json", "scheduler.lock", "token.key"}
 
 
 @pytest.mark.promise("`jupyter gpushare scheduler` runs the scheduler...")
