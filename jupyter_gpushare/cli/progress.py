@@ -22,11 +22,13 @@ class ProgressBar:
         total: int,
         *,
         stream: TextIO,
+        unit: str = "cells",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._title = title
         self._total = total
         self._stream = stream
+        self._unit = unit
         self._clock = clock
         self._is_shown = stream.isatty()
         self._done = 0
@@ -53,7 +55,7 @@ class ProgressBar:
             left = f", {duration(left_s)} left"
         line = (
             f"{self._title} [{'#' * full}{' ' * (_WIDTH - full)}] {part:4.0%} of "
-            f"{self._total:,} cells{left}"
+            f"{self._total:,} {self._unit}{left}"
         )
         self._write("\r" + line.ljust(self._length))
         self._length = max(self._length, len(line))

@@ -77,7 +77,12 @@ def _workload(arguments: argparse.Namespace) -> Workload:
         raise UsageError("Name either files or a preset. See `simulate --help`.")
     if arguments.preset:
         return load.of_preset(arguments.preset, arguments.seed)
-    return load.of_files(arguments.files)
+    total = sum(path.stat().st_size for path in arguments.files if path.is_file())
+    bar = ProgressBar("reading", total, stream=sys.stderr, unit="bytes")
+    try:
+        return load.of_files(arguments.files, bar.advance)
+    finally:
+        bar.end()
 
 
 def _devices(given: int | None, workload: Workload) -> int:

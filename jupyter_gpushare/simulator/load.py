@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import journal_trace
@@ -20,14 +20,17 @@ def of_preset(name: str, seed: int) -> Workload:
     return PRESETS[name].workload(name, seed)
 
 
-def of_files(paths: Sequence[Path]) -> Workload:
-    """A trace; or journals in the order of their times."""
-    first = objects_of(paths[0])
+def of_files(
+    paths: Sequence[Path], progress: Callable[[int], None] = lambda characters: None
+) -> Workload:
+    """A trace; or journals in the order of their times. `progress` hears how many more characters
+    have been read."""
+    first = objects_of(paths[0], progress)
     number, head = next(first, (0, {}))
     lines = itertools.chain([(number, head)] if number else [], first)
     if not journal_trace.is_journal(head):
         if len(paths) > 1:
             raise SimulationError("Several files are read only as journals. Name one trace.")
         return read_trace(lines)
-    rest = itertools.chain.from_iterable(objects_of(path) for path in paths[1:])
+    rest = itertools.chain.from_iterable(objects_of(path, progress) for path in paths[1:])
     return journal_trace.read_journal(itertools.chain(lines, rest))

@@ -10,7 +10,7 @@ The head comes first, a notebook before its cells, and cells in the order of the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,17 @@ _NOTEBOOK_FIELDS = {
 }
 
 
-def objects_of(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def objects_of(
+    path: Path, progress: Callable[[int], None] = lambda characters: None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """The numbered lines of a file, each a JSON object; raises SimulationError. The last line of a
-    journal may be cut off by a crash, and is left out then."""
+    journal may be cut off by a crash, and is left out then. `progress` hears how many more
+    characters have been read."""
     is_journal = False
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(iter(lambda: file.readline(LINE_CHARACTERS_MAX), ""), 1):
+                progress(len(line))
                 if len(line) >= LINE_CHARACTERS_MAX:
                     raise _wrong(number, f"has more than {LINE_CHARACTERS_MAX:,} characters")
                 if not line.strip() or (is_journal and not line.endswith("\n")):

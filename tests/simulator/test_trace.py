@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.simulator import trace
+from jupyter_gpushare.simulator import journal_trace, trace
 from jupyter_gpushare.simulator.base.errors import SimulationError
 from jupyter_gpushare.simulator.base.workload import GIB, Cell
 from jupyter_gpushare.simulator.load import of_files, of_preset
+from tests.simulator.test_journal_trace import SCENE, journalled
 
 HEAD = {"trace": 1, "title": "Monday", "devices": 2, "weights": {"ann": 2}}
 TRAIN = {"notebook": "train", "owner": "ann", "bytes": GIB}
@@ -118,6 +120,59 @@ def test_a_trace_that_is_too_long_is_refused_where_it_is(tmp_path: Path) -> None
         with pytest.raises(SimulationError, match="more than 1,000 cells"):
             trace.read_trace(endless())  # type: ignore[arg-type]
     assert read == 1001
+
+
+class Line(dict[str, object]):
+    """Of a file, counted while somebody keeps it."""
+
+    kept = 0
+
+    def __init__(self, said: dict[str, object]) -> None:
+        super().__init__(said)
+        Line.kept += 1
+
+    def __del__(self) -> None:
+        Line.kept -= 1
+
+
+@pytest.mark.promise(
+    "simulator",
+    "However many events a file has, it is read as it streams by: no line is kept, and the "
+    "terminal shows how far it is",
+)
+@pytest.mark.parametrize("is_journal", [False, True])
+def test_no_line_is_kept(tmp_path: Path, is_journal: bool) -> None:
+    """What is kept is a cell for each cell, and nothing for the other events of a journal."""
+    most = 0
+
+    def trace_lines() -> Iterator[dict[str, object]]:
+        yield from (HEAD, TRAIN)
+        yield from (CELL for _ in range(5000))
+
+    def journal_lines() -> Iterator[dict[str, object]]:
+        path = journalled(tmp_path / "journal", SCENE)
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        reports = [each for each in lines if each.get("event", {}).get("type") == "CellBegan"]
+        yield from lines
+        for _ in range(5000):
+            yield {**reports[-1], "at_s": lines[-1]["at_s"], "commands": []}
+
+    def counted() -> Iterator[tuple[int, dict[str, object]]]:
+        nonlocal most
+        for number, said in enumerate(journal_lines() if is_journal else trace_lines(), 1):
+            yield number, Line(said)
+            most = max(most, Line.kept)
+
+    read = journal_trace.read_journal if is_journal else trace.read_trace
+    workload = read(counted())
+    assert len(workload.cells) == (len(SCENE.cells) if is_journal else 5000)
+    assert 0 < most <= 3
+
+
+def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
+    path, told = written(tmp_path, HEAD, TRAIN, CELL), list[int]()
+    of_files([path], told.append)
+    assert (len(told), sum(told)) == (3, path.stat().st_size)
 
 
 def test_files_that_are_no_texts_are_refused(tmp_path: Path) -> None:
