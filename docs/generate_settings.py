@@ -11,7 +11,7 @@ from pathlib import Path
 
 from generated_page import write_or_check
 
-from jupyter_gpushare.core.setting_values import shown
+from jupyter_gpushare.core.configuration.values import shown
 from jupyter_gpushare.core.settings import SETTINGS, START_SETTINGS, Setting
 
 PAGE = Path(__file__).resolve().with_name("settings.md")

@@ -53,6 +53,7 @@ PYTHON_ROOMS = (
     "version",
     "core.shares",
     "core",
+    "core.configuration",
     "protocol",
     "client",
     "hub",

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_gpushare.core.setting_values import find, parsed, shown
+from jupyter_gpushare.core.configuration.values import find, parsed, shown
 from jupyter_gpushare.core.settings import SETTINGS, SettingsError
 
 from .errors import UsageError

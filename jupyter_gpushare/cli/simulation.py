@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from jupyter_gpushare.core.setting_values import changed_settings, find
+from jupyter_gpushare.core.configuration.values import changed_settings, find
 from jupyter_gpushare.core.settings import SchedulerSettings, SettingsError
 from jupyter_gpushare.simulator import load, picture
 from jupyter_gpushare.simulator.base.errors import SimulationError

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Callable
 
 from jupyter_gpushare.client import SchedulerClient
-from jupyter_gpushare.core.setting_values import parsed
+from jupyter_gpushare.core.configuration.values import parsed
 from jupyter_gpushare.core.settings import SETTINGS, SettingsError
 
 from .errors import UsageError

@@ -1,23 +1,31 @@
-"""What has changed since somebody looked, and what will change by itself: the reason why an event
-costs what it changes.
+"""What has changed since somebody looked, who is told of it, and what will change by itself: the
+reason why an event costs what it changes.
 
-Whoever changes the state says so here; `State` and `Lines` do for most. Each list has one reader,
-who empties it. A reader looks at what is listed and at nothing else: a look at the rest would
-change nothing.
+Whoever changes the state says so to `Changes`; `State` and `Lines` do for most. Each list there has
+one reader, who empties it. A reader looks at what is listed and at nothing else: a look at the rest
+would change nothing. `Alarm` keeps the deadlines.
+
+`Outbox` collects commands; nobody who puts one needs to know its cause. `Teller` tells clients what
+has changed for them, and only then.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from .ids import DeviceId, Seconds, TenantId
+from .commands import Command, GrantTurn, TellContention, TellMemoryLimit, TellQueuePosition
+from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
+from .transitions import WITH_TURN
 
 if TYPE_CHECKING:
     from .lines import Rank
-    from .records import Tenant
+    from .records import Client, Tenant
+    from .state import State
 
 _HEAD: Rank = (-1, 0.0, 0)
 """Before everybody in a queue."""
@@ -147,3 +155,229 @@ class Alarm:
             _, owner = heapq.heappop(self._heap)
             del self._at_s[owner]
             yield owner
+
+
+class Outbox:
+    """Commands in the order in which they are to be performed."""
+
+    def __init__(self) -> None:
+        self._commands: list[Command] = []
+
+    def put(self, command: Command) -> None:
+        self._commands.append(command)
+
+    def put_before_grant(self, client: ClientId, command: Command) -> None:
+        """For what the client must know before its gate opens, if it is about to open."""
+        for place, other in enumerate(self._commands):
+            if isinstance(other, GrantTurn) and other.client == client:
+                self._commands.insert(place, command)
+                return
+        self._commands.append(command)
+
+    def name_cause(self, cause: str) -> None:
+        """Of all commands that have none yet."""
+        self._commands = [
+            command if command.cause else replace(command, cause=cause)
+            for command in self._commands
+        ]
+
+    def take_all(self, cause: str) -> list[Command]:
+        """Everything put since the last time; each carries its cause."""
+        self.name_cause(cause)
+        commands, self._commands = self._commands, []
+        return commands
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a client was told last."""
+
+    contention: tuple[int, int] | None = None
+    position: tuple[int, TenantId | None] | None = None
+    limits: dict[DeviceId, tuple[int, int]] = field(default_factory=dict)
+
+
+class Teller:
+    """Remembers what each client was told, and tells the difference."""
+
+    def __init__(self, state: State, outbox: Outbox) -> None:
+        self._state = state
+        self._outbox = outbox
+        self._told: dict[ClientId, _Told] = {}
+        self._crowd: dict[DeviceId, int] = {}
+        """How many tenants there were on each device when everybody was told last."""
+        self._everywhere = 0
+        """How many of them had opened no device."""
+
+    def forget(self, client: ClientId) -> None:
+        self._told.pop(client, None)
+
+    def tell_changes(self) -> None:
+        """Contention and places in the queue, of everybody for whom they may have changed."""
+        stirred, lines = self._state.changes.to_tell, self._state.lines.of
+        for device in stirred.lines.keys() - lines.keys():
+            del stirred.lines[device]
+        self._tell_contention(stirred)
+        self._tell_positions(stirred)
+        stirred.clear()
+        self._state.changes.crowds_to_tell.clear()
+
+    def tell_memory_limits(self, tenant: Tenant) -> None:
+        """Cap and siblings' memory, to each client of the tenant, for each device it has opened. If
+        the owner's tenants have a cap together, to the others too.
+
+        A client that has not been told anything assumes no cap and no siblings."""
+        owner_cap, tenants = self._state.siblings(tenant)
+        of_owner: Counter[DeviceId] = Counter()
+        if owner_cap:
+            for each in tenants:
+                for client in each.clients.values():
+                    for device, share in client.devices.items():
+                        of_owner[device] += share.bytes_allocated
+        for each in tenants:
+            self._tell_limits_of(each, owner_cap, of_owner)
+
+    def _tell_limits_of(self, tenant: Tenant, owner_cap: int, of_owner: Counter[DeviceId]) -> None:
+        sums: Counter[DeviceId] = Counter()
+        for client in tenant.clients.values():
+            for device, share in client.devices.items():
+                sums[device] += share.bytes_allocated
+        for client in tenant.clients.values():
+            limits = self._of(client).limits
+            for closed in limits.keys() - client.devices.keys():
+                del limits[closed]
+            for device, share in client.devices.items():
+                limit = (tenant.cap_bytes, sums[device] - share.bytes_allocated)
+                if owner_cap:
+                    together = (owner_cap, of_owner[device] - share.bytes_allocated)
+                    limit = min(together, limit, key=_room)
+                if limits.get(device, (0, 0)) == limit:
+                    continue
+                limits[device] = limit
+                self._outbox.put(
+                    TellMemoryLimit(
+                        client=client.id, device=device, cap_bytes=limit[0], others_bytes=limit[1]
+                    )
+                )
+
+    def _tell_contention(self, stirred: Stirred) -> None:
+        """To clients with the turn. How many wait, the others hear with their grant; that somebody
+        came to their device or left it, they hear at once."""
+        lines = self._state.lines.of
+        for tenant in self._concerned(stirred):
+            own = tenant.places.queues
+            for client in tenant.clients.values():
+                if live := client.live_devices:
+                    waiters = max(len(lines[each].queue) - (each in own) for each in live)
+                    tenants = max(self._crowd[each] for each in live)
+                    self._tell_contention_to(client, waiters, tenants)
+
+    def _concerned(self, stirred: Stirred) -> list[Tenant]:
+        """Everybody on devices that tenants have come to or left; besides, tenants that the event
+        has touched, and holders for whom others have begun or ceased to queue."""
+        state, lines = self._state, self._state.lines.of
+        holders = {id: each for id, each in stirred.tenants.items() if each.turn is not None}
+        for device in stirred.lines:
+            holders.update((each.id, each) for each in lines[device].holders)
+            holders.update(lines[device].lacking)
+        concerned = {**state.touched}
+        for holder in sorted(holders.values(), key=_turn):
+            concerned.setdefault(holder.id, holder)
+        crowds = self._crowds_that_changed()
+        if not crowds:
+            return list(concerned.values())
+        for device in crowds:
+            concerned.update(lines[device].users)
+        return sorted(concerned.values(), key=_order)
+
+    def _crowds_that_changed(self) -> list[DeviceId]:
+        state, lines = self._state, self._state.lines.of
+        everywhere = len(state.undecided)
+        if everywhere != self._everywhere:
+            self._everywhere, devices = everywhere, list(lines)
+        else:
+            devices = [device for device in state.changes.crowds_to_tell if device in lines]
+        changed = []
+        for device in devices:
+            users = len(lines[device].users)
+            crowd = users + everywhere
+            if (users or device in self._crowd) and self._crowd.get(device) != crowd:
+                self._crowd[device] = crowd
+                changed.append(device)
+        return changed
+
+    def _tell_contention_to(self, client: Client, waiters: int, tenants: int) -> None:
+        told = self._of(client)
+        if told.contention == (waiters, tenants):
+            return
+        if told.contention and told.contention[1] == tenants and client.state not in WITH_TURN:
+            return
+        told.contention = (waiters, tenants)
+        self._outbox.put(TellContention(client=client.id, waiters=waiters, tenants=tenants))
+
+    def _tell_positions(self, stirred: Stirred) -> None:
+        state, lines = self._state, self._state.lines.of
+        queued = {id: state.queue[id] for id in stirred.tenants if id in state.queue}
+        for device, rank in stirred.lines.items():
+            queued.update((each.id, each) for each in lines[device].behind(rank))
+        for tenant in stirred.tenants.values():
+            self._forget_positions(tenant)
+        for tenant in sorted(queued.values(), key=_place):
+            place, ahead = self._place_of(tenant)
+            for client in state.ready_clients(tenant):
+                self._tell_position(client, place, ahead)
+
+    def _forget_positions(self, tenant: Tenant) -> None:
+        """Of clients that wait no longer: in their next wait they are told again."""
+        waiting = self._state.ready_clients(tenant) if tenant.id in self._state.queue else []
+        for client in tenant.clients.values():
+            told = self._told.get(client.id)
+            if told is not None and client not in waiting:
+                told.position = None
+
+    def _place_of(self, tenant: Tenant) -> tuple[int, Tenant | None]:
+        """Its place in the longest of its queues; and the tenant that has a device which this one
+        lacks, or the one before it in that queue."""
+        lines = [self._state.lines.of[device] for device in sorted(tenant.places.queues)]
+        ahead = [line.index(tenant) for line in lines]
+        most = max(ahead)
+        holders = [each for line in lines for each in line.holders if each is not tenant]
+        if holders:
+            return most + 1, min(holders, key=_turn)
+        return most + 1, lines[ahead.index(most)].queue[most - 1] if most else None
+
+    def _tell_position(self, client: Client, place: int, ahead: Tenant | None) -> None:
+        told, position = self._of(client), (place, ahead.id if ahead else None)
+        if told.position == position:
+            return
+        told.position = position
+        self._outbox.put(
+            TellQueuePosition(
+                client=client.id,
+                position=place,
+                holder=ahead.name if ahead else "",
+                holder_tenant=position[1],
+            )
+        )
+
+    def _of(self, client: Client) -> _Told:
+        return self._told.setdefault(client.id, _Told())
+
+
+def _room(limit: tuple[int, int]) -> float:
+    """How much a client may have under a cap; what others have under it is taken off."""
+    cap_bytes, others_bytes = limit
+    return cap_bytes - others_bytes if cap_bytes else math.inf
+
+
+def _turn(tenant: Tenant) -> TurnId:
+    assert tenant.turn is not None
+    return tenant.turn.id
+
+
+def _place(tenant: Tenant) -> int:
+    return tenant.place
+
+
+def _order(tenant: Tenant) -> int:
+    return tenant.order

@@ -4,6 +4,7 @@ ask for, in their notebooks or as administrators."""
 from __future__ import annotations
 
 from . import events as ev
+from .changes import Outbox, Teller
 from .commands import CloseClient, TellSettings
 from .errors import NoSuchDevice, UnknownDevice, UnknownTenant, WrongOwner
 from .holds import Holds
@@ -13,7 +14,6 @@ from .records import Client, Device, Tenant
 from .residency import Residency
 from .settings import SchedulerSettings, TurnTaking
 from .state import State
-from .tell import Outbox, Teller
 from .turns import Turns
 
 

@@ -17,6 +17,7 @@ from .budgets import (
     decide,
     noticed_bytes,
 )
+from .changes import Outbox
 from .commands import MeasureDevice, ReportSilent, TellBudget, TellSpace
 from .events import DeviceMode, DropReason, MemoryReported, SpaceRequested
 from .ids import ClientId, DeviceId, Seconds
@@ -26,7 +27,6 @@ from .obstacles import ObstacleKind
 from .policy import obstacle, progress_time_s
 from .records import Client, Device, Tenant
 from .state import State
-from .tell import Outbox
 from .transitions import WITH_TURN
 
 

@@ -27,7 +27,7 @@ import traceback
 from collections.abc import Iterable, Set
 
 from . import events as ev
-from .changes import Alarm
+from .changes import Alarm, Outbox, Teller
 from .commands import Command, RenewConnection, ReportFailure, TellSettings, WakeAt
 from .errors import (
     CoreError,
@@ -49,7 +49,6 @@ from .residency import Residency
 from .settings import SchedulerSettings
 from .snapshot import Snapshot, Status
 from .state import State
-from .tell import Outbox, Teller
 from .transitions import ASKED_BACK, ClientTrigger
 from .turns import Turns
 

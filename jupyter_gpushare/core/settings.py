@@ -2,7 +2,7 @@
 
 `SchedulerSettings` is the frozen value that the scheduler works with; it checks its ranges.
 `SETTINGS` is the same table as data: traits, flags, the command
-line and docs/settings.md come from it (setting_values.py reads what people write).
+line and docs/settings.md come from it (configuration/values.py reads what people write).
 A unit ends each name: `_s`, `_ms`, `_bytes`.
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .changes import Outbox
 from .commands import (
     CancelWait,
     GrantTurn,
@@ -39,7 +40,6 @@ from .records import Client, Tenant, Turn
 from .settings import OverduePolicy
 from .shares.classes import FIRST, ORDINARY
 from .state import State
-from .tell import Outbox
 from .transitions import (
     ASKED_BACK,
     WANTING,

@@ -12,7 +12,7 @@ from typing import Any
 from traitlets import Bool, Dict, Instance, List, Set, TraitError, Unicode, Union
 from traitlets.config import Config, Configurable
 
-from jupyter_gpushare.core.setting_values import check_together
+from jupyter_gpushare.core.configuration.values import check_together
 from jupyter_gpushare.core.settings import SettingsError
 
 SECTION = "GPUShare"

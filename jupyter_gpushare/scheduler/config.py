@@ -7,7 +7,7 @@ from typing import Any
 from traitlets import TraitError, TraitType
 from traitlets.config import Configurable
 
-from jupyter_gpushare.core.setting_values import ALL_SETTINGS, parsed
+from jupyter_gpushare.core.configuration.values import ALL_SETTINGS, parsed
 from jupyter_gpushare.core.settings import (
     SETTINGS,
     START_SETTINGS,

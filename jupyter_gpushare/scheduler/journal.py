@@ -27,9 +27,9 @@ from typing import Any, TextIO
 
 from jupyter_gpushare.core import events
 from jupyter_gpushare.core.commands import Command
+from jupyter_gpushare.core.configuration.values import changed_settings, settings_as_json
 from jupyter_gpushare.core.events import DeviceMode, DropReason, Event, SettingsChanged
 from jupyter_gpushare.core.ids import Seconds
-from jupyter_gpushare.core.setting_values import changed_settings, settings_as_json
 from jupyter_gpushare.core.settings import SchedulerSettings
 
 from .base.errors import StartError

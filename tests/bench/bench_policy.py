@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
-from jupyter_gpushare.core.setting_values import changed_settings
+from jupyter_gpushare.core.configuration.values import changed_settings
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.simulator import load
 from jupyter_gpushare.simulator.base.workload import Workload, placed

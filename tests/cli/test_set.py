@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.cli.errors import UsageError
 from jupyter_gpushare.cli.set import changes_of, rows_of
-from jupyter_gpushare.core.setting_values import settings_as_json
+from jupyter_gpushare.core.configuration.values import settings_as_json
 from jupyter_gpushare.core.settings import SchedulerSettings
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.changes import Teller
 from jupyter_gpushare.core.commands import Command, WakeAt
 from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
@@ -31,7 +32,6 @@ from jupyter_gpushare.core.scheduler import Machine, Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot, Status
 from jupyter_gpushare.core.state import State
-from jupyter_gpushare.core.tell import Teller
 from jupyter_gpushare.core.turns import Turns
 
 

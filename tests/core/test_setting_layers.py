@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.setting_layers import Layers, read_values
+from jupyter_gpushare.core.configuration.layers import Layers, read_values
 from jupyter_gpushare.core.settings import SETTINGS, SchedulerSettings, SettingsError
 
 seconds = st.dictionaries(st.sampled_from(["quantum_s", "overdue_s"]), st.integers(1, 99))

@@ -7,7 +7,7 @@ import enum
 
 import pytest
 
-from jupyter_gpushare.core.setting_values import ALL_SETTINGS, spellings
+from jupyter_gpushare.core.configuration.values import ALL_SETTINGS, spellings
 from jupyter_gpushare.core.settings import (
     SETTINGS,
     SchedulerSettings,

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from jupyter_gpushare.client import HOOK_SOCKET, HTTP_SOCKET, SchedulerClient
-from jupyter_gpushare.core.setting_layers import Layers
+from jupyter_gpushare.core.configuration.layers import Layers
 from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
 from jupyter_gpushare.scheduler.devices.visible import EVERYTHING
 from jupyter_gpushare.scheduler.process import ProcessOptions, SchedulerProcess
@@ -21,9 +21,8 @@ from tests.support.hook_client import DEVICE, GIB, ScriptedClient, memory_report
 from tests.support.paths import ROOT
 from tests.support.scheduler_process import LOOK_EVERY_S
 
-FILES_MAX = 15
-"""Five of them carry the turn; the others are the core's, which decides. Decision 0014 says why
-there are more than the 14 of before."""
+FILES_MAX = 14
+"""Four of them carry the turn; the others are the core's, which decides."""
 PACKAGE = f"{ROOT}/jupyter_gpushare/"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.core.commands import TellQueuePosition
+from jupyter_gpushare.core.configuration.layers import Layers
 from jupyter_gpushare.core.events import (
     ClientJoined,
     DeviceFound,
@@ -20,7 +21,6 @@ from jupyter_gpushare.core.events import (
 )
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.setting_layers import Layers
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.protocol.messages import Hello, RefusalCode

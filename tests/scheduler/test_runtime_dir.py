@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.client import SchedulerClient, SchedulerUnavailable, SchedulerUntrusted
-from jupyter_gpushare.core.setting_values import ALL_SETTINGS
+from jupyter_gpushare.core.configuration.values import ALL_SETTINGS
 from jupyter_gpushare.scheduler.app import GPUShareScheduler, main
 from jupyter_gpushare.scheduler.base.errors import AlreadyServed, StartError
 from jupyter_gpushare.scheduler.runtime_dir import RuntimeDir

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.core.configuration.layers import Values
 from jupyter_gpushare.core.errors import RequestFailed
-from jupyter_gpushare.core.setting_layers import Values
 from jupyter_gpushare.scheduler.base.settings_file import (
     BYTES_MAX,
     LOOK_S,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.setting_values import changed_settings, settings_as_json
+from jupyter_gpushare.core.configuration.values import changed_settings, settings_as_json
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.protocol.messages import QueuePosition, TurnGranted
 from jupyter_gpushare.scheduler.journal import Journal, aside_files

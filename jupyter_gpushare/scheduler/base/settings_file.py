@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpushare.client.connection import user_name
+from jupyter_gpushare.core.configuration.layers import Values, read_values
 from jupyter_gpushare.core.errors import CoreError
-from jupyter_gpushare.core.setting_layers import Values, read_values
 from jupyter_gpushare.core.settings import SettingsError
 
 log = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from http import HTTPStatus
 from typing import Any
 
+from jupyter_gpushare.core.configuration.values import settings_as_json
 from jupyter_gpushare.core.events import (
     BoostRequested,
     DeviceMode,
@@ -20,7 +21,6 @@ from jupyter_gpushare.core.events import (
     TenantHeld,
 )
 from jupyter_gpushare.core.ids import DeviceId, TenantId
-from jupyter_gpushare.core.setting_values import settings_as_json
 from jupyter_gpushare.core.settings import SettingsError, TurnTaking
 from jupyter_gpushare.core.snapshot import Snapshot
 

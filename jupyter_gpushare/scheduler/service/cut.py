@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from jupyter_gpushare.client.news import without_times
+from jupyter_gpushare.core.configuration.values import settings_as_json
 from jupyter_gpushare.core.ids import TenantId
-from jupyter_gpushare.core.setting_values import settings_as_json
 from jupyter_gpushare.core.settings import Visibility
 from jupyter_gpushare.core.snapshot import Snapshot, TenantSnapshot
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from jupyter_gpushare.core.configuration.layers import Layers, Values
 from jupyter_gpushare.core.events import RequestEvent, SettingsChanged
-from jupyter_gpushare.core.setting_layers import Layers, Values
 from jupyter_gpushare.core.settings import SchedulerSettings
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .settings import (
+from ..settings import (
     SETTINGS,
     START_SETTINGS,
     SchedulerSettings,

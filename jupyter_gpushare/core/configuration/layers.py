@@ -12,8 +12,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .setting_values import find, parsed
-from .settings import SETTINGS, SchedulerSettings, Setting, SettingsError
+from ..settings import SETTINGS, SchedulerSettings, Setting, SettingsError
+from .values import find, parsed
 
 Values = Mapping[str, object]
 """By the names of the rows, as the settings have them."""

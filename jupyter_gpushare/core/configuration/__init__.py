@@ -1,0 +1,1 @@
+"""Settings as people write them: values in texts, and layers of which the last one counts. Pure."""
