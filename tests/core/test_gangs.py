@@ -157,7 +157,7 @@ def test_everybody_is_served(**world: object) -> None:
 @SERVED
 @pytest.mark.full
 @pytest.mark.timeout(3600)
-@settings(max_examples=500, phases=PHASES)
+@settings(max_examples=300, phases=PHASES)
 @given(**EVERYTHING)  # type: ignore[arg-type]
 def test_everybody_is_served_in_many_runs(**world: object) -> None:
     """The same in many more runs."""
