@@ -1,5 +1,6 @@
-"""What was said to the scheduler and outlives it: modes of devices, and groups of users, which
-their kernels' tokens do not name. A small file in the runtime directory, as lasting as that one.
+"""What was said to the scheduler and outlives it: modes of devices, and what the tokens of kernels
+do not name: groups of users, and the devices that kernels were placed on. A small file in the
+runtime directory, as lasting as that one.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,18 @@ log = logging.getLogger(__name__)
 KEPT_FILE = "kept.json"
 FORMAT = 1
 OWNERS_MAX = 4096
+TENANTS_MAX = 4096
 _BYTES_MAX = 64 << 20
 _CAUSE = "said to a scheduler before this one"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a tenant has said that it needs, and the devices on which it was put for that."""
+
+    need: str
+    need_devices: str
+    placed_on: tuple[DeviceId, ...]
 
 
 class KeptFile:
@@ -31,6 +43,7 @@ class KeptFile:
         self._path = path
         self._modes: dict[DeviceId, DeviceMode] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
+        self._places: dict[str, Place] = {}
         try:
             with path.open(encoding="utf-8") as file:
                 self._take(json.loads(file.read(_BYTES_MAX)))
@@ -49,9 +62,24 @@ class KeptFile:
         mode = self._modes.get(device)
         return None if mode is None else DeviceModeChanged(device=device, mode=mode, cause=_CAUSE)
 
-    def groups_of(self, owner: str) -> tuple[str, ...] | None:
-        """Those of the owner's latest registration; None where none is known."""
-        return self._groups.get(owner)
+    def as_before(self, event: TenantRegistered) -> TenantRegistered:
+        """The registration of a tenant that comes back, with what its token does not say."""
+        place = self._places.get(event.tenant)
+        said = {} if place is None else asdict(place)
+        groups = self._groups.get(event.owner) if event.groups is None else event.groups
+        return replace(event, groups=groups, **said)
+
+    def note_place(self, event: TenantRegistered, placed_on: tuple[DeviceId, ...]) -> None:
+        """The tenant was put on these devices."""
+        self._places[event.tenant] = Place(event.need, event.need_devices, placed_on)
+        if len(self._places) > TENANTS_MAX:
+            del self._places[next(iter(self._places))]
+        self._write()
+
+    def forget(self, tenant: str) -> None:
+        """The tenant is gone."""
+        if self._places.pop(tenant, None) is not None:
+            self._write()
 
     def note(self, event: Event) -> None:
         match event:
@@ -79,10 +107,22 @@ class KeptFile:
         groups = {str(owner): tuple(map(str, each)) for owner, each in said["groups"].items()}
         self._modes = {name: mode for name, mode in modes.items() if mode is not DeviceMode.OPEN}
         self._groups = groups
+        self._places = {str(name): _place(each) for name, each in said["places"].items()}
 
     def _write(self) -> None:
         modes = {device: mode.value for device, mode in self._modes.items()}
+        said = {
+            "kept": FORMAT,
+            "modes": modes,
+            "groups": self._groups,
+            "places": {name: asdict(each) for name, each in self._places.items()},
+        }
         try:
-            put_in_place(self._path, {"kept": FORMAT, "modes": modes, "groups": self._groups})
+            put_in_place(self._path, said)
         except OSError as error:
             log.warning("%s cannot be written: %s", self._path, error.strerror)
+
+
+def _place(said: Mapping[str, Any]) -> Place:
+    devices = tuple(DeviceId(str(device)) for device in said["placed_on"])
+    return Place(str(said["need"]), str(said["need_devices"]), devices)

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET
-from jupyter_gpushare.core.events import Event, RecoveryComplete, RequestEvent
+from jupyter_gpushare.core.events import (
+    Event,
+    RecoveryComplete,
+    RequestEvent,
+    TenantRegistered,
+)
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import JournalNames
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
@@ -160,6 +165,15 @@ class SchedulerProcess:
         def request(event: RequestEvent) -> None:
             driver.request(event)
             kept.note(event)
+            if isinstance(event, TenantRegistered) and event.need:
+                tenants = driver.snapshot().tenants
+                place = next(each.placement for each in tenants if each.id == event.tenant)
+                if place is not None and place.devices:
+                    kept.note_place(event, place.devices)
+
+        def gone(tenant_id: str) -> None:
+            self._registrants.forget(tenant_id)
+            kept.forget(tenant_id)
 
         self._probe = DeviceProbe(
             submit=seen,
@@ -187,7 +201,7 @@ class SchedulerProcess:
         service = Service(
             submit=driver.submit,
             request=request,
-            groups_of=kept.groups_of,
+            as_before=kept.as_before,
             snapshot=driver.snapshot,
             estimates=driver.estimates,
             settings=options.settings,
@@ -202,7 +216,7 @@ class SchedulerProcess:
             recovered=self._recovered,
             joined=self._probe.wake,
             tenants_changed=self._tenants_changed,
-            tenant_gone=self._registrants.forget,
+            tenant_gone=gone,
         )
         admission = Admission(signer=signer, tenants=tenants, serves_all=options.serves_all)
         answers = Looks(driver.snapshot, share=ANSWERS_SHARE)

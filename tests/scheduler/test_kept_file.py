@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,24 +38,29 @@ def registered(owner: str, *groups: str) -> TenantRegistered:
     )
 
 
+def groups_of(kept: KeptFile, owner: str) -> tuple[str, ...] | None:
+    """Of a tenant that comes back and says none."""
+    return kept.as_before(replace(registered(owner), groups=None)).groups
+
+
 @LASTS
 def test_what_is_said_is_known_to_the_next(tmp_path: Path) -> None:
     """Until it is taken back; under its name the file is complete, and its owner's alone."""
     path = tmp_path / KEPT_FILE
     kept = KeptFile(path)
-    assert kept.mode_of(DEVICE) is None and kept.groups_of("ann") is None
+    assert kept.mode_of(DEVICE) is None and groups_of(kept, "ann") is None
     kept.note(mode(DeviceMode.DRAINED))
     kept.note(registered("ann", "staff"))
     found = KeptFile(path)
     said = found.mode_of(DEVICE)
     assert said is not None and said.mode is DeviceMode.DRAINED
-    assert (found.groups_of("ann"), found.groups_of("ben")) == (("staff",), None)
+    assert (groups_of(found, "ann"), groups_of(found, "ben")) == (("staff",), None)
     assert path.stat().st_mode & 0o777 == 0o600
     assert [file.name for file in tmp_path.iterdir()] == [KEPT_FILE]
     found.note(mode(DeviceMode.OPEN))
     found.note(registered("ann"))
     assert KeptFile(path).mode_of(DEVICE) is None
-    assert KeptFile(path).groups_of("ann") == ()
+    assert groups_of(KeptFile(path), "ann") == ()
 
 
 @pytest.mark.parametrize(
@@ -70,6 +76,7 @@ def test_what_is_said_is_known_to_the_next(tmp_path: Path) -> None:
         '{"kept": 1, "modes": {"A": "odd"}, "groups": {}}',
         '{"kept": 1, "modes": [], "groups": {}}',
         '{"kept": 1, "modes": {}, "groups": {"ann": 7}}',
+        '{"kept": 1, "modes": {}, "groups": {}, "places": {"t": {"need": "1GiB"}}}',
     ],
 )
 def test_a_broken_file_does_not_count(tmp_path: Path, caplog: LogCaptureFixture, text: str) -> None:
@@ -102,6 +109,31 @@ def test_a_device_that_comes_later_has_its_mode(tmp_path: Path) -> None:
     assert book.opened(1, DEVICE, name="GPU", bytes_total=1)[1:] == [kept.mode_of(DEVICE)]  # type: ignore[arg-type]
 
 
+@pytest.mark.promise("A kernel that says what it needs...")
+def test_a_place_is_known_to_the_next(tmp_path: Path) -> None:
+    """Until the tenant is gone."""
+    path, wish = tmp_path / KEPT_FILE, replace(registered("ann"), need="1GiB", need_devices="1")
+    KeptFile(path).note_place(wish, (DEVICE,))
+    assert KeptFile(path).as_before(registered("ann")) == replace(wish, placed_on=(DEVICE,))
+    KeptFile(path).forget("t")
+    assert KeptFile(path).as_before(registered("ann")) == registered("ann")
+
+
+@pytest.mark.promise("A kernel that says what it needs...")
+def test_a_placed_kernel_is_where_it_was_after_a_restart(runtime: Path, tmp_path: Path) -> None:
+    """Its process comes back with its token alone."""
+    env = {**SimulatedMachine(tmp_path / "machine").env(), "CUDA_VISIBLE_DEVICES": "0"}
+    with running_scheduler(runtime, env=env) as scheduler:
+        tenant = scheduler.client.register_tenant("n", "kernel", wish={"need": "1GiB"})
+        assert tenant.placement == "Placed on GPU 0: needs 1 GiB."
+        scheduler.kill()
+    with running_scheduler(runtime, env=env) as scheduler:
+        client = scheduler.connect()
+        client.join(tenant.token)
+        status = scheduler.eventually(lambda status: status["tenants"])
+        assert [each["placement"] for each in status["tenants"]] == [tenant.placement]
+
+
 @LASTS
 def test_a_paused_device_is_paused_after_a_restart(runtime: Path, tmp_path: Path) -> None:
     """Also when the scheduler was killed."""
@@ -119,11 +151,15 @@ def test_a_paused_device_is_paused_after_a_restart(runtime: Path, tmp_path: Path
 
 
 @pytest.mark.promise("Of a user's groups the one...")
-def test_a_kernel_that_comes_back_is_its_users(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_comes_back_is_its_users(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Its token names the user, and the file the groups."""
     office, seen = Office(), []
     monkeypatch.setattr(office.service, "_request", seen.append)
-    monkeypatch.setattr(office.service, "_groups_of", {"ann": ("staff",)}.get)
+    kept = KeptFile(tmp_path / KEPT_FILE)
+    kept.note(registered("ann", "staff"))
+    monkeypatch.setattr(office.service, "_as_before", kept.as_before)
     for number, user in enumerate(("ann", "ben")):
         record = TenantRecord(f"7-{number:016x}", 7, "n", "kernel", hub_user=user)
         record = TokenSigner(b"k" * 32).verify(TokenSigner(b"k" * 32).issue(record))

@@ -84,7 +84,7 @@ class Service:
         settings_file: SettingsFile | None = None,
         administration: Administration,
         cap_bytes: int = 0,
-        groups_of: Callable[[str], tuple[str, ...] | None] = lambda owner: None,
+        as_before: Callable[[TenantRegistered], TenantRegistered] = lambda event: event,
         recovered: Callable[[], None] = lambda: None,
         joined: Callable[[], None] = lambda: None,
         tenants_changed: Callable[[int], None] = lambda count: None,
@@ -105,7 +105,7 @@ class Service:
         self._cap_bytes = cap_bytes
         self._own_uid = os.getuid()
         self._started_s = snapshot().at_s
-        self._groups_of = groups_of
+        self._as_before = as_before
         self._recovered = recovered
         self._joined = joined
         self._tenants_changed = tenants_changed
@@ -119,9 +119,9 @@ class Service:
         """Note the client, whose account administers here or does not. Its tenant is registered
         again if a predecessor had registered it; raises CoreError where that fails."""
         if self._tenants.get(record.tenant_id) is None:
-            known = self._groups_of(record.hub_user) if record.hub_user else None
-            groups = known if record.hub_user else groups_of_account(record.uid)
-            self._request(_registration(record, groups=groups, cause="known by its token"))
+            groups = None if record.hub_user else groups_of_account(record.uid)
+            event = _registration(record, groups=groups, cause="known by its token")
+            self._request(self._as_before(event))
             self._tenants.add(record, registrant_lives=False)
             self._tenants_changed(len(self._tenants))
         self._tenants.client_joined(record.tenant_id, client)
