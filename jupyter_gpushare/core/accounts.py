@@ -95,6 +95,15 @@ class DeviceAccounts:
             return max(0.0, account.ahead_s - (self.clock_s - account.left_at_s))
         return account.ahead_s if now_s - account.left_s < ABSENCE_S else 0.0
 
+    def pay(self, account: Account, weight: float, used_s: Seconds) -> None:
+        """Time that an owner uses which is not ahead of the others: these wait, and what is owed
+        becomes less by their part of that time."""
+        if account.virtual_s <= self.virtual_s + self.owed_s / self.weights_present:
+            waits = 1 - weight / self.weights_present
+            paid_s = min(self.owed_s, max(0.0, waits) * used_s)
+            self.owed_s -= paid_s
+            self.virtual_s += paid_s / self.weights_present
+
     def take_in(self, account: Account, weight: float, now_s: Seconds) -> None:
         """An owner is present from now on. After a short absence, all is as if it had not left."""
         ahead_s = self.ahead_s(account, now_s)
@@ -291,7 +300,9 @@ class Accounts:
             return
         each_s = passed_s / len(uses)
         for use in uses:
-            here.accounts[use.owner].virtual_s += each_s / self.owners[use.owner].weight
+            weight = self.owners[use.owner].weight
+            here.pay(here.accounts[use.owner], weight, each_s)
+            here.accounts[use.owner].virtual_s += each_s / weight
             if self.window_s:
                 usage = here.usage.setdefault(use.owner, Usage())
                 usage.add(self.now_s - passed_s, self.now_s, each_s, self.window_s)

@@ -268,6 +268,27 @@ def test_debt_is_not_forgotten_alone() -> None:
     assert crowd.part_s("ann") - before <= 1.1
 
 
+@DEBT
+def test_a_debt_is_paid_once() -> None:
+    """Who has had back what it waited for owes nothing to those who come later, and neither does
+    the debtor."""
+    crowd = Crowd(FIXED)
+    ann, ben = crowd.add("ann", LOOP), crowd.add("ben", LOOP, at_s=1)
+    crowd.run(0.5)
+    crowd.say(ev.TenantHeld(tenant=ann.tenant, hold_s=100, by_admin=True))
+    crowd.run(99.5)
+    crowd.withdraws(ben)
+    crowd.run(5)
+    crowd.say(ev.TenantHeld(tenant=ann.tenant, hold_s=0, by_admin=True))
+    crowd.asks(ben)
+    crowd.run(300)
+    before = crowd.part_s("ben")
+    crowd.add("cem", LOOP)
+    crowd.run(90)
+    assert crowd.part_s("cem") == pytest.approx(30, abs=2.1)
+    assert crowd.part_s("ben") - before == pytest.approx(30, abs=2.1)
+
+
 @DEBT_LIVES
 @pytest.mark.parametrize("there", [True, False])
 def test_debt_outlives_the_scheduler(there: bool) -> None:

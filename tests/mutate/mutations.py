@@ -26,7 +26,7 @@ MUTATIONS = [
     Mutation(
         "An owner is charged by its weight",
         "accounts",
-        "here.accounts[use.owner].virtual_s += each_s / self.owners[use.owner].weight",
+        "here.accounts[use.owner].virtual_s += each_s / weight",
         "here.accounts[use.owner].virtual_s += each_s",
         "fair_share",
     ),
