@@ -235,6 +235,49 @@ MUTATIONS = [
         "return 1.0",
         "classes",
     ),
+    # ---- guarantees, limits and caps -------------------------------------------------------------
+    Mutation(
+        "Who has had less than its request goes first",
+        "shares/guarantees",
+        "if used_s < to.request * self.window_s - _LEAST_S:",
+        "if False:",
+        "guarantees",
+    ),
+    Mutation(
+        "Whoever has had its hard limit waits",
+        "shares/guarantees",
+        "if part < 1 and used_s > most_s + _LEAST_S:",
+        "if False:",
+        "guarantees",
+    ),
+    Mutation(
+        "A turn ends at its owner's hard limit",
+        "policy",
+        "return Recall(RecallReason.LIMIT)",
+        "pass",
+        "guarantees",
+    ),
+    Mutation(
+        "The window slides",
+        "shares/usage",
+        "begin_s = max(span.begin_s, from_s)",
+        "begin_s = span.begin_s",
+        "guarantees",
+    ),
+    Mutation(
+        "A violated guarantee is counted",
+        "limits",
+        "here.violations[owner] = here.violations.get(owner, 0) + 1",
+        "pass",
+        "guarantees",
+    ),
+    Mutation(
+        "Of several caps the tighter one counts",
+        "tell",
+        "limit = min(together, limit, key=_room)",
+        "limit = together",
+        "caps",
+    ),
     # ---- quanta ----------------------------------------------------------------------------------
     Mutation(
         "The quantum is used up while others wait, and only then",
