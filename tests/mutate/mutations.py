@@ -273,7 +273,7 @@ MUTATIONS = [
     ),
     Mutation(
         "Of several caps the tighter one counts",
-        "tell",
+        "changes",
         "limit = min(together, limit, key=_room)",
         "limit = together",
         "caps",
