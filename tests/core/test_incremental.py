@@ -81,7 +81,7 @@ TestLongWorldBeside.pytestmark = [
 ]
 TestLongWorldBeside.__doc__ = "The same in many more runs."
 
-LongMemoryWorldBeside.TestCase.settings = settings(max_examples=2_000, stateful_step_count=30)
+LongMemoryWorldBeside.TestCase.settings = settings(max_examples=1_200, stateful_step_count=30)
 TestLongMemoryWorldBeside = LongMemoryWorldBeside.TestCase
 TestLongMemoryWorldBeside.pytestmark = [
     pytest.mark.timeout(3600),
