@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.core import events, machine
+from jupyter_gpushare.core import events, node_events, scheduler
 from jupyter_gpushare.core.ids import ClientId
 from jupyter_gpushare.protocol import messages
 from jupyter_gpushare.protocol.fields import Message, Receiver
@@ -47,9 +47,10 @@ def test_the_agent_has_a_case_for_a_message(kind: type[Message]) -> None:
 
 def test_the_core_has_a_case_for_each_event() -> None:
     """For each class that has no class below it."""
-    tree = ast.parse(inspect.getsource(machine))
+    trees = [ast.parse(inspect.getsource(each)) for each in (scheduler, node_events)]
     named = {
         node.attr
+        for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
         if node.value.id == "ev"
