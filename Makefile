@@ -45,9 +45,10 @@ test: $(READY)
 	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
 
 # What a newcomer should not have to wait for.
+FULL ?= full and not gpu
 test-full: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) build panel
-	$(PYTEST) -m "full and not gpu" $(PYTEST_ARGS)
+	$(PYTEST) -m "$(FULL)" $(PYTEST_ARGS)
 
 # The random tests with new examples, round after round: after a change of what they test, and before a
 # release. The other targets take the same examples each time.

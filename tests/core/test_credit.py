@@ -224,12 +224,12 @@ SCHEMES = [
 @GAIN
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_what_a_scheme_gains(scheme: str) -> None:
-    gained_s, _ = gain_s(scheme, 400, quantum_max_s=2.0)
+    gained_s, _ = gain_s(scheme, 120, quantum_max_s=2.0)
     assert gained_s <= SETTINGS.credit_s + 2.0 + DRAIN_S
 
 
 @GAIN
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     scheme=st.sampled_from(SCHEMES),
     lasts_s=st.sampled_from([10.0, 60.0, 150.0]),
@@ -257,6 +257,7 @@ KERNELS = st.lists(
 
 @GAIN
 @pytest.mark.full
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @settings(max_examples=10_000)
 @given(

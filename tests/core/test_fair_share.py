@@ -434,6 +434,7 @@ def test_nobody_lags_far_behind(owners: list[tuple[float, int, float]], quantum_
 
 @LAG
 @pytest.mark.full
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @settings(max_examples=10_000)
 @given(owners=owners_who_begin(0.0, 0.0, 0.5, 3.0), quantum_s=st.sampled_from([0.5, 1.0, 2.0]))

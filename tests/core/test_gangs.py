@@ -156,6 +156,7 @@ def test_everybody_is_served(**world: object) -> None:
 
 @SERVED
 @pytest.mark.full
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @settings(max_examples=300, phases=PHASES)
 @given(**EVERYTHING)  # type: ignore[arg-type]
