@@ -133,6 +133,7 @@ def served_among_gangs(
         lines=lines,
         free=free,
         in_the_way=lambda tenant: obstacle(state, tenant, now_s),
+        stays_in_the_way=lambda tenant: obstacle(state, tenant, now_s, holders_stay=False),
         is_kept_waiting=lambda tenant: is_kept_waiting(state, tenant),
     )
     for tenant in with_turn:
