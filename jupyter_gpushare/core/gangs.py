@@ -3,9 +3,9 @@
 - A tenant is served when each device that it lacks is free, and nobody before it on one of its
   lines can be served. So a gang gets all its devices or none, and takes none from those whose turn
   it is.
-- A device is kept for a gang that waits for another one, and whose memory has room, when it is the
-  gang's turn on all of them, or when the gang has let many pass, and no gang has waited longer for
-  one of them; else those behind it go on.
+- A device is kept for a gang that waits for another one when it is the gang's turn on all of them,
+  or when the gang has let many pass, and no gang has waited longer for one of them; else, and while
+  the gang is passed over for somebody's memory, those behind it go on.
 - Where gangs are behind each other, the one goes before whose owner is the least ahead.
 
 So there is no circle of waits: the gang that has waited longest gets one device after the other.
@@ -96,9 +96,10 @@ class Look:
                 return False
             self.serve_if_free(tenant)
         elif self._is_kept_for(tenant, missing):
-            in_the_way = self.stays_in_the_way(tenant)
+            was_passed_over = tenant.id in self.state.obstacles
+            in_the_way = self.stays_in_the_way(tenant) if was_passed_over else None
             if in_the_way is not None:
-                self.obstacles[tenant.id] = in_the_way  # it is passed over
+                self.obstacles[tenant.id] = in_the_way
             else:
                 self.free.remove(device)  # kept for it
         else:

@@ -355,13 +355,14 @@ def test_who_was_in_the_way_and_is_granted_is_so_no_more() -> None:
 
 
 @pytest.mark.promise("A tenant whose memory cannot be...")
-def test_no_device_is_kept_for_a_gang_without_room() -> None:
-    """It waits for a device that somebody has, and could not use it: those behind it go on."""
+def test_no_device_is_kept_for_a_gang_that_is_passed_over() -> None:
+    """Also while somebody has another device of it: those behind it go on."""
     desk = MemoryDesk(devices="AB")
     holder, gang, single = desk.client("a", "B"), desk.client("b", "AB"), desk.client("c", "A")
     desk.report(gang, allocated=USABLE + 1, parked=USABLE + 1)
-    desk.ask(holder)
     desk.ask(gang)
+    assert desk.obstacle("b") == "itself"
+    desk.ask(holder)
     desk.ask(single)
     assert (desk.holders("A"), desk.holders("B")) == (["c"], ["a"])
     assert desk.obstacle("b") == "itself"
