@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -24,6 +25,7 @@ from tests.support.hook_client import ScriptedClient
 
 START_S_MAX = 60.0
 END_S_MAX = 20.0
+CHARACTERS_MAX = 20_000
 LOOK_EVERY_S = 0.01
 """Each look costs both processes a millisecond, which others could use."""
 
@@ -52,6 +54,8 @@ class SchedulerUnderTest:
     ) -> None:
         self.directory = directory
         self.log_path = directory.parent / f"{directory.name}.log"
+        self.journal_path = directory.parent / f"{directory.name}.journal.jsonl"
+        journals = any(option.startswith("--journal=") for option in options)
         ready, tell = os.pipe()
         command = [
             sys.executable,
@@ -60,6 +64,7 @@ class SchedulerUnderTest:
             f"--runtime-dir={directory}",
             f"--ready-fd={tell}",
             *(["--check"] if check else []),
+            *([f"--journal={self.journal_path}"] if check and not journals else []),
             *options,
         ]
         with self.log_path.open("ab") as log:
@@ -140,6 +145,17 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**kept, "CUDA_VISIBLE_DEVICES": "", **extra}
 
 
+def tell_about(scheduler: SchedulerUnderTest) -> None:
+    """Print what a failed test's reader wants to know, which goes with the process: what the
+    scheduler thinks, and the ends of its log and its journal."""
+    print(f"exit status of the scheduler: {scheduler.process.poll()}")
+    with contextlib.suppress(Exception):
+        print(json.dumps(scheduler.status(), indent=1))
+    print(scheduler.log[-CHARACTERS_MAX:])
+    with contextlib.suppress(FileNotFoundError):
+        print(scheduler.journal_path.read_text()[-CHARACTERS_MAX:])
+
+
 @contextmanager
 def running_scheduler(
     directory: Path, *options: str, **arguments: Any
@@ -148,6 +164,9 @@ def running_scheduler(
     scheduler = SchedulerUnderTest(directory, *options, **arguments)
     try:
         yield scheduler
+    except BaseException:
+        tell_about(scheduler)
+        raise
     finally:
         status = scheduler.stop()
     assert status in (0, -signal.SIGKILL), scheduler.log
