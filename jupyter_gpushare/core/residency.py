@@ -130,6 +130,8 @@ class Residency:
         )
         if moved or share.bytes_charged != charged or self._state.obstacles:
             return True
+        if event.device in self._state.changes.pressed:
+            return True
         if drift > memory.drift_left:
             return True
         memory.drift_left -= drift

@@ -446,11 +446,14 @@ class Machine:
 
     def _settles_for_memory(self, event: ev.MemoryReported) -> bool:
         """Whether a look at this device is enough. It is where no tenant is skipped for its memory,
-        and the look asks for no other turns."""
+        no turn ends for somebody as soon as there is memory, and the look asks for no other turns.
+        """
         client = self._state.clients.get(event.client)
         if client is None or event.device not in client.devices:
             return False
         if self._state.touched or self._state.obstacles:
+            return False
+        if event.device in self._state.changes.pressed:
             return False
         return not self._residency.settle(self._now_s, only=event.device)
 

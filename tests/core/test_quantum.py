@@ -145,6 +145,28 @@ def test_a_swap_waits_no_longer_than_that(desk: MemoryDesk) -> None:
 
 
 @SWAPS
+@pytest.mark.parametrize("shrinks_by", [4096, 70 * GIB], ids=["a-little", "all"])
+def test_a_swap_that_becomes_possible_comes_at_once(desk: MemoryDesk, shrinks_by: int) -> None:
+    """The holder's memory was in the way as long as it could not be moved. The report that it can
+    be moved is all that happens."""
+    desk.tenant("ben", owner="ben")
+    ben = desk.with_memory("ben", SWAP_BYTES)
+    ann = asks(desk, "ann", after_s=10)
+    state = desk.scheduler._machine._state
+    stays = state.usable_bytes(state.devices[DEVICE]) - SWAP_BYTES + 4096
+    desk.need(ann, stays)
+    desk.park(ben)
+    desk.report(ann, allocated=stays, fixed=stays)
+    desk.need(ann, 0)
+    desk.do(ev.CellBegan(client=ben))
+    desk.ask(ben)
+    assert not desk.recalled()
+    desk.report(ann, fixed=stays - min(shrinks_by, stays))
+    (recall,) = desk.all(RecallTurn)
+    assert recall.reason is RecallReason.CELL_WAITS
+
+
+@SWAPS
 def test_the_bus_is_as_fast_as_it_was_lately() -> None:
     swap = SwapBudget()
     before = swap.bytes_per_s
