@@ -1,10 +1,11 @@
 """PyTorch, a loop that is bound by its launches: each works on a few numbers only.
 
-Prints `ready`. For each line on its standard input, a number of launches, it makes so many in one
-cell and prints a report."""
+It runs on the one core that its argument names, and prints `ready`. For each line on its standard
+input, a number of launches, it makes so many in one cell and prints a report."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -25,6 +26,7 @@ def loop(numbers: torch.Tensor, launches: int) -> None:
 
 
 if __name__ == "__main__":
+    os.sched_setaffinity(0, {int(sys.argv[1])})
     runner = Cells()
     numbers = torch.zeros(1024, device="cuda")
     runner.run(lambda: loop(numbers, WARM_UP_LAUNCHES))
