@@ -43,6 +43,8 @@ DEBT_LEAST_S = 1e-3
 """Less is not kept over a restart."""
 OWNERS_FEW = 64
 """So few may all be known for good."""
+DEVICES_BEFORE_MAX = 256
+"""Of more devices that are gone, debts are forgotten: clients may name devices as they like."""
 
 
 @dataclass(slots=True)
@@ -191,7 +193,11 @@ class Accounts:
         self._take_up(device)
 
     def remove_device(self, device: DeviceId) -> None:
-        del self.of[device]
+        """What is owed there is owed when it comes back."""
+        if owing := self._debts_on(self.of.pop(device)):
+            self.of_before[device] = owing
+            if len(self.of_before) > DEVICES_BEFORE_MAX:
+                del self.of_before[next(iter(self.of_before))]
 
     def know(self, owner: str, groups: Iterable[str], weights: Mapping[str, float]) -> None:
         """The owner has come, or its groups or the weights have changed. Whoever calls this has
@@ -210,7 +216,11 @@ class Accounts:
                 ahead_s = account.virtual_s - device.virtual_s
                 account.virtual_s = device.virtual_s + ahead_s * known.weight / weight
                 device.weights_present += weight - known.weight
-            account.ahead_s *= known.weight / weight
+            else:
+                # Of a debt, what is left by now.
+                ahead_s = device.ahead_s(account, self.now_s)
+                account.ahead_s = ahead_s * known.weight / weight
+                account.left_at_s = device.clock_s
         known.weight = weight
 
     def comes(self, device: DeviceId, owner: str) -> bool:
@@ -255,22 +265,26 @@ class Accounts:
                 account.left_at_s = here.clock_s
 
     def debts(self) -> dict[str, dict[DeviceId, Seconds]]:
-        """What each owner owes on each device. What somebody is behind by more than one longest
-        quantum, all others owe besides: who is behind begins with nothing when all begin anew."""
+        """What each owner owes on each device."""
+        owing_on = {device: self._debts_on(here) for device, here in self.of.items()}
         debts: dict[str, dict[DeviceId, Seconds]] = {}
-        for device, here in self.of.items():
-            ahead_s = {name: here.ahead_s(each, self.now_s) for name, each in here.accounts.items()}
-            most_s = {name: self.quantum_longest_s / self.owners[name].weight for name in ahead_s}
-            late_s = max((-ahead_s[name] - most_s[name] for name in ahead_s), default=0.0)
-            for name, account in here.accounts.items():
-                if account.present or ahead_s[name] > 0:
-                    owed_s = (ahead_s[name] + max(0.0, late_s)) * self.owners[name].weight
-                    if owed_s > DEBT_LEAST_S:
-                        debts.setdefault(name, {})[device] = owed_s
-        for device, owing in self.of_before.items():
+        for device, owing in {**owing_on, **self.of_before}.items():
             for name, debt_s in owing.items():
                 debts.setdefault(name, {})[device] = debt_s
         return debts
+
+    def _debts_on(self, here: DeviceAccounts) -> dict[str, Seconds]:
+        """What somebody is behind by more than one longest quantum, all others owe besides: who is
+        behind begins with nothing when all begin anew."""
+        ahead_s = {name: here.ahead_s(each, self.now_s) for name, each in here.accounts.items()}
+        most_s = {name: self.quantum_longest_s / self.owners[name].weight for name in ahead_s}
+        late_s = max((-ahead_s[name] - most_s[name] for name in ahead_s), default=0.0)
+        owing = {
+            name: (ahead_s[name] + max(0.0, late_s)) * self.owners[name].weight
+            for name, account in here.accounts.items()
+            if account.present or ahead_s[name] > 0
+        }
+        return {name: owed_s for name, owed_s in owing.items() if owed_s > DEBT_LEAST_S}
 
     def forget_owners(self, but: Set[str], credit_s: Seconds) -> None:
         """Those that owe nothing and have all of their credit, but for these. It is done when half

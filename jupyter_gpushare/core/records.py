@@ -207,7 +207,8 @@ class Tenant:
     judged_until_s: Seconds = math.inf
     """Until then that is so."""
     cut_short: bool = False
-    """Its last turn ended for one that goes first, before the shortest quantum was over."""
+    """Its last turn ended for one that goes first, before the shortest quantum was over, and it has
+    not queued since."""
     last_cells: bytes = b""
     """The lengths of its last cells, as habits.py counts them."""
     place: int = 0

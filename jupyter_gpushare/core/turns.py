@@ -343,9 +343,8 @@ class Turns:
 
     def _set_quantum(self, tenant: Tenant, turn: Turn) -> None:
         """Others wait from now on: how long they do depends on what the cell has used so far."""
-        if turn.contended_s > 0:
-            return
-        turn.quantum_s = quantum_of_s(self._state, tenant)
+        if turn.contended_s == 0:
+            turn.quantum_s = quantum_of_s(self._state, tenant)
         if turn.level == FIRST and not is_new_cell(self._state, tenant):
             self._state.lines.level_turn(tenant)
 

@@ -56,7 +56,14 @@ class OwnersFile:
                 log.warning("%s is of another time: nobody owes anything", self._path)
                 return []
             return [_owner(each) for each in said["remembered"]]
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (
+            ValueError,
+            ArithmeticError,  # a whole number that no floating one comes near
+            TypeError,
+            KeyError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             log.warning("%s is not as we write it (%r): nobody owes anything", self._path, error)
             return []
 

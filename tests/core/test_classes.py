@@ -258,6 +258,26 @@ def test_batch_waits_for_its_own_interactive_notebook_and_no_longer() -> None:
 
 
 @STARVED
+def test_a_turn_that_was_cut_short_counts_until_the_next_one(desk: Desk) -> None:
+    """A tenant that has had the device since, for as long as it wanted, has waited for nothing."""
+    desk.set(starvation_s=60)
+    batch = waits(desk, "batch", "ann", "batch")
+    cell = waits(desk, "cell", "ben", cell=True)
+    assert desk.recalled() == [batch]
+    desk.drop(batch)
+    desk.ask(batch)
+    desk.drop(cell, after_s=0.2)
+    assert desk.granted() == [batch]
+    desk.drop(batch, after_s=100)
+    program = waits(desk, "program", "ben")
+    desk.ask(batch, after_s=1)
+    waits(desk, "other", "cem")
+    assert desk.holders() == ["program"]
+    assert desk.queue() == ["other", "batch"]
+    desk.drop(program)
+
+
+@STARVED
 @settings(max_examples=25)
 @given(
     newcomers=st.integers(1, 4),

@@ -65,6 +65,17 @@ def test_a_new_cell_recalls_a_long_cell_at_once(desk: Desk) -> None:
 
 
 @AT_ONCE
+def test_a_cell_is_long_whoever_waited_at_its_beginning(desk: Desk) -> None:
+    """Others who came and went used up a part of its quantum; that makes it no newer."""
+    long = waits(desk, "long", "ann")
+    program = waits(desk, "program", "ben", cell=False)
+    desk.withdraw(program, after_s=0.1)
+    desk.do(ev.ClockTicked(), after_s=1000)
+    waits(desk, "cell", "cem")
+    assert desk.recalled() == [long]
+
+
+@AT_ONCE
 def test_a_new_cell_does_not_recall_another_new_one(desk: Desk) -> None:
     """That one has its `quantum_min_s` first."""
     first = waits(desk, "first", "ann")

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.accounts import DEVICES_BEFORE_MAX
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Machine
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
@@ -19,6 +20,7 @@ from .memory_desk import MemoryDesk
 
 LOOP = Work(in_cells=False)
 FIXED = SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=1.0)
+DEVICE = DeviceId("A")
 LAG = pytest.mark.promise(
     "scheduler",
     "An owner whose work waits is at most two of the longest quanta behind its weighted share of "
@@ -246,6 +248,69 @@ def test_debt_outlives_the_absence_of_others(away_s: float) -> None:
     before = crowd.part_s("ann")
     crowd.run(40)
     assert crowd.part_s("ann") - before <= 1.1
+
+
+def debt_s(crowd: Crowd, owner: str) -> float:
+    """What the owner owes of the device now."""
+    debts = [dict(each.debts) for each in remembered(crowd) if each.owner == owner]
+    return sum(each.get(DEVICE, 0.0) for each in debts)
+
+
+def remembered(crowd: Crowd) -> list[ev.OwnerRemembered]:
+    return crowd.scheduler.to_remember(crowd.now_s)
+
+
+def with_debt_left(crowd: Crowd) -> float:
+    """Ann has kept the device from ben, has left, and owes a twentieth of that still."""
+    ann = crowd.add("ann", LOOP)
+    crowd.add("ben", LOOP, at_s=1)
+    crowd.run(0.5)
+    crowd.say(ev.TenantHeld(tenant=ann.tenant, hold_s=40, by_admin=True))
+    crowd.run(39.5)
+    crowd.leaves(ann)
+    owed_s = debt_s(crowd, "ann")
+    while debt_s(crowd, "ann") > owed_s / 20:
+        crowd.run(0.1)
+    return debt_s(crowd, "ann")
+
+
+@DEBT
+@pytest.mark.parametrize(("before", "after"), [("ann=10", ""), ("", "ann=10")])
+def test_another_weight_changes_no_debt(before: str, after: str) -> None:
+    """Also one of which the most has been paid already. It stays so many seconds."""
+    crowd = Crowd(FIXED.replace(weights=before))
+    left_s = with_debt_left(crowd)
+    crowd.say(ev.SettingsChanged(settings=FIXED.replace(weights=after)))
+    assert debt_s(crowd, "ann") == pytest.approx(left_s)
+    assert left_s > 0.1
+
+
+@DEBT_LIVES
+def test_debt_outlives_the_device() -> None:
+    """A device that clients alone know of is gone with the last of them, and comes back."""
+    crowd = Crowd(FIXED)
+    left_s = with_debt_left(crowd)
+    for member in list(crowd.members.values()):
+        crowd.leaves(member)
+    crowd.say(ev.DeviceWithdrawn(device=DEVICE))
+    assert debt_s(crowd, "ann") == pytest.approx(left_s)
+    crowd.say(ev.DeviceFound(device=DEVICE, name="A", bytes_total=8000))
+    assert debt_s(crowd, "ann") == pytest.approx(left_s)
+    assert crowd.scheduler.snapshot(crowd.now_s).devices
+
+
+def test_devices_without_end_leave_no_debts_without_end() -> None:
+    """Clients may name any. The latest debts are known."""
+    crowd = Crowd(FIXED)
+    accounts = crowd.scheduler._machine._state.accounts
+    accounts.know("ann", (), {})
+    names = [DeviceId(f"named {number}") for number in range(DEVICES_BEFORE_MAX + 10)]
+    for name in names:
+        crowd.say(ev.DeviceFound(device=name, name=name, bytes_total=8000))
+        accounts.remember("ann", 2.0, {name: 5.0})
+        crowd.say(ev.DeviceWithdrawn(device=name))
+    (ann,) = remembered(crowd)
+    assert [device for device, _ in ann.debts] == names[10:]
 
 
 @DEBT

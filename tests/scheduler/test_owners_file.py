@@ -62,6 +62,9 @@ def test_a_file_of_another_time_does_not_count(
         '[{"owner": "ann", "credit_s": 1, "debts": {"A": -5}}]}',
         '{"owners": 1, "wall_s": 100, "remembered": '
         '[{"owner": "ann", "credit_s": true, "debts": {}}]}',
+        '{"owners": 1, "wall_s": 100, "remembered": '
+        '[{"owner": "ann", "credit_s": 1%s, "debts": {}}]}' % ("0" * 400),
+        '{"owners": 1, "wall_s": 1%s, "remembered": []}' % ("0" * 400),
     ],
 )
 def test_a_broken_file_does_not_count(tmp_path: Path, caplog: LogCaptureFixture, text: str) -> None:
