@@ -130,14 +130,42 @@ def _through_open_gate(entry: EntryPoint, stream: str, result_type: str) -> list
         " ".join(f"volatile __typeof__({one}) kept_{one} = {one};" for one in registers),
         *([f'__asm__ volatile("" : {memory});'] if stack else []),
         f"REAL({name});",
-        f"if (real == NULL || !gate_enter_open()) return {name}_slow(false, {kept});",
+        f"if (real == NULL || !gate_enter_open()) return {name}_group({kept});",
         f"const {result_type} result = real({', '.join(names)});",
         "if (gate_leave_open((int)result)) return result;",
         f"const struct gate_call call = {{GATE_LAUNCH, WRAPPER_VARIANT, {stream}, WRAPPER_NAME}};",
         "gate_leave_slow(&call, (int)result);",
         f"return OUT_OF_MEMORY(result) ? {name}_slow(true, {kept}) : result;",
     ]
-    return [f"{result_type} {name}({declared}) {{", *(f"    {line}" for line in body), "}", ""]
+    return [
+        *_through_windowed_gate(entry, stream, result_type, declared),
+        *[f"{result_type} {name}({declared}) {{", *(f"    {line}" for line in body), "}", ""],
+    ]
+
+
+def _through_windowed_gate(
+    entry: EntryPoint, stream: str, result_type: str, declared: str
+) -> list[str]:
+    """The launch that follows another one through a windowed gate. It has the launch's own
+    parameters, so that the open gate's way goes on here by a jump."""
+    name = entry.exported_name
+    arguments = ", ".join(parameter.name for parameter in entry.parameters or ())
+    body = [
+        f"REAL({name});",
+        f"if (real == NULL || !gate_enter_group({stream}, WRAPPER_VARIANT))",
+        f"    return {name}_slow(false, {arguments});",
+        f"const {result_type} result = real({arguments});",
+        f"const struct gate_call call = {{GATE_LAUNCH, WRAPPER_VARIANT, {stream}, WRAPPER_NAME}};",
+        "gate_leave_slow(&call, (int)result);",
+        f"return OUT_OF_MEMORY(result) ? {name}_slow(true, {arguments}) : result;",
+    ]
+    return [
+        f"static __attribute__((noinline)) {result_type}",
+        f"{name}_group({declared}) {{",
+        *(f"    {line}" for line in body),
+        "}",
+        "",
+    ]
 
 
 def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> str:

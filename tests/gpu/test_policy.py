@@ -38,9 +38,10 @@ SWAP_BALLAST_MIB = 20 << 10
 SWAP_SLACK_S = 3.0
 """For both ways of 20 GiB, and for what else is not the wait."""
 
-LOOP_S = 3.0
-ROUNDS = 4
-"""Of each kind, in alternating order."""
+LOOP_S = 1.5
+ROUNDS = 10
+"""Of each kind, in alternating order. Their medians are compared: on a shared machine some rounds
+take half as long again, of whatever kind."""
 LOOPS_RATIO_BAR = 1.04
 
 pytestmark = pytest.mark.skipif(
@@ -188,12 +189,12 @@ def test_two_launch_bound_loops(tmp_path: Path) -> None:
         for round_number in range(ROUNDS):
             for kind in list(kinds) if round_number % 2 == 0 else reversed(kinds):
                 seconds[kind].append(kinds[kind]())
-    bare_s = sum(seconds["bare_s"])
-    ratio = sum(seconds["turns_s"]) / bare_s
+    median_s = {kind: statistics.median(each) for kind, each in seconds.items()}
+    ratio = median_s["turns_s"] / median_s["bare_s"]
     record(
         "two_launch_bound_loops",
         ratio_to_bare_serial=ratio,
-        hooked_serial_to_bare_serial=sum(seconds["hooked_s"]) / bare_s,
+        hooked_serial_to_bare_serial=median_s["hooked_s"] / median_s["bare_s"],
         launches=launches,
         **seconds,
     )

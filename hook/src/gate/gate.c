@@ -89,11 +89,6 @@ uint64_t gate_activity(bool *busy) {
     return sum;
 }
 
-static bool is_per_thread(const struct gate_call *call) {
-    return call->stream == DRIVER_STREAM_PER_THREAD ||
-           (call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD);
-}
-
 /* The context in which the call works, NULL for none: that of its stream, whatever is current on
  * the thread; else the current one. */
 static void *context_of(const struct gate_call *call) {
@@ -111,10 +106,9 @@ static bool passes_shut_gate(const struct gate_call *call) {
     const struct driver *cuda = driver_get();
     if (cuda == NULL || ending_has_begun()) return true;
     if (call->kind == GATE_CLAIM) return true;
-    if (call->kind != GATE_SYNC) {
-        if (streams_is_capturing(is_per_thread(call) ? DRIVER_STREAM_PER_THREAD : call->stream))
-            return true;
-    }
+    if (call->kind != GATE_SYNC &&
+        streams_is_capturing(window_per_thread(call) ? DRIVER_STREAM_PER_THREAD : call->stream))
+        return true;
     void *context = context_of(call);
     if (context == NULL) return call->kind != GATE_LOOK;
     return contexts_has_failed(context);
@@ -144,7 +138,7 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
     struct thread_record *thread = threads_self();
     if (thread == NULL || (sequence_of(thread) & 1) != 0) return GATE_NESTED;
     thread->counting = NULL;
-    if (is_per_thread(call)) atomic_store_explicit(&saw_per_thread, true, memory_order_relaxed);
+    if (window_per_thread(call)) atomic_store_explicit(&saw_per_thread, true, memory_order_relaxed);
     for (;;) {
         gate_mark_inside(thread);
         uint32_t word = atomic_load(&gate_word);
@@ -162,6 +156,19 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
         }
         if (!wait_for_turn(call->name)) return GATE_CANCELLED;
     }
+}
+
+bool gate_enter_group(void *stream, enum gate_stream_variant variant) {
+    struct thread_record *thread = (struct thread_record *)(void *)gate_self;
+    if (thread == NULL || thread->group == NULL || (sequence_of(thread) & 1) != 0) return false;
+    gate_mark_inside(thread);
+    if (atomic_load(&gate_word) == GATE_WINDOWED && window_joins(thread, stream, variant)) {
+        thread->counting = thread->group;
+        thread->counting_sequence = sequence_of(thread);
+        return true;
+    }
+    gate_mark_outside(thread);
+    return false;
 }
 
 void gate_leave_slow(const struct gate_call *call, int cu_result) {

@@ -80,6 +80,11 @@ __attribute__((always_inline)) static inline bool gate_enter_open(void) {
     return false;
 }
 
+/* The gate is windowed, and the launch is one of a group that the thread has begun: it is inside
+ * now. Else nothing has changed. */
+bool gate_enter_group(void *stream, enum gate_stream_variant variant)
+    __attribute__((visibility("hidden")));
+
 /* Ends a call that the open gate let pass, where it is still open and the driver has accepted the
  * call. Else nothing has changed, and gate_leave_slow ends the call. */
 __attribute__((always_inline)) static inline bool gate_leave_open(int cu_result) {

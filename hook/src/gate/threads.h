@@ -11,6 +11,7 @@ struct thread_record {
     bool left_since_close;                /* the agent's */
     struct window_ring *counting; /* the thread's: ring of the call that the window admitted, */
     uint64_t counting_sequence;   /* and the sequence inside that call */
+    struct window_ring *group; /* the thread's: where its last launch was counted; NULL: nowhere */
     void *current_context; /* the thread's: what the driver said within this group of launches into
                               a default stream; NULL: ask */
     struct window_ring rings[WINDOW_RINGS];

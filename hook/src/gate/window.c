@@ -33,12 +33,16 @@ void window_turn_drained(void) {
     atomic_fetch_add(&turn_epoch, 1);
 }
 
+bool window_per_thread(const struct gate_call *call) {
+    return call->stream == DRIVER_STREAM_PER_THREAD ||
+           (call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD);
+}
+
 /* Which of the three kinds a caller's handle means. Default streams get their explicit handle, so
  * that our calls mean the same stream whatever variant they are made through. */
 static enum window_stream_kind kind_of(const struct gate_call *call, void **stream) {
     *stream = call->stream;
-    bool per_thread = call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD;
-    if (per_thread || call->stream == DRIVER_STREAM_PER_THREAD) {
+    if (window_per_thread(call)) {
         *stream = DRIVER_STREAM_PER_THREAD;
         return WINDOW_STREAM_PER_THREAD;
     }
@@ -286,9 +290,8 @@ static bool find_ring(struct thread_record *thread, const struct driver *cuda,
 bool window_admit(struct thread_record *thread, const struct gate_call *call) {
     thread->counting = NULL;
     if (call->kind != GATE_LAUNCH && call->kind != GATE_SYNC) return true;
-    if (!atomic_load_explicit(&window_active, memory_order_relaxed)) return true;
     const struct driver *cuda = driver_get();
-    if (cuda == NULL) return true;
+    if (cuda == NULL || !atomic_load_explicit(&window_active, memory_order_relaxed)) return true;
     struct window_ring *ring;
     if (!find_ring(thread, cuda, call, &ring)) return false;
     if (ring == NULL || streams_is_capturing(ring->stream)) return true;
@@ -307,6 +310,19 @@ bool window_admit(struct thread_record *thread, const struct gate_call *call) {
     if (ring->uncovered == 0) ring->next_group_started_ns = clock_now_ns();
     thread->counting = ring;
     return true;
+}
+
+bool window_joins(const struct thread_record *thread, const void *stream,
+                  enum gate_stream_variant variant) {
+    const struct window_ring *ring = thread->group;
+    bool same = streams_is_created(stream) ? ring->stream == stream
+                                           : stream == NULL && variant == GATE_STREAM_LEGACY &&
+                                                 ring->kind == WINDOW_STREAM_LEGACY &&
+                                                 ring->context == thread->current_context;
+    return same && ring->uncovered > 0 &&
+           ring->streams_epoch == atomic_load_explicit(&streams_epoch, memory_order_acquire) &&
+           ring->turn_epoch == atomic_load_explicit(&turn_epoch, memory_order_acquire) &&
+           atomic_load_explicit(&streams_captures, memory_order_relaxed) == 0;
 }
 
 static void *make_event(const struct driver *cuda, const struct window_ring *ring) {
@@ -338,6 +354,7 @@ static void record(struct window_ring *ring, const struct driver *cuda) {
 
 void window_launched(struct thread_record *thread, struct window_ring *ring) {
     ring->uncovered++;
+    thread->group = ring;
     bool capture = atomic_load_explicit(&streams_captures, memory_order_relaxed) > 0;
     /* Only this thread can record in its default stream, and after the gate is shut nobody could:
      * there every launch gets its event. So it does during captures, when the drain cannot add

@@ -48,9 +48,17 @@ void window_set_active(bool active);
 /* A turn's work has drained: all events of earlier turns are done. */
 void window_turn_drained(void);
 
+/* Whether the call names its thread's own default stream. */
+bool window_per_thread(const struct gate_call *call);
+
 /* For a thread inside the gate that is about to launch: true when it may. Otherwise it has waited
  * for room, outside the gate, and has to look at the gate word again. */
 bool window_admit(struct thread_record *thread, const struct gate_call *call);
+
+/* The same in short, for a launch that follows another in one group: true when the thread's last
+ * one is in this stream and has no event yet, and nothing has changed that would be looked at. */
+bool window_joins(const struct thread_record *thread, const void *stream,
+                  enum gate_stream_variant variant);
 
 /* The launch that window_admit counted was accepted by the driver. */
 void window_launched(struct thread_record *thread, struct window_ring *ring);

@@ -83,7 +83,17 @@ static unsigned long counted; /* launches into `ring`, and one; 0: the window ad
 bool window_admit(struct thread_record *self, const struct gate_call *call) {
     (void)call;
     self->counting = counted ? &ring : NULL;
+    self->group = &ring;
     return true;
+}
+bool window_joins(const struct thread_record *self, const void *stream,
+                  enum gate_stream_variant variant) {
+    (void)self, (void)stream, (void)variant;
+    return true;
+}
+bool window_per_thread(const struct gate_call *call) {
+    (void)call;
+    return false;
 }
 bool ending_has_begun(void) {
     return false;
@@ -91,7 +101,7 @@ bool ending_has_begun(void) {
 
 void window_launched(struct thread_record *self, struct window_ring *launched) {
     (void)self;
-    counted += launched == &ring;
+    if (counted) counted += launched == &ring;
 }
 void window_thread_ends(struct thread_record *self) {
     (void)self;
@@ -101,19 +111,22 @@ void window_thread_ends(struct thread_record *self) {
 
 static _Atomic int shut_and_empty; /* the closer believes that nobody is inside */
 static _Atomic int stop;
-static _Atomic unsigned long passed, escaped;
+static _Atomic unsigned long passed, passed_in_groups, escaped;
 
 static void *call(void *nothing) {
     const struct gate_call description = {GATE_LAUNCH, GATE_STREAM_LEGACY, NULL, "call"};
-    unsigned long mine = 0, wrong = 0;
+    unsigned long mine = 0, wrong = 0, joined = 0;
     while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
-        if (gate_enter(description) != GATE_PASS) continue;
+        bool joins = gate_enter_group(NULL, GATE_STREAM_LEGACY);
+        if (!joins && gate_enter(description) != GATE_PASS) continue;
+        joined += joins;
         for (int i = 0; i < 4; i++)
             wrong += atomic_load_explicit(&shut_and_empty, memory_order_acquire) != 0;
         gate_leave(description, 0);
         mine++;
     }
     atomic_fetch_add(&passed, mine);
+    atomic_fetch_add(&passed_in_groups, joined);
     atomic_fetch_add(&escaped, wrong);
     return nothing;
 }
@@ -150,13 +163,14 @@ int main(int count, char **arguments) {
             continue;
         atomic_store(&shut_and_empty, 0);
         gate_drained();
-        gate_open(false);
+        gate_open(round % 2 == 0);
         for (volatile int i = 0; i < 300; i++)
             continue;
     }
     atomic_store(&stop, 1);
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    printf("passed %lu escaped %lu\n", atomic_load(&passed), atomic_load(&escaped));
+    printf("passed %lu groups %lu escaped %lu\n", atomic_load(&passed),
+           atomic_load(&passed_in_groups), atomic_load(&escaped));
     return 0;
 }
