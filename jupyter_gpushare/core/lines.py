@@ -220,9 +220,9 @@ class Lines:
 
     def level_of_turn(self, tenant: Tenant, level: int) -> int:
         """Of the turn of a tenant that is served at this level, and not `BOOSTED`. Only `batch` has
-        turns that end for everybody."""
+        turns that end for everybody, as far as its owner has what was guaranteed."""
         if tenant.runs_as is TenantClass.BATCH:
-            return level if level == STARVED else LAST
+            return level if level in (STARVED, GUARANTEED) else LAST
         return min(level, ORDINARY)
 
     def level_again(self, device: DeviceId, tenant: Tenant) -> int:

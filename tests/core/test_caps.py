@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.commands import TellMemoryLimit
+from jupyter_gpushare.core.commands import Command, TellMemoryLimit
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.settings import SchedulerSettings, SettingsError
+from jupyter_gpushare.core.shares.caps import parse as caps_of
 
 from .desk import Desk
+from .many_runs import many_runs
 
 CAPS = pytest.mark.promise(
     "scheduler",
@@ -110,3 +116,120 @@ def test_another_users_notebooks_do_not_count() -> None:
 def test_what_is_no_size_is_refused(name: str, text: str) -> None:
     with pytest.raises(SettingsError, match=f"^{name}: "):
         SchedulerSettings().replace(**{name: text})
+
+
+OWNERS = ("ann", "ben")
+CAP_EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("has"), st.integers(0, 4), st.sampled_from("AB"), st.integers(0, 9000)),
+        st.tuples(
+            st.just("set"),
+            st.sampled_from(["", "ann=1000", "ann=5000, ben=300", "@all=700, ben=4000"]),
+            st.sampled_from(["", "ann=4000", "@all=2000, ann=6000"]),
+        ),
+        st.tuples(st.just("gone"), st.integers(0, 4)),
+    ),
+    max_size=25,
+)
+
+
+class HeardDesk(Desk):
+    """Keeps what each client has been told last: a cap, and what others have under it."""
+
+    def __init__(self) -> None:
+        self.heard: dict[tuple[int, str], tuple[int, int]] = {}
+        super().__init__(devices="AB")
+
+    def do(self, event: ev.Event, *, after_s: float = 0.0) -> list[Command]:
+        super().do(event, after_s=after_s)
+        for told in self.all(TellMemoryLimit):
+            self.heard[told.client, told.device] = (told.cap_bytes, told.others_bytes)
+        return self.last
+
+
+def caps_are_told(events: list[tuple[Any, ...]], own_caps: tuple[int, ...]) -> None:
+    """Two notebooks of each of two owners, the first with two processes. After each event, each
+    process knows what it may have, as counted anew from all reports."""
+    desk = HeardDesk()
+    for number, cap in enumerate(own_caps):
+        name, owner = f"n{number}", OWNERS[number % 2]
+        desk.do(
+            ev.TenantRegistered(
+                tenant=TenantId(name),
+                name=name,
+                owner=owner,
+                kind="kernel",
+                cap_bytes=cap,
+                groups=("all",),
+            )
+        )
+    clients = [desk.client(f"n{number}", "AB") for number in (0, 0, 1, 2, 3)]
+    tenant_of = dict(zip(clients, (0, 0, 1, 2, 3), strict=True))
+    allocated = {(client, device): 0 for client in clients for device in "AB"}
+    caps: dict[str, int] = {}
+    together: dict[str, int] = {}
+    for what, *details in events:
+        if what == "has":
+            client = clients[details[0]]
+            if client not in tenant_of:
+                continue
+            allocated[client, details[1]] = details[2]
+            desk.do(
+                ev.MemoryReported(
+                    client=client,
+                    device=DeviceId(details[1]),
+                    bytes_allocated=details[2],
+                    bytes_fixed=0,
+                )
+            )
+        elif what == "set":
+            desk.set(memory_caps=details[0], user_memory_caps=details[1])
+            caps, together = (dict(caps_of(text)) for text in details)
+        elif clients[details[0]] in tenant_of:
+            gone = tenant_of[clients[details[0]]]
+            desk.do(ev.TenantRemoved(tenant=TenantId(f"n{gone}")))
+            tenant_of = {client: number for client, number in tenant_of.items() if number != gone}
+        for client, number in tenant_of.items():
+            owner = OWNERS[number % 2]
+            own = [own_caps[number], caps.get(owner, caps.get("@all", 0))]
+            cap = min(filter(None, own), default=0)
+            all_of_owner = together.get(owner, together.get("@all", 0))
+            for device in "AB":
+                others = sum(
+                    allocated[each, device]
+                    for each, mine in tenant_of.items()
+                    if mine == number and each != client
+                )
+                beside = sum(
+                    allocated[each, device]
+                    for each, mine in tenant_of.items()
+                    if mine % 2 == number % 2 and each != client
+                )
+                may = [cap - others] * bool(cap) + [all_of_owner - beside] * bool(all_of_owner)
+                cap_told, others_told = desk.heard.get((client, device), (0, 0))
+                if may:
+                    assert cap_told and cap_told - others_told == min(may)
+                else:
+                    assert not cap_told
+
+
+OWN_CAPS = st.tuples(*[st.sampled_from([0, 0, 500, 3000])] * 4)
+
+
+@CAPS
+@settings(max_examples=40)
+@given(events=CAP_EVENTS, own_caps=OWN_CAPS)
+def test_each_process_knows_what_it_may_have(
+    events: list[tuple[Any, ...]], own_caps: tuple[int, ...]
+) -> None:
+    caps_are_told(events, own_caps)
+
+
+@CAPS
+@many_runs
+@given(events=CAP_EVENTS, own_caps=OWN_CAPS)
+def test_each_process_knows_what_it_may_have_in_many_runs(
+    events: list[tuple[Any, ...]], own_caps: tuple[int, ...]
+) -> None:
+    """The same in many more runs."""
+    caps_are_told(events, own_caps)

@@ -18,6 +18,7 @@ from jupyter_gpushare.core.shares.classes import TenantClass
 from .crowd import DRAIN_S, Crowd, Work
 from .desk import Desk
 from .full_machine import Beside
+from .many_runs import PHASES, many_runs
 
 SETTINGS = SchedulerSettings(
     memory_mode=MemoryMode.OFF, quantum_s=1.0, allowed_classes="rita=realtime, @lab=realtime"
@@ -68,6 +69,18 @@ def waits(
 
 # ---- when ------------------------------------------------------------------------------------
 
+OWNERS = st.lists(
+    st.tuples(
+        st.sampled_from(["", "batch", "realtime", "interactive"]),
+        st.integers(1, 2),
+        st.sampled_from([LOOP, Work(), Work(cell_s=0.3), Work(cell_s=1.4, pause_s=0.7)]),
+        st.sampled_from([0.5, 1.0, 1.0, 4.0]),
+        st.sampled_from([0.0, 0.0, 0.3, 6.0]),
+    ),
+    min_size=2,
+    max_size=5,
+)
+
 
 @WHEN
 def test_realtime_ends_the_turn_of_a_new_cell(desk: Desk) -> None:
@@ -115,6 +128,45 @@ def test_short_realtime_work_never_waits() -> None:
     crowd.run(200)
     assert len(short.waits_s) > 90
     assert max(short.waits_s) <= DRAIN_S + 1e-6
+
+
+def realtime_never_waits(
+    owners: list[tuple[str, int, Work, float, float]], part: float, cell_s: float, lasts_s: float
+) -> None:
+    """It wants `part` of what it might have, in work of `cell_s`. The others never end: who comes
+    and goes moves the mean that it must not be beyond."""
+    weights = ", ".join(f"owner{n}={each[3]}" for n, each in enumerate(owners))
+    crowd = Crowd(SETTINGS.replace(weights=weights, quantum_s=0.0, quantum_max_s=4.0))
+    for number, (asked, notebooks, work, _, at_s) in enumerate(owners):
+        for _ in range(notebooks):
+            mine = Work(in_cells=work.in_cells, asked_class=asked)  # it may not be realtime
+            crowd.add(f"owner{number}", mine, at_s=at_s)
+    share = part / (1 + sum(each[3] for each in owners))
+    mine = Work(cell_s=cell_s, pause_s=cell_s / share, in_cells=False, asked_class="realtime")
+    short = crowd.add("rita", mine, at_s=1)
+    crowd.run(lasts_s)
+    assert short.waits_s
+    assert max(short.waits_s) <= DRAIN_S + 1e-6
+
+
+@WHEN
+@settings(max_examples=25, phases=PHASES)
+@given(owners=OWNERS, part=st.floats(0.1, 0.9), cell_s=st.floats(0.01, 0.3))
+def test_realtime_never_waits_whatever_the_others_do(
+    owners: list[tuple[str, int, Work, float, float]], part: float, cell_s: float
+) -> None:
+    """As long as it wants less than its share, and nobody comes and goes."""
+    realtime_never_waits(owners, part, cell_s, 60)
+
+
+@WHEN
+@many_runs
+@given(owners=OWNERS, part=st.floats(0.1, 0.9), cell_s=st.floats(0.01, 0.3))
+def test_realtime_never_waits_in_many_runs(
+    owners: list[tuple[str, int, Work, float, float]], part: float, cell_s: float
+) -> None:
+    """The same in many more runs, which are shorter."""
+    realtime_never_waits(owners, part, cell_s, 10)
 
 
 @WHEN
@@ -166,21 +218,11 @@ def test_nobody_else_changes_where_nobody_asks_for_a_class(desk: Desk) -> None:
 
 # ---- how much --------------------------------------------------------------------------------
 
-OWNERS = st.lists(
-    st.tuples(
-        st.sampled_from(["", "batch", "realtime", "interactive"]),
-        st.integers(1, 2),
-        st.sampled_from([LOOP, Work(), Work(cell_s=0.3, pause_s=0.0)]),
-        st.sampled_from([0.5, 1.0, 1.0, 4.0]),
-    ),
-    min_size=2,
-    max_size=5,
-)
-
 
 def ahead_is_bounded(
-    owners: list[tuple[str, int, Work, float]], quantum_s: float, lasts_s: float
+    owners: list[tuple[str, int, Work, float, float]], quantum_s: float, lasts_s: float
 ) -> None:
+    """`owners`: a class, so many notebooks, their work, a weight, and when they begin, of each."""
     weights = ", ".join(f"owner{n}={each[3]}" for n, each in enumerate(owners))
     allowed = ", ".join(f"owner{n}=realtime" for n in range(len(owners)))
     chosen = SchedulerSettings(
@@ -191,10 +233,10 @@ def ahead_is_bounded(
         allowed_classes=allowed,
     )
     crowd = Crowd(chosen)
-    for number, (asked, notebooks, work, _) in enumerate(owners):
+    for number, (asked, notebooks, work, _, at_s) in enumerate(owners):
         for _ in range(notebooks):
             mine = Work(work.cell_s, work.pause_s, work.in_cells, asked)
-            crowd.add(f"owner{number}", mine)
+            crowd.add(f"owner{number}", mine, at_s=at_s)
     crowd.add("honest", LOOP)
     crowd.run(lasts_s)
     had_s, due_s = crowd.part_s("honest"), crowd.due_s["honest", crowd._devices[0]]
@@ -208,18 +250,16 @@ def ahead_is_bounded(
 @settings(max_examples=40)
 @given(owners=OWNERS, quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
 def test_classes_take_nothing_from_an_honest_owner(
-    owners: list[tuple[str, int, Work, float]], quantum_s: float
+    owners: list[tuple[str, int, Work, float, float]], quantum_s: float
 ) -> None:
     ahead_is_bounded(owners, quantum_s, 200)
 
 
 @SHARE
-@pytest.mark.full
-@pytest.mark.timeout(3600)
-@settings(max_examples=1_000)
+@many_runs
 @given(owners=OWNERS, quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
 def test_classes_take_nothing_in_many_runs(
-    owners: list[tuple[str, int, Work, float]], quantum_s: float
+    owners: list[tuple[str, int, Work, float, float]], quantum_s: float
 ) -> None:
     """The same in many more runs, which are shorter."""
     ahead_is_bounded(owners, quantum_s, 20)
@@ -277,28 +317,52 @@ def test_a_turn_that_was_cut_short_counts_until_the_next_one(desk: Desk) -> None
     desk.drop(program)
 
 
-@STARVED
-@settings(max_examples=25)
-@given(
-    newcomers=st.integers(1, 4),
-    cell_s=st.sampled_from([0.05, 0.2, 0.9]),
-    starvation_s=st.sampled_from([5.0, 20.0]),
-)
-def test_batch_is_served_however_many_cells_come(
-    newcomers: int, cell_s: float, starvation_s: float
+def batch_is_served(
+    newcomers: list[tuple[float, float]], quantum_s: float, starvation_s: float, lasts_s: float
 ) -> None:
-    """Cells of one owner, one after the other; it and the batch tenant have the same owner."""
-    crowd = Crowd(SETTINGS.replace(starvation_s=starvation_s))
-    for _ in range(newcomers):
-        crowd.add("ann", Work(cell_s=cell_s, pause_s=0.001))
+    """`newcomers`: how long the cells of each take, and the pauses between them."""
+    crowd = Crowd(SETTINGS.replace(starvation_s=starvation_s, quantum_s=quantum_s))
+    for cell_s, pause_s in newcomers:
+        crowd.add("ann", Work(cell_s=cell_s, pause_s=pause_s))
     batch = crowd.add("ann", Work(in_cells=False, asked_class="batch"), at_s=0.01)
     since_s, longest_s = crowd.now_s, 0.0
-    for _ in range(600):
+    for _ in range(int(lasts_s * 10)):
         crowd.run(0.1)
-        if batch.turn is not None and crowd.now_s - batch.granted_at_s >= 0.8:
+        if batch.turn is not None and crowd.now_s - batch.granted_at_s >= 0.8 * quantum_s:
             since_s = crowd.now_s
         longest_s = max(longest_s, crowd.now_s - since_s)
-    assert longest_s <= starvation_s + 1.0 + cell_s + 1.2
+    longest_cell_s = max(cell_s for cell_s, _ in newcomers)
+    assert longest_s <= starvation_s + 2 * quantum_s + longest_cell_s + 0.2
+
+
+NEWCOMERS = {
+    "newcomers": st.lists(
+        st.tuples(st.floats(0.03, 0.9), st.sampled_from([0.001, 0.001, 0.2])),
+        min_size=1,
+        max_size=4,
+    ),
+    "quantum_s": st.sampled_from([0.5, 1.0, 2.0]),
+}
+
+
+@STARVED
+@settings(max_examples=25)
+@given(**NEWCOMERS, starvation_s=st.sampled_from([5.0, 20.0]))
+def test_batch_is_served_however_many_cells_come(
+    newcomers: list[tuple[float, float]], quantum_s: float, starvation_s: float
+) -> None:
+    """Cells of one owner, one after the other; it and the batch tenant have the same owner."""
+    batch_is_served(newcomers, quantum_s, starvation_s, 60)
+
+
+@STARVED
+@many_runs
+@given(**NEWCOMERS, starvation_s=st.floats(1.0, 4.0))
+def test_batch_is_served_in_many_runs(
+    newcomers: list[tuple[float, float]], quantum_s: float, starvation_s: float
+) -> None:
+    """The same in many more runs, which are shorter."""
+    batch_is_served(newcomers, quantum_s, starvation_s, 15)
 
 
 # ---- who may ---------------------------------------------------------------------------------

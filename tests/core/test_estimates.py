@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
@@ -26,6 +26,7 @@ from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 from .crowd import Crowd, Member, Work
 from .desk import Desk
 from .full_machine import check_estimate
+from .many_runs import many_runs
 from .memory_desk import MemoryDesk
 from .test_memory_admission import two_that_do_not_fit
 
@@ -218,18 +219,19 @@ def test_quantiles_are_those_of_the_lengths() -> None:
     assert remaining(UNKNOWN_LENGTHS, 3600.0)[2] > 3600
 
 
-@given(
-    lies=st.lists(
+LIARS = {
+    "lies": st.lists(
         st.tuples(st.integers(0, 1), st.sampled_from(["began", "ended", "busy", "idle"])),
         max_size=60,
     ),
-    step_s=st.sampled_from([0.0, 0.01, 1.0, 1e6]),
-)
-@pytest.mark.promise(
+    "step_s": st.sampled_from([0.0, 0.01, 1.0, 1e6]),
+}
+LIES = pytest.mark.promise(
     "scheduler", "A notebook that lies about its cells changes no other's estimate beyond a range"
 )
-def test_lies_about_cells_harm_nobody(lies: list[tuple[int, str]], step_s: float) -> None:
-    """Cells that begin twice, end without a beginning, last for weeks or for nothing."""
+
+
+def lies_harm_nobody(lies: list[tuple[int, str]], step_s: float) -> None:
     desk = Desk(SchedulerSettings(memory_mode=MemoryMode.OFF))
     clients = three_that_wait(desk)
     for number, what in lies:
@@ -247,6 +249,98 @@ def test_lies_about_cells_harm_nobody(lies: list[tuple[int, str]], step_s: float
             check_estimate(estimate)
     habits = desk.scheduler._machine._state.habits
     assert all(len(cells) <= OWNER_CELLS for cells in habits.of_owner.values())
+
+
+@LIES
+@given(**LIARS)
+def test_lies_about_cells_harm_nobody(lies: list[tuple[int, str]], step_s: float) -> None:
+    """Cells that begin twice, end without a beginning, last for weeks or for nothing."""
+    lies_harm_nobody(lies, step_s)
+
+
+@LIES
+@many_runs
+@given(**LIARS)
+def test_lies_harm_nobody_in_many_runs(lies: list[tuple[int, str]], step_s: float) -> None:
+    """The same in many more runs."""
+    lies_harm_nobody(lies, step_s)
+
+
+WAITING = {
+    "owners": st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.sampled_from([LOOP, Work(), Work(0.1, 0.05), Work(0.9, 0.4), Work(4.0, 1.0)]),
+            st.sampled_from(["", "", "batch", "realtime"]),
+            st.sampled_from(["A", "A", "B", "AB"]),
+            st.sampled_from([0.0, 0.0, 1.3]),
+        ),
+        min_size=2,
+        max_size=6,
+    ),
+    "quantum_s": st.sampled_from([0.0, 0.5, 2.0]),
+    "weight": st.sampled_from([0.2, 1.0, 5.0]),
+    "limit": st.sampled_from(["", "owner1=0.3"]),
+    "looks_s": st.lists(st.floats(0.01, 1.5), min_size=3, max_size=8),
+    "paused": st.booleans(),
+}
+
+
+def estimates_are_sound(
+    owners: list[tuple[int, Work, str, str, float]],
+    quantum_s: float,
+    weight: float,
+    limit: str,
+    looks_s: list[float],
+    paused: bool,
+) -> None:
+    """`owners`: whose notebook it is, its work, class and devices, and when it begins."""
+    crowd = Crowd(
+        GROWING.replace(
+            quantum_s=quantum_s,
+            weights=f"owner0={weight}",
+            hard_limits=limit,
+            share_window_s=4.0,
+            allowed_classes="owner0=realtime",
+        ),
+        devices="AB",
+    )
+    for number, work, asked, devices, at_s in owners:
+        mine = Work(work.cell_s, work.pause_s, work.in_cells, asked)
+        crowd.add(f"owner{number}", mine, devices=devices, at_s=at_s)
+    for number, look_s in enumerate(looks_s):
+        if paused and number == 2:
+            device = DeviceId("B")
+            crowd.say(ev.DeviceModeChanged(device=device, mode=ev.DeviceMode.PAUSED))
+        crowd.run(look_s)
+        members = list(crowd.members.values())
+        told = crowd.scheduler.estimates([each.tenant for each in members], crowd.now_s)
+        assert told.keys() == {m.tenant for m in members if m.wants and m.turn is None}
+        for member in members:
+            if (estimate := told.get(member.tenant)) is not None:
+                check_estimate(estimate)
+                shut = paused and number >= 2 and "B" in member.devices
+                in_the_way = shut or len(member.devices) > 1 or estimate.reason is Reason.LIMIT
+                assert estimate.known or in_the_way, estimate
+                assert not (shut and estimate.known)
+                assert estimate.position <= len(members)
+
+
+@WAITERS
+@settings(max_examples=40)
+@given(**WAITING)
+def test_whoever_waits_has_a_sound_estimate(**world: object) -> None:
+    """At any moment: one for each that waits, with a range where nobody but others' turns is in the
+    way, and without one where the device is paused, or at a limit."""
+    estimates_are_sound(**world)  # type: ignore[arg-type]
+
+
+@WAITERS
+@many_runs
+@given(**WAITING)
+def test_whoever_waits_has_a_sound_estimate_in_many_runs(**world: object) -> None:
+    """The same in many more runs."""
+    estimates_are_sound(**world)  # type: ignore[arg-type]
 
 
 def test_what_is_known_of_cells_is_bounded() -> None:

@@ -19,14 +19,16 @@ from jupyter_gpushare.core.shares.usage import Usage
 from .crowd import DRAIN_S, Crowd, Work
 from .desk import Desk
 from .full_machine import Beside
+from .many_runs import PHASES, many_runs
 
 SETTINGS = SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=1.0, share_window_s=20)
 LOOP = Work(in_cells=False)
 DEVICE = DeviceId("A")
 REQUEST = pytest.mark.promise(
     "scheduler",
-    "An owner with a request has at least that part of a device, within each window in which it "
-    "wants the device throughout; a window in which it has less is counted, and shown",
+    "An owner with a request has at least that part of a device, less two quanta and the credit "
+    "of others, within each window in which it wants the device throughout, as far as `realtime` "
+    "leaves it; a window in which it has less is counted, and shown",
 )
 LIMIT = pytest.mark.promise(
     "scheduler",
@@ -117,6 +119,90 @@ def test_who_does_not_want_the_device_is_not_wronged() -> None:
     assert crowd.violations("ann") == 0
 
 
+@REQUEST
+def test_batch_owners_with_requests_have_whole_quanta() -> None:
+    """Who has less than its request does not end the turn of another one who has."""
+    crowd = Watched(SETTINGS.replace(requests="ann=0.3, ben=0.3, cem=0.3"))
+    batch = Work(in_cells=False, asked_class="batch")
+    loops = [crowd.add(owner, batch) for owner in ("ann", "ben", "cem")]
+    crowd.run(30)
+    turns = sum(
+        tenant.counters.turns for tenant in crowd.scheduler._machine._state.tenants.values()
+    )
+    assert turns <= 30
+    assert all(min(crowd.windows(each.owner, 20)) >= 0.3 * 20 - 1.1 for each in loops)
+
+
+ENTITLED = {
+    "owners": st.lists(
+        st.tuples(
+            st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5]),
+            st.sampled_from([LOOP, Work(), Work(cell_s=0.4), Work(cell_s=2.0, pause_s=1.0)]),
+            st.integers(1, 2),
+            st.sampled_from([0.2, 1.0, 5.0]),
+            st.sampled_from(["", "batch"]),
+            st.sampled_from([0.0, 0.0, 1.0, 3.0]),
+        ),
+        min_size=2,
+        max_size=4,
+    ).filter(lambda owners: sum(each[0] for each in owners) <= 0.9),
+    "quantum_s": st.sampled_from([0.0, 0.5, 1.0]),
+    "credit_s": st.just(0.0),
+}
+Entitled = list[tuple[float, Work, int, float, str, float]]
+
+
+def requests_are_kept(
+    owners: Entitled, quantum_s: float, credit_s: float, window_s: float, lasts_s: float
+) -> None:
+    """`owners`: a request, work, so many notebooks, a weight, a class, and when they begin, of
+    each."""
+    crowd = Watched(
+        SETTINGS.replace(
+            requests=", ".join(f"o{n}={each[0]}" for n, each in enumerate(owners) if each[0]),
+            weights=", ".join(f"o{n}={each[3]}" for n, each in enumerate(owners)),
+            share_window_s=window_s,
+            quantum_s=quantum_s,
+            quantum_max_s=2.0,
+            credit_s=credit_s,
+        )
+    )
+    for number, (_, work, notebooks, _, asked, at_s) in enumerate(owners):
+        for _ in range(notebooks):
+            mine = Work(work.cell_s, work.pause_s, work.in_cells, asked)
+            crowd.add(f"o{number}", mine, at_s=at_s)
+    crowd.run(lasts_s)
+    longest_s = max(crowd.longest_s, quantum_s, crowd.scheduler.settings.quantum_min_s)
+    for number, (request, work, _, _, _, at_s) in enumerate(owners):
+        if not request or work.pause_s:
+            continue
+        owner, since = f"o{number}", round(at_s * 10) + 1
+        had_s = min(crowd.windows(owner, window_s)[since:])
+        # New cells of each of the others may go first, as far as its credit goes.
+        least_s = request * window_s - 2 * longest_s - (len(owners) - 1) * credit_s - 0.2
+        assert had_s >= least_s, (owner, had_s, longest_s)
+
+
+@REQUEST
+@settings(max_examples=25, phases=PHASES)
+@given(**ENTITLED)  # type: ignore[arg-type]
+def test_requests_are_kept_whatever_the_owners_do(
+    owners: Entitled, quantum_s: float, credit_s: float
+) -> None:
+    """Loops and cells of owners with and without requests, of any weight, beside each other."""
+    requests_are_kept(owners, quantum_s, credit_s, 15.0, 40)
+
+
+@REQUEST
+@many_runs
+@given(**ENTITLED)  # type: ignore[arg-type]
+def test_requests_are_kept_in_many_runs(
+    owners: Entitled, quantum_s: float, credit_s: float
+) -> None:
+    """The same in many more runs, which are shorter."""
+    requests_are_kept(owners, quantum_s, credit_s, 6.0, 14)
+
+
 # ---- limits ----------------------------------------------------------------------------------
 
 
@@ -170,25 +256,26 @@ def test_more_notebooks_do_not_lift_a_limit() -> None:
     assert max(crowd.windows("ann", 20)) <= 0.25 * 20 + 0.4
 
 
-@LIMIT
-@settings(max_examples=30)
-@given(
-    owners=st.lists(
-        st.tuples(
-            st.sampled_from([0.0, 0.1, 0.2]),
-            st.sampled_from([1.0, 0.5, 0.3]),
-            st.sampled_from([LOOP, Work(cell_s=0.3, pause_s=0.1), Work(cell_s=2.0, pause_s=1.0)]),
-            st.integers(1, 2),
-        ),
-        min_size=1,
-        max_size=4,
+LIMITED = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 0.1, 0.2]),
+        st.sampled_from([1.0, 0.5, 0.3]),
+        st.sampled_from([LOOP, Work(cell_s=0.3, pause_s=0.1), Work(cell_s=2.0, pause_s=1.0)]),
+        st.integers(1, 2),
+        st.sampled_from([0.0, 0.0, 2.5]),
     ),
-    window_s=st.sampled_from([5.0, 15.0]),
-    quantum_s=st.sampled_from([0.0, 0.5]),
+    min_size=1,
+    max_size=4,
 )
-def test_limits_are_kept_whatever_the_owners_do(
-    owners: list[tuple[float, float, Work, int]], window_s: float, quantum_s: float
+
+
+def limits_are_kept(
+    owners: list[tuple[float, float, Work, int, float]],
+    window_s: float,
+    quantum_s: float,
+    lasts_s: float,
 ) -> None:
+    """`owners`: a request, a hard limit, work, so many notebooks, and when they begin, of each."""
     requests = ", ".join(f"o{n}={each[0]}" for n, each in enumerate(owners) if each[0])
     limits = ", ".join(f"o{n}={each[1]}" for n, each in enumerate(owners))
     crowd = Watched(
@@ -196,14 +283,37 @@ def test_limits_are_kept_whatever_the_owners_do(
             requests=requests, hard_limits=limits, share_window_s=window_s, quantum_s=quantum_s
         )
     )
-    for number, (_, _, work, notebooks) in enumerate(owners):
+    for number, (_, _, work, notebooks, at_s) in enumerate(owners):
         for _ in range(notebooks):
-            crowd.add(f"o{number}", work)
-    crowd.run(40)
+            crowd.add(f"o{number}", work, at_s=at_s)
+    crowd.run(lasts_s)
     crowd.scheduler.check_invariants()
-    for number, (_, limit, _, _) in enumerate(owners):
+    for number, (_, limit, _, _, _) in enumerate(owners):
         most_s = limit * window_s + 0.05 + 10 * DRAIN_S + 0.2
         assert max(crowd.windows(f"o{number}", window_s)) <= most_s
+
+
+@LIMIT
+@settings(max_examples=30)
+@given(
+    owners=LIMITED,
+    window_s=st.sampled_from([5.0, 15.0]),
+    quantum_s=st.sampled_from([0.0, 0.5]),
+)
+def test_limits_are_kept_whatever_the_owners_do(
+    owners: list[tuple[float, float, Work, int, float]], window_s: float, quantum_s: float
+) -> None:
+    limits_are_kept(owners, window_s, quantum_s, 40)
+
+
+@LIMIT
+@many_runs
+@given(owners=LIMITED, window_s=st.floats(3.0, 6.0), quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
+def test_limits_are_kept_in_many_runs(
+    owners: list[tuple[float, float, Work, int, float]], window_s: float, quantum_s: float
+) -> None:
+    """The same in many more runs, which are shorter."""
+    limits_are_kept(owners, round(window_s, 1), quantum_s, 14)
 
 
 # ---- presets ---------------------------------------------------------------------------------
