@@ -21,7 +21,7 @@ _Atomic uint32_t gate_word = GATE_SHUT;
  * the slow path, whose mark is a full barrier. Written before the gate opens for the first time. */
 bool gate_barrier_works;
 static _Atomic bool unbounded;
-static _Atomic bool saw_per_thread;
+_Atomic bool gate_saw_per_thread;
 
 static bool barrier_register(void) {
 #if defined(__SANITIZE_THREAD__)
@@ -68,10 +68,6 @@ bool gate_was_unbounded(void) {
     return atomic_load(&unbounded);
 }
 
-bool gate_saw_per_thread(void) {
-    return atomic_load(&saw_per_thread);
-}
-
 void gate_drained(void) {
     atomic_store(&unbounded, false);
     window_turn_drained();
@@ -106,8 +102,9 @@ static bool passes_shut_gate(const struct gate_call *call) {
     const struct driver *cuda = driver_get();
     if (cuda == NULL || ending_has_begun()) return true;
     if (call->kind == GATE_CLAIM) return true;
+    const bool per_thread = gate_per_thread(call->stream, call->variant);
     if (call->kind != GATE_SYNC &&
-        streams_is_capturing(window_per_thread(call) ? DRIVER_STREAM_PER_THREAD : call->stream))
+        streams_is_capturing(per_thread ? DRIVER_STREAM_PER_THREAD : call->stream))
         return true;
     void *context = context_of(call);
     if (context == NULL) return call->kind != GATE_LOOK;
@@ -138,7 +135,7 @@ enum gate_answer gate_enter_slow(const struct gate_call *call) {
     struct thread_record *thread = threads_self();
     if (thread == NULL || (sequence_of(thread) & 1) != 0) return GATE_NESTED;
     thread->counting = NULL;
-    if (window_per_thread(call)) atomic_store_explicit(&saw_per_thread, true, memory_order_relaxed);
+    if (gate_per_thread(call->stream, call->variant)) atomic_store(&gate_saw_per_thread, true);
     for (;;) {
         gate_mark_inside(thread);
         uint32_t word = atomic_load(&gate_word);

@@ -57,6 +57,8 @@ struct gate_thread {
 };
 
 extern _Atomic uint32_t gate_word __attribute__((visibility("hidden")));
+/* A call has named its thread's own default stream, in which only that thread can record. */
+extern _Atomic bool gate_saw_per_thread __attribute__((visibility("hidden")));
 extern _Thread_local struct gate_thread *gate_self
     __attribute__((visibility("hidden"), tls_model("initial-exec")));
 
@@ -66,10 +68,20 @@ enum gate_answer gate_enter_slow(const struct gate_call *call)
 void gate_leave_slow(const struct gate_call *call, int cu_result)
     __attribute__((visibility("hidden")));
 
-/* The gate is open and the thread was outside: it is inside now. Else nothing has changed. */
-__attribute__((always_inline)) static inline bool gate_enter_open(void) {
+/* Whether a handle names the calling thread's own default stream, which is CU_STREAM_PER_THREAD. */
+__attribute__((always_inline)) static inline bool gate_per_thread(
+    const void *stream, enum gate_stream_variant variant) {
+    return (uintptr_t)stream == 2 || (stream == NULL && variant == GATE_STREAM_PER_THREAD);
+}
+
+/* The gate is open and the thread was outside: it is inside now. Else nothing has changed. The
+ * first call that names a thread's own default stream goes the slow way, which notes it: while
+ * others capture, a drain cannot ask such a stream what this gate let pass. */
+__attribute__((always_inline)) static inline bool gate_enter_open(
+    const void *stream, enum gate_stream_variant variant) {
     struct gate_thread *thread = gate_self;
     if (__builtin_expect(thread == NULL, 0)) return false;
+    if (gate_per_thread(stream, variant) && !atomic_load(&gate_saw_per_thread)) return false;
     uint64_t sequence = atomic_load_explicit(&thread->sequence, memory_order_relaxed);
     if (__builtin_expect(sequence & 1, 0)) return false;
     atomic_store_explicit(&thread->sequence, sequence + 1, memory_order_relaxed);
@@ -100,7 +112,7 @@ __attribute__((always_inline)) static inline bool gate_leave_open(int cu_result)
 
 /* Passes the gate, or waits at it. A call inside a call goes through and leaves the mark alone. */
 __attribute__((always_inline)) static inline enum gate_answer gate_enter(struct gate_call call) {
-    if (gate_enter_open()) return GATE_PASS;
+    if (gate_enter_open(call.stream, call.variant)) return GATE_PASS;
     const struct gate_call in_memory = call;
     return gate_enter_slow(&in_memory);
 }

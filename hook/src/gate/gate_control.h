@@ -21,10 +21,6 @@ uint32_t gate_calls_inside(void);
 bool gate_was_unbounded(void);
 void gate_drained(void);
 
-/* A thread has used its own default stream. Each thread's first call in a turn's window is seen,
- * and its first call of all. */
-bool gate_saw_per_thread(void);
-
 /* A number that changes with every gated call and synchronise, and whether a thread is in one. */
 uint64_t gate_activity(bool *busy);
 

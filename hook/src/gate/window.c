@@ -33,16 +33,11 @@ void window_turn_drained(void) {
     atomic_fetch_add(&turn_epoch, 1);
 }
 
-bool window_per_thread(const struct gate_call *call) {
-    return call->stream == DRIVER_STREAM_PER_THREAD ||
-           (call->stream == NULL && call->variant == GATE_STREAM_PER_THREAD);
-}
-
 /* Which of the three kinds a caller's handle means. Default streams get their explicit handle, so
  * that our calls mean the same stream whatever variant they are made through. */
 static enum window_stream_kind kind_of(const struct gate_call *call, void **stream) {
     *stream = call->stream;
-    if (window_per_thread(call)) {
+    if (gate_per_thread(call->stream, call->variant)) {
         *stream = DRIVER_STREAM_PER_THREAD;
         return WINDOW_STREAM_PER_THREAD;
     }

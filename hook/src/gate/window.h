@@ -48,9 +48,6 @@ void window_set_active(bool active);
 /* A turn's work has drained: all events of earlier turns are done. */
 void window_turn_drained(void);
 
-/* Whether the call names its thread's own default stream. */
-bool window_per_thread(const struct gate_call *call);
-
 /* For a thread inside the gate that is about to launch: true when it may. Otherwise it has waited
  * for room, outside the gate, and has to look at the gate word again. */
 bool window_admit(struct thread_record *thread, const struct gate_call *call);

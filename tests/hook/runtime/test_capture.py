@@ -204,3 +204,28 @@ def test_a_capture_that_is_begun_twice_ends_once(opened: Opened) -> None:
     client.grant_request()
     shell.expect("0 spin 0")
     client.recall_and_drop()
+
+
+@pytest.mark.promise("A recall drains all work in...")
+def test_work_of_a_threads_own_stream_drains_beside_a_capture(
+    opened: Opened, sim: SimulatedMachine
+) -> None:
+    """The gate was open when it was launched, so that it has no event, and while a blocking stream
+    captures nobody can be asked about it. The turn is kept until the capture ends."""
+    shell, client = opened(tenants=1)
+    shell.say("0 create 1 b")
+    shell.expect("0 create 0")
+    shell.say("0 spin d 1000")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    shell.say(f"0 spin p {200 * 1_000_000}")
+    shell.expect("0 spin 0")
+    shell.say(f"0 capture 1 {THREAD_LOCAL}")
+    shell.expect("0 capture 0")
+    client.recall()
+    assert client.hears_none(TurnDropped, for_s=0.1)
+    shell.say("0 end_capture 1")
+    shell.expect("0 end_capture 0")
+    dropped = client.expect(TurnDropped)
+    launches = [record for record in sim.journal() if record.name == "spin"]
+    assert all(record.ended_ns <= dropped.drained_at_ns for record in launches)

@@ -91,10 +91,6 @@ bool window_joins(const struct thread_record *self, const void *stream,
     (void)self, (void)stream, (void)variant;
     return true;
 }
-bool window_per_thread(const struct gate_call *call) {
-    (void)call;
-    return false;
-}
 bool ending_has_begun(void) {
     return false;
 }
