@@ -84,6 +84,8 @@ class DeviceAccounts:
     accounts: dict[str, Account] = field(default_factory=dict)
     usage: dict[str, Usage] = field(default_factory=dict)
     """What owners have had lately; kept where there are guarantees or limits (limits.py)."""
+    away: dict[str, Usage] = field(default_factory=dict)
+    """When owners that want it without a break have been away for a moment."""
     wants_since: dict[str, Seconds] = field(default_factory=dict)
     """Since when owners have wanted the device without a break, and had what was guaranteed."""
     violations: dict[str, int] = field(default_factory=dict)
@@ -229,6 +231,9 @@ class Accounts:
         here = self.of[device]
         account = here.accounts.setdefault(owner, Account())
         if not account.present:
+            if self.window_s and 0 < (away_s := self.now_s - account.left_s) < ABSENCE_S:
+                away = here.away.setdefault(owner, Usage())
+                away.add(account.left_s, self.now_s, away_s, self.window_s)
             here.take_in(account, self.owners[owner].weight, self.now_s)
         account.present += 1
         return account.present == 1

@@ -69,6 +69,7 @@ def lines_are_of_tenants(state: State) -> None:
         queue = {t.id: t for t in state.queue.values() if device in state.missing_devices(t)}
         lacking = [t for t in state.turn_holders.values() if device in state.missing_devices(t)]
         _rule(line.users == {t.id: t for t in users}, "who could use a device is on its line")
+        _rule(line.owners == Counter(t.owner for t in users), "whose these are is counted")
         _rule(line.holders == holders, "holders are on the line, the earliest first")
         _rule({t.id: t for t in line.queue} == queue, "who waits is on the line")
         _rule(len(line.queue) == len(queue), "nobody waits twice on a line")

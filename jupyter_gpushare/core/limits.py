@@ -37,10 +37,10 @@ def rules_of(settings: SchedulerSettings) -> Rules | None:
 
 def entitlement(lines: Lines, rules: Rules, device: DeviceId, owner: str) -> Entitlement:
     """What the owner may have of the device."""
-    owners = {user.owner for user in lines.of[device].users.values()}
+    owners = lines.of[device].owners
     known = lines.accounts.owners.get(owner)
     groups = frozenset[str]() if known is None else known.groups
-    return rules.of(owner, groups, len(owners | {owner}))
+    return rules.of(owner, groups, len(owners) + (owner not in owners))
 
 
 def judge(lines: Lines, tenant: Tenant) -> None:
@@ -64,6 +64,15 @@ def judge(lines: Lines, tenant: Tenant) -> None:
     lines.changes.of_tenant(tenant)
 
 
+def elastic_left_s(lines: Lines, tenant: Tenant) -> Seconds:
+    """How long a turn of the tenant may be at most while others wait, because of its limit."""
+    rules, now_s = lines.rules, lines.accounts.now_s
+    if rules is None or not rules.limits:
+        return math.inf
+    found = _of_devices(lines, rules, tenant)
+    return min((rules.elastic_left_s(to, usage, now_s) for to, usage in found), default=math.inf)
+
+
 def limit_turn(lines: Lines, tenant: Tenant) -> None:
     """When the tenant's turn ends, or has to be looked at, because of its limit."""
     assert tenant.turn is not None
@@ -82,14 +91,17 @@ def watch(lines: Lines, rules: Rules, device: DeviceId) -> None:
     """Count guarantees that are not kept. The device's time is charged up to now."""
     here, now_s = lines.accounts.of[device], lines.accounts.now_s
     for owner, account in here.accounts.items():
-        if not account.present and now_s - account.left_s >= ABSENCE_S:
-            here.wants_since.pop(owner, None)
+        if not account.present:
+            if now_s - account.left_s >= ABSENCE_S:
+                here.wants_since.pop(owner, None)
             continue
         since_s = here.wants_since.setdefault(owner, now_s)
         if now_s - since_s < rules.window_s:
             continue
-        usage = here.usage.get(owner, Usage())
-        if rules.is_violated(entitlement(lines, rules, device, owner), usage, now_s):
+        # What it did not want for a moment was not kept from it.
+        known = (each.get(owner, Usage()) for each in (here.usage, here.away))
+        had_s = sum(each.used_s(now_s, rules.window_s) for each in known)
+        if rules.is_violated(entitlement(lines, rules, device, owner), had_s):
             here.wants_since[owner] = now_s
             here.violations[owner] = here.violations.get(owner, 0) + 1
     for owner in here.wants_since.keys() - here.accounts.keys():

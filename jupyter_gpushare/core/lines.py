@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import pickle
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,8 @@ class Line:
 
     users: dict[TenantId, Tenant] = field(default_factory=dict)
     """Those that could use it."""
+    owners: Counter[str] = field(default_factory=Counter)
+    """How many of these are whose."""
     batch: int = 0
     """How many of these are `batch`."""
     realtime: int = 0
@@ -260,10 +263,7 @@ class Lines:
         if tenant.turn is not None and before.queues != now.queues:
             self.changes.of_tenant(tenant)  # it was given a device, and lacks others as before
         for device in before.uses ^ now.uses:
-            if device in now.uses:
-                self.of[device].users[tenant.id] = tenant
-            else:
-                del self.of[device].users[tenant.id]
+            self._count_user(device, tenant, device in now.uses)
             self._count_class(device, tenant.runs_as, 1 if device in now.uses else -1)
             self.changes.of_crowd(device)
         hurries = before.waits ^ now.waits
@@ -337,6 +337,30 @@ class Lines:
             tenant.starved = self.accounts.now_s >= tenant.starves_from_s + starvation_s
             for device in tenant.places.queues:
                 self._renew(device, tenant.owner)
+
+    def judge_soon(self, tenants: Iterable[Tenant]) -> None:
+        """What these may have has changed: how they stand is found when turns are settled."""
+        if self.rules is None:
+            return
+        for tenant in tenants:
+            tenant.judged_until_s = self.accounts.now_s
+            if tenant.turn is not None:
+                tenant.turn.limit_at_s = self.accounts.now_s
+            self.changes.of_tenant(tenant)
+
+    def _count_user(self, device: DeviceId, tenant: Tenant, uses: bool) -> None:
+        line = self.of[device]
+        owners = len(line.owners)
+        if uses:
+            line.users[tenant.id] = tenant
+            line.owners[tenant.owner] += 1
+        else:
+            del line.users[tenant.id]
+            line.owners[tenant.owner] -= 1
+            if not line.owners[tenant.owner]:
+                del line.owners[tenant.owner]
+        if len(line.owners) != owners and self.rules is not None and self.rules.parts_hang_on_users:
+            self.judge_soon((*line.queue, *line.holders))
 
     def _count_class(self, device: DeviceId, runs_as: TenantClass, change: int) -> None:
         line = self.of[device]

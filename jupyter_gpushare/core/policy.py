@@ -42,6 +42,7 @@ from .commands import RecallReason
 from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share
+from .limits import elastic_left_s
 from .obstacles import Obstacle, ObstacleKind
 from .records import Device, Tenant, Turn
 from .settings import SchedulerSettings
@@ -254,6 +255,10 @@ def to_judge(state: State, now_s: Seconds) -> list[Tenant]:
 def quantum_of_s(state: State, tenant: Tenant) -> Seconds:
     """How long the next turn of the tenant may last, or the rest of the present one if others come
     now."""
+    return min(_quantum_without_limit_s(state, tenant), elastic_left_s(state.lines, tenant))
+
+
+def _quantum_without_limit_s(state: State, tenant: Tenant) -> Seconds:
     settings = state.settings
     if settings.quantum_s:
         return settings.quantum_s

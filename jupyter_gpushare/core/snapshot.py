@@ -306,8 +306,8 @@ def _shares(state: State, now_s: Seconds) -> Iterator[ShareSnapshot]:
     if rules is None:
         return
     for device, here in state.accounts.of.items():
-        owners = {user.owner for user in state.lines.of[device].users.values()}
-        for owner in sorted(owners | here.violations.keys()):
+        owners = state.lines.of[device].owners
+        for owner in sorted(owners.keys() | here.violations.keys()):
             to = entitlement(state.lines, rules, device, owner)
             if to != Entitlement() or owner in here.violations:
                 used_s = here.usage.get(owner, Usage()).used_s(now_s, rules.window_s)

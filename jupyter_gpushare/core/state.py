@@ -98,8 +98,11 @@ class State:
 
     def note_rules(self) -> None:
         """The settings say of guarantees and limits what they say now."""
-        self.lines.rules = rules_of(self.settings)
+        before, self.lines.rules = self.lines.rules, rules_of(self.settings)
         self.accounts.window_s = 0.0 if self.lines.rules is None else self.lines.rules.window_s
+        if self.lines.rules != before:
+            for device in self.accounts.of.values():
+                device.wants_since.clear()  # what is guaranteed now is so from now on
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -154,9 +157,10 @@ class State:
             self.lines.charge_everything()
             self.accounts.know(owner, groups or (), self.weights)
             self.lines.renew(owner)
-            for tenant in self.tenants.values():
-                if tenant.owner == owner:
-                    self.classify(tenant)
+            tenants = [each for each in self.tenants.values() if each.owner == owner]
+            for tenant in tenants:
+                self.classify(tenant)
+            self.lines.judge_soon(tenants)
 
     def classify(self, tenant: Tenant) -> None:
         """What the tenant asks for, or what its owner may use, may have changed."""

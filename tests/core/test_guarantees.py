@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -203,6 +204,54 @@ def test_requests_are_kept_in_many_runs(
     requests_are_kept(owners, quantum_s, credit_s, 6.0, 14)
 
 
+def test_who_wants_little_again_and_again_is_not_wronged() -> None:
+    """Its cells are short and go first; between them it is away for a moment."""
+    crowd = Watched(SETTINGS.replace(requests="ann=0.5"))
+    crowd.add("ann", Work(cell_s=0.05, pause_s=0.5))
+    crowd.add("ben", LOOP)
+    crowd.run(100)
+    assert crowd.violations("ann") == 0
+
+
+@REQUEST
+def test_who_asks_again_and_again_may_be_wronged() -> None:
+    """Who goes away for a moment after each turn has still waited for most of the time."""
+    crowd = Watched(SETTINGS.replace(requests="ann=0.5"))
+    ben = crowd.add("ben", LOOP)
+    crowd.add("ann", Work(cell_s=0.05, pause_s=0.05))
+    crowd.run(21)
+    crowd.say(ev.TenantHeld(tenant=ben.tenant, hold_s=19, by_admin=True))
+    crowd.run(25)
+    assert crowd.violations("ann") >= 1
+
+
+@REQUEST
+def test_a_user_requests_no_more_than_a_group_may_have() -> None:
+    """Nobody else keeps the rest from it."""
+    crowd = Watched(SETTINGS.replace(requests="ann=0.6", limits="@staff=0.3"))
+    crowd.add("ann", LOOP, groups=("staff",))
+    crowd.add("ben", LOOP)
+    crowd.run(100)
+    assert crowd.violations("ann") == 0
+    assert crowd.part_s("ann") == pytest.approx(30, abs=2.5)
+    (shown,) = (e for e in crowd.scheduler.snapshot(crowd.now_s).shares if e.owner == "ann")
+    assert (shown.request, shown.limit) == (0.3, 0.3)
+
+
+@REQUEST
+@pytest.mark.parametrize("others", [{"requests": ""}, {"share_window_s": 80.0}])
+def test_a_guarantee_counts_from_when_it_was_given(others: dict[str, object]) -> None:
+    """What an owner had before does not count as kept from it, if nobody has counted it."""
+    chosen = SETTINGS.replace(requests="ann=0.4")
+    crowd = Watched(chosen)
+    crowd.add("ann", LOOP)
+    crowd.add("ben", LOOP)
+    for now, for_s in ((chosen, 60), (chosen.replace(**others), 60), (chosen, 10)):
+        crowd.say(ev.SettingsChanged(settings=now))
+        crowd.run(for_s)
+    assert crowd.violations("ann") == 0
+
+
 # ---- limits ----------------------------------------------------------------------------------
 
 
@@ -225,6 +274,33 @@ def test_an_elastic_limit_holds_while_others_want_the_device() -> None:
     crowd.run(60)
     assert max(crowd.windows("ann", 20)[800:]) <= 0.25 * 20 + 1.2
     assert crowd.part_s("ben") >= 0.7 * 60
+
+
+@LIMIT
+def test_an_elastic_limit_holds_however_long_quanta_are() -> None:
+    """Those of long cells grow to half of the window."""
+    crowd = Watched(SchedulerSettings(memory_mode=MemoryMode.OFF, limits="ann=0.2"))
+    crowd.add("ann", Work())
+    crowd.add("ben", Work())
+    crowd.run(300)
+    assert max(crowd.windows("ann", 60)[1200:]) <= 0.2 * 60 + 0.5 + 0.2
+    assert crowd.part_s("ben") >= 0.75 * 300
+
+
+@LIMIT
+def test_a_limit_of_a_new_group_counts_at_once() -> None:
+    """Also for a turn that is under way, on an idle device."""
+    desk = Desk(SETTINGS.replace(hard_limits="@guests=0.25"))
+    a = desk.client("a")
+    desk.ask(a)
+    new = ev.TenantRegistered(
+        tenant=TenantId("new"), name="new", owner="me", kind="kernel", cap_bytes=0
+    )
+    desk.do(replace(new, groups=("guests",)), after_s=1)
+    assert desk.wake_at_s == pytest.approx(105)
+    desk.do(replace(new, groups=()), after_s=1)
+    desk.sleep_until_woken()
+    assert desk.recalled() == []
 
 
 @LIMIT
@@ -327,6 +403,19 @@ def test_equal() -> None:
     crowd.add("ben", Work(cell_s=0.1, pause_s=9.0))
     crowd.run(80)
     assert crowd.part_s("ann") == pytest.approx(40, abs=2.5)
+
+
+@PRESET
+def test_equal_parts_hang_on_who_has_the_device_open() -> None:
+    """Also for a turn that is under way, and for somebody who has had a part and waits."""
+    crowd = Watched(SETTINGS.replace(sharing=Preset.EQUAL))
+    ann = crowd.add("ann", LOOP)
+    crowd.run(5)
+    ben = crowd.add("ben", Work(cell_s=0.0, pause_s=1e9))
+    crowd.run(5.1)
+    assert ann.turn is None
+    crowd.leaves(ben)
+    assert ann.turn is not None
 
 
 @PRESET

@@ -258,6 +258,20 @@ MUTATIONS = [
         "guarantees",
     ),
     Mutation(
+        "A turn ends at its owner's elastic limit while others wait",
+        "policy",
+        "min(_quantum_without_limit_s(state, tenant), elastic_left_s(state.lines, tenant))",
+        "_quantum_without_limit_s(state, tenant)",
+        "guarantees",
+    ),
+    Mutation(
+        "What an owner does not want for a moment is not kept from it",
+        "limits",
+        "for each in (here.usage, here.away))",
+        "for each in (here.usage,))",
+        "guarantees",
+    ),
+    Mutation(
         "The window slides",
         "shares/usage",
         "begin_s = max(span.begin_s, from_s)",

@@ -116,11 +116,14 @@ class Rules:
         elif self.preset is Preset.FIXED:
             left = max(0.01, 1 - sum(self.requests.values()))
             hard = left if request is None else request
-        return Entitlement(
-            0.0 if request is None else request,
-            1.0 if limit is None else limit,
-            1.0 if hard is None else hard,
-        )
+        limit, hard = limit or 1.0, hard or 1.0
+        # A user's request may be above the limit of a group.
+        return Entitlement(min(request or 0.0, limit, hard), limit, hard)
+
+    @property
+    def parts_hang_on_users(self) -> bool:
+        """Whether the parts change when somebody opens or closes the device."""
+        return self.preset is Preset.EQUAL
 
     def judge(self, to: Entitlement, usage: Usage, now_s: float) -> tuple[Standing, float]:
         """How an owner stands that does not use the device now, and until when that is so."""
@@ -141,9 +144,18 @@ class Rules:
             return math.inf
         return to.hard_limit * self.window_s - usage.used_s(now_s, self.window_s)
 
-    def is_violated(self, to: Entitlement, usage: Usage, now_s: float) -> bool:
-        """Whether an owner that wanted the device throughout the window has had too little."""
-        return usage.used_s(now_s, self.window_s) < 0.98 * to.request * self.window_s
+    def elastic_left_s(self, to: Entitlement, usage: Usage, now_s: float) -> float:
+        """For how long it may use the device now while others wait; at least a step."""
+        if to.limit >= 1:
+            return math.inf
+        most_s = to.limit * self.window_s
+        return most_s - min(usage.used_s(now_s, self.window_s), self._with_a_step(to.limit))
+
+    def is_violated(self, to: Entitlement, had_s: float) -> bool:
+        """Whether an owner that wanted the device throughout the window has had too little. Others
+        keep nothing from it that its own limits do."""
+        limits_s = (self._with_a_step(part) for part in (to.limit, to.hard_limit) if part < 1)
+        return had_s < 0.98 * min([to.request * self.window_s, *limits_s])
 
     def _with_a_step(self, part: float) -> float:
         most_s = part * self.window_s
