@@ -15,7 +15,7 @@ from jupyter_gpushare.core.estimates import Reason
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, SettingsError
 from jupyter_gpushare.core.shares.guarantees import Preset
-from jupyter_gpushare.core.shares.usage import Usage
+from jupyter_gpushare.core.shares.usage import STEPS, Usage
 
 from .crowd import DRAIN_S, Crowd, Work
 from .desk import Desk
@@ -481,6 +481,15 @@ def test_usage_falls_when_it_says(spans: list[tuple[float, float, float]], most:
     assert usage.used_s(at_s, window_s) <= most + 1e-6
     if at_s > now_s + 1e-3:
         assert usage.used_s(at_s - 1e-3, window_s) > most - 1e-6
+
+
+def test_a_long_window_is_not_counted_turn_by_turn() -> None:
+    """Nothing grows with the number of turns within it, and what is told is right all the same."""
+    usage, window_s = Usage(), 86_400.0
+    for turn in range(20_000):
+        usage.add(turn * 10.0, turn * 10.0 + 2.0, 2.0, window_s)
+    assert len(usage.spans) <= 2 * STEPS
+    assert usage.used_s(200_000.0, window_s) == pytest.approx(window_s / 5, rel=0.002)
 
 
 def test_random_owners_beside_a_machine_that_looks_at_everything() -> None:

@@ -274,8 +274,8 @@ MUTATIONS = [
     Mutation(
         "The window slides",
         "shares/usage",
-        "begin_s = max(span.begin_s, from_s)",
-        "begin_s = span.begin_s",
+        "span.used_s if span.begin_s >= from_s else",
+        "span.used_s if True else",
         "guarantees",
     ),
     Mutation(

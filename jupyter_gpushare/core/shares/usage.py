@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _SAME_RATE = 1e-9
+STEPS = 500
+"""What lies within such a part of the window counts as spread evenly: so a window of a day costs no
+more than one of a minute."""
 
 
 @dataclass(slots=True)
@@ -32,7 +35,8 @@ class Usage:
         """What lies before the window is forgotten."""
         new = Span(begin_s, end_s, used_s)
         last = self.spans[-1] if self.spans else None
-        if last and last.end_s == begin_s and abs(last.rate - new.rate) < _SAME_RATE:
+        goes_on = last and last.end_s == begin_s and abs(last.rate - new.rate) < _SAME_RATE
+        if last and (goes_on or end_s - last.begin_s < window_s / STEPS):
             last.end_s, last.used_s = end_s, last.used_s + used_s
         else:
             self.spans.append(new)
@@ -41,7 +45,11 @@ class Usage:
 
     def used_s(self, now_s: float, window_s: float) -> float:
         """Within the window that ends now."""
-        return sum(span.used_s for span in self._within(now_s, window_s))
+        from_s = now_s - window_s
+        return sum(
+            span.used_s if span.begin_s >= from_s else span.rate * max(0.0, span.end_s - from_s)
+            for span in self.spans
+        )
 
     def falls_to_s(self, most_s: float, now_s: float, window_s: float) -> float:
         """When it is no more than this, if nothing is used until then."""
