@@ -86,8 +86,9 @@ class DeviceAccounts:
     """What owners have had lately; kept where there are guarantees or limits (limits.py)."""
     away: dict[str, Usage] = field(default_factory=dict)
     """When owners that want it without a break have been away for a moment."""
-    wants_since: dict[str, Seconds] = field(default_factory=dict)
-    """Since when owners have wanted the device without a break, and had what was guaranteed."""
+    wronged_at_s: dict[str, Seconds] = field(default_factory=dict)
+    """When owners that want the device may have had less than was guaranteed for a whole window, at
+    the earliest."""
     violations: dict[str, int] = field(default_factory=dict)
     """How often an owner has had less than that for a whole window."""
 
@@ -231,12 +232,26 @@ class Accounts:
         here = self.of[device]
         account = here.accounts.setdefault(owner, Account())
         if not account.present:
-            if self.window_s and 0 < (away_s := self.now_s - account.left_s) < ABSENCE_S:
-                away = here.away.setdefault(owner, Usage())
-                away.add(account.left_s, self.now_s, away_s, self.window_s)
+            if self.window_s:
+                self._wants(here, owner, account)
             here.take_in(account, self.owners[owner].weight, self.now_s)
         account.present += 1
         return account.present == 1
+
+    def _wants(self, here: DeviceAccounts, owner: str, account: Account) -> None:
+        """From now on, or still, after a moment."""
+        away_s = self.now_s - account.left_s
+        if away_s >= ABSENCE_S or owner not in here.wronged_at_s:
+            here.wronged_at_s[owner] = self.now_s + self.window_s
+        elif away_s > 0:
+            away = here.away.setdefault(owner, Usage())
+            away.add(account.left_s, self.now_s, away_s, self.window_s)
+
+    def guarantee_anew(self) -> None:
+        """What is guaranteed now is so from now on."""
+        for here in self.of.values():
+            present = (name for name, account in here.accounts.items() if account.present)
+            here.wronged_at_s = dict.fromkeys(present, self.now_s + self.window_s)
 
     def leaves(self, device: DeviceId, owner: str, *, recalled: bool) -> None:
         """One fewer."""

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .accounts import ABSENCE_S
 from .ids import DeviceId, Seconds
 from .settings import SchedulerSettings, TurnTaking
 from .shares.guarantees import Entitlement, Preset, Rules, Standing, parse
@@ -90,22 +89,18 @@ def limit_turn(lines: Lines, tenant: Tenant) -> None:
 def watch(lines: Lines, rules: Rules, device: DeviceId) -> None:
     """Count guarantees that are not kept. The device's time is charged up to now."""
     here, now_s = lines.accounts.of[device], lines.accounts.now_s
-    for owner, account in here.accounts.items():
-        if not account.present:
-            if now_s - account.left_s >= ABSENCE_S:
-                here.wants_since.pop(owner, None)
-            continue
-        since_s = here.wants_since.setdefault(owner, now_s)
-        if now_s - since_s < rules.window_s:
+    for owner in [owner for owner, at_s in here.wronged_at_s.items() if now_s >= at_s]:
+        account = here.accounts.get(owner)
+        if account is None or not account.present:
             continue
         # What it did not want for a moment was not kept from it.
         known = (each.get(owner, Usage()) for each in (here.usage, here.away))
         had_s = sum(each.used_s(now_s, rules.window_s) for each in known)
-        if rules.is_violated(entitlement(lines, rules, device, owner), had_s):
-            here.wants_since[owner] = now_s
+        least_s = rules.least_s(entitlement(lines, rules, device, owner))
+        if had_s < least_s:
             here.violations[owner] = here.violations.get(owner, 0) + 1
-    for owner in here.wants_since.keys() - here.accounts.keys():
-        del here.wants_since[owner]
+        soon = had_s >= least_s > 0
+        here.wronged_at_s[owner] = now_s + (had_s - least_s if soon else rules.window_s)
 
 
 def _of_devices(lines: Lines, rules: Rules, tenant: Tenant) -> Iterator[tuple[Entitlement, Usage]]:

@@ -16,6 +16,7 @@ turn of the owner begins or ends.
 
 from __future__ import annotations
 
+import math
 import pickle
 from bisect import bisect_left, insort
 from collections import Counter
@@ -187,6 +188,8 @@ class Lines:
 
     def charge(self, device: DeviceId) -> None:
         """The device's time up to now, to those who have it."""
+        if self.accounts.of[device].charged_to_s == self.accounts.now_s:
+            return
         self.accounts.charge(device, self.of[device].who_uses())
         if self.rules is not None:
             watch(self, self.rules, device)
@@ -273,7 +276,7 @@ class Lines:
             self.charge(device)
             if device in before.holds and device not in now.holds:
                 # While whoever gives it back is still there.
-                blocked += self.look_again(device)
+                blocked += self.look_again(device, tenant.owner)
         came = set[DeviceId]()
         """Where the owner was not present, and others of its tenants queue."""
         for device in concerned:
@@ -281,9 +284,6 @@ class Lines:
             is_there = device in now.holds or device in now.waits
             if is_there and not was_there and self.accounts.comes(device, tenant.owner):
                 came |= {device} if tenant.owner in self.of[device].of_owner else set()
-            if is_there and self.rules is not None:
-                wants = self.accounts.of[device].wants_since
-                wants.setdefault(tenant.owner, self.accounts.now_s)
             if device in before.holds ^ now.holds:
                 self._note_holder(device, tenant, device in now.holds)
             if was_there and not is_there:
@@ -313,19 +313,22 @@ class Lines:
         for each in blocked:
             self._move(each, replace(each.places, waits=_NONE))
 
-    def look_again(self, device: DeviceId) -> list[Tenant]:
-        """Whose classes go first there depends on shares, which have changed with time. Answers
-        with those that are passed over from now on."""
+    def look_again(self, device: DeviceId, owner: str) -> list[Tenant]:
+        """Whose classes go first there depends on shares, which have changed with time; how others
+        stand depends on time, if it does, or on what the owner has used. Answers with those that
+        are passed over from now on."""
         line = self.of[device]
         blocked = []
+        owners: Iterable[str] = ()
         if self.rules is not None:
             free = [each for each in line.queue if each.standing is not Standing.BLOCKED]
+            free = [each for each in free if each.owner == owner or each.judged_until_s < math.inf]
             for tenant in free:
                 judge(self, tenant)
             blocked = [each for each in free if each.standing is Standing.BLOCKED]
-        if line.batch or line.realtime or self.rules is not None:
-            for owner in line.of_owner:
-                self._renew(device, owner)
+            owners = dict.fromkeys(each.owner for each in free)
+        for name in line.of_owner if line.batch or line.realtime else owners:
+            self._renew(device, name)
         return blocked
 
     def judge_again(self, tenant: Tenant, starvation_s: Seconds) -> None:

@@ -101,8 +101,7 @@ class State:
         before, self.lines.rules = self.lines.rules, rules_of(self.settings)
         self.accounts.window_s = 0.0 if self.lines.rules is None else self.lines.rules.window_s
         if self.lines.rules != before:
-            for device in self.accounts.of.values():
-                device.wants_since.clear()  # what is guaranteed now is so from now on
+            self.accounts.guarantee_anew()
 
     @property
     def weights(self) -> Mapping[str, float]:

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core import limits
 from jupyter_gpushare.core.commands import RecallReason, RecallTurn
 from jupyter_gpushare.core.estimates import Reason
 from jupyter_gpushare.core.ids import DeviceId, TenantId
+from jupyter_gpushare.core.lines import Lines
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, SettingsError
-from jupyter_gpushare.core.shares.guarantees import Preset
+from jupyter_gpushare.core.shares.guarantees import Entitlement, Preset, Rules
 from jupyter_gpushare.core.shares.usage import STEPS, Usage
 
 from .crowd import DRAIN_S, Crowd, Work
@@ -490,6 +492,30 @@ def test_a_long_window_is_not_counted_turn_by_turn() -> None:
         usage.add(turn * 10.0, turn * 10.0 + 2.0, 2.0, window_s)
     assert len(usage.spans) <= 2 * STEPS
     assert usage.used_s(200_000.0, window_s) == pytest.approx(window_s / 5, rel=0.002)
+
+
+def test_the_rules_are_not_asked_of_all_who_wait_at_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of those alone whose part has changed."""
+    asked: list[str] = []
+    real = limits.entitlement
+
+    def counted(lines: Lines, rules: Rules, device: DeviceId, owner: str) -> Entitlement:
+        asked.append(owner)
+        return real(lines, rules, device, owner)
+
+    monkeypatch.setattr(limits, "entitlement", counted)
+    counts = []
+    for owners in (8, 64):
+        crowd = Crowd(SETTINGS.replace(requests="o1=0.1", hard_limits="o2=0.5"))
+        for number in range(owners):
+            crowd.add(f"o{number}", LOOP)
+        crowd.run(30)
+        asked.clear()
+        crowd.run(20)
+        counts.append(len(asked))
+    assert counts[1] <= 2 * counts[0], counts
 
 
 def test_random_owners_beside_a_machine_that_looks_at_everything() -> None:

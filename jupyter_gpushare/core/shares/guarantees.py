@@ -151,11 +151,11 @@ class Rules:
         most_s = to.limit * self.window_s
         return most_s - min(usage.used_s(now_s, self.window_s), self._with_a_step(to.limit))
 
-    def is_violated(self, to: Entitlement, had_s: float) -> bool:
-        """Whether an owner that wanted the device throughout the window has had too little. Others
-        keep nothing from it that its own limits do."""
+    def least_s(self, to: Entitlement) -> float:
+        """What an owner has at least that wants the device throughout a window. Others keep nothing
+        from it that its own limits do."""
         limits_s = (self._with_a_step(part) for part in (to.limit, to.hard_limit) if part < 1)
-        return had_s < 0.98 * min([to.request * self.window_s, *limits_s])
+        return 0.98 * min([to.request * self.window_s, *limits_s])
 
     def _with_a_step(self, part: float) -> float:
         most_s = part * self.window_s
