@@ -176,7 +176,7 @@ def _is_known(state: State, tenant: Tenant) -> bool:
         client.frozen or client.overdue
         for device in tenant.places.queues
         for holder in state.holders(device)
-        for client in holder.clients.values()
+        for client in state.turn_clients(holder)
     )
 
 

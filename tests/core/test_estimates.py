@@ -108,6 +108,16 @@ def test_a_paused_device_has_no_time() -> None:
 
 
 @WAITERS
+def test_a_frozen_process_without_the_turn_hides_no_time() -> None:
+    """Its tenant's turn ends without it."""
+    desk = Desk()
+    three_that_wait(desk)
+    helper = desk.client("a")
+    desk.do(ev.ClientFrozen(client=helper, frozen=True))
+    assert of(desk, "b").known
+
+
+@WAITERS
 def test_a_frozen_holder_has_no_time() -> None:
     """Nobody can say when it goes on."""
     desk = Desk()
