@@ -84,6 +84,30 @@ def test_launches_that_grow_long_in_a_turn_are_kept_few(
 
 
 @pytest.mark.promise("Work in flight is bounded in...")
+@pytest.mark.parametrize("launches", [2001, 2002])
+def test_a_group_ends_with_its_turn(opened: Opened, launches: int) -> None:
+    """A turn ends within a group of short launches: after one of two launches in a row, at least.
+    The next turn, which another thread asks for, begins a group of its own: its first launch goes
+    alone."""
+    shell, client = opened(window_ms=20, drain_stall_ms=60_000)
+    shell.say(f"0 spin d 2000 {launches}")
+    client.grant_request()
+    shell.expect("0 spin 0")
+    client.recall_and_drop()
+    shell.say("1 current")
+    shell.say("1 spin d 1000")
+    client.grant_request()
+    shell.expect("1 spin 0")
+    shell.say("0 poll d")
+    shell.say("0 poll d")
+    shell.expect("0 poll 0")
+    assert shell.is_silent(for_s=0.1)
+    shell.say("1 release")
+    shell.expect("1 release 0")
+    shell.expect("0 poll 0")
+
+
+@pytest.mark.promise("Work in flight is bounded in...")
 @pytest.mark.parametrize("apart", ["apart", ""])
 def test_streams_that_are_used_in_turn_are_bounded(
     opened: Opened, sim: SimulatedMachine, apart: str
