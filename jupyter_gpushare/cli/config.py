@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from jupyter_gpushare.core.configuration.unseen import unseen_told
 from jupyter_gpushare.core.configuration.values import find, shown
 from jupyter_gpushare.core.settings import SETTINGS, SettingsError
 
@@ -64,6 +65,8 @@ def rendered(explained: Mapping[str, Any]) -> str:
         parts.append(f"settings file: {file['path']}")
         if file["refused"]:
             parts.append(f"It is refused, and the last good settings stay. {file['refused']}")
+    if unseen := unseen_told(explained.get("unseen", {})):
+        parts.append(unseen)
     return "\n".join(parts)
 
 

@@ -15,7 +15,19 @@ from jupyter_gpushare.client import (
 )
 from jupyter_gpushare.version import __version__
 
-from . import audit, config, devices, doctor, queue, run, scheduler, simulate, status, tenants
+from . import (
+    audit,
+    config,
+    devices,
+    doctor,
+    entries,
+    queue,
+    run,
+    scheduler,
+    simulate,
+    status,
+    tenants,
+)
 from . import set as set_verb
 from .errors import UsageError
 
@@ -72,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         config,
         devices,
         tenants,
+        entries,
         audit,
         run,
         doctor,

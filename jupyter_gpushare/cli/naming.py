@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from jupyter_gpushare.core.shares.entries import is_tenant
+
 from .errors import UsageError
 
 ALL = "all"
@@ -32,6 +34,20 @@ def tenant_named(status: dict[str, Any], given: str) -> dict[str, Any]:
     if tenant["id"].startswith("other-"):
         raise UsageError(f"{given!r} is another user's notebook. Ask an administrator.")
     return tenant  # type: ignore[no-any-return]
+
+
+def notebook_named(status: dict[str, Any], given: str) -> str:
+    """The name of entries: that of a user or a group as it is; of a notebook, in full if one runs
+    whose name begins so. One that does not run may have entries too."""
+    if not is_tenant(given):
+        return given
+    tenants = status["tenants"]
+    names = {_full(each) for each in tenants if _begins(each, given)}
+    if given in names or not names:
+        return given
+    if len(names) > 1:
+        raise UsageError(f"{given!r} may be {_listed(sorted(names))}. Write more of the name.")
+    return names.pop()
 
 
 def devices_named(status: dict[str, Any], given: str) -> list[dict[str, Any]]:

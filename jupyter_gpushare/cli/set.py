@@ -8,8 +8,10 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from jupyter_gpushare.client import SchedulerClient
+from jupyter_gpushare.core.configuration.unseen import unseen_told
 from jupyter_gpushare.core.configuration.values import find, parsed, shown
-from jupyter_gpushare.core.settings import SETTINGS, SettingsError
+from jupyter_gpushare.core.settings import ENTRIES, SETTINGS, SettingsError
 
 from .errors import UsageError
 from .options import add_runtime_dir, client_of
@@ -39,7 +41,15 @@ def perform(arguments: argparse.Namespace) -> int:
     changes = changes_of(arguments.pairs)
     settings = client.change_settings(changes) if changes else client.status()["settings"]
     print(table(["SETTING", "VALUE"], rows_of({n: settings[n] for n in changes or settings})))
+    if changes.keys() & ENTRIES.keys():
+        warn_of_unseen(client)
     return 0
+
+
+def warn_of_unseen(client: SchedulerClient) -> None:
+    """Say which users and groups settings name that nobody has seen."""
+    if unseen := unseen_told(client.explain_settings().get("unseen", {})):
+        print(unseen)
 
 
 def changes_of(pairs: list[str]) -> dict[str, object]:

@@ -333,7 +333,8 @@ class SchedulerSettings:
     memory_caps: str = setting(
         "",
         help="How much memory each notebook of a user, or of the members of a group, may allocate "
-        "on a device, such as `ann=20GiB, @guests=8GiB`. A smaller `memory_cap_bytes` counts too.",
+        "on a device, such as `ann=20GiB, @guests=8GiB`. A notebook's own entry "
+        "(`ann:train.ipynb=8GiB`) goes before these. A smaller `memory_cap_bytes` counts too.",
     )
     user_memory_caps: str = setting(
         "",

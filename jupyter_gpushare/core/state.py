@@ -33,7 +33,7 @@ from .lines import Lines
 from .obstacles import Obstacle
 from .records import Client, Device, Hold, Tenant
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
-from .shares.caps import cap_of, tighter
+from .shares.caps import cap_of, cap_of_tenant, tighter
 from .shares.caps import parse as parse_caps
 from .shares.classes import highest, runs_as
 from .shares.classes import parse as parse_classes
@@ -164,8 +164,9 @@ class State:
     def classify(self, tenant: Tenant) -> None:
         """What the tenant asks for, or what its owner may use, may have changed."""
         groups = self.accounts.owners[tenant.owner].groups
-        owner_cap = cap_of(parse_caps(self.settings.memory_caps), tenant.owner, groups)
-        tenant.cap_bytes = tighter(tenant.own_cap_bytes, owner_cap)
+        caps = parse_caps(self.settings.memory_caps)
+        by_setting = cap_of_tenant(caps, tenant.owner, groups, tenant.name)
+        tenant.cap_bytes = tighter(tenant.own_cap_bytes, by_setting)
         most = highest(parse_classes(self.settings.allowed_classes), tenant.owner, groups)
         now = runs_as(tenant.asked_class, most)
         if now is not tenant.runs_as:

@@ -25,6 +25,7 @@ from traitlets.config.loader import (
 
 from jupyter_gpushare.client.paths import runtime_dir
 from jupyter_gpushare.core.configuration.layers import Layers
+from jupyter_gpushare.core.configuration.unseen import unseen_told
 from jupyter_gpushare.core.configuration.values import ALL_SETTINGS, spellings, suggestion
 from jupyter_gpushare.core.settings import SettingsError
 from jupyter_gpushare.version import __version__
@@ -34,6 +35,7 @@ from .base.private_file import PrivateLog
 from .base.settings_file import Refused, SettingsFile
 from .config import given_settings, setting_traits, start_settings_of
 from .devices.visible import DeviceName, Served, asked_for, visible
+from .identity.seen import Seen
 from .parent import watch_parent
 from .process import ProcessOptions, SchedulerProcess
 from .runtime_dir import LOG_FILE, RuntimeDir
@@ -221,6 +223,9 @@ class GPUShareScheduler(JupyterApp):
             if self.only_checks:
                 if file:
                     file.check()
+                told = "" if self.hub else unseen_told(Seen().unseen(settings.now))
+                if told:
+                    print(told)
                 return
         except (SettingsError, Refused) as error:
             raise StartError(str(error)) from error

@@ -38,6 +38,7 @@ from .http.handover import Handover
 from .identity.admission import Admission
 from .identity.recovery import Recovery, expected_clients, sees_everybody
 from .identity.registrants import RegistrantWatch
+from .identity.seen import Seen
 from .identity.tenants import TenantBook
 from .identity.tokens import TokenSigner, load_or_make_key
 from .journal import Journal, as_it_is
@@ -207,6 +208,7 @@ class SchedulerProcess:
             settings=options.settings,
             settings_file=options.settings_file,
             administration=administration,
+            seen=Seen(accounts=not options.hub),
             signer=signer,
             tenants=tenants,
             members=members,

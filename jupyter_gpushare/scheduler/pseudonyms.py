@@ -12,7 +12,13 @@ import re
 from typing import Any
 
 from jupyter_gpushare.core.settings import ENTRIES
-from jupyter_gpushare.core.shares.entries import GROUP_SIGN, parse_entries
+from jupyter_gpushare.core.shares.entries import (
+    GROUP_SIGN,
+    TENANT_SIGN,
+    is_tenant,
+    name_of_tenant,
+    parse_entries,
+)
 
 from .identity.tokens import key_of
 
@@ -77,8 +83,13 @@ class Pseudonyms:
         hidden = []
         entries = parse_entries(text, what="entry", example="", read=lambda name, value: value)
         for name, value in entries.items():
-            group = name.removeprefix(GROUP_SIGN)
-            who = GROUP_SIGN + self.of("group", group) if group != name else self.of("owner", name)
+            group, (owner, _, notebook) = name.removeprefix(GROUP_SIGN), name.partition(TENANT_SIGN)
+            if group != name:
+                who = GROUP_SIGN + self.of("group", group)
+            elif is_tenant(name):
+                who = name_of_tenant(self.of("owner", owner), self.of("notebook", notebook))
+            else:
+                who = self.of("owner", name)
             hidden.append(f"{who}={value}")
         return ", ".join(hidden)
 

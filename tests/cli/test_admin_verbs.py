@@ -4,9 +4,12 @@ a running scheduler."""
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
+from jupyter_gpushare.cli.entries import held_by
+from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.protocol.messages import (
     HoldChanged,
     QueuePosition,
@@ -66,3 +69,65 @@ def test_notebooks_are_acted_on_by_name(scheduler: SchedulerUnderTest, gpushare:
     for wrong in (["hold", "x", "soon"], ["boost", "nobody"], ["pause", "9"]):
         done = gpushare(*wrong)
         assert done.returncode == 2 and done.stderr.count(". ") == 1
+
+
+@pytest.mark.promise(
+    "cli",
+    "`cap` and `limit` change the entry of a user, a group or a notebook in the settings, live; "
+    "`unset` takes it back, the other entries stay, and the audit log has it",
+)
+def test_entries_are_changed_one_by_one(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
+    me = user_name(os.getuid())
+    with scheduler.joined("train.ipynb"):
+        done = gpushare("cap", f"{me}:tr", "8GiB")
+        assert done.stdout == f"{me}:train.ipynb may allocate 8.0 GiB on each GPU.\n"
+        assert gpushare("cap", me, "20GiB").returncode == 0
+        assert gpushare("limit", me, "--limit", "0.5", "--request=0.25").returncode == 0
+        settings = scheduler.status()["settings"]
+        assert settings["memory_caps"] == f"{me}:train.ipynb=8GiB"
+        assert settings["user_memory_caps"] == f"{me}=20GiB"
+        assert settings["limits"] == f"{me}=0.5"
+        assert gpushare("limit", me, "--limit", "0.2").returncode == 76  # less than is requested
+        assert gpushare("cap", f"{me}:tr", "unset").returncode == 0
+        assert gpushare("limit", me, "--limit", "unset").returncode == 0
+        settings = scheduler.status()["settings"]
+        assert (settings["memory_caps"], settings["limits"]) == ("", "")
+        assert settings["requests"] == f"{me}=0.25"
+    explained = scheduler.client.explain_settings()
+    assert explained["settings"]["memory_caps"]["from"] == "default"
+    assert explained["unseen"] == {}
+    told = [json.loads(line) for line in gpushare("audit", "--json").stdout.splitlines()]
+    assert [entry["verb"] for entry in told] == ["set"] * 6
+    for wrong in (["cap", "ann", "lots"], ["limit", "ann"], ["limit", "ann:a", "--limit=1"]):
+        done = gpushare(*wrong)
+        assert done.returncode == 2 and done.stderr.count(". ") == 1
+
+
+@pytest.mark.promise(
+    "cli",
+    "`set` and `config --show` name the users and groups in settings that nobody has seen",
+)
+def test_names_of_nobody_are_told(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
+    """Accounts and groups of the system are somebody's; a notebook is its user's."""
+    me = user_name(os.getuid())
+    entries = f"{me}=2, nobody-such=3, @no-such-group=1, @root=1"
+    told = "(weights)."
+    for done in (gpushare("set", "weights", entries), gpushare("config", "--show")):
+        assert done.returncode == 0
+        assert done.stdout.strip().endswith(f"for them: nobody-such, @no-such-group {told}")
+    assert "Nobody has seen" not in gpushare("set", "weights", f"{me}=2").stdout
+    assert "zed:a (memory_caps)" in gpushare("cap", "zed:a", "8GiB").stdout
+
+
+def test_what_is_held_is_told() -> None:
+    """Of a user all together, of notebooks with one name the largest, and nothing of groups."""
+
+    def tenant(name: str, held: int) -> dict[str, object]:
+        devices = [{"device": "d", "bytes_allocated": held}]
+        return {"owner": "ann", "name": name, "clients": [{"devices": devices}]}
+
+    tenants = [tenant("a", 3), tenant("a", 4), tenant("b", 5)]
+    status = {"devices": [{"id": "d", "name": "GPU"}], "tenants": tenants}
+    assert held_by("ann", status) == {"GPU": 12}
+    assert held_by("ann:a", status) == {"GPU": 4}
+    assert held_by("@staff", status) == held_by("ben", status) == {}

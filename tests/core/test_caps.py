@@ -74,6 +74,28 @@ def test_a_cap_of_a_group() -> None:
 
 
 @CAPS
+def test_a_cap_of_one_notebook_goes_before_its_users() -> None:
+    """And follows its name."""
+    desk = Desk()
+    a, b = desk.client("a"), desk.client("b")
+    desk.set(memory_caps="me=2GiB, me:notebook a=3GiB")
+    assert told(desk) == {a: (3 * GIB, 0), b: (2 * GIB, 0)}
+    desk.do(ev.TenantRegistered(tenant=TenantId("a"), name="b", owner="me", kind="kernel"))
+    assert told(desk) == {a: (2 * GIB, 0)}
+
+
+@CAPS
+def test_a_cap_below_what_is_held_takes_nothing() -> None:
+    """It is told, and what there is stays."""
+    desk = Desk()
+    a = desk.client("a")
+    has(desk, a, 3 * GIB)
+    desk.set(memory_caps="me:notebook a=1GiB")
+    assert told(desk) == {a: (GIB, 0)}
+    assert desk.status("a").memory[0].bytes_resident == 3 * GIB
+
+
+@CAPS
 def test_what_a_users_notebooks_have_together() -> None:
     """Each hears what the others leave, and again when they have freed it or have ended."""
     desk = Desk()

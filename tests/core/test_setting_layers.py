@@ -50,6 +50,24 @@ def test_each_value_names_its_place_and_what_it_shadows() -> None:
     assert explained["turns"] == {"value": "on", "from": "default", "shadowed": []}
 
 
+@pytest.mark.promise("A setting's value comes from `set`...")
+def test_one_entry_is_changed_and_taken_back() -> None:
+    """The others stay. What is as it was without `set` comes from where it came before."""
+    before = Layers().with_file({"limits": "ann=0.5, @staff=0.2"})
+    changed = before.with_live({"limits": {"ann:a": "0.1", "@staff": None}})
+    assert changed.settings().limits == "ann=0.5, ann:a=0.1"
+    assert changed.with_live({"limits": {"ann": "0.4"}}).settings().limits == "ann=0.4, ann:a=0.1"
+    assert (
+        before.with_live({"limits": {"ann": "0.4"}}).with_live({"limits": {"ann": "0.5"}}).live
+        == {}
+    )
+    for wrong in ({"a": 1}, {"a,b": "0.5"}, {"a": "0.5, b=0.5"}, {"a": "2"}, {"": "0.5"}):
+        with pytest.raises(SettingsError, match=r"^limits: "):
+            before.with_live({"limits": wrong})
+    with pytest.raises(SettingsError, match="quantum_s cannot be"):
+        before.with_live({"quantum_s": {"a": "1"}})
+
+
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [

@@ -286,6 +286,20 @@ MUTATIONS = [
         "guarantees",
     ),
     Mutation(
+        "A notebook's own cap goes before its user's",
+        "shares/caps",
+        "return cap_of(caps, owner, groups) if own is None else own",
+        "return cap_of(caps, owner, groups)",
+        "caps",
+    ),
+    Mutation(
+        "An entry that is taken back leaves what was there before",
+        "configuration/layers",
+        "if without.given(row)[0][1] == changed.live[row.name]:",
+        "if False:",
+        "setting_layers",
+    ),
+    Mutation(
         "Of several caps the tighter one counts",
         "changes",
         "limit = min(together, limit, key=_room)",

@@ -180,3 +180,11 @@ def test_pseudonyms_stay_the_same_for_a_key() -> None:
     assert one.of("owner", "ann") == same.of("owner", "ann")
     assert len({one.of("owner", "ann"), one.of("owner", "bob"), other.of("owner", "ann")}) == 3
     assert one.of("notebook", "") == ""
+
+
+def test_entries_of_notebooks_have_the_pseudonyms_of_both() -> None:
+    """So that a replay finds the notebook that is meant."""
+    names = Pseudonyms(b"1")
+    said = {"type": "SettingsChanged", "settings": {"memory_caps": "ann:a=8GiB"}}
+    ann, a = names.of("owner", "ann"), names.of("notebook", "a")
+    assert names.in_place_of_names(said)["settings"] == {"memory_caps": f"{ann}:{a}=8GiB"}

@@ -12,7 +12,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..settings import SETTINGS, SchedulerSettings, Setting, SettingsError
+from ..settings import ENTRIES, SETTINGS, SchedulerSettings, Setting, SettingsError
+from ..shares.entries import EntryError, with_entries
 from .values import find, parsed
 
 Values = Mapping[str, object]
@@ -45,8 +46,25 @@ class Layers:
         return dataclasses.replace(self, file=dict(values))
 
     def with_live(self, changes: Values) -> Layers:
-        """An admin sets these, named and written as people do; raises SettingsError."""
-        return dataclasses.replace(self, live={**self.live, **read_values(changes)})
+        """An admin sets these, named and written as people do; raises SettingsError. Of a setting
+        with entries, an object changes those that it names, and takes away those that are null."""
+        texts = {name: self._changed(name, value) for name, value in changes.items()}
+        changed = dataclasses.replace(self, live={**self.live, **read_values(texts)})
+        for name in (name for name, value in changes.items() if isinstance(value, Mapping)):
+            without, row = changed.without_live(name), find(name)
+            if without.given(row)[0][1] == changed.live[row.name]:
+                changed = without
+        return changed
+
+    def _changed(self, name: str, value: object) -> object:
+        row = find(name)
+        if row.name not in ENTRIES or not isinstance(value, Mapping):
+            return value
+        (_, text), *_ = self.given(row)
+        try:
+            return with_entries(str(text), value)
+        except EntryError as error:
+            raise SettingsError(f"{row.name}: {error}") from None
 
     def without_live(self, name: str) -> Layers:
         """What was set live counts no longer; raises SettingsError for an unknown name."""

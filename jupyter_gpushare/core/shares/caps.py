@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping
 
-from .entries import EntryError, parse_entries, value_of
+from .entries import EntryError, name_of_tenant, parse_entries, value_of
 
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _SIZE = re.compile(r"(?P<number>\d{1,18}(\.\d{1,6})?)\s*(?P<unit>[kmgt]ib|)", re.ASCII)
@@ -22,6 +22,12 @@ def parse(text: str) -> Mapping[str, int]:
 def cap_of(caps: Mapping[str, int], owner: str, groups: Iterable[str]) -> int:
     """Of a user who is in these groups; 0: none."""
     return value_of(caps, owner, groups) or 0
+
+
+def cap_of_tenant(caps: Mapping[str, int], owner: str, groups: Iterable[str], name: str) -> int:
+    """Of a notebook. Its own entry goes before those of its user and of groups."""
+    own = value_of(caps, name_of_tenant(owner, name), ())
+    return cap_of(caps, owner, groups) if own is None else own
 
 
 def tighter(*caps: int) -> int:

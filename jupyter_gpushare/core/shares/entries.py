@@ -1,4 +1,5 @@
-"""What an admin writes of users and groups in one line, such as `ann=2, @staff=3`.
+"""What an admin writes of users and groups in one line, such as `ann=2, @staff=3`; of notebooks
+too, where that means something (`ann:train.ipynb=8GiB`).
 
 A user's own entry goes before those of groups; of several groups the largest value counts.
 """
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 GROUP_SIGN = "@"
+TENANT_SIGN = ":"
 _SHOWN_MAX = 60
 
 V = TypeVar("V", int, float, str)
@@ -34,6 +36,21 @@ def parse_entries(
     return values
 
 
+def with_entries(text: str, changes: Mapping[str, object]) -> str:
+    """The text with these entries, each in place of the one of the same name; None takes it away.
+    Raises EntryError."""
+    kept = parse_entries(text, what="entry", example="ann=2", read=lambda name, value: value)
+    for name, value in changes.items():
+        if value is None:
+            kept.pop(name, None)
+        elif not isinstance(value, str) or any(sign in f"{name}{value}" for sign in ",\n"):
+            shown = f"{name}={value}"[:_SHOWN_MAX]
+            raise EntryError(f"{shown!r} is no entry. Send a name and a text, without commas.")
+        else:
+            kept[name] = value
+    return ", ".join(f"{name}={value}" for name, value in kept.items())
+
+
 def value_of(values: Mapping[str, V], owner: str, groups: Iterable[str]) -> V | None:
     """Of a user who is in these groups; None where nobody has said anything. A user whose name is
     written like a group's is none."""
@@ -41,3 +58,13 @@ def value_of(values: Mapping[str, V], owner: str, groups: Iterable[str]) -> V | 
         return values[owner]
     of_groups = (values.get(GROUP_SIGN + group) for group in groups)
     return max((each for each in of_groups if each is not None), default=None)
+
+
+def name_of_tenant(owner: str, name: str) -> str:
+    """Of the entry of a user's notebook; all of the same name share it."""
+    return f"{owner}{TENANT_SIGN}{name}"
+
+
+def is_tenant(name: str) -> bool:
+    """Whether an entry of this name is a notebook's."""
+    return TENANT_SIGN in name and not name.startswith(GROUP_SIGN)

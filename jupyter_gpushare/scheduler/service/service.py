@@ -34,6 +34,7 @@ from ..base.names import cut, printable_line
 from ..base.settings_file import SettingsFile
 from ..identity.caller import Caller, groups_of_account
 from ..identity.recovery import Recovery
+from ..identity.seen import Seen
 from ..identity.tenants import TenantBook
 from ..identity.tokens import (
     NAME_BYTES_MAX,
@@ -83,6 +84,7 @@ class Service:
         hook_socket: Path,
         settings_file: SettingsFile | None = None,
         administration: Administration,
+        seen: Seen | None = None,
         cap_bytes: int = 0,
         as_before: Callable[[TenantRegistered], TenantRegistered] = lambda event: event,
         recovered: Callable[[], None] = lambda: None,
@@ -97,6 +99,7 @@ class Service:
         self._settings = settings
         self._settings_file = settings_file
         self._administration = administration
+        self._seen = seen or Seen()
         self._signer = signer
         self._tenants = tenants
         self._members = members
@@ -122,6 +125,7 @@ class Service:
             groups = None if record.hub_user else groups_of_account(record.uid)
             event = _registration(record, groups=groups, cause="known by its token")
             self._request(self._as_before(event))
+            self._seen.note(event.owner, groups)
             self._tenants.add(record, registrant_lives=False)
             self._tenants_changed(len(self._tenants))
         self._tenants.client_joined(record.tenant_id, client)
@@ -206,6 +210,7 @@ class Service:
                 need_devices=need_devices,
             )
         )
+        self._seen.note(owner_of(record), caller.groups)
         self._tenants.add(record, kernel_id=kernel_id, registrant_lives=True)
         self._tenants_changed(len(self._tenants))
         answer = {
@@ -280,11 +285,13 @@ class Service:
             self._request(TenantBusy(tenant=TenantId(tenant_id), busy=busy, cause=cause))
 
     def explain_settings(self, caller: Caller) -> dict[str, object]:
-        """Where each setting comes from; administrators also read of the settings file."""
+        """Where each setting comes from; administrators also read of the settings file, and which
+        users and groups the settings name that nobody has seen."""
         file = self._settings_file if caller.is_admin else None
         return {
             "settings": self._settings.layers.explained(),
             "file": file.as_json() if file else None,
+            "unseen": self._seen.unseen(self._settings.now) if caller.is_admin else {},
         }
 
     # ---- from the watch over registrants ----
