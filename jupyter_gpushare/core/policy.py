@@ -255,7 +255,10 @@ def to_judge(state: State, now_s: Seconds) -> list[Tenant]:
 def quantum_of_s(state: State, tenant: Tenant) -> Seconds:
     """How long the next turn of the tenant may last, or the rest of the present one if others come
     now."""
-    return min(_quantum_without_limit_s(state, tenant), elastic_left_s(state.lines, tenant))
+    quantum_s = _quantum_without_limit_s(state, tenant)
+    if state.lines.rules is None:
+        return quantum_s
+    return min(quantum_s, elastic_left_s(state.lines, tenant))
 
 
 def _quantum_without_limit_s(state: State, tenant: Tenant) -> Seconds:

@@ -260,8 +260,8 @@ MUTATIONS = [
     Mutation(
         "A turn ends at its owner's elastic limit while others wait",
         "policy",
-        "min(_quantum_without_limit_s(state, tenant), elastic_left_s(state.lines, tenant))",
-        "_quantum_without_limit_s(state, tenant)",
+        "return min(quantum_s, elastic_left_s(state.lines, tenant))",
+        "return quantum_s",
         "guarantees",
     ),
     Mutation(
