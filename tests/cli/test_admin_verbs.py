@@ -48,6 +48,7 @@ def test_devices_are_paused_and_go_on(scheduler: SchedulerUnderTest, gpushare: C
 @pytest.mark.promise("`pause`, `drain` and `resume` a device...")
 def test_notebooks_are_acted_on_by_name(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
     """Each verb does what it says, and says what it did."""
+    assert gpushare("set", "quantum_s", "600").returncode == 0  # no turn ends by itself meanwhile
     first, second, third = (scheduler.joined(name) for name in ("first", "second", "third"))
     with first, second, third:
         turn = first.take_turn()
