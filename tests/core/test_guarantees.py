@@ -166,7 +166,7 @@ def requests_are_kept(
             weights=", ".join(f"o{n}={each[3]}" for n, each in enumerate(owners)),
             share_window_s=window_s,
             quantum_s=quantum_s,
-            quantum_max_s=2.0,
+            quantum_max_s=1.0,
             credit_s=credit_s,
         )
     )
@@ -175,7 +175,8 @@ def requests_are_kept(
             mine = Work(work.cell_s, work.pause_s, work.in_cells, asked)
             crowd.add(f"o{number}", mine, at_s=at_s)
     crowd.run(lasts_s)
-    longest_s = max(crowd.longest_s, quantum_s, crowd.scheduler.settings.quantum_min_s)
+    # Turns that end with their cell are as long as this, too.
+    longest_s = max(crowd.longest_s, quantum_s or crowd.scheduler.settings.quantum_max_s)
     for number, (request, work, _, _, _, at_s) in enumerate(owners):
         if not request or work.pause_s:
             continue
