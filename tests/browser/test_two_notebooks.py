@@ -26,8 +26,10 @@ TRAINS = [
     "step = 0\nwhile True:  # until it is interrupted\n    gpu.spin(20)\n    step += 1",
 ]
 EXPLORES = [
-    "from simulated import gpu\n\ngpu.spin(20, 100)\nprint('explored', 'it')",
+    "from pathlib import Path\n\nfrom simulated import gpu\n\n"
+    "while not Path('enough').exists():\n    gpu.spin(20)\nprint('explored', 'it')",
 ]
+"""A cell that runs until it is told that its turn was seen."""
 DEVICE_BYTES = 512 * MIB
 TAKES_MOST = [
     f"from simulated import gpu\n\nweights = gpu.allocate({384 * MIB // 4})\ngpu.spin(1)",
@@ -155,6 +157,7 @@ def test_the_queue_changes_and_a_turn_is_released(
     panel.release_button("train.ipynb").click()
     panel.holder.filter(has_text="explore.ipynb").wait_for()
     panel.queue.filter(has_text="train.ipynb").wait_for()
+    (jupyter.files / "enough").touch()
     window.get_by_text("explored it", exact=True).wait_for()
     panel.holder.filter(has_text="train.ipynb").wait_for()
     assert panel.queue.count() == 0
