@@ -1,6 +1,5 @@
 """`jupyter gpushare cap` and `limit`: how much memory a user, a group or a notebook may have, and
-which part of the GPU's time a user or a group. Each changes one entry of a setting, live; the
-others stay."""
+which part of the GPU's time. Each changes one entry of a setting, live; the others stay."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from jupyter_gpushare.core.shares.caps import parse as parse_caps
 from jupyter_gpushare.core.shares.entries import EntryError, is_tenant
 
 from .errors import UsageError
-from .naming import notebook_named
+from .naming import full_name, notebook_named
 from .options import add_runtime_dir, client_of
 from .set import warn_of_unseen
 from .text import size
@@ -34,7 +33,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     cap.set_defaults(perform=set_cap)
     limit = verbs.add_parser(
         "limit",
-        help="say which part of the GPU's time a user has: limit ann --limit 0.5",
+        help="say which part of the GPU's time a user or a notebook has: limit ann --limit 0.5",
     )
     _add_who(limit)
     for kind in _KINDS:
@@ -78,6 +77,7 @@ def set_cap(arguments: argparse.Namespace) -> int:
                     f"It has {size(held_bytes)} on {name}. It keeps that, and gets no more until "
                     f"it has freed enough."
                 )
+    _tell_of_nobody(who, status)
     warn_of_unseen(client)
     return 0
 
@@ -87,15 +87,15 @@ def set_limits(arguments: argparse.Namespace) -> int:
     given = {kind: getattr(arguments, kind.replace("-", "_")) for kind in _KINDS}
     if not any(given.values()):
         raise UsageError("There is nothing to change. Give --request, --limit or --hard-limit.")
-    who = arguments.who
-    if is_tenant(who):
-        raise UsageError(f"{who!r} is a notebook. Limit its user; a notebook may have a `cap`.")
+    status = client.status()
+    who = notebook_named(status, arguments.who)
     changes = {_setting(kind): {who: part} for kind, part in given.items() if part}
     _change(client, changes)
     for kind, part in given.items():
         if part:
             told = "none of its own any more" if part == UNSET else f"{part} of each GPU's time"
             print(f"{kind} of {who}: {told}")
+    _tell_of_nobody(who, status)
     warn_of_unseen(client)
     return 0
 
@@ -109,13 +109,20 @@ def _change(client: SchedulerClient, changes: Mapping[str, Mapping[str, str]]) -
     )
 
 
+def _tell_of_nobody(who: str, status: Mapping[str, Any]) -> None:
+    """The name of a notebook may be a mistake."""
+    called_so = (who in (each["owner"], full_name(each)) for each in status["tenants"])
+    if is_tenant(who) and not any(called_so):
+        print(f"No notebook is called {who} now. The entry waits for one.")
+
+
 def held_by(who: str, status: Mapping[str, Any]) -> dict[str, int]:
     """What a user or a notebook has allocated, by the names of devices; nothing of groups. Where
     several notebooks share a name, each has the cap, and the largest counts. Pure."""
     names = {device["id"]: device["name"] for device in status["devices"]}
     most: Counter[str] = Counter()
     for tenant in status["tenants"]:
-        if who not in (tenant["owner"], f"{tenant['owner']}:{tenant['name']}"):
+        if who not in (tenant["owner"], full_name(tenant)):
             continue
         own: Counter[str] = Counter()
         for client in tenant["clients"]:

@@ -4,10 +4,10 @@ is meant out; UsageError where there is none, or several."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from jupyter_gpushare.core.shares.entries import is_tenant
+from jupyter_gpushare.core.shares.entries import is_tenant, name_of_tenant
 
 from .errors import UsageError
 
@@ -19,7 +19,7 @@ def tenant_named(status: dict[str, Any], given: str) -> dict[str, Any]:
     """A tenant by `owner:notebook`, by its notebook alone or by its id; what no other one begins
     with is enough (`ann:tr`)."""
     tenants = status["tenants"]
-    found = [each for each in tenants if given in (each["id"], each["name"], _full(each))]
+    found = [each for each in tenants if given in (each["id"], each["name"], full_name(each))]
     if not found:
         found = [each for each in tenants if _begins(each, given)]
     if not found:
@@ -28,7 +28,7 @@ def tenant_named(status: dict[str, Any], given: str) -> dict[str, Any]:
             f"like ann:train.ipynb."
         )
     if len(found) > 1:
-        names = _listed(f"{_full(each)} ({each['id']})" for each in found)
+        names = _listed(f"{full_name(each)} ({each['id']})" for each in found)
         raise UsageError(f"{given!r} may be {names}. Write more of the name, or the id.")
     (tenant,) = found
     if tenant["id"].startswith("other-"):
@@ -42,7 +42,7 @@ def notebook_named(status: dict[str, Any], given: str) -> str:
     if not is_tenant(given):
         return given
     tenants = status["tenants"]
-    names = {_full(each) for each in tenants if _begins(each, given)}
+    names = {full_name(each) for each in tenants if _begins(each, given)}
     if given in names or not names:
         return given
     if len(names) > 1:
@@ -77,15 +77,16 @@ def devices_named(status: dict[str, Any], given: str) -> list[dict[str, Any]]:
     )
 
 
-def _full(tenant: dict[str, Any]) -> str:
-    return f"{tenant['owner']}:{tenant['name']}"
+def full_name(tenant: Mapping[str, Any]) -> str:
+    """As entries of settings have it."""
+    return name_of_tenant(tenant["owner"], tenant["name"])
 
 
 def _begins(tenant: dict[str, Any], given: str) -> bool:
     """Of both parts the beginning is enough; names may have colons themselves."""
     if not given:
         return False
-    if tenant["name"].startswith(given) or _full(tenant).startswith(given):
+    if tenant["name"].startswith(given) or full_name(tenant).startswith(given):
         return True
     colons = [place for place, sign in enumerate(given) if sign == ":"]
     return any(

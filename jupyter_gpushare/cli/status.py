@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from jupyter_gpushare.client.memory import bytes_used, memory_of
+from jupyter_gpushare.core.shares.entries import name_of_tenant
 
 from .options import add_runtime_dir, client_of
 from .queue import device_title, queue_lines
@@ -84,7 +85,9 @@ def _share_lines(device: dict[str, Any], status: dict[str, Any]) -> list[str]:
             told.append(f"guarantee violated in {share['violations']} windows")
         window = duration(status["settings"]["share_window_s"])
         had = f"{share['had']:.0%} of the last {window}"
-        lines.append(f"  {share['owner']}: {had} ({', '.join(told)})")
+        notebook = share.get("notebook", "")
+        who = name_of_tenant(share["owner"], notebook) if notebook else share["owner"]
+        lines.append(f"  {who}: {had} ({', '.join(told)})")
     return lines
 
 

@@ -33,7 +33,8 @@ import math
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
-from .ids import DeviceId, Seconds
+from .ids import DeviceId, Seconds, Who
+from .shares.entries import name_of_tenant, value_of
 from .shares.usage import Usage
 from .shares.weights import weight_of
 
@@ -68,6 +69,20 @@ class Account:
 
 
 @dataclass(slots=True)
+class Wish:
+    """Of an owner, or of a tenant with guarantees or limits of its own, for one device."""
+
+    present: int = 0
+    """How many of its tenants have the device, or queue for it and could be served."""
+    left_s: Seconds = -math.inf
+    """When it left."""
+    away: Usage = field(default_factory=Usage)
+    """When it has been away for a moment."""
+    wronged_at_s: Seconds = math.inf
+    """When it may have had less than was guaranteed for a whole window, at the earliest."""
+
+
+@dataclass(slots=True)
 class DeviceAccounts:
     """Of one device."""
 
@@ -80,17 +95,20 @@ class DeviceAccounts:
     """The sum of their weights."""
     owed_s: Seconds = 0.0
     """The device time by which they are ahead, all together."""
+    promised: float = 0.0
+    """The sum of their requests."""
     charged_to_s: Seconds = 0.0
     accounts: dict[str, Account] = field(default_factory=dict)
-    usage: dict[str, Usage] = field(default_factory=dict)
-    """What owners have had lately; kept where there are guarantees or limits (limits.py)."""
-    away: dict[str, Usage] = field(default_factory=dict)
-    """When owners that want it without a break have been away for a moment."""
-    wronged_at_s: dict[str, Seconds] = field(default_factory=dict)
-    """When owners that want the device may have had less than was guaranteed for a whole window, at
-    the earliest."""
-    violations: dict[str, int] = field(default_factory=dict)
-    """How often an owner has had less than that for a whole window."""
+    usage: dict[Who, Usage] = field(default_factory=dict)
+    """What they have had lately; kept where there are guarantees or limits (limits.py)."""
+    wishes: dict[Who, Wish] = field(default_factory=dict)
+    """Of those that want the device, or did lately; kept there too."""
+    not_promised_s: Seconds = math.inf
+    """New cells may go first for so long: it fills up at what the requests of those who are
+    present leave, up to the credit of one owner. Who has had less than its request takes nothing
+    from it."""
+    violations: dict[Who, int] = field(default_factory=dict)
+    """How often somebody has had less than was guaranteed for a whole window."""
 
     def ahead_s(self, account: Account, now_s: Seconds) -> float:
         """By how much virtual time the owner is ahead of the device, or would be if it came."""
@@ -159,6 +177,8 @@ class Owner:
 
     weight: float = 1.0
     groups: frozenset[str] = frozenset()
+    request: float = 0.0
+    """What of each device is guaranteed."""
     credit_s: Seconds = math.inf
     """Device time that is left of it, as of `credit_at_s`; no more than the settings allow."""
     credit_at_s: Seconds = -math.inf
@@ -170,6 +190,10 @@ class Use:
 
     owner: str
     on_credit: bool
+    lacks: bool = False
+    """Its owner had had less than was guaranteed to it when the turn began."""
+    name: str = ""
+    """Of the tenant."""
 
 
 @dataclass(slots=True)
@@ -182,6 +206,12 @@ class Accounts:
     """By the settings in force."""
     window_s: Seconds = 0.0
     """In which guarantees and limits count; 0: there are none."""
+    requests: Mapping[str, float] = field(default_factory=dict)
+    """By the settings in force: what is guaranteed to owners and groups."""
+    credit_most_s: Seconds = math.inf
+    """By the settings in force."""
+    named: Set[str] = frozenset()
+    """The tenants that have guarantees or limits of their own, as entries name them."""
     of: dict[DeviceId, DeviceAccounts] = field(default_factory=dict)
     owners: dict[str, Owner] = field(default_factory=dict)
     owners_many: int = OWNERS_FEW
@@ -207,6 +237,12 @@ class Accounts:
         charged all devices."""
         known = self.owners.setdefault(owner, Owner())
         known.groups = frozenset(groups)
+        request = value_of(self.requests, owner, known.groups) or 0.0
+        for here in self.of.values():
+            wish = here.wishes.get((owner, ""))
+            if wish is not None and wish.present:
+                here.promised += request - known.request
+        known.request = request
         weight = weight_of(weights, owner, known.groups)
         if weight == known.weight:
             return
@@ -226,36 +262,60 @@ class Accounts:
                 account.left_at_s = device.clock_s
         known.weight = weight
 
-    def comes(self, device: DeviceId, owner: str) -> bool:
+    def comes(self, device: DeviceId, owner: str, name: str = "") -> bool:
         """One more of the owner's tenants has the device, or queues for it and could be served.
         Whether it is the first."""
         here = self.of[device]
+        for who in self.concerned(owner, name):
+            self.wants(device, who)
         account = here.accounts.setdefault(owner, Account())
         if not account.present:
-            if self.window_s:
-                self._wants(here, owner, account)
             here.take_in(account, self.owners[owner].weight, self.now_s)
         account.present += 1
         return account.present == 1
 
-    def _wants(self, here: DeviceAccounts, owner: str, account: Account) -> None:
-        """From now on, or still, after a moment."""
-        away_s = self.now_s - account.left_s
-        if away_s >= ABSENCE_S or owner not in here.wronged_at_s:
-            here.wronged_at_s[owner] = self.now_s + self.window_s
+    def concerned(self, owner: str, name: str) -> tuple[Who, ...]:
+        """Whose guarantees and limits count for a tenant: those of its owner, and its own."""
+        if not self.window_s:
+            return ()
+        own = bool(name) and name_of_tenant(owner, name) in self.named
+        return ((owner, ""), (owner, name)) if own else ((owner, ""),)
+
+    def wants(self, device: DeviceId, who: Who) -> None:
+        """One more tenant, from now on, or still, after a moment."""
+        here = self.of[device]
+        wish = here.wishes.setdefault(who, Wish())
+        wish.present += 1
+        if wish.present > 1:
+            return
+        here.promised += self.promised_to(who)
+        away_s = self.now_s - wish.left_s
+        if away_s >= ABSENCE_S:
+            wish.wronged_at_s = self.now_s + self.window_s
         elif away_s > 0:
-            away = here.away.setdefault(owner, Usage())
-            away.add(account.left_s, self.now_s, away_s, self.window_s)
+            wish.away.add(wish.left_s, self.now_s, away_s, self.window_s)
 
-    def guarantee_anew(self) -> None:
-        """What is guaranteed now is so from now on."""
-        for here in self.of.values():
-            present = (name for name, account in here.accounts.items() if account.present)
-            here.wronged_at_s = dict.fromkeys(present, self.now_s + self.window_s)
-
-    def leaves(self, device: DeviceId, owner: str, *, recalled: bool) -> None:
+    def wants_no_more(self, device: DeviceId, who: Who) -> None:
         """One fewer."""
         here = self.of[device]
+        wish = here.wishes[who]
+        wish.present -= 1
+        wish.left_s = self.now_s
+        if not wish.present:
+            here.promised -= self.promised_to(who)
+
+    def promised_to(self, who: Who) -> float:
+        """A part of each device, beside what is promised to others."""
+        owner, name = who
+        if not name:
+            return self.owners[owner].request
+        return 0.0 if owner in self.requests else self.requests.get(name_of_tenant(*who), 0.0)
+
+    def leaves(self, device: DeviceId, owner: str, name: str, *, recalled: bool) -> None:
+        """One fewer."""
+        here = self.of[device]
+        for who in self.concerned(owner, name):
+            self.wants_no_more(device, who)
         account = here.accounts[owner]
         account.present -= 1
         if account.present:
@@ -330,6 +390,9 @@ class Accounts:
         here = self.of[device]
         passed_s = self.now_s - here.charged_to_s
         here.charged_to_s = self.now_s
+        taken = sum(each.on_credit and not each.lacks for each in uses) / max(1, len(uses))
+        left_s = here.not_promised_s + (max(0.0, 1.0 - here.promised) - taken) * passed_s
+        here.not_promised_s = min(self.credit_most_s, left_s)
         if passed_s <= 0 or not uses:
             return
         each_s = passed_s / len(uses)
@@ -337,8 +400,8 @@ class Accounts:
             weight = self.owners[use.owner].weight
             here.pay(here.accounts[use.owner], weight, each_s)
             here.accounts[use.owner].virtual_s += each_s / weight
-            if self.window_s:
-                usage = here.usage.setdefault(use.owner, Usage())
+            for who in self.concerned(use.owner, use.name):
+                usage = here.usage.setdefault(who, Usage())
                 usage.add(self.now_s - passed_s, self.now_s, each_s, self.window_s)
             if use.on_credit:
                 self.owners[use.owner].credit_s -= each_s

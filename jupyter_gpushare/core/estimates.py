@@ -214,8 +214,7 @@ class _Line:
                 yield holder.turn.level, holder.place
         rank_of = self.state.lines.of[self.device].rank_of
         for other in islice(self._before(tenant), LOOKED_AT):
-            level, _, place = rank_of[other.id]
-            yield level, place
+            yield rank_of[other.id][0], other.place
 
     def is_overtaken(self, tenant: Tenant) -> bool:
         """Whether somebody that came later is before it by its share."""

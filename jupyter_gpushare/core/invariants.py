@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from .accounts import Use
 from .ids import Seconds
 from .ledger import Totals
 from .policy import (
@@ -230,8 +229,17 @@ def everybody_is_charged(state: State) -> None:
             near = abs(here.virtual_s - time_s) <= 1e-6 * max(1.0, abs(mean_s))
             _rule(near, "a device's time is the mean of those who are present, less what they owe")
         _rule(here.owed_s >= -1e-6, "nobody owes less than nothing")
-        uses = {t.id: Use(t.owner, bool(t.turn and t.turn.level == FIRST)) for t in line.holders}
-        _rule(line.uses == uses, "who has the device is charged")
+        uses = {
+            t.id: (t.owner, bool(t.turn and t.turn.level == FIRST), t.name) for t in line.holders
+        }
+        charged = {id: (use.owner, use.on_credit, use.name) for id, use in line.uses.items()}
+        _rule(charged == uses, "who has the device is charged")
+        there = (*line.holders, *line.waiting.values())
+        wish = Counter(who for t in there for who in accounts.concerned(t.owner, t.name))
+        known_wishes = {who: each.present for who, each in here.wishes.items() if each.present}
+        _rule(known_wishes == wish, "who wants what may be guaranteed is counted")
+        promised = sum(accounts.promised_to(who) for who in wish)
+        _rule(abs(here.promised - promised) <= 1e-6, "what is promised is known")
 
 
 def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:

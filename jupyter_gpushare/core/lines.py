@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 _NONE: frozenset[DeviceId] = frozenset()
 _AHEAD_LEAST_S = 1e-6
 """Sums of floats."""
+_BEFORE_SIBLINGS = 1 << 60
+"""More than ever arrive."""
 _LEVELS = {
     Standing.GUARANTEED: GUARANTEED,
     Standing.OVER: OVER,
@@ -122,7 +124,11 @@ class Line:
     def who_uses(self) -> list[Use]:
         """The device, now. Nobody uses it on credit while nobody queues."""
         waited_for = bool(self.queue)
-        return [Use(each.owner, each.on_credit and waited_for) for each in self.uses.values()]
+        uses = self.uses.values()
+        return [
+            each if waited_for else Use(each.owner, on_credit=False, name=each.name)
+            for each in uses
+        ]
 
     def add(self, tenant: Tenant, rank: Rank) -> None:
         """To the queue."""
@@ -197,7 +203,7 @@ class Lines:
     def renew_everybody(self) -> None:
         """Weights or settings have changed, by which the order is found."""
         for device, line in self.of.items():
-            for tenant in line.queue:
+            for tenant in (*line.queue, *line.holders):
                 judge(self, tenant)
             for tenant in line.holders:
                 limit_turn(self, tenant)
@@ -209,12 +215,38 @@ class Lines:
         for device in self.of:
             self._renew(device, owner)
 
+    def guarantee_anew(self) -> None:
+        """What is guaranteed now is so from now on."""
+        for device, line in self.of.items():
+            here = self.accounts.of[device]
+            here.wishes.clear()
+            here.promised, here.not_promised_s = 0.0, math.inf
+            for tenant in (*line.holders, *line.waiting.values()):
+                for who in self.accounts.concerned(tenant.owner, tenant.name):
+                    self.accounts.wants(device, who)
+
+    def rename(self, tenant: Tenant, name: str) -> None:
+        """What is said of a tenant of that name counts for this one, and what it has from now on
+        counts there."""
+        self.charge_everything()
+        places, accounts = tenant.places, self.accounts
+        for device in sorted(places.holds | places.waits):
+            for who in accounts.concerned(tenant.owner, name):
+                accounts.wants(device, who)
+            for who in accounts.concerned(tenant.owner, tenant.name):
+                accounts.wants_no_more(device, who)
+        tenant.name = name
+        for device in places.holds:
+            uses = self.of[device].uses
+            uses[tenant.id] = replace(uses[tenant.id], name=name)
+        self.judge_soon([tenant])
+
     def level_turn(self, tenant: Tenant) -> None:
         """The tenant's present turn goes on as one that its class and its share give it."""
         assert tenant.turn is not None
         for device in tenant.places.holds:
             self.charge(device)
-            self.of[device].uses[tenant.id] = Use(tenant.owner, on_credit=False)
+            self.of[device].uses[tenant.id] = Use(tenant.owner, on_credit=False, name=tenant.name)
         levels = [self.level_again(device, tenant) for device in tenant.places.holds]
         tenant.turn.level = self.level_of_turn(tenant, max(levels, default=ORDINARY))
         self.changes.of_tenant(tenant)
@@ -282,13 +314,14 @@ class Lines:
         for device in concerned:
             was_there = device in before.holds or device in before.waits
             is_there = device in now.holds or device in now.waits
-            if is_there and not was_there and self.accounts.comes(device, tenant.owner):
+            came_now = is_there and not was_there
+            if came_now and self.accounts.comes(device, tenant.owner, tenant.name):
                 came |= {device} if tenant.owner in self.of[device].of_owner else set()
             if device in before.holds ^ now.holds:
                 self._note_holder(device, tenant, device in now.holds)
             if was_there and not is_there:
                 recalled = tenant.state is TenantState.RECALLED
-                self.accounts.leaves(device, tenant.owner, recalled=recalled)
+                self.accounts.leaves(device, tenant.owner, tenant.name, recalled=recalled)
         for device in before.lacks ^ now.lacks:
             if device in now.lacks:
                 self.of[device].lacking[tenant.id] = tenant
@@ -326,6 +359,8 @@ class Lines:
             for tenant in free:
                 judge(self, tenant)
             blocked = [each for each in free if each.standing is Standing.BLOCKED]
+            if self.rules.requests:
+                free += [each for each in line.queue if each.asks_to_go_first]
             owners = dict.fromkeys(each.owner for each in free)
         for name in line.of_owner if line.batch or line.realtime else owners:
             self._renew(device, name)
@@ -381,7 +416,8 @@ class Lines:
         if holds:
             assert tenant.turn is not None
             insort(line.holders, tenant, key=turn_of)
-            line.uses[tenant.id] = Use(tenant.owner, tenant.turn.level == FIRST)
+            on_credit, lacks = tenant.turn.level == FIRST, tenant.standing is Standing.GUARANTEED
+            line.uses[tenant.id] = Use(tenant.owner, on_credit, lacks, tenant.name)
             if self.rules is not None:
                 limit_turn(self, tenant)
         else:
@@ -428,7 +464,9 @@ class Lines:
         line, accounts = self.of[device], self.accounts
         if tenant.boosted:
             return (BOOSTED, 0.0, tenant.place)
+        lacks = tenant.standing is Standing.GUARANTEED
         new_cell = tenant.asks_to_go_first and accounts.owners[tenant.owner].credit_s > 0
+        new_cell = new_cell and (lacks or accounts.of[device].not_promised_s > 0)
         found = FIRST if new_cell else ORDINARY
         if line.batch or line.realtime:
             found = level(
@@ -441,7 +479,9 @@ class Lines:
         if tenant.standing is not Standing.FREE:
             own = _LEVELS[tenant.standing]
             found = min(found, own) if own == GUARANTEED else own
-        return (found, finish_s if found in BY_SHARE else 0.0, tenant.place)
+        if found not in BY_SHARE:
+            return (found, 0.0, tenant.place)
+        return (found, finish_s, tenant.place - tenant.lacks_its_own * _BEFORE_SIBLINGS)
 
     def _within_share(self, device: DeviceId, tenant: Tenant) -> bool:
         return self.accounts.ahead_s(device, tenant.owner) <= _AHEAD_LEAST_S

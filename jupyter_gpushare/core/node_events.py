@@ -140,7 +140,8 @@ class NodeEvents:
         else:
             self._state.note_owner(event.owner, event.groups)
         self._state.note(known, event, self._now_s)
-        known.name, known.kind, known.own_cap_bytes = event.name, event.kind, event.cap_bytes
+        self._state.rename(known, event.name)
+        known.kind, known.own_cap_bytes = event.kind, event.cap_bytes
         self._state.classify(known)
         self._state.note_cap(known)
         self._teller.tell_memory_limits(known)

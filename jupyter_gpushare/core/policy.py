@@ -3,9 +3,9 @@ nothing here changes the state.
 
 The rules, in short:
 
-- Each device has a line (lines.py): new cells go first, as far as the credit of their owners goes;
-  the others follow by weighted fair sharing among owners (accounts.py), and an owner's tenants take
-  turns among themselves.
+- Each device has a line (lines.py): new cells go first, as far as the credit of their owners goes
+  and requests leave time for them; the others follow by weighted fair sharing among owners
+  (accounts.py), and an owner's tenants take turns among themselves.
 - A tenant is served when each device that it lacks is free, and nobody before it on one of its
   lines can be served (gangs.py). So one that wants several devices gets them all or none.
 - A turn whose drain has stalled for a further device gets that device before all who wait without a
@@ -287,8 +287,12 @@ def is_next_again(state: State, tenant: Tenant) -> bool:
             if level < own_level:
                 return False
             continue
+        if level in BY_SHARE and waiter.owner == tenant.owner:
+            if tenant.lacks_its_own and not waiter.lacks_its_own:
+                continue
+            return False
         own_s = state.accounts.finish_s(device, tenant.owner, quantum_s)
-        if level not in BY_SHARE or waiter.owner == tenant.owner or finish_s <= own_s:
+        if level not in BY_SHARE or finish_s <= own_s:
             return False
     return True
 
@@ -334,7 +338,8 @@ def pressed_at_s(state: State, tenant: Tenant) -> Seconds | None:
             level = line.rank_of[waiter.id][0]
             if not ends(level, turn.level) or (held and level != URGENT):
                 break
-            if level == GUARANTEED and waiter.owner == tenant.owner:
+            of_one_owner = waiter.owner == tenant.owner and not waiter.lacks_its_own
+            if level == GUARANTEED and of_one_owner:
                 break
             if waiter is tenant or len(waiter.wanted_devices) > 1:
                 break  # whether it could be served hangs on devices that nobody looks at here

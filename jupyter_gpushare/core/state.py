@@ -99,9 +99,13 @@ class State:
     def note_rules(self) -> None:
         """The settings say of guarantees and limits what they say now."""
         before, self.lines.rules = self.lines.rules, rules_of(self.settings)
-        self.accounts.window_s = 0.0 if self.lines.rules is None else self.lines.rules.window_s
-        if self.lines.rules != before:
-            self.accounts.guarantee_anew()
+        rules = self.lines.rules
+        self.accounts.credit_most_s = self.settings.credit_s
+        self.accounts.requests = {} if rules is None else rules.requests
+        self.accounts.window_s = 0.0 if rules is None else rules.window_s
+        self.accounts.named = frozenset() if rules is None else rules.tenants
+        if rules != before:
+            self.lines.guarantee_anew()
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -240,6 +244,11 @@ class State:
         if tenant.standing is Standing.BLOCKED:
             return True
         return recovers or self.paused_device(tenant.wanted_devices) is not None
+
+    def rename(self, tenant: Tenant, name: str) -> None:
+        """It is called so from now on."""
+        if name != tenant.name:
+            self.lines.rename(tenant, name)
 
     def judge_again(self, tenant: Tenant) -> None:
         """Time has changed how the tenant stands, or may have."""

@@ -91,10 +91,10 @@ class Turns:
         _forget_recall(client)
 
     def cancel_waits(self, tenant: Tenant) -> None:
-        """Fail the calls that wait; at a client under recall one may wait without our knowing."""
+        """Fail the calls that wait. Each process is told: calls may wait without our knowing, and a
+        process that a signal has interrupted expects this word of the same interrupt."""
         for client in tenant.clients.values():
-            if client.state in WANTING or client.state in ASKED_BACK:
-                self._outbox.put(CancelWait(client=client.id))
+            self._outbox.put(CancelWait(client=client.id))
 
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
         """The tenant's user gives its turn away. One that is asked already need not be again."""

@@ -89,6 +89,19 @@ def test_entries_are_changed_one_by_one(scheduler: SchedulerUnderTest, gpushare:
         assert settings["user_memory_caps"] == f"{me}=20GiB"
         assert settings["limits"] == f"{me}=0.5"
         assert gpushare("limit", me, "--limit", "0.2").returncode == 76  # less than is requested
+        done = gpushare("limit", f"{me}:tr", "--request", "0.1", "--hard-limit", "0.2")
+        assert done.stdout.splitlines() == [
+            f"request of {me}:train.ipynb: 0.1 of each GPU's time",
+            f"hard-limit of {me}:train.ipynb: 0.2 of each GPU's time",
+        ]
+        assert scheduler.status()["settings"]["requests"] == f"{me}=0.25, {me}:train.ipynb=0.1"
+        told = "0% of the last 1 min (10% guaranteed, 50% limit, 20% hard limit)"
+        assert f"  {me}:train.ipynb: {told}" in gpushare("status").stdout.splitlines()
+        done = gpushare("limit", f"{me}:train.ipynb", "--request", "0.3", "--hard-limit=unset")
+        assert done.returncode == 76 and "Give notebooks no more than their user" in done.stderr
+        assert (
+            gpushare("limit", f"{me}:tr", "--request=unset", "--hard-limit=unset").returncode == 0
+        )
         assert gpushare("cap", f"{me}:tr", "unset").returncode == 0
         assert gpushare("limit", me, "--limit", "unset").returncode == 0
         settings = scheduler.status()["settings"]
@@ -98,8 +111,8 @@ def test_entries_are_changed_one_by_one(scheduler: SchedulerUnderTest, gpushare:
     assert explained["settings"]["memory_caps"]["from"] == "default"
     assert explained["unseen"] == {}
     told = [json.loads(line) for line in gpushare("audit", "--json").stdout.splitlines()]
-    assert [entry["verb"] for entry in told] == ["set"] * 6
-    for wrong in (["cap", "ann", "lots"], ["limit", "ann"], ["limit", "ann:a", "--limit=1"]):
+    assert [entry["verb"] for entry in told] == ["set"] * 9
+    for wrong in (["cap", "ann", "lots"], ["limit", "ann"], ["limit", "ann:a"]):
         done = gpushare(*wrong)
         assert done.returncode == 2 and done.stderr.count(". ") == 1
 
@@ -118,6 +131,9 @@ def test_names_of_nobody_are_told(scheduler: SchedulerUnderTest, gpushare: Comma
         assert done.stdout.strip().endswith(f"for them: nobody-such, @no-such-group {told}")
     assert "Nobody has seen" not in gpushare("set", "weights", f"{me}=2").stdout
     assert "zed:a (memory_caps)" in gpushare("cap", "zed:a", "8GiB").stdout
+    told = f"No notebook is called {me}:a:b now. The entry waits for one.\n"
+    assert told in gpushare("limit", f"{me}:a:b", "--limit", "0.5").stdout
+    assert gpushare("limit", f"{me}:", "--limit", "0.5").returncode == 76
 
 
 def test_what_is_held_is_told() -> None:

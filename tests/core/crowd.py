@@ -22,7 +22,7 @@ from jupyter_gpushare.core.commands import (
     ReportFailure,
     WakeAt,
 )
-from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId, TurnId
+from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId, TurnId, Who
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 from jupyter_gpushare.core.shares.weights import parse, weight_of
@@ -52,6 +52,8 @@ class Member:
     devices: tuple[DeviceId, ...]
     work: Work
     groups: tuple[str, ...] | None = None
+    name: str = ""
+    """Of the notebook, if it matters."""
     left_s: Seconds = 0.0
     turn: TurnId | None = None
     granted_at_s: Seconds = 0.0
@@ -71,6 +73,8 @@ class Crowd:
         self.scheduler = Scheduler(settings or base)
         self.now_s: Seconds = START_S
         self.had_s: defaultdict[tuple[str, DeviceId], Seconds] = defaultdict(float)
+        self.of_notebook_s: defaultdict[Who, Seconds] = defaultdict(float)
+        """What notebooks with names have had, of all devices."""
         self.due_s: defaultdict[tuple[str, DeviceId], Seconds] = defaultdict(float)
         self.longest_s: Seconds = 0.0
         """The longest turn while others waited."""
@@ -93,11 +97,12 @@ class Crowd:
         devices: str = "A",
         at_s: Seconds = 0.0,
         groups: tuple[str, ...] | None = None,
+        name: str = "",
     ) -> Member:
         """A new notebook, which begins after this time."""
         client = ClientId(next(self._numbers))
         opened = tuple(map(DeviceId, devices))
-        member = Member(owner, client, TenantId(f"{owner}-{client}"), opened, work, groups)
+        member = Member(owner, client, TenantId(f"{owner}-{client}"), opened, work, groups, name)
         self.members[client] = member
         self._later(at_s, lambda: self._joins(member))
         return member
@@ -106,7 +111,7 @@ class Crowd:
         self.say(
             ev.TenantRegistered(
                 tenant=member.tenant,
-                name=str(member.tenant),
+                name=member.name or str(member.tenant),
                 owner=member.owner,
                 kind="kernel",
                 groups=member.groups,
@@ -200,6 +205,8 @@ class Crowd:
             holders = [m for m in self._on(device) if m.turn is not None]
             for holder in holders:
                 self.had_s[holder.owner, device] += passed_s / len(holders)
+                if holder.name:
+                    self.of_notebook_s[holder.owner, holder.name] += passed_s / len(holders)
             wanting = {m.owner for m in self._on(device) if m.wants}
             if not holders:
                 continue  # a hand-over: nobody could have it

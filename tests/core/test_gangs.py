@@ -1,6 +1,6 @@
 """Tenants of several devices (gangs): they get all their devices or none, nobody waits for ever,
 and no device is idle for one that could not use it. Memory and gangs together have their worlds in
-test_memory_machine.py and test_incremental.py."""
+test_gangs_with_memory.py, test_memory_machine.py and test_incremental.py."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core.configuration.layers import Layers, read_values
+from jupyter_gpushare.core.configuration.unseen import unseen
 from jupyter_gpushare.core.settings import SETTINGS, SchedulerSettings, SettingsError
 
 seconds = st.dictionaries(st.sampled_from(["quantum_s", "overdue_s"]), st.integers(1, 99))
@@ -86,6 +87,13 @@ def test_what_is_wrong_is_refused_as_a_whole(written: dict[str, object], sentenc
         layers.with_live({"idle_ms": 7, **written})
     with pytest.raises(SettingsError):
         read_values(written)
+
+
+def test_a_notebook_that_nobody_has_seen_yet_is_its_users() -> None:
+    """Whatever the names of both are."""
+    chosen = SchedulerSettings(limits="ann:a:b=0.1, zed:a=0.1, urn:x=0.1, @a:b=0.1")
+    found = unseen(chosen, is_user=lambda name: name in ("ann", "urn:x"), is_group=lambda _: False)
+    assert found == {"limits": ["zed:a", "@a:b"]}
 
 
 def test_a_setting_that_does_not_exist_cannot_be_unset() -> None:

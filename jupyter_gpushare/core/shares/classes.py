@@ -64,10 +64,10 @@ def runs_as(asked: str, most: TenantClass) -> TenantClass:
 
 # ---- the order in a line ---------------------------------------------------------------------
 
-BOOSTED, URGENT, STARVED, GUARANTEED, FIRST, ORDINARY, LAST, OVER, BLOCKED = range(9)
+BOOSTED, URGENT, STARVED, FIRST, GUARANTEED, ORDINARY, LAST, OVER, BLOCKED = range(9)
 """How soon a tenant of a line is served: an admin has boosted it; it is `realtime` and within its
-share; it is `batch` and has waited for long; its owner has had less than was guaranteed; it has a
-new cell, and credit; it is any other; it is `batch`, or is beyond its share where others are
+share; it is `batch` and has waited for long; it has a new cell, and credit; its owner has had less
+than was guaranteed; it is any other; it is `batch`, or is beyond its share where others are
 `batch`; its owner has had its limit, or its hard limit."""
 BY_SHARE = (GUARANTEED, ORDINARY, LAST, OVER)
 """Among these, the owner's share decides; among others, who came first."""
@@ -88,9 +88,7 @@ def level(
 
 def ends(waits: int, has: int) -> bool:
     """Whether a turn of the level `has` ends at once for a tenant that waits at the level
-    `waits`. New cells, which are short, also end turns that are guaranteed."""
-    if waits == FIRST and has == GUARANTEED:
-        return True
+    `waits`."""
     if waits >= has:
         return False
     return (

@@ -30,6 +30,8 @@ def parse_entries(
         name, sign, value = (part.strip() for part in entry.rpartition("="))
         if not sign or not name.removeprefix(GROUP_SIGN):
             raise EntryError(f"{entry[:_SHOWN_MAX]!r} is not a {what}. Write it like {example}.")
+        if is_tenant(name) and TENANT_SIGN in (name[0], name[-1]):
+            raise EntryError(f"{name[:_SHOWN_MAX]!r} names no notebook. Write it like ann:a.ipynb.")
         if name in values:
             raise EntryError(f"{name} is there twice. Give it one {what}.")
         values[name] = read(name, value)

@@ -17,7 +17,7 @@ _RECALLS = {
     RecallReason.NOT_FIRST: "turns are on, and somebody else was first",
     RecallReason.NO_SPACE: "its memory cannot come back, because there is no space",
     RecallReason.CELL_ENDED: "others wait, and the cell has ended",
-    RecallReason.LIMIT: "its user has had as much of the GPU as the settings allow",
+    RecallReason.LIMIT: "it or its user has had as much of the GPU as the settings allow",
     RecallReason.GOES_FIRST: "another notebook goes first by its class",
     RecallReason.CELL_WAITS: "a new cell goes first",
     RecallReason.QUANTUM_OVER: "others wait, and the quantum of {quantum_s:g} s is over",

@@ -26,7 +26,7 @@ REASONS = {
     Reason.MEMORY: "Memory has to move before its turn; others finish first.",
     Reason.SHARE: "Others go first, because its owner has had more than its share of the GPU.",
     Reason.CLASS: "Others go first, because of their class.",
-    Reason.LIMIT: "Its owner has had as much of the GPU as the settings allow.",
+    Reason.LIMIT: "It or its owner has had as much of the GPU as the settings allow.",
     Reason.HELD: "A user keeps the GPU by hand.",
     Reason.PAUSED: "An administrator has paused the GPU.",
 }
