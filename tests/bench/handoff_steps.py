@@ -18,7 +18,6 @@ STEPS = (
     ("cell_end_to_shut", "the kernel tells the hook, whose agent wakes and shuts the gate"),
     ("shut_to_drop", "the agent drains, and writes the drop"),
     ("drop_to_scheduler", "the scheduler wakes and reads"),
-    ("scheduler_before_drop", "it handles what the hook said before the drop"),
     ("scheduler_to_grant", "it handles the drop and sends the grant; the other agent wakes"),
     ("grant_to_open", "the agent opens the gate"),
     ("open_to_work", "the waiting thread wakes and launches; the work starts"),
@@ -76,23 +75,14 @@ def _marks(
     between = ordered[first:last]
     giver, taker = pids[hand_over.giver], pids[hand_over.taker]
 
-    def when(who: int, what: str, *, after_ns: int = 0) -> int | None:
-        return next(
-            (
-                m.at_ns
-                for m in between
-                if m.who == who and what in ("", m.what) and m.at_ns >= after_ns
-            ),
-            None,
-        )
+    def when(who: int, what: str) -> int | None:
+        return next((m.at_ns for m in between if m.who == who and m.what == what), None)
 
-    drop_ns = when(giver, "drop")
     marks = [
         hand_over.ended_ns,
         min((c.ended_ns for c in cells if c.ended_ns >= hand_over.ended_ns), default=None),
         when(giver, "shut"),
-        drop_ns,
-        when(0, "", after_ns=drop_ns or 0),
+        when(giver, "drop"),
         when(0, "TurnDropped"),
         when(taker, "grant"),
         when(taker, "open"),

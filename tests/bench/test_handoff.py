@@ -81,7 +81,7 @@ def test_steps_add_up_to_the_hand_over(tmp_path: Path) -> None:
         "gpushare: 0.009 ms pid 8 debug: grant: turn 2, quantum 1 ms\n"
         "gpushare: 0.010 ms pid 8 debug: open: turn 2, windowed\n"
     )
-    events = [(6e-6, "CellEnded"), (7e-6, "TurnDropped")]
+    events = [(6e-6, "TurnDropped"), (7e-6, "CellEnded")]
     lines = [{"at_s": at_s, "event": {"type": kind}} for at_s, kind in events]
     journal.write_text("".join(f"{json.dumps(line)}\n" for line in [{}, *lines]))
     moments = hook_moments(log) + journal_moments(journal)
@@ -90,5 +90,5 @@ def test_steps_add_up_to_the_hand_over(tmp_path: Path) -> None:
     cells = [Cell(0, 1_500, 0), Cell(0, 15_000, 1), Cell(16_000, 40_000, 0)]
     found = steps_ms([served, unknown], cells=cells, moments=moments, pids=[7, 8])
     us = [round(1_000 * ms, 1) for (ms,) in found.values()]
-    assert us == [0.5, 0.5, 3.0, 1.0, 1.0, 2.0, 1.0, 2.0]
+    assert us == [0.5, 0.5, 3.0, 1.0, 3.0, 1.0, 2.0]
     assert sum(us) == 11

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/prctl.h>
 
 #include "agent/agent_state.h"
@@ -29,19 +28,24 @@ static struct agent agent; /* the agent thread's */
 /* ---- what has happened in the process ---------------------------------------------------------
  */
 
+static void tell_cell_end(struct agent *agent) {
+    if (!agent->cell_end_untold) return;
+    agent->cell_end_untold = false;
+    session_send(&agent->session, &(struct message){.type = MESSAGE_CELL_ENDED});
+}
+
 static void look_at_cells(struct agent *agent) {
-    uint64_t ended;
-    const bool runs = notebook_cell_runs(&ended);
-    const bool ended_since = ended != agent->cells_ended_seen;
-    agent->cells_ended_seen = ended;
+    const uint64_t ended_before = agent->cells_ended_seen;
+    const bool runs = notebook_cell_runs(&agent->cells_ended_seen);
+    const bool ended_since = agent->cells_ended_seen != ended_before;
     /* It may have begun and ended between two looks. */
     if (agent->cell_runs_seen ? ended_since || !runs : ended_since && !runs) {
-        if (agent->cell_runs_seen)
-            session_send(&agent->session, &(struct message){.type = MESSAGE_CELL_ENDED});
+        agent->cell_end_untold |= agent->cell_runs_seen;
         agent->cell_runs_seen = false;
         agent_feed_kind(agent, TURN_EVENT_CELL_ENDED);
     }
     if (runs && !agent->cell_runs_seen) {
+        tell_cell_end(agent);
         agent->cell_runs_seen = true;
         session_send(&agent->session, &(struct message){.type = MESSAGE_CELL_BEGAN});
         agent_feed_kind(agent, TURN_EVENT_CELL_BEGAN);
@@ -131,10 +135,9 @@ static void look_at_time(void) {
     }
     struct turn_event event = {.kind = TURN_EVENT_SAMPLED};
     uint64_t activity = gate_activity(&event.busy);
-    if (activity != agent.activity_seen) event.busy = true;
     /* With the gate open a call that waits does so for memory, which others have to make room for.
      */
-    if (wait_calls_waiting() > 0) event.busy = true;
+    event.busy |= activity != agent.activity_seen || wait_calls_waiting() > 0;
     agent.activity_seen = activity;
     agent_feed(&agent, &event);
 }
@@ -182,6 +185,9 @@ static void *run(void *nothing) {
         agent_converse(&agent);
         look_at_time();
         step_drain(&agent);
+        /* After the turn that ends with the cell, if nothing was left to drain: the scheduler
+         * serves who waits for the turn, and looks at the cell then. */
+        tell_cell_end(&agent);
         session_flush(&agent.session);
         agent_publish(&agent);
         pause_until_news();
@@ -197,11 +203,9 @@ static void prepare_state(void) {
         .reconnect_s = options->reconnect_s,
         .fallback = (enum fallback)options->fallback,
     };
-    memset(&agent, 0, sizeof(agent));
+    agent = (struct agent){.drain_stall_ms = 200, .window_ms = 20};
     turn_state_start(&agent.turn, &settings, clock_now_ms());
     session_start(&agent.session);
-    agent.drain_stall_ms = 200;
-    agent.window_ms = 20;
 }
 
 /* The agent's thread, and all that it needs, with LOCK_AGENT held. */

@@ -25,7 +25,7 @@ struct agent {
     bool gate_is_open, gate_is_windowed;
     uint64_t request_id;
     uint64_t activity_seen;
-    bool calls_wait_seen, cell_runs_seen;
+    bool calls_wait_seen, cell_runs_seen, cell_end_untold;
     uint64_t cells_ended_seen;
     uint64_t memory_report_at_ms; /* not before; 0: at once */
     uint32_t queue_position;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ from jupyter_gpushare.protocol.messages import (
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_park_faults import CONTEXT, HELD, MIB, hold, wait_until
-from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
+from tests.support.fake_scheduler import ANSWER_S_MAX, UNLIMITED, FakeScheduler, HookedClient
 from tests.support.sim import SimulatedMachine
 
 Start = Callable[..., GpuProcess]
@@ -130,6 +131,12 @@ def test_a_graph_is_made_ready_when_memory_is_back(
     assert memory.result("end_capture") == 0
 
 
+def hear_all(client: HookedClient, kinds: set[type]) -> None:
+    """In whatever order."""
+    while kinds:
+        kinds = kinds - {type(client.expect(Message))}
+
+
 @pytest.mark.promise("A SIGINT to the process cancels...")
 def test_a_handler_that_jumps_out_of_a_claim(start: Start, scheduler: FakeScheduler) -> None:
     """The claim that nobody comes back to is none, wherever the thread's stack is since: the next
@@ -139,14 +146,16 @@ def test_a_handler_that_jumps_out_of_a_claim(start: Start, scheduler: FakeSchedu
     client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=2000)
     device = client.expect(DeviceOpened).device
     client.budget(device, 16 * MIB)
-    client.expect(MemoryNeeded)
+    hear_all(client, {TurnRequested, MemoryNeeded})
     program.signal(signal.SIGINT)
     program.expect("jumped")
+    client.expect(RequestWithdrawn)
+    heard = len(client.received)
     program.say("again")
-    while client.expect(MemoryNeeded).bytes != 64 * MIB:
-        continue  # the need that was left is taken back
+    while not any(isinstance(m, MemoryNeeded) and m.bytes for m in client.received[heard:]):
+        client.read_more(time.monotonic() + ANSWER_S_MAX)
     client.budget(device, UNLIMITED)
-    client.grant()
+    client.grant_request()
     program.expect("allocated 0")
     client.expect_memory(lambda report: report.bytes_allocated == 64 * MIB)
     assert program.finish() == 0
@@ -168,9 +177,7 @@ def test_a_claim_that_was_left_by_a_jump_counts_for_no_cap(
     client.send(MemoryLimit(device=device, cap_bytes=96 * MIB, others_bytes=0))
     if waits_for is MemoryNeeded:
         client.budget(device, 16 * MIB)
-    awaited, heard = {TurnRequested, waits_for} - {RoomRequested}, set[type]()
-    while not awaited <= heard:  # in whatever order
-        heard.add(type(client.expect(Message)))
+    hear_all(client, {TurnRequested, waits_for} - {RoomRequested})
     if waits_for is RoomRequested:
         client.budget(device, UNLIMITED)
         client.grant()
