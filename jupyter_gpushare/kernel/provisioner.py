@@ -124,7 +124,13 @@ class GPUShareMixin(_Provisioner):
         """An interrupt reaches the kernel first and the scheduler second: so the KeyboardInterrupt
         is pending already when the call that waits for the GPU comes back with an error."""
         await super().send_signal(signum)
-        if signum == signal.SIGINT and (tenant_id := self._tenant_id):
+        if signum == signal.SIGINT:
+            await self.tell_interrupt()
+
+    async def tell_interrupt(self) -> None:
+        """What waits of this kernel is cancelled. A kernel that is interrupted by a message gets no
+        signal from here, so whoever sees that interrupt calls this (the server extension does)."""
+        if tenant_id := self._tenant_id:
             await self._tell("interrupt", lambda s: s.interrupt_tenant(tenant_id))
 
     async def cleanup(self, restart: bool = False) -> None:

@@ -69,18 +69,21 @@ class GPUShareExtension(ExtensionApp):
         server: Any = self.serverapp
         make_default(KernelProvisionerFactory.instance(parent=server), self.log)
         client = SchedulerClient(http_socket_path())
-        kernels = ServerKernels(server.kernel_manager, server.session_manager)
+        self.kernels = ServerKernels(server.kernel_manager, server.session_manager)
         server.event_logger.register_event_schema(_SCHEMA)
         self.link = SchedulerLink(client, start=self._starter(), on_change=self._link_changed)
         requests = AsyncSchedulerClient(client)
         self.relay = Relay(
             link=self.link,
             client=requests,
-            kernels=kernels,
+            kernels=self.kernels,
             user=self.user,
             emit=lambda data: server.event_logger.emit(schema_id=CHANGED_SCHEMA, data=data),
         )
-        self.activity = KernelActivity(server.kernel_manager, kernels, requests.tell_busy)
+        self.activity = KernelActivity(
+            server.kernel_manager, self.kernels, requests.tell_busy, self.relay.cells_changed
+        )
+        self.kernels.cells_of = self.activity.cells
         server.event_logger.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_action)
         server.event_logger.add_listener(schema_id=RENAMES, listener=self._file_renamed)
         self.settings[RELAY] = self.relay
@@ -120,6 +123,8 @@ class GPUShareExtension(ExtensionApp):
                 self.activity.kernel_started(kernel_id)
             elif data["action"] == "shutdown":
                 self.activity.kernel_ended(kernel_id)
+            elif data["action"] == "interrupt":
+                await self.kernels.tell_interrupt(kernel_id)
         self._names_may_change()
 
     async def _file_renamed(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:

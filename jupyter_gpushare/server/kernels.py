@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from jupyter_gpushare.kernel.provisioner import GPUShareMixin
@@ -17,11 +18,14 @@ _NO_TENANT = "No scheduler answered when this kernel started. Restart the kernel
 
 
 class ServerKernels:
-    """Questions only. Both managers are the Jupyter server's."""
+    """Questions, and the word about an interrupt. Both managers are the Jupyter server's."""
 
     def __init__(self, kernel_manager: Any, session_manager: Any) -> None:
         self._kernel_manager = kernel_manager
         self._session_manager = session_manager
+
+        self.cells_of: Callable[[str], tuple[str, ...]] = lambda kernel_id: ()
+        """The messages that a kernel is executing, as the activity tells, which is made later."""
 
     def __contains__(self, kernel_id: str) -> bool:
         return kernel_id in self._kernel_manager
@@ -36,6 +40,14 @@ class ServerKernels:
     def tenant_id(self, kernel_id: str) -> str | None:
         provisioner = self.provisioner(kernel_id)
         return provisioner.tenant_id if isinstance(provisioner, GPUShareMixin) else None
+
+    async def tell_interrupt(self, kernel_id: str) -> None:
+        """After an interrupt by message: of one by signal the provisioner itself has told."""
+        provisioner = self.provisioner(kernel_id)
+        if not isinstance(provisioner, GPUShareMixin):
+            return
+        if getattr(provisioner.kernel_spec, "interrupt_mode", "signal") == "message":
+            await provisioner.tell_interrupt()
 
     async def listed(self) -> list[ServerKernel]:
         """All of them, by the notebook that they belong to."""
@@ -59,6 +71,7 @@ class ServerKernels:
             path=path,
             tenant_id=self.tenant_id(kernel_id),
             why_unshared=self.why_unshared(kernel_id),
+            cells=self.cells_of(kernel_id),
         )
 
     def why_unshared(self, kernel_id: str) -> str:

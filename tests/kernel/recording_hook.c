@@ -1,5 +1,7 @@
 /* Stands in for the hook where a test asks what the bootstrap tells it: every report is a line in
  * the file $RECORDING. The count of cancelled waits goes up with each call of `cancel`. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,6 +27,7 @@ void gpushare_cell_ended(void);
 int gpushare_cancel_waits(void);
 uint64_t gpushare_waits_cancelled(void);
 int recording_wait(void);
+void recording_wait_raises(void);
 
 int gpushare_api_version(void) {
     return 1;
@@ -56,4 +59,13 @@ int recording_wait(void) {
     unlink(path);
     cancelled++;
     return 800;
+}
+
+/* The same as extensions in C do it, which raise an exception themselves. For ctypes.PyDLL. */
+void recording_wait_raises(void) {
+    void (*set)(void *, const char *) =
+        (void (*)(void *, const char *))dlsym(RTLD_DEFAULT, "PyErr_SetString");
+    void **runtime_error = dlsym(RTLD_DEFAULT, "PyExc_RuntimeError");
+    recording_wait();
+    set(*runtime_error, "CUDA error: operation not permitted");
 }

@@ -108,7 +108,11 @@ hook = ctypes.CDLL(None)
 def gated_call():
     if hook.recording_wait():
         raise RuntimeError("CUDA error: operation not permitted")
+raises = ctypes.PyDLL(None).recording_wait_raises
+def deep(depth):
+    return deep(depth - 1) if depth else raises()
 """
+ONE_LINE = ["KeyboardInterrupt: This cell was interrupted while it waited for the GPU."]
 
 
 @pytest.mark.parametrize(
@@ -120,11 +124,10 @@ def gated_call():
         pytest.param(
             "await __import__('asyncio').sleep(0)\nhook.recording_wait()\n1", id="unasked"
         ),
-        pytest.param(
-            "import threading\nt = threading.Thread(target=hook.recording_wait)\n"
-            "t.start(); t.join()",
-            id="thread",
-        ),
+        pytest.param("raises()", id="raised-in-c"),
+        pytest.param("deep(20)", id="raised-deep-in-c"),
+        pytest.param("try:\n    deep(20)\nfinally:\n    str(7)", id="finally"),
+        pytest.param("await __import__('asyncio').sleep(0)\nraises()", id="async-raised-in-c"),
     ],
 )
 def test_a_cancelled_wait_ends_the_cell_with_keyboard_interrupt(
@@ -138,8 +141,132 @@ def test_a_cancelled_wait_ends_the_cell_with_keyboard_interrupt(
     assert not kernel.done(cell)
     kernel.interrupt()
     recording.cancel()
-    assert kernel.wait(cell).ename == "KeyboardInterrupt"
-    assert kernel.run("6 * 7").ok().text == "42"
+    reply = kernel.wait(cell)
+    assert (reply.ename, reply.printed.errors) == ("KeyboardInterrupt", ONE_LINE)
+    assert reply.stderr == ""
+    assert kernel.run("import sys; repr(sys.last_value.__context__)").ok().text == "'None'"
+
+
+def test_a_cell_that_waits_for_its_thread_says_where(kernel: Kernel, recording: Recording) -> None:
+    """The signal ends the join, which the cell itself waits in, and the kernel goes on."""
+    kernel.run(WAITS).ok()
+    cell = kernel.submit(
+        "import threading\n"
+        "thread = threading.Thread(target=hook.recording_wait)\n"
+        "thread.start()\n"
+        "thread.join()"
+    )
+    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
+    kernel.interrupt()
+    reply = kernel.wait(cell)
+    recording.cancel()
+    assert reply.ename == "KeyboardInterrupt"
+    assert "join" in "".join(reply.printed.errors)
+    kernel.run("thread.join()").ok()
+
+
+@pytest.mark.promise(
+    "jupyter",
+    "A cell whose wait was cancelled without a signal ends with the same KeyboardInterrupt; one "
+    "whose code catches the error goes on, and its later errors are its own",
+)
+@pytest.mark.parametrize(
+    ("code", "ename", "told"),
+    [
+        pytest.param("raises()", "KeyboardInterrupt", ONE_LINE[0], id="sync"),
+        pytest.param("deep(20)", "KeyboardInterrupt", ONE_LINE[0], id="deep"),
+        pytest.param("gated_call()", "KeyboardInterrupt", ONE_LINE[0], id="raised-in-python"),
+        pytest.param(
+            "await __import__('asyncio').sleep(0)\nraises()",
+            "KeyboardInterrupt",
+            ONE_LINE[0],
+            id="async",
+        ),
+        pytest.param(
+            "try:\n    raises()\nexcept RuntimeError as error:\n"
+            "    raise ValueError('of a framework') from error",
+            "KeyboardInterrupt",
+            ONE_LINE[0],
+            id="wrapped",
+        ),
+        pytest.param(
+            "try:\n    raises()\nexcept RuntimeError:\n    pass\n1 / 0",
+            "ZeroDivisionError",
+            "ZeroDivisionError",
+            id="caught-and-another",
+        ),
+        pytest.param(
+            "get_ipython().run_cell('raises()')\n1 / 0",
+            "ZeroDivisionError",
+            "ZeroDivisionError",
+            id="nested-and-another",
+        ),
+        pytest.param(
+            "hook.recording_wait()\nraise PermissionError(1, 'Operation not permitted')",
+            "PermissionError",
+            "PermissionError",
+            id="of-the-system",
+        ),
+    ],
+)
+def test_a_cancellation_without_a_signal(
+    kernel: Kernel, recording: Recording, code: str, ename: str, told: str
+) -> None:
+    """The error of the cancelled call is not what ends the cell; any other is."""
+    kernel.run(WAITS).ok()
+    cell = kernel.submit(code)
+    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
+    recording.cancel()
+    reply = kernel.wait(cell)
+    assert reply.ename == ename
+    assert told in reply.printed.errors[-1]
+    assert kernel.run("raise RuntimeError('operation not permitted')").ename == "RuntimeError"
+
+
+def test_code_that_catches_the_error_goes_on(kernel: Kernel, recording: Recording) -> None:
+    """Without a signal the exception is the code's own."""
+    kernel.run(WAITS).ok()
+    cell = kernel.submit("try:\n    raises()\nexcept RuntimeError:\n    caught = 42\ncaught")
+    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
+    recording.cancel()
+    assert kernel.wait(cell).ok().text == "42"
+
+
+def test_an_interrupt_without_a_wait_is_shown_as_ever(kernel: Kernel) -> None:
+    """With its place in the code."""
+    reply = kernel.run("def work():\n    raise KeyboardInterrupt\nwork()")
+    assert reply.ename == "KeyboardInterrupt"
+    assert "work()" in "".join(reply.printed.errors)
+
+
+@pytest.mark.parametrize(
+    "code", ["raises()", "await __import__('asyncio').sleep(0)\nraises()"], ids=["sync", "async"]
+)
+def test_a_signal_after_the_cancellation_leaves_the_reply_alone(
+    kernel: Kernel, recording: Recording, code: str
+) -> None:
+    """The scheduler's word may be quicker than the signal of the same interrupt, which then comes
+    while the kernel tells how the cell has ended; cells are interrupted as ever afterwards."""
+    kernel.run(
+        f"{WAITS}\nimport os, signal\nshell, show = get_ipython(), get_ipython()._showtraceback\n"
+        "def late(*arguments):\n    os.kill(os.getpid(), signal.SIGINT)\n    show(*arguments)\n"
+        "shell._showtraceback = late"
+    ).ok()
+    cell = kernel.submit(code)
+    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
+    recording.cancel()
+    reply = kernel.wait(cell)
+    assert (reply.ename, reply.printed.errors) == ("KeyboardInterrupt", ONE_LINE)
+    own = kernel.run("shell._showtraceback = show\nsignal.raise_signal(signal.SIGINT)")
+    assert own.ename == "KeyboardInterrupt"
+    assert "raise_signal" in "".join(own.printed.errors)
+
+
+def test_the_shell_shows_exceptions_itself_after_unloading(kernel: Kernel) -> None:
+    """%unload_ext leaves nothing in the shell."""
+    assert kernel.run("'showtraceback' in vars(get_ipython())").ok().text == "True"
+    kernel.run("%unload_ext gpushare_bootstrap").ok()
+    assert kernel.run("'showtraceback' in vars(get_ipython())").ok().text == "False"
 
 
 def test_an_async_wait_in_another_task_leaves_the_kernel_alive(
@@ -158,7 +285,7 @@ def test_an_async_wait_in_another_task_leaves_the_kernel_alive(
     assert not kernel.done(cell)
     kernel.interrupt()
     recording.cancel()
-    assert kernel.wait(cell).status == "error"
+    assert kernel.wait(cell).printed.errors == ONE_LINE
     assert kernel.run("6 * 7").ok().text == "42"
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.kernel.conftest import SharedGpu
+from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
 
@@ -82,6 +84,81 @@ def test_an_interrupt_while_waiting(
     holder.interrupt()
     assert holder.wait(long).ename == "KeyboardInterrupt"
     assert int(waiter.run("gpu.checksum(kept, 4096)").ok().text) == 9 * 4096**2
+
+
+ONE_LINE = ["KeyboardInterrupt: This cell was interrupted while it waited for the GPU."]
+
+
+@pytest.fixture(scope="module")
+def c_program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A cell's text: `launch` is a function in C that launches and raises an exception itself, with
+    the interpreter's lock held throughout."""
+    library = tmp_path_factory.mktemp("c") / "libheld_lock.so"
+    source = Path(__file__).with_name("held_lock.c")
+    flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([os.environ.get("CC", "cc"), *flags, "-o", library, source], check=True)
+    return (
+        f"import ctypes\n"
+        f"launch = ctypes.PyDLL({str(library)!r}).held_lock_launch\n"
+        f"launch.argtypes = [ctypes.c_void_p, ctypes.c_uint64]\n"
+        f"gpu.spin(0)\n"
+        f"spin = int(gpu._functions['spin'])\n"
+    )
+
+
+def interrupt(shared: SharedGpu, kernel: Kernel, mode: str) -> None:
+    """As the kernelspec says; of a message the server tells the scheduler."""
+    spec = kernel.manager.kernel_spec
+    assert spec is not None and kernel.tenant_id is not None
+    before, spec.interrupt_mode = spec.interrupt_mode, mode
+    kernel.interrupt()
+    spec.interrupt_mode = before
+    if mode == "message":
+        shared.scheduler.client.interrupt_tenant(kernel.tenant_id)
+
+
+@pytest.mark.promise(
+    "jupyter",
+    "A cell that is interrupted while it waits shows one line, without the error of the cancelled "
+    "call, and leaves the queue, also where the interpreter's lock is held meanwhile",
+)
+@pytest.mark.parametrize("mode", ["signal", "message", "scheduler"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("gpu.spin(1)", id="cuda-python"),
+        pytest.param("more = gpu.allocate(64 << 20)", id="allocation"),
+        pytest.param("launch(spin, 1000)", id="lock-held"),
+        pytest.param("await __import__('asyncio').sleep(0)\nlaunch(spin, 1000)", id="async"),
+    ],
+)
+def test_an_interrupted_wait_shows_one_line(
+    shared: SharedGpu, holder: Kernel, waiter: Kernel, c_program: str, code: str, mode: str
+) -> None:
+    """Nothing of the binding stands in the notebook; nobody waits any longer; the next GPU cell
+    works."""
+    shared.scheduler.client.change_settings({"quantum_s": 600})
+    waiter.run(c_program).ok()
+    long = holder.submit(LONG)
+    shared.await_holder("holder.ipynb")
+    waiting = waiter.submit(code)
+    shared.await_waiter("waiter.ipynb")
+    if mode == "scheduler":
+        assert waiter.tenant_id is not None
+        shared.scheduler.client.interrupt_tenant(waiter.tenant_id)
+    else:
+        interrupt(shared, waiter, mode)
+    reply = waiter.wait(waiting, timeout_s=20)
+    assert (reply.ename, reply.printed.errors) == ("KeyboardInterrupt", ONE_LINE)
+    waiter.control(
+        "kernel_info_request"
+    )  # the message before it has been read: no signal is to come
+    assert waiter.run("import sys; repr(sys.last_value.__context__)").ok().text == "'None'"
+    await_that(lambda: shared.waiters() == [], "the place in the queue is free")
+    assert not holder.done(long)
+    holder.interrupt()
+    assert holder.wait(long).ename == "KeyboardInterrupt"
+    waiter.run("gpu.spin(1)\nlaunch(spin, 1000)", timeout_s=20).ok()
 
 
 @pytest.mark.promise(

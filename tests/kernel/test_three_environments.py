@@ -122,7 +122,11 @@ def test_an_interrupt_while_waiting_in_each(shared: SharedGpu, kernels: list[Ker
         cell = waiting.submit(gpu_cells.spin(1))
         shared.await_waiter(waiting.name)
         waiting.interrupt()
-        assert waiting.wait(cell).ename == "KeyboardInterrupt"
+        reply = waiting.wait(cell)
+        assert reply.ename == "KeyboardInterrupt"
+        assert reply.printed.errors == [
+            "KeyboardInterrupt: This cell was interrupted while it waited for the GPU."
+        ]
         holder.interrupt()
         assert holder.wait(busy).ename == "KeyboardInterrupt"
         waiting.run(gpu_cells.spin(1)).ok()

@@ -243,6 +243,25 @@ async def test_cells_of_other_languages_give_their_turn_back(
     client.stop_channels()
 
 
+@pytest.mark.promise("Of a kernel that waits, browsers are...")
+async def test_the_cells_of_a_kernel_that_waits_are_told(
+    start: Start, browser: Browser, jp_serverapp: Any, scheduler: SchedulerUnderTest
+) -> None:
+    """Of several cells in the kernel's queue, the one that it executes, and then the next one."""
+    kernel_id = await start()
+    client = jp_serverapp.kernel_manager.get_kernel(kernel_id).client()
+    client.start_channels()
+    await client.wait_for_ready(timeout=START_S_MAX)
+    with scheduler.joined("other") as other:
+        other.take_turn()
+        with process_of(jp_serverapp, kernel_id, scheduler) as mine:
+            mine.ask()
+            for cell in [client.execute("import time; time.sleep(1)") for _ in range(2)]:
+                await browser.until(lambda s: s["kernels"][0]["cells"] == [cell])  # noqa: B023
+            await browser.until(lambda s: s["kernels"][0]["cells"] == [])
+    client.stop_channels()
+
+
 async def within(holds: Callable[[], Any]) -> Any:
     """Ask again and again, and let the server work meanwhile."""
     loop = asyncio.get_running_loop()

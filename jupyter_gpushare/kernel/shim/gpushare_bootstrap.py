@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import re
 import signal
 import sys
 import threading
@@ -21,6 +22,13 @@ NOTICE = "GPUSHARE_NOTICE"
 API_VERSION = 1
 MAGIC = "gpushare"
 MAGICS_FILE = Path(__file__).absolute().parent.parent / "magics.py"
+INTERRUPTED = "This cell was interrupted while it waited for the GPU."
+# How frameworks word the answer of a cancelled call, and what libraries on the driver make of it.
+CANCELLED_CALL = re.compile(
+    "NOT_PERMITTED|operation not permitted|CU(BLAS|DNN|FFT|RAND|SOLVER|SPARSE)_STATUS_"
+)
+CAUSES_MAX = 16
+ERRORS = ("error_before_exec", "error_in_exec")
 
 
 def _leave_no_trace() -> str:
@@ -54,7 +62,7 @@ def load_ipython_extension(shell: Any) -> None:
         shell.register_magic_function(gpushare, magic_kind="line", magic_name=MAGIC)
         hook = _find_hook()
         if hook is not None and _reporter is None:
-            _reporter = CellReporter(hook)
+            _reporter = CellReporter(hook, shell)
             shell.events.register("pre_run_cell", _reporter.pre_run_cell)
             shell.events.register("post_run_cell", _reporter.post_run_cell)
     except Exception as error:  # noqa: BLE001 - the kernel outlives our bugs
@@ -117,13 +125,14 @@ class CellReporter:
     """Cells may overlap (subshells run on threads of their own) and nest (`run_cell` in a cell):
     the process is in a cell from the first that begins to the last that ends."""
 
-    def __init__(self, hook: Any) -> None:
+    def __init__(self, hook: Any, shell: Any) -> None:
         self._hook = hook
         self._pid = os.getpid()
         self._lock = threading.Lock()
         # The id of a cell's ExecutionInfo: that object and its thread. Guarded by _lock.
         self._running: Any = {}
-        self._interrupts = CancelledWaits(hook)
+        self._endings = CancelledCells(hook, shell)
+        self._interrupts = CancelledWaits(hook, self._endings.is_shown)
 
     def pre_run_cell(self, info: Any = None) -> None:
         """IPython's event. `info` is the same object as `result.info` of post_run_cell."""
@@ -135,6 +144,7 @@ class CellReporter:
                 self._running[id(info)] = (info, threading.get_ident())
                 if first:
                     self._hook.gpushare_cell_began()
+            self._endings.cell_begins()
             self._interrupts.watch()
         except Exception as error:  # noqa: BLE001 - the kernel outlives our bugs
             _complain(error)
@@ -146,6 +156,7 @@ class CellReporter:
             if os.getpid() != self._pid:
                 return
             self._interrupts.unwatch()
+            self._endings.cell_ends(result)
             with self._lock:
                 if not self._running:
                     return
@@ -160,6 +171,7 @@ class CellReporter:
 
     def end_all(self) -> None:
         """No more reports will come."""
+        self._endings.end()
         with self._lock:
             if self._running and os.getpid() == self._pid:
                 self._running.clear()
@@ -174,15 +186,16 @@ class CancelledWaits:
     the framework made of the cancelled call.
     """
 
-    def __init__(self, hook: Any) -> None:
+    def __init__(self, hook: Any, is_shown: Any) -> None:
         self._hook = hook
+        self._is_shown = is_shown
         self._seen = hook.gpushare_waits_cancelled()
         self._task: Any = None
         self._previous: Any = None
 
     def watch(self) -> None:
         """At the beginning of a cell: put our handler before ipykernel's, if that is there."""
-        if threading.current_thread() is not threading.main_thread() or self._previous is not None:
+        if not _is_main_thread() or self._previous is not None:
             return
         previous = signal.getsignal(signal.SIGINT)
         if not callable(previous) or previous is signal.default_int_handler:
@@ -196,7 +209,7 @@ class CancelledWaits:
 
     def unwatch(self) -> None:
         """At its end: ipykernel's handler is back, unless somebody has replaced ours meanwhile."""
-        if self._previous is None or threading.current_thread() is not threading.main_thread():
+        if self._previous is None or not _is_main_thread():
             return
         if signal.getsignal(signal.SIGINT) == self._on_sigint:
             signal.signal(signal.SIGINT, self._previous)
@@ -204,11 +217,113 @@ class CancelledWaits:
 
     def _on_sigint(self, signum: int, frame: Any) -> None:
         """Python runs this between two bytecodes: a call that waited in the hook has returned."""
+        if self._is_shown() and not _is_cells_code(frame):
+            return  # the scheduler's word of this interrupt was quicker, and the cell has ended
         cancelled = self._hook.gpushare_waits_cancelled()
         fresh, self._seen = cancelled != self._seen, cancelled
         if fresh and _current_task() is self._task and _is_inside_user_code(frame):
             raise KeyboardInterrupt
         self._previous(signum, frame)
+
+
+class CancelledCells:
+    """A cell whose wait for the GPU was cancelled ends with a KeyboardInterrupt of one line.
+
+    The cancelled call answers with an error, and frameworks make an exception of it. Where a signal
+    interrupts the kernel, that exception is the context of the KeyboardInterrupt. Where the
+    scheduler alone has cancelled the wait, nothing else would end the cell. IPython shows the
+    exception that ends a cell, and only there it is replaced: code that catches one goes on.
+    """
+
+    def __init__(self, hook: Any, shell: Any) -> None:
+        self._hook = hook
+        self._shell = shell
+        self._show = shell.showtraceback
+        self._here = threading.local()
+        shell.showtraceback = self.showtraceback
+
+    def end(self) -> None:
+        """The shell shows exceptions itself again, unless somebody else does it by now."""
+        if vars(self._shell).get("showtraceback") == self.showtraceback:
+            del self._shell.showtraceback
+
+    def cell_begins(self) -> None:
+        """What is cancelled from now on is this cell's."""
+        self._here.before = self._hook.gpushare_waits_cancelled()
+        self._here.shown = self._here.replaced = None
+        if signal.getsignal(signal.SIGINT) == self._on_late_sigint and _is_main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def cell_ends(self, result: Any) -> None:
+        """The reply tells the exception that the notebook has shown."""
+        here = self._here
+        shown, replaced = getattr(here, "shown", None), getattr(here, "replaced", None)
+        if shown is None:
+            return
+        here.before = self._hook.gpushare_waits_cancelled()
+        here.shown = here.replaced = None
+        if any(getattr(result, name, None) is replaced for name in ERRORS):
+            result.error_before_exec, result.error_in_exec = None, shown
+
+    def is_shown(self) -> bool:
+        """Whether the notebook shows already how this thread's cell has ended."""
+        return getattr(self._here, "shown", None) is not None
+
+    def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """In the place of the shell's method of this name."""
+        try:
+            _, error, place = exc_tuple or sys.exc_info()
+            if self._has_ended_the_cell(error):
+                shown = _interrupt_of_one_line(error, place)
+                exc_tuple = (type(shown), shown, place)
+                self._here.shown, self._here.replaced = shown, error
+                if shown is not error:
+                    self._expect_a_late_sigint()
+        except Exception as problem:  # noqa: BLE001 - the kernel outlives our bugs
+            _complain(problem)
+        return self._show(exc_tuple, *args, **kwargs)
+
+    def _has_ended_the_cell(self, error: Any) -> bool:
+        """Whether a wait was cancelled since the cell began, and this exception tells of it."""
+        before = getattr(self._here, "before", None)
+        if before is None or before == self._hook.gpushare_waits_cancelled():
+            return False
+        # ipykernel cancels the task of an async cell.
+        if type(error) is KeyboardInterrupt or type(error).__name__ == "CancelledError":
+            return True
+        for _ in range(CAUSES_MAX):
+            if error is None or CANCELLED_CALL.search(str(error)):
+                break
+            error = error.__cause__
+        return error is not None
+
+    def _expect_a_late_sigint(self) -> None:
+        """The scheduler's word was quicker than the signal of the same interrupt, which would now
+        end the kernel's answer in the middle. ipykernel has its handlers anew for each message."""
+        if _is_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._on_late_sigint)
+
+    def _on_late_sigint(self, signum: int, frame: Any) -> None:
+        if _is_cells_code(frame):
+            signal.default_int_handler(signum, frame)
+
+
+def _interrupt_of_one_line(error: Any, place: Any) -> Any:
+    """As it is shown: without the error of the binding, and without the frames of it."""
+    shown = error if type(error) is KeyboardInterrupt else KeyboardInterrupt()
+    shown.args = shown.args or (INTERRUPTED,)
+    shown.__cause__ = shown.__context__ = None
+    vars(shown)["_render_traceback_"] = _render_traceback
+    return shown.with_traceback(place)
+
+
+def _render_traceback() -> Any:
+    """For IPython, which asks an exception for this."""
+    return ["KeyboardInterrupt: " + INTERRUPTED]
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _current_task() -> Any:
@@ -230,6 +345,13 @@ def _is_inside_user_code(frame: Any) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _is_cells_code(frame: Any) -> bool:
+    """False while IPython shows an exception, and where it is done with the cell."""
+    while frame is not None and frame.f_code.co_name not in ("run_code", "showtraceback"):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name == "run_code"
 
 
 def _show_once(shell: Any, notice: str) -> None:
