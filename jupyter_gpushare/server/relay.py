@@ -100,6 +100,12 @@ class Relay:
             self._telling = asyncio.ensure_future(self._tell())
             self._telling.add_done_callback(functools.partial(_log_failure, "telling browsers"))
 
+    def cells_changed(self, tenant_id: str) -> None:
+        """Browsers hear of cells only while their kernel waits: that costs nothing otherwise."""
+        tenants = (self._link.state.status or {}).get("tenants", [])
+        if any(each["id"] == tenant_id and each["state"] == "waiting" for each in tenants):
+            self.changed()
+
     def end(self) -> None:
         """The browsers are told nothing more."""
         self._ended = True

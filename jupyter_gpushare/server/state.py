@@ -30,6 +30,8 @@ class ServerKernel:
     path: str
     tenant_id: str | None
     why_unshared: str = ""
+    cells: tuple[str, ...] = ()
+    """The messages that it is executing, first come first."""
 
 
 def panel_state(
@@ -126,6 +128,9 @@ def _kernel(
         "memory": memory_of(tenant),
         "position": max(places) if places and state == "waits" else None,
         "wait": _wait(tenant, age_s) if state == "waits" else None,
+        # Of a kernel that does not wait nobody asks, and a cell without GPU work is no news.
+        "cells": list(kernel.cells) if state == "waits" else [],
+        "blocked": _blocked(tenant) if tenant and state == "waits" else "",
         "hold_left_s": _left_s(tenant or {}, age_s),
         "hold_to_come_s": (tenant or {}).get("hold_to_come_s", 0.0),
         "frozen": any(client.get("frozen") for client in (tenant or {}).get("clients", [])),
@@ -178,10 +183,7 @@ _NOTES = ("in_the_way", "blocked_reason", "class_note", "hold_note")
 
 def _why_it_waits(tenant: Mapping[str, Any], devices: list[dict[str, Any]]) -> str:
     """Whom it waits for, and the scheduler's sentence where that is not all."""
-    estimate = tenant.get("estimate") or {"reason": "turn", "why": ""}
-    blocked = str(tenant.get("blocked_reason") or "")
-    if not blocked and estimate["reason"] != "turn":
-        blocked = str(estimate["why"])
+    blocked = _blocked(tenant)
     places = [
         (device, waiter)
         for device in devices
@@ -195,6 +197,14 @@ def _why_it_waits(tenant: Mapping[str, Any], devices: list[dict[str, Any]]) -> s
     if blocked or not places:
         return blocked
     return f"The next in the queue gets {places[0][0]['name']} in a moment."
+
+
+def _blocked(tenant: Mapping[str, Any]) -> str:
+    """The scheduler's sentence on what is in the way besides the queue; empty if nothing."""
+    if reason := tenant.get("blocked_reason"):
+        return str(reason)
+    estimate = tenant.get("estimate") or {"reason": "turn", "why": ""}
+    return "" if estimate["reason"] == "turn" else str(estimate["why"])
 
 
 def _who(holder: Mapping[str, Any], tenant: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ export namespace Elapsed {
 }
 
 /** Looks at the clock each second. */
-function useSecondsSince(atMs: number): number {
+export function useSecondsSince(atMs: number): number {
   const [nowMs, setNowMs] = useState(Date.now);
   useEffect(() => {
     const timer = window.setInterval(() => {

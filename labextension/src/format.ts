@@ -6,6 +6,7 @@ import type { Problem } from './model';
 import {
   STATE_VERSION,
   type IDevice,
+  type IHolder,
   type IKernel,
   type IMemory,
   type ITenant,
@@ -68,6 +69,97 @@ export function formatWait(wait: IWait, sinceS: number, trans: TranslationBundle
   const paused = trans.__('paused after %1', formatRounded(wait.usedS, trans));
   const goesOn = range ? trans.__('goes on in %1', range) : trans.__('nobody can say until when');
   return `${paused}, ${goesOn}, ${trans.__('share %1', formatPart(wait.share))}`;
+}
+
+/** The line at a cell that waits: the place, when it starts, what is in the way, how to end it. */
+export function formatWaitLine(
+  kernel: IKernel,
+  devices: readonly IDevice[],
+  sinceS: number,
+  trans: TranslationBundle
+): string {
+  const queued = devices.filter(device =>
+    device.queue.some(waiter => kernel.tenantId !== '' && waiter.tenantId === kernel.tenantId)
+  );
+  if (kernel.wait && kernel.wait.usedS > 0) {
+    return [formatPaused(kernel.wait, sinceS, trans), kernel.blocked].filter(Boolean).join(' ');
+  }
+  const holder = queued.find(device => device.holder)?.holder;
+  const me = queued.flatMap(device => device.queue).find(each => each.tenantId === kernel.tenantId);
+  return [
+    formatPlace(kernel, queued, sinceS, trans),
+    holder ? formatInTheWay(holder, me?.owner ?? '', sinceS, trans) : '',
+    kernel.blocked,
+    trans.__('Interrupt the kernel to cancel.')
+  ]
+    .filter(Boolean)
+    .join(' ');
+}
+
+/** The same line, once the cell goes on after a pause. */
+export function formatGoesOn(trans: TranslationBundle): string {
+  return trans.__('The cell goes on.');
+}
+
+/** `Waiting for the GPU: 2nd of 4, about 20–45 s.` */
+function formatPlace(
+  kernel: IKernel,
+  queued: readonly IDevice[],
+  sinceS: number,
+  trans: TranslationBundle
+): string {
+  const { position, wait } = kernel;
+  const long = Math.max(0, ...queued.map(device => device.queue.length));
+  const known = [
+    position === null ? '' : trans.__('%1 of %2', ordinal(position), Math.max(long, position)),
+    wait?.earliestS === null || wait?.latestS === null
+      ? trans.__('nobody can say how long')
+      : wait
+        ? wait.latestS - sinceS < 1
+          ? trans.__('any moment now')
+          : formatRange(wait.earliestS - sinceS, wait.latestS - sinceS, trans)
+        : ''
+  ].filter(Boolean);
+  return known.length > 0
+    ? trans.__('Waiting for the GPU: %1.', known.join(', '))
+    : trans.__('Waiting for the GPU.');
+}
+
+/** `Paused after 30 s, goes on in about 10–20 s; your share is 1/3.` */
+function formatPaused(wait: IWait, sinceS: number, trans: TranslationBundle): string {
+  const used = formatRounded(wait.usedS, trans);
+  const share = formatPart(wait.share);
+  if (wait.earliestS === null || wait.latestS === null) {
+    return trans.__('Paused after %1, nobody can say until when; your share is %2.', used, share);
+  }
+  const range = formatRange(wait.earliestS - sinceS, wait.latestS - sinceS, trans);
+  return trans.__('Paused after %1, goes on in %2; your share is %3.', used, range, share);
+}
+
+function formatInTheWay(
+  holder: IHolder,
+  me: string,
+  sinceS: number,
+  trans: TranslationBundle
+): string {
+  const { name, owner } = holder;
+  const known = (name || owner) === 'another user' ? '' : name || owner;
+  const whose = name && owner && owner !== name && owner !== me ? `${owner}: ${name}` : known;
+  // A name of another script keeps to itself, and does not turn the sentence around.
+  const who = whose ? `\u2068${whose}\u2069` : trans.__('Another user');
+  return holder.holdLeftS > sinceS
+    ? trans.__(
+        '%1 has reserved it for %2 more.',
+        who,
+        formatDuration(holder.holdLeftS - sinceS, trans)
+      )
+    : trans.__('%1 is using it (%2).', who, formatDuration(holder.heldS + sinceS, trans));
+}
+
+/** 1st, 2nd, 3rd, 4th, 11th, 21st. */
+function ordinal(count: number): string {
+  const teen = count % 100 >= 11 && count % 100 <= 13;
+  return `${count}${(teen ? undefined : ['th', 'st', 'nd', 'rd'][count % 10]) ?? 'th'}`;
 }
 
 /** A range without a false precision. */

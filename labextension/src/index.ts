@@ -1,7 +1,7 @@
-import { modelPlugin, panelPlugin } from './plugin';
+import { modelPlugin, panelPlugin, waitLinesPlugin } from './plugin';
 
 export { PanelModel } from './model';
 export * from './state';
 export * from './tokens';
 
-export default [modelPlugin, panelPlugin];
+export default [modelPlugin, panelPlugin, waitLinesPlugin];

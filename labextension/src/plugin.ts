@@ -5,6 +5,7 @@ import {
   type JupyterFrontEndPlugin
 } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
+import { INotebookTracker } from '@jupyterlab/notebook';
 import { ITranslator, type TranslationBundle } from '@jupyterlab/translation';
 
 import { StateClient } from './client';
@@ -14,6 +15,7 @@ import { gpuIcon } from './icon';
 import { PanelModel } from './model';
 import { GPUSharePanel } from './panel';
 import { CommandIDs, IGPUShareModel, PANEL_ID, PluginIDs } from './tokens';
+import { WaitLines } from './waitLines';
 
 export const modelPlugin: JupyterFrontEndPlugin<PanelModel> = {
   id: PluginIDs.model,
@@ -56,6 +58,22 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     });
     restorer?.add(panel, PANEL_ID);
     app.shell.add(panel, 'left', { rank: labShell ? 250 : 900, type: 'GPU' });
+  }
+};
+
+export const waitLinesPlugin: JupyterFrontEndPlugin<void> = {
+  id: PluginIDs.waitLines,
+  description: 'Says at a cell that it waits for the GPU, and for how long.',
+  autoStart: true,
+  requires: [IGPUShareModel, INotebookTracker, ITranslator],
+  activate: (
+    _: JupyterFrontEnd,
+    model: PanelModel,
+    tracker: INotebookTracker,
+    translator: ITranslator
+  ) => {
+    // It lives as long as the page.
+    new WaitLines({ model, tracker, trans: translator.load('jupyter_gpushare') });
   }
 };
 

@@ -88,6 +88,10 @@ export interface IKernel {
   readonly placement: string;
   /** When its cell starts or goes on; null where that is not told. */
   readonly wait: IWait | null;
+  /** The messages of the cells that it is executing while it waits. */
+  readonly cells: readonly string[];
+  /** What is in its way besides the queue, and what to do. */
+  readonly blocked: string;
   readonly reason: string;
 }
 
@@ -200,6 +204,10 @@ function parseKernel(value: unknown): IKernel {
     frozen: kernel.frozen === true,
     placement: asText(kernel.placement, 'kernel.placement'),
     wait: absent(kernel.wait) ? null : parseWait(kernel.wait),
+    cells: absent(kernel.cells)
+      ? []
+      : asList(kernel.cells, 'kernel.cells').map(cell => asText(cell, 'kernel.cells')),
+    blocked: asText(kernel.blocked, 'kernel.blocked'),
     reason: asText(kernel.reason, 'kernel.reason')
   };
 }
@@ -231,6 +239,15 @@ export function bytesOfMine(device: IDevice, kernels: readonly IKernel[]): numbe
     .flatMap(kernel => kernel.memory)
     .filter(memory => memory.deviceId === device.id)
     .reduce((sum, memory) => sum + memory.bytesResident, 0);
+}
+
+/** For how long the kernel has waited; 0 where no device tells. */
+export function waitedS(kernel: IKernel, devices: readonly IDevice[]): number {
+  const waits = devices
+    .flatMap(device => device.queue)
+    .filter(waiter => waiter.tenantId === kernel.tenantId)
+    .map(waiter => waiter.waitedS);
+  return kernel.tenantId ? Math.max(0, ...waits) : 0;
 }
 
 /** For how much longer a turn that the kernel waits for is kept by hand; 0 when none is. */

@@ -10,6 +10,7 @@ export const IGPUShareModel = new Token<PanelModel>(
 
 export namespace PluginIDs {
   export const model = '@jupyter-gpushare/labextension:model';
+  export const waitLines = '@jupyter-gpushare/labextension:wait-lines';
   export const panel = '@jupyter-gpushare/labextension:plugin';
 }
 

@@ -35,6 +35,11 @@ TAKES_MOST = [
     f"from simulated import gpu\n\nweights = gpu.allocate({384 * MIB // 4})\ngpu.spin(1)",
 ]
 """A device has room for one of these, and not for two."""
+WAITS = [
+    "from simulated import gpu\n\nweights = gpu.allocate(1024**2)",
+    "print('next', 'one')",
+]
+"""The first cell waits for the GPU while somebody has it."""
 CONTEXTS_MIB = 2 * 32
 """Of two processes on the simulated GPU, which count as nobody's."""
 CHANGES = 9
@@ -194,6 +199,58 @@ def test_a_change_at_the_scheduler_is_soon_in_the_page(
             panel.holder.filter(has_text="somebody").wait_for()
             somebody.drop(turn.turn_id)
             panel.holder.filter(has_text="Free").wait_for()
+
+
+@pytest.mark.promise("panel", "A cell that waits says so at the cell, and nothing of it is saved")
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
+def test_a_cell_that_waits_says_so(
+    page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest, theme: str
+) -> None:
+    """Of all cells that were run, the one that waits has the line. It is not in the file. A page
+    that is loaded meanwhile has it above the notebook. It goes with the wait."""
+    jupyter.use_theme(f"JupyterLab {theme}")
+    write_notebook(jupyter.files / "waits.ipynb", *WAITS)
+    with scheduler.joined("somebody", device=_served_device(scheduler)) as somebody:
+        turn = somebody.take_turn()
+        panel = open_lab(page, jupyter, "lab/tree/waits.ipynb")
+        _run_all_cells(page, jupyter, "waits.ipynb", len(WAITS))
+        line = page.locator(".jp-CodeCell").first.locator(".jp-gpushare-WaitLine")
+        line.filter(has_text="Waiting for the GPU: 1st of 1").wait_for()
+        assert "\u2068somebody\u2069 is using it" in line.inner_text()
+        assert "Interrupt the kernel to cancel." in line.inner_text()
+        assert page.locator(".jp-gpushare-WaitLine").count() == 1
+        panel.keep_picture(f"waiting-cell-{theme.lower()}")
+        page.keyboard.press("Control+s")
+        page.get_by_text("Saving completed").first.wait_for()
+        assert "Waiting for" not in (jupyter.files / "waits.ipynb").read_text()
+        window = page.context.new_page()
+        window.goto(jupyter.page_url("notebooks/waits.ipynb"))
+        above = window.locator(".jp-gpushare-WaitLine.jp-mod-notebook")
+        above.filter(has_text="Waiting for the GPU").wait_for()
+        page.reload()
+        page.locator(".jp-gpushare-WaitLine.jp-mod-notebook").wait_for()
+        panel.keep_picture(f"waiting-notebook-{theme.lower()}")
+        somebody.drop(turn.turn_id)
+        for shown in (above, page.locator(".jp-gpushare-WaitLine")):
+            shown.wait_for(state="detached")
+
+
+@pytest.mark.promise("A cell that waits says so at the...")
+def test_a_cell_that_was_paused_says_when_it_goes_on(
+    page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
+) -> None:
+    """Once another has the GPU, the training's own cell has its line, which goes with the pause."""
+    panel = _open_training(page, jupyter)
+    scheduler.client.change_settings({"quantum_s": 2})
+    with scheduler.joined("somebody", device=_served_device(scheduler)) as somebody:
+        turn = somebody.take_turn()
+        cell = page.locator(".jp-CodeCell").nth(len(TRAINS) - 1)
+        line = cell.locator(".jp-gpushare-WaitLine").filter(has_text="Paused after")
+        line.wait_for()
+        assert "your share is" in line.inner_text()
+        panel.keep_picture("paused-cell")
+        somebody.drop(turn.turn_id)
+    page.locator(".jp-gpushare-WaitLine").wait_for(state="detached")
 
 
 def _served_device(scheduler: SchedulerUnderTest) -> bytes:

@@ -32,8 +32,9 @@ def test_cells_may_overlap() -> None:
     cells = RunningCells()
     cells.heard(cell(1), "busy")
     cells.heard(cell(2), "busy")
+    assert cells.messages == ("cell 1", "cell 2")
     cells.heard(cell(1), "idle")
-    assert cells.busy
+    assert cells.messages == ("cell 2",)
     cells.heard(cell(2), "idle")
     assert not cells.busy
 

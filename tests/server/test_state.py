@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -162,6 +163,21 @@ def test_who_is_waited_for_is_named_with_its_user(name: str, owner: str, told: s
     held["holders"][0]["name"] = name
     (mine,) = state_of([kernel("b", "b")], tenants, held)["kernels"]
     assert mine["reason"] == f"Waiting for {told}."
+
+
+@pytest.mark.promise(
+    "server",
+    "Of a kernel that waits, browsers are told which cell it is executing, and of no other",
+)
+def test_a_kernel_that_waits_names_its_cells() -> None:
+    """The messages that it is executing, and what is in its way; without the wait, none of it."""
+    mine = replace(kernel("b", "b"), cells=("m1", "m2"))
+    stuck = {**tenant("b", "waiting"), "blocked_reason": "Bob has it all. Ask him."}
+    (waits,) = state_of([mine], [tenant("a", "holding"), stuck], device(["a"], ["b"]))["kernels"]
+    assert (waits["cells"], waits["blocked"]) == (["m1", "m2"], "Bob has it all. Ask him.")
+    assert waits["reason"] == "Waiting for name of a. Bob has it all. Ask him."
+    (holds,) = state_of([mine], [tenant("b", "holding")], device(["b"], []))["kernels"]
+    assert (holds["cells"], holds["blocked"]) == ([], "")
 
 
 def test_a_failed_context_is_told_before_everything() -> None:

@@ -15,11 +15,12 @@ import {
   formatShare,
   formatTenant,
   formatWait,
+  formatWaitLine,
   memoryPercent,
   memoryShares
 } from '../format';
 import { KERNEL_STATES, parseState, type IDevice, type IKernel } from '../state';
-import { device, kernel, memory, state } from './support/states';
+import { device, holder, kernel, memory, state, waiter } from './support/states';
 
 const trans = nullTranslator.load('jupyter_gpushare');
 
@@ -173,6 +174,59 @@ describe('format', () => {
     expect(formatWait(never, 0, trans)).toBe('nobody can say when it starts');
     expect(formatWait({ ...never, usedS: 200 }, 0, trans)).toBe(
       'paused after 3 min, nobody can say until when, share 1'
+    );
+  });
+
+  function waitLine(waiting: object, has: object | null, sinceS = 0): string {
+    const parsed = parseState(
+      state({
+        devices: [
+          device({
+            holder: has,
+            queue: [waiter({ tenant_id: 'x' }), waiter({ tenant_id: 't1', owner: 'alice' })]
+          })
+        ],
+        kernels: [kernel({ state: 'waits', position: 2, ...waiting })]
+      })
+    );
+    const text = formatWaitLine(only(parsed.kernels), parsed.devices, sinceS, trans);
+    return text.replace(/[\u2068\u2069]/g, '');
+  }
+
+  it('says at the cell its place, when it starts, who is before it and what to do', () => {
+    const wait = { earliest_s: 20, latest_s: 45, used_s: 0, share: 1 };
+    const unknown = holder({
+      mine: false,
+      name: 'another user',
+      owner: 'another user',
+      held_s: 18
+    });
+    expect(waitLine({ wait }, unknown)).toBe(
+      'Waiting for the GPU: 2nd of 2, about 20–45 s. Another user is using it (18 s). Interrupt the kernel to cancel.'
+    );
+    expect(waitLine({ wait }, unknown, 10)).toContain(
+      'about 10–35 s. Another user is using it (28 s)'
+    );
+    const bob = holder({ mine: false, name: 'a.ipynb', owner: 'bob', hold_left_s: 90 });
+    expect(waitLine({ blocked: 'It is full. Wait.', position: 11 }, bob)).toBe(
+      'Waiting for the GPU: 11th of 11. bob: a.ipynb has reserved it for 1 min more. It is full. Wait. Interrupt the kernel to cancel.'
+    );
+    const other = holder({ name: 'other.ipynb' });
+    expect(waitLine({ wait }, other, 45)).toContain(
+      '2nd of 2, any moment now. other.ipynb is using'
+    );
+    expect(waitLine({ position: null }, null)).toBe(
+      'Waiting for the GPU. Interrupt the kernel to cancel.'
+    );
+  });
+
+  it('says calmly at a cell that is paused when it goes on', () => {
+    const wait = { earliest_s: 10, latest_s: 20, used_s: 30, share: 1 / 3 };
+    expect(waitLine({ wait }, holder())).toBe(
+      'Paused after 30 s, goes on in about 10–20 s; your share is 1/3.'
+    );
+    expect(waitLine({ wait: { ...wait, latest_s: null } }, holder())).toBe(
+      'Paused after 30 s, nobody can say until when; your share is 1/3.'
     );
   });
 

@@ -1,0 +1,149 @@
+import { nullTranslator } from '@jupyterlab/translation';
+import { Signal } from '@lumino/signaling';
+import { PanelLayout, Widget } from '@lumino/widgets';
+
+import { parseState } from '../state';
+import { SHOWN_AFTER_MS, STAYS_MS, WaitLines } from '../waitLines';
+import { device, kernel, state, waiter } from './support/states';
+
+jest.mock('../waitLine', () => {
+  const widgets = jest.requireActual<{ Widget: new () => Widget }>('@lumino/widgets');
+  return {
+    WaitLine: class extends widgets.Widget {
+      tell(waiting: object | null): void {
+        this.node.textContent = waiting ? 'waits' : 'goes on';
+      }
+    }
+  };
+});
+
+/** A notebook whose cells sent the messages `a` and `b`, in a page that shows nothing else. */
+function notebook(): { cells: Widget[]; contentHeader: Widget; panel: object } {
+  const cells = ['a', 'b'].map(message => {
+    const cell = Object.assign(new Widget(), {
+      outputArea: { future: { msg: { header: { msg_id: message } } } }
+    });
+    const outputs = new Widget();
+    outputs.addClass('jp-Cell-outputWrapper');
+    const layout = new PanelLayout();
+    layout.addWidget(outputs);
+    cell.layout = layout;
+    return cell;
+  });
+  const contentHeader = new Widget();
+  const header = new PanelLayout();
+  contentHeader.layout = header;
+  const panel: object = {
+    content: { widgets: cells },
+    contentHeader: {
+      addWidget: (line: Widget) => {
+        header.addWidget(line);
+      }
+    },
+    disposed: new Signal({}),
+    sessionContext: { kernelChanged: new Signal({}), session: { kernel: { id: 'k1' } } }
+  };
+  return { cells, contentHeader, panel };
+}
+
+describe('WaitLines', () => {
+  const model = { problem: null as object | null, snapshot: null as object | null };
+  const changed = new Signal<object, undefined>(model);
+  let shown: ReturnType<typeof notebook>;
+  let lines: WaitLines;
+
+  beforeEach(() => {
+    jest.useFakeTimers({ now: 0 });
+    model.problem = null;
+    model.snapshot = null;
+    shown = notebook();
+    const options = {
+      model: Object.assign(model, { changed }),
+      tracker: {
+        forEach: (visit: (panel: object) => void) => {
+          visit(shown.panel);
+        },
+        widgetAdded: new Signal({})
+      },
+      trans: nullTranslator.load('jupyter_gpushare')
+    };
+    lines = new WaitLines(options as unknown as WaitLines.IOptions);
+  });
+
+  afterEach(() => {
+    lines.dispose();
+    jest.useRealTimers();
+  });
+
+  /** What the server says of the kernel now. */
+  function tell(fields: object): void {
+    const queue = [waiter({ tenant_id: 't1', waited_s: 0 })];
+    const value = state({ devices: [device({ queue })], kernels: [kernel(fields)] });
+    model.snapshot = { state: parseState(value), receivedAtMs: Date.now() };
+    changed.emit(undefined);
+  }
+
+  function texts(): string[] {
+    return [...shown.cells, shown.contentHeader].map(each => each.node.textContent);
+  }
+
+  it('runs no timer while nothing waits', () => {
+    for (const name of ['idle', 'holds', 'unshared']) {
+      tell({ state: name });
+    }
+    expect(jest.getTimerCount()).toBe(0);
+    expect(texts()).toEqual(['', '', '']);
+  });
+
+  it('shows one line at the cell that waits, after a moment, before its outputs', () => {
+    tell({ state: 'waits', cells: ['b'] });
+    jest.advanceTimersByTime(SHOWN_AFTER_MS - 1);
+    expect(texts()).toEqual(['', '', '']);
+    jest.advanceTimersByTime(1);
+    expect(texts()).toEqual(['', 'waits', '']);
+    expect(shown.cells[1]?.node.lastElementChild?.className).toContain('jp-Cell-outputWrapper');
+    expect(jest.getTimerCount()).toBe(0);
+    tell({ state: 'waits', cells: ['a'] });
+    expect(texts()).toEqual(['waits', '', '']);
+    tell({ state: 'holds' });
+    expect(texts()).toEqual(['', '', '']);
+  });
+
+  it('shows nothing of a wait that is short', () => {
+    tell({ state: 'waits', cells: ['a'] });
+    tell({ state: 'holds' });
+    jest.runAllTimers();
+    expect(texts()).toEqual(['', '', '']);
+  });
+
+  it('stands above the notebook where the page does not know the cell', () => {
+    tell({ state: 'waits', cells: ['of an earlier page'] });
+    jest.advanceTimersByTime(SHOWN_AFTER_MS);
+    expect(texts()).toEqual(['', '', 'waits']);
+  });
+
+  it('stays for a moment when a paused cell goes on, and so does not flicker', () => {
+    const wait = { earliest_s: 1, latest_s: 2, used_s: 30, share: 0.5 };
+    tell({ state: 'waits', cells: ['a'], wait });
+    jest.advanceTimersByTime(SHOWN_AFTER_MS);
+    const line = shown.cells[0]?.node.firstElementChild;
+    tell({ state: 'holds' });
+    jest.advanceTimersByTime(STAYS_MS - 1);
+    expect(texts()).toEqual(['goes on', '', '']);
+    tell({ state: 'waits', cells: ['a'], wait });
+    expect(texts()).toEqual(['waits', '', '']);
+    expect(shown.cells[0]?.node.firstElementChild).toBe(line);
+    tell({ state: 'holds' });
+    jest.advanceTimersByTime(STAYS_MS);
+    expect(texts()).toEqual(['', '', '']);
+    expect(jest.getTimerCount()).toBe(0);
+  });
+
+  it('goes when the server does not answer any more', () => {
+    tell({ state: 'waits', cells: ['a'] });
+    jest.advanceTimersByTime(SHOWN_AFTER_MS);
+    model.problem = { kind: 'unreachable' };
+    changed.emit(undefined);
+    expect(texts()).toEqual(['', '', '']);
+  });
+});

@@ -1,0 +1,165 @@
+import type { CodeCell } from '@jupyterlab/cells';
+import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import type { Kernel } from '@jupyterlab/services';
+import type { TranslationBundle } from '@jupyterlab/translation';
+import type { IDisposable } from '@lumino/disposable';
+import { Signal } from '@lumino/signaling';
+import type { PanelLayout, Widget } from '@lumino/widgets';
+
+import type { PanelModel } from './model';
+import { waitedS, type IKernel, type IState } from './state';
+import { WaitLine } from './waitLine';
+
+/** A wait this short is not worth a line. */
+export const SHOWN_AFTER_MS = 300;
+/** A cell that is paused and goes on each few moments keeps its line in between. */
+export const STAYS_MS = 1500;
+
+/** A line in one notebook. */
+interface IShown {
+  readonly line: WaitLine;
+  readonly place: Widget;
+  readonly paused: boolean;
+  /** When a line whose cell goes on is taken away; null while it waits. */
+  readonly untilMs: number | null;
+}
+
+/** Keeps one line at each cell that waits, as the model says. Nothing runs while nothing waits. */
+export class WaitLines implements IDisposable {
+  constructor(options: WaitLines.IOptions) {
+    this._options = options;
+    this._clockMs = options.clockMs ?? Date.now;
+    options.model.changed.connect(this._look, this);
+    options.tracker.widgetAdded.connect(this._added, this);
+    options.tracker.forEach(panel => {
+      this._added(null, panel);
+    });
+  }
+
+  get isDisposed(): boolean {
+    return this._isDisposed;
+  }
+
+  dispose(): void {
+    if (this._isDisposed) {
+      return;
+    }
+    this._isDisposed = true;
+    window.clearTimeout(this._timer);
+    for (const panel of [...this._shown.keys()]) {
+      this._take(panel);
+    }
+    Signal.clearData(this);
+  }
+
+  private _added(_: unknown, panel: NotebookPanel): void {
+    panel.sessionContext.kernelChanged.connect(this._look, this);
+    panel.disposed.connect(this._take, this);
+    this._look();
+  }
+
+  private _look(): void {
+    window.clearTimeout(this._timer);
+    const { model, tracker } = this._options;
+    const state = model.problem ? null : (model.snapshot?.state ?? null);
+    if (this._shown.size === 0 && !state?.kernels.some(kernel => kernel.state === 'waits')) {
+      return;
+    }
+    const dues: number[] = [];
+    tracker.forEach(panel => {
+      const due = this._lookAt(panel, state);
+      if (due !== null) {
+        dues.push(due);
+      }
+    });
+    if (dues.length > 0) {
+      const inMs = Math.max(0, Math.min(...dues) - this._clockMs());
+      this._timer = window.setTimeout(() => {
+        this._look();
+      }, inMs);
+    }
+  }
+
+  /** When to look again although nothing changes; null where that is not needed. */
+  private _lookAt(panel: NotebookPanel, state: IState | null): number | null {
+    const kernelId = panel.sessionContext.session?.kernel?.id;
+    const kernel = state?.kernels.find(each => each.kernelId === kernelId);
+    if (state && kernel?.state === 'waits') {
+      return this._waits(panel, state, kernel);
+    }
+    const shown = this._shown.get(panel);
+    if (!shown?.paused || kernel?.state !== 'holds') {
+      this._take(panel);
+      return null;
+    }
+    const untilMs = shown.untilMs ?? this._clockMs() + STAYS_MS;
+    if (untilMs <= this._clockMs()) {
+      this._take(panel);
+      return null;
+    }
+    shown.line.tell(null);
+    this._shown.set(panel, { ...shown, untilMs });
+    return untilMs;
+  }
+
+  private _waits(panel: NotebookPanel, state: IState, kernel: IKernel): number | null {
+    const receivedAtMs = this._options.model.snapshot?.receivedAtMs ?? this._clockMs();
+    const dueMs = receivedAtMs - 1000 * waitedS(kernel, state.devices) + SHOWN_AFTER_MS;
+    const before = this._shown.get(panel);
+    if (!before && dueMs > this._clockMs()) {
+      return dueMs;
+    }
+    const place: Widget = cellOf(panel, kernel.cells) ?? panel;
+    let line = before?.line;
+    if (!line || line.isDisposed || before?.place !== place) {
+      this._take(panel);
+      line = new WaitLine(this._options.trans);
+      put(line, place, panel);
+    }
+    const paused = (kernel.wait?.usedS ?? 0) > 0;
+    this._shown.set(panel, { line, place, paused, untilMs: null });
+    line.tell({ kernel, devices: state.devices, receivedAtMs });
+    return null;
+  }
+
+  private _take(panel: NotebookPanel): void {
+    this._shown.get(panel)?.line.dispose();
+    this._shown.delete(panel);
+  }
+
+  private readonly _options: WaitLines.IOptions;
+  private readonly _clockMs: () => number;
+  private readonly _shown = new Map<NotebookPanel, IShown>();
+  private _timer: number | undefined;
+  private _isDisposed = false;
+}
+
+export namespace WaitLines {
+  export interface IOptions {
+    readonly model: PanelModel;
+    readonly tracker: Pick<INotebookTracker, 'forEach' | 'widgetAdded'>;
+    readonly trans: TranslationBundle;
+    readonly clockMs?: () => number;
+  }
+}
+
+/** The cell that sent one of these messages. This page has no such cell if it was loaded later. */
+function cellOf(panel: NotebookPanel, messages: readonly string[]): Widget | undefined {
+  return panel.content.widgets.find(cell => {
+    const { outputArea } = cell as Widget & Partial<Pick<CodeCell, 'outputArea'>>;
+    const future = outputArea?.future as Kernel.IShellFuture | undefined;
+    return future !== undefined && messages.includes(future.msg.header.msg_id);
+  });
+}
+
+/** Between a cell's input and its outputs, or else on top of the notebook. */
+function put(line: WaitLine, place: Widget, panel: NotebookPanel): void {
+  if (place === panel) {
+    line.addClass('jp-mod-notebook');
+    panel.contentHeader.addWidget(line);
+    return;
+  }
+  const layout = place.layout as PanelLayout;
+  const outputs = layout.widgets.findIndex(each => each.hasClass('jp-Cell-outputWrapper'));
+  layout.insertWidget(outputs < 0 ? layout.widgets.length : outputs, line);
+}
