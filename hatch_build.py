@@ -1,7 +1,8 @@
 """Builds the C library and the panel with the package: hatchling's hook.
 
-- A wheel gets a library that was built for it, from nothing, outside the tree. An editable install
-  shares `build/` and `jupyter_gpushare/lib/` with `make build`, so that neither builds it again.
+- A wheel gets the hook and the simulated GPU, built for it, from nothing, outside the tree. An
+  editable install shares `build/` and `jupyter_gpushare/lib/` with `make build`, so that neither
+  builds them again.
 - The panel is built in the tree, where it is out of date (labextension/build.py). An sdist carries
   it, so that a wheel from an sdist needs a C compiler and no Node.
 - `GPUSHARE_BUILD_PANEL=no` leaves the panel out, and what it needs.
@@ -22,6 +23,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 LIBRARY_NAME = "libgpushare.so"
 LIBRARY_IN_PACKAGE = f"jupyter_gpushare/lib/{LIBRARY_NAME}"
+SIMULATED_IN_PACKAGE = "jupyter_gpushare/lib/simulated"
+"""What `jupyter gpushare try` runs on."""
 PANEL = "jupyter_gpushare/labextension"
 PANEL_BUILDER = "labextension/build.py"
 PANEL_INSTALLED = "share/jupyter/labextensions/@jupyter-gpushare/labextension"
@@ -64,12 +67,13 @@ class BuildHook(BuildHookInterface[Any]):
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag()}"
         if version == "editable":
-            built = build_library(root, root / "build")
-            install(built, root / LIBRARY_IN_PACKAGE)
+            for built, place in build_libraries(root, root / "build").items():
+                install(built, root / place)
         else:
             self._scratch = tempfile.TemporaryDirectory(prefix="gpushare-wheel-")
-            built = build_library(root, Path(self._scratch.name), for_release=True)
-            build_data["force_include"][str(built)] = LIBRARY_IN_PACKAGE
+            libraries = build_libraries(root, Path(self._scratch.name), for_release=True)
+            for built, place in libraries.items():
+                build_data["force_include"][str(built)] = place
 
 
 def panel_is_wanted() -> bool:
@@ -110,15 +114,26 @@ def platform_tag() -> str:
     return sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 
-def build_library(root: Path, build: Path, *, for_release: bool = False) -> Path:
-    """Make the library below `build`; where it lies then."""
+def build_libraries(root: Path, build: Path, *, for_release: bool = False) -> dict[Path, str]:
+    """Make the hook's library and the simulated GPU below `build`; where each lies then, and where
+    the package has it."""
     check_tools()
     include = find_headers(root)
+    for folder in ("hook", "hook/sim"):
+        make(root, folder, build, include, for_release=for_release)
+    simulated = [*sorted((build / "sim").glob("lib*.so.1")), root / "hook/sim/builtins.ptx"]
+    return {
+        build / "hook" / LIBRARY_NAME: LIBRARY_IN_PACKAGE,
+        **{file: f"{SIMULATED_IN_PACKAGE}/{file.name}" for file in simulated},
+    }
+
+
+def make(root: Path, folder: str, build: Path, include: Path, *, for_release: bool) -> None:
     command = [
         "make",
         "--no-print-directory",
         f"--jobs={len(os.sched_getaffinity(0))}",
-        f"--directory={root / 'hook'}",
+        f"--directory={root / folder}",
         f"PYTHON={sys.executable}",
         f"BUILD={build}",
         f"INCLUDE={include}",
@@ -134,7 +149,6 @@ def build_library(root: Path, build: Path, *, for_release: bool = False) -> Path
             f"The C library could not be built (make ended with {made.returncode}). "
             "The compiler's lines above say where; report them with the compiler's version."
         )
-    return build / "hook" / LIBRARY_NAME
 
 
 def release_flags(root: Path, build: Path, include: Path) -> list[str]:
@@ -166,9 +180,9 @@ def find_headers(root: Path) -> Path:
 
 
 def install(built: Path, target: Path) -> None:
-    """Put the library where the package looks for it. Processes that have the old one mapped keep
+    """Put a library where the package looks for it. Processes that have the old one mapped keep
     it: the file is replaced, never written into."""
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f"{target.name}.new")
     shutil.copy2(built, fresh)
     fresh.replace(target)

@@ -11,6 +11,7 @@ for cuGetProcAddress), error_names.inc.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -69,7 +70,8 @@ def split_parameters(parameters: str) -> tuple[str, ...]:
 
 
 def read_functions(include: Path, sources: Path) -> list[Function]:
-    command = ["gcc", "-E", "-P", "-D__CUDA_API_VERSION_INTERNAL", str(include / "cuda.h")]
+    compiler = (os.environ.get("CC") or "cc").split()
+    command = [*compiler, "-E", "-P", "-D__CUDA_API_VERSION_INTERNAL", str(include / "cuda.h")]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     versions: dict[tuple[str, str], set[int]] = defaultdict(set)
     typedefs = (include / "cudaTypedefs.h").read_text()

@@ -27,6 +27,7 @@ from . import (
     simulate,
     status,
     tenants,
+    trial,
 )
 from . import set as set_verb
 from .errors import UsageError
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == [scheduler.VERB]:
         # Its flags are those of a configurable application, which reads them itself.
         return scheduler.run(arguments[1:])
-    parsed = _parser().parse_args(arguments)
+    parsed = make_parser().parse_args(arguments)
     try:
         code: int = parsed.perform(parsed)
         return code
@@ -68,7 +69,7 @@ def _exit_status(error: Exception) -> int:
     return os.EX_NOPERM if forbidden else os.EX_PROTOCOL
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="jupyter gpushare",
         description="Share a GPU between notebooks, one cell at a time.",
@@ -89,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         run,
         doctor,
         simulate,
+        trial,
     ):
         verb.add_parser(verbs)
     return parser

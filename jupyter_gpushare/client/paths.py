@@ -9,6 +9,8 @@ from pathlib import Path
 
 HOOK_SOCKET = "hook.sock"
 HTTP_SOCKET = "http.sock"
+SOCKET_PATH_BYTES_MAX = 107
+"""Nobody can connect to a longer one (unix(7))."""
 RUNTIME_DIR = "GPUSHARE_RUNTIME_DIR"
 SCHEDULER_UID = "GPUSHARE_SCHEDULER_UID"
 HUB_TOKEN = "JUPYTERHUB_API_TOKEN"

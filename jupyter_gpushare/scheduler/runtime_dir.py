@@ -18,13 +18,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from jupyter_gpushare.client.connection import user_name
-from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET, RUNTIME_DIR
+from jupyter_gpushare.client.paths import (
+    HOOK_SOCKET,
+    HTTP_SOCKET,
+    RUNTIME_DIR,
+    SOCKET_PATH_BYTES_MAX,
+)
 
 from .base.errors import AlreadyServed, StartError
 
 LOCK_FILE = "scheduler.lock"
 LOG_FILE = "scheduler.log"
-SOCKET_PATH_BYTES_MAX = 107
 _LISTEN_BACKLOG = 256
 _FOREIGN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 

@@ -51,12 +51,16 @@ def tracked(*patterns: str) -> set[str]:
     "One wheel for a platform has the package, the library and the panel, for every Python",
 )
 def test_wheel_holds_the_package_and_the_library(wheel: Path) -> None:
-    """The whole package and one library are in the wheel; no sources of C, tests or left-overs."""
+    """The whole package, the hook and the simulated GPU are in the wheel; no sources of C, tests or
+    left-overs."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
     files = {name for name in names if not name.startswith(f"{info}/")}
     assert tracked("jupyter_gpushare") | {LIBRARY_IN_WHEEL} <= files
+    simulated = {name for name in files if name.startswith("jupyter_gpushare/lib/simulated/")}
+    names_of_it = {"builtins.ptx", "libcuda.so.1", "libnvidia-ml.so.1"}
+    assert {Path(name).name for name in simulated} == names_of_it
     assert {f"{info}/entry_points.txt", f"{info}/licenses/LICENSE"} <= names
     config = f"{info.removesuffix('.dist-info')}.data/data/{SERVER_CONFIG_IN_PREFIX}"
     assert {name for name in files if not name.startswith("jupyter_gpushare/")} == {config}
