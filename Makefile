@@ -13,11 +13,11 @@ JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES))
 WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build panel test test-full test-seeds lint format demo demo-small generate clean help rooms mutate
+.PHONY: build panel test test-full test-seeds lint format demo demo-small docs generate clean help rooms mutate
 .PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy
 
 help:
-	@echo "make build | panel | test | test-full | test-seeds | lint | format | demo | demo-small | generate"
+	@echo "make build | panel | test | test-full | test-seeds | lint | format | demo | demo-small | docs | generate"
 	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
@@ -33,7 +33,8 @@ $(READY): pyproject.toml
 build: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) -C hook/sim PYTHON=$(PY) BUILD=$(BUILD)
 	@$(MAKE) --no-print-directory $(JOBS) -C hook PYTHON=$(PY) BUILD=$(BUILD)
-	@mkdir -p jupyter_gpushare/lib && cp -u --remove-destination $(BUILD)/hook/libgpushare.so jupyter_gpushare/lib/
+	@mkdir -p jupyter_gpushare/lib/simulated && cp -u --remove-destination $(BUILD)/hook/libgpushare.so jupyter_gpushare/lib/
+	@cp -u --remove-destination $(BUILD)/sim/lib*.so.1 hook/sim/builtins.ptx jupyter_gpushare/lib/simulated/
 
 # The JupyterLab panel, built where it is out of date. Node comes from PyPI.
 panel: $(READY)
@@ -66,6 +67,14 @@ lint: $(READY)
 	$(PY) docs/generate_settings.py --check
 	$(PY) -m tests.promises --check
 	$(PY) labextension/build.py --check
+
+# The documentation site, in build/site. What Sphinx warns of is an error.
+$(VENV)/.ready-for-docs: $(READY)
+	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --no-compile --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.ready-for-docs
+	$(PY) -m sphinx -q -E -a -W --keep-going -c docs -d $(BUILD)/site-cache . $(BUILD)/site
 
 format: $(READY)
 	$(VENV)/bin/ruff check --fix --quiet . || true
