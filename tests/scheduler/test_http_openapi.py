@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
+from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.scheduler.http import api as http_api
 from jupyter_gpushare.scheduler.identity.caller import Caller
 from tests.scheduler.test_http_api import request
@@ -73,7 +75,13 @@ def test_answers_are_as_described(document: dict[str, Any], scheduler: Scheduler
         first.take_turn()
         second.ask()
         valid(document, "Status", scheduler.eventually(lambda s: s["devices"][0]["queue"]))
-        valid(document, "Settings", request(scheduler, "PATCH", "/api/v1/settings", b"{}")[1])
+        assert scheduler.status()["shares"] == []
+        entry = {"limits": {f"{user_name(os.getuid())}:first": "0.5"}}
+        change = json.dumps(entry).encode()
+        valid(document, "Settings", request(scheduler, "PATCH", "/api/v1/settings", change)[1])
+        status = scheduler.status()
+        valid(document, "Status", status)
+        assert [(each["notebook"], each["limit"]) for each in status["shares"]] == [("first", 0.5)]
         body = b'{"name": "a", "kind": "run"}'
         valid(document, "Registration", request(scheduler, "POST", "/api/v1/tenants", body)[1])
         valid(document, "Error", request(scheduler, "GET", "/api/v1/nothing")[1])

@@ -13,9 +13,10 @@
 
 /* Changes with every opening and cancellation; waiting threads sleep on it. */
 static _Atomic uint32_t wake_word;
-static _Atomic uint32_t waits;         /* all that can be cancelled */
-static _Atomic uint32_t calls_waiting; /* of those, the ones that want the turn */
-static _Atomic uint64_t cancellations; /* a wait that began before the latest one fails */
+static _Atomic uint32_t waits;              /* all that can be cancelled */
+static _Atomic uint32_t calls_waiting;      /* of those, the ones that want the turn */
+static _Atomic uint64_t cancellations;      /* a wait that began before the latest one fails */
+static _Atomic uint64_t newest_began_after; /* so many cancellations: the wait that began last */
 static _Atomic uint64_t calls_cancelled;
 static _Atomic uint64_t interrupted_at_ns; /* SIGINT cancelled waits then; 0: not of late */
 static _Atomic uint64_t looks; /* a wait that began before the latest one looks at its call again */
@@ -66,25 +67,23 @@ bool wait_for(const struct wait_condition *condition, const char *call_name) {
     /* A thread that ended here would wait for ever in our books. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mine.cancel_state);
     uint64_t cancellations_before = atomic_load(&cancellations);
+    atomic_store(&newest_began_after, cancellations_before);
     /* Counted before the signal is watched: one that comes from then on finds what to cancel. */
     atomic_fetch_add(&waits, 1);
     atomic_store(&mine.waits, true);
     interrupt_watch();
 
-    bool cancelled = false;
+    bool cancelled;
     for (;;) {
         uint32_t seen = atomic_load(&wake_word);
-        if (atomic_load(&cancellations) != cancellations_before) {
-            cancelled = true;
-            atomic_fetch_add(&calls_cancelled, 1);
-            break;
-        }
-        if (condition->holds(condition->argument)) break;
+        cancelled = atomic_load(&cancellations) != cancellations_before;
+        if (cancelled || condition->holds(condition->argument)) break;
         if (condition->until_ns != UINT64_MAX && clock_now_ns() >= condition->until_ns) break;
         if (condition->wants_turn && !atomic_load(&mine.wants_turn)) begin_to_want_turn(call_name);
         futex_wait(seen, condition->until_ns);
     }
 
+    if (cancelled) atomic_fetch_add(&calls_cancelled, 1);
     interrupt_unwatch();
     wait_let_go();
     return !cancelled;
@@ -103,7 +102,9 @@ uint32_t wait_cancel_all(void) {
 }
 
 void wait_interrupted(void) {
-    if (wait_cancel_all() > 0) atomic_store(&interrupted_at_ns, clock_now_ns());
+    /* Else the scheduler's word of this interrupt came before, and its waits only have to wake. */
+    const bool is_first = atomic_load(&newest_began_after) == atomic_load(&cancellations);
+    if (wait_cancel_all() > 0 && is_first) atomic_store(&interrupted_at_ns, clock_now_ns());
 }
 
 bool wait_interrupt_was_seen(void) {

@@ -137,6 +137,32 @@ def test_the_scheduler_s_word_on_an_interrupt_does_not_hit_the_next_cell(
     assert program.finish() == 0
 
 
+def test_a_signal_that_comes_after_the_scheduler_s_word_keeps_no_later_one_back(
+    start: Start, scheduler: FakeScheduler
+) -> None:
+    """The word has cancelled the wait, whose thread has not run since, when the SIGINT of the same
+    interrupt comes. No word of it is still to come: the next one cancels the next wait."""
+    program = start("interrupted", "handler")
+    client = scheduler.accept()
+    client.welcome()
+    client.expect(TurnRequested)
+    program.expect("waits")
+    program.say("pause")
+    program.expect("paused")
+    client.cancel()
+    assert client.hears_none(RequestWithdrawn, for_s=0.2)
+    program.signal(signal.SIGINT)
+    program.expect("handled")
+    program.say("go on")
+    program.expect(f"launch {CANCELLED}")
+    client.expect(RequestWithdrawn)
+    program.say("again")
+    client.expect(TurnRequested)
+    client.cancel()
+    program.expect(f"launch {CANCELLED}")
+    assert program.finish() == 0
+
+
 @pytest.mark.promise("A SIGINT to the process cancels...")
 def test_a_handler_that_jumps_out_of_a_wait(start: Start, scheduler: FakeScheduler) -> None:
     """The call that nobody comes back to waits no more, so no turn is asked for on its behalf; the

@@ -1,7 +1,9 @@
 /* One launch that waits at the gate while SIGINT comes. The argument says what the program itself
  * wants to do with the signal: handler, default, ignore, replace (a handler set meanwhile), or jump
- * (out of the wait, never to come back to it). */
+ * (out of the wait, never to come back to it). Told to, it keeps the thread that waits from
+ * running. */
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <string.h>
@@ -18,6 +20,16 @@ static void handled(int number) {
 
 static void replaced(int number) {
     (void)number;
+}
+
+static sem_t goes_on;
+
+/* The thread stays inside its wait, whatever ends that meanwhile. */
+static void pauses(int number) {
+    (void)number;
+    if (write(STDOUT_FILENO, "paused\n", 7) != 7) _exit(7);
+    while (sem_wait(&goes_on) != 0)
+        continue;
 }
 
 static sigjmp_buf before_launch;
@@ -56,6 +68,8 @@ int main(int count, char **arguments) {
     if (strcmp(wanted, "handler") == 0 || strcmp(wanted, "replace") == 0) signal(SIGINT, handled);
     if (strcmp(wanted, "ignore") == 0) signal(SIGINT, SIG_IGN);
     if (strcmp(wanted, "jump") == 0) signal(SIGINT, jumps);
+    sem_init(&goes_on, 0, 0);
+    signal(SIGUSR1, pauses);
     gpu = gpu_open(0);
     pthread_t thread;
     pthread_create(&thread, NULL, launch, NULL);
@@ -70,6 +84,8 @@ int main(int count, char **arguments) {
     char line[64];
     while (fgets(line, sizeof(line), stdin)) {
         if (strcmp(line, "again\n") == 0) launch(NULL);
+        if (strcmp(line, "pause\n") == 0) pthread_kill(thread, SIGUSR1);
+        if (strcmp(line, "go on\n") == 0) sem_post(&goes_on);
         if (strcmp(line, "replace\n") != 0) continue;
         signal(SIGINT, replaced);
         printf("replaced\n");
