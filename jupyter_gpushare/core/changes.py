@@ -174,6 +174,10 @@ class Outbox:
                 return
         self._commands.append(command)
 
+    def granted(self) -> list[ClientId]:
+        """Those whose gates are about to open."""
+        return [each.client for each in self._commands if isinstance(each, GrantTurn)]
+
     def name_cause(self, cause: str) -> None:
         """Of all commands that have none yet."""
         self._commands = [

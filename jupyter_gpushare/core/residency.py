@@ -198,6 +198,22 @@ class Residency:
 
     # ---- what follows ------------------------------------------------------------------------
 
+    def may_wait(self, granted: list[ClientId]) -> bool:
+        """Whether a look would change nothing for these clients, whose turn has just begun, but
+        that they may have more: all that they have is on their devices, where nobody lacks memory.
+        A client that has nothing yet is about to allocate, and hears first how much it may."""
+        state = self._state
+        if state.obstacles or state.recovering_until_s is not None:
+            return False
+        for client in granted:
+            for device, share in state.clients[client].devices.items():
+                memory = state.devices[device].memory
+                if share.bytes_parked or not share.bytes_allocated:
+                    return False
+                if memory.space_requests or memory.somebody_is_short:
+                    return False
+        return True
+
     def settle(self, now_s: Seconds, only: DeviceId | None = None) -> bool:
         """All that the state asks for at this moment, on each device where something has changed
         or is due, or on one. Whether turns are to be looked at again.

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 
 from . import events as ev
 from .changes import Alarm, Outbox, Teller
@@ -93,6 +93,20 @@ class Scheduler:
 
         Raises errors of peers and requests; then nothing has changed. Errors of ours are among the
         answers (ReportFailure)."""
+        return [command for step in self.steps(event, now_s=now_s) for command in step]
+
+    def steps(self, event: ev.Event, *, now_s: Seconds) -> Iterator[list[Command]]:
+        """The same, for a caller who performs the commands of a step before it asks for the next.
+
+        Where a grant depends on nothing else, it is a step of its own: the next cell begins while
+        the look at memory, and at whom to tell of it, is still to come."""
+        yield self._handle(event, now_s)
+        if self._machine.is_unfinished:
+            cause = event.cause or type(event).__name__
+            yield self._handle(ev.ClockTicked(cause=cause), now_s)
+
+    def _handle(self, event: ev.Event, now_s: Seconds) -> list[Command]:
+        """One step: it changes everything that it should, or nothing."""
         try:
             return self._advance(event, now_s)
         except Exception as error:
@@ -210,6 +224,9 @@ class Machine:
         self._gone_back_s: Seconds = 0.0
         """By so much the clock has gone back, all in all."""
         self._wake_at_s: Seconds | None = None
+        self.is_unfinished = False
+        """The last event was answered with its grants alone. The next one brings the rest; until
+        then memory has not been looked at, and nobody is told of the change."""
 
     @classmethod
     def in_place_of(cls, broken: Machine, now_s: Seconds) -> Machine:
@@ -279,7 +296,11 @@ class Machine:
         if is_late or not (
             isinstance(event, ev.MemoryReported) and self._settles_for_memory(event)
         ):
-            self._settle()
+            self._turns.settle(self._now_s)
+            self.is_unfinished = not (is_late or jumped) and self._grants_come_first()
+            if self.is_unfinished:
+                return self._outbox.take_all(cause)
+            self._settle_memory()
             self._teller.tell_changes()
             self._state.touched.clear()
         self._ask_to_be_woken()
@@ -311,9 +332,13 @@ class Machine:
         tenant = None if tenant_id is None else self._state.tenants.get(tenant_id)
         return "" if tenant is None else "; ".join(tenant.story)
 
-    def _settle(self) -> None:
-        """Turns and memory, until neither asks for a look at the other."""
-        self._turns.settle(self._now_s)
+    def _grants_come_first(self) -> bool:
+        """Whether somebody has just got a turn that no look at memory could delay."""
+        granted = self._outbox.granted()
+        return bool(granted) and self._residency.may_wait(granted)
+
+    def _settle_memory(self) -> None:
+        """Memory and turns, until neither asks for a look at the other."""
         rounds_max = ROUNDS_MIN + ROUNDS_PER_CLIENT * len(self._state.clients)
         for _ in range(rounds_max):
             if not self._residency.settle(self._now_s):

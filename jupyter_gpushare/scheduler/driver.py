@@ -43,7 +43,7 @@ _FAILED = (
 class Core(Protocol):
     """What the driver needs of the scheduler core."""
 
-    def handle(self, event: Event, *, now_s: Seconds) -> list[Command]: ...
+    def steps(self, event: Event, *, now_s: Seconds) -> Iterable[list[Command]]: ...
 
     def snapshot(self, now_s: Seconds) -> Snapshot: ...
 
@@ -135,16 +135,18 @@ class Driver:
 
     def _run_one(self, event: Event) -> CoreError | None:
         now_s = self.clock.time()
+        commands: list[Command] = []
         try:
-            commands = self.scheduler.handle(event, now_s=now_s)
+            for step in self.scheduler.steps(event, now_s=now_s):
+                for command in step:
+                    self._perform(command)
+                commands += step
         except CoreError as error:
             self._blame(event, error)
             return error
         except Exception:
             log.exception("the core failed at %s, and could not undo it", event)
             return RequestFailed(_FAILED)
-        for command in commands:
-            self._perform(command)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s -> %s", event, commands or "nothing")
         if self._journal:

@@ -218,6 +218,9 @@ class Beside(Scheduler):
     def handle(self, event: ev.Event, *, now_s: Seconds) -> list[Command]:
         commands = super().handle(event, now_s=now_s)  # what it refuses, it raises
         full = self._full.handle(event, now_s=now_s)
+        if self._full.is_unfinished:
+            cause = event.cause or type(event).__name__
+            full += self._full.handle(ev.ClockTicked(cause=cause), now_s=now_s)
         assert commands == full, f"{event}: {commands} instead of {full}"
         self.compared += 1
         if self.compared % self._snapshot_every == 0:

@@ -23,7 +23,7 @@ MIB = 1 << 20
 @pytest.mark.promise(
     "accounts",
     "A tenant with a turn may have all memory that it has allocated and needs, and what is "
-    "free besides; it hears so before the grant",
+    "free besides; it hears so before the grant, or right after where its memory is there",
 )
 def test_a_holder_may_have_all_that_is_free() -> None:
     """The budget is told before the turn is granted."""
@@ -32,6 +32,41 @@ def test_a_holder_may_have_all_that_is_free() -> None:
     desk.ask(one)
     assert [type(command) for command in desk.last[:2]] == [TellBudget, GrantTurn]
     assert desk.budget(one) == USABLE
+
+
+@pytest.mark.promise("A tenant with a turn may have...")
+def test_whose_memory_is_there_gets_its_turn_before_anybody_looks_at_memory() -> None:
+    """The grant is a step of its own; who may have less or more from now on is told in the next. A
+    tenant was told before that it may have what it has."""
+    desk = MemoryDesk()
+    one, two = desk.with_memory("a", 2000), desk.with_memory("b", 1000)
+    desk.ask(one)
+    desk.ask(two)
+    dropped = ev.TurnDropped(client=one, turn=desk.turns[one], reason=ev.DropReason.CELL_END)
+    first, rest = desk.scheduler.steps(dropped, now_s=desk.now_s)
+    assert [type(command) for command in first] == [GrantTurn]
+    budgets = {each.client: each.budget_bytes for each in rest if isinstance(each, TellBudget)}
+    assert budgets == {one: 2000}
+    desk.report(one, serial=rest[0].serial if isinstance(rest[0], TellBudget) else 0)
+    assert desk.budget(two) == USABLE - 2000
+
+
+@pytest.mark.promise("A tenant with a turn may have...")
+@pytest.mark.parametrize("why", ["parked", "somebody asks for space", "nothing yet"])
+def test_whose_memory_is_looked_at_before_its_grant(why: str) -> None:
+    """The budget comes first where the tenant could not go on without it, or for somebody else."""
+    desk = MemoryDesk()
+    one = desk.with_memory("a", 2000)
+    two = desk.client("b") if why == "nothing yet" else desk.with_memory("b", 1500)
+    if why == "parked":
+        desk.report(two, parked=500)
+    desk.ask(one)
+    desk.ask(two)
+    if why == "somebody asks for space":
+        desk.ask_space(one, USABLE)
+    dropped = ev.TurnDropped(client=one, turn=desk.turns[one], reason=ev.DropReason.CELL_END)
+    steps = list(desk.scheduler.steps(dropped, now_s=desk.now_s))
+    assert len(steps) == 1
 
 
 @pytest.mark.promise(

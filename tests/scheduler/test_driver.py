@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
@@ -39,18 +39,22 @@ OVERDUE = ReportOverdue(
 
 
 class ScriptedCore:
-    """Answers each event by its type; an exception is raised."""
+    """Answers each event by its type, each command in a step of its own; an exception is raised."""
 
     def __init__(self, **answers: list[Command] | Exception) -> None:
         self.answers = answers
         self.handled: list[tuple[float, Event]] = []
+        self.asked_for_steps_after: Callable[[], int] = lambda: 0
+        self.done_before_each_step: list[int] = []
 
-    def handle(self, event: Event, *, now_s: float) -> list[Command]:
+    def steps(self, event: Event, *, now_s: float) -> Iterator[list[Command]]:
         self.handled.append((now_s, event))
         answer = self.answers.get(type(event).__name__, [])
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        for command in answer:
+            self.done_before_each_step.append(self.asked_for_steps_after())
+            yield [command]
 
     def snapshot(self, now_s: float) -> Snapshot:
         raise NotImplementedError
@@ -125,6 +129,14 @@ def test_commands_are_performed_in_order() -> None:
         ("close", TWO, "notebook was shut down. Start it again to use the GPU."),
         ("kill", TWO),
     ]
+
+
+def test_a_step_is_performed_before_the_core_is_asked_for_the_next() -> None:
+    """A grant is on its way while the core still works on the rest."""
+    core, links = ScriptedCore(CellBegan=[GRANT, OVERDUE, GRANT]), RecordingLinks()
+    core.asked_for_steps_after = lambda: len(links.done)
+    driver_of(core, links, ManualClock()).submit(BEGAN)
+    assert core.done_before_each_step == [0, 1, 1]
 
 
 def test_a_failed_send_comes_back_as_an_event() -> None:
