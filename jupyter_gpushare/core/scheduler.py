@@ -318,7 +318,12 @@ class Machine:
 
     def check_invariants(self) -> None:
         """Raises AssertionError with the rule that does not hold."""
-        check_invariants(self._state, now_s=self._now_s, wake_at_s=self._wake_at_s)
+        check_invariants(
+            self._state,
+            now_s=self._now_s,
+            wake_at_s=self._wake_at_s,
+            is_unfinished=self.is_unfinished,
+        )
 
     def to_remember(self, now_s: Seconds) -> list[ev.OwnerRemembered]:
         """Of owners; nothing is changed."""

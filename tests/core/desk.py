@@ -52,9 +52,11 @@ class Desk:
     def do(self, event: ev.Event, *, after_s: float = 0.0) -> list[Command]:
         """One event, `after_s` later than the last."""
         self.now_s += after_s
-        self.last = self.scheduler.handle(event, now_s=self.now_s)
-        assert not self.all(ReportFailure), self.last
-        self.scheduler.check_invariants()
+        self.last = []
+        for step in self.scheduler.steps(event, now_s=self.now_s):
+            self.last += step
+            assert not self.all(ReportFailure), self.last
+            self.scheduler.check_invariants()
         for command in self.last:
             if isinstance(command, GrantTurn):
                 self.turns[command.client] = command.turn

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.changes import Teller
@@ -215,8 +215,12 @@ class Beside(Scheduler):
         self._snapshot_every = snapshot_every
         self.compared = 0
 
-    def handle(self, event: ev.Event, *, now_s: Seconds) -> list[Command]:
-        commands = super().handle(event, now_s=now_s)  # what it refuses, it raises
+    def steps(self, event: ev.Event, *, now_s: Seconds) -> Iterator[list[Command]]:
+        """For a caller who takes all of them."""
+        commands: list[Command] = []
+        for step in super().steps(event, now_s=now_s):  # what it refuses, it raises
+            commands += step
+            yield step
         full = self._full.handle(event, now_s=now_s)
         if self._full.is_unfinished:
             cause = event.cause or type(event).__name__
@@ -231,4 +235,3 @@ class Beside(Scheduler):
             assert estimates == self._full.estimates(everybody, now_s), event
             for estimate in estimates.values():
                 check_estimate(estimate)
-        return commands

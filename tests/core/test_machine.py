@@ -107,10 +107,11 @@ class World(stateful.RuleBasedStateMachine):
     def handle(self, event: ev.Event) -> None:
         before = self.seen or self.scheduler.snapshot(self.now_s)
         kept_away = self.kept_away()
-        commands = self.scheduler.handle(event, now_s=self.now_s)
-        failures = [command for command in commands if isinstance(command, ReportFailure)]
-        assert not failures
-        self.scheduler.check_invariants()
+        commands: list[Command] = []
+        for step in self.scheduler.steps(event, now_s=self.now_s):
+            assert not any(isinstance(command, ReportFailure) for command in step)
+            self.scheduler.check_invariants()
+            commands += step
         self.seen = seen = self.scheduler.snapshot(self.now_s)
         if not isinstance(event, ev.DeviceOpened | ev.DeviceFound | ev.BoostRequested):
             # With these, an open gate may turn out to be one on a device: a claim before the queue;
