@@ -425,6 +425,7 @@ class Lines:
             del line.uses[tenant.id]
         self.changes.of_line(device)
         self.changes.of_memory(device)
+        self.changes.of_hands(device, tenant.id)
 
     def _note_waiter(self, device: DeviceId, tenant: Tenant, queues: bool) -> None:
         line = self.of[device]
@@ -438,6 +439,7 @@ class Lines:
             siblings.remove(tenant)
             rank = line.take_out(tenant)
         self._line_moved(device, rank)
+        self.changes.of_hands(device)
         if not siblings:
             del line.of_owner[tenant.owner]
             del line.finish_of[tenant.owner]

@@ -6,7 +6,7 @@ data of it; every value is a str, int, float, bool, None, tuple or dict of these
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
@@ -198,6 +198,26 @@ class Snapshot:
     """Of owners with guarantees or limits."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hand:
+    """A tenant that has got a device, or has given it back."""
+
+    tenant: TenantId
+    holds: bool
+    name: str = ""
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """What is new in the line of a device."""
+
+    device: DeviceId
+    hands: tuple[Hand, ...]
+    queued: int
+    """How many queue for it now."""
+
+
 # ---- how it is taken --------------------------------------------------------------------------
 
 REFUSAL_SHOWN_S = 600.0
@@ -237,6 +257,14 @@ class Status:
             shares=tuple(_shares(state, now_s)),
         )
 
+    def take_moves(self) -> list[Move]:
+        """What has moved since somebody took the moves last. A tenant that is named may have moved
+        to and fro, and be where it was."""
+        hands = self._state.changes.hands
+        moves = [_move(self._state, device, tenants) for device, tenants in hands.items()]
+        hands.clear()
+        return moves
+
     def _tenants(self, now_s: Seconds) -> Collection[TenantSnapshot]:
         state, changed = self._state, self._state.changes.to_show
         if self._shown is None:
@@ -263,6 +291,19 @@ class Status:
                 self._moving[tenant.id] = tenant
         changed.clear()
         return shown.values()
+
+
+def _move(state: State, device: DeviceId, tenants: Iterable[TenantId]) -> Move:
+    line = state.lines.of.get(device)
+    uses = {} if line is None else line.uses
+    hands = []
+    for each in tenants:
+        if each in uses:
+            tenant = state.tenants[each]
+            hands.append(Hand(tenant=each, holds=True, name=tenant.name, owner=tenant.owner))
+        else:
+            hands.append(Hand(tenant=each, holds=False))
+    return Move(device=device, hands=tuple(hands), queued=len(line.queue) if line else 0)
 
 
 def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:

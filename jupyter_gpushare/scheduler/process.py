@@ -18,6 +18,7 @@ from jupyter_gpushare.core.events import (
     RequestEvent,
     TenantRegistered,
 )
+from jupyter_gpushare.core.ids import DeviceId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import JournalNames
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
@@ -53,6 +54,7 @@ from .service.live_settings import LiveSettings
 from .service.looks import ANSWERS_SHARE, NEWS_SHARE, Looks
 from .service.members import Members
 from .service.service import Service
+from .service.timeline import Label, Timeline
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +144,7 @@ class SchedulerProcess:
         options, loop = self._options, self._loop
         core = Scheduler(options.settings.now, recovering_until_s=recovering_until_s)
         tenants, clients = TenantBook(), Clients()
+        self._tenants, self._timeline = tenants, Timeline()
         self._members = members = Members(tenants, settings=lambda: core.settings)
         self._followers = Followers(self._followers_changed)
         self._driver = driver = Driver(
@@ -181,6 +184,9 @@ class SchedulerProcess:
             choose=options.choose_devices,
             busy=lambda: len(members) > 0,
             period_s=options.probe_period_s,
+            looked=lambda reading: self._timeline.measured(
+                DeviceId(reading.device), reading.percent, reading.bytes_used, loop.time()
+            ),
         )
         self._freezes = FreezeWatch(
             submit=driver.submit,
@@ -209,6 +215,8 @@ class SchedulerProcess:
             settings_file=options.settings_file,
             administration=administration,
             seen=Seen(accounts=not options.hub),
+            timeline=self._timeline,
+            now_s=loop.time,
             signer=signer,
             tenants=tenants,
             members=members,
@@ -315,6 +323,21 @@ class SchedulerProcess:
         """The core has handled an event."""
         self._followers.changed()
         self._freezes.wake()
+        self._note_moves()
+
+    def _note_moves(self) -> None:
+        """Of turns and queues, for the timeline."""
+        for move in self._core.take_moves():
+            now_s = self._loop.time()
+            for hand in move.hands:
+                if hand.holds:
+                    record = self._tenants.get(hand.tenant)
+                    key = record.owner_key if record else ""
+                    label = Label(hand.tenant, hand.name, hand.owner, key)
+                    self._timeline.begins(move.device, label, now_s)
+                else:
+                    self._timeline.ends(move.device, hand.tenant, now_s)
+            self._timeline.waits(move.device, move.queued, now_s)
 
     def _check(self, core: Scheduler) -> None:
         """A state that is not sound ends a scheduler that was asked to look for it."""

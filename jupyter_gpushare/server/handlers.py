@@ -35,6 +35,17 @@ class StateHandler(GPUShareHandler):
         self.finish(await self.relay.state())
 
 
+class TimelineHandler(GPUShareHandler):
+    @authenticated
+    @authorized
+    async def get(self) -> None:
+        try:
+            self.finish(await self.relay.timeline())
+        except ClientError as error:
+            self.set_status(status_of(error))
+            self.finish({"message": str(error)})
+
+
 class ReleaseHandler(GPUShareHandler):
     @authenticated
     @authorized
@@ -73,5 +84,6 @@ def status_of(error: Exception) -> int:
 
 HANDLERS = [
     (r"/gpushare/api/state", StateHandler),
+    (r"/gpushare/api/timeline", TimelineHandler),
     (r"/gpushare/api/kernels/([\w-]{1,128})/release", ReleaseHandler),
 ]

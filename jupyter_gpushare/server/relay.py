@@ -7,7 +7,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from jupyter_gpushare.client import AsyncSchedulerClient
 from jupyter_gpushare.client.news import without_times
@@ -81,6 +81,13 @@ class Relay:
             age_s=max(0.0, time.monotonic() - link.at_s) if link.status else 0.0,
             kernels=kernels,
         )
+
+    async def timeline(self) -> dict[str, Any]:
+        """As the scheduler keeps it for this server's user: empty while none is there, whose
+        absence the state explains. Raises a ClientError of the scheduler's."""
+        if self._link.state.scheduler != "up":
+            return {"version": STATE_VERSION, "window_s": 0.0, "tenants": [], "devices": []}
+        return {"version": STATE_VERSION, **await self._client.timeline()}
 
     async def release(self, kernel_id: str) -> None:
         """Raises NotHere, NothingToRelease, or a ClientError of the scheduler's."""

@@ -34,6 +34,7 @@ from jupyter_gpushare.core.snapshot import ClientSnapshot
 from .injection import CHANGING_LINES, Injected, Line, watching
 from .model_client import Gate
 from .model_memory import MemoryClient
+from .moves import MovesFollowed
 
 A, B = DeviceId("A"), DeviceId("B")
 TOTAL = 8000
@@ -65,6 +66,7 @@ class Node:
         self.foreign: Counter[DeviceId] = Counter()
         self.lost: set[DeviceId] = set()
         self.fail_at = fail_at
+        self.moves = MovesFollowed()
         self.events = 0
         self.failed_at: ev.Event | None = None
         self.changes: list[tuple[Point, ev.Event, Line]] = []
@@ -95,6 +97,7 @@ class Node:
             commands = self.told(event)
         self.changes += [((self.events, n), event, line) for n, line in enumerate(met)]
         self.scheduler.check_invariants()
+        self.moves.follow(self.scheduler, self.scheduler.snapshot(self.now_s))
         failures = [command for command in commands if isinstance(command, ReportFailure)]
         assert bool(failures) == (self.failed_at is event and self.fail_at != DONE)
         assert all("Injected" in failure.message for failure in failures)

@@ -116,6 +116,26 @@ def test_each_look_is_told() -> None:
     assert used == [7, 7, 7, 8]
 
 
+def test_each_reading_is_passed_on() -> None:
+    """Of the devices that are served: the timeline hears how busy they are."""
+
+    async def scenario() -> list[DeviceReading]:
+        heard: list[DeviceReading] = []
+        nvml = ScriptedNvml([reading(0, 7), reading(1)])
+        probe = DeviceProbe(
+            submit=Inbox().submit,
+            choose=lambda listed: visible(listed, "0"),
+            busy=lambda: False,
+            period_s=0.01,
+            open_reader=lambda: nvml,
+            looked=heard.append,
+        )
+        await probe.start()
+        return heard
+
+    assert asyncio.run(scenario()) == [reading(0, 7)]
+
+
 @pytest.mark.promise("Memory of a dead process is...")
 def test_a_look_can_be_asked_for() -> None:
     """A look begins at once; one that is asked for while another goes on follows that one."""

@@ -15,7 +15,8 @@ from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.scheduler.http import api as http_api
 from jupyter_gpushare.scheduler.identity.caller import Caller
 from tests.scheduler.test_http_api import request
-from tests.scheduler.test_other_users import ALICE, BOB, Office
+from tests.scheduler.test_other_users import ALICE, BOB, DEVICE, Office
+from tests.scheduler.test_timeline import shared_device, told
 from tests.support.scheduler_process import SchedulerUnderTest
 
 VERBS = {"get", "post", "put", "patch", "delete"}
@@ -75,6 +76,7 @@ def test_answers_are_as_described(document: dict[str, Any], scheduler: Scheduler
         first.take_turn()
         second.ask()
         valid(document, "Status", scheduler.eventually(lambda s: s["devices"][0]["queue"]))
+        valid(document, "Timeline", scheduler.client.timeline())
         assert scheduler.status()["shares"] == []
         entry = {"limits": {f"{user_name(os.getuid())}:first": "0.5"}}
         change = json.dumps(entry).encode()
@@ -93,3 +95,16 @@ def test_what_others_see_is_as_described(document: dict[str, Any]) -> None:
     office = Office()
     office.busy_tenants_of(BOB)
     valid(document, "Status", json.loads(json.dumps(office.status(Caller(ALICE)))))
+
+
+def test_a_full_timeline_is_as_described(document: dict[str, Any]) -> None:
+    """With turns, waits and samples, of oneself and of others."""
+    office = Office()
+    timeline, _ = shared_device(office)
+    for second in range(10):
+        timeline.measured(DEVICE, 40 if second > 5 else None, 7, second)
+        timeline.waits(DEVICE, second % 3, second)
+    office.service._now_s = lambda: 10.0
+    seen = told(office, timeline, Caller(ALICE))
+    assert all(seen["devices"][0].values())
+    valid(document, "Timeline", json.loads(json.dumps(seen)))

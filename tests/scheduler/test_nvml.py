@@ -7,7 +7,11 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from jupyter_gpushare.scheduler.devices.nvml import Nvml
+from jupyter_gpushare.scheduler.devices.nvml import Nvml, reading_of
+from jupyter_gpushare.scheduler.devices.visible import DeviceName
+
+UUID = "00000000-0000-0000-0000-000000000001"
+MEMORY = SimpleNamespace(total=8, used=1)
 
 
 @pytest.mark.parametrize(
@@ -23,14 +27,13 @@ def test_only_a_lost_device_is_lost(
 ) -> None:
     """Another failure leaves what the device answered last: taking it for lost would let everybody
     run on it at once."""
-    uuid = "GPU-00000000-0000-0000-0000-000000000001"
     answers = {
         "nvmlInit": None,
         "nvmlDeviceGetCount": 1,
         "nvmlDeviceGetHandleByIndex": None,
-        "nvmlDeviceGetUUID": uuid,
+        "nvmlDeviceGetUUID": f"GPU-{UUID}",
         "nvmlDeviceGetMigMode": (pynvml.NVML_DEVICE_MIG_DISABLE, 0),
-        "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=8, used=1),
+        "nvmlDeviceGetMemoryInfo": MEMORY,
         "nvmlDeviceGetName": "GPU",
     }
     for name, answer in answers.items():
@@ -44,3 +47,20 @@ def test_only_a_lost_device_is_lost(
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", fail)
     assert nvml.read() == (first if still_there else [])
+
+
+def test_a_device_may_say_how_busy_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not, such as a MIG instance, is read all the same."""
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", lambda _: MEMORY)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", lambda _: "GPU")
+    listed = DeviceName(0, f"MIG-{UUID}", f"GPU-{UUID}")
+    rates = SimpleNamespace(gpu=37, memory=0)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: rates)
+    assert reading_of(None, listed).percent == 37
+
+    def fail(_: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", fail)
+    reading = reading_of(None, listed)
+    assert (reading.percent, reading.bytes_used) == (None, 1)

@@ -10,7 +10,7 @@ import pytest
 from jupyter_server.auth import Authorizer
 from tornado.httpclient import HTTPClientError
 
-from jupyter_gpushare.client import RequestRefused, SchedulerUnavailable
+from jupyter_gpushare.client import RequestRefused, SchedulerClient, SchedulerUnavailable
 from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.server.handlers import HANDLERS, status_of
 from jupyter_gpushare.server.relay import NotHere, NothingToRelease
@@ -20,6 +20,7 @@ from tests.support.scheduler_process import SchedulerUnderTest
 KERNEL_ID = "12345678-1234-1234-1234-123456789abc"
 PATHS = {
     "/gpushare/api/state": ("GET", "gpushare/api/state"),
+    "/gpushare/api/timeline": ("GET", "gpushare/api/timeline"),
     "/gpushare/api/kernels/([\\w-]{1,128})/release": (
         "POST",
         f"gpushare/api/kernels/{KERNEL_ID}/release",
@@ -141,3 +142,50 @@ async def test_the_state_has_holder_and_queue(
         assert (device["holder"]["name"], device["holder"]["mine"]) == ("first", False)
         assert device["holder"]["held_s"] >= 0
         assert [(w["position"], w["name"]) for w in device["queue"]] == [(1, "second")]
+
+
+async def timeline(jp_fetch: Any) -> dict[str, Any]:
+    answer = json.loads((await jp_fetch("gpushare", "api", "timeline")).body)
+    assert isinstance(answer, dict)
+    return answer
+
+
+@pytest.mark.promise("The scheduler keeps the timeline within...")
+async def test_the_timeline_has_turns(
+    scheduler: SchedulerUnderTest, browser: Browser, jp_fetch: Any
+) -> None:
+    """Who had each device, as the scheduler tells it to this server's user."""
+    with scheduler.joined("first") as first:
+        first.take_turn()
+        await browser.until(lambda s: s["devices"] and s["devices"][0]["holder"])
+        answer = await timeline(jp_fetch)
+    (device,) = answer["devices"]
+    assert answer["version"] == 1
+    assert [turn["end_s"] for turn in device["turns"]] == [None]
+    assert [(each["name"], each["own"]) for each in answer["tenants"]] == [("first", True)]
+
+
+async def test_the_timeline_without_a_scheduler(extension: Any, jp_fetch: Any) -> None:
+    """It is empty: the state says what is wrong."""
+    await extension.link.decided(30)
+    assert (await timeline(jp_fetch))["devices"] == []
+
+
+async def test_the_timeline_of_an_older_scheduler(
+    scheduler: SchedulerUnderTest,
+    browser: Browser,
+    jp_fetch: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It keeps none, and answers that there is no such route: an empty one is shown. What else it
+    refuses is told."""
+    refusals = [RequestRefused(404, "There is no /timeline."), RequestRefused(403, "Not for you.")]
+
+    def ask(*_: object) -> Any:
+        raise refusals.pop(0)
+
+    await browser.until(lambda s: s["scheduler"] == "up")
+    monkeypatch.setattr(SchedulerClient, "_ask", ask)
+    assert (await timeline(jp_fetch))["devices"] == []
+    error = await refused(jp_fetch, "GET", "gpushare/api/timeline")
+    assert error.code == 403

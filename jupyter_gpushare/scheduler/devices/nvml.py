@@ -32,6 +32,9 @@ class DeviceReading:
     name: str
     bytes_total: int
     bytes_used: int
+    percent: int | None = None
+    """Of the last moment, in which a kernel ran on the device; None where the device does not say,
+    as MIG instances do not."""
 
 
 class Nvml:
@@ -68,16 +71,17 @@ class Nvml:
         gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
         uuid = _text(pynvml.nvmlDeviceGetUUID(gpu))
         if not _mig_is_on(gpu):
-            yield _reading(gpu, DeviceName(index, uuid, uuid))
+            yield reading_of(gpu, DeviceName(index, uuid, uuid))
             return
         for number in range(_or_none(pynvml.nvmlDeviceGetMaxMigDeviceCount, gpu) or 0):
             instance = _or_none(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu, number)
             if instance is not None:
                 name = DeviceName(index, _text(pynvml.nvmlDeviceGetUUID(instance)), uuid)
-                yield _reading(instance, name)
+                yield reading_of(instance, name)
 
 
-def _reading(handle: Any, listed: DeviceName) -> DeviceReading:
+def reading_of(handle: Any, listed: DeviceName) -> DeviceReading:
+    """What the device behind this handle says; raises NVMLError."""
     found = _UUID.search(listed.uuid)
     if not found:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -88,7 +92,16 @@ def _reading(handle: Any, listed: DeviceName) -> DeviceReading:
         name=_text(pynvml.nvmlDeviceGetName(handle)),
         bytes_total=int(memory.total),
         bytes_used=int(memory.used),
+        percent=_percent(handle),
     )
+
+
+def _percent(handle: Any) -> int | None:
+    """A device that does not say it is as good as any other."""
+    try:
+        return int(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    except pynvml.NVMLError:
+        return None
 
 
 def _mig_is_on(gpu: Any) -> bool:

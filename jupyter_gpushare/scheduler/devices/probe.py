@@ -39,7 +39,8 @@ class Reader(Protocol):
 
 
 class DeviceProbe:
-    """`choose` reads the list of devices to serve; `busy` says whether there are clients."""
+    """`choose` reads the list of devices to serve; `busy` says whether there are clients. `looked`
+    is given each reading of these devices."""
 
     def __init__(
         self,
@@ -49,8 +50,10 @@ class DeviceProbe:
         busy: Callable[[], bool],
         period_s: float,
         open_reader: Callable[[], Reader] = Nvml,
+        looked: Callable[[DeviceReading], None] = lambda reading: None,
     ) -> None:
         self._submit = submit
+        self._looked = looked
         self._choose = choose
         self._busy = busy
         self._period_s = period_s
@@ -175,6 +178,7 @@ class DeviceProbe:
             self._submit(DeviceLost(device=device, cause="NVML has lost it"))
         for reading in now.values():
             self._tell_one(reading)
+            self._looked(reading)
 
     def _tell_one(self, reading: DeviceReading) -> None:
         device = DeviceId(reading.device)

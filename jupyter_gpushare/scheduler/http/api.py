@@ -135,6 +135,15 @@ class StatusHandler(Handler):
         self.write(text)
 
 
+class TimelineHandler(Handler):
+    async def get(self) -> None:
+        text = await self.answers.answer(
+            lambda look: json.dumps(self.service.timeline(self.caller, look))
+        )
+        self.set_header("Content-Type", "application/json; charset=UTF-8")
+        self.write(text)
+
+
 class EventsHandler(Handler):
     follower: Follower | None = None
 
@@ -286,6 +295,7 @@ def message_of_error(status: int, error: BaseException | None) -> tuple[int, str
 ROUTES: dict[str, type[Handler]] = {
     "/status": StatusHandler,
     "/events": EventsHandler,
+    "/timeline": TimelineHandler,
     "/tenants": TenantsHandler,
     "/tenants/{tenant_id}": TenantHandler,
     "/tenants/{tenant_id}/interrupt": InterruptHandler,

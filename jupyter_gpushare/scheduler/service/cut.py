@@ -176,10 +176,16 @@ def seen_name(visibility: Visibility, owner: str, name: str) -> str | None:
 
 def _nameless(tenant: dict[str, Any], visibility: Visibility) -> dict[str, Any]:
     """What stands in the place of names and counts that the caller may not see."""
+    names = nameless(tenant["owner"], visibility)
+    return {**names, "counters": None} if names else {}
+
+
+def nameless(owner: str, visibility: Visibility) -> dict[str, str]:
+    """What stands in the place of another user's names; nothing where they are shown."""
     if visibility is Visibility.EVERYONE:
         return {}
-    owner = tenant["owner"] if visibility is Visibility.USERS else OTHER
-    return {"name": owner, "owner": owner, "counters": None}
+    shown = owner if visibility is Visibility.USERS else OTHER
+    return {"name": shown, "owner": shown}
 
 
 def _without_ids(tenant: dict[str, Any], alias: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from jupyter_gpushare.core.events import (
     TenantRegistered,
     TenantRemoved,
 )
-from jupyter_gpushare.core.ids import ClientId, TenantId
+from jupyter_gpushare.core.ids import ClientId, Seconds, TenantId
 from jupyter_gpushare.core.settings import TurnTaking
 from jupyter_gpushare.core.snapshot import Snapshot
 from jupyter_gpushare.version import __version__
@@ -52,6 +52,8 @@ from .members import Members
 from .noted import class_note, class_of
 from .placed import placement_sentence, wish_of
 from .rights import may_act_on
+from .timeline import Timeline
+from .timeline_cut import timeline_of
 from .waits import EstimatesOf, no_estimates
 
 log = logging.getLogger(__name__)
@@ -65,9 +67,10 @@ _NAME_BYTES_MIN = 8
 
 
 class Service:
-    """`submit`, `request`, `snapshot` and `estimates` are the driver's. The others are told:
-    `joined` at each client, `recovered` when all who were expected are back, `tenants_changed` with
-    their count, `tenant_gone` with its id."""
+    """`submit`, `request`, `snapshot` and `estimates` are the driver's. `now_s` is of the clock by
+    which `timeline` is told what happens. The others are told: `joined` at each client, `recovered`
+    when all who were expected are back, `tenants_changed` with their count, `tenant_gone` with its
+    id."""
 
     def __init__(
         self,
@@ -85,6 +88,8 @@ class Service:
         settings_file: SettingsFile | None = None,
         administration: Administration,
         seen: Seen | None = None,
+        timeline: Timeline | None = None,
+        now_s: Callable[[], Seconds] | None = None,
         cap_bytes: int = 0,
         as_before: Callable[[TenantRegistered], TenantRegistered] = lambda event: event,
         recovered: Callable[[], None] = lambda: None,
@@ -100,6 +105,8 @@ class Service:
         self._settings_file = settings_file
         self._administration = administration
         self._seen = seen or Seen()
+        self._timeline = timeline or Timeline()
+        self._now_s = now_s or (lambda: snapshot().at_s)
         self._signer = signer
         self._tenants = tenants
         self._members = members
@@ -163,6 +170,17 @@ class Service:
             may_see=lambda key: caller.is_admin or key == caller.key,
             visibility=self._settings.now.visibility,
             estimates=self._estimates,
+        )
+
+    def timeline(self, caller: Caller, look: Look) -> dict[str, Any]:
+        """The last quarter of an hour, as the caller may see it."""
+        return timeline_of(
+            self._timeline,
+            look.snapshot.devices,
+            may_see=lambda key: caller.is_admin or key == caller.key,
+            is_own=lambda key: key == caller.key,
+            visibility=self._settings.now.visibility,
+            now_s=self._now_s(),
         )
 
     def register_tenant(self, caller: Caller, request: dict[str, Any]) -> dict[str, str]:

@@ -1,0 +1,50 @@
+"""What the core tells of turns that begin and end, for whoever keeps a record of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import Command
+from jupyter_gpushare.core.ids import ClientId, Seconds, TurnId
+from jupyter_gpushare.core.scheduler import Scheduler
+from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+from tests.bench.mix import Mix
+
+from .moves import MovesFollowed
+from .test_work_per_event import FEW, MANY, Crowd, counted
+
+
+def test_moves_tell_who_has_what() -> None:
+    """After each of a thousand events of many tenants on several devices, one who has heard the
+    moves alone knows all holders and the lengths of all queues. (The random worlds of
+    test_machine.py check the same with turns off, and test_failures.py where the core fails.)"""
+    settings = SchedulerSettings(memory_mode=MemoryMode.SWAP, quantum_s=2)
+    scheduler, followed = Scheduler(settings), MovesFollowed()
+
+    def handle(event: ev.Event, now_s: Seconds) -> list[Command]:
+        commands = scheduler.handle(event, now_s=now_s)
+        followed.follow(scheduler, scheduler.snapshot(now_s))
+        return commands
+
+    Mix(handle, tenants=12, devices=3).run(1000)
+    assert followed.moves > 100
+
+
+@pytest.mark.promise("What an event costs the scheduler does not...")
+def test_moves_cost_what_has_moved() -> None:
+    """With eight times as many tenants in the queue, as much work; and none where nothing moves."""
+
+    def work(tenants: int) -> int:
+        crowd = Crowd(tenants)
+        crowd.scheduler.take_moves()
+        crowd.handle(
+            ev.TurnDropped(client=ClientId(0), turn=TurnId(1), reason=ev.DropReason.CELL_END)
+        )
+        with counted() as work:
+            (move,) = crowd.scheduler.take_moves()
+        assert len(move.hands) == 2
+        assert crowd.scheduler.take_moves() == []
+        return work.total()
+
+    assert work(MANY) <= 1.1 * work(FEW)
