@@ -74,9 +74,6 @@ class Changes:
     depends on memory."""
     to_show: dict[TenantId, None] = field(default_factory=dict)
     """For `Status.take`: tenants that look different now."""
-    hands: dict[DeviceId, dict[TenantId, None]] = field(default_factory=dict)
-    """For `Status.take_moves`: devices that somebody began or ceased to queue for, or to have, and
-    the tenants that began or ceased to have them."""
 
     def of_tenant(self, tenant: Tenant) -> None:
         """Something of the tenant has changed that turns, places or deadlines depend on."""
@@ -92,10 +89,6 @@ class Changes:
         self.count += 1
         for stirred in (self.for_turns, self.in_settling, self.to_tell):
             stirred.lines[device] = min(rank, stirred.lines.get(device, rank))
-
-    def of_hands(self, device: DeviceId, *tenants: TenantId) -> None:
-        """These have got the device or given it back; none: only its queue has changed."""
-        self.hands.setdefault(device, {}).update(dict.fromkeys(tenants))
 
     def of_look(self, tenant: TenantId) -> None:
         """The tenant only looks different."""

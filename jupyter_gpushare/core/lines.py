@@ -153,6 +153,9 @@ class Lines:
     of: dict[DeviceId, Line] = field(default_factory=dict)
     rules: Rules | None = None
     """Guarantees and limits; None: there are none."""
+    hands: dict[DeviceId, dict[TenantId, None]] = field(default_factory=dict)
+    """For `Moves.take`: devices that somebody began or ceased to queue for, or to have, and the
+    tenants that began or ceased to have them."""
 
     def add_device(self, device: DeviceId) -> None:
         """Nobody has the device or wants it."""
@@ -425,7 +428,7 @@ class Lines:
             del line.uses[tenant.id]
         self.changes.of_line(device)
         self.changes.of_memory(device)
-        self.changes.of_hands(device, tenant.id)
+        self.hands.setdefault(device, {})[tenant.id] = None
 
     def _note_waiter(self, device: DeviceId, tenant: Tenant, queues: bool) -> None:
         line = self.of[device]
@@ -439,7 +442,7 @@ class Lines:
             siblings.remove(tenant)
             rank = line.take_out(tenant)
         self._line_moved(device, rank)
-        self.changes.of_hands(device)
+        self.hands.setdefault(device, {})
         if not siblings:
             del line.of_owner[tenant.owner]
             del line.finish_of[tenant.owner]

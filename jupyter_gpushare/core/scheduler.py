@@ -47,7 +47,7 @@ from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .records import Client, Device, Tenant
 from .residency import Residency
 from .settings import SchedulerSettings
-from .snapshot import Move, Snapshot, Status
+from .snapshot import Snapshot, Status
 from .state import State
 from .transitions import ASKED_BACK, ClientTrigger
 from .turns import Turns
@@ -118,11 +118,6 @@ class Scheduler:
     def snapshot(self, now_s: Seconds) -> Snapshot:
         """A frozen copy of everything, for status."""
         return self._machine.snapshot(now_s)
-
-    def take_moves(self) -> list[Move]:
-        """Who has got which device or given it back since somebody asked last, and how many queue
-        there. It costs what has moved."""
-        return self._machine.take_moves()
 
     def estimates(self, tenants: Iterable[TenantId], now_s: Seconds) -> dict[TenantId, Estimate]:
         """When the turns of these tenants will begin, of those that wait. It costs what is in
@@ -254,8 +249,6 @@ class Machine:
                 uuid=known.uuid,
             )
             machine._state.add_device(device)
-            holders = before.lines.of[known.id].holders
-            machine._state.changes.of_hands(known.id, *(holder.id for holder in holders))
         for old in before.tenants.values():
             tenant = Tenant(old.id, old.name, old.owner, old.kind, old.own_cap_bytes)
             tenant.asked_class = old.asked_class
@@ -316,10 +309,6 @@ class Machine:
     def snapshot(self, now_s: Seconds) -> Snapshot:
         """A frozen copy of everything, for status."""
         return self._status.take(self._own_time_s(now_s))
-
-    def take_moves(self) -> list[Move]:
-        """Who has got what and who has given what back."""
-        return self._status.take_moves()
 
     def estimates(self, tenants: Iterable[TenantId], now_s: Seconds) -> dict[TenantId, Estimate]:
         """When the turns of these tenants will begin, of those that wait."""

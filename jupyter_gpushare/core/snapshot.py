@@ -2,12 +2,16 @@
 
 The HTTP side decides which caller may see what of it. `dataclasses.asdict` makes plain
 data of it; every value is a str, int, float, bool, None, tuple or dict of these.
+
+Who keeps a record of turns follows what has moved (`Moves`), for a snapshot costs more.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
@@ -18,6 +22,10 @@ from .shares.guarantees import Entitlement
 from .shares.usage import Usage
 from .state import State
 from .transitions import TenantState
+
+if TYPE_CHECKING:
+    from .lines import Lines
+    from .scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,13 +207,12 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hand:
-    """A tenant that has got a device, or has given it back."""
+class Begun:
+    """A tenant has a device that it did not have."""
 
     tenant: TenantId
-    holds: bool
-    name: str = ""
-    owner: str = ""
+    name: str
+    owner: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +220,9 @@ class Move:
     """What is new in the line of a device."""
 
     device: DeviceId
-    hands: tuple[Hand, ...]
+    begun: tuple[Begun, ...]
+    ended: tuple[TenantId, ...]
+    """Tenants that had the device and have it no longer."""
     queued: int
     """How many queue for it now."""
 
@@ -257,14 +266,6 @@ class Status:
             shares=tuple(_shares(state, now_s)),
         )
 
-    def take_moves(self) -> list[Move]:
-        """What has moved since somebody took the moves last. A tenant that is named may have moved
-        to and fro, and be where it was."""
-        hands = self._state.changes.hands
-        moves = [_move(self._state, device, tenants) for device, tenants in hands.items()]
-        hands.clear()
-        return moves
-
     def _tenants(self, now_s: Seconds) -> Collection[TenantSnapshot]:
         state, changed = self._state, self._state.changes.to_show
         if self._shown is None:
@@ -291,19 +292,6 @@ class Status:
                 self._moving[tenant.id] = tenant
         changed.clear()
         return shown.values()
-
-
-def _move(state: State, device: DeviceId, tenants: Iterable[TenantId]) -> Move:
-    line = state.lines.of.get(device)
-    uses = {} if line is None else line.uses
-    hands = []
-    for each in tenants:
-        if each in uses:
-            tenant = state.tenants[each]
-            hands.append(Hand(tenant=each, holds=True, name=tenant.name, owner=tenant.owner))
-        else:
-            hands.append(Hand(tenant=each, holds=False))
-    return Move(device=device, hands=tuple(hands), queued=len(line.queue) if line else 0)
 
 
 def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
@@ -458,3 +446,54 @@ def _client(client: Client) -> ClientSnapshot:
             for device, share in client.devices.items()
         ),
     )
+
+
+# ---- what has moved since ----------------------------------------------------------------------
+
+
+class Moves:
+    """One who follows the lines of a scheduler. It costs what has moved: `Lines` lists that.
+
+    Where a failure has put another machine in the place of the one before, everything is looked
+    at."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._lines: Lines | None = None
+        """Those that were looked at last."""
+        self._holders: defaultdict[DeviceId, set[TenantId]] = defaultdict(set)
+        """As they were then."""
+
+    def take(self) -> list[Move]:
+        """What has moved since it was asked last."""
+        lines = self._scheduler._machine._state.lines  # the core's own, as they are now
+        if lines is not self._lines:
+            self._lines = lines
+            moved = dict.fromkeys([*self._holders, *lines.of])
+            lines.hands.clear()
+            return [self._look(lines, device, self._everybody(lines, device)) for device in moved]
+        if not lines.hands:
+            return []
+        moves = [self._look(lines, device, tenants) for device, tenants in lines.hands.items()]
+        lines.hands.clear()
+        return moves
+
+    def _everybody(self, lines: Lines, device: DeviceId) -> set[TenantId]:
+        line = lines.of.get(device)
+        return self._holders[device] | set(line.uses if line else ())
+
+    def _look(self, lines: Lines, device: DeviceId, tenants: Iterable[TenantId]) -> Move:
+        line, known = lines.of.get(device), self._holders[device]
+        has = line.uses if line else {}
+        begun = [each for each in tenants if each in has and each not in known]
+        ended = [each for each in tenants if each in known and each not in has]
+        known.update(begun)
+        known.difference_update(ended)
+        if not known:
+            del self._holders[device]
+        return Move(
+            device=device,
+            begun=tuple(Begun(tenant=t, name=has[t].name, owner=has[t].owner) for t in begun),
+            ended=tuple(ended),
+            queued=len(line.queue) if line else 0,
+        )

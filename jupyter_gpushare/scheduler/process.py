@@ -21,6 +21,7 @@ from jupyter_gpushare.core.events import (
 from jupyter_gpushare.core.ids import DeviceId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import JournalNames
+from jupyter_gpushare.core.snapshot import Moves
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
 from jupyter_gpushare.version import __version__
 
@@ -157,7 +158,7 @@ class SchedulerProcess:
             measure=lambda device: self._probe.measure(),
         )
         self._owners = OwnersFile(self._directory.path / OWNERS_FILE)
-        self._core = core
+        self._core, self._moves = core, Moves(core)
         options.settings.request = driver.request
         kept = KeptFile(self._directory.path / KEPT_FILE)
         devices = DeviceBook(clients_may_name=not options.serves_all, mode_of=kept.mode_of)
@@ -327,16 +328,15 @@ class SchedulerProcess:
 
     def _note_moves(self) -> None:
         """Of turns and queues, for the timeline."""
-        for move in self._core.take_moves():
+        for move in self._moves.take():
             now_s = self._loop.time()
-            for hand in move.hands:
-                if hand.holds:
-                    record = self._tenants.get(hand.tenant)
-                    key = record.owner_key if record else ""
-                    label = Label(hand.tenant, hand.name, hand.owner, key)
-                    self._timeline.begins(move.device, label, now_s)
-                else:
-                    self._timeline.ends(move.device, hand.tenant, now_s)
+            for tenant in move.ended:
+                self._timeline.ends(move.device, tenant, now_s)
+            for each in move.begun:
+                record = self._tenants.get(each.tenant)
+                key = record.owner_key if record else ""
+                label = Label(each.tenant, each.name, each.owner, key)
+                self._timeline.begins(move.device, label, now_s)
             self._timeline.waits(move.device, move.queued, now_s)
 
     def _check(self, core: Scheduler) -> None:

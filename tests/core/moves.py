@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.snapshot import Snapshot
+from jupyter_gpushare.core.snapshot import Moves, Snapshot
 
 
 class MovesFollowed:
@@ -16,17 +16,17 @@ class MovesFollowed:
         self.holders: defaultdict[DeviceId, dict[TenantId, str]] = defaultdict(dict)
         self.queued: defaultdict[DeviceId, int] = defaultdict(int)
         self.moves = 0
+        self._moves: Moves | None = None
 
     def follow(self, scheduler: Scheduler, snapshot: Snapshot) -> None:
         """Take the moves; afterwards all is known as a look at everything shows it."""
-        for move in scheduler.take_moves():
+        self._moves = self._moves or Moves(scheduler)
+        for move in self._moves.take():
             self.moves += 1
             self.queued[move.device] = move.queued
-            for hand in move.hands:
-                if hand.holds:
-                    self.holders[move.device][hand.tenant] = hand.name
-                else:
-                    self.holders[move.device].pop(hand.tenant, None)
+            for tenant in move.ended:
+                del self.holders[move.device][tenant]
+            self.holders[move.device].update({each.tenant: each.name for each in move.begun})
         for device in snapshot.devices:
             holders = {holder.tenant for holder in device.holders}
             assert self.holders[device.id].keys() == holders, device

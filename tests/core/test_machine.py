@@ -35,7 +35,6 @@ from jupyter_gpushare.core.snapshot import Snapshot
 
 from .desk import TURNS_ALONE
 from .model_client import Gate, ModelClient
-from .moves import MovesFollowed
 
 DEVICES = [DeviceId(name) for name in "ABC"]
 TENANTS = [TenantId(name) for name in "abcd"]
@@ -75,7 +74,6 @@ class World(stateful.RuleBasedStateMachine):
         self.scheduler = self.new_scheduler(settings)
         self.seen: Snapshot | None = None
         """After the last event; nothing changes between two."""
-        self.moves = MovesFollowed()
         self.clients: dict[ClientId, ModelClient] = {}
         self.last_client = 0
         self.wake_at_s: float | None = None
@@ -115,7 +113,6 @@ class World(stateful.RuleBasedStateMachine):
             self.scheduler.check_invariants()
             commands += step
         self.seen = seen = self.scheduler.snapshot(self.now_s)
-        self.moves.follow(self.scheduler, seen)
         if not isinstance(event, ev.DeviceOpened | ev.DeviceFound | ev.BoostRequested):
             # With these, an open gate may turn out to be one on a device: a claim before the queue;
             # and a boost is meant to overtake.

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command
 from jupyter_gpushare.core.ids import ClientId, Seconds, TurnId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
+from jupyter_gpushare.core.snapshot import Moves
 from tests.bench.mix import Mix
 
 from .moves import MovesFollowed
+from .test_machine import WORLD_TIMEOUT, World
 from .test_work_per_event import FEW, MANY, Crowd, counted
 
 
 def test_moves_tell_who_has_what() -> None:
     """After each of a thousand events of many tenants on several devices, one who has heard the
-    moves alone knows all holders and the lengths of all queues. (The random worlds of
-    test_machine.py check the same with turns off, and test_failures.py where the core fails.)"""
-    settings = SchedulerSettings(memory_mode=MemoryMode.SWAP, quantum_s=2)
-    scheduler, followed = Scheduler(settings), MovesFollowed()
+    moves alone knows all holders and the lengths of all queues. (test_failures.py
+    checks the same where the core fails.)"""
+    swap = SchedulerSettings(memory_mode=MemoryMode.SWAP, quantum_s=2)
+    scheduler, followed = Scheduler(swap), MovesFollowed()
 
     def handle(event: ev.Event, now_s: Seconds) -> list[Command]:
         commands = scheduler.handle(event, now_s=now_s)
@@ -31,20 +34,39 @@ def test_moves_tell_who_has_what() -> None:
     assert followed.moves > 100
 
 
+class WorldFollowed(World):
+    """Random events, also while turns are switched off and on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moves = MovesFollowed()
+
+    def handle(self, event: ev.Event) -> None:
+        super().handle(event)
+        self.moves.follow(self.scheduler, self.scheduler.snapshot(self.now_s))
+
+
+WorldFollowed.TestCase.settings = settings(max_examples=30, stateful_step_count=50)
+TestWorldFollowed = WorldFollowed.TestCase
+TestWorldFollowed.pytestmark = [WORLD_TIMEOUT]
+TestWorldFollowed.__doc__ = "Whatever happens, moves tell all of it."
+
+
 @pytest.mark.promise("What an event costs the scheduler does not...")
 def test_moves_cost_what_has_moved() -> None:
     """With eight times as many tenants in the queue, as much work; and none where nothing moves."""
 
     def work(tenants: int) -> int:
         crowd = Crowd(tenants)
-        crowd.scheduler.take_moves()
+        moves = Moves(crowd.scheduler)
+        moves.take()
         crowd.handle(
             ev.TurnDropped(client=ClientId(0), turn=TurnId(1), reason=ev.DropReason.CELL_END)
         )
         with counted() as work:
-            (move,) = crowd.scheduler.take_moves()
-        assert len(move.hands) == 2
-        assert crowd.scheduler.take_moves() == []
+            (move,) = moves.take()
+        assert (move.ended, len(move.begun), move.queued) == (("t0",), 1, tenants - 2)
+        assert moves.take() == []
         return work.total()
 
     assert work(MANY) <= 1.1 * work(FEW)
