@@ -64,6 +64,17 @@ class Device:
     memory: DeviceMemory = field(default_factory=DeviceMemory)
     swap: SwapBudget = field(default_factory=SwapBudget)
 
+    def without_clients(self) -> Device:
+        """The same device, as it is known before anybody opens it."""
+        return Device(
+            self.id,
+            self.name,
+            self.bytes_total,
+            lost=self.lost,
+            mode=self.mode,
+            uuid=self.uuid,
+        )
+
 
 @dataclass(slots=True, eq=False)
 class Client:
@@ -237,3 +248,12 @@ class Tenant:
     refused_at_s: Seconds = 0.0
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
+
+    def without_clients(self) -> Tenant:
+        """The same tenant, as it is known before its processes connect (again)."""
+        tenant = Tenant(self.id, self.name, self.owner, self.kind, self.own_cap_bytes)
+        tenant.asked_class = self.asked_class
+        tenant.counters, tenant.story = self.counters, self.story
+        tenant.boosted, tenant.placement = self.boosted, self.placement
+        tenant.last_cells = self.last_cells
+        return tenant

@@ -44,7 +44,7 @@ from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
 from .node_events import NodeEvents, known_device, note_cell_end
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
-from .records import Client, Device, Tenant
+from .records import Client, Tenant
 from .residency import Residency
 from .settings import SchedulerSettings
 from .snapshot import Snapshot, Status
@@ -240,22 +240,10 @@ class Machine:
         machine._turns.count_on_from(broken._turns)
         machine._closed_clients |= broken._closed_clients | before.clients.keys()
         for known in before.devices.values():
-            device = Device(
-                known.id,
-                known.name,
-                known.bytes_total,
-                lost=known.lost,
-                mode=known.mode,
-                uuid=known.uuid,
-            )
-            machine._state.add_device(device)
+            machine._state.add_device(known.without_clients())
         for old in before.tenants.values():
-            tenant = Tenant(old.id, old.name, old.owner, old.kind, old.own_cap_bytes)
-            tenant.asked_class = old.asked_class
-            tenant.counters, tenant.story = old.counters, old.story
-            tenant.boosted, tenant.placement = old.boosted, old.placement
-            tenant.last_cells = old.last_cells
-            machine._state.add_tenant(tenant, before.accounts.owners[tenant.owner].groups)
+            groups = before.accounts.owners[old.owner].groups
+            machine._state.add_tenant(old.without_clients(), groups)
         for event in before.to_remember(now_s):
             machine._state.remember(event)
         machine._state.habits = before.habits
