@@ -44,14 +44,8 @@ static const char *quoted(const char *text, char *room, size_t bytes) {
     room[used++] = '"';
     for (; *text && used + 8 < bytes; text++) {
         unsigned char byte = (unsigned char)*text;
-        if (byte == '"' || byte == '\\') {
-            room[used++] = '\\';
-            room[used++] = (char)byte;
-        } else if (byte < 0x20 || byte == 0x7f) {
-            used += (size_t)snprintf(room + used, bytes - used, "\\u%04x", byte);
-        } else {
-            room[used++] = (char)byte;
-        }
+        const bool plain = byte >= 0x20 && byte != 0x7f && byte != '"' && byte != '\\';
+        used += (size_t)snprintf(room + used, bytes - used, plain ? "%c" : "\\u%04x", byte);
     }
     room[used++] = '"';
     room[used] = 0;
@@ -96,7 +90,6 @@ size_t agent_describe(char *json, size_t bytes) {
     uint64_t hold_left_ms = now.hold_ends_ms > now_ms ? now.hold_ends_ms - now_ms : 0;
     char holder[800], tenant[400], problem[4000], reason[1000], memory[MEMORY_LIST_BYTES];
     const char *why = residency_why_it_stays();
-    const struct agent_counters *counters = &now.counters;
     int needed = snprintf(
         json, bytes,
         "{\"running\": %s, \"phase\": \"%s\", \"turn\": %lu, \"windowed\": %s, "
@@ -113,9 +106,10 @@ size_t agent_describe(char *json, size_t bytes) {
         quoted(now.problem, problem, sizeof(problem)), boolean(now.turn.cell_runs),
         now.turn.waiters, now.turn.tenants, now.queue_position,
         quoted(now.holder, holder, sizeof(holder)), wait_calls_waiting(), wait_calls_cancelled(),
-        atomic_load(&contexts_open), atomic_load(&contexts_failed), counters->requests,
-        counters->grants, counters->recalls, counters->drops, counters->stalls,
-        counters->reopenings, hold_left_ms, counters->hold_answers, boolean(residency_swaps()),
-        quoted(why ? why : "", reason, sizeof(reason)), memory_list(memory, sizeof(memory)));
+        atomic_load(&contexts_open), atomic_load(&contexts_failed), now.counters.requests,
+        now.counters.grants, now.counters.recalls, now.counters.drops, now.counters.stalls,
+        now.counters.reopenings, hold_left_ms, now.counters.hold_answers,
+        boolean(residency_swaps()), quoted(why ? why : "", reason, sizeof(reason)),
+        memory_list(memory, sizeof(memory)));
     return needed < 0 ? 0 : (size_t)needed + 1;
 }

@@ -22,6 +22,7 @@ EXPORT int gpushare_api_version(void) {
 }
 
 EXPORT void gpushare_cell_began(void) {
+    wait_cell_begins();
     if (atomic_fetch_add(&running, 1) == 0) bell_ring(NEWS_CELLS_CHANGED);
 }
 

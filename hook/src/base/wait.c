@@ -19,6 +19,7 @@ static _Atomic uint64_t cancellations;      /* a wait that began before the late
 static _Atomic uint64_t newest_began_after; /* so many cancellations: the wait that began last */
 static _Atomic uint64_t calls_cancelled;
 static _Atomic uint64_t interrupted_at_ns; /* SIGINT cancelled waits then; 0: not of late */
+static _Atomic uint64_t fresh_since_ns;    /* a cell began */
 static _Atomic uint64_t looks; /* a wait that began before the latest one looks at its call again */
 static _Atomic(const char *) cause = "";
 
@@ -26,10 +27,14 @@ static _Atomic(const char *) cause = "";
 static _Thread_local struct {
     _Atomic bool waits, wants_turn;
     int cancel_state; /* as it was before */
+    uint64_t cancelled_at_ns;
 } mine __attribute__((tls_model("initial-exec")));
 
 /* Longer than a provisioner waits for the scheduler. */
 #define SECOND_CANCEL_NS_MAX 5000000000u
+
+/* A library whose call was cancelled may try another way, before the program hears of it. */
+#define OTHER_WAYS_NS 250000000u
 
 /* Sleeps until the word is not what was seen, or the time has come. */
 static void futex_wait(uint32_t seen, uint64_t until_ns) {
@@ -64,6 +69,9 @@ void wait_let_go(void) {
 }
 
 bool wait_for(const struct wait_condition *condition, const char *call_name) {
+    if (mine.cancelled_at_ns > atomic_load(&fresh_since_ns) &&
+        clock_now_ns() - mine.cancelled_at_ns < OTHER_WAYS_NS)
+        return false;
     /* A thread that ended here would wait for ever in our books. */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mine.cancel_state);
     uint64_t cancellations_before = atomic_load(&cancellations);
@@ -84,9 +92,14 @@ bool wait_for(const struct wait_condition *condition, const char *call_name) {
     }
 
     if (cancelled) atomic_fetch_add(&calls_cancelled, 1);
+    if (cancelled) mine.cancelled_at_ns = clock_now_ns();
     interrupt_unwatch();
     wait_let_go();
     return !cancelled;
+}
+
+void wait_cell_begins(void) {
+    atomic_store(&fresh_since_ns, clock_now_ns());
 }
 
 uint64_t wait_looks(void) {
@@ -94,8 +107,7 @@ uint64_t wait_looks(void) {
 }
 
 uint32_t wait_cancel_all(void) {
-    uint32_t waiting = atomic_load(&waits);
-    if (waiting == 0) return 0;
+    const uint32_t waiting = atomic_load(&waits);
     atomic_fetch_add(&cancellations, 1);
     wait_wake_all();
     return waiting;

@@ -21,8 +21,10 @@ bool wait_for(const struct wait_condition *condition, const char *call_name);
 /* The gate word, a budget, or what else a condition looks at has changed. */
 void wait_wake_all(void);
 
-/* Fails all calls that wait now; says how many. Safe in a signal handler. */
+/* Fails all calls that wait now, and for a moment those with which their threads try another way;
+ * says how many. A cell that begins is not meant. Safe in a signal handler. */
 uint32_t wait_cancel_all(void);
+void wait_cell_begins(void);
 
 /* The same for SIGINT. The kernel's provisioner, which sent it, tells the scheduler as well: that
  * this cancellation is still to come is what wait_interrupt_was_seen answers, once. By then the

@@ -158,8 +158,11 @@ static CUresult query_outside(const struct driver *cuda, const struct window_rin
     return context->leaving > 0 ? CUDA_ERROR_NOT_READY : query_event(cuda, event);
 }
 
-/* Waits, outside the gate, until the oldest event is done or patience is over. */
-static void wait_for_oldest(struct window_ring *ring, const struct driver *cuda) {
+/* Waits, outside the gate, until the oldest event is done or patience is over. False, for the call
+ * has to look at the gate again. */
+static bool wait_for_oldest(struct thread_record *thread, struct window_ring *ring,
+                            const struct driver *cuda) {
+    gate_mark_outside(thread);
     void *event = ring->events[ring->oldest];
     uint64_t started_ns = clock_now_ns();
     uint64_t until_ns = started_ns + patience_ns(ring);
@@ -173,12 +176,13 @@ static void wait_for_oldest(struct window_ring *ring, const struct driver *cuda)
         if (ring->pending_ns > until_ns) {
             ring->waived = true;
             ring->waivers++;
-            return;
+            return false;
         }
         if (ring->pending_ns - started_ns < SPIN_NS) continue;
         clock_sleep_ns(sleep_ns);
     }
     ring->done_seen_ns = clock_now_ns();
+    return false;
 }
 
 /* The oldest groups are done. None can have begun before it was launched, nor before the group
@@ -244,11 +248,7 @@ static bool makes_way(struct thread_record *thread, struct window_ring *ring,
                       const struct driver *cuda, uint32_t turn) {
     while (ring->turn_epoch == turn && ring->under_way > 0 && !ring->waived) {
         uint32_t done = groups_of_other_done(ring, cuda);
-        if (done == 0) {
-            gate_mark_outside(thread);
-            wait_for_oldest(ring, cuda);
-            return false;
-        }
+        if (done == 0) return wait_for_oldest(thread, ring, cuda);
         retire(ring, done);
     }
     return true;
@@ -294,11 +294,7 @@ bool window_admit(struct thread_record *thread, const struct gate_call *call) {
     while (ring->under_way >= ring->pace.depth && ring->uncovered == 0) {
         uint32_t done = groups_done(ring, cuda);
         if (done == 0 && ring->waived) break;
-        if (done == 0) {
-            gate_mark_outside(thread);
-            wait_for_oldest(ring, cuda);
-            return false;
-        }
+        if (done == 0) return wait_for_oldest(thread, ring, cuda);
         retire(ring, done);
         if (!window_pace_is_one_at_a_time(&ring->pace)) break;
     }

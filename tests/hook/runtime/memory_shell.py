@@ -54,6 +54,10 @@ class MemoryShell:
         line = self.shell.expect(f"{thread} {command.split()[0]} ")
         return int(line.split()[2])
 
+    def begin_cell(self) -> None:
+        """What was cancelled before was not this one's."""
+        self.run("hook cell_began", thread=7)
+
     def fill(self, tensor: int, size: int) -> None:
         """Makes a tensor (with the turn and the budget that takes) and fills it."""
         seed = 1000 + 97 * tensor

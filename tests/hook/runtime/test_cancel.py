@@ -23,18 +23,55 @@ CANCELLED = 800
     "out-of-memory",
 )
 def test_the_scheduler_cancels_waits(opened: Opened) -> None:
-    """WaitCancelled fails each waiting call with the documented error; the next call asks anew."""
+    """WaitCancelled fails each waiting call with the documented error; the next cell asks anew."""
     shell, client = opened()
     shell.say("0 spin d 1000")
     client.expect(TurnRequested)
     client.cancel()
     shell.expect(f"0 spin {CANCELLED}")
     client.expect(RequestWithdrawn)
+    shell.say("7 hook cell_began")  # threads of a library work for cells of another one
+    shell.expect("7 hook")
     shell.say("0 spin d 1000")
     client.grant_request()
     shell.expect("0 spin 0")
     shell.say("0 sync")
     shell.expect("0 sync 0")
+
+
+@pytest.mark.promise("A wait can be cancelled from...")
+def test_a_library_that_tries_another_way_hears_the_same(opened: Opened) -> None:
+    """A call of the same thread that would wait right after fails too, without asking for a turn;
+    for a thread that was not cancelled, and some time later, calls wait."""
+    shell, client = opened()
+    shell.say("1 current")
+    shell.expect("1 current 0")
+    shell.say("0 spin d 1000")
+    client.expect(TurnRequested)
+    client.cancel()
+    shell.expect(f"0 spin {CANCELLED}")
+    client.expect(RequestWithdrawn)
+    shell.say("0 spin d 1000")
+    shell.expect(f"0 spin {CANCELLED}")
+    shell.say("1 spin d 1000")
+    client.expect(TurnRequested)
+    client.grant()
+    shell.expect("1 spin 0")
+
+
+@pytest.mark.promise("A wait can be cancelled from...")
+def test_a_library_that_never_gives_up_waits_in_the_end(opened: Opened) -> None:
+    """It fails for a moment, not for ever: the process may have no cells."""
+    shell, client = opened()
+    shell.say("0 spin d 1000")
+    client.expect(TurnRequested)
+    client.cancel()
+    shell.expect(f"0 spin {CANCELLED}")
+    client.expect(RequestWithdrawn)
+    while client.hears_none(TurnRequested, for_s=0.05):
+        shell.say("0 spin d 1000")
+    client.grant()
+    shell.expect("0 spin 0")
 
 
 @pytest.mark.promise("A wait can be cancelled from...")

@@ -116,6 +116,7 @@ def test_a_wait_at_the_gate_that_is_cancelled(
     memory.client.cancel()
     assert memory.result("new") == CANCELLED
     memory.client.expect(RequestWithdrawn)
+    memory.begin_cell()
     memory.say("spin d 1000")
     memory.grant()
     assert memory.result("spin") == 0

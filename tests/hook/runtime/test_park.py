@@ -161,6 +161,7 @@ def test_an_interrupt_in_the_middle_of_a_restore_leaves_all_usable(holder: Memor
     holder.client.cancel()
     assert holder.result("spin") == 800
     holder.client.expect(TurnDropped)
+    holder.begin_cell()
     holder.say("sum 0")
     holder.grant()
     assert holder.result("sum") == 0
@@ -205,6 +206,7 @@ def test_a_wait_for_budget_can_be_cancelled(holder: MemoryShell) -> None:
         holder.client.cancel()
         assert holder.result("new") == 800
         assert holder.need(0)
+        holder.begin_cell()
     assert holder.is_whole(0)
 
 
@@ -220,6 +222,7 @@ def test_a_refusal_that_crosses_a_cancellation_hits_nobody_else(holder: MemorySh
     gone = holder.need(SIZE).need
     holder.client.cancel()
     assert holder.result("new") == 800
+    holder.begin_cell()
     holder.say(f"new 3 {4 * MIB}")
     assert holder.need(4 * MIB).need != gone
     holder.budget(HELD, refused=gone)
@@ -236,6 +239,7 @@ def test_a_refusal_after_a_cancellation_is_believed_at_once(holder: MemoryShell)
     holder.need(SIZE)
     holder.client.cancel()
     assert holder.result("new") == 800
+    holder.begin_cell()
     for _ in range(2):
         holder.say(f"new 3 {4 * MIB}")
         holder.need(4 * MIB)

@@ -232,6 +232,7 @@ def test_an_interrupt_while_room_is_made_cancels_the_allocation(
         memory.client.expect(RoomRequested)
         memory.client.cancel()
         assert memory.result("new") == 800
+        memory.begin_cell()
     assert memory.limit(2**40).bytes_allocated == HELD
     stranger.say("0 drop 0")
     stranger.expect("0 drop 0")

@@ -102,6 +102,7 @@ def test_a_process_that_ends_in_a_restore_under_a_sanitizer(memory: MemoryShell)
         memory.client.cancel()
         assert memory.result("spin") == 800
         memory.client.expect(TurnDropped)
+        memory.begin_cell()
     assert_clean(memory.shell)
 
 

@@ -75,6 +75,7 @@ def test_needs_rooms_and_failed_copies_under_a_sanitizer(memory: MemoryShell) ->
     client.expect(RoomRequested)
     client.cancel()
     assert memory.result("new") == 800
+    memory.begin_cell()
     for thread in (0, 1):
         memory.say(f"new {2 + thread} {SIZE // 2}", thread=thread)
 
@@ -90,6 +91,7 @@ def test_needs_rooms_and_failed_copies_under_a_sanitizer(memory: MemoryShell) ->
     memory.need(SIZE)
     assert until_both_end(memory, client.cancel) == ["0 new 800", "1 new 800"]
     memory.limit(HELD + SIZE)  # behind the last interrupt
+    memory.begin_cell()
 
     def refuse() -> None:
         if client.expect(MemoryNeeded, within_s=0.05).bytes:
