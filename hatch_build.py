@@ -98,6 +98,7 @@ def panel_data_files(root: Path) -> dict[str, str]:
     sources = {
         "install.json": root / "labextension" / "install.json",
         "package.json": root / PANEL / "package.json",
+        "schemas": root / PANEL / "schemas",
         "static": root / PANEL / "static",
     }
     return {str(source): f"{PANEL_INSTALLED}/{name}" for name, source in sources.items()}

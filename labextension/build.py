@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 PANEL = HERE.parent / "jupyter_gpushare" / "labextension"
 DIGEST = PANEL / "sources.sha256"
 """What the panel was built from; it travels with the panel."""
-INPUTS = ("package.json", "yarn.lock", "tsconfig.json", ".yarnrc.yml", "src", "style")
+INPUTS = ("package.json", "yarn.lock", "tsconfig.json", ".yarnrc.yml", "schema", "src", "style")
 NO_INPUTS = "__tests__"
 CHECKED = HERE.parent / "build" / "panel-checked.sha256"
 """What passed the checks last."""

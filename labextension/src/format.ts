@@ -157,25 +157,31 @@ function formatInTheWay(
 }
 
 /** 1st, 2nd, 3rd, 4th, 11th, 21st. */
-function ordinal(count: number): string {
+export function ordinal(count: number): string {
   const teen = count % 100 >= 11 && count % 100 <= 13;
   return `${count}${(teen ? undefined : ['th', 'st', 'nd', 'rd'][count % 10]) ?? 'th'}`;
 }
 
-/** A range without a false precision. */
+/** A range without a false precision: `about 20–45 s`. */
 export function formatRange(fromS: number, toS: number, trans: TranslationBundle): string {
+  const range = formatShortRange(fromS, toS, trans);
+  return toS < 1 ? range : trans.__('about %1', range);
+}
+
+/** The same where space is short: `20–45 s`. */
+export function formatShortRange(fromS: number, toS: number, trans: TranslationBundle): string {
   if (toS < 1) {
     return trans.__('a moment');
   }
   const [low, high] = [rounded(Math.max(0, fromS)), rounded(toS)];
   const unit = unitOf(high);
   if (low === high) {
-    return trans.__('about %1', formatRounded(high, trans));
+    return formatRounded(high, trans);
   }
   if (low === 0 || unitOf(low) === unit) {
-    return trans.__('about %1–%2', low / SECONDS[unit], formatRounded(high, trans));
+    return trans.__('%1–%2', low / SECONDS[unit], formatRounded(high, trans));
   }
-  return trans.__('about %1 to %2', formatRounded(low, trans), formatRounded(high, trans));
+  return trans.__('%1 to %2', formatRounded(low, trans), formatRounded(high, trans));
 }
 
 const SECONDS = { s: 1, min: 60, h: 3600 } as const;

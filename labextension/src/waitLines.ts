@@ -7,11 +7,10 @@ import { Signal } from '@lumino/signaling';
 import type { PanelLayout, Widget } from '@lumino/widgets';
 
 import type { PanelModel } from './model';
+import type { GPUShareSettings } from './shell/settings';
 import { waitedS, type IKernel, type IState } from './state';
 import { WaitLine } from './waitLine';
 
-/** A wait this short is not worth a line. */
-export const SHOWN_AFTER_MS = 300;
 /** A cell that is paused and goes on each few moments keeps its line in between. */
 export const STAYS_MS = 1500;
 
@@ -30,6 +29,7 @@ export class WaitLines implements IDisposable {
     this._options = options;
     this._clockMs = options.clockMs ?? Date.now;
     options.model.changed.connect(this._look, this);
+    options.settings.changed.connect(this._look, this);
     options.tracker.widgetAdded.connect(this._added, this);
     options.tracker.forEach(panel => {
       this._added(null, panel);
@@ -60,8 +60,9 @@ export class WaitLines implements IDisposable {
 
   private _look(): void {
     window.clearTimeout(this._timer);
-    const { model, tracker } = this._options;
-    const state = model.problem ? null : (model.snapshot?.state ?? null);
+    const { model, settings, tracker } = this._options;
+    const isTold = settings.value.showWaitLine && !model.problem;
+    const state = isTold ? (model.snapshot?.state ?? null) : null;
     if (this._shown.size === 0 && !state?.kernels.some(kernel => kernel.state === 'waits')) {
       return;
     }
@@ -103,8 +104,11 @@ export class WaitLines implements IDisposable {
   }
 
   private _waits(panel: NotebookPanel, state: IState, kernel: IKernel): number | null {
-    const receivedAtMs = this._options.model.snapshot?.receivedAtMs ?? this._clockMs();
-    const dueMs = receivedAtMs - 1000 * waitedS(kernel, state.devices) + SHOWN_AFTER_MS;
+    const { model, settings } = this._options;
+    const receivedAtMs = model.snapshot?.receivedAtMs ?? this._clockMs();
+    // A wait that is shorter is not worth a line.
+    const { waitLineAfterMs } = settings.value;
+    const dueMs = receivedAtMs - 1000 * waitedS(kernel, state.devices) + waitLineAfterMs;
     const before = this._shown.get(panel);
     if (!before && dueMs > this._clockMs()) {
       return dueMs;
@@ -137,6 +141,7 @@ export class WaitLines implements IDisposable {
 export namespace WaitLines {
   export interface IOptions {
     readonly model: PanelModel;
+    readonly settings: GPUShareSettings;
     readonly tracker: Pick<INotebookTracker, 'forEach' | 'widgetAdded'>;
     readonly trans: TranslationBundle;
     readonly clockMs?: () => number;

@@ -2,8 +2,9 @@ import { nullTranslator } from '@jupyterlab/translation';
 import { Signal } from '@lumino/signaling';
 import { PanelLayout, Widget } from '@lumino/widgets';
 
+import { DEFAULTS, GPUShareSettings } from '../shell/settings';
 import { parseState } from '../state';
-import { SHOWN_AFTER_MS, STAYS_MS, WaitLines } from '../waitLines';
+import { STAYS_MS, WaitLines } from '../waitLines';
 import { device, kernel, state, waiter } from './support/states';
 
 jest.mock('../waitLine', () => {
@@ -51,13 +52,16 @@ describe('WaitLines', () => {
   const changed = new Signal<object, undefined>(model);
   let shown: ReturnType<typeof notebook>;
   let lines: WaitLines;
+  let settings: GPUShareSettings;
 
   beforeEach(() => {
     jest.useFakeTimers({ now: 0 });
     model.problem = null;
     model.snapshot = null;
     shown = notebook();
+    settings = new GPUShareSettings();
     const options = {
+      settings,
       model: Object.assign(model, { changed }),
       tracker: {
         forEach: (visit: (panel: object) => void) => {
@@ -97,7 +101,7 @@ describe('WaitLines', () => {
 
   it('shows one line at the cell that waits, after a moment, before its outputs', () => {
     tell({ state: 'waits', cells: ['b'] });
-    jest.advanceTimersByTime(SHOWN_AFTER_MS - 1);
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs - 1);
     expect(texts()).toEqual(['', '', '']);
     jest.advanceTimersByTime(1);
     expect(texts()).toEqual(['', 'waits', '']);
@@ -118,14 +122,14 @@ describe('WaitLines', () => {
 
   it('stands above the notebook where the page does not know the cell', () => {
     tell({ state: 'waits', cells: ['of an earlier page'] });
-    jest.advanceTimersByTime(SHOWN_AFTER_MS);
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
     expect(texts()).toEqual(['', '', 'waits']);
   });
 
   it('stays for a moment when a paused cell goes on, and so does not flicker', () => {
     const wait = { earliest_s: 1, latest_s: 2, used_s: 30, share: 0.5 };
     tell({ state: 'waits', cells: ['a'], wait });
-    jest.advanceTimersByTime(SHOWN_AFTER_MS);
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
     const line = shown.cells[0]?.node.firstElementChild;
     tell({ state: 'holds' });
     jest.advanceTimersByTime(STAYS_MS - 1);
@@ -139,9 +143,18 @@ describe('WaitLines', () => {
     expect(jest.getTimerCount()).toBe(0);
   });
 
+  it('follows the settings at once', async () => {
+    tell({ state: 'waits', cells: ['a'] });
+    await settings.set('waitLineAfterMs', 0);
+    expect(texts()).toEqual(['waits', '', '']);
+    await settings.set('showWaitLine', false);
+    expect(texts()).toEqual(['', '', '']);
+    expect(jest.getTimerCount()).toBe(0);
+  });
+
   it('goes when the server does not answer any more', () => {
     tell({ state: 'waits', cells: ['a'] });
-    jest.advanceTimersByTime(SHOWN_AFTER_MS);
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
     model.problem = { kind: 'unreachable' };
     changed.emit(undefined);
     expect(texts()).toEqual(['', '', '']);

@@ -1,0 +1,142 @@
+/** How the GPU is told at a glance: pure functions from a state to a few words. */
+
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import {
+  formatDuration,
+  formatKernel,
+  formatProblem,
+  formatReason,
+  formatShortRange,
+  formatWaitLine,
+  ordinal
+} from '../format';
+import type { ISnapshot, Problem } from '../model';
+import type { IDevice, IKernel, IState } from '../state';
+
+/** What stands in the status bar after "GPU", and what a screen reader says instead. */
+export interface IGlance {
+  /** Some kinds have a sign of their own shape, the same as the badges (style/base.css). */
+  readonly kind: 'holds' | 'waits' | 'paused' | 'idle' | 'trouble';
+  readonly text: string;
+  readonly label: string;
+}
+
+/** The kernel that a glance is about: the one asked for, else the one of mine that matters most. */
+export function kernelAtAGlance(
+  kernels: readonly IKernel[],
+  kernelId: string | undefined
+): IKernel | undefined {
+  const waiting = kernels
+    .filter(kernel => kernel.state === 'waits')
+    .sort((a, b) => (a.position ?? Infinity) - (b.position ?? Infinity));
+  return (
+    kernels.find(kernel => kernel.kernelId === kernelId) ??
+    kernels.find(kernel => kernel.state === 'holds') ??
+    waiting[0]
+  );
+}
+
+/** Whether the words change by themselves, as time goes by. */
+export function isCounting(kernel: IKernel | undefined): boolean {
+  return kernel?.state === 'holds' || kernel?.state === 'waits';
+}
+
+/** Null where nothing is shared: then there is nothing to tell. */
+export function glanceAt(
+  snapshot: ISnapshot | null,
+  problem: Problem | null,
+  kernelId: string | undefined,
+  sinceS: number,
+  trans: TranslationBundle
+): IGlance | null {
+  if (problem) {
+    return problem.kind === 'not-installed' ? null : inTrouble(formatProblem(problem, trans));
+  }
+  if (!snapshot || snapshot.state.scheduler === 'off') {
+    return null;
+  }
+  const { state } = snapshot;
+  if (state.scheduler !== 'up') {
+    return inTrouble(state.message || trans.__('The scheduler of the GPU does not answer.'));
+  }
+  const kernel = kernelAtAGlance(state.kernels, kernelId);
+  return kernel ? glanceAtKernel(kernel, state, sinceS, trans) : glanceAtNone(trans);
+}
+
+function inTrouble(label: string): IGlance {
+  return { kind: 'trouble', text: '?', label };
+}
+
+function glanceAtNone(trans: TranslationBundle): IGlance {
+  return {
+    kind: 'idle',
+    text: trans.__('idle'),
+    label: trans.__('No notebook of yours uses the GPU now.')
+  };
+}
+
+function glanceAtKernel(
+  kernel: IKernel,
+  { devices }: IState,
+  sinceS: number,
+  trans: TranslationBundle
+): IGlance {
+  const name = `\u2068${formatKernel(kernel)}\u2069`;
+  const explained = (): string => `${name}: ${formatReason(kernel, trans)}`;
+  switch (kernel.state) {
+    case 'holds': {
+      const held = formatDuration(heldS(kernel, devices) + sinceS, trans);
+      return {
+        kind: 'holds',
+        text: held,
+        label: trans.__('%1 has had the GPU for %2.', name, held)
+      };
+    }
+    case 'waits':
+      return {
+        kind: isPaused(kernel) ? 'paused' : 'waits',
+        text: formatWaitAtAGlance(kernel, sinceS, trans),
+        label: `${name}: ${formatWaitLine(kernel, devices, sinceS, trans)}`
+      };
+    case 'idle':
+      return {
+        kind: 'idle',
+        text: trans.__('idle'),
+        label: trans.__('%1 does not use the GPU now.', name)
+      };
+    case 'unshared':
+      return { kind: 'trouble', text: trans.__('not shared'), label: explained() };
+    case 'failed':
+      return { kind: 'trouble', text: trans.__('failed'), label: explained() };
+  }
+}
+
+/** `2nd · 20–45 s`; a cell that is paused in the middle has no place worth telling. */
+function formatWaitAtAGlance(kernel: IKernel, sinceS: number, trans: TranslationBundle): string {
+  const range = formatRangeAtAGlance(kernel, sinceS, trans);
+  if (isPaused(kernel)) {
+    return range || trans.__('paused');
+  }
+  const place = kernel.position === null ? '' : ordinal(kernel.position);
+  return [place, range].filter(Boolean).join(' · ') || trans.__('waits');
+}
+
+function isPaused(kernel: IKernel): boolean {
+  return (kernel.wait?.usedS ?? 0) > 0;
+}
+
+function formatRangeAtAGlance(kernel: IKernel, sinceS: number, trans: TranslationBundle): string {
+  const { wait } = kernel;
+  return !wait || wait.earliestS === null || wait.latestS === null
+    ? ''
+    : formatShortRange(wait.earliestS - sinceS, wait.latestS - sinceS, trans);
+}
+
+/** For how long the kernel has had the GPU; 0 where no device tells. */
+export function heldS(kernel: IKernel, devices: readonly IDevice[]): number {
+  const times = devices.map(({ holder }) =>
+    kernel.tenantId && holder?.tenantId === kernel.tenantId ? holder.heldS : 0
+  );
+  return Math.max(0, ...times);
+}

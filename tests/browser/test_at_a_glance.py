@@ -1,0 +1,157 @@
+"""What JupyterLab and Jupyter Notebook show of the GPU outside the panel, in a real browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.jupyter import JupyterProcess, write_notebook
+from tests.browser.panel import PANEL_ID, Panel
+from tests.browser.stub import StubControl, device, kernel, queue, state, tenant
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+NOTEBOOK = "glance.ipynb"
+OURS = """
+window.ourTimers = new Set();
+for (const kind of ['Interval', 'Timeout']) {
+  const set = window[`set${kind}`].bind(window);
+  const clear = window[`clear${kind}`].bind(window);
+  window[`set${kind}`] = (work, ...rest) => {
+    const isOurs = /@jupyter-gpushare\\/labextension/.test(new Error().stack);
+    const id = set((...given) => {
+      if (kind === 'Timeout') window.ourTimers.delete(id);
+      return typeof work === 'function' ? work(...given) : undefined;
+    }, ...rest);
+    if (isOurs) window.ourTimers.add(id);
+    return id;
+  };
+  window[`clear${kind}`] = id => {
+    window.ourTimers.delete(id);
+    clear(id);
+  };
+}
+"""
+"""Notes which timers run that our bundle has set."""
+
+
+@pytest.fixture
+def stub(jupyter_with_stub: JupyterProcess) -> StubControl:
+    write_notebook(jupyter_with_stub.files / NOTEBOOK, "1")
+    jupyter_with_stub.use_theme("JupyterLab Light")
+    control = StubControl(jupyter_with_stub)
+    control.set(state(device()))
+    return control
+
+
+def _glance(page: Page) -> Locator:
+    return page.locator(".jp-gpushare-Glance")
+
+
+def _kernel_id(jupyter: JupyterProcess) -> str:
+    jupyter.await_idle_kernel(NOTEBOOK)
+    (session,) = [
+        each for each in jupyter.request("GET", "api/sessions") if each["path"] == NOTEBOOK
+    ]
+    return str(session["kernel"]["id"])
+
+
+def _set(stub: StubControl, kernel_id: str, is_now: str) -> None:
+    """The notebook of the tests is in this state, and another one has no part in the GPU."""
+    me = tenant(NOTEBOOK, "alice", mine=True)
+    other = tenant("theirs.ipynb", "bob", held_s=18)
+    wait = {"earliest_s": 20.0, "latest_s": 45.0, "used_s": 0.0, "share": 0.5}
+    mine = kernel(NOTEBOOK, is_now, kernel_id=kernel_id, path=NOTEBOOK, tenant_id=me["tenant_id"])
+    if is_now == "waits":
+        waiting = queue({**other, "waited_s": 9}, {**me, "waited_s": 5})
+        shown = device(holder=other, queue=waiting)
+        mine |= {"position": 2, "wait": wait}
+    else:
+        shown = device(holder={**me, "held_s": 12} if is_now == "holds" else None)
+    stub.set(state(shown, kernels=[mine, kernel("else.ipynb", "idle")]))
+
+
+@pytest.mark.promise(
+    "panel",
+    "The status bar says whether the current notebook has the GPU or waits, and opens the panel",
+)
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
+def test_the_status_bar(page: Page, stub: StubControl, theme: str) -> None:
+    """It says in a few words, and in a sentence to screen readers, what the current notebook has
+    of the GPU; a click, or Enter, opens the panel."""
+    stub.jupyter.use_theme(f"JupyterLab {theme}")
+    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
+    kernel_id = _kernel_id(stub.jupyter)
+    _set(stub, kernel_id, "waits")
+    item = page.locator("#jp-main-statusbar").get_by_role("button", name="Waiting for the GPU")
+    item.filter(has_text="GPU 2nd · ").wait_for()
+    assert "2nd of 2" in str(item.get_attribute("aria-label"))
+    item.focus()
+    page.keyboard.press("Enter")
+    panel = Panel(page)
+    panel.keep_picture(f"at-a-glance-waits-{theme.lower()}")
+    _set(stub, kernel_id, "holds")
+    _glance(page).filter(has_text="GPU 1").wait_for()
+    panel.keep_picture(f"at-a-glance-holds-{theme.lower()}")
+    _set(stub, kernel_id, "idle")
+    _glance(page).filter(has_text="GPU idle").wait_for()
+
+
+@pytest.mark.promise(
+    "panel",
+    "While a notebook waits or has the GPU, its tab and the sidebar's icon are marked by a shape",
+)
+def test_badges(page: Page, stub: StubControl) -> None:
+    """The tab of the notebook and the icon of the sidebar have a mark, which differs by its shape,
+    also after a reload; afterwards the tab is as it was before."""
+    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
+    kernel_id = _kernel_id(stub.jupyter)
+    tab = page.locator("#jp-main-dock-panel .lm-TabBar-tab").filter(has_text=NOTEBOOK)
+    icon = page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]')
+    tab.wait_for()
+    before = str(tab.get_attribute("class")).split()
+    shapes = set()
+    for is_now, mark in (("waits", "waiting"), ("holds", "holding")):
+        _set(stub, kernel_id, is_now)
+        for place in (tab, icon):
+            marked = place.and_(page.locator(f".jp-gpushare-mod-{mark}"))
+            marked.wait_for()
+            shape = "each => getComputedStyle(each, '::after').clipPath"
+            shapes.add((mark, marked.locator(".lm-TabBar-tabIcon").evaluate(shape)))
+    assert len(shapes) == 2 and len({shape for _, shape in shapes}) == 2
+    assert "none" not in {shape for _, shape in shapes}
+    page.reload()
+    tab.and_(page.locator(".jp-gpushare-mod-holding")).wait_for()
+    _set(stub, kernel_id, "idle")
+    page.locator(".jp-gpushare-mod-holding").first.wait_for(state="detached")
+    assert str(tab.get_attribute("class")).split() == before
+
+
+@pytest.mark.promise("panel", "In Jupyter Notebook the panel is one click away")
+def test_one_click_in_jupyter_notebook(page: Page, stub: StubControl) -> None:
+    """The notebook's toolbar says the same few words; a click opens the panel."""
+    page.goto(stub.jupyter.page_url(f"notebooks/{NOTEBOOK}"))
+    _set(stub, _kernel_id(stub.jupyter), "waits")
+    item = page.locator(".jp-NotebookPanel-toolbar .jp-gpushare-Glance")
+    item.filter(has_text="GPU 2nd · ").click()
+    panel = Panel(page)
+    panel.devices.first.wait_for()
+    panel.keep_picture("at-a-glance-notebook")
+
+
+@pytest.mark.promise(
+    "panel", "While nothing waits and nothing is held, the page runs no timer of ours"
+)
+def test_no_timer_while_nothing_happens(page: Page, stub: StubControl) -> None:
+    """With the panel shut and nothing on the GPU, the bundle has no timer; with a wait it has."""
+    page.add_init_script(OURS)
+    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
+    kernel_id = _kernel_id(stub.jupyter)
+    _set(stub, kernel_id, "waits")
+    _glance(page).filter(has_text="GPU ").wait_for()
+    page.wait_for_function("window.ourTimers.size > 0")
+    _set(stub, kernel_id, "idle")
+    _glance(page).filter(has_text="GPU idle").wait_for()
+    page.wait_for_function("window.ourTimers.size === 0")
