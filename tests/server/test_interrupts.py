@@ -128,7 +128,7 @@ async def test_a_message_ends_a_wait_that_holds_the_lock(
     await waiter.execute_interactive(c_program, timeout=START_S_MAX)
     holder.execute(LONG)
     await within(lambda: scheduler.status()["devices"][0]["holders"])
-    waiter.execute("launch(spin, 1000)")
+    waiter.execute("launch(spin, 1000, 1)")
     await within(lambda: scheduler.status()["devices"][0]["queue"])
     await ways["REST"](ids[1])
     reply = (await waiter.get_shell_msg(timeout=START_S_MAX))["content"]

@@ -122,6 +122,8 @@ def test_streams_captures_and_cells_under_a_sanitizer(
         shell.say("0 spin d 1000")
         shell.say("0 destroy 1")
         shell.say(f"2 hook cell_{'ended' if number % 2 else 'began'}")
+        shell.say("2 hook cell_began")  # for a moment after a cancellation, only a new cell waits
+        shell.say("2 hook cell_ended")
         shell.say("3 hook cancel_waits")
         shell.say("3 describe")
     shell.say("0 echo")
