@@ -10,6 +10,12 @@ export interface IStateClient {
   releaseTurn(kernelId: string): Promise<void>;
 }
 
+/** What the timelines need of it. */
+export interface ITimelineClient {
+  /** The last 15 minutes, not parsed yet. @throws Unreachable, Refused, NotInstalled */
+  fetchTimeline(): Promise<unknown>;
+}
+
 /** The Jupyter server did not answer. */
 export class Unreachable extends Error {}
 
@@ -19,13 +25,21 @@ export class NotInstalled extends Error {}
 /** The server extension refused; the message is its own sentence. */
 export class Refused extends Error {}
 
-export class StateClient implements IStateClient {
+export class StateClient implements IStateClient, ITimelineClient {
   constructor(options: StateClient.IOptions) {
     this._settings = options.serverSettings;
   }
 
-  async fetchState(): Promise<unknown> {
-    const response = await this._request('state', 'GET');
+  fetchState(): Promise<unknown> {
+    return this._fetch('state');
+  }
+
+  fetchTimeline(): Promise<unknown> {
+    return this._fetch('timeline');
+  }
+
+  private async _fetch(path: string): Promise<unknown> {
+    const response = await this._request(path, 'GET');
     try {
       return (await response.json()) as unknown;
     } catch {

@@ -14,6 +14,7 @@ import {
   memoryShares
 } from './format';
 import type { IDevice, IHolder, ITenant, IWaiter } from './state';
+import { TimelineView } from './timelineView';
 
 /** One device: its memory, who has it, and who waits, in order. */
 export function DeviceView(props: DeviceView.IProps): ReactElement {
@@ -55,6 +56,7 @@ export function DeviceView(props: DeviceView.IProps): ReactElement {
           ))}
         </ol>
       )}
+      <TimelineView device={device} trans={trans} />
     </article>
   );
 }

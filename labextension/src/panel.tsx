@@ -5,6 +5,8 @@ import type { ReactElement } from 'react';
 
 import { gpuIcon } from './icon';
 import type { PanelModel } from './model';
+import type { Timelines } from './timelines';
+import { TimelineContext } from './timelineView';
 import { PANEL_ID } from './tokens';
 import { PanelView } from './view';
 
@@ -29,19 +31,21 @@ export class GPUSharePanel extends ReactWidget {
   }
 
   protected override render(): ReactElement {
-    const { model, openNotebook, trans } = this._options;
+    const { model, openNotebook, timelines, trans } = this._options;
     return (
       <UseSignal signal={model.changed}>
         {() => (
-          <PanelView
-            isReleasing={kernelId => model.isReleasing(kernelId)}
-            onOpen={openNotebook}
-            onRelease={kernelId => void model.releaseTurn(kernelId)}
-            problem={model.problem}
-            releaseProblem={kernelId => model.releaseProblem(kernelId)}
-            snapshot={model.snapshot}
-            trans={trans}
-          />
+          <TimelineContext.Provider value={timelines}>
+            <PanelView
+              isReleasing={kernelId => model.isReleasing(kernelId)}
+              onOpen={openNotebook}
+              onRelease={kernelId => void model.releaseTurn(kernelId)}
+              problem={model.problem}
+              releaseProblem={kernelId => model.releaseProblem(kernelId)}
+              snapshot={model.snapshot}
+              trans={trans}
+            />
+          </TimelineContext.Provider>
         )}
       </UseSignal>
     );
@@ -55,6 +59,7 @@ export namespace GPUSharePanel {
     readonly model: PanelModel;
     /** Shows the notebook with this path. */
     readonly openNotebook: (path: string) => void;
+    readonly timelines: Timelines;
     readonly trans: TranslationBundle;
   }
 }

@@ -63,7 +63,9 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """A page of a fresh profile, in which every error of the panel's scripts fails the test.
     Jupyter Notebook has one of its own at each start, with and without the panel."""
-    context = browser.new_context(viewport=VIEW, device_scale_factor=PIXELS_PER_POINT)
+    context = browser.new_context(
+        viewport=VIEW, device_scale_factor=PIXELS_PER_POINT, locale="en-US"
+    )
     page = context.new_page()
     page.set_default_timeout(60_000)
     errors: list[str] = []

@@ -185,6 +185,29 @@ def test_another_holder_is_named_to_a_notebook_that_waits(
     assert panel.queue.count() == 0
 
 
+@pytest.mark.promise("The panel shows a timeline of...")
+def test_a_notebook_sees_its_own_turn_in_the_timeline(
+    page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
+) -> None:
+    """While a notebook trains, the timeline has its turn, the simulated GPU's use and its memory;
+    once another one waits, it has that too, and after the hand-over both turns."""
+    panel = _open_training(page, jupyter)
+    timeline = panel.devices.first.locator("details.jp-gpushare-Timeline")
+    timeline.locator("summary").click()
+    bar = timeline.locator(".jp-gpushare-TurnBar.jp-mod-mine")
+    assert "train.ipynb" in str(bar.first.get_attribute("title"))
+    assert "has it since" in str(bar.first.get_attribute("title"))
+    sentence = timeline.locator(".jp-gpushare-TimelineSummary")
+    sentence.filter(has_text="% busy on average. At most ").wait_for()
+    timeline.locator("canvas").wait_for()
+    _open_exploring(page, jupyter)
+    timeline.locator(".jp-gpushare-WaitBar[title='1 waited']").wait_for(state="attached")
+    sentence.filter(has_text="At most 1 waited at once.").wait_for()
+    panel.release_button("train.ipynb").click()
+    timeline.locator(".jp-gpushare-TurnBar[title*='explore.ipynb']").wait_for(state="attached")
+    panel.keep_picture("timeline-of-two-notebooks")
+
+
 @pytest.mark.promise("A change is pushed into the page at...")
 def test_a_change_at_the_scheduler_is_soon_in_the_page(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest

@@ -30,9 +30,11 @@ describe('StateClient', () => {
   it('asks below the base of the server', async () => {
     const { client, requests } = clientOf({ status: 200, body: { version: 1 } });
     await expect(client.fetchState()).resolves.toEqual({ version: 1 });
+    await client.fetchTimeline();
     await client.releaseTurn('a/b');
     expect(requests).toEqual([
       'GET http://host/user/a%20b/gpushare/api/state',
+      'GET http://host/user/a%20b/gpushare/api/timeline',
       'POST http://host/user/a%20b/gpushare/api/kernels/a%2Fb/release'
     ]);
   });

@@ -7,10 +7,12 @@ import {
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ITranslator } from '@jupyterlab/translation';
 
+import { StateClient } from '../client';
 import type { PanelModel } from '../model';
 import { GPUSharePanel } from '../panel';
 import { Badges } from '../shell/badges';
 import type { GPUShareSettings } from '../shell/settings';
+import { Timelines } from '../timelines';
 import {
   CommandIDs,
   IGPUShareModel,
@@ -37,9 +39,11 @@ export const panelPlugin: JupyterFrontEndPlugin<void> = {
     tracker: INotebookTracker | null
   ) => {
     const trans = translator.load(TRANSLATION_DOMAIN);
+    const client = new StateClient({ serverSettings: app.serviceManager.serverSettings });
     const panel = new GPUSharePanel({
       model,
       openNotebook: path => void app.commands.execute(CommandIDs.openNotebook, { path }),
+      timelines: new Timelines({ client, news: model.changed }),
       trans
     });
     restorer?.add(panel, PANEL_ID);
