@@ -247,7 +247,7 @@ def ahead_is_bounded(
 
 
 @SHARE
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(owners=OWNERS, quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
 def test_classes_take_nothing_from_an_honest_owner(
     owners: list[tuple[str, int, Work, float, float]], quantum_s: float

@@ -14,7 +14,7 @@
 #include "memory/blocks.h"
 #include "memory/chunks.h"
 
-#define ROUNDS 3000
+#define ROUNDS 1500
 #define CHUNKS 64
 #define CHUNKS_OF_THREAD 8
 #define SECOND_NS ((uint64_t)1000000000)
