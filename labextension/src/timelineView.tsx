@@ -90,7 +90,7 @@ function Watched(props: TimelineView.IProps & { readonly timelines: Timelines })
       )}
       {timeline?.windowS === 0 && (
         <p className="jp-gpushare-Reason">
-          {trans.__('The scheduler keeps no timeline: a newer version does.')}
+          {trans.__('The server keeps no timeline: a newer version of GPU sharing does.')}
         </p>
       )}
       {timeline && timeline.windowS > 0 && (

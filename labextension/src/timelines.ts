@@ -2,7 +2,7 @@ import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { Poll } from '@lumino/polling';
 import { Signal, type ISignal } from '@lumino/signaling';
 
-import type { ITimelineClient } from './client';
+import { NotInstalled, type ITimelineClient } from './client';
 import { parseTimeline, type ITimeline } from './timeline';
 
 /**
@@ -77,8 +77,12 @@ export class Timelines implements IDisposable {
       this._timeline = parseTimeline(await this._client.fetchTimeline());
       this._isFailing = false;
     } catch (error) {
-      this._isFailing = true;
-      throw error;
+      // A server of an older version has no such route, and is as good as a scheduler that keeps none.
+      this._isFailing = !(error instanceof NotInstalled);
+      if (this._isFailing) {
+        throw error;
+      }
+      this._timeline = parseTimeline({});
     } finally {
       if (!this.isDisposed) {
         this._changed.emit(undefined);

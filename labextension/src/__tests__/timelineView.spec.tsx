@@ -3,7 +3,7 @@ import { Signal } from '@lumino/signaling';
 import { act } from 'react';
 import { createRoot, type Root } from 'react-dom/client';
 
-import { Unreachable } from '../client';
+import { NotInstalled, Unreachable } from '../client';
 import { parseState } from '../state';
 import type { PlotData } from '../timeline';
 import { TimelineContext, TimelineView } from '../timelineView';
@@ -183,6 +183,7 @@ describe('TimelineView', () => {
 
   it.each<[string, () => Promise<unknown>, string]>([
     ['an older scheduler', () => Promise.resolve({ window_s: 0 }), 'keeps no timeline'],
+    ['an older server', () => Promise.reject(new NotInstalled('x')), 'keeps no timeline'],
     ['no answer', () => Promise.reject(new Unreachable('gone')), 'does not answer'],
     ['an idle device', () => Promise.resolve(timeline({ devices: [] })), 'Nobody had this GPU']
   ])('says in a sentence that there is nothing to show: %s', async (_, told, words) => {
