@@ -117,7 +117,7 @@ def _kernel(
         if waiter["tenant_id"] == kernel.tenant_id
     ]
     state, reason = _state_of(kernel, tenant, devices)
-    opened = _opened(tenant)
+    opened, memory = _opened(tenant), memory_of(tenant)
     return {
         "kernel_id": kernel.kernel_id,
         "name": kernel.name,
@@ -125,11 +125,11 @@ def _kernel(
         "tenant_id": kernel.tenant_id,
         "state": state,
         "bytes_allocated": sum(each["bytes_allocated"] for each in opened),
-        "memory": memory_of(tenant),
+        "memory": memory,
         "position": max(places) if places and state == "waits" else None,
         "wait": _wait(tenant, age_s) if state == "waits" else None,
         # Of a kernel that does not wait nobody asks, and a cell without GPU work is no news.
-        "cells": list(kernel.cells) if state == "waits" else [],
+        "cells": list(kernel.cells) if _waits(state, memory) else [],
         "blocked": _blocked(tenant) if tenant and state == "waits" else "",
         "hold_left_s": _left_s(tenant or {}, age_s),
         "hold_to_come_s": (tenant or {}).get("hold_to_come_s", 0.0),
@@ -137,6 +137,11 @@ def _kernel(
         "placement": (tenant or {}).get("placement") or "",
         "reason": reason,
     }
+
+
+def _waits(state: str, memory: Iterable[Mapping[str, Any]]) -> bool:
+    """For its turn, or, with the turn, for its memory."""
+    return state == "waits" or (state == "holds" and any(m["bytes_parked"] for m in memory))
 
 
 def _wait(tenant: Mapping[str, Any] | None, age_s: float) -> dict[str, Any] | None:

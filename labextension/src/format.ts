@@ -3,6 +3,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Problem } from './model';
+import type { IRestore } from './restores';
 import {
   STATE_VERSION,
   type IDevice,
@@ -94,6 +95,19 @@ export function formatWaitLine(
   ]
     .filter(Boolean)
     .join(' ');
+}
+
+/** The line at a cell that has its turn, until its memory is back. */
+export function formatRestore(restore: IRestore, trans: TranslationBundle): string {
+  const { bytesBack, bytesTotal, leftS } = restore;
+  const back = trans.__('%1 of %2', formatBytes(bytesBack), formatBytes(bytesTotal));
+  return leftS === null
+    ? trans.__('The memory of this notebook comes back to the GPU: %1.', back)
+    : trans.__(
+        'The memory of this notebook comes back to the GPU: %1, about %2 more.',
+        back,
+        formatDuration(Math.max(1, leftS), trans)
+      );
 }
 
 /** The same line, once the cell goes on after a pause. */

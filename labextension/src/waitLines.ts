@@ -7,9 +7,10 @@ import { Signal } from '@lumino/signaling';
 import type { PanelLayout, Widget } from '@lumino/widgets';
 
 import type { PanelModel } from './model';
+import { bytesToRestore, Restores, type IRestore } from './restores';
 import type { GPUShareSettings } from './shell/settings';
 import { waitedS, type IKernel, type IState } from './state';
-import { WaitLine } from './waitLine';
+import { WaitLine, type ITold } from './waitLine';
 
 /** A cell that is paused and goes on each few moments keeps its line in between. */
 export const STAYS_MS = 1500;
@@ -23,7 +24,8 @@ interface IShown {
   readonly untilMs: number | null;
 }
 
-/** Keeps one line at each cell that waits, as the model says. Nothing runs while nothing waits. */
+/** Keeps one line at each cell that waits for the GPU or for its memory, as the model says. Nothing
+ * runs while nothing waits. */
 export class WaitLines implements IDisposable {
   constructor(options: WaitLines.IOptions) {
     this._options = options;
@@ -63,7 +65,7 @@ export class WaitLines implements IDisposable {
     const { model, settings, tracker } = this._options;
     const isTold = settings.value.showWaitLine && !model.problem;
     const state = isTold ? (model.snapshot?.state ?? null) : null;
-    if (this._shown.size === 0 && !state?.kernels.some(kernel => kernel.state === 'waits')) {
+    if (this._shown.size === 0 && !state?.kernels.some(isWorthALook)) {
       return;
     }
     const dues: number[] = [];
@@ -85,8 +87,12 @@ export class WaitLines implements IDisposable {
   private _lookAt(panel: NotebookPanel, state: IState | null): number | null {
     const kernelId = panel.sessionContext.session?.kernel?.id;
     const kernel = state?.kernels.find(each => each.kernelId === kernelId);
+    const restore = kernel ? this._restores.look(kernel, this._clockMs()) : null;
     if (state && kernel?.state === 'waits') {
       return this._waits(panel, state, kernel);
+    }
+    if (kernel && restore) {
+      return this._restoring(panel, kernel, restore);
     }
     const shown = this._shown.get(panel);
     if (!shown?.paused || kernel?.state !== 'holds') {
@@ -109,6 +115,28 @@ export class WaitLines implements IDisposable {
     // A wait that is shorter is not worth a line.
     const { waitLineAfterMs } = settings.value;
     const dueMs = receivedAtMs - 1000 * waitedS(kernel, state.devices) + waitLineAfterMs;
+    const paused = (kernel.wait?.usedS ?? 0) > 0;
+    return this._show(panel, kernel, dueMs, paused, {
+      kind: 'waits',
+      kernel,
+      devices: state.devices,
+      receivedAtMs
+    });
+  }
+
+  /** Its turn has begun, and the cell goes on when its memory is back. */
+  private _restoring(panel: NotebookPanel, kernel: IKernel, restore: IRestore): number | null {
+    const dueMs = restore.sinceMs + this._options.settings.value.waitLineAfterMs;
+    return this._show(panel, kernel, dueMs, false, { kind: 'restores', restore });
+  }
+
+  private _show(
+    panel: NotebookPanel,
+    kernel: IKernel,
+    dueMs: number,
+    paused: boolean,
+    told: ITold
+  ): number | null {
     const before = this._shown.get(panel);
     if (!before && dueMs > this._clockMs()) {
       return dueMs;
@@ -120,9 +148,8 @@ export class WaitLines implements IDisposable {
       line = new WaitLine(this._options.trans);
       put(line, place, panel);
     }
-    const paused = (kernel.wait?.usedS ?? 0) > 0;
     this._shown.set(panel, { line, place, paused, untilMs: null });
-    line.tell({ kernel, devices: state.devices, receivedAtMs });
+    line.tell(told);
     return null;
   }
 
@@ -134,6 +161,7 @@ export class WaitLines implements IDisposable {
   private readonly _options: WaitLines.IOptions;
   private readonly _clockMs: () => number;
   private readonly _shown = new Map<NotebookPanel, IShown>();
+  private readonly _restores = new Restores();
   private _timer: number | undefined;
   private _isDisposed = false;
 }
@@ -146,6 +174,10 @@ export namespace WaitLines {
     readonly trans: TranslationBundle;
     readonly clockMs?: () => number;
   }
+}
+
+function isWorthALook(kernel: IKernel): boolean {
+  return kernel.state === 'waits' || bytesToRestore(kernel) > 0;
 }
 
 /** The cell that sent one of these messages. This page has no such cell if it was loaded later. */

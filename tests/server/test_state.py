@@ -180,6 +180,16 @@ def test_a_kernel_that_waits_names_its_cells() -> None:
     assert (holds["cells"], holds["blocked"]) == ([], "")
 
 
+@pytest.mark.promise("panel", "A cell whose memory comes back shows how much of it, and how long")
+def test_a_kernel_whose_memory_comes_back_names_its_cells() -> None:
+    """It has its turn, and its cell waits for what is parked still."""
+    mine = replace(kernel("b", "b"), cells=("m1",))
+    parked = {"device": "d", "bytes_resident": 1, "bytes_parked": 7, "bytes_fixed": 0}
+    told = {**tenant("b", "holding"), "memory": [{**parked, "cap_bytes": 0}]}
+    (restores,) = state_of([mine], [told], device(["b"], []))["kernels"]
+    assert restores["cells"] == ["m1"]
+
+
 def test_a_failed_context_is_told_before_everything() -> None:
     """The user is told to restart the kernel, and what that brings."""
     (mine,) = state_of([kernel("a", "t")], [tenant("t", "idle", failed=True)])["kernels"]

@@ -5,14 +5,14 @@ import { PanelLayout, Widget } from '@lumino/widgets';
 import { DEFAULTS, GPUShareSettings } from '../shell/settings';
 import { parseState } from '../state';
 import { STAYS_MS, WaitLines } from '../waitLines';
-import { device, kernel, state, waiter } from './support/states';
+import { device, kernel, memory, state, waiter } from './support/states';
 
 jest.mock('../waitLine', () => {
   const widgets = jest.requireActual<{ Widget: new () => Widget }>('@lumino/widgets');
   return {
     WaitLine: class extends widgets.Widget {
-      tell(waiting: object | null): void {
-        this.node.textContent = waiting ? 'waits' : 'goes on';
+      tell(told: { kind: string } | null): void {
+        this.node.textContent = told ? told.kind : 'goes on';
       }
     }
   };
@@ -111,6 +111,23 @@ describe('WaitLines', () => {
     expect(texts()).toEqual(['waits', '', '']);
     tell({ state: 'holds' });
     expect(texts()).toEqual(['', '', '']);
+  });
+
+  it('says that memory comes back, where that takes a moment', () => {
+    const parked = (bytes: number): object => ({
+      state: 'holds',
+      cells: ['a'],
+      memory: [memory({ bytes_parked: bytes })]
+    });
+    tell(parked(8 * 1024 ** 3));
+    expect(texts()).toEqual(['', '', '']);
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
+    expect(texts()).toEqual(['restores', '', '']);
+    tell(parked(4 * 1024 ** 3));
+    expect(texts()).toEqual(['restores', '', '']);
+    tell(parked(0));
+    expect(texts()).toEqual(['', '', '']);
+    expect(jest.getTimerCount()).toBe(0);
   });
 
   it('shows nothing of a wait that is short', () => {
