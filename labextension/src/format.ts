@@ -143,11 +143,16 @@ function formatPlace(
 function formatPaused(wait: IWait, sinceS: number, trans: TranslationBundle): string {
   const used = formatRounded(wait.usedS, trans);
   const share = formatPart(wait.share);
+  const isAlone = wait.share > 0.995; // only notebooks of the same user are ahead
   if (wait.earliestS === null || wait.latestS === null) {
-    return trans.__('Paused after %1, nobody can say until when; your share is %2.', used, share);
+    return isAlone
+      ? trans.__('Paused after %1, nobody can say until when.', used)
+      : trans.__('Paused after %1, nobody can say until when; your share is %2.', used, share);
   }
   const range = formatRange(wait.earliestS - sinceS, wait.latestS - sinceS, trans);
-  return trans.__('Paused after %1, goes on in %2; your share is %3.', used, range, share);
+  return isAlone
+    ? trans.__('Paused after %1, goes on in %2.', used, range)
+    : trans.__('Paused after %1, goes on in %2; your share is %3.', used, range, share);
 }
 
 function formatInTheWay(

@@ -92,7 +92,8 @@ class JupyterProcess:
         ]
         command += [f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"]
         command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={self.files}"]
-        command.append("--JupyterNotebookApp.expose_app_in_browser=True")  # tells when it is there
+        for app in ("JupyterNotebookApp", "LabApp"):  # which tells when it is there
+            command.append(f"--{app}.expose_app_in_browser=True")
         # The environment may have switched ours on for every server.
         extensions = {"jupyter_gpushare": False, "jupyterlab": True, "notebook": True}
         extensions |= {extension: True} if extension else {}

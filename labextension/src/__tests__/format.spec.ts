@@ -228,6 +228,9 @@ describe('format', () => {
     expect(waitLine({ wait: { ...wait, latest_s: null } }, holder())).toBe(
       'Paused after 30 s, nobody can say until when; your share is 1/3.'
     );
+    expect(waitLine({ wait: { ...wait, share: 1 } }, holder())).toBe(
+      'Paused after 30 s, goes on in about 10–20 s.'
+    );
   });
 
   it('tells a share as a fraction where it is near one', () => {
