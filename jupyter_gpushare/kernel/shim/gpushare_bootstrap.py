@@ -21,7 +21,7 @@ from typing import Any
 NOTICE = "GPUSHARE_NOTICE"
 API_VERSION = 1
 MAGIC = "gpushare"
-MAGICS_FILE = Path(__file__).absolute().parent.parent / "magics.py"
+MAGICS_DIR = Path(__file__).absolute().parent.parent / "magics"
 INTERRUPTED = "This cell was interrupted while it waited for the GPU."
 # How frameworks word the answer of a cancelled call, and what libraries on the driver make of it.
 CANCELLED_CALL = re.compile(
@@ -60,6 +60,8 @@ def load_ipython_extension(shell: Any) -> None:
             _show_once(shell, _notice)
         _is_loaded = True
         shell.register_magic_function(gpushare, magic_kind="line", magic_name=MAGIC)
+        _forget_completer(shell)  # loaded again, it would be asked twice
+        shell.set_hook("complete_command", complete, str_key="%" + MAGIC)
         hook = _find_hook()
         if hook is not None and _reporter is None:
             _reporter = CellReporter(hook, shell)
@@ -72,6 +74,7 @@ def load_ipython_extension(shell: Any) -> None:
 def unload_ipython_extension(shell: Any) -> None:
     """Called by IPython for %unload_ext."""
     global _reporter
+    _forget_completer(shell)
     shell.magics_manager.magics["line"].pop(MAGIC, None)
     reporter, _reporter = _reporter, None
     if reporter is not None:
@@ -81,10 +84,10 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def gpushare(line: str) -> None:
-    """Who has the GPU and who waits; `release` gives it away; `hold 10m` keeps it between cells."""
+    """Who has the GPU and who waits; `release` gives it away; `hold 10m` keeps it between cells;
+    `evict` makes this kernel's memory leave it."""
     try:
-        module = sys.modules.get("gpushare_magics") or _load_magics()
-        view = module.gpushare(line, notice=_notice)
+        view = _magics().gpushare(line, notice=_notice)
         if view is not None:
             from IPython.display import display
 
@@ -93,12 +96,34 @@ def gpushare(line: str) -> None:
         print(f"%gpushare failed: {error!r}. Please report it.")
 
 
-def _load_magics() -> Any:
+def complete(_: Any, event: Any) -> Any:
+    """IPython's hook for what the Tab key offers after the magic's name."""
+    try:
+        return _magics().completions(event.text_until_cursor)
+    except Exception:  # noqa: BLE001 - then there is nothing to offer
+        return []
+
+
+def _forget_completer(shell: Any) -> None:
+    dispatcher = getattr(shell, "strdispatchers", {}).get("complete_command")
+    getattr(dispatcher, "strs", {}).pop("%" + MAGIC, None)
+
+
+def _magics() -> Any:
     """The rest of it lies beside our folder and is read when it is first wanted."""
-    spec: Any = importlib.util.spec_from_file_location("gpushare_magics", str(MAGICS_FILE))
+    name = "gpushare_magics"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec: Any = importlib.util.spec_from_file_location(
+        name, str(MAGICS_DIR / "__init__.py"), submodule_search_locations=[str(MAGICS_DIR)]
+    )
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    sys.modules["gpushare_magics"] = module
+    sys.modules[name] = module  # its files import each other
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 

@@ -1,0 +1,74 @@
+"""`%gpushare`: this kernel and the queue; giving a turn away; keeping one by hand.
+
+The bootstrap loads this folder by its path when the magic is first used, in kernels of any
+environment: so it stands alone, like the bootstrap, standard library only and for Python 3.6 and
+later. It asks the hook in this process about this kernel, and the scheduler about everybody.
+"""
+
+from typing import Any
+
+from .completion import completions
+from .hook import hook_of
+from .scheduler import scheduler_status
+from .verbs import doctor, evict, hold, queue, release, show
+from .view import View, memory_bar, notes_on_memory, notes_on_waiting, rows_of
+from .words import Unable, UsageError, seconds_of
+
+__all__ = [
+    "USAGE",
+    "View",
+    "completions",
+    "gpushare",
+    "memory_bar",
+    "notes_on_memory",
+    "notes_on_waiting",
+    "rows_of",
+    "scheduler_status",
+]
+
+USAGE = """usage:
+  %gpushare             show this kernel and the queue
+  %gpushare queue       show who has each GPU and who waits
+  %gpushare release     give the GPU to the next in the queue now, and end a hold
+  %gpushare hold 10m    keep the GPU between cells for 10 minutes (30s, 10m, 1h)
+  %gpushare hold 0      end the hold
+  %gpushare evict       make the memory of this kernel leave the GPU until it is used again
+  %gpushare doctor      find out what is wrong with GPU sharing here, and what to do"""
+
+_WORDS_AFTER = {"queue": 0, "release": 0, "hold": 1, "evict": 0, "doctor": 0}
+
+
+def gpushare(line: str, *, notice: str = "") -> Any:
+    """What the magic does. Answers with something to display, or prints a sentence.
+
+    `notice` is why this kernel does not share the GPU, where it does not."""
+    try:
+        done = _perform(line.split(), notice)
+    except UsageError as error:
+        done = f"%gpushare: {error}\n{USAGE}"
+    except Unable as error:
+        done = str(error)
+    if not isinstance(done, str):
+        return done
+    print(done)
+    return None
+
+
+def _perform(words: "list[str]", notice: str) -> Any:
+    if not words:
+        return show(notice)
+    verb, wanted = words[0], _WORDS_AFTER.get(words[0])
+    if wanted is None:
+        raise UsageError(f"there is no sub-command {verb!r}.")
+    if len(words) - 1 > wanted:
+        raise UsageError(f"{words[wanted + 1]!r} is one word too many.")
+    if verb == "hold":
+        if len(words) == 1:
+            raise UsageError("hold needs a time.")
+        hold_s = seconds_of(words[1])
+        return hold(hook_of(notice), hold_s)
+    if verb == "doctor":
+        return doctor()
+    if verb == "queue":
+        return queue(notice)
+    return release(hook_of(notice)) if verb == "release" else evict(hook_of(notice))

@@ -1,0 +1,161 @@
+"""What each sub-command does. Each answers with a sentence or a view, or raises Unable."""
+
+import os
+import subprocess
+import time
+from typing import Any
+from urllib.parse import quote
+
+from .hook import Hook, hook_of
+from .scheduler import ANSWER_S, ask, scheduler_status
+from .view import View, notes_on_waiting, own_of, story_of
+from .words import Unable, clock, length
+
+_DOCTOR_S = 60.0
+_LOOK_AGAIN_S = 0.005
+_HOLD_MS_MAX = 2**32 - 1
+
+_wished = {"hold": False}
+"""Whether the hook was asked for a hold that it has not been able to tell the scheduler of."""
+
+
+def show(notice: str) -> "View":
+    """This kernel and the queue, as far as they can be learned."""
+    try:
+        kernel = hook_of(notice).describe()
+        story = story_of(kernel)
+    except Unable as problem:
+        kernel, story = {}, str(problem)
+    status, tenant = scheduler_status(), str(kernel.get("tenant", ""))
+    placement = os.environ.get("GPUSHARE_PLACEMENT", "")
+    notes = [placement] if placement else []
+    return View(" ".join([story, *notes, *notes_on_waiting(status, tenant)]), status, tenant)
+
+
+def queue(notice: str) -> "View":
+    """Who has each GPU and who waits, without this kernel's story where it shares the GPU."""
+    try:
+        tenant, story = str(hook_of(notice).describe().get("tenant", "")), ""
+    except Unable as problem:
+        tenant, story = "", str(problem)
+    status = scheduler_status()
+    if status is None:
+        story = story or "The scheduler does not answer. `%gpushare doctor` tells more."
+    return View(story, status, tenant, with_memory=False)
+
+
+def evict(hook: "Hook") -> str:
+    """Ask for the turn and the memory of this kernel to leave the device."""
+    tenant = hook.describe()["tenant"]
+    if not tenant:
+        return "This kernel has not used the GPU yet, so nothing of it is there."
+    ask("POST", "/tenants/{}/evict".format(quote(tenant, safe="")), {})
+    return (
+        "The memory of this kernel leaves the GPU as soon as the work that runs on it has ended. "
+        "Memory that cannot move stays. The next GPU call brings it back."
+    )
+
+
+def release(hook: "Hook") -> str:
+    """Ask for the turn to be taken from this kernel, all its processes included."""
+    before = hook.describe()
+    status = scheduler_status()
+    if before["connected"]:  # the wish has been told, and the scheduler tells what became of it
+        _wished["hold"] = False
+    if _wished["hold"] or _hold_to_come_s(status, before):
+        return _end_hold(hook, before)
+    if before["running"] and not before["connected"]:
+        return "No scheduler is connected. The GPU is given back at the end of the cell."
+    if before["phase"] not in ("held", "closing") and not _tenant_holds(status, before):
+        return "This kernel does not have the GPU, so there is nothing to release."
+    hook.release()
+    if _await(lambda: hook.describe()["phase"] not in ("held", "closing")):
+        return "The GPU was given back. The next GPU call of this kernel asks for it again."
+    return "The GPU is given back as soon as the work that runs on it has ended."
+
+
+def hold(hook: "Hook", hold_s: float) -> str:
+    """Ask for the turn to be kept; the scheduler says for how long it is."""
+    before = hook.describe()
+    if hold_s <= 0:
+        return _end_hold(hook, before)
+    if not _ask_to_hold(hook, before, hold_s):
+        _wished["hold"] = True
+        later = f"This kernel will keep the GPU for {length(hold_s)} once it has it."
+        if not before["running"] or not before["contexts_open"]:
+            return f"This kernel has not used the GPU yet. {later}"
+        if not before["connected"]:
+            return "No scheduler is connected. This kernel makes the request when it finds one."
+        return "The scheduler does not answer. `%gpushare doctor` tells more."
+    now = hook.describe()
+    left_s = now["hold_left_ms"] / 1000
+    if left_s <= 0:
+        refused = own_of(scheduler_status(), now["tenant"]).get("hold_note")
+        if refused:
+            return str(refused)
+        return (
+            "This scheduler does not let a notebook keep the GPU between cells. Ask its "
+            "administrator for a longer `hold_max_s`."
+        )
+    cut = " That is as long as this scheduler allows." if left_s < hold_s - 1 else ""
+    to_come_s = _hold_to_come_s(scheduler_status(), now)
+    if to_come_s:
+        return f"This kernel will keep the GPU for {length(to_come_s)} once it has it.{cut}"
+    return f"This kernel keeps the GPU until {clock(left_s)}, between cells too.{cut}"
+
+
+def doctor() -> str:
+    """What `jupyter gpushare doctor` says, run by the Python that has it."""
+    python = os.environ.get("GPUSHARE_SERVER_PYTHON")
+    if not python:
+        raise Unable(
+            "This kernel does not know where jupyter-gpushare is installed. Run `jupyter gpushare "
+            "doctor` in a terminal of the Jupyter server."
+        )
+    command = [python, "-E", "-m", "jupyter_gpushare.cli.main", "doctor"]
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_DOCTOR_S,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unable(f"The doctor cannot run here: {error}. Run it in a terminal.") from error
+    return done.stdout.rstrip()
+
+
+def _ask_to_hold(hook: "Hook", before: Any, hold_s: float) -> bool:
+    """Whether the scheduler has answered."""
+    hook.hold(min(int(hold_s * 1000), _HOLD_MS_MAX))
+    return _await(lambda: hook.describe()["hold_answers"] != before["hold_answers"])
+
+
+def _end_hold(hook: "Hook", before: Any) -> str:
+    """Also of one that has not begun, or that no scheduler knows of yet."""
+    if before["connected"]:
+        _ask_to_hold(hook, before, 0)
+    else:
+        hook.hold(0)
+    _wished["hold"] = False
+    return "This kernel no longer keeps the GPU between cells."
+
+
+def _hold_to_come_s(status: Any, kernel: Any) -> float:
+    """For how long this kernel is to keep the GPU once it has it; 0 when not, or not known."""
+    return float(own_of(status, kernel["tenant"]).get("hold_to_come_s") or 0.0)
+
+
+def _tenant_holds(status: Any, kernel: Any) -> bool:
+    """A child process may hold the turn while the kernel's own does not."""
+    return own_of(status, kernel["tenant"]).get("state", "idle") not in ("idle", "waiting")
+
+
+def _await(holds: Any) -> bool:
+    until_s = time.monotonic() + ANSWER_S
+    while not holds():
+        if time.monotonic() >= until_s:
+            return False
+        time.sleep(_LOOK_AGAIN_S)
+    return True

@@ -1,0 +1,55 @@
+"""How times and sizes are written and read, and the errors whose message a notebook shows. Pure,
+but for the clock."""
+
+import re
+import time
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)")
+
+
+class UsageError(Exception):
+    """The arguments make no sense; the message says which, in one line."""
+
+
+class Unable(Exception):
+    """It cannot be done here; the message says why, and what to do."""
+
+
+def clock(left_s: float) -> str:
+    """The time of day in so many seconds."""
+    return time.strftime("%H:%M:%S", time.localtime(time.time() + left_s))
+
+
+def size(count: int) -> str:
+    """Bytes in MiB or GiB."""
+    if count < 1 << 30:
+        return f"{count / (1 << 20):.0f} MiB"
+    return f"{count / (1 << 30):.1f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """Short, with the unit that suits the size."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+
+
+def length(seconds: float) -> str:
+    """A time that somebody asked for, as exactly as they did."""
+    whole = round(seconds)
+    for unit, unit_s in (("h", 3600), ("min", 60)):
+        if whole and whole % unit_s == 0:
+            return f"{whole // unit_s} {unit}"
+    return f"{whole} s"
+
+
+def seconds_of(text: str) -> float:
+    """`30s`, `10m`, `1h`, or `0`."""
+    if text == "0":
+        return 0.0
+    found = _DURATION.fullmatch(text.lower())
+    if found is None:
+        raise UsageError(f"{text!r} is not a time.")
+    return float(found.group(1)) * _UNITS_S[found.group(2)]

@@ -1,0 +1,77 @@
+"""The smaller sub-commands of `%gpushare`, and the Tab key, in real kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.kernel.magics import USAGE, completions
+from tests.kernel.conftest import SharedGpu, await_that
+from tests.support import gpu_cells
+from tests.support.kernels import Kernel
+
+
+@pytest.fixture(scope="module")
+def alice(lasting: SharedGpu) -> Kernel:
+    return lasting.kernel("alice.ipynb")
+
+
+@pytest.mark.promise(
+    "jupyter", "`%gpushare queue` shows who has each GPU and who waits, and not this kernel's story"
+)
+def test_queue_shows_the_devices_alone(alice: Kernel) -> None:
+    """The holder's row is there; the sentence on this kernel is not."""
+    text = alice.run(f"{gpu_cells.spin(1)}\n%gpushare queue\n").ok().text
+    assert "has it  alice.ipynb (this kernel)" in text
+    assert "This kernel has the GPU." not in text
+
+
+@pytest.mark.promise(
+    "jupyter", "`%gpushare evict` makes this kernel's turn and movable memory leave the GPU"
+)
+def test_evict_gives_the_turn_back(lasting: SharedGpu, alice: Kernel) -> None:
+    """A kernel that keeps its turn between cells has it no more after `evict`, and works on."""
+    alice.run(f"{gpu_cells.spin(1)}\n%gpushare hold 5m\n").ok()
+    assert lasting.holders() == ["alice.ipynb"]
+    assert "leaves the GPU" in alice.run("%gpushare evict").ok().text
+    await_that(lambda: lasting.holders() == [], "the turn is given back")
+    alice.run("%gpushare release").ok()
+    alice.run(gpu_cells.spin(1)).ok()
+
+
+@pytest.mark.promise("`%gpushare evict` makes this kernel's turn...")
+def test_evict_before_cuda_has_nothing_to_do(lasting: SharedGpu) -> None:
+    """A kernel that has not used the GPU reads that nothing of it is there."""
+    text = lasting.kernel("fresh.ipynb", set_up=False).run("%gpushare evict").ok().text
+    assert text == "This kernel has not used the GPU yet, so nothing of it is there.\n"
+
+
+def offered(kernel: Kernel, code: str) -> list[str]:
+    """What a real kernel answers to the Tab key at the end of the code."""
+    reply = kernel.client.complete(code, len(code), reply=True, timeout=30)
+    return [str(match) for match in reply["content"]["matches"]]
+
+
+@pytest.mark.promise(
+    "jupyter",
+    "The Tab key completes the sub-commands of `%gpushare` and times, with and without jedi",
+)
+@pytest.mark.parametrize("jedi", [True, False], ids=["jedi", "plain"])
+def test_the_tab_key_completes(alice: Kernel, jedi: bool) -> None:
+    """On any line of a cell, a kernel offers what fits to the letters before the cursor."""
+    alice.run(f"get_ipython().Completer.use_jedi = {jedi}").ok()
+    verbs = offered(alice, "%gpushare ")
+    assert set(completions("%gpushare ")) <= set(verbs)  # jedi adds keywords of Python
+    assert offered(alice, "x = 1\n%gpushare re")[:1] == ["release"]
+    assert "10m" in offered(alice, "%gpushare hold 1")
+
+
+def test_nothing_is_offered_after_a_complete_command() -> None:
+    """Sub-commands without an argument, unknown ones and a third word have no completions."""
+    for line in ("%gpushare release ", "%gpushare nonsense ", "%gpushare hold 1h "):
+        assert completions(line) == []
+
+
+def test_the_usage_names_each_sub_command() -> None:
+    """What the Tab key offers stands in the usage, and so in the reference page."""
+    for verb in completions("%gpushare "):
+        assert f"%gpushare {verb}" in USAGE
