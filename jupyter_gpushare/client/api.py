@@ -224,6 +224,12 @@ class AsyncSchedulerClient:
     async def release_tenant(self, tenant_id: str) -> None:
         await self._run(lambda: self._client.release_tenant(tenant_id))
 
+    async def hold_tenant(self, tenant_id: str, hold_s: float) -> float:
+        return await self._run(lambda: self._client.hold_tenant(tenant_id, hold_s))
+
+    async def evict_tenant(self, tenant_id: str) -> None:
+        await self._run(lambda: self._client.evict_tenant(tenant_id))
+
     async def tell_busy(self, tenant_id: str, busy: bool) -> None:
         await self._run(lambda: self._client.tell_busy(tenant_id, busy))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from http import HTTPStatus
 
 from jupyter_server.auth.decorator import authorized
@@ -10,7 +11,7 @@ from tornado.web import authenticated
 
 from jupyter_gpushare.client import ClientError, RequestRefused
 
-from .relay import NotHere, NothingToRelease, Relay
+from .relay import NotHere, NotShared, Relay
 
 RELAY = "gpushare_relay"
 """Among the web application's settings."""
@@ -46,13 +47,14 @@ class TimelineHandler(GPUShareHandler):
             self.finish({"message": str(error)})
 
 
-class ReleaseHandler(GPUShareHandler):
-    @authenticated
-    @authorized
-    async def post(self, kernel_id: str) -> None:
+class ActionHandler(GPUShareHandler):
+    """What a user asks for one kernel."""
+
+    async def answer(self, action: Awaitable[None]) -> None:
+        """Empty when it is asked for; a refusal is one sentence."""
         try:
-            await self.relay.release(kernel_id)
-        except (NotHere, NothingToRelease, ClientError) as error:
+            await action
+        except (NotHere, NotShared, ClientError) as error:
             self.set_status(status_of(error))
             self.finish({"message": str(error)})
         else:
@@ -60,7 +62,35 @@ class ReleaseHandler(GPUShareHandler):
             self.finish()
 
 
+class ReleaseHandler(ActionHandler):
+    @authenticated
+    @authorized
+    async def post(self, kernel_id: str) -> None:
+        await self.answer(self.relay.release(kernel_id))
+
+
+class HoldHandler(ActionHandler):
+    @authenticated
+    @authorized
+    async def post(self, kernel_id: str) -> None:
+        body = self.get_json_body()
+        hold_s = body.get("hold_s") if isinstance(body, dict) else None
+        if isinstance(hold_s, bool) or not isinstance(hold_s, int | float):
+            self.set_status(HTTPStatus.BAD_REQUEST)
+            self.finish({"message": "`hold_s` is not a time. Send seconds; 0 ends a hold."})
+            return
+        await self.answer(self.relay.hold(kernel_id, hold_s))
+
+
+class EvictHandler(ActionHandler):
+    @authenticated
+    @authorized
+    async def post(self, kernel_id: str) -> None:
+        await self.answer(self.relay.evict(kernel_id))
+
+
 _PASSED_ON = (
+    HTTPStatus.BAD_REQUEST,
     HTTPStatus.FORBIDDEN,
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
@@ -74,7 +104,7 @@ def status_of(error: Exception) -> int:
     match error:
         case NotHere():
             return HTTPStatus.NOT_FOUND
-        case NothingToRelease():
+        case NotShared():
             return HTTPStatus.CONFLICT
         case RequestRefused(status=status):
             return status if status in _PASSED_ON else HTTPStatus.BAD_GATEWAY
@@ -86,4 +116,6 @@ HANDLERS = [
     (r"/gpushare/api/state", StateHandler),
     (r"/gpushare/api/timeline", TimelineHandler),
     (r"/gpushare/api/kernels/([\w-]{1,128})/release", ReleaseHandler),
+    (r"/gpushare/api/kernels/([\w-]{1,128})/hold", HoldHandler),
+    (r"/gpushare/api/kernels/([\w-]{1,128})/evict", EvictHandler),
 ]

@@ -6,10 +6,11 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any, Protocol
 
-from jupyter_gpushare.client import AsyncSchedulerClient
+from jupyter_gpushare.client import AsyncSchedulerClient, RequestRefused
 from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.version import __version__
 
@@ -26,8 +27,8 @@ class NotHere(Exception):
     """This server has no such kernel."""
 
 
-class NothingToRelease(Exception):
-    """The kernel has no turn that it could give back."""
+class NotShared(Exception):
+    """The kernel takes no turns, so nothing can be done to its turn or its memory."""
 
 
 class Link(Protocol):
@@ -90,13 +91,34 @@ class Relay:
         return {"version": STATE_VERSION, **await self._client.timeline()}
 
     async def release(self, kernel_id: str) -> None:
-        """Raises NotHere, NothingToRelease, or a ClientError of the scheduler's."""
+        """The kernel gives its turn back. Raises as `_act` does."""
+        await self._act(kernel_id, self._client.release_tenant)
+
+    async def hold(self, kernel_id: str, hold_s: float) -> None:
+        """The kernel keeps its turn, or its next one; 0 ends that. Raises as `_act` does."""
+
+        async def hold(tenant_id: str) -> None:
+            await self._client.hold_tenant(tenant_id, hold_s)
+
+        await self._act(kernel_id, hold)
+
+    async def evict(self, kernel_id: str) -> None:
+        """The kernel's turn ends and its memory leaves the device. Raises as `_act` does."""
+        await self._act(kernel_id, self._client.evict_tenant)
+
+    async def _act(self, kernel_id: str, act: Callable[[str], Awaitable[None]]) -> None:
+        """Raises NotHere, NotShared, or a ClientError of the scheduler's."""
         if kernel_id not in self._kernels:
             raise NotHere(f"This server has no kernel {kernel_id}. Reload the page.")
         tenant_id = self._kernels.tenant_id(kernel_id)
         if tenant_id is None:
-            raise NothingToRelease(self._kernels.why_unshared(kernel_id))
-        await self._client.release_tenant(tenant_id)
+            raise NotShared(self._kernels.why_unshared(kernel_id))
+        try:
+            await act(tenant_id)
+        except RequestRefused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                raise NotHere("This kernel has just ended. Nothing is left to do.") from error
+            raise
 
     def changed(self) -> None:
         """Something may have: tell the browsers, if there is news for them."""

@@ -10,6 +10,8 @@ from jupyter_gpushare.client.memory import bytes_of_tenants, bytes_used, memory_
 
 STATE_VERSION = 1
 """Of the form below; a panel of another version says so instead of showing wrong data."""
+ACTIONS = ("release", "hold", "evict")
+"""What this server passes on for a kernel; a panel that is newer offers no more than these."""
 _KERNEL_STATES = {
     "idle": "idle",
     "waiting": "waits",
@@ -55,6 +57,8 @@ def panel_state(
         "scheduler": scheduler,
         "message": message,
         "user": user,
+        "actions": list(ACTIONS),
+        "hold_max_s": told.get("settings", {}).get("hold_max_s", 0.0),
         "devices": devices,
         "kernels": [_kernel(kernel, tenants, devices, age_s) for kernel in ours],
     }

@@ -6,9 +6,18 @@ export interface IStateClient {
   /** The state, not parsed yet. @throws Unreachable, Refused, NotInstalled */
   fetchState(): Promise<unknown>;
 
-  /** Asks the kernel's turn back, for whoever waits. @throws Unreachable, Refused, NotInstalled */
-  releaseTurn(kernelId: string): Promise<void>;
+  /** Asks for it; what comes of it is a state. @throws Unreachable, Refused, NotInstalled */
+  perform(kernelId: string, action: IAction): Promise<void>;
 }
+
+/** What a user can ask for a kernel. */
+export type IAction =
+  /** Its turn goes to the next, and what keeps it by hand ends. */
+  | { readonly kind: 'release' }
+  /** Its turn, or its next one, is kept by hand for so long; 0 ends that. */
+  | { readonly kind: 'hold'; readonly seconds: number }
+  /** Its turn ends, and its memory leaves the device until its next turn. */
+  | { readonly kind: 'evict' };
 
 /** What the timelines need of it. */
 export interface ITimelineClient {
@@ -48,15 +57,21 @@ export class StateClient implements IStateClient, ITimelineClient {
     }
   }
 
-  async releaseTurn(kernelId: string): Promise<void> {
-    await this._request(`kernels/${encodeURIComponent(kernelId)}/release`, 'POST');
+  async perform(kernelId: string, action: IAction): Promise<void> {
+    const path = `kernels/${encodeURIComponent(kernelId)}/${action.kind}`;
+    const body = action.kind === 'hold' ? JSON.stringify({ hold_s: action.seconds }) : undefined;
+    await this._request(path, 'POST', body);
   }
 
-  private async _request(path: string, method: 'GET' | 'POST'): Promise<Response> {
+  private async _request(path: string, method: 'GET' | 'POST', body?: string): Promise<Response> {
     const url = URLExt.join(this._settings.baseUrl, 'gpushare/api', path);
     let response: Response;
     try {
-      response = await ServerConnection.makeRequest(url, { method }, this._settings);
+      response = await ServerConnection.makeRequest(
+        url,
+        body === undefined ? { method } : { method, body },
+        this._settings
+      );
     } catch (error) {
       throw new Unreachable(String(error));
     }

@@ -1,6 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { useLayoutEffect, useRef, type ReactElement } from 'react';
 
+import type { IAction } from './client';
 import { HoldLeft, WaitLeft } from './elapsed';
 import {
   explainKernelMemory,
@@ -12,6 +13,7 @@ import {
   formatProblem,
   formatReason
 } from './format';
+import { KernelActions } from './kernelActions';
 import type { Problem } from './model';
 import type { IKernel, IMemory } from './state';
 
@@ -62,6 +64,7 @@ export function KernelView(props: KernelView.IProps): ReactElement {
         {formatReason(kernel, trans)}
         {holdInTheWayS > 0 && ` ${formatHoldUntil(receivedAtMs + 1000 * holdInTheWayS, trans)}`}
       </p>
+      {kernel.tenantId !== '' && <KernelActions {...props} />}
       {problem && (
         <p className="jp-gpushare-Notice jp-mod-problem" role="alert">
           {formatProblem(problem, trans)}
@@ -79,10 +82,15 @@ export namespace KernelView {
     readonly receivedAtMs: number;
     /** What people call the device with this id. */
     readonly deviceName: (deviceId: string) => string;
-    readonly isReleasing: boolean;
-    /** Why the last release failed. */
+    /** The actions that the server passes on. */
+    readonly actions: readonly string[];
+    /** The longest time for which a turn may be kept by hand. */
+    readonly holdMaxS: number;
+    /** What the server is being asked for it. */
+    readonly pending: IAction | null;
+    /** Why the last action failed. */
     readonly problem: Problem | null;
-    readonly onRelease: (kernelId: string) => void;
+    readonly onAct: (kernelId: string, action: IAction) => void;
     readonly onOpen: (path: string) => void;
     readonly trans: TranslationBundle;
   }
@@ -131,7 +139,7 @@ function KernelName(props: KernelView.IProps): ReactElement {
 }
 
 function ReleaseButton(props: KernelView.IProps & { readonly onGone: () => void }): ReactElement {
-  const { isReleasing, kernel, onGone, onRelease, trans } = props;
+  const { kernel, onAct, onGone, pending, trans } = props;
   const name = formatKernel(kernel);
   const holds = kernel.state === 'holds';
   const button = useRef<HTMLButtonElement>(null);
@@ -149,7 +157,7 @@ function ReleaseButton(props: KernelView.IProps & { readonly onGone: () => void 
   }, []);
   return (
     <button
-      aria-disabled={isReleasing}
+      aria-disabled={pending !== null}
       aria-label={
         holds
           ? trans.__('Release the turn of %1', name)
@@ -157,8 +165,8 @@ function ReleaseButton(props: KernelView.IProps & { readonly onGone: () => void 
       }
       className="jp-gpushare-Release jp-Button jp-mod-styled jp-mod-minimal"
       onClick={() => {
-        if (!isReleasing) {
-          onRelease(kernel.kernelId);
+        if (!pending) {
+          onAct(kernel.kernelId, { kind: 'release' });
         }
       }}
       ref={button}
@@ -171,7 +179,11 @@ function ReleaseButton(props: KernelView.IProps & { readonly onGone: () => void 
       }
       type="button"
     >
-      {isReleasing ? trans.__('Releasing…') : holds ? trans.__('Release') : trans.__('Cancel')}
+      {pending?.kind === 'release'
+        ? trans.__('Releasing…')
+        : holds
+          ? trans.__('Release')
+          : trans.__('Cancel')}
     </button>
   );
 }

@@ -1,9 +1,9 @@
 import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
-import { NotInstalled, Refused, type IStateClient } from './client';
+import { NotInstalled, Refused, type IAction, type IStateClient } from './client';
 import type { StateFeed } from './feed';
-import { parseState, VersionMismatch, type IState } from './state';
+import { parseState, VersionMismatch, type IKernel, type IState } from './state';
 
 /** Why there is no state to show, or why the one shown may be out of date. */
 export type Problem =
@@ -60,34 +60,43 @@ export class PanelModel implements IDisposable {
     return this._feed.refresh();
   }
 
-  /** Whether the server is being asked to release the kernel's turn. */
-  isReleasing(kernelId: string): boolean {
-    return this._releasing.has(kernelId);
+  /** What the server is being asked for the kernel; null while it is asked nothing. */
+  pendingAction(kernelId: string): IAction | null {
+    return this._pending.get(kernelId) ?? null;
   }
 
-  /** Why the last release of the kernel's turn failed; null when it did not. */
-  releaseProblem(kernelId: string): Problem | null {
-    return this._releaseProblems.get(kernelId) ?? null;
+  /** Why the last action on the kernel failed; null when it did not, and once that is history. */
+  actionProblem(kernelId: string): Problem | null {
+    return this._refusals.get(kernelId)?.problem ?? null;
   }
 
-  /** Asks the kernel's turn back; what comes of it arrives as a state. Never rejects. */
-  async releaseTurn(kernelId: string): Promise<void> {
-    if (this._isDisposed || this._releasing.has(kernelId)) {
+  /**
+   * Asks for one thing at a time; what comes of it arrives as a state. Never rejects: why it failed
+   * is told by `actionProblem`, and `changed` tells of both.
+   */
+  async perform(kernelId: string, action: IAction): Promise<void> {
+    if (this._isDisposed || this._pending.has(kernelId)) {
       return;
     }
-    this._releasing.add(kernelId);
-    this._releaseProblems.delete(kernelId);
+    this._pending.set(kernelId, action);
+    this._refusals.delete(kernelId);
     this._changed.emit(undefined);
     try {
-      await this._client.releaseTurn(kernelId);
+      await this._client.perform(kernelId, action);
     } catch (error) {
-      this._releaseProblems.set(kernelId, problemOf(error));
+      const asOf = asOfNow(this._snapshot?.state, kernelId);
+      this._refusals.set(kernelId, { problem: problemOf(error), asOf });
     } finally {
-      this._releasing.delete(kernelId);
+      this._pending.delete(kernelId);
       if (!this.isDisposed) {
         this._changed.emit(undefined);
       }
     }
+  }
+
+  /** Asks the kernel's turn back. Never rejects. */
+  releaseTurn(kernelId: string): Promise<void> {
+    return this.perform(kernelId, { kind: 'release' });
   }
 
   private _onArrived(_: StateFeed, value: unknown): void {
@@ -95,7 +104,7 @@ export class PanelModel implements IDisposable {
       const state = parseState(value);
       this._snapshot = { state, receivedAtMs: this._clockMs() };
       this._problem = null;
-      this._forgetReleases(state);
+      this._forgetRefusals(state);
     } catch (error) {
       this._snapshot = null;
       this._problem =
@@ -114,16 +123,11 @@ export class PanelModel implements IDisposable {
     this._changed.emit(undefined);
   }
 
-  /** A refusal is told until the kernel has nothing to release any more, or is gone. */
-  private _forgetReleases(state: IState): void {
-    const holding = new Set(
-      state.kernels
-        .filter(kernel => kernel.state === 'holds' || kernel.holdToComeS > 0)
-        .map(kernel => kernel.kernelId)
-    );
-    for (const kernelId of this._releaseProblems.keys()) {
-      if (!holding.has(kernelId)) {
-        this._releaseProblems.delete(kernelId);
+  /** A refusal is told until the kernel is in another state, or gone. */
+  private _forgetRefusals(state: IState): void {
+    for (const [kernelId, { asOf }] of this._refusals) {
+      if (asOfNow(state, kernelId) !== asOf) {
+        this._refusals.delete(kernelId);
       }
     }
   }
@@ -132,8 +136,8 @@ export class PanelModel implements IDisposable {
   private readonly _feed: StateFeed;
   private readonly _clockMs: () => number;
   private readonly _changed = new Signal<this, undefined>(this);
-  private readonly _releasing = new Set<string>();
-  private readonly _releaseProblems = new Map<string, Problem>();
+  private readonly _pending = new Map<string, IAction>();
+  private readonly _refusals = new Map<string, IRefusal>();
   private _snapshot: ISnapshot | null = null;
   private _problem: Problem | null = null;
   private _isDisposed = false;
@@ -146,6 +150,20 @@ export namespace PanelModel {
     readonly feed: StateFeed;
     readonly clockMs?: () => number;
   }
+}
+
+/** What was refused, and how the kernel was then. */
+interface IRefusal {
+  readonly problem: Problem;
+  readonly asOf: string;
+}
+
+/** Equal as long as an answer to an action still holds good. */
+function asOfNow(state: IState | undefined, kernelId: string): string {
+  const kernel = state?.kernels.find((each: IKernel) => each.kernelId === kernelId);
+  return kernel
+    ? `${kernel.state}, kept ${kernel.holdLeftS > 0}, to keep ${kernel.holdToComeS > 0}`
+    : 'gone';
 }
 
 function problemOf(error: unknown): Problem {

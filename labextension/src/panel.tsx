@@ -37,11 +37,11 @@ export class GPUSharePanel extends ReactWidget {
         {() => (
           <TimelineContext.Provider value={timelines}>
             <PanelView
-              isReleasing={kernelId => model.isReleasing(kernelId)}
+              actionProblem={kernelId => model.actionProblem(kernelId)}
+              onAct={(kernelId, action) => void model.perform(kernelId, action)}
               onOpen={openNotebook}
-              onRelease={kernelId => void model.releaseTurn(kernelId)}
+              pendingAction={kernelId => model.pendingAction(kernelId)}
               problem={model.problem}
-              releaseProblem={kernelId => model.releaseProblem(kernelId)}
               snapshot={model.snapshot}
               trans={trans}
             />

@@ -113,6 +113,10 @@ export interface IState {
   readonly scheduler: SchedulerState;
   readonly message: string;
   readonly user: string;
+  /** The actions that the server passes on. */
+  readonly actions: readonly string[];
+  /** The longest time for which a turn may be kept by hand; 0 where it may not. */
+  readonly holdMaxS: number;
   readonly devices: readonly IDevice[];
   readonly kernels: readonly IKernel[];
 }
@@ -139,6 +143,11 @@ export function parseState(value: unknown): IState {
     scheduler: asOneOf(SCHEDULER_STATES, state.scheduler, 'scheduler'),
     message: asText(state.message, 'message'),
     user: asText(state.user, 'user'),
+    // An older server knows of no others.
+    actions: absent(state.actions)
+      ? ['release']
+      : asList(state.actions, 'actions').map(each => asText(each, 'action')),
+    holdMaxS: asAmount(state.hold_max_s, 'hold_max_s'),
     devices: asList(state.devices, 'devices').map(parseDevice),
     kernels: asList(state.kernels, 'kernels').map(parseKernel)
   };

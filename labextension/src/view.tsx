@@ -4,6 +4,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ReactElement } from 'react';
 
 import { Announcer } from './announcer';
+import type { IAction } from './client';
 import { DeviceView } from './deviceView';
 import { formatDeviceId, formatProblem } from './format';
 import { KernelView } from './kernelView';
@@ -13,9 +14,9 @@ import { bytesOfMine, holdInTheWayS, type IDevice, type IState } from './state';
 export interface IPanelProps {
   readonly snapshot: ISnapshot | null;
   readonly problem: Problem | null;
-  readonly isReleasing: (kernelId: string) => boolean;
-  readonly releaseProblem: (kernelId: string) => Problem | null;
-  readonly onRelease: (kernelId: string) => void;
+  readonly pendingAction: (kernelId: string) => IAction | null;
+  readonly actionProblem: (kernelId: string) => Problem | null;
+  readonly onAct: (kernelId: string, action: IAction) => void;
   readonly onOpen: (path: string) => void;
   readonly trans: TranslationBundle;
 }
@@ -121,12 +122,14 @@ function KernelsSection(props: IPanelProps & { readonly snapshot: ISnapshot }): 
             <KernelView
               deviceName={deviceId => nameOf(deviceId, devices)}
               holdInTheWayS={holdInTheWayS(kernel, devices)}
-              isReleasing={props.isReleasing(kernel.kernelId)}
+              actions={snapshot.state.actions}
+              holdMaxS={snapshot.state.holdMaxS}
               kernel={kernel}
               key={kernel.kernelId}
               onOpen={props.onOpen}
-              onRelease={props.onRelease}
-              problem={props.releaseProblem(kernel.kernelId)}
+              onAct={props.onAct}
+              pending={props.pendingAction(kernel.kernelId)}
+              problem={props.actionProblem(kernel.kernelId)}
               receivedAtMs={snapshot.receivedAtMs}
               trans={trans}
             />

@@ -1,2 +1,3 @@
+import './actions.css';
 import './base.css';
 import './timeline.css';

@@ -140,4 +140,9 @@ class StubControl:
 
     @property
     def released(self) -> list[str]:
-        return list(self.jupyter.request("GET", "gpushare/stub")["released"])
+        return [kernel for kernel, action, _ in self.acted if action == "release"]
+
+    @property
+    def acted(self) -> list[list[Any]]:
+        """Kernel, action and body of each request."""
+        return list(self.jupyter.request("GET", "gpushare/stub")["acted"])

@@ -35,7 +35,7 @@ class Stub:
         self.state: dict[str, Any] = {"version": 1, "scheduler": "starting", "devices": []}
         self.state |= {"message": "", "user": "", "kernels": []}
         self.asked = 0
-        self.released: list[str] = []
+        self.acted: list[list[Any]] = []
         self.refusal = ""
 
     def emit(self) -> None:
@@ -57,11 +57,12 @@ class StateHandler(Handler):
         self.finish(json.dumps(self.stub.state))
 
 
-class ReleaseHandler(Handler):
+class ActionHandler(Handler):
     @tornado.web.authenticated
     @authorized
-    def post(self, kernel_id: str) -> None:
-        self.stub.released.append(kernel_id)
+    def post(self, kernel_id: str, action: str) -> None:
+        body = json.loads(self.request.body or "{}")
+        self.stub.acted.append([kernel_id, action, body])
         if self.stub.refusal:
             self.set_status(409)
             self.finish(json.dumps({"message": self.stub.refusal}))
@@ -75,7 +76,7 @@ class StubHandler(Handler):
 
     @tornado.web.authenticated
     def get(self) -> None:
-        self.finish(json.dumps({"asked": self.stub.asked, "released": self.stub.released}))
+        self.finish(json.dumps({"asked": self.stub.asked, "acted": self.stub.acted}))
 
     @tornado.web.authenticated
     def post(self) -> None:
@@ -100,7 +101,7 @@ def _load_jupyter_server_extension(app: ServerApp) -> None:
         ".*$",
         [
             (url_path_join(base, r"api/state"), StateHandler, stub),
-            (url_path_join(base, r"api/kernels/([\w-]+)/release"), ReleaseHandler, stub),
+            (url_path_join(base, r"api/kernels/([\w-]+)/(\w+)"), ActionHandler, stub),
             (url_path_join(base, "stub"), StubHandler, stub),
         ],
     )

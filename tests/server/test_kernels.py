@@ -78,9 +78,17 @@ def process_of(server: Any, kernel_id: str, scheduler: SchedulerUnderTest) -> Sc
 
 async def release(jp_fetch: Any, kernel_id: str) -> tuple[int, str]:
     """The answer's status and sentence."""
-    path = ("gpushare", "api", "kernels", kernel_id, "release")
+    return await act(jp_fetch, kernel_id, "release")
+
+
+async def act(
+    jp_fetch: Any, kernel_id: str, action: str, body: dict[str, object] | None = None
+) -> tuple[int, str]:
+    """The answer's status and sentence."""
+    path = ("gpushare", "api", "kernels", kernel_id, action)
+    data = b"" if body is None else json.dumps(body).encode()
     try:
-        return (await jp_fetch(*path, method="POST", body=b"")).code, ""
+        return (await jp_fetch(*path, method="POST", body=data)).code, ""
     except HTTPClientError as error:
         assert error.response is not None
         return error.code, json.loads(error.response.body)["message"]
@@ -125,6 +133,40 @@ async def test_a_turn_is_released_from_the_panel(
             409,
             "This kernel does not hold the GPU. There is nothing to release.",
         )
+
+
+@pytest.mark.promise("server", "The panel keeps a turn by hand, ends that, and frees GPU memory")
+async def test_a_turn_is_kept_and_evicted_from_the_panel(
+    start: Start, browser: Browser, jp_serverapp: Any, jp_fetch: Any, scheduler: SchedulerUnderTest
+) -> None:
+    """The state says for how long it is kept; a time of 0 ends it; an evicted kernel is asked for
+    its turn. A time that is none is refused in the scheduler's own sentence."""
+    kernel_id = await start()
+    with process_of(jp_serverapp, kernel_id, scheduler) as mine:
+        mine.take_turn()
+        await browser.until(lambda s: s["kernels"][0]["state"] == "holds")
+        assert await act(jp_fetch, kernel_id, "hold", {"hold_s": 60}) == (204, "")
+        held = await browser.until(lambda s: s["kernels"][0]["hold_left_s"] > 0)
+        assert (held["actions"], held["hold_max_s"]) == (["release", "hold", "evict"], 600.0)
+        assert await act(jp_fetch, kernel_id, "hold", {"hold_s": 0}) == (204, "")
+        await browser.until(lambda s: s["kernels"][0]["hold_left_s"] == 0)
+        assert (await act(jp_fetch, kernel_id, "hold", {"hold_s": -1}))[0] == 400
+        assert await act(jp_fetch, kernel_id, "evict") == (204, "")
+        assert mine.expect(TurnRecalled).cause.startswith("evicted by ")
+
+
+@pytest.mark.promise(
+    "server", "A kernel that ends while something is asked for it gives a sentence"
+)
+async def test_a_kernel_that_has_just_ended(
+    start: Start, extension: Any, jp_fetch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler knows its tenant no more: the answer says so, and asks for nothing."""
+    kernel_id = await start()
+    tenant_id = extension.relay._kernels.tenant_id(kernel_id)
+    await extension.relay._client.remove_tenant(tenant_id)
+    answer = await act(jp_fetch, kernel_id, "evict")
+    assert answer == (404, "This kernel has just ended. Nothing is left to do.")
 
 
 @pytest.mark.promise(

@@ -13,7 +13,7 @@ from tornado.httpclient import HTTPClientError
 from jupyter_gpushare.client import RequestRefused, SchedulerClient, SchedulerUnavailable
 from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.server.handlers import HANDLERS, status_of
-from jupyter_gpushare.server.relay import NotHere, NothingToRelease
+from jupyter_gpushare.server.relay import NotHere, NotShared
 from tests.server.browser import Browser
 from tests.support.scheduler_process import SchedulerUnderTest
 
@@ -24,6 +24,14 @@ PATHS = {
     "/gpushare/api/kernels/([\\w-]{1,128})/release": (
         "POST",
         f"gpushare/api/kernels/{KERNEL_ID}/release",
+    ),
+    "/gpushare/api/kernels/([\\w-]{1,128})/hold": (
+        "POST",
+        f"gpushare/api/kernels/{KERNEL_ID}/hold",
+    ),
+    "/gpushare/api/kernels/([\\w-]{1,128})/evict": (
+        "POST",
+        f"gpushare/api/kernels/{KERNEL_ID}/evict",
     ),
 }
 
@@ -47,7 +55,7 @@ def test_every_route_is_tried_here() -> None:
 async def refused(jp_fetch: Any, verb: str, path: str, **options: Any) -> HTTPClientError:
     body = {"body": b""} if verb == "POST" else {}
     with pytest.raises(HTTPClientError) as error:
-        await jp_fetch(*path.split("/"), method=verb, **body, **options)
+        await jp_fetch(*path.split("/"), method=verb, **{**body, **options})
     return error.value
 
 
@@ -74,12 +82,28 @@ async def test_users_need_to_be_authorised(
     assert (await refused(jp_fetch, verb, path)).code == 403
 
 
-async def test_releasing_a_kernel_that_is_not_here(extension: Any, jp_fetch: Any) -> None:
+@pytest.mark.parametrize(
+    ("action", "body"), [("release", b""), ("hold", b'{"hold_s": 60}'), ("evict", b"")]
+)
+async def test_acting_on_a_kernel_that_is_not_here(
+    extension: Any, jp_fetch: Any, action: str, body: bytes
+) -> None:
     """It is not found, in one sentence and what to do."""
-    error = await refused(jp_fetch, "POST", f"gpushare/api/kernels/{KERNEL_ID}/release")
+    path = f"gpushare/api/kernels/{KERNEL_ID}/{action}"
+    error = await refused(jp_fetch, "POST", path, body=body)
     assert error.code == 404
     assert error.response is not None
     assert "has no kernel" in json.loads(error.response.body)["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"hold_s": true}', b'{"hold_s": "1m"}'])
+async def test_a_hold_without_a_time(extension: Any, jp_fetch: Any, body: bytes) -> None:
+    """It is the browser's mistake, in one sentence and what to do."""
+    path = f"gpushare/api/kernels/{KERNEL_ID}/hold"
+    error = await refused(jp_fetch, "POST", path, body=body)
+    assert error.code == 400
+    assert error.response is not None
+    assert json.loads(error.response.body)["message"].startswith("`hold_s` is not a time.")
 
 
 @pytest.fixture
@@ -110,7 +134,7 @@ async def test_a_server_that_is_switched_off(
         (RequestRefused(500, "The scheduler failed."), 502),
         (SchedulerUnavailable("No scheduler."), 503),
         (NotHere("No such kernel."), 404),
-        (NothingToRelease("It does not share."), 409),
+        (NotShared("It does not share."), 409),
     ],
 )
 def test_whose_fault_an_error_is(error: Exception, status: int) -> None:

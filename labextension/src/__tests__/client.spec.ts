@@ -12,7 +12,7 @@ function clientOf(answer: IAnswer): { client: StateClient; requests: string[] } 
   const requests: string[] = [];
   const serverSettings = ServerConnection.makeSettings({ baseUrl: 'http://host/user/a%20b/' });
   jest.spyOn(ServerConnection, 'makeRequest').mockImplementation((url, init) => {
-    requests.push(`${String(init.method)} ${url}`);
+    requests.push([init.method, url, init.body].filter(Boolean).join(' '));
     return Promise.resolve({
       json: () =>
         'body' in answer
@@ -31,17 +31,23 @@ describe('StateClient', () => {
     const { client, requests } = clientOf({ status: 200, body: { version: 1 } });
     await expect(client.fetchState()).resolves.toEqual({ version: 1 });
     await client.fetchTimeline();
-    await client.releaseTurn('a/b');
+    await client.perform('a/b', { kind: 'release' });
+    await client.perform('k', { kind: 'hold', seconds: 60 });
+    await client.perform('k', { kind: 'evict' });
     expect(requests).toEqual([
       'GET http://host/user/a%20b/gpushare/api/state',
       'GET http://host/user/a%20b/gpushare/api/timeline',
-      'POST http://host/user/a%20b/gpushare/api/kernels/a%2Fb/release'
+      'POST http://host/user/a%20b/gpushare/api/kernels/a%2Fb/release',
+      'POST http://host/user/a%20b/gpushare/api/kernels/k/hold {"hold_s":60}',
+      'POST http://host/user/a%20b/gpushare/api/kernels/k/evict'
     ]);
   });
 
   it('passes on the sentence of a refusal', async () => {
     const { client } = clientOf({ status: 409, body: { message: 'It does not hold. Wait.' } });
-    await expect(client.releaseTurn('k')).rejects.toEqual(new Refused('It does not hold. Wait.'));
+    await expect(client.perform('k', { kind: 'release' })).rejects.toEqual(
+      new Refused('It does not hold. Wait.')
+    );
   });
 
   it.each<[string, IAnswer]>([

@@ -78,23 +78,33 @@ describe('PanelModel', () => {
   it('asks once for a release, however often the button is pressed', async () => {
     const first = model.releaseTurn('k1');
     const second = model.releaseTurn('k1');
-    expect(model.isReleasing('k1')).toBe(true);
+    expect(model.pendingAction('k1')).toEqual({ kind: 'release' });
     await Promise.all([first, second]);
-    expect(client.released).toEqual(['k1']);
-    expect(model.isReleasing('k1')).toBe(false);
-    expect(model.releaseProblem('k1')).toBeNull();
+    expect(client.performed).toEqual([['k1', { kind: 'release' }]]);
+    expect(model.pendingAction('k1')).toBeNull();
+    expect(model.actionProblem('k1')).toBeNull();
   });
 
-  it('tells why a release failed until the turn is over', async () => {
+  it('tells why an action failed until the kernel is in another state', async () => {
     await send(state({ kernels: [kernel({ state: 'holds' })] }));
-    client.releaseAnswer = Promise.reject(new Refused('It does not hold. Wait.'));
-    await model.releaseTurn('k1');
-    expect(model.releaseProblem('k1')).toEqual({
+    client.actionAnswer = Promise.reject(new Refused('It does not hold. Wait.'));
+    await model.perform('k1', { kind: 'hold', seconds: 60 });
+    await send(state({ kernels: [kernel({ state: 'holds', reason: 'Another one.' })] }));
+    expect(model.actionProblem('k1')).toEqual({
       kind: 'refused',
       message: 'It does not hold. Wait.'
     });
     await send(state({ kernels: [kernel({ state: 'idle' })] }));
-    expect(model.releaseProblem('k1')).toBeNull();
+    expect(model.actionProblem('k1')).toBeNull();
+  });
+
+  it('forgets the refusal of a kernel that has ended', async () => {
+    await send(state({ kernels: [kernel()] }));
+    client.actionAnswer = Promise.reject(new Refused('This kernel has just ended.'));
+    await model.perform('k1', { kind: 'evict' });
+    expect(model.actionProblem('k1')).not.toBeNull();
+    await send(state());
+    expect(model.actionProblem('k1')).toBeNull();
   });
 
   it('can be disposed twice, and is silent afterwards', async () => {
@@ -105,6 +115,6 @@ describe('PanelModel', () => {
     await model.releaseTurn('k1');
     await settled();
     expect(changes).toBe(0);
-    expect(client.released).toEqual([]);
+    expect(client.performed).toEqual([]);
   });
 });

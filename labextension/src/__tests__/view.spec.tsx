@@ -2,6 +2,7 @@ import { nullTranslator } from '@jupyterlab/translation';
 import { act } from 'react';
 import { createRoot, type Root } from 'react-dom/client';
 
+import type { IAction } from '../client';
 import type { Problem } from '../model';
 import { parseState } from '../state';
 import { PanelView, type IPanelProps } from '../view';
@@ -10,14 +11,14 @@ import { device, holder, kernel, memory, state, waiter } from './support/states'
 describe('PanelView', () => {
   let page: HTMLElement;
   let root: Root;
-  let released: string[];
+  let acted: [string, IAction][];
   let opened: string[];
 
   beforeEach(() => {
     jest.useFakeTimers({ now: 0 });
     page = document.body.appendChild(document.createElement('div'));
     root = createRoot(page);
-    released = [];
+    acted = [];
     opened = [];
   });
 
@@ -33,11 +34,11 @@ describe('PanelView', () => {
     act(() => {
       root.render(
         <PanelView
-          isReleasing={() => false}
+          actionProblem={() => null}
+          onAct={(kernelId, action) => acted.push([kernelId, action])}
           onOpen={path => opened.push(path)}
-          onRelease={kernelId => released.push(kernelId)}
+          pendingAction={() => null}
           problem={null}
-          releaseProblem={() => null}
           snapshot={value && { state: parseState(value), receivedAtMs: Date.now() }}
           trans={nullTranslator.load('jupyter_gpushare')}
           {...props}
@@ -76,7 +77,7 @@ describe('PanelView', () => {
     act(() => {
       find('.jp-gpushare-Release').click();
     });
-    expect(released).toEqual(['k1']);
+    expect(acted).toEqual([['k1', { kind: 'release' }]]);
   });
 
   it('counts down how long a turn is kept by hand, for its holder and for its kernel', () => {
@@ -193,7 +194,7 @@ describe('PanelView', () => {
     act(() => {
       find('.jp-gpushare-Release').click();
     });
-    expect(released).toEqual(['holds']);
+    expect(acted).toEqual([['holds', { kind: 'release' }]]);
   });
 
   it('names the kernel in the label of its button', () => {
@@ -203,11 +204,13 @@ describe('PanelView', () => {
   });
 
   it('does not release twice while the first is under way', () => {
-    show(state({ kernels: [kernel({ state: 'holds' })] }), { isReleasing: () => true });
+    show(state({ kernels: [kernel({ state: 'holds' })] }), {
+      pendingAction: () => ({ kind: 'release' })
+    });
     act(() => {
       find('.jp-gpushare-Release').click();
     });
-    expect(released).toEqual([]);
+    expect(acted).toEqual([]);
     expect(find('.jp-gpushare-Release').getAttribute('aria-disabled')).toBe('true');
   });
 
@@ -228,7 +231,7 @@ describe('PanelView', () => {
 
   it('tells why a release failed', () => {
     const problem: Problem = { kind: 'refused', message: 'It does not hold. Wait.' };
-    show(state({ kernels: [kernel()] }), { releaseProblem: () => problem });
+    show(state({ kernels: [kernel()] }), { actionProblem: () => problem });
     expect(find('[role=alert]').textContent).toBe('It does not hold. Wait.');
   });
 

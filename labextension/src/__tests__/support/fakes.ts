@@ -1,15 +1,15 @@
 import { DisposableDelegate, type IDisposable } from '@lumino/disposable';
 import { PromiseDelegate } from '@lumino/coreutils';
 
-import type { IStateClient } from '../../client';
+import type { IAction, IStateClient } from '../../client';
 import type { IStreamListener } from '../../eventStream';
 import { CHANGED_SCHEMA_ID } from '../../tokens';
 
 /** A server whose answers the test gives, one at a time. */
 export class FakeClient implements IStateClient {
   readonly questions: PromiseDelegate<unknown>[] = [];
-  readonly released: string[] = [];
-  releaseAnswer: Promise<void> = Promise.resolve();
+  readonly performed: [string, IAction][] = [];
+  actionAnswer: Promise<void> = Promise.resolve();
 
   fetchState(): Promise<unknown> {
     const answer = new PromiseDelegate<unknown>();
@@ -17,9 +17,9 @@ export class FakeClient implements IStateClient {
     return answer.promise;
   }
 
-  releaseTurn(kernelId: string): Promise<void> {
-    this.released.push(kernelId);
-    return this.releaseAnswer;
+  perform(kernelId: string, action: IAction): Promise<void> {
+    this.performed.push([kernelId, action]);
+    return this.actionAnswer;
   }
 
   async answer(question: number, value: unknown): Promise<void> {
