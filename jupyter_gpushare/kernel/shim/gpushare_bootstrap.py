@@ -21,6 +21,8 @@ from typing import Any
 NOTICE = "GPUSHARE_NOTICE"
 API_VERSION = 1
 MAGIC = "gpushare"
+API = "gpushare"
+API_FILE = Path(__file__).absolute().with_name("gpushare_api.py")
 MAGICS_DIR = Path(__file__).absolute().parent.parent / "magics"
 INTERRUPTED = "This cell was interrupted while it waited for the GPU."
 # How frameworks word the answer of a cancelled call, and what libraries on the driver make of it.
@@ -62,6 +64,8 @@ def load_ipython_extension(shell: Any) -> None:
         shell.register_magic_function(gpushare, magic_kind="line", magic_name=MAGIC)
         _forget_completer(shell)  # loaded again, it would be asked twice
         shell.set_hook("complete_command", complete, str_key="%" + MAGIC)
+        if not any(type(finder) is ApiFinder for finder in sys.meta_path):
+            sys.meta_path.append(ApiFinder())
         hook = _find_hook()
         if hook is not None and _reporter is None:
             _reporter = CellReporter(hook, shell)
@@ -75,6 +79,7 @@ def unload_ipython_extension(shell: Any) -> None:
     """Called by IPython for %unload_ext."""
     global _reporter
     _forget_completer(shell)
+    sys.meta_path[:] = [each for each in sys.meta_path if type(each) is not ApiFinder]
     shell.magics_manager.magics["line"].pop(MAGIC, None)
     reporter, _reporter = _reporter, None
     if reporter is not None:
@@ -94,6 +99,14 @@ def gpushare(line: str) -> None:
             display(view)
     except Exception as error:  # noqa: BLE001 - a notebook sees a sentence, not our traceback
         print(f"%gpushare failed: {error!r}. Please report it.")
+
+
+class ApiFinder:
+    """`import gpushare`. Python asks it last, so a module of the user of that name goes first."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Part of Python's import."""
+        return importlib.util.spec_from_file_location(API, str(API_FILE)) if name == API else None
 
 
 def complete(_: Any, event: Any) -> Any:
@@ -193,6 +206,25 @@ class CellReporter:
                     self._hook.gpushare_cell_ended()
         except Exception as error:  # noqa: BLE001 - the kernel outlives our bugs
             _complain(error)
+
+    def turn_begins(self, mark: Any) -> None:
+        """`gpushare.turn()`: it counts as a cell, and the end of its thread's cell does not end
+        it."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            first = not self._running
+            self._running[id(mark)] = (mark, None)
+            if first:
+                self._hook.gpushare_cell_began()
+
+    def turn_ends(self, mark: Any) -> None:
+        """Also of one whose beginning was not told, or that has ended already."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            if self._running.pop(id(mark), None) is not None and not self._running:
+                self._hook.gpushare_cell_ended()
 
     def end_all(self) -> None:
         """No more reports will come."""
