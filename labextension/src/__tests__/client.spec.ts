@@ -12,7 +12,8 @@ function clientOf(answer: IAnswer): { client: StateClient; requests: string[] } 
   const requests: string[] = [];
   const serverSettings = ServerConnection.makeSettings({ baseUrl: 'http://host/user/a%20b/' });
   jest.spyOn(ServerConnection, 'makeRequest').mockImplementation((url, init) => {
-    requests.push([init.method, url, init.body].filter(Boolean).join(' '));
+    const body = typeof init.body === 'string' ? ` ${init.body}` : '';
+    requests.push(`${String(init.method)} ${url}${body}`);
     return Promise.resolve({
       json: () =>
         'body' in answer
