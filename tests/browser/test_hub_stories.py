@@ -1,0 +1,208 @@
+"""Two users of a real JupyterHub, each at a browser of their own, share a simulated GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.conftest import PIXELS_PER_POINT, VIEW
+from tests.browser.jupyter import write_notebook
+from tests.browser.panel import PANEL_ID, Panel
+from tests.hub.proxy import NoProxy, proxy_command
+from tests.hub.running_hub import PASSWORD, RunningHub, running_hub, server_env
+from tests.hub.visitor import Visitor
+from tests.support import gpu_cells
+from tests.support.sim import SimulatedMachine
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+TRAINS = ["while True:\n    gpu.spin(20)", "%gpushare hold 5m", "%gpushare hold 0"]
+EXPLORES = ["gpu.spin(20)\nprint('explored', 'it')"]
+SETUP = "from simulated import gpu\n\ngpu.spin(1)"
+ONE_LINE = "KeyboardInterrupt: This cell was interrupted while it waited for the GPU."
+SETTINGS = ".jupyter/lab/user-settings/@jupyterlab/apputils-extension"
+
+
+@dataclass
+class Desk:
+    """One user's browser, with the notebook open and the panel beside it."""
+
+    user: str
+    kernel_id: str
+    page: Page
+    panel: Panel
+
+    def run(self, cell: int) -> None:
+        self.cell(cell).locator(".jp-InputArea-editor").click()
+        self.page.keyboard.press("Control+Enter")
+
+    def cell(self, number: int) -> Locator:
+        return self.page.locator(".jp-Notebook .jp-CodeCell").nth(number)
+
+    def line(self, text: str) -> Locator:
+        return self.page.locator(".jp-gpushare-WaitLine").filter(has_text=text)
+
+    def says(self, cell: int, text: str) -> None:
+        self.cell(cell).locator(".jp-OutputArea-output").filter(has_text=text).first.wait_for()
+
+    def interrupt(self) -> None:
+        self.page.locator('.jp-NotebookPanel [data-jp-item-name="interrupt"]').first.click()
+
+
+@pytest.fixture(scope="module", params=["Light", "Dark"])
+def theme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def hub(theme: str) -> Iterator[RunningHub]:
+    """Its users' kernels see one simulated device, and turns last until they are given back."""
+    try:
+        proxy_command()
+    except NoProxy as reason:
+        pytest.skip(str(reason))
+    with TemporaryDirectory(prefix="gpushare-hub-") as name:
+        folder = Path(name)
+        env = server_env(SimulatedMachine(folder / "machine").env(), folder)
+        with running_hub(
+            folder, server_env=env, scheduler_env={**env, "CUDA_VISIBLE_DEVICES": "0"}
+        ) as hub:
+            hub.scheduler.change_settings({"quantum_s": 600, "idle_ms": 600_000})
+            yield hub
+
+
+@pytest.fixture(scope="module")
+def desks(browser: Browser, hub: RunningHub, theme: str) -> Iterator[tuple[Desk, Desk]]:
+    """Ann trains, bob explores."""
+    both = [
+        open_desk(browser, hub, user, theme, cells)
+        for user, cells in (("ann", TRAINS), ("bob", EXPLORES))
+    ]
+    yield both[0], both[1]
+    for desk in both:
+        desk.page.context.close()
+
+
+def open_desk(browser: Browser, hub: RunningHub, user: str, theme: str, cells: list[str]) -> Desk:
+    """Logs in through the hub's form, as a person does."""
+    home = hub.folder / "homes" / user
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "simulated.py").write_text(gpu_cells.setup())
+    write_notebook(home / f"{user}s.ipynb", SETUP, *cells)
+    for name, values in (
+        ("themes", {"theme": f"JupyterLab {theme}"}),
+        ("notification", {"fetchNews": "false", "checkForUpdates": False}),
+    ):
+        file = home / SETTINGS / f"{name}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+    visitor = hub.visitor(user)  # its server runs when this returns
+    context = browser.new_context(
+        viewport=VIEW, device_scale_factor=PIXELS_PER_POINT, locale="en-US"
+    )
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    page.goto(f"{hub.url}/hub/login?next=/user/{user}/lab/tree/{user}s.ipynb")
+    page.locator("#username_input").fill(user)
+    page.locator("#password_input").fill(PASSWORD)
+    page.locator("#login_submit").click()
+    page.locator("#jupyterlab-splash").wait_for(state="detached")
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
+    page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
+    hub.await_that(lambda: is_ready(visitor), "the notebook has its kernel")
+    (session,) = visitor.request("GET", "api/sessions").json()
+    desk = Desk(user, session["kernel"]["id"], page, Panel(page))
+    desk.run(0)
+    desk.cell(0).locator(".jp-InputPrompt").filter(has_text="[1]").wait_for()
+    return desk
+
+
+def is_ready(visitor: Visitor) -> bool:
+    """Its one notebook's kernel has its client and has nothing to do."""
+    kernels = [each["kernel"] for each in visitor.request("GET", "api/sessions").json()]
+    return any(k["connections"] > 0 and k["execution_state"] == "idle" for k in kernels)
+
+
+@pytest.mark.full
+@pytest.mark.promise(
+    "panel",
+    "Two users of a real hub, each in a browser: the one who waits sees the line, interrupts the "
+    "wait, is served after a release from the other's panel, sees a hold, and acts on nobody else",
+)
+def test_two_users_share_the_gpu(hub: RunningHub, desks: tuple[Desk, Desk], theme: str) -> None:
+    """What each of them reads on the way, without the other's name."""
+    ann, bob = desks
+    ann.run(1)
+    ann.panel.holder.filter(has_text="anns.ipynb").wait_for()
+
+    bob.run(1)
+    bob.line("Waiting for the GPU: 1st of 1").filter(has_text="Another user").wait_for()
+    assert "ann" not in bob.panel.root.inner_text()
+    bob.panel.keep_picture(f"hub-waiting-{theme.lower()}")
+
+    bob.interrupt()
+    bob.says(1, ONE_LINE)
+    assert "Traceback" not in bob.cell(1).inner_text()
+    bob.page.locator(".jp-gpushare-WaitLine").wait_for(state="detached")
+
+    bob.run(1)
+    bob.line("Waiting for the GPU").wait_for()
+    ann.panel.queue.first.wait_for()
+    ann.panel.release_button("anns.ipynb").click()
+    bob.says(1, "explored it")
+    ann.panel.holder.filter(has_text="anns.ipynb").wait_for()  # and her cell goes on
+    ann.interrupt()
+    ann.says(1, "KeyboardInterrupt")
+
+    ann.run(2)
+    ann.says(2, "keep the GPU")
+    ann.run(0)  # the hold begins with her next turn
+    bob.panel.devices.filter(has_text="reserved by its user").wait_for()
+    bob.run(1)
+    bob.line("Waiting for the GPU").wait_for()
+    ann.panel.keep_picture(f"hub-hold-{theme.lower()}")
+    ann.run(3)
+    bob.says(1, "explored it")
+    status, message = asked_to_release(bob, ann.kernel_id)
+    assert status == 404 and "has no kernel" in message
+
+
+def asked_to_release(desk: Desk, kernel_id: str) -> tuple[int, str]:
+    """What a page is answered that asks its own server for somebody else's kernel."""
+    path = f"/user/{desk.user}/gpushare/api/kernels/{kernel_id}/release"
+    ask = """async path => {
+        const token = document.cookie.match(/(?:^|; )_xsrf=([^;]*)/)[1];
+        const headers = {'X-XSRFToken': token};
+        const answer = await fetch(path, {method: 'POST', headers});
+        return [answer.status, (await answer.json()).message];
+    }"""
+    status, message = desk.page.evaluate(ask, path)
+    return int(status), str(message)
+
+
+@pytest.mark.full
+@pytest.mark.promise(
+    "panel",
+    "A scheduler that is killed and comes back while the panel is open is told, and then used",
+)
+def test_a_scheduler_that_comes_back(hub: RunningHub, desks: tuple[Desk, Desk]) -> None:
+    """The panel says so meanwhile; afterwards the next cell is served."""
+    _, bob = desks
+    pid = int(hub.scheduler.status()["scheduler"]["pid"])
+    os.kill(pid, signal.SIGKILL)
+    bob.panel.notices.first.wait_for()
+    bob.panel.devices.first.wait_for()
+    hub.await_that(lambda: hub.scheduler.status()["scheduler"]["pid"] != pid, "it is back")
+    bob.panel.notices.first.wait_for(state="detached")
+    bob.run(0)
+    bob.run(1)
+    bob.says(1, "explored it")
