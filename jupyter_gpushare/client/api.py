@@ -118,6 +118,10 @@ class SchedulerClient:
         """Its turn and its memory leave the device until its next turn."""
         self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/evict", {})
 
+    def set_tenant_class(self, tenant_id: str, name: str) -> None:
+        """It runs as this class from now on. RequestRefused (403) when its owner may not."""
+        self._ask("PATCH", f"/tenants/{quote(tenant_id, safe='')}", {"class": name})
+
     def boost_tenant(self, tenant_id: str) -> None:
         """It is served next, once."""
         self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/boost", {})

@@ -45,6 +45,12 @@ class WrongOwner(CoreError):
     fault = Fault.REQUEST
 
 
+class ClassNotAllowed(CoreError):
+    """The request asks for a class that there is not, or that the tenant's owner may not use."""
+
+    fault = Fault.REQUEST
+
+
 class TenantGone(CoreError):
     """A process joins a tenant that does not exist (any more)."""
 

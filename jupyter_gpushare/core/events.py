@@ -306,6 +306,14 @@ class EvictRequested(RequestEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClassAsked(RequestEvent):
+    """The tenant asks for another class than it was registered with; see shares/classes.py."""
+
+    tenant: TenantId
+    asked_class: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantBusy(RequestEvent):
     """Whether a cell of the kernel runs, as its server sees it: for kernels whose processes cannot
     say so themselves."""

@@ -81,6 +81,10 @@ class NodeEvents:
                 tenant = self._tenant(event.tenant)
                 self._state.note(tenant, event, self._now_s)
                 self._holds.hold(tenant, event.hold_s, self._now_s, by_admin=event.by_admin)
+            case ev.ClassAsked():
+                tenant = self._tenant(event.tenant)
+                self._state.ask_class(tenant, event.asked_class)
+                self._state.note(tenant, event, self._now_s)
             case ev.BoostRequested():
                 tenant = self._tenant(event.tenant)
                 self._state.note(tenant, event, self._now_s)

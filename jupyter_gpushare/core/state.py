@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from .accounts import Accounts
 from .changes import Changes
-from .errors import InvalidTransition
+from .errors import ClassNotAllowed, InvalidTransition
 from .events import DeviceMode, Event, OwnerRemembered
 from .habits import Habits
 from .ids import ClientId, DeviceId, Seconds, TenantId
@@ -164,6 +164,18 @@ class State:
             for tenant in tenants:
                 self.classify(tenant)
             self.lines.judge_soon(tenants)
+
+    def ask_class(self, tenant: Tenant, asked: str) -> None:
+        """From now on. Raises ClassNotAllowed, and has then changed nothing."""
+        groups = self.accounts.owners[tenant.owner].groups
+        most = highest(parse_classes(self.settings.allowed_classes), tenant.owner, groups)
+        if runs_as(asked, most).value != asked:
+            raise ClassNotAllowed(
+                f"This notebook stays {tenant.runs_as.value}: {tenant.owner} may not use the class "
+                f"{asked}. Ask an administrator to allow it in the setting `allowed_classes`."
+            )
+        tenant.asked_class = asked
+        self.weigh_everybody()  # the order of all who wait may be another
 
     def classify(self, tenant: Tenant) -> None:
         """What the tenant asks for, or what its owner may use, may have changed."""

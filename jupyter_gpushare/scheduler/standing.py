@@ -27,7 +27,10 @@ class Standing:
                 self._said.pop(("device", device, "mode"), None)
             case ev.TenantRegistered(tenant=tenant):
                 self._said["tenant", tenant] = said
+            case ev.ClassAsked(tenant=tenant):
+                self._said["tenant", tenant, "class"] = said
             case ev.TenantRemoved(tenant=tenant):
+                self._said.pop(("tenant", tenant, "class"), None)
                 self._said.pop(("tenant", tenant), None)
             case ev.ClientJoined(client=client):
                 self._said["client", client] = said

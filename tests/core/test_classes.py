@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import RecallReason, RecallTurn
+from jupyter_gpushare.core.errors import ClassNotAllowed
 from jupyter_gpushare.core.ids import ClientId, TenantId
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, SettingsError
 from jupyter_gpushare.core.shares import classes
@@ -519,3 +520,35 @@ def test_random_classes_beside_a_machine_that_looks_at_everything() -> None:
                     settings=SETTINGS.replace(starvation_s=2, allowed_classes="ben=batch")
                 )
             )
+
+
+ASKED_LATER = pytest.mark.promise(
+    "scheduler",
+    "A notebook asks for another class at run time, and keeps the one that it has where its user "
+    "may not use that",
+)
+
+
+@ASKED_LATER
+def test_a_class_that_is_asked_for_later_changes_the_order(desk: Desk) -> None:
+    """A tenant that waits goes behind one that came after it when it becomes batch, and back."""
+    holder = waits(desk, "holder", "ann")
+    waits(desk, "first", "ben")
+    waits(desk, "second", "cora")
+    assert desk.queue() == ["first", "second"]
+    desk.do(ev.ClassAsked(tenant=TenantId("first"), asked_class="batch"))
+    assert desk.queue() == ["second", "first"]
+    desk.do(ev.ClassAsked(tenant=TenantId("first"), asked_class="interactive"))
+    assert desk.queue() == ["first", "second"]
+    desk.drop(holder)
+    assert desk.status("first").asked_class == "interactive"
+
+
+@ASKED_LATER
+@pytest.mark.parametrize("asked", ["realtime", "fast", ""])
+def test_a_class_that_may_not_be_changes_nothing(desk: Desk, asked: str) -> None:
+    """It is the request's fault, and the tenant runs as before."""
+    waits(desk, "first", "ben", "batch")
+    with pytest.raises(ClassNotAllowed):
+        desk.do(ev.ClassAsked(tenant=TenantId("first"), asked_class=asked))
+    assert (desk.status("first").runs_as, desk.status("first").asked_class) == ("batch", "batch")

@@ -264,6 +264,10 @@ class World(stateful.RuleBasedStateMachine):
         for number in range(len(self.alive())):
             self.freeze(number, False)
 
+    def ask_class(self, tenant: TenantId, asked: str) -> None:
+        if tenant in self.registered():
+            self.handle(ev.ClassAsked(tenant=tenant, asked_class=asked))
+
     def evict(self, tenant: TenantId) -> None:
         if tenant in self.registered():
             self.handle(ev.EvictRequested(tenant=tenant))
@@ -479,6 +483,7 @@ class World(stateful.RuleBasedStateMachine):
             lambda: self.device_mode(device, data.draw(st.sampled_from(ev.DeviceMode))),
             lambda: self.device_mode(device, ev.DeviceMode.OPEN),
             lambda: self.evict(tenant),
+            lambda: self.ask_class(tenant, "batch" if flag else "interactive"),
             lambda: self.boost(tenant),
             lambda: self.freeze(index, flag),
             lambda: self.hold_for(tenant, 20.0 if flag else 0.0),

@@ -45,6 +45,22 @@ def test_evict_before_cuda_has_nothing_to_do(lasting: SharedGpu) -> None:
     assert text == "This kernel has not used the GPU yet, so nothing of it is there.\n"
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "`%gpushare class` changes the class of this notebook, also before it has used the GPU, and "
+    "says why it may not",
+)
+def test_class_is_changed_from_a_cell(lasting: SharedGpu) -> None:
+    """The scheduler's own sentence is the answer to a class that may not be."""
+    kernel = lasting.kernel("classy.ipynb", set_up=False)
+    assert "runs as batch" in kernel.run("%gpushare class batch").ok().text
+    tenant = lasting.tenant("classy.ipynb")
+    assert tenant is not None and tenant["runs_as"] == "batch"
+    assert "may not use the class realtime" in kernel.run("%gpushare class realtime").ok().text
+    assert "There is no class 'fast'." in kernel.run("%gpushare class fast").ok().text
+    assert "class needs a name." in kernel.run("%gpushare class").ok().text
+
+
 def offered(kernel: Kernel, code: str) -> list[str]:
     """What a real kernel answers to the Tab key at the end of the code."""
     reply = kernel.client.complete(code, len(code), reply=True, timeout=30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpushare.client import RequestRefused
 from jupyter_gpushare.kernel.environment import wish_of
 from jupyter_gpushare.scheduler.identity.tokens import TenantRecord, TokenSigner
 from jupyter_gpushare.scheduler.service.noted import class_note, class_of, hold_note
@@ -68,3 +69,24 @@ def test_a_kernelspec_and_the_environment_ask() -> None:
     assert wish_of({"GPUSHARE_CLASS": "batch"}, {"class": "realtime"}) == {"class": "realtime"}
     chosen = {"GPUSHARE_CLASS": "batch", "CUDA_VISIBLE_DEVICES": "0", "GPUSHARE_NEED": "1GiB"}
     assert wish_of(chosen) == {"class": "batch"}
+
+
+@pytest.mark.promise("A notebook asks for another class at...")
+def test_a_class_is_changed_over_http(scheduler: SchedulerUnderTest) -> None:
+    """What may not be is refused with a sentence, and the class stays."""
+    client = scheduler.client
+    owner = client.status()["scheduler"]["user"]
+    tenant = client.register_tenant("train.ipynb", "kernel").tenant_id
+    client.set_tenant_class(tenant, "batch")
+    assert client.status()["tenants"][0]["runs_as"] == "batch"
+    for asked, words in (
+        ("realtime", f"This notebook stays batch: {owner} may not use the class realtime."),
+        ("fast", "There is no class 'fast'. Send one of: batch, interactive, realtime."),
+    ):
+        with pytest.raises(RequestRefused) as refused:
+            client.set_tenant_class(tenant, asked)
+        assert words in str(refused.value)
+        assert client.status()["tenants"][0]["runs_as"] == "batch"
+    client.change_settings({"allowed_classes": f"{owner}=realtime"})
+    client.set_tenant_class(tenant, "realtime")
+    assert client.status()["tenants"][0]["runs_as"] == "realtime"

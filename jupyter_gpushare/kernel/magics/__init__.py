@@ -10,7 +10,7 @@ from typing import Any
 from .completion import completions
 from .hook import hook_of
 from .scheduler import scheduler_status
-from .verbs import doctor, evict, hold, queue, release, show
+from .verbs import doctor, evict, hold, queue, release, set_class, show
 from .view import View, memory_bar, notes_on_memory, notes_on_waiting, rows_of
 from .words import Unable, UsageError, seconds_of
 
@@ -32,10 +32,11 @@ USAGE = """usage:
   %gpushare release     give the GPU to the next in the queue now, and end a hold
   %gpushare hold 10m    keep the GPU between cells for 10 minutes (30s, 10m, 1h)
   %gpushare hold 0      end the hold
+  %gpushare class batch run as `batch`, `interactive` or `realtime` from now on
   %gpushare evict       make the memory of this kernel leave the GPU until it is used again
   %gpushare doctor      find out what is wrong with GPU sharing here, and what to do"""
 
-_WORDS_AFTER = {"queue": 0, "release": 0, "hold": 1, "evict": 0, "doctor": 0}
+_WORDS_AFTER = {"queue": 0, "release": 0, "hold": 1, "class": 1, "evict": 0, "doctor": 0}
 
 
 def gpushare(line: str, *, notice: str = "") -> Any:
@@ -67,6 +68,11 @@ def _perform(words: "list[str]", notice: str) -> Any:
             raise UsageError("hold needs a time.")
         hold_s = seconds_of(words[1])
         return hold(hook_of(notice), hold_s)
+    if verb == "class":
+        if len(words) == 1:
+            raise UsageError("class needs a name.")
+        hook_of(notice)
+        return set_class(words[1])
     if verb == "doctor":
         return doctor()
     if verb == "queue":

@@ -1,7 +1,10 @@
 """What the Tab key offers after `%gpushare`. Pure: no scheduler is asked while somebody types."""
 
-VERBS = ("queue", "release", "hold", "evict", "doctor")
-AFTER = {"hold": ("0", "30s", "5m", "10m", "30m", "1h")}
+VERBS = ("queue", "release", "hold", "class", "evict", "doctor")
+AFTER = {
+    "hold": ("0", "30s", "5m", "10m", "30m", "1h"),
+    "class": ("batch", "interactive", "realtime"),
+}
 """What may follow a sub-command."""
 
 

@@ -1,5 +1,6 @@
 """The scheduler beside the hook's socket, over HTTP."""
 
+import base64
 import http.client
 import json
 import os
@@ -33,6 +34,24 @@ class _UnixConnection(http.client.HTTPConnection):
             raise ConnectionError(f"the socket {self._path} is served by uid {uid}")
 
 
+class Refused(Unable):
+    """The scheduler has answered no."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+def own_tenant() -> str:
+    """The id of this kernel, which its token tells also before it has used the GPU."""
+    head = os.environ.get("GPUSHARE_TOKEN", "").partition(".")[0]
+    try:
+        padded = head + "=" * (-len(head) % 4)
+        return str(json.loads(base64.urlsafe_b64decode(padded.encode()).decode())[1])
+    except (ValueError, IndexError, KeyError, TypeError):
+        raise Unable("The token of this kernel is of a version not known here.") from None
+
+
 def scheduler_status() -> Any:
     """Devices, holders and queues as this user may see them; None when nobody answers."""
     try:
@@ -50,7 +69,7 @@ def ask(verb: str, path: str, body: Any = None) -> Any:
         raise Unable(_SILENT) from None
     if code >= 300:
         said = answer.get("message") if isinstance(answer, dict) else None
-        raise Unable(str(said or f"The scheduler refused it without a reason ({code})."))
+        raise Refused(code, str(said or f"The scheduler answered {code} and no reason."))
     return answer
 
 

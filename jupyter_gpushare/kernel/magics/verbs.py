@@ -7,10 +7,11 @@ from typing import Any
 from urllib.parse import quote
 
 from .hook import Hook, hook_of
-from .scheduler import ANSWER_S, ask, scheduler_status
+from .scheduler import ANSWER_S, Refused, ask, own_tenant, scheduler_status
 from .view import View, notes_on_waiting, own_of, story_of
 from .words import Unable, clock, length
 
+_UNKNOWN_ROUTE = (405, 501)
 _DOCTOR_S = 60.0
 _LOOK_AGAIN_S = 0.005
 _HOLD_MS_MAX = 2**32 - 1
@@ -54,6 +55,20 @@ def evict(hook: "Hook") -> str:
         "The memory of this kernel leaves the GPU as soon as the work that runs on it has ended. "
         "Memory that cannot move stays. The next GPU call brings it back."
     )
+
+
+def set_class(name: str) -> str:
+    """Ask for another class; the scheduler knows which there are, and who may use which."""
+    try:
+        ask("PATCH", "/tenants/{}".format(quote(own_tenant(), safe="")), {"class": name})
+    except Refused as refused:
+        if refused.status not in _UNKNOWN_ROUTE:
+            raise
+        raise Unable(
+            "This scheduler cannot change the class of a notebook. Start a newer one, or set "
+            "GPUSHARE_CLASS before the kernel starts."
+        ) from None
+    return f"This kernel runs as {name} until it is restarted."
 
 
 def release(hook: "Hook") -> str:

@@ -20,7 +20,13 @@ from tornado.iostream import IOStream, StreamClosedError
 
 from jupyter_gpushare.client.connection import user_name
 from jupyter_gpushare.client.credentials import credentials_of
-from jupyter_gpushare.core.errors import CoreError, NoSuchDevice, UnknownTenant, WrongOwner
+from jupyter_gpushare.core.errors import (
+    ClassNotAllowed,
+    CoreError,
+    NoSuchDevice,
+    UnknownTenant,
+    WrongOwner,
+)
 
 from ..base.errors import RequestError
 from ..identity.admission import Admission
@@ -192,6 +198,10 @@ class TenantsHandler(Handler):
 
 
 class TenantHandler(Handler):
+    def patch(self, tenant_id: str) -> None:
+        self.administration.set_class(self.caller, tenant_id, self.body())
+        self.set_status(HTTPStatus.NO_CONTENT)
+
     def delete(self, tenant_id: str) -> None:
         self.service.remove_tenant(self.caller, tenant_id)
         self.set_status(HTTPStatus.NO_CONTENT)
@@ -275,6 +285,7 @@ _STATUS_OF_CORE_ERRORS: dict[type[CoreError], int] = {
     UnknownTenant: HTTPStatus.NOT_FOUND,
     NoSuchDevice: HTTPStatus.NOT_FOUND,
     WrongOwner: HTTPStatus.CONFLICT,
+    ClassNotAllowed: HTTPStatus.FORBIDDEN,
 }
 
 

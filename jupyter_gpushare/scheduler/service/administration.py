@@ -14,6 +14,7 @@ from typing import Any
 from jupyter_gpushare.core.configuration.values import settings_as_json
 from jupyter_gpushare.core.events import (
     BoostRequested,
+    ClassAsked,
     DeviceMode,
     DeviceModeChanged,
     EvictRequested,
@@ -22,6 +23,7 @@ from jupyter_gpushare.core.events import (
 )
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.settings import SettingsError, TurnTaking
+from jupyter_gpushare.core.shares.classes import CLASSES
 from jupyter_gpushare.core.snapshot import Snapshot
 
 from ..base.errors import RequestError
@@ -30,7 +32,7 @@ from ..identity.tenants import TenantBook
 from ..identity.tokens import owner_of
 from .audit import Audit, Entry
 from .live_settings import LiveSettings
-from .noted import HOLD_REFUSED
+from .noted import HOLD_REFUSED, class_of
 from .rights import may_act_on, must_administer
 
 _VERBS = {DeviceMode.OPEN: "resume", DeviceMode.PAUSED: "pause", DeviceMode.DRAINED: "drain"}
@@ -137,6 +139,18 @@ class Administration:
         with self.noted(caller, "evict", tenant_id):
             cause = f"evicted by {caller.name}"
             self._request(EvictRequested(tenant=TenantId(tenant_id), cause=cause))
+
+    def set_class(self, caller: Caller, tenant_id: str, request: dict[str, Any]) -> None:
+        """The tenant runs as another class from now on, if its owner may use that."""
+        asked = class_of(request)
+        with self.noted(caller, "class", tenant_id, {"class": asked}):
+            if asked not in CLASSES:
+                raise RequestError(
+                    HTTPStatus.BAD_REQUEST,
+                    f"There is no class {asked!r}. Send one of: {', '.join(CLASSES)}.",
+                )
+            cause = f"class asked by {caller.name}"
+            self._request(ClassAsked(tenant=TenantId(tenant_id), asked_class=asked, cause=cause))
 
     def boost(self, caller: Caller, tenant_id: str) -> None:
         """The tenant is served next, once."""
