@@ -1,6 +1,8 @@
 import { commandsPlugin } from './plugins/commands';
 import { modelPlugin } from './plugins/model';
+import { noticesPlugin } from './plugins/notices';
 import { panelPlugin } from './plugins/panel';
+import { runningPlugin } from './plugins/running';
 import { settingsPlugin } from './plugins/settings';
 import { statusPlugin } from './plugins/status';
 import { waitLinesPlugin } from './plugins/waitLines';
@@ -13,8 +15,10 @@ export * from './tokens';
 export default [
   modelPlugin,
   settingsPlugin,
+  noticesPlugin,
   commandsPlugin,
   panelPlugin,
+  runningPlugin,
   statusPlugin,
   waitLinesPlugin
 ];

@@ -1,6 +1,7 @@
 import { Token } from '@lumino/coreutils';
 
 import type { PanelModel } from './model';
+import type { Notices } from './shell/notices';
 import type { GPUShareSettings } from './shell/settings';
 
 /** What the server knows of the GPUs, for other extensions too. */
@@ -13,6 +14,12 @@ export const IGPUShareModel = new Token<PanelModel>(
 export const IGPUShareSettings = new Token<GPUShareSettings>(
   '@jupyter-gpushare/labextension:IGPUShareSettings',
   'What is shown of the GPU outside the panel.'
+);
+
+/** Who wants to be told that a wait has ended. */
+export const IGPUShareNotices = new Token<Notices>(
+  '@jupyter-gpushare/labextension:IGPUShareNotices',
+  'Tells the user that a notebook has the GPU.'
 );
 
 export namespace PluginIDs {
@@ -29,8 +36,11 @@ export namespace PluginIDs {
 }
 
 export namespace CommandIDs {
+  export const notifyWhenServed = 'gpushare:notify-when-served';
   export const openNotebook = 'gpushare:open-notebook';
+  export const refresh = 'gpushare:refresh-state';
   export const releaseTurn = 'gpushare:release-turn';
+  export const showHelp = 'gpushare:show-help';
   export const showPanel = 'gpushare:show-panel';
   export const toggleStatusItem = 'gpushare:toggle-status-item';
 }

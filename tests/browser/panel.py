@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 
 from tests.browser.jupyter import JupyterProcess
@@ -39,6 +39,17 @@ def open_notebook(page: Page, jupyter: JupyterProcess, notebook: str) -> Panel:
     return Panel(page)
 
 
+def keep_picture(
+    page: Page, name: str, animations: Literal["allow", "disabled"] = "disabled"
+) -> Path:
+    """A screenshot of the whole page, kept in the build folder. A notification goes at the end of
+    its animation, so that a picture of one allows them."""
+    ARTEFACTS.mkdir(parents=True, exist_ok=True)
+    file = ARTEFACTS / f"{name}.png"
+    page.screenshot(path=file, animations=animations)
+    return file
+
+
 class Panel:
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -68,8 +79,4 @@ class Panel:
         return self.root.get_by_role("button", name=f"Release the turn of {name}")
 
     def keep_picture(self, name: str) -> Path:
-        """A screenshot of the whole page, kept in the build folder."""
-        ARTEFACTS.mkdir(parents=True, exist_ok=True)
-        file = ARTEFACTS / f"{name}.png"
-        self.page.screenshot(path=file, animations="disabled")
-        return file
+        return keep_picture(self.page, name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pytest
 
-from tests.browser.jupyter import JupyterProcess, write_notebook
-from tests.browser.panel import PANEL_ID, Panel
+from tests.browser.jupyter import PANEL_NAME, JupyterProcess, write_notebook
+from tests.browser.panel import PANEL_ID, Panel, keep_picture
 from tests.browser.stub import StubControl, device, kernel, queue, state, tenant
 
 if TYPE_CHECKING:
@@ -35,12 +37,30 @@ for (const kind of ['Interval', 'Timeout']) {
 }
 """
 """Notes which timers run that our bundle has set."""
+PALETTE_OPENS = """() => {
+  const shown = document.querySelector('#modal-command-palette input');
+  if (shown?.getClientRects().length > 0) return true;
+  const keys = { key: 'c', code: 'KeyC', keyCode: 67, ctrlKey: true, shiftKey: true };
+  const at = document.activeElement ?? document.body;
+  at.dispatchEvent(new KeyboardEvent('keydown', { ...keys, bubbles: true, cancelable: true }));
+  return false;
+}"""
+"""Presses Control, Shift and C until the page, which may have only begun to load, hears it."""
+LABELS = [
+    "Show the GPU queue",
+    "Show the GPU in the Status Bar",
+    "Refresh the state of the GPU",
+    "Help: is something wrong with the GPU?",
+]
+NOTIFY = "Notify me when this cell gets the GPU"
 
 
 @pytest.fixture
 def stub(jupyter_with_stub: JupyterProcess) -> StubControl:
     write_notebook(jupyter_with_stub.files / NOTEBOOK, "1")
     jupyter_with_stub.use_theme("JupyterLab Light")
+    stored = jupyter_with_stub.settings / PANEL_NAME / "plugin.jupyterlab-settings"
+    stored.unlink(missing_ok=True)
     control = StubControl(jupyter_with_stub)
     control.set(state(device()))
     return control
@@ -58,14 +78,14 @@ def _kernel_id(jupyter: JupyterProcess) -> str:
     return str(session["kernel"]["id"])
 
 
-def _set(stub: StubControl, kernel_id: str, is_now: str) -> None:
+def _set(stub: StubControl, kernel_id: str, is_now: str, waited_s: float = 5) -> None:
     """The notebook of the tests is in this state, and another one has no part in the GPU."""
     me = tenant(NOTEBOOK, "alice", mine=True)
     other = tenant("theirs.ipynb", "bob", held_s=18)
     wait = {"earliest_s": 20.0, "latest_s": 45.0, "used_s": 0.0, "share": 0.5}
     mine = kernel(NOTEBOOK, is_now, kernel_id=kernel_id, path=NOTEBOOK, tenant_id=me["tenant_id"])
     if is_now == "waits":
-        waiting = queue({**other, "waited_s": 9}, {**me, "waited_s": 5})
+        waiting = queue({**other, "waited_s": 9}, {**me, "waited_s": waited_s})
         shown = device(holder=other, queue=waiting)
         mine |= {"position": 2, "wait": wait}
     else:
@@ -155,3 +175,118 @@ def test_no_timer_while_nothing_happens(page: Page, stub: StubControl) -> None:
     _set(stub, kernel_id, "idle")
     _glance(page).filter(has_text="GPU idle").wait_for()
     page.wait_for_function("window.ourTimers.size === 0")
+
+
+def _choose(page: Page, label: str) -> Locator:
+    """Finds a command in the palette by the name of the project, and answers its row."""
+    palette = page.locator("#modal-command-palette")
+    page.wait_for_function(PALETTE_OPENS, polling=500)
+    palette.locator("input").fill("gpushare")
+    return page.locator("#modal-command-palette .lm-CommandPalette-item").filter(has_text=label)
+
+
+@pytest.mark.promise(
+    "panel", 'Typing "gpushare" into the command palette finds every action, also by keyboard'
+)
+def test_the_palette(page: Page, stub: StubControl) -> None:
+    """What a person can do is in the palette. It acts on the notebook in front, and what does not
+    apply to that cannot be chosen."""
+    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
+    kernel_id = _kernel_id(stub.jupyter)
+    _set(stub, kernel_id, "waits")
+    _glance(page).filter(has_text="2nd").wait_for()
+    release = _choose(page, "Release the GPU")
+    commands = page.locator("#modal-command-palette .lm-CommandPalette-itemLabel:visible")
+    commands.get_by_text(NOTIFY).wait_for()
+    found = commands.all_inner_texts()
+    assert not {*LABELS, NOTIFY} - {*found} and "Release the GPU" not in found
+    _set(stub, kernel_id, "holds")
+    release.wait_for()
+    found = commands.all_inner_texts()
+    assert not {*LABELS, "Release the GPU"} - {*found} and NOTIFY not in found
+    page.locator("#modal-command-palette input").fill("release the gpu")
+    release.and_(page.locator(".lm-mod-active")).wait_for()
+    with page.expect_response(re.compile("/release")):
+        page.keyboard.press("Enter")
+    assert stub.released[-1] == kernel_id
+    _choose(page, "Help").click()
+    dialog = page.locator(".jp-Dialog")
+    dialog.filter(has_text="jupyter gpushare doctor").wait_for()
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+
+
+@pytest.mark.promise("panel", "What is shown can be switched off, which counts at once and stays")
+def test_the_status_item_is_switched_off(page: Page, stub: StubControl) -> None:
+    """The command takes the item out of the status bar, also after a reload, and brings it back."""
+    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
+    kernel_id = _kernel_id(stub.jupyter)
+    _set(stub, kernel_id, "idle")
+    _glance(page).wait_for()
+    with page.expect_response(
+        lambda answer: (
+            answer.request.method == "PUT" and f"{PANEL_NAME}:plugin" in unquote(answer.url)
+        )
+    ):
+        _choose(page, "Show the GPU in the Status Bar").click()
+    _glance(page).wait_for(state="detached")
+    page.reload()
+    _set(stub, kernel_id, "holds")
+    page.locator(".jp-gpushare-mod-holding").first.wait_for()
+    _glance(page).wait_for(state="detached")
+    _choose(page, "Show the GPU in the Status Bar").click()
+    _glance(page).wait_for()
+
+
+@pytest.mark.promise(
+    "panel", "The sidebar of what runs lists my notebooks on the GPU, shows and releases them"
+)
+def test_the_running_sidebar(page: Page, stub: StubControl) -> None:
+    """The section says who has the GPU and who waits. Its button releases, and says so."""
+    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
+    kernel_id = _kernel_id(stub.jupyter)
+    _set(stub, kernel_id, "waits")
+    page.locator('.jp-SideBar [data-id="jp-running-sessions"]').click()
+    item = page.locator(".jp-RunningSessions-item").filter(has_text="2nd in the queue")
+    item.filter(has_text=NOTEBOOK).wait_for()
+    assert item.get_by_title("Release the GPU").count() == 0
+    _set(stub, kernel_id, "holds")
+    item = page.locator(".jp-RunningSessions-item").filter(has_text="has it")
+    item.filter(has_text=NOTEBOOK).wait_for()
+    item.hover()
+    keep_picture(page, "running-sidebar")
+    with page.expect_response(re.compile("/release")):
+        item.get_by_title("Release the GPU").click()
+    assert stub.released[-1] == kernel_id
+    page.locator("#jp-main-dock-panel .lm-TabBar-addButton").click()
+    page.locator(".jp-Launcher").wait_for()
+    item.get_by_text(NOTEBOOK).click()
+    page.locator(".jp-NotebookPanel").wait_for(state="visible")
+
+
+@pytest.mark.promise(
+    "panel", "Whoever asked is told once that a notebook has the GPU, if it is not in view"
+)
+def test_told_that_it_is_their_turn(page: Page, stub: StubControl) -> None:
+    """Of two waits the one that was asked for gives a notification, whose button shows the
+    notebook. A short wait that nobody asked for gives none."""
+    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
+    kernel_id = _kernel_id(stub.jupyter)
+    _set(stub, kernel_id, "waits", waited_s=140)
+    _glance(page).filter(has_text="2nd").wait_for()
+    _choose(page, NOTIFY).click()
+    page.locator("#jp-main-dock-panel .lm-TabBar-addButton").click()
+    page.locator(".jp-Launcher").wait_for()
+    _set(stub, kernel_id, "holds")
+    toast = page.locator(".Toastify__toast").filter(has_text="has the GPU after")
+    toast.filter(has_text="of waiting").hover()
+    keep_picture(page, "told-of-the-turn", animations="allow")
+    toast.get_by_role("button", name="Show the notebook").click()
+    page.locator(".jp-NotebookPanel").wait_for(state="visible")
+    page.locator(".jp-Launcher").wait_for(state="hidden")
+    toast.wait_for(state="detached")
+    page.locator("#jp-main-dock-panel .lm-TabBar-tab").filter(has_text="Launcher").click()
+    for is_now, shown in (("waits", "waiting"), ("holds", "holding")):
+        _set(stub, kernel_id, is_now)
+        page.locator(f".jp-gpushare-mod-{shown}").first.wait_for()
+    assert toast.count() == 0

@@ -1,7 +1,7 @@
 import { nullTranslator } from '@jupyterlab/translation';
 
 import type { ISnapshot, Problem } from '../model';
-import { glanceAt, type IGlance } from '../shell/words';
+import { formatHelp, glanceAt, type IGlance } from '../shell/words';
 import { parseState } from '../state';
 import { device, holder, kernel, state, waiter } from './support/states';
 
@@ -101,5 +101,15 @@ describe('glanceAt', () => {
     expect(glance({ scheduler: 'off' })).toBeNull();
     expect(glanceAt(null, { kind: 'not-installed' }, 'k1', 0, trans)).toBeNull();
     expect(glanceAt(null, null, 'k1', 0, trans)).toBeNull();
+  });
+});
+
+describe('formatHelp', () => {
+  it('says what is wrong, as far as that is known, and always who knows more', () => {
+    const wrong = formatHelp(null, { kind: 'unreachable' }, trans);
+    expect(wrong).toMatch(/^The Jupyter server does not answer.*%gpushare doctor/);
+    const told = formatHelp(snapshotOf({ scheduler: 'down', message: 'It ended.' }), null, trans);
+    expect(told).toMatch(/^It ended\. .*jupyter gpushare doctor/);
+    expect(formatHelp(snapshotOf({}), null, trans)).toMatch(/^The server reports nothing wrong\./);
   });
 });

@@ -140,3 +140,18 @@ export function heldS(kernel: IKernel, devices: readonly IDevice[]): number {
   );
   return Math.max(0, ...times);
 }
+
+/** What is wrong, as far as the server says it, and who knows more. */
+export function formatHelp(
+  snapshot: ISnapshot | null,
+  problem: Problem | null,
+  trans: TranslationBundle
+): string {
+  const known = problem ? formatProblem(problem, trans) : snapshot?.state.message;
+  return [
+    known || trans.__('The server reports nothing wrong.'),
+    trans.__(
+      '“%gpushare doctor” in a cell, or “jupyter gpushare doctor” in a terminal, looks at everything and says what to do.'
+    )
+  ].join(' ');
+}
