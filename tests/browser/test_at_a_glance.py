@@ -78,6 +78,14 @@ def _kernel_id(jupyter: JupyterProcess) -> str:
     return str(session["kernel"]["id"])
 
 
+def _open(page: Page, jupyter: JupyterProcess) -> str:
+    """The notebook in JupyterLab; answers the id of its kernel."""
+    page.goto(jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
+    page.locator("#jupyterlab-splash").wait_for(state="detached")
+    page.locator(".jp-NotebookPanel").wait_for()
+    return _kernel_id(jupyter)
+
+
 def _set(stub: StubControl, kernel_id: str, is_now: str, waited_s: float = 5) -> None:
     """The notebook of the tests is in this state, and another one has no part in the GPU."""
     me = tenant(NOTEBOOK, "alice", mine=True)
@@ -102,8 +110,7 @@ def test_the_status_bar(page: Page, stub: StubControl, theme: str) -> None:
     """It says in a few words, and in a sentence to screen readers, what the current notebook has
     of the GPU; a click, or Enter, opens the panel."""
     stub.jupyter.use_theme(f"JupyterLab {theme}")
-    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
-    kernel_id = _kernel_id(stub.jupyter)
+    kernel_id = _open(page, stub.jupyter)
     _set(stub, kernel_id, "waits")
     item = page.locator("#jp-main-statusbar").get_by_role("button", name="Waiting for the GPU")
     item.filter(has_text="GPU 2nd · ").wait_for()
@@ -126,8 +133,7 @@ def test_the_status_bar(page: Page, stub: StubControl, theme: str) -> None:
 def test_badges(page: Page, stub: StubControl) -> None:
     """The tab of the notebook and the icon of the sidebar have a mark, which differs by its shape,
     also after a reload; afterwards the tab is as it was before."""
-    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
-    kernel_id = _kernel_id(stub.jupyter)
+    kernel_id = _open(page, stub.jupyter)
     tab = page.locator("#jp-main-dock-panel .lm-TabBar-tab").filter(has_text=NOTEBOOK)
     icon = page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]')
     tab.wait_for()
@@ -167,8 +173,7 @@ def test_one_click_in_jupyter_notebook(page: Page, stub: StubControl) -> None:
 def test_no_timer_while_nothing_happens(page: Page, stub: StubControl) -> None:
     """With the panel shut and nothing on the GPU, the bundle has no timer; with a wait it has."""
     page.add_init_script(OURS)
-    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
-    kernel_id = _kernel_id(stub.jupyter)
+    kernel_id = _open(page, stub.jupyter)
     _set(stub, kernel_id, "waits")
     _glance(page).filter(has_text="GPU ").wait_for()
     page.wait_for_function("window.ourTimers.size > 0")
@@ -191,8 +196,7 @@ def _choose(page: Page, label: str) -> Locator:
 def test_the_palette(page: Page, stub: StubControl) -> None:
     """What a person can do is in the palette. It acts on the notebook in front, and what does not
     apply to that cannot be chosen."""
-    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
-    kernel_id = _kernel_id(stub.jupyter)
+    kernel_id = _open(page, stub.jupyter)
     _set(stub, kernel_id, "waits")
     _glance(page).filter(has_text="2nd").wait_for()
     release = _choose(page, "Release the GPU")
@@ -219,8 +223,7 @@ def test_the_palette(page: Page, stub: StubControl) -> None:
 @pytest.mark.promise("panel", "What is shown can be switched off, which counts at once and stays")
 def test_the_status_item_is_switched_off(page: Page, stub: StubControl) -> None:
     """The command takes the item out of the status bar, also after a reload, and brings it back."""
-    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
-    kernel_id = _kernel_id(stub.jupyter)
+    kernel_id = _open(page, stub.jupyter)
     _set(stub, kernel_id, "idle")
     _glance(page).wait_for()
     with page.expect_response(
@@ -243,8 +246,7 @@ def test_the_status_item_is_switched_off(page: Page, stub: StubControl) -> None:
 )
 def test_the_running_sidebar(page: Page, stub: StubControl) -> None:
     """The section says who has the GPU and who waits. Its button releases, and says so."""
-    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
-    kernel_id = _kernel_id(stub.jupyter)
+    kernel_id = _open(page, stub.jupyter)
     _set(stub, kernel_id, "waits")
     page.locator('.jp-SideBar [data-id="jp-running-sessions"]').click()
     item = page.locator(".jp-RunningSessions-item").filter(has_text="2nd in the queue")
@@ -270,8 +272,7 @@ def test_the_running_sidebar(page: Page, stub: StubControl) -> None:
 def test_told_that_it_is_their_turn(page: Page, stub: StubControl) -> None:
     """Of two waits the one that was asked for gives a notification, whose button shows the
     notebook. A short wait that nobody asked for gives none."""
-    page.goto(stub.jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
-    kernel_id = _kernel_id(stub.jupyter)
+    kernel_id = _open(page, stub.jupyter)
     _set(stub, kernel_id, "waits", waited_s=140)
     _glance(page).filter(has_text="2nd").wait_for()
     _choose(page, NOTIFY).click()
