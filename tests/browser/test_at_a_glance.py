@@ -37,15 +37,7 @@ for (const kind of ['Interval', 'Timeout']) {
 }
 """
 """Notes which timers run that our bundle has set."""
-PALETTE_OPENS = """() => {
-  const shown = document.querySelector('#modal-command-palette input');
-  if (shown?.getClientRects().length > 0) return true;
-  const keys = { key: 'c', code: 'KeyC', keyCode: 67, ctrlKey: true, shiftKey: true };
-  const at = document.activeElement ?? document.body;
-  at.dispatchEvent(new KeyboardEvent('keydown', { ...keys, bubbles: true, cancelable: true }));
-  return false;
-}"""
-"""Presses Control, Shift and C until the page, which may have only begun to load, hears it."""
+LOADED = "Promise.all([jupyterapp.started, jupyterapp.restored])"
 LABELS = [
     "Show the GPU queue",
     "Show the GPU in the Status Bar",
@@ -82,8 +74,11 @@ def _open(page: Page, jupyter: JupyterProcess) -> str:
     """The notebook in JupyterLab; answers the id of its kernel."""
     page.goto(jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
     page.locator("#jupyterlab-splash").wait_for(state="detached")
-    page.locator(".jp-NotebookPanel").wait_for()
-    return _kernel_id(jupyter)
+    page.wait_for_function(LOADED)
+    kernel_id = _kernel_id(jupyter)
+    # It takes the keyboard when it has its kernel, and so would close a palette that is open.
+    page.locator(".jp-NotebookPanel .jp-mod-selected").first.click()
+    return kernel_id
 
 
 def _set(stub: StubControl, kernel_id: str, is_now: str, waited_s: float = 5) -> None:
@@ -185,9 +180,13 @@ def test_no_timer_while_nothing_happens(page: Page, stub: StubControl) -> None:
 def _choose(page: Page, label: str) -> Locator:
     """Finds a command in the palette by the name of the project, and answers its row."""
     palette = page.locator("#modal-command-palette")
-    page.wait_for_function(PALETTE_OPENS, polling=500)
+    page.keyboard.press("Control+Shift+c")
     palette.locator("input").fill("gpushare")
     return page.locator("#modal-command-palette .lm-CommandPalette-item").filter(has_text=label)
+
+
+def _execute(page: Page, command: str) -> None:
+    page.evaluate("command => jupyterapp.commands.execute(command)", command)
 
 
 @pytest.mark.promise(
@@ -231,13 +230,14 @@ def test_the_status_item_is_switched_off(page: Page, stub: StubControl) -> None:
             answer.request.method == "PUT" and f"{PANEL_NAME}:plugin" in unquote(answer.url)
         )
     ):
-        _choose(page, "Show the GPU in the Status Bar").click()
+        _execute(page, "gpushare:toggle-status-item")
     _glance(page).wait_for(state="detached")
     page.reload()
+    page.wait_for_function(LOADED)
     _set(stub, kernel_id, "holds")
     page.locator(".jp-gpushare-mod-holding").first.wait_for()
     _glance(page).wait_for(state="detached")
-    _choose(page, "Show the GPU in the Status Bar").click()
+    _execute(page, "gpushare:toggle-status-item")
     _glance(page).wait_for()
 
 
@@ -275,7 +275,7 @@ def test_told_that_it_is_their_turn(page: Page, stub: StubControl) -> None:
     kernel_id = _open(page, stub.jupyter)
     _set(stub, kernel_id, "waits", waited_s=140)
     _glance(page).filter(has_text="2nd").wait_for()
-    _choose(page, NOTIFY).click()
+    _execute(page, "gpushare:notify-when-served")
     page.locator("#jp-main-dock-panel .lm-TabBar-addButton").click()
     page.locator(".jp-Launcher").wait_for()
     _set(stub, kernel_id, "holds")
