@@ -7,6 +7,7 @@ later. It asks the hook in this process about this kernel, and the scheduler abo
 
 from typing import Any
 
+from .cell import begin
 from .completion import completions
 from .hook import hook_of
 from .scheduler import scheduler_status
@@ -17,6 +18,7 @@ from .words import Unable, UsageError, seconds_of
 __all__ = [
     "USAGE",
     "View",
+    "begin",
     "completions",
     "gpushare",
     "memory_bar",
@@ -34,7 +36,8 @@ USAGE = """usage:
   %gpushare hold 0      end the hold
   %gpushare class batch run as `batch`, `interactive` or `realtime` from now on
   %gpushare evict       make the memory of this kernel leave the GPU until it is used again
-  %gpushare doctor      find out what is wrong with GPU sharing here, and what to do"""
+  %gpushare doctor      find out what is wrong with GPU sharing here, and what to do
+  %%gpushare --class batch, as the first line of a cell: this cell alone has the class"""
 
 _WORDS_AFTER = {"queue": 0, "release": 0, "hold": 1, "class": 1, "evict": 0, "doctor": 0}
 

@@ -57,6 +57,14 @@ def evict(hook: "Hook") -> str:
     )
 
 
+def class_now() -> str:
+    """The class that this kernel runs as."""
+    runs_as = own_of(scheduler_status(), own_tenant()).get("runs_as")
+    if not runs_as:
+        raise Unable("The scheduler does not tell which class this kernel has.")
+    return str(runs_as)
+
+
 def set_class(name: str) -> str:
     """Ask for another class; the scheduler knows which there are, and who may use which."""
     try:

@@ -64,6 +64,9 @@ def load_ipython_extension(shell: Any) -> None:
         shell.register_magic_function(gpushare, magic_kind="line", magic_name=MAGIC)
         _forget_completer(shell)  # loaded again, it would be asked twice
         shell.set_hook("complete_command", complete, str_key="%" + MAGIC)
+        _forget_transform(shell)
+        if hasattr(shell, "input_transformer_manager"):  # IPython 7 and later
+            shell.input_transformer_manager.cleanup_transforms.append(cell_to_line)
         if not any(type(finder) is ApiFinder for finder in sys.meta_path):
             sys.meta_path.append(ApiFinder())
         hook = _find_hook()
@@ -79,6 +82,7 @@ def unload_ipython_extension(shell: Any) -> None:
     """Called by IPython for %unload_ext."""
     global _reporter
     _forget_completer(shell)
+    _forget_transform(shell)
     sys.meta_path[:] = [each for each in sys.meta_path if type(each) is not ApiFinder]
     shell.magics_manager.magics["line"].pop(MAGIC, None)
     reporter, _reporter = _reporter, None
@@ -86,6 +90,32 @@ def unload_ipython_extension(shell: Any) -> None:
         shell.events.unregister("pre_run_cell", reporter.pre_run_cell)
         shell.events.unregister("post_run_cell", reporter.post_run_cell)
         reporter.end_all()
+
+
+def cell_to_line(lines: Any) -> Any:
+    """Of a cell that begins with `%%gpushare`, that line becomes a call; the rest stays as it is.
+    Part of IPython's input transformation, which asks also while somebody types."""
+    first = lines[0].rstrip() if lines else ""
+    if first.split(None, 1)[:1] != ["%%" + MAGIC]:
+        return lines
+    options = first[len(MAGIC) + 2 :].strip()
+    call = "__import__('sys').modules['gpushare_bootstrap'].cell_begins({!r}, get_ipython())\n"
+    return [call.format(options), *lines[1:]]
+
+
+def cell_begins(options: str, shell: Any) -> None:
+    """`%%gpushare OPTIONS`."""
+    try:
+        said = _magics().begin(options, shell)
+        if said:
+            print(said)
+    except Exception as error:  # noqa: BLE001 - a notebook sees a sentence, not our traceback
+        print(f"%%gpushare failed: {error!r}. Please report it.")
+
+
+def _forget_transform(shell: Any) -> None:
+    cleanups = getattr(getattr(shell, "input_transformer_manager", None), "cleanup_transforms", [])
+    cleanups[:] = [each for each in cleanups if each is not cell_to_line]
 
 
 def gpushare(line: str) -> None:
