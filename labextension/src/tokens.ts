@@ -36,6 +36,9 @@ export namespace PluginIDs {
 }
 
 export namespace CommandIDs {
+  export const endHold = 'gpushare:end-hold';
+  export const evictMemory = 'gpushare:evict-memory';
+  export const holdTurn = 'gpushare:hold-turn';
   export const notifyWhenServed = 'gpushare:notify-when-served';
   export const openNotebook = 'gpushare:open-notebook';
   export const refresh = 'gpushare:refresh-state';

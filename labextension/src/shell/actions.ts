@@ -1,6 +1,6 @@
 /** What can be done with a kernel now. */
 
-import type { IKernel } from '../state';
+import type { IKernel, IState } from '../state';
 
 /** It has a turn, or has reserved its next one. */
 export function canRelease(kernel: IKernel | undefined): boolean {
@@ -10,4 +10,23 @@ export function canRelease(kernel: IKernel | undefined): boolean {
 /** It waits, so that there is something to be told of. */
 export function canNotify(kernel: IKernel | undefined): boolean {
   return kernel?.state === 'waits';
+}
+
+/** The server passes the action on, and the kernel shares the GPU. */
+export function canPerform(
+  kernel: IKernel | undefined,
+  state: Pick<IState, 'actions'> | undefined,
+  action: 'hold' | 'evict'
+): boolean {
+  return kernel !== undefined && kernel.tenantId !== '' && state?.actions.includes(action) === true;
+}
+
+/** It keeps the GPU between cells, or will. */
+export function isKept(kernel: IKernel | undefined): boolean {
+  return kernel !== undefined && (kernel.holdLeftS > 0 || kernel.holdToComeS > 0);
+}
+
+/** It has something on a device. */
+export function hasMemory(kernel: IKernel | undefined): boolean {
+  return kernel?.memory.some(memory => memory.bytesResident > 0) === true;
 }

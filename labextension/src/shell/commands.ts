@@ -1,13 +1,15 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { Dialog, showDialog } from '@jupyterlab/apputils';
+import { Dialog, InputDialog, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
 
+import { formatDuration } from '../format';
 import { gpuIcon } from '../icon';
+import { explainEvict, holdLengths } from '../kernelActions';
 import type { PanelModel } from '../model';
 import type { IKernel } from '../state';
 import { CommandIDs, PANEL_ID } from '../tokens';
-import { canNotify, canRelease } from './actions';
+import { canNotify, canPerform, canRelease, hasMemory, isKept } from './actions';
 import type { CurrentKernel } from './currentKernel';
 import type { Notices } from './notices';
 import type { GPUShareSettings } from './settings';
@@ -30,6 +32,8 @@ export function addCommands(options: ICommandOptions): readonly string[] {
   addViewCommands(options);
   addServerCommands(options);
   addKernelCommands(options);
+  addHoldCommands(options);
+  addEvictCommand(options);
   const notify = (): void => {
     app.commands.notifyCommandChanged();
   };
@@ -40,6 +44,9 @@ export function addCommands(options: ICommandOptions): readonly string[] {
   return [
     CommandIDs.showPanel,
     CommandIDs.releaseTurn,
+    CommandIDs.holdTurn,
+    CommandIDs.endHold,
+    CommandIDs.evictMemory,
     CommandIDs.notifyWhenServed,
     CommandIDs.toggleStatusItem,
     CommandIDs.refresh,
@@ -91,10 +98,7 @@ function addServerCommands({ app, model, trans }: ICommandOptions): void {
 
 /** Each is about the kernel with the given id, or else about that of the notebook in front. */
 function addKernelCommands({ app, current, model, notices, trans }: ICommandOptions): void {
-  const kernelOf = (args: Arguments): IKernel | undefined => {
-    const kernelId = typeof args.kernelId === 'string' ? args.kernelId : current.id;
-    return model.snapshot?.state.kernels.find(kernel => kernel.kernelId === kernelId);
-  };
+  const kernelOf = lookup({ current, model });
   app.commands.addCommand(CommandIDs.releaseTurn, {
     label: trans.__('Release the GPU'),
     caption: trans.__('Let the next in the queue have the GPU now'),
@@ -114,6 +118,80 @@ function addKernelCommands({ app, current, model, notices, trans }: ICommandOpti
       const kernel = kernelOf(args);
       if (kernel) {
         notices.toggle(kernel.kernelId);
+      }
+    }
+  });
+}
+
+/** Finds the kernel with the given id, or else that of the notebook in front. */
+function lookup({
+  current,
+  model
+}: Pick<ICommandOptions, 'current' | 'model'>): (args: Arguments) => IKernel | undefined {
+  return args => {
+    const kernelId = typeof args.kernelId === 'string' ? args.kernelId : current.id;
+    return model.snapshot?.state.kernels.find(kernel => kernel.kernelId === kernelId);
+  };
+}
+
+function addHoldCommands({ app, current, model, trans }: ICommandOptions): void {
+  const kernelOf = lookup({ current, model });
+  const lengths = (): readonly number[] => holdLengths(model.snapshot?.state.holdMaxS ?? 0);
+  app.commands.addCommand(CommandIDs.holdTurn, {
+    label: trans.__('Keep the GPU for…'),
+    caption: trans.__('Keep the GPU between cells for a while, although others wait'),
+    isEnabled: args =>
+      canPerform(kernelOf(args), model.snapshot?.state, 'hold') && lengths().length > 0,
+    execute: async args => {
+      const kernel = kernelOf(args);
+      const choices = new Map(lengths().map(each => [formatDuration(each, trans), each]));
+      const { value } = await InputDialog.getItem({
+        title: trans.__('Keep the GPU between cells for'),
+        items: [...choices.keys()]
+      });
+      const seconds = choices.get(value ?? '');
+      if (kernel && seconds !== undefined) {
+        await model.perform(kernel.kernelId, { kind: 'hold', seconds });
+      }
+    }
+  });
+  app.commands.addCommand(CommandIDs.endHold, {
+    label: trans.__('End keeping the GPU'),
+    caption: trans.__('The turn goes on, and ends with its cell again'),
+    isEnabled: args => {
+      const kernel = kernelOf(args);
+      return isKept(kernel) && canPerform(kernel, model.snapshot?.state, 'hold');
+    },
+    execute: async args => {
+      const kernel = kernelOf(args);
+      if (kernel) {
+        await model.perform(kernel.kernelId, { kind: 'hold', seconds: 0 });
+      }
+    }
+  });
+}
+
+function addEvictCommand({ app, current, model, trans }: ICommandOptions): void {
+  const kernelOf = lookup({ current, model });
+  app.commands.addCommand(CommandIDs.evictMemory, {
+    label: trans.__('Free GPU memory of this notebook…'),
+    caption: trans.__('Its memory leaves the GPU until its next turn'),
+    isEnabled: args => {
+      const kernel = kernelOf(args);
+      return hasMemory(kernel) && canPerform(kernel, model.snapshot?.state, 'evict');
+    },
+    execute: async args => {
+      const kernel = kernelOf(args);
+      if (!kernel) {
+        return;
+      }
+      const { button } = await showDialog({
+        title: trans.__('Free its GPU memory?'),
+        body: explainEvict(kernel, trans),
+        buttons: [Dialog.cancelButton(), Dialog.okButton({ label: trans.__('Free it now') })]
+      });
+      if (button.accept) {
+        await model.perform(kernel.kernelId, { kind: 'evict' });
       }
     }
   });
