@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.kernel.magics import USAGE, completions
+from jupyter_gpushare.kernel.magics import USAGE, completions, gpushare
 from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
@@ -91,3 +91,26 @@ def test_the_usage_names_each_sub_command() -> None:
     """What the Tab key offers stands in the usage, and so in the reference page."""
     for verb in completions("%gpushare "):
         assert f"%gpushare {verb}" in USAGE
+
+
+@pytest.mark.promise(
+    "jupyter", "`%gpushare need`, `trim`, `off` and `on` say in a sentence why they cannot be done"
+)
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("need 20GiB", "A kernel is placed on a GPU before it starts"),
+        ("trim on", "The caches of frameworks are not trimmed yet."),
+        ("off", "A kernel cannot leave or join the sharing while it runs"),
+        ("on", "A kernel cannot leave or join the sharing while it runs"),
+    ],
+)
+def test_what_cannot_be_done_is_told(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sentence and no usage, and the usage does not offer it."""
+    gpushare(line)
+    told = capsys.readouterr().out
+    assert told.startswith(said)
+    assert "usage:" not in told
+    assert f"%gpushare {line.split()[0]} " not in USAGE

@@ -41,6 +41,20 @@ USAGE = """usage:
 
 _WORDS_AFTER = {"queue": 0, "release": 0, "hold": 1, "class": 1, "evict": 0, "doctor": 0}
 
+_ON_OR_OFF = (
+    "A kernel cannot leave or join the sharing while it runs, because its GPU work would disturb "
+    "others. Ask an administrator about a kernel that shall not share the GPU."
+)
+_CANNOT = {
+    "need": "A kernel is placed on a GPU before it starts, so its need cannot change while it runs. "
+    "Set GPUSHARE_NEED or the need in the kernelspec, and restart the kernel.",
+    "trim": "The caches of frameworks are not trimmed yet. `%gpushare evict` makes the memory of "
+    "this kernel leave the GPU.",
+    "off": _ON_OR_OFF,
+    "on": _ON_OR_OFF,
+}
+"""What people may look for, and why it is not there."""
+
 
 def gpushare(line: str, *, notice: str = "") -> Any:
     """What the magic does. Answers with something to display, or prints a sentence.
@@ -61,6 +75,8 @@ def gpushare(line: str, *, notice: str = "") -> Any:
 def _perform(words: "list[str]", notice: str) -> Any:
     if not words:
         return show(notice)
+    if words[0] in _CANNOT:
+        raise Unable(_CANNOT[words[0]])
     verb, wanted = words[0], _WORDS_AFTER.get(words[0])
     if wanted is None:
         raise UsageError(f"there is no sub-command {verb!r}.")
