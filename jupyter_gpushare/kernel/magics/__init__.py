@@ -46,7 +46,7 @@ _ON_OR_OFF = (
     "others. Ask an administrator about a kernel that shall not share the GPU."
 )
 _CANNOT = {
-    "need": "A kernel is placed on a GPU before it starts, so its need cannot change while it runs. "
+    "need": "A kernel is placed on a GPU before it starts, so its need cannot change now. "
     "Set GPUSHARE_NEED or the need in the kernelspec, and restart the kernel.",
     "trim": "The caches of frameworks are not trimmed yet. `%gpushare evict` makes the memory of "
     "this kernel leave the GPU.",
