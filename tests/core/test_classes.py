@@ -287,8 +287,9 @@ def test_batch_waits_for_its_own_interactive_notebook_and_no_longer() -> None:
     while desk.now_s < 130 - 1e-9:
         assert desk.recalled() == [], desk.now_s
         desk.sleep_until_woken()
-    while desk.recalled() == []:
+    while desk.recalled() == [] and desk.now_s <= 130 + SETTINGS.quantum_s:
         desk.sleep_until_woken()
+    assert desk.recalled() == [loop]
     assert desk.now_s <= 130 + SETTINGS.quantum_s
     desk.drop(loop, ev.DropReason.RECALL)
     assert desk.granted() == [batch]

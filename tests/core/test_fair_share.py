@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.accounts import DEVICES_BEFORE_MAX
+from jupyter_gpushare.core.accounts import DEVICES_BEFORE_MAX, Account, DeviceAccounts
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Machine
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
@@ -136,6 +136,14 @@ def test_idle_time_is_not_saved_up() -> None:
     before = crowd.part_s("ann")
     crowd.run(100)
     assert crowd.part_s("ann") - before == pytest.approx(50, abs=2.1)
+
+
+@SHARE
+@pytest.mark.parametrize(("away_s", "ahead_s"), [(0.5, -3.0), (1.0, 0.0), (1000.0, 0.0)])
+def test_what_an_owner_was_behind_is_not_kept(away_s: float, ahead_s: float) -> None:
+    """Who left before its turn came, and comes back after a while, is as far as everybody."""
+    account = Account(ahead_s=-3.0, left_s=10.0)
+    assert DeviceAccounts().ahead_s(account, 10.0 + away_s) == ahead_s
 
 
 @SHARE
