@@ -10,6 +10,7 @@ _TIMES = frozenset(
         "held_s",
         "held_s_total",
         "latest_s",
+        "turn_left_s",
         "uptime_s",
         "used_s",
         "waited_s",

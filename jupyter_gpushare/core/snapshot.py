@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
 from .obstacles import Obstacle
+from .policy import turn_ends_s, waits_for_its_memory
 from .records import Client, Device, Placement, Tenant
 from .settings import SchedulerSettings
 from .shares.guarantees import Entitlement
@@ -44,6 +45,8 @@ class HolderSnapshot:
     """A process with the turn was stopped from outside, and cannot give it back."""
     hold_left_s: Seconds = 0.0
     """For how much longer its user keeps it by hand; 0: not at all."""
+    turn_left_s: Seconds | None = None
+    """What is left of its quantum; None while nobody waits, or while its memory is coming back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +297,13 @@ class Status:
         return shown.values()
 
 
+def _turn_left_s(state: State, holder: Tenant, now_s: Seconds) -> Seconds | None:
+    if holder.turn is None or waits_for_its_memory(state, holder, now_s):
+        return None
+    ends_s = turn_ends_s(state, holder, holder.turn)
+    return None if ends_s is None else max(0.0, ends_s - now_s)
+
+
 def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
     return DeviceSnapshot(
         id=device.id,
@@ -317,6 +327,7 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
                 overdue=any(client.overdue for client in holder.clients.values()),
                 frozen=any(client.frozen for client in state.turn_clients(holder)),
                 hold_left_s=_hold_left_s(state, holder, now_s),
+                turn_left_s=_turn_left_s(state, holder, now_s),
             )
             for holder in state.holders(device.id)
             if holder.turn is not None

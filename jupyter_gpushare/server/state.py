@@ -12,6 +12,8 @@ STATE_VERSION = 1
 """Of the form below; a panel of another version says so instead of showing wrong data."""
 ACTIONS = ("release", "hold", "evict")
 """What this server passes on for a kernel; a panel that is newer offers no more than these."""
+_SIMULATED = "Simulated GPU"
+"""How the names of devices begin that are no hardware."""
 _KERNEL_STATES = {
     "idle": "idle",
     "waiting": "waits",
@@ -77,6 +79,17 @@ def _device(
             "owner": tenant.get("owner", ""),
             "mine": entry["tenant"] in mine,
             "tenant_id": entry["tenant"],
+            "runs_as": tenant.get("runs_as", ""),
+        }
+
+    def waiter(entry: Mapping[str, Any]) -> dict[str, Any]:
+        tenant = tenants.get(entry["tenant"], {})
+        return {
+            **place(entry),
+            "waited_s": round(entry["waited_s"] + age_s, 1),
+            # Of others the caller is told no more than the place, unless the caller administers.
+            "wait": _wait(tenant, age_s),
+            "why": _blocked(tenant),
         }
 
     holders = [
@@ -84,13 +97,13 @@ def _device(
             **place(entry),
             "held_s": round(entry["held_for_s"] + age_s, 1),
             "hold_left_s": _left_s(entry, age_s),
+            "turn_left_s": _turn_left_s(entry, age_s),
             "frozen": entry["frozen"],
         }
         for entry in device["holders"]
     ]
     queue = [
-        {"position": position, **place(entry), "waited_s": round(entry["waited_s"] + age_s, 1)}
-        for position, entry in enumerate(device["queue"], 1)
+        {"position": position, **waiter(entry)} for position, entry in enumerate(device["queue"], 1)
     ]
     return {
         "id": device["id"],
@@ -98,6 +111,8 @@ def _device(
         "bytes_total": device["bytes_total"],
         "bytes_used": bytes_used(device, tenants.values()),
         "bytes_tenants": bytes_of_tenants(device["id"], tenants.values()),
+        "tenants": _whose_memory(device["id"], tenants, mine),
+        "simulated": str(device["name"]).startswith(_SIMULATED),
         "bytes_foreign": device["bytes_foreign"],
         "bytes_reserved": device["bytes_reserved"],
         "lost": device["lost"],
@@ -105,6 +120,30 @@ def _device(
         "holder": holders[0] if holders else None,
         "queue": queue,
     }
+
+
+def _whose_memory(
+    device_id: str, tenants: Mapping[str, Mapping[str, Any]], mine: set[str]
+) -> list[dict[str, Any]]:
+    """Who has memory on the device: mine first, then who has the most."""
+    found = [
+        {
+            "name": tenant.get("name", ""),
+            "owner": tenant.get("owner", ""),
+            "mine": tenant_id in mine,
+            "tenant_id": tenant_id,
+            "bytes_resident": bytes_of_tenants(device_id, [tenant]),
+        }
+        for tenant_id, tenant in tenants.items()
+    ]
+    having = [each for each in found if each["bytes_resident"] > 0]
+    return sorted(having, key=lambda each: (not each["mine"], -each["bytes_resident"]))
+
+
+def _turn_left_s(holder: Mapping[str, Any], age_s: float) -> float | None:
+    """None while nobody waits, and where the scheduler is older."""
+    left_s: float | None = holder.get("turn_left_s")
+    return None if left_s is None else round(max(0.0, left_s - age_s), 1)
 
 
 def _kernel(

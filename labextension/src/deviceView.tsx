@@ -1,18 +1,16 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { useId, type ReactElement } from 'react';
 
-import { Elapsed, HoldLeft } from './elapsed';
+import { Elapsed, HoldLeft, TurnLeft, WaitLeft } from './elapsed';
 import {
-  explainShares,
+  formatBytes,
+  formatClass,
   formatDeviceId,
-  formatMemory,
   formatMode,
   formatOwner,
-  formatShare,
-  formatTenant,
-  memoryPercent,
-  memoryShares
+  formatTenant
 } from './format';
+import { MemoryBar } from './memoryBar';
 import type { IDevice, IHolder, ITenant, IWaiter } from './state';
 import { TimelineView } from './timelineView';
 
@@ -33,7 +31,22 @@ export function DeviceView(props: DeviceView.IProps): ReactElement {
           )}
         </p>
       ) : (
-        <Memory bytesMine={bytesMine} device={device} trans={trans} />
+        <MemoryBar bytesMine={bytesMine} device={device} trans={trans} />
+      )}
+      {device.simulated && (
+        <p className="jp-gpushare-Reason">
+          {trans.__(
+            'This GPU is simulated: notebooks take turns on it as on a real one, but it computes next to nothing.'
+          )}
+        </p>
+      )}
+      {usedFromOutside(device) && (
+        <p className="jp-gpushare-Notice">
+          {trans.__(
+            'Programs outside the sharing use %1 of this GPU. They wait for nobody: ask who runs them, or an administrator.',
+            formatBytes(device.bytesForeign ?? 0)
+          )}
+        </p>
       )}
       {device.mode !== 'open' && (
         <p className="jp-gpushare-Notice jp-gpushare-Mode">{formatMode(device, trans)}</p>
@@ -73,56 +86,6 @@ export namespace DeviceView {
   }
 }
 
-/** How full the device is, as a bar, and whose it is, in words. */
-function Memory(props: {
-  readonly bytesMine: number;
-  readonly device: IDevice;
-  readonly trans: TranslationBundle;
-}): ReactElement {
-  const { bytesMine, device, trans } = props;
-  const text = formatMemory(device, trans);
-  const shares = memoryShares(device, bytesMine);
-  return (
-    <>
-      <div className="jp-gpushare-Memory">
-        <div
-          aria-label={trans.__('Memory in use')}
-          aria-valuemax={100}
-          aria-valuemin={0}
-          aria-valuenow={Math.round(memoryPercent(device))}
-          aria-valuetext={text}
-          className="jp-gpushare-MemoryBar"
-          role="meter"
-        >
-          {shares.map(({ kind, percent }) => (
-            <div
-              className={`jp-gpushare-Share jp-mod-${kind}`}
-              key={kind}
-              style={{ width: `${percent}%` }}
-            />
-          ))}
-        </div>
-        <span aria-hidden="true" className="jp-gpushare-MemoryText">
-          {text}
-        </span>
-      </div>
-      {shares.length > 0 && (
-        <ul
-          aria-label={trans.__('Whose the memory is')}
-          className="jp-gpushare-Shares"
-          title={explainShares(trans)}
-        >
-          {shares.map(share => (
-            <li className={`jp-gpushare-ShareText jp-mod-${share.kind}`} key={share.kind}>
-              {formatShare(share, trans)}
-            </li>
-          ))}
-        </ul>
-      )}
-    </>
-  );
-}
-
 function HolderView(props: {
   readonly holder: IHolder | null;
   readonly anyoneWaits: boolean;
@@ -144,6 +107,9 @@ function HolderView(props: {
         <TenantName tenant={holder} trans={trans} />
         <Elapsed atMs={receivedAtMs} seconds={holder.heldS} trans={trans} />
       </p>
+      {anyoneWaits && holder.turnLeftS !== null && holder.holdLeftS <= 0 && (
+        <TurnLeft atMs={receivedAtMs} seconds={holder.turnLeftS} trans={trans} />
+      )}
       {holder.frozen && (
         <p className="jp-gpushare-Hold jp-mod-holder">
           {trans.__('Frozen: it gives the GPU back when it goes on.')}
@@ -174,6 +140,12 @@ function WaiterView(props: {
       </span>
       <TenantName tenant={waiter} trans={trans} />
       <Elapsed atMs={receivedAtMs} seconds={waiter.waitedS} trans={trans} />
+      {waiter.wait && (
+        <span className="jp-gpushare-Expected">
+          <WaitLeft atMs={receivedAtMs} trans={trans} wait={waiter.wait} />
+        </span>
+      )}
+      {waiter.why && !waiter.mine && <span className="jp-gpushare-Expected">{waiter.why}</span>}
     </li>
   );
 }
@@ -185,10 +157,18 @@ function TenantName(props: {
   const { tenant, trans } = props;
   const name = formatTenant(tenant, trans);
   const owner = formatOwner(tenant, trans);
+  const runsAs = formatClass(tenant, trans);
   return (
     <span className="jp-gpushare-Tenant" title={owner ? `${name} · ${owner}` : name}>
       <bdi className="jp-gpushare-TenantName">{name}</bdi>
       {owner && <bdi className="jp-gpushare-Owner">{owner}</bdi>}
+      {runsAs && <span className="jp-gpushare-Class">{runsAs}</span>}
     </span>
   );
+}
+
+/** More than CUDA itself takes, which nobody has to be told of. */
+function usedFromOutside(device: IDevice): boolean {
+  const bytes = device.bytesForeign ?? 0;
+  return bytes > 2 * 1024 ** 3 && bytes > device.bytesTotal / 20;
 }

@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import { useEffect, useState, type ReactElement } from 'react';
 
-import { formatDuration, formatHold, formatWait } from './format';
+import { formatDuration, formatHold, formatTurnLeft, formatWait } from './format';
 import type { IWait } from './state';
 
 /** A duration that goes on, without anything being asked for: `seconds` was true at `atMs`. */
@@ -16,6 +16,12 @@ export function HoldLeft(props: Elapsed.IProps): ReactElement {
   const { seconds, trans } = props;
   const since = useSecondsSince(props.atMs);
   return <>{formatHold(seconds - since, trans)}</>;
+}
+
+/** What is left of a turn, which gets less by itself. */
+export function TurnLeft(props: Elapsed.IProps): ReactElement | null {
+  const text = formatTurnLeft(props.seconds - useSecondsSince(props.atMs), props.trans);
+  return text ? <p className="jp-gpushare-Hold jp-mod-holder">{text}</p> : null;
 }
 
 /** When a cell starts or goes on, which comes nearer by itself. */

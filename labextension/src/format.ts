@@ -313,8 +313,8 @@ export function formatKernelMemory(memory: IMemory, trans: TranslationBundle): s
   }
   return [
     ...(bytesResident > 0 ? [trans.__('%1 on the GPU', formatBytes(bytesResident))] : []),
-    ...(bytesParked > 0 ? [trans.__('parked %1', formatBytes(bytesParked))] : []),
-    ...(bytesFixed > 0 ? [trans.__('fixed %1', formatBytes(bytesFixed))] : []),
+    ...(bytesParked > 0 ? [trans.__('in host memory %1', formatBytes(bytesParked))] : []),
+    ...(bytesFixed > 0 ? [trans.__('cannot move %1', formatBytes(bytesFixed))] : []),
     ...(capBytes > 0 ? [trans.__('limit %1', formatBytes(capBytes))] : [])
   ];
 }
@@ -322,7 +322,7 @@ export function formatKernelMemory(memory: IMemory, trans: TranslationBundle): s
 /** What is meant by the words of `formatKernelMemory` that do not explain themselves. */
 export function explainKernelMemory(trans: TranslationBundle): string {
   return trans.__(
-    'Parked memory is kept in the machine’s own memory and comes back with the next turn. Fixed memory cannot be parked.'
+    'Host memory is the machine’s own: what lies there comes back with the next turn. What cannot move stays on the GPU until the kernel ends.'
   );
 }
 
@@ -342,6 +342,26 @@ export function formatOwner(tenant: ITenant, trans: TranslationBundle): string {
 /** A kernel is called as its notebook is; without one, by its own name. */
 export function formatKernel(kernel: IKernel): string {
   return kernel.path.split('/').pop() || kernel.name || kernel.kernelId.slice(0, 8);
+}
+
+/** Its class, where it is not the one that everybody has; else empty. */
+export function formatClass(tenant: ITenant, trans: TranslationBundle): string {
+  switch (tenant.runsAs) {
+    case '':
+    case 'interactive':
+      return '';
+    case 'batch':
+      return trans.__('batch');
+    case 'realtime':
+      return trans.__('realtime');
+    default:
+      return tenant.runsAs;
+  }
+}
+
+/** What is left of a turn; empty once it is over, for it goes on where nobody else may have it. */
+export function formatTurnLeft(leftS: number, trans: TranslationBundle): string {
+  return leftS < 1 ? '' : trans.__('at most %1 left', formatDuration(Math.ceil(leftS), trans));
 }
 
 export function formatKernelState(kernel: IKernel, trans: TranslationBundle): string {

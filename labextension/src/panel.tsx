@@ -40,6 +40,7 @@ export class GPUSharePanel extends ReactWidget {
               actionProblem={kernelId => model.actionProblem(kernelId)}
               onAct={(kernelId, action) => void model.perform(kernelId, action)}
               onOpen={openNotebook}
+              onRetry={() => void model.refresh()}
               pendingAction={kernelId => model.pendingAction(kernelId)}
               problem={model.problem}
               snapshot={model.snapshot}

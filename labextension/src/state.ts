@@ -14,12 +14,16 @@ export interface ITenant {
   readonly owner: string;
   /** Whether it is a kernel of this Jupyter server. */
   readonly mine: boolean;
+  /** Its class; empty where that is not told. */
+  readonly runsAs: string;
 }
 
 export interface IHolder extends ITenant {
   readonly heldS: number;
   /** For how much longer its user keeps it by hand; 0 when it is not kept. */
   readonly holdLeftS: number;
+  /** What is left of its turn; null while nobody waits. */
+  readonly turnLeftS: number | null;
   /** One of its processes was stopped from outside. */
   readonly frozen: boolean;
 }
@@ -27,6 +31,15 @@ export interface IHolder extends ITenant {
 export interface IWaiter extends ITenant {
   readonly position: number;
   readonly waitedS: number;
+  /** When it starts or goes on; null where the reader is not told. */
+  readonly wait: IWait | null;
+  /** What is in its way besides the queue; empty where the reader is not told. */
+  readonly why: string;
+}
+
+/** What a tenant has on a device. */
+export interface ITenantMemory extends ITenant {
+  readonly bytesResident: number;
 }
 
 /** What an administrator has done to a device: paused, no turn begins; drained, memory leaves too. */
@@ -40,6 +53,10 @@ export interface IDevice {
   readonly bytesUsed: number;
   /** Of all tenants together, and on the device. */
   readonly bytesTenants: number;
+  /** Whose that is: mine first, then who has the most. Empty where an older server tells nothing. */
+  readonly tenants: readonly ITenantMemory[];
+  /** It is no hardware. */
+  readonly simulated: boolean;
   /** Of programs that share nothing, and of CUDA's own contexts; null where it is not known. */
   readonly bytesForeign: number | null;
   /** Kept free, for what no one can ask for in advance; null where it is not known. */
@@ -140,7 +157,7 @@ export function parseState(value: unknown): IState {
     );
   }
   return {
-    scheduler: asOneOf(SCHEDULER_STATES, state.scheduler, 'scheduler'),
+    scheduler: asOneOf(SCHEDULER_STATES, state.scheduler, 'scheduler', 'up'),
     message: asText(state.message, 'message'),
     user: asText(state.user, 'user'),
     // An older server knows of no others.
@@ -161,10 +178,14 @@ function parseDevice(value: unknown): IDevice {
     bytesTotal: asAmount(device.bytes_total, 'device.bytes_total'),
     bytesUsed: asAmount(device.bytes_used, 'device.bytes_used'),
     bytesTenants: asAmount(device.bytes_tenants, 'device.bytes_tenants'),
+    tenants: absent(device.tenants)
+      ? []
+      : asList(device.tenants, 'device.tenants').map(parseTenantMemory),
+    simulated: device.simulated === true,
     bytesForeign: asKnownAmount(device.bytes_foreign, 'device.bytes_foreign'),
     bytesReserved: asKnownAmount(device.bytes_reserved, 'device.bytes_reserved'),
     lost: device.lost === true,
-    mode: absent(device.mode) ? 'open' : asOneOf(DEVICE_MODES, device.mode, 'device.mode'),
+    mode: absent(device.mode) ? 'open' : asOneOf(DEVICE_MODES, device.mode, 'device.mode', 'open'),
     holder: absent(device.holder) ? null : parseHolder(device.holder),
     queue: asList(device.queue, 'device.queue').map(parseWaiter)
   };
@@ -175,7 +196,16 @@ function parseTenant(tenant: Record<string, unknown>): ITenant {
     tenantId: asText(tenant.tenant_id, 'tenant_id'),
     name: asText(tenant.name, 'name'),
     owner: asText(tenant.owner, 'owner'),
-    mine: tenant.mine === true
+    mine: tenant.mine === true,
+    runsAs: asText(tenant.runs_as, 'runs_as')
+  };
+}
+
+function parseTenantMemory(value: unknown): ITenantMemory {
+  const tenant = asRecord(value, 'tenant');
+  return {
+    ...parseTenant(tenant),
+    bytesResident: asAmount(tenant.bytes_resident, 'bytes_resident')
   };
 }
 
@@ -185,6 +215,7 @@ function parseHolder(value: unknown): IHolder {
     ...parseTenant(holder),
     heldS: asAmount(holder.held_s, 'held_s'),
     holdLeftS: asAmount(holder.hold_left_s, 'hold_left_s'),
+    turnLeftS: asKnownAmount(holder.turn_left_s, 'turn_left_s'),
     frozen: holder.frozen === true
   };
 }
@@ -194,7 +225,9 @@ function parseWaiter(value: unknown): IWaiter {
   return {
     ...parseTenant(waiter),
     position: asAmount(waiter.position, 'position'),
-    waitedS: asAmount(waiter.waited_s, 'waited_s')
+    waitedS: asAmount(waiter.waited_s, 'waited_s'),
+    wait: absent(waiter.wait) ? null : parseWait(waiter.wait),
+    why: asText(waiter.why, 'why')
   };
 }
 
@@ -205,7 +238,7 @@ function parseKernel(value: unknown): IKernel {
     tenantId: asText(kernel.tenant_id, 'tenant_id'),
     name: asText(kernel.name, 'kernel.name'),
     path: asText(kernel.path, 'kernel.path'),
-    state: asOneOf(KERNEL_STATES, kernel.state, 'kernel.state'),
+    state: asOneOf(KERNEL_STATES, kernel.state, 'kernel.state', 'idle'),
     memory: absent(kernel.memory) ? [] : asList(kernel.memory, 'kernel.memory').map(parseMemory),
     position: asKnownAmount(kernel.position, 'kernel.position'),
     holdLeftS: asAmount(kernel.hold_left_s, 'hold_left_s'),
@@ -312,10 +345,15 @@ function asKnownAmount(value: unknown, what: string): number | null {
   return absent(value) ? null : asAmount(value, what);
 }
 
-function asOneOf<T extends string>(known: readonly T[], value: unknown, what: string): T {
-  const found = known.find(name => name === value);
-  if (found === undefined) {
-    throw new MalformedState(`${what} is none of ${known.join(', ')}`);
+/** A word of a newer server is taken for the one that says the least. */
+function asOneOf<T extends string>(
+  known: readonly T[],
+  value: unknown,
+  what: string,
+  unknown: T
+): T {
+  if (typeof value !== 'string') {
+    throw new MalformedState(`${what} is no word`);
   }
-  return found;
+  return known.find(name => name === value) ?? unknown;
 }

@@ -18,6 +18,8 @@ export interface IPanelProps {
   readonly actionProblem: (kernelId: string) => Problem | null;
   readonly onAct: (kernelId: string, action: IAction) => void;
   readonly onOpen: (path: string) => void;
+  /** Asks the server once more. */
+  readonly onRetry: () => void;
   readonly trans: TranslationBundle;
 }
 
@@ -33,7 +35,8 @@ export function PanelView(props: IPanelProps): ReactElement {
               : 'jp-gpushare-Notice jp-mod-problem'
           }
         >
-          {formatProblem(problem, trans)}
+          {formatProblem(problem, trans)}{' '}
+          {problem.kind === 'unreachable' && <Retry onRetry={props.onRetry} trans={trans} />}
         </p>
       )}
       {snapshot?.state.scheduler === 'off' && (
@@ -44,7 +47,7 @@ export function PanelView(props: IPanelProps): ReactElement {
       )}
       {snapshot && snapshot.state.scheduler !== 'off' && (
         <>
-          <SchedulerNotice state={snapshot.state} trans={trans} />
+          <SchedulerNotice onRetry={props.onRetry} state={snapshot.state} trans={trans} />
           <DevicesSection snapshot={snapshot} trans={trans} />
           <KernelsSection {...props} snapshot={snapshot} />
         </>
@@ -59,10 +62,11 @@ export function PanelView(props: IPanelProps): ReactElement {
 
 /** Nothing, while the scheduler does its work. */
 function SchedulerNotice(props: {
+  readonly onRetry: () => void;
   readonly state: IState;
   readonly trans: TranslationBundle;
 }): ReactElement | null {
-  const { state, trans } = props;
+  const { onRetry, state, trans } = props;
   if (state.scheduler === 'up') {
     return state.message ? <p className="jp-gpushare-Notice">{state.message}</p> : null;
   }
@@ -70,10 +74,29 @@ function SchedulerNotice(props: {
     const message = state.message || trans.__('The scheduler is starting: GPU cells wait for it.');
     return <p className="jp-gpushare-Notice">{message}</p>;
   }
-  const message =
-    state.message ||
-    trans.__('The scheduler is down: “jupyter gpushare doctor” in a terminal tells why.');
-  return <p className="jp-gpushare-Notice jp-mod-problem">{message}</p>;
+  const doctor = trans.__('“jupyter gpushare doctor” in a terminal says what is wrong.');
+  const message = state.message || trans.__('The scheduler is down.');
+  return (
+    <p className="jp-gpushare-Notice jp-mod-problem">
+      {message.includes('doctor') ? message : `${message} ${doctor}`}{' '}
+      <Retry onRetry={onRetry} trans={trans} />
+    </p>
+  );
+}
+
+function Retry(props: {
+  readonly onRetry: () => void;
+  readonly trans: TranslationBundle;
+}): ReactElement {
+  return (
+    <button
+      className="jp-gpushare-Action jp-Button jp-mod-styled jp-mod-minimal"
+      onClick={props.onRetry}
+      type="button"
+    >
+      {props.trans.__('Try again')}
+    </button>
+  );
 }
 
 function DevicesSection(props: {

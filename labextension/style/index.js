@@ -1,3 +1,3 @@
-import './actions.css';
 import './base.css';
+import './actions.css';
 import './timeline.css';

@@ -37,7 +37,7 @@ def shows_and_releases(panel: Panel, stub: StubControl) -> None:
     panel.devices.first.wait_for()
     assert panel.queue.count() == 3
     assert "reserved by its user for 9 min more" in panel.devices.first.inner_text()
-    assert "parked 12 GiB" in panel.kernel("explore.ipynb").inner_text()
+    assert "in host memory 12 GiB" in panel.kernel("explore.ipynb").inner_text()
     before = len(stub.released)
     with panel.page.expect_response(re.compile("/release")):
         panel.release_button("train-resnet.ipynb").click()

@@ -106,7 +106,9 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
     assert whole is not None and all(part is not None for part in parts)
     shown = [round(part["width"] / whole["width"], 2) for part in parts if part]
     assert shown == [0.51, 0.36, 0.02, 0.02]
-    assert "8.0 GiB on the GPU · parked 12 GiB · limit 40 GiB" in _text_of(panel, "explore.ipynb")
+    assert "8.0 GiB on the GPU · in host memory 12 GiB · limit 40 GiB" in _text_of(
+        panel, "explore.ipynb"
+    )
     assert "GPU-5c1a90f3: 2.0 GiB on the GPU" in _text_of(panel, "two devices.ipynb")
 
 

@@ -106,6 +106,8 @@ def test_holder_and_queue() -> None:
         "tenant_id": "a",
         "held_s": 4.5,
         "hold_left_s": 0.0,
+        "runs_as": "",
+        "turn_left_s": None,
         "frozen": False,
     }
     assert [(w["position"], w["tenant_id"], w["mine"]) for w in shown["queue"]] == [
@@ -113,6 +115,35 @@ def test_holder_and_queue() -> None:
         (2, "b", True),
     ]
     assert shown["queue"][0]["waited_s"] == 1.5
+
+
+def test_what_is_left_of_a_turn_and_whose_the_memory_is() -> None:
+    """The time goes on while the status is on its way. Mine is first, then who has the most; a
+    tenant without memory on the device is left out."""
+    tenants = [tenant("a", "holding"), tenant("b", "waiting"), tenant("c", "idle")]
+    tenants[2]["memory"] = [{**tenants[2]["memory"][0], "bytes_resident": 30}]
+    tenants += [{**tenant("d", "idle"), "memory": []}]
+    held = {**device(["a"], ["b"]), "name": "Simulated GPU"}
+    held["holders"][0]["turn_left_s"] = 8.0
+    (shown,) = state_of([kernel("b.ipynb", "b")], tenants, held)["devices"]
+    assert (shown["holder"]["turn_left_s"], shown["simulated"]) == (7.5, True)
+    owned = [(each["tenant_id"], each["bytes_resident"]) for each in shown["tenants"]]
+    assert owned == [("b", 10), ("c", 30), ("a", 10)]
+
+
+def test_when_others_start_is_told_where_the_scheduler_tells_it() -> None:
+    """An administrator reads ranges and reasons of everybody; a user those of the user's own."""
+    estimate = {"earliest_s": 3.0, "latest_s": 9.0, "used_s": 0.0, "share": 0.5}
+    told = {**tenant("b", "waiting"), "runs_as": "batch"}
+    told["estimate"] = {**estimate, "reason": "class", "why": "Others go first."}
+    (shown,) = state_of([], [told, tenant("c", "waiting")], device([], ["b", "c"]))["devices"]
+    first, second = shown["queue"]
+    assert (first["wait"]["latest_s"], first["why"], first["runs_as"]) == (
+        8.5,
+        "Others go first.",
+        "batch",
+    )
+    assert (second["wait"], second["why"]) == (None, "")
 
 
 def test_a_free_device_has_no_holder() -> None:

@@ -109,7 +109,7 @@ describe('format', () => {
         bytes_fixed: 2 ** 20,
         cap_bytes: 40 * 2 ** 30
       })
-    ).toEqual(['parked 12 GiB', 'fixed 1.0 MiB', 'limit 40 GiB']);
+    ).toEqual(['in host memory 12 GiB', 'cannot move 1.0 MiB', 'limit 40 GiB']);
   });
 
   it('begins the name of a device as nvidia-smi does', () => {
@@ -117,7 +117,7 @@ describe('format', () => {
   });
 
   it('calls a tenant as far as the caller may know it', () => {
-    const known = { tenantId: 't', name: 'a.ipynb', owner: 'bob', mine: false };
+    const known = { tenantId: 't', name: 'a.ipynb', owner: 'bob', mine: false, runsAs: '' };
     expect(formatTenant(known, trans)).toBe('a.ipynb');
     expect(formatOwner(known, trans)).toBe('bob');
     expect(formatOwner({ ...known, mine: true }, trans)).toBe('you');

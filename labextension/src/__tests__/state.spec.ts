@@ -14,8 +14,10 @@ describe('parseState', () => {
       name: 'train.ipynb',
       owner: 'alice',
       mine: true,
+      runsAs: '',
       heldS: 5,
       holdLeftS: 0,
+      turnLeftS: null,
       frozen: false
     });
     expect(parsed.devices[0]?.queue[0]?.position).toBe(1);
@@ -33,11 +35,11 @@ describe('parseState', () => {
   it.each<[string, unknown]>([
     ['no object', null],
     ['a list', []],
-    ['an unknown state of the scheduler', state({ scheduler: 'odd' })],
+    ['a state of the scheduler that is no word', state({ scheduler: 7 })],
     ['devices that are no list', state({ devices: {} })],
     ['a size that is no number', state({ devices: [device({ bytes_total: 'many' })] })],
     ['a name that is no text', state({ devices: [device({ name: 7 })] })],
-    ['an unknown state of a kernel', state({ kernels: [kernel({ state: 'odd' })] })]
+    ['a state of a kernel that is no word', state({ kernels: [kernel({ state: {} })] })]
   ])('refuses %s', (_, value) => {
     expect(() => parseState(value)).toThrow(MalformedState);
   });
@@ -50,8 +52,10 @@ describe('parseState', () => {
       name: '',
       owner: 'alice',
       mine: false,
+      runsAs: '',
       heldS: 0,
       holdLeftS: 0,
+      turnLeftS: null,
       frozen: false
     });
   });
@@ -68,6 +72,20 @@ describe('parseState', () => {
       })
     );
     expect(devices.map(each => bytesOfMine(each, kernels))).toEqual([2 * 1024 ** 3, 7]);
+  });
+
+  it('takes words of a newer server for those that say the least', () => {
+    const parsed = parseState(
+      state({
+        scheduler: 'odd',
+        devices: [device({ mode: 'odd' })],
+        kernels: [kernel({ state: 'odd' })],
+        newer: {}
+      })
+    );
+    expect(parsed.scheduler).toBe('up');
+    expect(parsed.devices[0]?.mode).toBe('open');
+    expect(parsed.kernels[0]?.state).toBe('idle');
   });
 
   it('does without what an older server extension does not tell', () => {

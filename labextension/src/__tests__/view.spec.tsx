@@ -13,6 +13,7 @@ describe('PanelView', () => {
   let root: Root;
   let acted: [string, IAction][];
   let opened: string[];
+  let retried: number;
 
   beforeEach(() => {
     jest.useFakeTimers({ now: 0 });
@@ -20,6 +21,7 @@ describe('PanelView', () => {
     root = createRoot(page);
     acted = [];
     opened = [];
+    retried = 0;
   });
 
   afterEach(() => {
@@ -37,6 +39,9 @@ describe('PanelView', () => {
           actionProblem={() => null}
           onAct={(kernelId, action) => acted.push([kernelId, action])}
           onOpen={path => opened.push(path)}
+          onRetry={() => {
+            retried += 1;
+          }}
           pendingAction={() => null}
           problem={null}
           snapshot={value && { state: parseState(value), receivedAtMs: Date.now() }}
@@ -138,7 +143,7 @@ describe('PanelView', () => {
     const widths = [...page.querySelectorAll<HTMLElement>('.jp-gpushare-Share')];
     expect(widths.map(share => share.style.width)).toEqual(['12.5%', '6.25%', '6.25%']);
     expect(find('.jp-gpushare-KernelMemory').textContent).toBe(
-      '1.0 GiB on the GPU · parked 12 GiB · fixed 512 MiB · limit 40 GiB'
+      '1.0 GiB on the GPU · in host memory 12 GiB · cannot move 512 MiB · limit 40 GiB'
     );
   });
 
@@ -249,6 +254,54 @@ describe('PanelView', () => {
     show(state({ scheduler, message, devices: [] }));
     expect(find('.jp-gpushare-Notice').textContent).toContain(text);
     expect(find('.jp-gpushare-Empty').textContent).toContain('without the scheduler');
+  });
+
+  it('offers another try while no scheduler answers, with what to do', () => {
+    show(state({ scheduler: 'down', message: 'No scheduler answers.', devices: [] }));
+    expect(find('.jp-gpushare-Notice').textContent).toContain('jupyter gpushare doctor');
+    act(() => {
+      find('.jp-gpushare-Notice button').click();
+    });
+    expect(retried).toBe(1);
+  });
+
+  it('shows what is left of a turn while others wait, when they start and why they wait', () => {
+    const wait = { earliest_s: 20, latest_s: 45, used_s: 0, share: 0.5 };
+    const queue = [waiter({ wait, why: 'Its memory has to move first.', runs_as: 'batch' })];
+    show(state({ devices: [device({ holder: holder({ turn_left_s: 11.5 }), queue })] }));
+    expect(find('.jp-gpushare-Hold').textContent).toBe('at most 12 s left');
+    expect(texts('.jp-gpushare-Expected')).toEqual([
+      'starts in about 20–45 s',
+      'Its memory has to move first.'
+    ]);
+    expect(find('.jp-gpushare-Class').textContent).toBe('batch');
+    show(state({ devices: [device({ holder: holder({ turn_left_s: 11.5 }) })] }));
+    expect(page.querySelector('.jp-gpushare-Hold')).toBeNull();
+  });
+
+  it('has one bar with a part for each tenant, and names those whom the reader may know', () => {
+    const gib = 1024 ** 3;
+    const tenants = [
+      { name: 'a.ipynb', owner: 'alice', mine: true, tenant_id: 'a', bytes_resident: gib },
+      { name: '<b>x</b>', owner: 'bob', tenant_id: 'b', bytes_resident: 2 * gib },
+      { name: 'another user', owner: 'another user', tenant_id: 'o1', bytes_resident: gib }
+    ];
+    const bytes = { bytes_used: 4 * gib, bytes_tenants: 4 * gib, bytes_foreign: 0 };
+    const mine = [kernel({ memory: [memory({ bytes_resident: gib })] })];
+    show(state({ devices: [device({ ...bytes, tenants })], kernels: mine }));
+    expect(page.querySelectorAll('.jp-gpushare-Share')).toHaveLength(3);
+    expect(texts('.jp-gpushare-ShareText')).toEqual([
+      'mine 1.0 GiB',
+      'bob: <b>x</b> 2.0 GiB',
+      'others 1.0 GiB'
+    ]);
+  });
+
+  it('says that a GPU is simulated, and that others use one from outside the sharing', () => {
+    const outside = { bytes_used: 5 * 1024 ** 3, bytes_foreign: 5 * 1024 ** 3, simulated: true };
+    show(state({ devices: [device(outside)] }));
+    expect(page.textContent).toContain('This GPU is simulated');
+    expect(find('.jp-gpushare-Device .jp-gpushare-Notice').textContent).toContain('use 5.0 GiB');
   });
 
   it('shows a grey bar alone where sharing is switched off, without advice', () => {
