@@ -9,6 +9,7 @@ from tests.browser.jupyter import JupyterProcess
 GIB = 1 << 30
 
 State = dict[str, Any]
+WAIT = {"earliest_s": 34.0, "latest_s": 128.0, "used_s": 30.4, "share": 1 / 3}
 
 
 def tenant(name: str, owner: str, *, mine: bool = False, **fields: object) -> State:
@@ -67,6 +68,8 @@ def state(*devices: State, kernels: list[State] | None = None, **fields: object)
         "scheduler": "up",
         "message": "",
         "user": "alice",
+        "actions": ["release", "hold", "evict"],
+        "hold_max_s": 600.0,
         "devices": list(devices),
         "kernels": kernels or [],
         **fields,
@@ -75,7 +78,7 @@ def state(*devices: State, kernels: list[State] | None = None, **fields: object)
 
 def busy_state() -> State:
     """Two devices, three users, four kernels: what a shared machine looks like in the afternoon."""
-    explore = tenant("explore.ipynb", "alice", mine=True, waited_s=12)
+    explore = tenant("explore.ipynb", "alice", mine=True, waited_s=12, wait=WAIT)
     resnet = tenant("train-resnet.ipynb", "alice", mine=True, held_s=41, hold_left_s=560)
     return state(
         device(
@@ -83,6 +86,13 @@ def busy_state() -> State:
             bytes_used=125 * GIB,
             bytes_tenants=122 * GIB,
             bytes_foreign=3 * GIB,
+            tenants=[
+                tenant("train-resnet.ipynb", "alice", mine=True, bytes_resident=61 * GIB),
+                tenant("explore.ipynb", "alice", mine=True, bytes_resident=8 * GIB),
+                tenant("two devices.ipynb", "alice", mine=True, bytes_resident=2 * GIB),
+                tenant("folding.ipynb", "bob", bytes_resident=40 * GIB),
+                tenant("another user", "another user", bytes_resident=11 * GIB),
+            ],
             holder=resnet,
             queue=queue(
                 tenant("protein folding, second try.ipynb", "bob", waited_s=38),
@@ -110,7 +120,7 @@ def busy_state() -> State:
                 tenant_id=explore["tenant_id"],
                 position=2,
                 memory=[memory(bytes_resident=8 * GIB, bytes_parked=12 * GIB, cap_bytes=40 * GIB)],
-                wait={"earliest_s": 34.0, "latest_s": 128.0, "used_s": 30.4, "share": 1 / 3},
+                wait=WAIT,
                 reason="Waiting for train-resnet.ipynb.",
             ),
             kernel("thesis plots.ipynb", "idle", memory=[memory(bytes_parked=3 * GIB)]),

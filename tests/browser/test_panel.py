@@ -96,7 +96,8 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
     shares = panel.devices.first.get_by_role("list", name="Whose the memory is")
     assert shares.get_by_role("listitem").all_inner_texts() == [
         "mine 71 GiB",
-        "others 51 GiB",
+        "bob: folding.ipynb 40 GiB",
+        "others 11 GiB",
         "other programs 3.0 GiB",
         "kept free 2.8 GiB",
     ]
@@ -105,7 +106,7 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
     parts = [part.bounding_box() for part in bar.locator(".jp-gpushare-Share").all()]
     assert whole is not None and all(part is not None for part in parts)
     shown = [round(part["width"] / whole["width"], 2) for part in parts if part]
-    assert shown == [0.51, 0.36, 0.02, 0.02]
+    assert shown == [0.44, 0.06, 0.01, 0.29, 0.08, 0.02, 0.02]
     assert "8.0 GiB on the GPU · in host memory 12 GiB · limit 40 GiB" in _text_of(
         panel, "explore.ipynb"
     )
