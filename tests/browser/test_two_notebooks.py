@@ -270,7 +270,7 @@ def test_a_cell_that_was_paused_says_when_it_goes_on(
         cell = page.locator(".jp-CodeCell").nth(len(TRAINS) - 1)
         line = cell.locator(".jp-gpushare-WaitLine").filter(has_text="Paused after")
         line.wait_for()
-        assert "your share is" in line.inner_text()
+        assert "goes on in" in line.inner_text()
         panel.keep_picture("paused-cell")
         somebody.drop(turn.turn_id)
     page.locator(".jp-gpushare-WaitLine").wait_for(state="detached")
