@@ -58,6 +58,22 @@ def test_the_class_is_the_cells_alone(
 
 
 @PUT_BACK
+@pytest.mark.parametrize("before", ["%%time\n", ">>> "])
+def test_the_class_is_put_back_whatever_stands_before_the_line(kernel: Kernel, before: str) -> None:
+    """Another cell magic, or a prompt that was copied with the line."""
+    assert "batch" in kernel.run(f"{before}%%gpushare --class batch\n{RUNS_AS}").ok().text
+    assert class_of(kernel) == "interactive"
+
+
+@PUT_BACK
+def test_a_silent_run_in_a_cell_holds_until_that_ends(kernel: Kernel) -> None:
+    """IPython tells nobody when the silent run ends."""
+    silent = f"%%gpushare --class batch\\n{RUNS_AS}"
+    assert "batch" in kernel.run(f"get_ipython().run_cell('{silent}', silent=True)").ok().text
+    assert class_of(kernel) == "interactive"
+
+
+@PUT_BACK
 def test_history_and_line_numbers_are_those_of_the_cell(kernel: Kernel) -> None:
     """The history has the cell as it was written, and a traceback counts its lines."""
     errors = kernel.run("%%gpushare --class batch\n\n1 / 0").printed.errors

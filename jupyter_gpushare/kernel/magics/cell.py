@@ -4,7 +4,6 @@ The bootstrap makes a line of it that the cell begins with, and leaves the rest 
 is: so `await`, results, history and tracebacks are those of a plain cell.
 """
 
-import threading
 from typing import Any
 
 from .verbs import class_now, set_class
@@ -18,19 +17,22 @@ _NO_NEED = (
 )
 
 
-def begin(line: str, shell: Any) -> str:
-    """What there is to print; empty when all is well. The cell runs in any case."""
-    undo, said = "", ""
+def begin(line: str, shell: Any, reporter: Any) -> str:
+    """What there is to print; empty when all is well. The cell runs in any case.
+
+    `reporter` is the bootstrap's: it knows which cell this is, and when it has ended. A silent run
+    has no end that could be heard of, and runs as ever."""
     try:
-        wanted = wanted_class(line.split())
-        undo = class_now()
-        set_class(wanted)
+        wanted, undo = wanted_class(line.split()), class_now()
+        cell = reporter.cell_here() if reporter is not None else None
+        if cell is not None:
+            set_class(wanted)
+            _PutBack(shell, undo, reporter, cell)
     except UsageError as error:
-        undo, said = "", f"%%gpushare: {error} This cell runs as ever.\n{CELL_USAGE}"
+        return f"%%gpushare: {error} This cell runs as ever.\n{CELL_USAGE}"
     except Unable as error:
-        undo, said = "", str(error)
-    _PutBack(shell, undo)
-    return said
+        return str(error)
+    return ""
 
 
 def wanted_class(words: "list[str]") -> str:
@@ -45,30 +47,20 @@ def wanted_class(words: "list[str]") -> str:
     return words[1]
 
 
-_running: Any = []
-"""One for each cell that runs with options, the innermost last."""
-
-
 class _PutBack:
     """At the end of the cell, whatever ends it, the class of before is back."""
 
-    def __init__(self, shell: Any, undo: str) -> None:
-        self._events, self._undo, self._thread = shell.events, undo, threading.get_ident()
-        _running.append(self)
+    def __init__(self, shell: Any, undo: str, reporter: Any, cell: Any) -> None:
+        self._events, self._undo = shell.events, undo
+        self._reporter, self._cell = reporter, cell
         self._events.register("post_run_cell", self.cell_ended)
 
     def cell_ended(self, result: Any = None) -> None:
-        """IPython's event; cells in this one end before it, and others run on other threads."""
-        code = getattr(getattr(result, "info", None), "raw_cell", "") or ""
-        mine = [each for each in _running if each._thread == self._thread]
-        if threading.get_ident() != self._thread or mine[-1:] != [self]:
+        """IPython's event, of which the reporter has heard before. Others may end in this cell."""
+        if self._reporter.is_running(self._cell):
             return
-        if not code.lstrip().startswith("%%gpushare"):
-            return
-        _running.remove(self)
         self._events.unregister("post_run_cell", self.cell_ended)
-        if self._undo:
-            try:
-                set_class(self._undo)
-            except Unable as error:
-                print(f"The class of this kernel was not put back to {self._undo}: {error}")
+        try:
+            set_class(self._undo)
+        except Unable as error:
+            print(f"The class of this kernel was not put back to {self._undo}: {error}")

@@ -141,12 +141,11 @@ def doctor() -> str:
             command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
             timeout=_DOCTOR_S,
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise Unable(f"The doctor cannot run here: {error}. Run it in a terminal.") from error
-    return done.stdout.rstrip()
+    return done.stdout.decode(errors="replace").rstrip()
 
 
 def _ask_to_hold(hook: "Hook", before: Any, hold_s: float) -> bool:

@@ -106,7 +106,7 @@ def cell_to_line(lines: Any) -> Any:
 def cell_begins(options: str, shell: Any) -> None:
     """`%%gpushare OPTIONS`."""
     try:
-        said = _magics().begin(options, shell)
+        said = _magics().begin(options, shell, _reporter)
         if said:
             print(said)
     except Exception as error:  # noqa: BLE001 - a notebook sees a sentence, not our traceback
@@ -223,6 +223,8 @@ class CellReporter:
         try:
             if os.getpid() != self._pid:
                 return
+            if _is_blank(result):
+                return  # it never began, and may stand in another cell
             self._interrupts.unwatch()
             self._endings.cell_ends(result)
             with self._lock:
@@ -236,6 +238,17 @@ class CellReporter:
                     self._hook.gpushare_cell_ended()
         except Exception as error:  # noqa: BLE001 - the kernel outlives our bugs
             _complain(error)
+
+    def cell_here(self) -> Any:
+        """The ExecutionInfo of the innermost cell on this thread, or None."""
+        here = threading.get_ident()
+        with self._lock:
+            cells = [cell for cell, where in self._running.values() if where == here]
+        return cells[-1] if cells else None
+
+    def is_running(self, cell: Any) -> bool:
+        with self._lock:
+            return id(cell) in self._running
 
     def turn_begins(self, mark: Any) -> None:
         """`gpushare.turn()`: it counts as a cell, and the end of its thread's cell does not end
@@ -407,6 +420,12 @@ def _interrupt_of_one_line(error: Any, place: Any) -> Any:
 def _render_traceback() -> Any:
     """For IPython, which asks an exception for this."""
     return ["KeyboardInterrupt: " + INTERRUPTED]
+
+
+def _is_blank(result: Any) -> bool:
+    """Of such a cell IPython tells the end alone."""
+    code = getattr(getattr(result, "info", None), "raw_cell", None)
+    return isinstance(code, str) and not code.strip()
 
 
 def _is_main_thread() -> bool:
