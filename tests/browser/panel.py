@@ -32,7 +32,9 @@ def open_notebook(page: Page, jupyter: JupyterProcess, notebook: str) -> Panel:
     page.goto(jupyter.page_url(f"notebooks/{quote(notebook)}"))
     page.locator(".jp-Notebook").wait_for()
     # Each plugin that adds an entry to an open menu closes it.
-    page.wait_for_function("Promise.all([jupyterapp.started, jupyterapp.restored])")
+    page.wait_for_function(
+        "window.jupyterapp && Promise.all([jupyterapp.started, jupyterapp.restored])"
+    )
     page.get_by_role("menuitem", name="View", exact=True).click()
     page.locator(".lm-Menu-item", has_text="Left Sidebar").hover()
     page.locator(".lm-Menu-item", has_text="GPU").click()

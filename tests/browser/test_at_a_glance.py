@@ -37,7 +37,7 @@ for (const kind of ['Interval', 'Timeout']) {
 }
 """
 """Notes which timers run that our bundle has set."""
-LOADED = "Promise.all([jupyterapp.started, jupyterapp.restored])"
+LOADED = "window.jupyterapp && Promise.all([jupyterapp.started, jupyterapp.restored])"
 LAUNCHER_STAYS = """() => {
   const launcher = document.querySelector('.jp-Launcher');
   const isInFront = launcher?.getClientRects().length > 0;
@@ -207,12 +207,15 @@ def test_the_palette(page: Page, stub: StubControl) -> None:
     kernel_id = _open(page, stub.jupyter)
     _set(stub, kernel_id, "waits")
     _glance(page).filter(has_text="2nd").wait_for()
-    release = _choose(page, "Release the GPU")
+    _choose(page, "Release the GPU")
     commands = page.locator("#modal-command-palette .lm-CommandPalette-itemLabel:visible")
     commands.get_by_text(NOTIFY).wait_for()
     found = commands.all_inner_texts()
     assert not {*LABELS, NOTIFY} - {*found} and "Release the GPU" not in found
+    page.keyboard.press("Escape")
     _set(stub, kernel_id, "holds")
+    _glance(page).filter(has_text=re.compile(r"\b1\d s")).wait_for()
+    release = _choose(page, "Release the GPU")
     release.wait_for()
     found = commands.all_inner_texts()
     assert not {*LABELS, "Release the GPU"} - {*found} and NOTIFY not in found

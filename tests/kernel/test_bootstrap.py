@@ -18,7 +18,6 @@ from tests.support.kernels import Kernel
 
 Start = Callable[..., Kernel]
 SOURCE = SHIM_DIR / f"{SHIM_MODULE}.py"
-API = SHIM_DIR / "gpushare_api.py"
 MAGICS = sorted((SHIM_DIR.parent / "magics").glob("*.py"))
 BEGAN_ENDED = ["began", "ended"]
 
@@ -398,7 +397,7 @@ def test_it_registers_nothing_where_the_hook_is_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("The bootstrap works without our package...")
-@pytest.mark.parametrize("source", [SOURCE, API, *MAGICS], ids=lambda p: p.name)
+@pytest.mark.parametrize("source", [SOURCE, *MAGICS], ids=lambda p: p.name)
 def test_each_file_is_of_old_python_and_the_standard_library(source: Path) -> None:
     """Bootstrap and magics parse as Python 3.6 and import nothing outside the standard library, but
     for the IPython that calls them."""

@@ -22,8 +22,8 @@ NOTICE = "GPUSHARE_NOTICE"
 API_VERSION = 1
 MAGIC = "gpushare"
 API = "gpushare"
-API_FILE = Path(__file__).absolute().with_name("gpushare_api.py")
 MAGICS_DIR = Path(__file__).absolute().parent.parent / "magics"
+API_FILE = MAGICS_DIR / "api.py"
 INTERRUPTED = "This cell was interrupted while it waited for the GPU."
 # How frameworks word the answer of a cancelled call, and what libraries on the driver make of it.
 CANCELLED_CALL = re.compile(

@@ -116,14 +116,15 @@ def test_streams_captures_and_cells_under_a_sanitizer(
     shell.say("1 current")
     shell.say("1 loop p 20000")
     for number in range(30):
+        # For a moment after a cancellation, only a call of a new cell waits.
+        shell.say("0 hook cell_began")
         for command in ("create 1", "capture 1", "spin 1 1000 3", "end_capture 1"):
             shell.say(f"0 {command}")
         shell.say("0 replay 1")
         shell.say("0 spin d 1000")
         shell.say("0 destroy 1")
+        shell.say("0 hook cell_ended")
         shell.say(f"2 hook cell_{'ended' if number % 2 else 'began'}")
-        shell.say("2 hook cell_began")  # for a moment after a cancellation, only a new cell waits
-        shell.say("2 hook cell_ended")
         shell.say("3 hook cancel_waits")
         shell.say("3 describe")
     shell.say("0 echo")
