@@ -13,6 +13,8 @@ from tests.browser.stub import StubControl, busy_state, state
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+pytestmark = pytest.mark.full
+
 SERIOUS = {"serious", "critical"}
 DOWN = state(
     scheduler="down",

@@ -15,6 +15,8 @@ from tests.browser.stub import StubControl, device, kernel, queue, state, tenant
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
+pytestmark = pytest.mark.full
+
 NOTEBOOK = "glance.ipynb"
 OURS = """
 window.ourTimers = new Set();

@@ -15,6 +15,8 @@ from tests.browser.stub import GIB, StubControl, busy_state, device, kernel, sta
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
+pytestmark = pytest.mark.full
+
 NARROW_PX = 200
 
 

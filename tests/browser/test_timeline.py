@@ -16,6 +16,8 @@ from tests.browser.stub import GIB, StubControl, busy_state, device_id
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, Route
 
+pytestmark = pytest.mark.full
+
 BUNDLE_KB_MAX = 250
 POLL_MS = 5000
 """Between two questions of a timeline that is looked at."""
