@@ -40,7 +40,7 @@ build: $(READY)
 panel: $(READY)
 	@$(PY) labextension/build.py
 
-# Under eight minutes on two cores; neither Node nor a browser need be there.
+# Some ten minutes on two cores (the aim is eight); neither Node nor a browser need be there.
 test: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) build panel
 	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
