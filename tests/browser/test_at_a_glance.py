@@ -191,6 +191,7 @@ def test_no_timer_while_nothing_happens(page: Page, stub: StubControl) -> None:
 def _choose(page: Page, label: str) -> Locator:
     """Finds a command in the palette by the name of the project, and answers its row."""
     palette = page.locator("#modal-command-palette")
+    palette.wait_for(state="hidden")  # the one before goes when its command has run
     page.keyboard.press("Control+Shift+c")
     palette.locator("input").fill("gpushare")
     return page.locator("#modal-command-palette .lm-CommandPalette-item").filter(has_text=label)

@@ -58,6 +58,10 @@ class Lines(enum.Enum):
 
 lines = st.sampled_from([Lines.SLOW, Lines.OUT, Lines.FAST, Lines.FAST, Lines.FAST])
 
+ORDERS_ANEW = (ev.DeviceOpened, ev.DeviceFound, ev.BoostRequested, ev.ClassAsked)
+"""With the first two, an open gate may turn out to be one on a device: a claim before the queue. A
+boost is meant to overtake, and so is another class."""
+
 
 class World(stateful.RuleBasedStateMachine):
     """Four notebooks on three devices."""
@@ -113,9 +117,7 @@ class World(stateful.RuleBasedStateMachine):
             self.scheduler.check_invariants()
             commands += step
         self.seen = seen = self.scheduler.snapshot(self.now_s)
-        if not isinstance(event, ev.DeviceOpened | ev.DeviceFound | ev.BoostRequested):
-            # With these, an open gate may turn out to be one on a device: a claim before the queue;
-            # and a boost is meant to overtake.
+        if not isinstance(event, ORDERS_ANEW):
             nobody_was_overtaken(before, seen, kept_away | self.kept_away())
         for command in commands:
             assert command.cause
