@@ -8,6 +8,8 @@ C_FILES = $(shell git ls-files 'hook/*.c' 'hook/*.h' 'tests/*.c' 'tests/*.h')
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # What is compiled is compiled on all cores, also where nobody asked for it.
 JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(CORES))
+# The tests start hundreds of Pythons: each would compile again what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 # Two workers a core: the tests wait for processes more than they compute. A file to each at a time, in
 # the order of tests/conftest.py.
 WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))

@@ -66,7 +66,7 @@ def test_swapping_is_measured(tmp_path: Path) -> None:
     report = report_of("swap", *options, missed=True)
     assert report["checksums_ok"] is True
     assert HELD_MIB * MIB * 0.5 <= report["bytes_each_way"] <= HELD_MIB * MIB
-    assert 0.9 <= report["copy_gbps_limit"] <= 1.01
+    assert 0 < report["copy_gbps_limit"] <= 1.01  # the simulated bus; a busy machine copies slower
     assert 0.05 < report["ratio_to_limit"] <= 1.05
     for kind in ("handoff_gbps", "park_gbps", "restore_gbps", "first_park_gbps"):
         assert 0.05 < report[kind] <= 1.1, (kind, report)

@@ -23,11 +23,11 @@ from tests.browser.stub import (
 )
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, WebSocketRoute
+    from playwright.sync_api import Page, WebSocket, WebSocketRoute
 
 ANSWERS_PUSHED = 30
-POLL_MS_MAX = 2500
-"""Longer than the panel waits between two questions while its stream is down."""
+EMITTED_MAX = 600
+LOOK_AGAIN_MS = 100
 
 
 @pytest.fixture
@@ -40,30 +40,21 @@ def stub(jupyter_with_stub: JupyterProcess) -> StubControl:
 @pytest.fixture
 def panel(page: Page, stub: StubControl) -> Panel:
     """The panel, with its event stream up: what is emitted from now on arrives."""
+    pushed: list[object] = []
+
+    def listen(stream: WebSocket) -> None:
+        if "api/events/subscribe" in stream.url:
+            stream.on("framereceived", lambda frame: pushed.append(frame))
+
+    page.on("websocket", listen)
     panel = open_lab(page, stub.jupyter)
     panel.devices.first.wait_for()
-    _wait_until_pushed(panel, stub)
-    return panel
-
-
-def _wait_until_pushed(panel: Panel, stub: StubControl) -> None:
-    """Emits until the browser asks because it is told, and at no other time."""
-    from playwright.sync_api import TimeoutError as NotShown
-
-    for attempt in range(ANSWERS_PUSHED):
-        stub.set({**busy_state(), "message": f"Round {attempt}"})
-        try:
-            panel.notices.filter(has_text=f"Round {attempt}").wait_for(timeout=1000)
-        except NotShown:
-            continue
-        asked = stub.asked
-        panel.page.wait_for_timeout(POLL_MS_MAX)
-        if stub.asked == asked:
-            break
-    else:
-        pytest.fail("The browser went on asking: its event stream never came up.")
-    stub.set(busy_state())
-    panel.notices.wait_for(state="detached")
+    for _ in range(EMITTED_MAX):
+        stub.set(busy_state())
+        page.wait_for_timeout(LOOK_AGAIN_MS)
+        if pushed:
+            return panel
+    pytest.fail("The event stream never came up.")
 
 
 def _texts(panel: Panel) -> list[str]:

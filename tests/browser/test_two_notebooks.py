@@ -227,7 +227,7 @@ def test_a_change_at_the_scheduler_is_soon_in_the_page(
 
 
 @pytest.mark.promise("panel", "A cell that waits says so at the cell, and nothing of it is saved")
-@pytest.mark.parametrize("theme", ["Light", "Dark"])
+@pytest.mark.parametrize("theme", ["Light", pytest.param("Dark", marks=pytest.mark.full)])
 def test_a_cell_that_waits_says_so(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest, theme: str
 ) -> None:

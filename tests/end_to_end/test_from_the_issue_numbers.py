@@ -27,6 +27,7 @@ DEVICE = 512 * MIB
 CAP = 400 * MIB
 CONTEXT, RESERVE = 8 * MIB, 16 * MIB
 PLAIN, POOLED = 320 * MIB, 16 * MIB
+LOOKS_MAX = 20
 CUDA = "(*checked(cu.cuMemGetInfo()), checked(cu.cuDeviceTotalMem(gpu.device)))"
 NVML = """
 import pynvml
@@ -109,6 +110,16 @@ def inside(kernel: Kernel) -> list[tuple[int, ...]]:
     return [tuple(ast.literal_eval(kernel.run(code).ok().text.strip())) for code in codes]
 
 
+def inside_unchanged(kernel: Kernel) -> list[tuple[int, ...]]:
+    """The same, when it no longer changes: the scheduler learns of contexts by and by."""
+    told = inside(kernel)
+    for _ in range(LOOKS_MAX):
+        before, told = told, inside(kernel)
+        if told == before:
+            break
+    return told
+
+
 @pytest.mark.promise(
     "together",
     "`status --json`, the panel, `%gpushare`, CUDA, NVML in the process and NVML alone tell the "
@@ -143,7 +154,7 @@ def test_without_a_limit_they_agree_too(tmp_path: Path) -> None:
             kernel.run(f"plain = gpu.allocate({PLAIN // 4})\ngpu.spin(1)").ok()
         await_that(lambda: by_status(gpu, "alice.ipynb")["parked"] > 0, "alice is parked")
         for kernel in (alice, bob):
-            by_cuda, by_nvml, by_smi = inside(kernel)
+            by_cuda, by_nvml, by_smi = inside_unchanged(kernel)
             free, total, _ = by_cuda
             assert total == DEVICE
             assert DEVICE - PLAIN - RESERVE - 2 * CONTEXT <= free < DEVICE - PLAIN
