@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
 from .events import DeviceMode
 from .habits import LEVELS, UNKNOWN_LENGTHS, Quantiles, remaining
 from .ids import DeviceId, Seconds, TenantId
-from .obstacles import ObstacleKind
+from .obstacles import Obstacle, ObstacleKind
 from .policy import pressed_at_s, quantum_ends_s, starves_at_s
 from .records import Tenant, Turn
 from .shares.classes import BY_SHARE, LAST, ORDINARY, STARVED, URGENT, TenantClass, ends
@@ -90,6 +90,70 @@ class Estimate:
     """What its cell has had of devices: above 0, it was stopped in the middle."""
     share: float = 1.0
     """The part of the device that is its owner's while all stay that are there now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiter:
+    """A tenant that queues for a device, for who keeps a record of it. Of why it waits, this is
+    what is its own; the rest hangs on who has the device (`reason_of_order`). It costs nothing that
+    grows with the queue."""
+
+    tenant: TenantId
+    waited_s: Seconds
+    used_s: Seconds
+    """What its cell has had of devices."""
+    level: int
+    """How soon it is served (classes.py)."""
+    place: int
+    """The number of its arrival."""
+    is_batch: bool
+    reason: Reason | None
+    """PAUSED, LIMIT or MEMORY."""
+    obstacle: Obstacle | None
+    """Where it waits for MEMORY and this is None, that ends with the present turn."""
+
+    @staticmethod
+    def of(state: State, tenant: Tenant, device: DeviceId) -> Waiter:
+        line = _Line(state, device, state.accounts.now_s)
+        found = state.obstacles.get(tenant.id)
+        reason = None
+        if _is_paused(state, tenant):
+            reason = Reason.PAUSED
+        elif tenant.standing in (Standing.BLOCKED, Standing.OVER):
+            reason = Reason.LIMIT
+        elif found is not None or line.may_not_move_yet(tenant):
+            reason = Reason.MEMORY
+        return Waiter(
+            tenant=tenant.id,
+            waited_s=state.accounts.now_s - tenant.waited_since_s,
+            used_s=state.cell_used_s(tenant) if tenant.turn is None else 0.0,
+            level=line.level(tenant),
+            place=tenant.place,
+            is_batch=tenant.runs_as is TenantClass.BATCH,
+            reason=reason,
+            obstacle=found,
+        )
+
+
+def reason_of_order(
+    own: int, place: int, before: Iterable[tuple[int, int]], *, is_batch: bool
+) -> Reason:
+    """Why a tenant of this level and arrival waits for others, of which these are before it."""
+    levels = list(before)
+    if any(_outclasses(level, own, is_batch=is_batch) for level, _ in levels):
+        return Reason.CLASS
+    return Reason.SHARE if _is_overtaken(own, place, levels) else Reason.TURN
+
+
+def _outclasses(level: int, own: int, *, is_batch: bool) -> bool:
+    classes = (URGENT, STARVED, ORDINARY) if is_batch else (URGENT, STARVED)
+    return level < own and level in classes
+
+
+def _is_overtaken(own: int, place: int, before: Iterable[tuple[int, int]]) -> bool:
+    if own not in BY_SHARE:
+        return False
+    return any(level in BY_SHARE and other > place for level, other in before)
 
 
 @dataclass(slots=True)
@@ -218,16 +282,13 @@ class _Line:
 
     def is_overtaken(self, tenant: Tenant) -> bool:
         """Whether somebody that came later is before it by its share."""
-        if self.level(tenant) not in BY_SHARE:
-            return False
-        before = self._levels_before(tenant)
-        return any(level in BY_SHARE and place > tenant.place for level, place in before)
+        return _is_overtaken(self.level(tenant), tenant.place, self._levels_before(tenant))
 
     def is_outclassed(self, tenant: Tenant) -> bool:
         """Whether somebody is before it by its class."""
         own, is_batch = self.level(tenant), tenant.runs_as is TenantClass.BATCH
-        classes = (URGENT, STARVED, ORDINARY) if is_batch else (URGENT, STARVED)
-        return any(level < own and level in classes for level, _ in self._levels_before(tenant))
+        before = self._levels_before(tenant)
+        return any(_outclasses(level, own, is_batch=is_batch) for level, _ in before)
 
     def may_not_move_yet(self, tenant: Tenant) -> bool:
         """Whether a turn would end for it at once, but for the memory that would have to move."""

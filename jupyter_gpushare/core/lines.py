@@ -153,9 +153,10 @@ class Lines:
     of: dict[DeviceId, Line] = field(default_factory=dict)
     rules: Rules | None = None
     """Guarantees and limits; None: there are none."""
-    hands: dict[DeviceId, dict[TenantId, None]] = field(default_factory=dict)
-    """For `Moves.take`: devices that somebody began or ceased to queue for, or to have, and the
-    tenants that began or ceased to have them."""
+    hands: dict[DeviceId, dict[TenantId, bool]] = field(default_factory=dict)
+    """For `Moves.take`: devices that somebody began or ceased to queue for, or to have, and those
+    tenants; also the ones of whose wait, or of whose turn, something else is new. True: the turn
+    that the tenant had there ended because it was asked for."""
 
     def add_device(self, device: DeviceId) -> None:
         """Nobody has the device or wants it."""
@@ -339,6 +340,7 @@ class Lines:
             self._note_waiter(device, tenant, device in now.queues)
         for device in sorted(hurries & before.queues & now.queues):
             self._line_moved(device, self.of[device].rank_of[tenant.id])
+            self.stir(device, tenant)
         for device in sorted(now.queues | before.queues):
             if device in now.queues and len(now.queues) > 1:
                 self.of[device].gangs[tenant.id] = tenant
@@ -428,7 +430,12 @@ class Lines:
             del line.uses[tenant.id]
         self.changes.of_line(device)
         self.changes.of_memory(device)
-        self.hands.setdefault(device, {})[tenant.id] = None
+        recalled = not holds and tenant.state is TenantState.RECALLED
+        self.hands.setdefault(device, {})[tenant.id] = recalled
+
+    def stir(self, device: DeviceId, tenant: Tenant) -> None:
+        """For who keeps a record: the tenant's wait or turn there is not what it was."""
+        self.hands.setdefault(device, {}).setdefault(tenant.id, False)
 
     def _note_waiter(self, device: DeviceId, tenant: Tenant, queues: bool) -> None:
         line = self.of[device]
@@ -442,7 +449,7 @@ class Lines:
             siblings.remove(tenant)
             rank = line.take_out(tenant)
         self._line_moved(device, rank)
-        self.hands.setdefault(device, {})
+        self.stir(device, tenant)
         if not siblings:
             del line.of_owner[tenant.owner]
             del line.finish_of[tenant.owner]
@@ -464,6 +471,8 @@ class Lines:
                 line.take_out(tenant)
                 line.add(tenant, rank)
                 self._line_moved(device, min(rank, before))
+                if rank[0] != before[0]:
+                    self.stir(device, tenant)
 
     def _rank(self, device: DeviceId, tenant: Tenant, finish_s: float) -> Rank:
         line, accounts = self.of[device], self.accounts

@@ -9,16 +9,18 @@ Who keeps a record of turns follows what has moved (`Moves`), for a snapshot cos
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .estimates import Waiter
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
 from .obstacles import Obstacle
 from .policy import turn_ends_s, waits_for_its_memory
 from .records import Client, Device, Placement, Tenant
 from .settings import SchedulerSettings
+from .shares.classes import ORDINARY
 from .shares.guarantees import Entitlement
 from .shares.usage import Usage
 from .state import State
@@ -211,11 +213,17 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A tenant has a device that it did not have."""
+    """A tenant that has a device."""
 
     tenant: TenantId
     name: str
     owner: str
+    level: int
+    """As which its turn goes on while others wait (classes.py)."""
+    place: int
+    """The number of its arrival in the queue."""
+    by_hand: bool
+    """Its user keeps the turn by hand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,10 +232,19 @@ class Move:
 
     device: DeviceId
     begun: tuple[Begun, ...]
+    """Tenants that have the device and did not have it."""
+    still: tuple[Begun, ...]
+    """Those that had it and have it, where something of the turn is new."""
     ended: tuple[TenantId, ...]
     """Tenants that had the device and have it no longer."""
+    recalled: tuple[TenantId, ...]
+    """Of these, the ones whose turn was asked for."""
     queued: int
     """How many queue for it now."""
+    waiters: tuple[Waiter, ...]
+    """Those that have begun to queue, or of whose wait something is new."""
+    left: tuple[TenantId, ...]
+    """Those that queue no longer."""
 
 
 # ---- how it is taken --------------------------------------------------------------------------
@@ -474,37 +491,61 @@ class Moves:
         """Those that were looked at last."""
         self._holders: defaultdict[DeviceId, set[TenantId]] = defaultdict(set)
         """As they were then."""
+        self._waiters: defaultdict[DeviceId, set[TenantId]] = defaultdict(set)
 
     def take(self) -> list[Move]:
         """What has moved since it was asked last."""
-        lines = self._scheduler._machine._state.lines  # the core's own, as they are now
-        if lines is not self._lines:
-            self._lines = lines
-            moved = dict.fromkeys([*self._holders, *lines.of])
-            lines.hands.clear()
-            return [self._look(lines, device, self._everybody(lines, device)) for device in moved]
-        if not lines.hands:
+        state = self._scheduler._machine._state  # the core's own, as it is now
+        hands = state.lines.hands
+        if state.lines is not self._lines:
+            self._lines = state.lines
+            devices = dict.fromkeys([*self._holders, *self._waiters, *state.lines.of])
+            hands = {device: self._everybody(state.lines, device) for device in devices}
+        if not hands:
             return []
-        moves = [self._look(lines, device, tenants) for device, tenants in lines.hands.items()]
-        lines.hands.clear()
+        moves = [self._look(state, device, tenants) for device, tenants in hands.items()]
+        state.lines.hands.clear()
         return moves
 
-    def _everybody(self, lines: Lines, device: DeviceId) -> set[TenantId]:
+    def _everybody(self, lines: Lines, device: DeviceId) -> dict[TenantId, bool]:
         line = lines.of.get(device)
-        return self._holders[device] | set(line.uses if line else ())
+        here = (*line.uses, *line.rank_of) if line else ()
+        return dict.fromkeys([*self._holders[device], *self._waiters[device], *here], False)
 
-    def _look(self, lines: Lines, device: DeviceId, tenants: Iterable[TenantId]) -> Move:
-        line, known = lines.of.get(device), self._holders[device]
-        has = line.uses if line else {}
+    def _look(self, state: State, device: DeviceId, tenants: Mapping[TenantId, bool]) -> Move:
+        line = state.lines.of.get(device)
+        has, waits = (line.uses, line.rank_of) if line else ({}, {})
+        known, waited = self._holders[device], self._waiters[device]
         begun = [each for each in tenants if each in has and each not in known]
+        still = [each for each in tenants if each in has and each in known]
         ended = [each for each in tenants if each in known and each not in has]
+        queue = [each for each in tenants if each in waits]
+        left = [each for each in tenants if each in waited and each not in waits]
         known.update(begun)
         known.difference_update(ended)
-        if not known:
-            del self._holders[device]
+        waited.update(queue)
+        waited.difference_update(left)
+        for kept in (self._holders, self._waiters):
+            if not kept[device]:
+                del kept[device]
         return Move(
             device=device,
-            begun=tuple(Begun(tenant=t, name=has[t].name, owner=has[t].owner) for t in begun),
+            begun=tuple(_begun(state, state.tenants[each]) for each in begun),
+            still=tuple(_begun(state, state.tenants[each]) for each in still),
             ended=tuple(ended),
+            recalled=tuple(each for each in ended if tenants[each]),
             queued=len(line.queue) if line else 0,
+            waiters=tuple(Waiter.of(state, state.queue[each], device) for each in queue),
+            left=tuple(left),
         )
+
+
+def _begun(state: State, tenant: Tenant) -> Begun:
+    return Begun(
+        tenant=tenant.id,
+        name=tenant.name,
+        owner=tenant.owner,
+        level=ORDINARY if tenant.turn is None else tenant.turn.level,
+        place=tenant.place,
+        by_hand=tenant.id in state.holds,
+    )

@@ -18,7 +18,7 @@ from jupyter_gpushare.core.events import (
     RequestEvent,
     TenantRegistered,
 )
-from jupyter_gpushare.core.ids import DeviceId
+from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import JournalNames
 from jupyter_gpushare.core.snapshot import Moves
@@ -42,7 +42,7 @@ from .identity.recovery import Recovery, expected_clients, sees_everybody
 from .identity.registrants import RegistrantWatch
 from .identity.seen import Seen
 from .identity.tenants import TenantBook
-from .identity.tokens import TokenSigner, load_or_make_key
+from .identity.tokens import TokenSigner, load_or_make_key, owner_of
 from .journal import Journal, as_it_is
 from .kept_file import KEPT_FILE, KeptFile
 from .owners_file import OWNERS_FILE, WRITE_EVERY_S, OwnersFile
@@ -54,6 +54,7 @@ from .service.frozen import FreezeWatch
 from .service.live_settings import LiveSettings
 from .service.looks import ANSWERS_SHARE, NEWS_SHARE, Looks
 from .service.members import Members
+from .service.past_waits import PastWaits
 from .service.service import Service
 from .service.timeline import Label, Timeline
 
@@ -145,7 +146,8 @@ class SchedulerProcess:
         options, loop = self._options, self._loop
         core = Scheduler(options.settings.now, recovering_until_s=recovering_until_s)
         tenants, clients = TenantBook(), Clients()
-        self._tenants, self._timeline = tenants, Timeline()
+        self._tenants = tenants
+        self._timeline, self._past_waits = Timeline(), PastWaits()
         self._members = members = Members(tenants, settings=lambda: core.settings)
         self._followers = Followers(self._followers_changed)
         self._driver = driver = Driver(
@@ -179,6 +181,7 @@ class SchedulerProcess:
         def gone(tenant_id: str) -> None:
             self._registrants.forget(tenant_id)
             kept.forget(tenant_id)
+            self._past_waits.forget(TenantId(tenant_id))
 
         self._probe = DeviceProbe(
             submit=seen,
@@ -327,17 +330,17 @@ class SchedulerProcess:
         self._note_moves()
 
     def _note_moves(self) -> None:
-        """Of turns and queues, for the timeline."""
+        """Of turns and queues, for the timeline and for who asks why they waited."""
         for move in self._moves.take():
             now_s = self._loop.time()
-            for tenant in move.ended:
-                self._timeline.ends(move.device, tenant, now_s)
-            for each in move.begun:
-                record = self._tenants.get(each.tenant)
-                key = record.owner_key if record else ""
-                label = Label(each.tenant, each.name, each.owner, key)
-                self._timeline.begins(move.device, label, now_s)
-            self._timeline.waits(move.device, move.queued, now_s)
+            self._timeline.note(move, self._label_of, now_s)
+            self._past_waits.note(move, self._label_of, now_s)
+
+    def _label_of(self, tenant: TenantId, name: str, owner: str) -> Label:
+        record = self._tenants.get(tenant)
+        if record is None:
+            return Label(tenant, name, owner)
+        return Label(tenant, name or record.name, owner or owner_of(record), record.owner_key)
 
     def _check(self, core: Scheduler) -> None:
         """A state that is not sound ends a scheduler that was asked to look for it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings
 
@@ -13,6 +15,7 @@ from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 from jupyter_gpushare.core.snapshot import Moves
 from tests.bench.mix import Mix
 
+from .desk import TURNS_ALONE, Desk
 from .moves import MovesFollowed
 from .test_machine import WORLD_TIMEOUT, World
 from .test_work_per_event import FEW, MANY, Crowd, counted
@@ -70,3 +73,44 @@ def test_moves_cost_what_has_moved() -> None:
         return work.total()
 
     assert work(MANY) <= 1.1 * work(FEW)
+
+
+@pytest.mark.promise("What an event costs the scheduler does not...")
+def test_who_comes_last_costs_no_more_behind_many() -> None:
+    """What is told of who joins the queue, and leaves it, does not hang on those before it."""
+
+    def work(tenants: int) -> int:
+        crowd = Crowd(tenants, waiting=tenants - 1)
+        moves, last = Moves(crowd.scheduler), ClientId(tenants - 1)
+        moves.take()
+        with counted() as work:
+            crowd.handle(ev.TurnRequested(client=last))
+            (came,) = moves.take()
+            crowd.handle(ev.RequestWithdrawn(client=last))
+            (went,) = moves.take()
+        assert [each.tenant for each in came.waiters] == [*went.left] == [f"t{last}"]
+        return work.total()
+
+    assert work(MANY) <= 1.1 * work(FEW)
+
+
+def test_moves_tell_how_turns_end_and_are_kept() -> None:
+    """A turn that was asked back is told from one that was dropped; so is one kept by hand."""
+    desk = Desk(replace(TURNS_ALONE, hold_max_s=600))
+    moves = Moves(desk.scheduler)
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.hold(a, 60)
+    moves.take()
+    desk.hold(a, 0)
+    (move,) = moves.take()
+    assert [(each.tenant, each.by_hand) for each in move.still] == [("a", False)]
+    desk.ask(b)
+    moves.take()
+    desk.do(ev.ClockTicked(), after_s=10)
+    desk.drop(a, ev.DropReason.RECALL)
+    (move,) = moves.take()
+    assert (move.ended, move.recalled, move.left) == (("a",), ("a",), ("b",))
+    desk.drop(b)
+    (move,) = moves.take()
+    assert (move.ended, move.recalled) == (("b",), ())

@@ -16,6 +16,7 @@ from jupyter_gpushare.scheduler.identity.tokens import TenantRecord
 from jupyter_gpushare.scheduler.service.blocked import (
     blocked_reason,
     in_the_way,
+    was_in_the_way,
     without_what_is_gone,
 )
 from jupyter_gpushare.scheduler.service.cut import Plain, status_of
@@ -50,6 +51,28 @@ def reason(kind: ObstacleKind, name: str | None) -> str:
     said = blocked_reason(waiting_for(kind), DEVICES, lambda tenant_id: name)
     assert said is not None
     return said
+
+
+@pytest.mark.parametrize("name", [None, "{known} {0} <b>.ipynb"], ids=["hidden", "known"])
+@pytest.mark.parametrize("kind", ObstacleKind)
+def test_each_obstacle_of_a_past_wait_is_said(kind: ObstacleKind, name: str | None) -> None:
+    """In one sentence, with nothing to do about it."""
+    obstacle = Obstacle(
+        kind=kind, device=DeviceId(DEVICE), bytes_in_the_way=9 * _GIB, bytes_short=_GIB
+    )
+    said = was_in_the_way(obstacle, "A100", name)
+    assert said.count(". ") == 0 or name
+    assert said.endswith(".") and "A100" in said
+    whose = _then(kind).startswith("{whose}")
+    assert ((name or "A notebook of another user") in said) == whose
+
+
+def _then(kind: ObstacleKind) -> str:
+    return was_in_the_way(
+        Obstacle(kind=kind, device=DeviceId(DEVICE), bytes_in_the_way=1, bytes_short=1),
+        "A100",
+        "{whose}",
+    )
 
 
 @pytest.mark.parametrize("name", [None, "{known} {0} <b>.ipynb"], ids=["hidden", "known"])

@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.core.estimates import Estimate, Reason
-from jupyter_gpushare.scheduler.service.waits import REASONS, about, length, part, told
+from jupyter_gpushare.scheduler.service.waits import (
+    REASONS,
+    REASONS_THEN,
+    about,
+    length,
+    part,
+    told,
+)
 
 SOON = Estimate(
     position=2, earliest_s=10.4, latest_s=41.0, known=True, reason=Reason.TURN, share=1 / 3
@@ -35,7 +42,8 @@ def test_a_wait_in_words() -> None:
 def test_each_reason_has_a_sentence(reason: Reason) -> None:
     why = told(replace(SOON, reason=reason))["why"]
     assert why == REASONS[reason]
-    assert re.fullmatch(r"[A-Z].+\.", why)
+    for sentence in (why, REASONS_THEN[reason]):
+        assert re.fullmatch(r"[A-Z].+\.", sentence)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from jupyter_gpushare.core.obstacles import Obstacle
+
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -72,6 +74,16 @@ def in_the_way(
             amount, device = size(obstacle["bytes_in_the_way"]), devices[obstacle["device"]]["name"]
             told[obstacle["tenant"]] = " ".join(sentences).format(amount=amount, device=device)
     return told
+
+
+def was_in_the_way(obstacle: Obstacle, device_name: str, whose: str | None) -> str:
+    """What it was, for a wait that may be over. `whose` as far as the reader may know it."""
+    return _SENTENCES_THEN[obstacle.kind.value].format(
+        amount=size(obstacle.bytes_in_the_way),
+        short=size(obstacle.bytes_short),
+        device=device_name,
+        whose=whose or "A notebook of another user",
+    )
 
 
 def without_what_is_gone(tenants: Iterable[dict[str, Any]]) -> None:
@@ -165,4 +177,19 @@ _SENTENCES_IN_THE_WAY = {
         "Free some of it, let somebody raise that limit, or restart this notebook when you can "
         "spare it.",
     ),
+}
+
+_SENTENCES_THEN = {
+    "itself": "This notebook had {amount} on {device}, {short} more than the device could give it.",
+    "foreign": "{amount} of {device} belonged to CUDA contexts, this notebook's too, and to "
+    "programs that are not under gpushare, and {short} were missing.",
+    "ended": "Processes that had ended still had {amount} on {device}.",
+    "fixed": "{whose} had {amount} on {device} that could not be moved, and {short} were missing.",
+    "failed": "{whose} had met an error from which CUDA cannot recover, and kept {amount} of "
+    "{device}.",
+    "silent": "{whose} was asked to make room on {device} and kept {amount}.",
+    "host": "{whose} had {amount} on {device} for which the host, or the memory limit of its "
+    "server, had no room.",
+    "holder": "{whose} worked with {amount} of {device}, and {short} were missing.",
+    "retry": "The memory of this notebook had not fitted on {device} a moment before.",
 }

@@ -15,10 +15,11 @@ Its clock never goes back: where the caller's does, it stands still for that lon
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from jupyter_gpushare.core.ids import DeviceId, Seconds, TenantId
+from jupyter_gpushare.core.snapshot import Move
 
 WINDOW_S: Seconds = 900.0
 GRAIN_S: Seconds = 1.0
@@ -39,6 +40,10 @@ class Label:
     name: str
     owner: str
     owner_key: str = ""
+
+
+LabelOf = Callable[[TenantId, str, str], Label]
+"""Of a tenant, its name and its owner, as far as these are known."""
 
 
 @dataclass(slots=True)
@@ -192,35 +197,58 @@ def _joined(turns: Iterable[Turn], grain_s: Seconds) -> list[Turn]:
     return kept
 
 
+class OwnTime:
+    """A clock that never goes back: where the caller's does, it stands still for that long."""
+
+    def __init__(self) -> None:
+        self._last_s: Seconds = 0.0
+        self._gone_back_s: Seconds = 0.0
+
+    def at(self, now_s: Seconds) -> Seconds:
+        """What it shows when the caller's shows this."""
+        if now_s + self._gone_back_s < self._last_s:
+            self._gone_back_s = self._last_s - now_s
+        self._last_s = now_s + self._gone_back_s
+        return self._last_s
+
+
 class Timeline:
     """All devices. What is noted counts from the moment that comes with it."""
 
     def __init__(self) -> None:
         self._lanes: dict[DeviceId, Lane] = {}
-        self._last_s: Seconds = 0.0
-        self._gone_back_s: Seconds = 0.0
+        self._time = OwnTime()
+
+    def note(self, move: Move, label_of: LabelOf, now_s: Seconds) -> None:
+        """What is new in the line of a device."""
+        for tenant in move.ended:
+            self.ends(move.device, tenant, now_s)
+        for each in move.begun:
+            label = label_of(each.tenant, each.name, each.owner)
+            self.begins(move.device, label, now_s)
+        self.waits(move.device, move.queued, now_s)
 
     def begins(self, device: DeviceId, label: Label, now_s: Seconds) -> None:
         """The tenant has the device; it may have had it already."""
-        self._lane(device).begin(label, self._own_time_s(now_s))
+        self._lane(device).begin(label, self._time.at(now_s))
 
     def ends(self, device: DeviceId, tenant: TenantId, now_s: Seconds) -> None:
         """The tenant does not have the device (any more)."""
-        self._lane(device).end(tenant, self._own_time_s(now_s))
+        self._lane(device).end(tenant, self._time.at(now_s))
 
     def waits(self, device: DeviceId, waiting: int, now_s: Seconds) -> None:
         """So many tenants queue for the device."""
-        self._lane(device).wait(waiting, self._own_time_s(now_s))
+        self._lane(device).wait(waiting, self._time.at(now_s))
 
     def measured(
         self, device: DeviceId, percent: int | None, bytes_used: int, now_s: Seconds
     ) -> None:
         """NVML says how busy the device is (None: it does not say) and how full."""
-        self._lane(device).sample(percent, bytes_used, self._own_time_s(now_s))
+        self._lane(device).sample(percent, bytes_used, self._time.at(now_s))
 
     def lane(self, device: DeviceId, now_s: Seconds) -> tuple[Lane, Seconds]:
         """What is known of a device, and the moment in the times of this timeline."""
-        own_s = self._own_time_s(now_s)
+        own_s = self._time.at(now_s)
         lane = self._lanes.get(device, Lane())
         lane.forget(own_s)
         return lane, own_s
@@ -229,9 +257,3 @@ class Timeline:
         if device not in self._lanes and len(self._lanes) >= LANES_MAX:
             del self._lanes[next(iter(self._lanes))]  # so many are only named, and long gone
         return self._lanes.setdefault(device, Lane())
-
-    def _own_time_s(self, now_s: Seconds) -> Seconds:
-        if now_s + self._gone_back_s < self._last_s:
-            self._gone_back_s = self._last_s - now_s
-        self._last_s = now_s + self._gone_back_s
-        return self._last_s

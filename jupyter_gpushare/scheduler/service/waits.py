@@ -31,6 +31,16 @@ REASONS = {
     Reason.PAUSED: "An administrator has paused the GPU.",
 }
 """Why it waits. What is in the way of its memory, and what to do, stands in `blocked_reason`."""
+REASONS_THEN = {
+    Reason.TURN: "Others were before it.",
+    Reason.MEMORY: "Memory had to move before its turn; others finished first.",
+    Reason.SHARE: "Others went first, because its owner had had more than its share of the GPU.",
+    Reason.CLASS: "Others went first, because of their class.",
+    Reason.LIMIT: "It or its owner had had as much of the GPU as the settings allow.",
+    Reason.HELD: "A user kept the GPU by hand.",
+    Reason.PAUSED: "An administrator had paused the GPU.",
+}
+"""Why it waited."""
 
 
 def no_estimates(tenants: Iterable[TenantId]) -> Mapping[TenantId, Estimate]:

@@ -1,0 +1,445 @@
+"""Why tenants waited, as it is kept and found afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.commands import Command
+from jupyter_gpushare.core.estimates import Reason, Waiter
+from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
+from jupyter_gpushare.core.obstacles import Obstacle, ObstacleKind
+from jupyter_gpushare.core.settings import SchedulerSettings
+from jupyter_gpushare.core.shares.classes import ORDINARY, URGENT
+from jupyter_gpushare.core.snapshot import Begun, Move, Moves
+from jupyter_gpushare.scheduler.service.past_waits import (
+    CAUSES_MAX,
+    INTERVALS_MAX,
+    LANES_MAX,
+    TENANTS_MAX,
+    TURNS_MAX,
+    WAITS_MAX,
+    How,
+    PastWaits,
+    Told,
+)
+from jupyter_gpushare.scheduler.service.timeline import Label
+from tests.core.desk import TURNS_ALONE, Desk
+
+A, B, LATER_S = DeviceId("A"), DeviceId("B"), 10_000.0
+
+
+def label_of(tenant: TenantId, name: str, owner: str) -> Label:
+    return Label(tenant, name, owner)
+
+
+class Watched(Desk):
+    """A desk with one who keeps the waits."""
+
+    def __init__(self, wanted: SchedulerSettings = TURNS_ALONE) -> None:
+        self.waits = PastWaits()
+        self._moves: Moves | None = None
+        super().__init__(wanted)
+
+    def do(self, event: ev.Event, *, after_s: float = 0.0) -> list[Command]:
+        commands = super().do(event, after_s=after_s)
+        self._moves = self._moves or Moves(self.scheduler)
+        for move in self._moves.take():
+            self.waits.note(move, label_of, self.now_s)
+        return commands
+
+    def told(self, tenant: str) -> list[Told]:
+        return self.waits.told_of(TenantId(tenant), self.now_s)[0]
+
+    def story(self, tenant: str) -> list[tuple[str, list[tuple[Reason | None, float, str]]]]:
+        """How each wait ended; its parts, each with its reason, its length and who had a device."""
+        return [
+            (
+                each.wait.how.value,
+                [
+                    (part.reason, round(part.end_s - part.begin_s, 3), " ".join(sorted(part.had)))
+                    for part in each.intervals
+                ],
+            )
+            for each in self.told(tenant)
+        ]
+
+
+def fits_together(told: list[Told]) -> None:
+    """The parts of a wait follow each other from its beginning to its end, and waits do not
+    overlap."""
+    before_s = 0.0
+    for each in told:
+        assert each.wait.begin_s >= before_s
+        before_s = each.wait.begin_s
+        for part in each.intervals:
+            assert part.begin_s == before_s and part.end_s >= part.begin_s
+            assert sum(s for _, s in part.had.values()) >= 0
+            before_s = part.end_s
+        assert each.wait.end_s in (None, before_s)
+
+
+@pytest.mark.promise(
+    "scheduler",
+    "The scheduler keeps why each tenant waited lately, who had the device meanwhile, and how the "
+    "wait ended",
+)
+def test_a_wait_has_who_was_before_it() -> None:
+    """Two go before the third: one reason, and how long each of them had the device."""
+    desk = Watched()
+    a, b, c = (desk.client(name) for name in "abc")
+    desk.ask(a)
+    desk.ask(b, after_s=1)
+    desk.ask(c, after_s=1)
+    desk.drop(a, after_s=3)
+    assert desk.story("b") == [("served", [(Reason.TURN, 4, "a")])]
+    assert desk.story("c") == [("waits", [(Reason.TURN, 3, "a")])]
+    desk.drop(b, after_s=5)
+    assert desk.story("c") == [("served", [(Reason.TURN, 8, "a b")])]
+    ((told,), (first,)) = desk.told("c"), desk.told("c")[0].intervals[:1]
+    assert {tenant: round(s, 3) for tenant, (_, s) in first.had.items()} == {"a": 3, "b": 5}
+    assert not told.wait.is_pause
+    assert desk.story("a") == []  # it never waited
+
+
+def test_a_pause_is_told_from_a_wait() -> None:
+    """Whose turn was asked back while its cell went on was paused, after what it had used."""
+    desk = Watched()
+    a, b = desk.client("a"), desk.client("b")
+    desk.do(ev.CellBegan(client=a))
+    desk.ask(a)
+    desk.ask(b)
+    desk.do(ev.ClockTicked(), after_s=10)
+    desk.drop(a, ev.DropReason.RECALL)
+    desk.ask(a)
+    desk.drop(b, after_s=4)
+    (pause,) = desk.told("a")
+    assert (pause.wait.is_pause, pause.wait.used_s, pause.wait.how) == (True, 10, How.SERVED)
+    assert desk.story("a") == [("served", [(Reason.TURN, 4, "b")])]
+
+
+def test_a_turn_that_was_given_back_is_no_pause() -> None:
+    """A cell that did not use the device gave its turn back by itself, and waits for another."""
+    desk = Watched()
+    a, b = desk.client("a"), desk.client("b")
+    desk.do(ev.CellBegan(client=a))
+    desk.ask(a)
+    desk.ask(b)
+    desk.drop(a, ev.DropReason.IDLE, after_s=1)
+    desk.ask(a, after_s=1)
+    (again,) = desk.told("a")
+    assert (again.wait.is_pause, again.wait.used_s) == (False, 1)
+
+
+@pytest.mark.promise("The scheduler keeps why each tenant waited...")
+def test_how_waits_end() -> None:
+    """Served, interrupted (told before or just after the end), or given up by its own calls."""
+    desk = Watched()
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    for tells in ("never", "before", "after", "much later"):
+        desk.ask(b, after_s=1)
+        if tells == "before":
+            desk.waits.interrupted(TenantId("b"), desk.now_s)
+        desk.withdraw(b, after_s=1)
+        if tells == "after":
+            desk.waits.interrupted(TenantId("b"), desk.now_s + 1)
+    desk.waits.interrupted(TenantId("b"), desk.now_s + 60)
+    desk.waits.interrupted(TenantId("nobody"), desk.now_s + 60)
+    assert [each.wait.how for each in desk.told("b")] == [
+        How.GAVE_UP,
+        How.INTERRUPTED,
+        How.INTERRUPTED,
+        How.GAVE_UP,
+    ]
+    desk.ask(b, after_s=1)
+    desk.waits.interrupted(TenantId("b"), desk.now_s)  # it has its turn before it hears of that
+    desk.drop(a)
+    assert desk.told("b")[-1].wait.how is How.SERVED
+
+
+def test_a_process_that_ends_waits_no_longer() -> None:
+    """A wait ends with its process; what a tenant has is forgotten with the tenant."""
+    desk = Watched()
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b)
+    desk.do(ev.ClientLost(client=b), after_s=2)
+    assert desk.story("b") == [("gave_up", [(Reason.TURN, 2, "a")])]
+    desk.waits.forget(TenantId("b"))
+    assert desk.told("b") == []
+
+
+@pytest.mark.promise("The scheduler keeps why each tenant waited...")
+def test_reasons_that_change_make_parts() -> None:
+    """A user keeps the device by hand, then no longer; then an admin pauses it."""
+    desk = Watched(replace(TURNS_ALONE, hold_max_s=600, quantum_s=600))
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b)
+    desk.hold(a, 100, after_s=1)
+    desk.hold(a, 0, after_s=5)
+    desk.do(ev.DeviceModeChanged(device=A, mode=ev.DeviceMode.PAUSED), after_s=2)
+    desk.drop(a, after_s=3)
+    desk.do(ev.DeviceModeChanged(device=A, mode=ev.DeviceMode.OPEN), after_s=4)
+    assert desk.story("b") == [
+        (
+            "served",
+            [
+                (Reason.TURN, 1, "a"),
+                (Reason.HELD, 5, "a"),
+                (Reason.TURN, 2, "a"),
+                (Reason.PAUSED, 7, "a"),
+            ],
+        )
+    ]
+    fits_together(desk.told("b"))
+
+
+def test_a_class_goes_first() -> None:
+    """Who came later and is served first for its class is told as that."""
+    desk = Watched(replace(TURNS_ALONE, allowed_classes="ann=realtime"))
+    desk.tenant("c", owner="ann", asked_class="realtime")
+    a, b, c = (desk.client(name) for name in "abc")
+    desk.ask(a)
+    desk.ask(b, after_s=1)
+    desk.ask(c, after_s=1)
+    desk.drop(a, ev.DropReason.RECALL)
+    desk.drop(c, after_s=3)
+    assert desk.story("b") == [("served", [(Reason.TURN, 1, "a"), (Reason.CLASS, 3, "c")])]
+
+
+def test_a_tenant_of_two_devices_waits_once() -> None:
+    """It gets both at once; whoever had one of them was in its way."""
+    desk = Watched()
+    a, b, c = desk.client("a", "A"), desk.client("b", "B"), desk.client("c", "AB")
+    desk.ask(a)
+    desk.ask(b)
+    desk.ask(c)
+    desk.drop(a, after_s=2)
+    desk.drop(b, after_s=3)
+    assert desk.story("c") == [("served", [(Reason.TURN, 5, "a b")])]
+    ((part,),) = [each.intervals for each in desk.told("c")]
+    assert {tenant: s for tenant, (_, s) in part.had.items()} == {"a": 2, "b": 5}
+
+
+# ---- told by hand ---------------------------------------------------------------------------
+
+
+def move(device: DeviceId = A, **news: object) -> Move:
+    nothing: dict[str, object] = dict.fromkeys(
+        ("begun", "still", "ended", "recalled", "waiters", "left"), ()
+    )
+    return Move(device=device, queued=0, **{**nothing, **news})  # type: ignore[arg-type]
+
+
+def has(tenant: str, *, level: int = ORDINARY, place: int = 0, by_hand: bool = False) -> Begun:
+    return Begun(
+        tenant=TenantId(tenant), name=tenant, owner="me", level=level, place=place, by_hand=by_hand
+    )
+
+
+def waits(
+    tenant: str, reason: Reason | None = None, obstacle: Obstacle | None = None, place: int = 5
+) -> Waiter:
+    return Waiter(
+        tenant=TenantId(tenant),
+        waited_s=0.0,
+        used_s=0.0,
+        level=ORDINARY,
+        place=place,
+        is_batch=False,
+        reason=reason,
+        obstacle=obstacle,
+    )
+
+
+def in_the_way(kind: ObstacleKind, tenant: str, short: int = 1) -> Obstacle:
+    return Obstacle(
+        kind=kind, device=A, bytes_in_the_way=9, bytes_short=short, tenant=TenantId(tenant)
+    )
+
+
+def reasons(kept: PastWaits, now_s: float) -> list[tuple[Reason | None, float, object]]:
+    (told,), _, _ = kept.told_of(TenantId("w"), now_s)
+    return [
+        (part.reason, part.end_s - part.begin_s, part.obstacle and part.obstacle.kind)
+        for part in told.intervals
+    ]
+
+
+def test_memory_that_is_in_the_way_is_told_until_it_is_not() -> None:
+    """With whose it is; more bytes of the same are no other reason. Memory that may not move yet
+    is the reason until the turn ends."""
+    kept = PastWaits()
+    kept.note(move(begun=(has("a"),)), label_of, 0)
+    kept.note(move(waiters=(waits("w", Reason.MEMORY),)), label_of, 0)
+    kept.note(move(ended=("a",), begun=(has("b"),)), label_of, 10)
+    fixed = in_the_way(ObstacleKind.FIXED, "b")
+    kept.note(move(waiters=(waits("w", Reason.MEMORY, fixed),)), label_of, 15)
+    kept.note(move(ended=("b",)), label_of, 17)
+    more = in_the_way(ObstacleKind.FIXED, "b", short=2)
+    kept.note(move(waiters=(waits("w", Reason.MEMORY, more),)), label_of, 18)
+    kept.note(move(waiters=(waits("w"),)), label_of, 20)
+    assert reasons(kept, 21) == [
+        (Reason.MEMORY, 10, None),
+        (Reason.TURN, 5, None),
+        (Reason.MEMORY, 5, ObstacleKind.FIXED),
+        (Reason.TURN, 1, None),
+    ]
+    (told,), _, _ = kept.told_of(TenantId("w"), 21)
+    assert told.intervals[2].whose == Label(TenantId("b"), "", "")
+
+
+def test_who_came_later_and_was_served_first() -> None:
+    """By its share, among those of one level; by its class otherwise."""
+    kept = PastWaits()
+    kept.note(move(begun=(has("a", place=3),)), label_of, 0)
+    kept.note(move(waiters=(waits("w", place=5),)), label_of, 0)
+    kept.note(move(ended=("a",), begun=(has("b", place=7),)), label_of, 2)
+    kept.note(move(ended=("b",), begun=(has("c", level=URGENT, place=8),)), label_of, 5)
+    assert reasons(kept, 9) == [
+        (Reason.TURN, 2, None),
+        (Reason.SHARE, 3, None),
+        (Reason.CLASS, 4, None),
+    ]
+
+
+def test_what_is_forgotten_of_a_wait_is_told_as_such() -> None:
+    """Of a very long wait the end is kept: who had the device before is not known any more."""
+    kept = PastWaits()
+    kept.note(move(waiters=(waits("w"),)), label_of, 0)
+    for number in range(TURNS_MAX + 10):
+        kept.note(move(ended=(str(number - 1),), begun=(has(str(number)),)), label_of, number)
+    (told,), _, _ = kept.told_of(TenantId("w"), TURNS_MAX + 10)
+    assert [(part.reason, part.begin_s) for part in told.intervals] == [
+        (None, 0),
+        (Reason.TURN, 10),
+    ]
+    assert len(told.intervals[1].had) == TURNS_MAX
+    kept = PastWaits()
+    kept.note(move(waiters=(waits("w"),)), label_of, 0)
+    for number in range(1, 4 * INTERVALS_MAX):
+        reason = Reason.PAUSED if number % 2 else None
+        kept.note(move(waiters=(waits("w", reason),)), label_of, number)
+    (told,), _, _ = kept.told_of(TenantId("w"), 4 * INTERVALS_MAX)
+    assert len(told.intervals) == INTERVALS_MAX
+    assert told.intervals[0].reason is None
+    fits_together([told])
+
+
+@pytest.mark.parametrize("jump_s", [-1000.0, -0.5, 5000.0])
+def test_a_clock_that_jumps(jump_s: float) -> None:
+    """No part of a wait ends before it began."""
+    kept = PastWaits()
+    kept.note(move(begun=(has("a"),), waiters=(waits("w"),)), label_of, 2000)
+    kept.note(move(ended=("a",), begun=(has("b"),)), label_of, 2010 + jump_s)
+    kept.note(move(left=("w",)), label_of, 2012 + jump_s)
+    told, _, now_s = kept.told_of(TenantId("w"), 2013 + jump_s)
+    fits_together(told)
+    assert told[0].wait.end_s == pytest.approx(now_s - 1)
+
+
+NAMES = st.sampled_from(["a", "b", "c", "w"])
+REASONS = st.sampled_from([None, Reason.PAUSED, Reason.LIMIT, Reason.MEMORY])
+HAPPENS = st.tuples(
+    st.sampled_from(["begin", "still", "end", "wait", "leave", "interrupt", "forget"]),
+    NAMES,
+    st.sampled_from([A, B]),
+    REASONS,
+    st.booleans(),
+    st.floats(-1, 20, allow_nan=False),
+)
+
+
+@pytest.mark.promise(
+    "scheduler",
+    "The scheduler keeps past waits within a bound, and shows each caller only the names that it "
+    "may see",
+)
+@settings(max_examples=200)
+@given(st.lists(HAPPENS, max_size=120))
+def test_whatever_is_told_fits_together_and_is_bounded(happens: list[tuple]) -> None:  # type: ignore[type-arg]
+    """In whatever order it comes, also what contradicts itself, and whatever the clock does."""
+    kept, now_s = PastWaits(), 1000.0
+    for what, name, device, reason, flag, after_s in happens:
+        now_s += after_s
+        tenant = TenantId(name)
+        match what:
+            case "begin":
+                kept.note(move(device, begun=(has(name, by_hand=flag),)), label_of, now_s)
+            case "still":
+                kept.note(move(device, still=(has(name, by_hand=flag),)), label_of, now_s)
+            case "end":
+                recalled = (tenant,) if flag else ()
+                kept.note(move(device, ended=(tenant,), recalled=recalled), label_of, now_s)
+            case "wait":
+                kept.note(move(device, waiters=(waits(name, reason),)), label_of, now_s)
+            case "leave":
+                kept.note(move(device, left=(tenant,)), label_of, now_s)
+            case "interrupt":
+                kept.interrupted(tenant, now_s)
+            case "forget":
+                kept.forget(tenant)
+        for each in "abcw":
+            told, _, own_s = kept.told_of(TenantId(each), now_s)
+            fits_together(told)
+            assert len(told) <= WAITS_MAX
+            for one in told:
+                assert len(one.wait.causes) <= CAUSES_MAX
+                assert 1 <= len(one.intervals) <= INTERVALS_MAX
+                assert one.intervals[-1].end_s <= own_s
+                assert TenantId(each) not in one.intervals[-1].had
+
+
+@pytest.mark.promise("The scheduler keeps past waits within a bound...")
+def test_very_many_are_bounded() -> None:
+    """Waits of a tenant, changes of reason in a wait, turns of a device, tenants and devices."""
+    kept = PastWaits()
+    for number in range(3 * WAITS_MAX):
+        kept.note(move(waiters=(waits("w"),)), label_of, number)
+        kept.note(move(left=(TenantId("w"),)), label_of, number + 0.5)
+    told, forgotten, _ = kept.told_of(TenantId("w"), 100)
+    assert (len(told), forgotten) == (WAITS_MAX, 2 * WAITS_MAX)
+    for number in range(5 * TURNS_MAX):
+        reason = Reason.PAUSED if number % 2 else None
+        begun = has(str(number))
+        kept.note(move(begun=(begun,), waiters=(waits("w", reason),)), label_of, 200 + number)
+        kept.note(move(ended=(begun.tenant,)), label_of, 200.5 + number)
+    lane = kept._lanes[A]
+    assert (len(lane.turns), len(lane.open)) == (TURNS_MAX, 0)
+    last = kept.told_of(TenantId("w"), LATER_S)[0][-1]
+    assert len(last.wait.causes) == CAUSES_MAX
+    for number in range(2 * LANES_MAX):
+        kept.note(move(DeviceId(str(number))), label_of, LATER_S)
+    for number in range(TENANTS_MAX + 10):
+        kept.note(move(waiters=(waits(str(number)),)), label_of, LATER_S)
+    assert (len(kept._lanes), len(kept._tenants)) == (LANES_MAX, TENANTS_MAX)
+
+
+def test_a_hand_over_is_noted_once_however_many_wait() -> None:
+    """What is kept of those who wait does not change when a device changes hands."""
+    kept = PastWaits()
+    kept.note(move(waiters=tuple(waits(str(number)) for number in range(500))), label_of, 0)
+    before = {id(tenant): list(tenant.waits[-1].causes) for tenant in kept._tenants.values()}
+    kept.note(move(begun=(has("a"),)), label_of, 1)
+    kept.note(move(ended=(TenantId("a"),), begun=(has("b"),)), label_of, 2)
+    after = {id(tenant): list(tenant.waits[-1].causes) for tenant in kept._tenants.values()}
+    assert after == before
+    assert len(kept._lanes[A].turns) == 2
+
+
+def test_ids_are_as_the_core_has_them() -> None:
+    """A restart of the core inside the scheduler is seen as it is: those who wait go on."""
+    desk = Watched()
+    a, b = desk.client("a"), desk.client("b")
+    desk.ask(ClientId(a))
+    desk.ask(b)
+    desk._moves = Moves(desk.scheduler)  # as after a failure: everything is told again
+    desk.do(ev.ClockTicked(), after_s=3)
+    desk.drop(a, after_s=1)
+    assert desk.story("b") == [("served", [(Reason.TURN, 4, "a")])]
