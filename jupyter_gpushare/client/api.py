@@ -104,6 +104,10 @@ class SchedulerClient:
         """Fail the calls that wait at the tenant's gates."""
         self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/interrupt", {})
 
+    def past_waits(self, tenant_id: str) -> dict[str, Any]:
+        """When and why the tenant waited lately. RequestRefused (404) by an older scheduler."""
+        return self._ask("GET", f"/tenants/{quote(tenant_id, safe='')}/waits")
+
     def release_tenant(self, tenant_id: str) -> None:
         """Ask for the tenant's turn back now. RequestRefused (409) when it has none."""
         self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/release", {})

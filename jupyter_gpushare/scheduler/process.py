@@ -220,6 +220,7 @@ class SchedulerProcess:
             administration=administration,
             seen=Seen(accounts=not options.hub),
             timeline=self._timeline,
+            past_waits=self._past_waits,
             now_s=loop.time,
             signer=signer,
             tenants=tenants,

@@ -257,6 +257,7 @@ def test_only_owner_and_admin_act_on_a_tenant(shared: SchedulerUnderTest) -> Non
     tenant = shared.tenant()
     assert as_other(shared, "remove_tenant", tenant.tenant_id).startswith("403: ")
     assert as_other(shared, "interrupt_tenant", tenant.tenant_id).startswith("403: ")
+    assert as_other(shared, "past_waits", tenant.tenant_id).startswith("403: ")
     theirs = f"{OTHER_UID}-0123456789abcdef"
     shared.client.remove_tenant(theirs)
     assert as_other(shared, "remove_tenant", theirs) == "null"

@@ -77,6 +77,10 @@ def test_answers_are_as_described(document: dict[str, Any], scheduler: Scheduler
         second.ask()
         valid(document, "Status", scheduler.eventually(lambda s: s["devices"][0]["queue"]))
         valid(document, "Timeline", scheduler.client.timeline())
+        waiting = next(t["id"] for t in scheduler.status()["tenants"] if t["name"] == "second")
+        past = scheduler.client.past_waits(waiting)
+        assert past["waits"][0]["intervals"][0]["had"]
+        valid(document, "PastWaits", past)
         assert scheduler.status()["shares"] == []
         entry = {"limits": {f"{user_name(os.getuid())}:first": "0.5"}}
         change = json.dumps(entry).encode()

@@ -213,6 +213,15 @@ class InterruptHandler(Handler):
         self.set_status(HTTPStatus.NO_CONTENT)
 
 
+class WaitsHandler(Handler):
+    async def get(self, tenant_id: str) -> None:
+        text = await self.answers.answer(
+            lambda look: json.dumps(self.service.past_waits(self.caller, look, tenant_id))
+        )
+        self.set_header("Content-Type", "application/json; charset=UTF-8")
+        self.write(text)
+
+
 class ReleaseHandler(Handler):
     def post(self, tenant_id: str) -> None:
         self.service.release_tenant(self.caller, tenant_id)
@@ -310,6 +319,7 @@ ROUTES: dict[str, type[Handler]] = {
     "/tenants": TenantsHandler,
     "/tenants/{tenant_id}": TenantHandler,
     "/tenants/{tenant_id}/interrupt": InterruptHandler,
+    "/tenants/{tenant_id}/waits": WaitsHandler,
     "/tenants/{tenant_id}/release": ReleaseHandler,
     "/tenants/{tenant_id}/busy": BusyHandler,
     "/tenants/{tenant_id}/hold": HoldHandler,

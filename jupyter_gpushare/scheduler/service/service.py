@@ -50,6 +50,8 @@ from .live_settings import LiveSettings
 from .looks import Look
 from .members import Members
 from .noted import class_note, class_of
+from .past_waits import PastWaits
+from .past_waits_cut import waits_of
 from .placed import placement_sentence, wish_of
 from .rights import may_act_on
 from .timeline import Timeline
@@ -68,9 +70,9 @@ _NAME_BYTES_MIN = 8
 
 class Service:
     """`submit`, `request`, `snapshot` and `estimates` are the driver's. `now_s` is of the clock by
-    which `timeline` is told what happens. The others are told: `joined` at each client, `recovered`
-    when all who were expected are back, `tenants_changed` with their count, `tenant_gone` with its
-    id."""
+    which `timeline` and `past_waits` are told what happens. The others are told: `joined` at each
+    client, `recovered` when all who were expected are back, `tenants_changed` with their count,
+    `tenant_gone` with its id."""
 
     def __init__(
         self,
@@ -89,6 +91,7 @@ class Service:
         administration: Administration,
         seen: Seen | None = None,
         timeline: Timeline | None = None,
+        past_waits: PastWaits | None = None,
         now_s: Callable[[], Seconds] | None = None,
         cap_bytes: int = 0,
         as_before: Callable[[TenantRegistered], TenantRegistered] = lambda event: event,
@@ -106,6 +109,7 @@ class Service:
         self._administration = administration
         self._seen = seen or Seen()
         self._timeline = timeline or Timeline()
+        self._past_waits = past_waits or PastWaits()
         self._now_s = now_s or (lambda: snapshot().at_s)
         self._signer = signer
         self._tenants = tenants
@@ -179,6 +183,18 @@ class Service:
             look.snapshot.devices,
             may_see=lambda key: caller.is_admin or key == caller.key,
             is_own=lambda key: key == caller.key,
+            visibility=self._settings.now.visibility,
+            now_s=self._now_s(),
+        )
+
+    def past_waits(self, caller: Caller, look: Look, tenant_id: str) -> dict[str, Any]:
+        """When and why the tenant waited lately, as the caller may see it."""
+        may_act_on(caller, tenant_id)
+        return waits_of(
+            self._past_waits,
+            TenantId(tenant_id),
+            {device.id: device.name for device in look.snapshot.devices},
+            may_see=lambda key: caller.is_admin or key == caller.key,
             visibility=self._settings.now.visibility,
             now_s=self._now_s(),
         )
@@ -262,9 +278,9 @@ class Service:
     def interrupt_tenant(self, caller: Caller, tenant_id: str) -> None:
         with self._administration.noted(caller, "interrupt", tenant_id):
             if self._tenants.get(tenant_id):
-                self._request(
-                    InterruptRequested(tenant=TenantId(tenant_id), cause="kernel interrupted")
-                )
+                tenant = TenantId(tenant_id)
+                self._past_waits.interrupted(tenant, self._now_s())
+                self._request(InterruptRequested(tenant=tenant, cause="kernel interrupted"))
 
     def release_tenant(self, caller: Caller, tenant_id: str) -> None:
         """Ask for the tenant's turn, as its user wants it given to somebody else; a hold that waits
