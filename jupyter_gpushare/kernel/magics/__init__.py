@@ -8,6 +8,7 @@ later. It asks the hook in this process about this kernel, and the scheduler abo
 from typing import Any
 
 from .cell import begin
+from .explain import Explained
 from .scheduler import scheduler_status
 from .table import USAGE, completions, perform
 from .view import View, memory_bar, notes_on_memory, notes_on_waiting, rows_of
@@ -15,6 +16,7 @@ from .words import Unable, UsageError
 
 __all__ = [
     "USAGE",
+    "Explained",
     "View",
     "begin",
     "completions",

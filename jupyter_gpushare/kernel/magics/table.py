@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from .explain import explain
 from .hook import hook_of
 from .verbs import doctor, evict, hold, queue, release, set_class, show
 from .words import Unable, UsageError, seconds_of
@@ -37,6 +38,11 @@ VERBS = (
         "queue",
         (("queue", "show who has each GPU and who waits"),),
         lambda _, notice: queue(notice),
+    ),
+    Verb(
+        "explain",
+        (("explain", "tell why the last cell waited for the GPU"),),
+        lambda _, notice: explain(notice),
     ),
     Verb(
         "release",

@@ -15,6 +15,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,8 @@ def _forget_transform(shell: Any) -> None:
 
 
 def gpushare(line: str) -> None:
-    """Who has the GPU and who waits; `release` gives it away; `hold 10m` keeps it between cells;
-    `evict` makes this kernel's memory leave it."""
+    """Who has the GPU and who waits; `explain` tells why the last cell waited; `release` gives it
+    away; `hold 10m` keeps it between cells; `evict` makes this kernel's memory leave it."""
     try:
         view = _magics().gpushare(line, notice=_notice)
         if view is not None:
@@ -199,6 +200,10 @@ class CellReporter:
         self._lock = threading.Lock()
         # The id of a cell's ExecutionInfo: that object and its thread. Guarded by _lock.
         self._running: Any = {}
+        # When the first of them began; when the cells before these began and ended. Guarded by
+        # _lock.
+        self._began_s = 0.0
+        self._last_cell: Any = None
         self._endings = CancelledCells(hook, shell)
         self._interrupts = CancelledWaits(hook, self._endings.is_shown)
 
@@ -211,7 +216,7 @@ class CellReporter:
                 first = not self._running
                 self._running[id(info)] = (info, threading.get_ident())
                 if first:
-                    self._hook.gpushare_cell_began()
+                    self._began()
             self._endings.cell_begins()
             self._interrupts.watch()
         except Exception as error:  # noqa: BLE001 - the kernel outlives our bugs
@@ -235,7 +240,7 @@ class CellReporter:
                     for key in [k for k, (_, where) in self._running.items() if where == here]:
                         del self._running[key]
                 if not self._running:
-                    self._hook.gpushare_cell_ended()
+                    self._ended()
         except Exception as error:  # noqa: BLE001 - the kernel outlives our bugs
             _complain(error)
 
@@ -259,7 +264,7 @@ class CellReporter:
             first = not self._running
             self._running[id(mark)] = (mark, None)
             if first:
-                self._hook.gpushare_cell_began()
+                self._began()
 
     def turn_ends(self, mark: Any) -> None:
         """Also of one whose beginning was not told, or that has ended already."""
@@ -267,7 +272,26 @@ class CellReporter:
             return
         with self._lock:
             if self._running.pop(id(mark), None) is not None and not self._running:
-                self._hook.gpushare_cell_ended()
+                self._ended()
+
+    def cells_ago(self) -> Any:
+        """This cell and the last one, each as the seconds from now (none above 0) at which it
+        began and ended; None for what is not known. Cells that overlap are one."""
+        now_s = time.monotonic()
+        with self._lock:
+            here = (self._began_s - now_s, 0.0) if self._running else None
+            last = self._last_cell
+        return here, None if last is None else tuple(each - now_s for each in last)
+
+    def _began(self) -> None:
+        """The process is in a cell now. The lock is held."""
+        self._began_s = time.monotonic()
+        self._hook.gpushare_cell_began()
+
+    def _ended(self) -> None:
+        """It is in none any more. The lock is held."""
+        self._last_cell = (self._began_s, time.monotonic())
+        self._hook.gpushare_cell_ended()
 
     def end_all(self) -> None:
         """No more reports will come."""
