@@ -187,6 +187,7 @@ def test_another_holder_is_named_to_a_notebook_that_waits(
     assert panel.queue.count() == 0
 
 
+@pytest.mark.full
 @pytest.mark.promise("The panel shows a timeline of...")
 def test_a_notebook_sees_its_own_turn_in_the_timeline(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest

@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -91,7 +90,7 @@ def counted() -> Iterator[Counter[str]]:
         return in_frame
 
     def in_call(frame: FrameType, event: str, arg: object) -> Any:
-        if Path(frame.f_code.co_filename).parent != Path(CORE):
+        if frame.f_code.co_filename.rpartition("/")[0] != CORE:  # a Path takes longer
             return None
         frame.f_trace_opcodes = True
         return in_frame
