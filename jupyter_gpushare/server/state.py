@@ -167,6 +167,7 @@ def _kernel(
         "path": kernel.path,
         "tenant_id": kernel.tenant_id,
         "state": state,
+        "runs_as": (tenant or {}).get("runs_as", ""),
         "bytes_allocated": sum(each["bytes_allocated"] for each in opened),
         "memory": memory,
         "position": max(places) if places and state == "waits" else None,

@@ -108,7 +108,9 @@ function HolderView(props: {
         <Elapsed atMs={receivedAtMs} seconds={holder.heldS} trans={trans} />
       </p>
       {anyoneWaits && holder.turnLeftS !== null && holder.holdLeftS <= 0 && (
-        <TurnLeft atMs={receivedAtMs} seconds={holder.turnLeftS} trans={trans} />
+        <p className="jp-gpushare-Hold jp-mod-holder">
+          <TurnLeft atMs={receivedAtMs} seconds={holder.turnLeftS} trans={trans} />
+        </p>
       )}
       {holder.frozen && (
         <p className="jp-gpushare-Hold jp-mod-holder">

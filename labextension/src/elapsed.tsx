@@ -1,8 +1,31 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { useEffect, useState, type ReactElement } from 'react';
+import { useEffect, useRef, useState, type ReactElement, type ReactNode } from 'react';
 
 import { formatDuration, formatHold, formatTurnLeft, formatWait } from './format';
 import type { IWait } from './state';
+
+/**
+ * Words whose figures change. They keep the room of the longest that they have been, so that nothing
+ * beside or below them moves under a mouse while they count.
+ */
+export function Counting(props: {
+  readonly words: string;
+  /** What is shown where the words have elements in them. */
+  readonly children?: ReactNode;
+}): ReactElement {
+  const { children, words } = props;
+  const longest = useRef('');
+  // Figures of one digit soon have two.
+  const room = words.replace(/\d+(\.\d+)?/g, figure => figure.padStart(2, '0'));
+  if (room.length > longest.current.length) {
+    longest.current = room;
+  }
+  return (
+    <span className="jp-gpushare-Counting" data-longest={longest.current}>
+      <span>{children ?? words}</span>
+    </span>
+  );
+}
 
 /** A duration that goes on, without anything being asked for: `seconds` was true at `atMs`. */
 export function Elapsed(props: Elapsed.IProps): ReactElement {
@@ -15,13 +38,14 @@ export function Elapsed(props: Elapsed.IProps): ReactElement {
 export function HoldLeft(props: Elapsed.IProps): ReactElement {
   const { seconds, trans } = props;
   const since = useSecondsSince(props.atMs);
-  return <>{formatHold(seconds - since, trans)}</>;
+  return <Counting words={formatHold(seconds - since, trans)} />;
 }
 
-/** What is left of a turn, which gets less by itself. */
-export function TurnLeft(props: Elapsed.IProps): ReactElement | null {
-  const text = formatTurnLeft(props.seconds - useSecondsSince(props.atMs), props.trans);
-  return text ? <p className="jp-gpushare-Hold jp-mod-holder">{text}</p> : null;
+/** What is left of a turn, which gets less by itself; its line stays once nothing is left. */
+export function TurnLeft(props: Elapsed.IProps): ReactElement {
+  const { seconds, trans } = props;
+  const since = useSecondsSince(props.atMs);
+  return <Counting words={formatTurnLeft(seconds - since, trans)} />;
 }
 
 /** When a cell starts or goes on, which comes nearer by itself. */
@@ -30,7 +54,11 @@ export function WaitLeft(props: {
   readonly atMs: number;
   readonly trans: TranslationBundle;
 }): ReactElement {
-  return <>{formatWait(props.wait, useSecondsSince(props.atMs), props.trans)}</>;
+  const { atMs, trans, wait } = props;
+  const since = useSecondsSince(atMs);
+  // A cell that is paused says more than one that has not begun.
+  const kind = wait.usedS > 0 ? 'paused' : 'begins';
+  return <Counting key={kind} words={formatWait(wait, since, trans)} />;
 }
 
 export namespace Elapsed {

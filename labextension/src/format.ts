@@ -305,18 +305,28 @@ export function explainShares(trans: TranslationBundle): string {
   );
 }
 
-/** What one kernel has of one device, shortest first; empty when it has nothing there. */
-export function formatKernelMemory(memory: IMemory, trans: TranslationBundle): string[] {
+/** One of the amounts that tell what a kernel has of a device. */
+export interface IKernelShare {
+  readonly kind: 'resident' | 'parked' | 'fixed' | 'cap';
+  readonly words: string;
+}
+
+/** What one kernel has of one device; empty when it has nothing there. */
+export function formatKernelMemory(
+  memory: IMemory,
+  trans: TranslationBundle
+): readonly IKernelShare[] {
   const { bytesFixed, bytesParked, bytesResident, capBytes } = memory;
   if (bytesResident <= 0 && bytesParked <= 0) {
     return [];
   }
-  return [
-    ...(bytesResident > 0 ? [trans.__('%1 on the GPU', formatBytes(bytesResident))] : []),
-    ...(bytesParked > 0 ? [trans.__('in host memory %1', formatBytes(bytesParked))] : []),
-    ...(bytesFixed > 0 ? [trans.__('cannot move %1', formatBytes(bytesFixed))] : []),
-    ...(capBytes > 0 ? [trans.__('limit %1', formatBytes(capBytes))] : [])
-  ];
+  const amounts = [
+    ['resident', bytesResident, trans.__('%1 on the GPU', formatBytes(bytesResident))],
+    ['parked', bytesParked, trans.__('in host memory %1', formatBytes(bytesParked))],
+    ['fixed', bytesFixed, trans.__('cannot move %1', formatBytes(bytesFixed))],
+    ['cap', capBytes, trans.__('limit %1', formatBytes(capBytes))]
+  ] as const;
+  return amounts.flatMap(([kind, bytes, words]) => (bytes > 0 ? [{ kind, words }] : []));
 }
 
 /** What is meant by the words of `formatKernelMemory` that do not explain themselves. */
@@ -345,8 +355,8 @@ export function formatKernel(kernel: IKernel): string {
 }
 
 /** Its class, where it is not the one that everybody has; else empty. */
-export function formatClass(tenant: ITenant, trans: TranslationBundle): string {
-  switch (tenant.runsAs) {
+export function formatClass({ runsAs }: Pick<ITenant, 'runsAs'>, trans: TranslationBundle): string {
+  switch (runsAs) {
     case '':
     case 'interactive':
       return '';
@@ -355,7 +365,7 @@ export function formatClass(tenant: ITenant, trans: TranslationBundle): string {
     case 'realtime':
       return trans.__('realtime');
     default:
-      return tenant.runsAs;
+      return runsAs;
   }
 }
 

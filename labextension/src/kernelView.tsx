@@ -2,16 +2,18 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { useLayoutEffect, useRef, type ReactElement } from 'react';
 
 import type { IAction } from './client';
-import { HoldLeft, WaitLeft } from './elapsed';
+import { Counting, HoldLeft, WaitLeft } from './elapsed';
 import {
   explainKernelMemory,
+  formatClass,
   formatHoldToCome,
   formatHoldUntil,
   formatKernel,
   formatKernelMemory,
   formatKernelState,
   formatProblem,
-  formatReason
+  formatReason,
+  type IKernelShare
 } from './format';
 import { KernelActions } from './kernelActions';
 import type { Problem } from './model';
@@ -21,6 +23,7 @@ import type { IKernel, IMemory } from './state';
 export function KernelView(props: KernelView.IProps): ReactElement {
   const { holdInTheWayS, kernel, problem, receivedAtMs, trans } = props;
   const row = useRef<HTMLLIElement>(null);
+  const runsAs = formatClass(kernel, trans);
   return (
     <li className={`jp-gpushare-Kernel jp-mod-${kernel.state}`} ref={row} tabIndex={-1}>
       <div className="jp-gpushare-KernelHead">
@@ -36,6 +39,7 @@ export function KernelView(props: KernelView.IProps): ReactElement {
       </div>
       <p className="jp-gpushare-KernelState">
         <span className="jp-gpushare-Badge">{formatKernelState(kernel, trans)}</span>
+        {runsAs && <span className="jp-gpushare-Class">{runsAs}</span>}
       </p>
       {kernel.memory.map(memory => (
         <MemoryLine
@@ -107,15 +111,25 @@ function MemoryLine(props: {
   const parts = formatKernelMemory(memory, trans);
   return parts.length > 0 ? (
     <p className="jp-gpushare-KernelMemory" title={explainKernelMemory(trans)}>
-      {on && <bdi>{`${on}: `}</bdi>}
-      {parts.map((part, index) => (
-        <span key={part}>
-          {index > 0 && ' · '}
-          <span className="jp-gpushare-Part">{part}</span>
-        </span>
-      ))}
+      <Counting
+        key={parts.map(({ kind }) => kind).join(' ')}
+        words={`${on && `${on}: `}${unbroken(parts)}`}
+      >
+        {on && <bdi>{`${on}: `}</bdi>}
+        {parts.map(({ kind, words }, index) => (
+          <span key={kind}>
+            {index > 0 && ' · '}
+            <span className="jp-gpushare-Part">{words}</span>
+          </span>
+        ))}
+      </Counting>
     </p>
   ) : null;
+}
+
+/** The amounts in one text that is broken between them alone. */
+function unbroken(shares: readonly IKernelShare[]): string {
+  return shares.map(({ words }) => words.replace(/ /g, '\u00a0')).join(' · ');
 }
 
 function KernelName(props: KernelView.IProps): ReactElement {

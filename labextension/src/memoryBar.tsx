@@ -1,6 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ReactElement } from 'react';
 
+import { Counting } from './elapsed';
 import {
   explainShares,
   formatBytes,
@@ -57,12 +58,10 @@ export function MemoryBar(props: MemoryBar.IProps): ReactElement {
           {shares.flatMap(share =>
             wordsOf(share, device, trans).map(({ key, who, words }) => (
               <li className={`jp-gpushare-ShareText jp-mod-${share.kind}`} key={key}>
-                {who && (
-                  <>
-                    <bdi>{who}</bdi>{' '}
-                  </>
-                )}
-                {words}
+                <Counting words={`${who} ${words}`}>
+                  {who && <bdi>{`${who} `}</bdi>}
+                  {words}
+                </Counting>
               </li>
             ))
           )}

@@ -92,6 +92,8 @@ export interface IKernel {
   /** Of its notebook, below the server's root; empty for a kernel without one. */
   readonly path: string;
   readonly state: KernelState;
+  /** Its class; empty where that is not told. */
+  readonly runsAs: string;
   readonly memory: readonly IMemory[];
   /** In the queue, from 1; null while it does not wait. */
   readonly position: number | null;
@@ -239,6 +241,7 @@ function parseKernel(value: unknown): IKernel {
     name: asText(kernel.name, 'kernel.name'),
     path: asText(kernel.path, 'kernel.path'),
     state: asOneOf(KERNEL_STATES, kernel.state, 'kernel.state', 'idle'),
+    runsAs: asText(kernel.runs_as, 'kernel.runs_as'),
     memory: absent(kernel.memory) ? [] : asList(kernel.memory, 'kernel.memory').map(parseMemory),
     position: asKnownAmount(kernel.position, 'kernel.position'),
     holdLeftS: asAmount(kernel.hold_left_s, 'hold_left_s'),

@@ -137,7 +137,7 @@ function KernelsSection(props: IPanelProps & { readonly snapshot: ISnapshot }): 
   return (
     <section aria-labelledby="jp-gpushare-kernels">
       <h2 className="jp-gpushare-Heading" id="jp-gpushare-kernels">
-        {trans.__('My kernels')}
+        {trans.__('My notebooks')}
       </h2>
       {kernels.length > 0 ? (
         <ul className="jp-gpushare-Kernels">
@@ -160,7 +160,7 @@ function KernelsSection(props: IPanelProps & { readonly snapshot: ISnapshot }): 
         </ul>
       ) : (
         <p className="jp-gpushare-Empty">
-          {trans.__('No kernel runs on this server. Each one that you start appears here.')}
+          {trans.__('No notebook runs on this server. Each one that you start appears here.')}
         </p>
       )}
     </section>

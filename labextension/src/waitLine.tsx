@@ -2,7 +2,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import { ReactWidget } from '@jupyterlab/ui-components';
 import type { ReactElement } from 'react';
 
-import { useSecondsSince } from './elapsed';
+import { Counting, useSecondsSince } from './elapsed';
 import { formatGoesOn, formatRestore, formatWaitLine } from './format';
 import type { IRestore } from './restores';
 import type { IDevice, IKernel } from './state';
@@ -68,5 +68,6 @@ function RestoreText(props: {
 
 function WaitText(props: IWaiting & { readonly trans: TranslationBundle }): ReactElement {
   const { devices, kernel, receivedAtMs, trans } = props;
-  return <>{formatWaitLine(kernel, devices, useSecondsSince(receivedAtMs), trans)}</>;
+  const since = useSecondsSince(receivedAtMs);
+  return <Counting words={formatWaitLine(kernel, devices, since, trans)} />;
 }

@@ -67,8 +67,8 @@ def _text_of(panel: Panel, kernel_name: str) -> str:
 
 @pytest.mark.promise(
     "panel",
-    "Each device is shown with its memory, its holder and its queue in order; my kernels with "
-    "their state",
+    "Each device is shown with its memory, its holder and its queue in order; my notebooks with "
+    "their state and class",
 )
 def test_devices_holders_and_queues_are_shown_in_order(panel: Panel) -> None:
     """Each device shows its memory, its holder and who waits, first comer first."""

@@ -94,6 +94,14 @@ def test_what_is_paused_frozen_and_placed() -> None:
     assert (found["kernels"][0]["frozen"], found["kernels"][0]["placement"]) == (False, "")
 
 
+@pytest.mark.promise("Each device is shown with its...")
+def test_the_class_of_a_kernel() -> None:
+    """The panel says it of each kernel; an older scheduler says nothing of it."""
+    told = [{**tenant("t1", "idle"), "runs_as": "batch"}, tenant("t2", "idle")]
+    found = state_of([kernel("a", "t1"), kernel("b", "t2")], told, device([], []))
+    assert [each["runs_as"] for each in found["kernels"]] == ["batch", ""]
+
+
 def test_holder_and_queue() -> None:
     """Whose they are, since when, and who is next."""
     tenants = [tenant("a", "holding"), tenant("b", "waiting"), tenant("c", "waiting")]

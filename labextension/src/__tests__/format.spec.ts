@@ -99,7 +99,9 @@ describe('format', () => {
 
   it('tells what a kernel has on the device, parked and fixed, and its limit', () => {
     const texts = (fields: object): string[] =>
-      formatKernelMemory(only(aKernel({ memory: [memory(fields)] }).memory), trans);
+      formatKernelMemory(only(aKernel({ memory: [memory(fields)] }).memory), trans).map(
+        ({ words }) => words
+      );
     expect(texts({})).toEqual(['1.0 GiB on the GPU']);
     expect(texts({ bytes_resident: 0, cap_bytes: 2 ** 30 })).toEqual([]);
     expect(

@@ -156,7 +156,7 @@ describe('PanelView', () => {
         kernels: [kernel({ memory: of('0123456789abcdef0123456789abcdef', twin, 'ab'.repeat(16)) })]
       })
     );
-    expect(texts('.jp-gpushare-KernelMemory > bdi')).toEqual([
+    expect(texts('.jp-gpushare-KernelMemory bdi')).toEqual([
       'Test GPU: ',
       'Other GPU: ',
       'abababab: '
@@ -277,6 +277,30 @@ describe('PanelView', () => {
     expect(find('.jp-gpushare-Class').textContent).toBe('batch');
     show(state({ devices: [device({ holder: holder({ turn_left_s: 11.5 }) })] }));
     expect(page.querySelector('.jp-gpushare-Hold')).toBeNull();
+  });
+
+  it('keeps the room of the longest words while figures count', () => {
+    const held = holder({ turn_left_s: 100, mine: false });
+    const wait = { earliest_s: 20, latest_s: 45, used_s: 0, share: 0.5 };
+    const longest = (): (string | undefined)[] =>
+      ['.jp-gpushare-Hold', '.jp-gpushare-Expected'].map(
+        line => find(`${line} > .jp-gpushare-Counting`).dataset.longest
+      );
+    show(state({ devices: [device({ holder: held, queue: [waiter({ wait })] })] }));
+    const room = longest();
+    expect(room).toEqual(['at most 01 min left', 'starts in about 20–45 s']);
+    act(() => {
+      jest.advanceTimersByTime(101_000);
+    });
+    expect(find('.jp-gpushare-Hold').textContent).toBe('');
+    expect(find('.jp-gpushare-Expected').textContent).toBe('starts in a moment');
+    expect(longest()).toEqual(room);
+  });
+
+  it('says of a notebook which class it runs as, where that is not the usual one', () => {
+    const usual = kernel({ runs_as: 'interactive' });
+    show(state({ kernels: [usual, kernel({ kernel_id: 'k2', runs_as: 'batch' })] }));
+    expect(texts('.jp-gpushare-Kernel .jp-gpushare-Class')).toEqual(['batch']);
   });
 
   it('has one bar with a part for each tenant, and names those whom the reader may know', () => {

@@ -1,7 +1,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ReactElement } from 'react';
 
-import { useSecondsSince } from '../elapsed';
+import { Counting, useSecondsSince } from '../elapsed';
 import type { ISnapshot, Problem } from '../model';
 import { glanceAt, isCounting, kernelAtAGlance } from './words';
 
@@ -10,7 +10,7 @@ export function Glance(props: Glance.IProps): ReactElement | null {
   const { kernelId, problem, snapshot } = props;
   const kernel = snapshot ? kernelAtAGlance(snapshot.state.kernels, kernelId) : undefined;
   return snapshot && !problem && isCounting(kernel) ? (
-    <Counting {...props} atMs={snapshot.receivedAtMs} />
+    <WordsInTime {...props} atMs={snapshot.receivedAtMs} />
   ) : (
     <Words {...props} sinceS={0} />
   );
@@ -27,7 +27,7 @@ export namespace Glance {
   }
 }
 
-function Counting(props: Glance.IProps & { readonly atMs: number }): ReactElement {
+function WordsInTime(props: Glance.IProps & { readonly atMs: number }): ReactElement {
   return <Words {...props} sinceS={useSecondsSince(props.atMs)} />;
 }
 
@@ -43,7 +43,7 @@ function Words(props: Glance.IProps & { readonly sinceS: number }): ReactElement
       type="button"
     >
       {trans.__('GPU')} <span className="jp-gpushare-Sign" />
-      {glance.text}
+      <Counting key={glance.kind} words={glance.text} />
     </button>
   ) : null;
 }
