@@ -126,6 +126,10 @@ class SchedulerClient:
         """It runs as this class from now on. RequestRefused (403) when its owner may not."""
         self._ask("PATCH", f"/tenants/{quote(tenant_id, safe='')}", {"class": name})
 
+    def set_tenant_need(self, tenant_id: str, need: str) -> None:
+        """It needs so much on its devices. RequestRefused (409) when they have not so much left."""
+        self._ask("PATCH", f"/tenants/{quote(tenant_id, safe='')}", {"need": need})
+
     def boost_tenant(self, tenant_id: str) -> None:
         """It is served next, once."""
         self._ask("POST", f"/tenants/{quote(tenant_id, safe='')}/boost", {})

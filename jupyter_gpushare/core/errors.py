@@ -51,6 +51,12 @@ class ClassNotAllowed(CoreError):
     fault = Fault.REQUEST
 
 
+class NeedNotMet(CoreError):
+    """A tenant that runs asks for what it cannot have on its devices; its need of before stays."""
+
+    fault = Fault.REQUEST
+
+
 class TenantGone(CoreError):
     """A process joins a tenant that does not exist (any more)."""
 

@@ -314,6 +314,17 @@ class ClassAsked(RequestEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeedAsked(RequestEvent):
+    """The tenant needs another amount on the devices that it has; see placement.py."""
+
+    tenant: TenantId
+    need: str
+    """As in TenantRegistered. Empty: it needs no more than it has."""
+    need_devices: str = ""
+    """Empty: those that it has. They cannot be more or fewer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantBusy(RequestEvent):
     """Whether a cell of the kernel runs, as its server sees it: for kernels whose processes cannot
     say so themselves."""

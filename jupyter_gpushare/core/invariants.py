@@ -61,6 +61,8 @@ def what_is_remembered_is_so(state: State) -> None:
         _rule(tenant.wanted_devices == wanted, "wanted devices", tenant)
         opened_none = not any(client.devices for client in tenant.clients.values())
         _rule((tenant.id in state.undecided) == opened_none, "undecided tenants", tenant)
+    placed = {t.id for t in state.tenants.values() if t.placement and t.placement.devices}
+    _rule(state.placed.keys() == placed, "who was put somewhere is known")
     _rule(state.undecided <= state.tenants.keys(), "undecided tenants are here")
 
 

@@ -9,7 +9,7 @@ from .commands import CloseClient, TellSettings
 from .errors import NoSuchDevice, UnknownDevice, UnknownTenant, WrongOwner
 from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
-from .placement import placed
+from .placement import needed_now, placed
 from .records import Client, Device, Tenant
 from .residency import Residency
 from .settings import SchedulerSettings, TurnTaking
@@ -84,6 +84,11 @@ class NodeEvents:
             case ev.ClassAsked():
                 tenant = self._tenant(event.tenant)
                 self._state.ask_class(tenant, event.asked_class)
+                self._state.note(tenant, event, self._now_s)
+            case ev.NeedAsked():
+                tenant = self._tenant(event.tenant)
+                wish = event.need, event.need_devices
+                self._state.place(tenant, needed_now(self._state, tenant, *wish))
                 self._state.note(tenant, event, self._now_s)
             case ev.BoostRequested():
                 tenant = self._tenant(event.tenant)

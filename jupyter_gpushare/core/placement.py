@@ -3,8 +3,8 @@
 A tenant is put where its need is free and few others are: first where the queue is short, then
 where few tenants are, then where most is free. A tenant that was put on a device counts there for
 its whole need, or for what it has if that is more, as long as it lives: so tenants that start
-together spread out. A need is a wish for a place and nothing else: it keeps no memory from others,
-and gives no turn.
+together spread out. While it runs it may say another amount, and stays where it is. A need is a
+wish for a place and nothing else: it keeps no memory from others, and gives no turn.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .errors import NeedNotMet
 from .events import DeviceMode
 from .ids import DeviceId
 from .records import Placement
@@ -68,16 +69,16 @@ def need_of(need: str, devices: str = "") -> Need:
         raise BadNeed("It says a number of devices and no `need`. Add one, such as 20GiB.")
     found = _AMOUNT.fullmatch(need.strip().lower())
     if found is None or (found["unit"] and found["unit"] not in _UNITS):
-        raise BadNeed(f"Its need {need!r} is no amount of memory. Write it like 20GiB or 512MiB.")
+        raise BadNeed(f"The need {need!r} is no amount of memory. Write it like 20GiB or 512MiB.")
     if not found["unit"]:
-        raise BadNeed(f"Its need {need!r} has no unit. Write it like 20GiB or 512MiB.")
+        raise BadNeed(f"The need {need!r} has no unit. Write it like 20GiB or 512MiB.")
     amount = float(found["number"]) * _UNITS[found["unit"]]
     if not 1 <= amount < math.inf:
-        raise BadNeed(f"Its need {need!r} is nothing. Write it like 20GiB or 512MiB.")
+        raise BadNeed(f"The need {need!r} is nothing. Write it like 20GiB or 512MiB.")
     count = devices.strip() or "1"
     if not (count.isascii() and count.isdigit() and 1 <= int(count) <= DEVICES_MAX):
         raise BadNeed(
-            f"Its number of devices is {devices!r}. Write a whole number from 1 to {DEVICES_MAX}."
+            f"The number of devices is {devices!r}. Write a whole number from 1 to {DEVICES_MAX}."
         )
     return Need(int(amount), int(count))
 
@@ -163,6 +164,64 @@ def placed(state: State, need: str, devices: str, placed_on: Iterable[DeviceId])
     return place([_candidate(state, device) for device in state.devices.values()], wanted)
 
 
+def needed_now(state: State, tenant: Tenant, need: str, devices: str) -> Placement | None:
+    """What becomes of a need that a tenant says while it runs. Its processes have seen their
+    devices, so these stay. Raises NeedNotMet."""
+    its = _devices_of(state, tenant)
+    if not need:
+        return Placement(devices=its) if its and tenant.placement is not None else None
+    try:
+        wanted = need_of(need, devices)
+    except BadNeed as error:
+        raise NeedNotMet(str(error)) from None
+    if not its:
+        raise NeedNotMet(
+            "This notebook has not used a GPU yet, so nobody knows which one it will use. Use it "
+            "first, or set GPUSHARE_NEED before the kernel starts."
+        )
+    if devices and wanted.devices != len(its):
+        raise NeedNotMet(
+            f"This notebook has {len(its)} GPU{'s' * (len(its) > 1)} until it is restarted. Set "
+            f"GPUSHARE_NEED and GPUSHARE_NEED_DEVICES before the kernel starts."
+        )
+    asked = wanted.bytes_needed
+    if not (tenant.placement and asked <= tenant.placement.bytes_needed):
+        for device in its:
+            _must_have_left(state, tenant, device, asked)
+    visible = tenant.placement.visible if tenant.placement else ""
+    return Placement(devices=its, bytes_needed=asked, visible=visible)
+
+
+def _devices_of(state: State, tenant: Tenant) -> tuple[DeviceId, ...]:
+    """Where it was put, else what it has opened, else the only one that there is."""
+    if tenant.placement is not None and tenant.placement.devices:
+        return tenant.placement.devices
+    if tenant.wanted_devices:
+        return tuple(each for each in state.devices if each in tenant.wanted_devices)
+    return tuple(state.devices) if len(state.devices) == 1 else ()
+
+
+def _must_have_left(state: State, tenant: Tenant, device_id: DeviceId, asked: int) -> None:
+    """Raises NeedNotMet where the device has not so much beside what others have and need."""
+    device = state.devices.get(device_id)
+    if device is None:
+        raise NeedNotMet("The GPU of this notebook is gone. Restart the kernel.")
+    if tenant.cap_bytes and asked > tenant.cap_bytes:
+        raise NeedNotMet(
+            f"This notebook may have {size(tenant.cap_bytes)} on a GPU at most. Ask for less, or "
+            f"ask an administrator for a larger limit."
+        )
+    there = _candidate(state, device)
+    left = there.bytes_free + _bytes_of(tenant, device_id)
+    if tenant.id in state.placed:
+        left += _bytes_to_come(tenant, device_id)
+    if asked > left:
+        raise NeedNotMet(
+            f"It needs {size(asked)}, and its GPU has {size(max(0, left))} beside what others have "
+            f"and need. Ask for less, or shut down kernels that are not needed."
+        )
+
+
 def _candidate(state: State, device: Device) -> Candidate:
     line = state.lines.of[device.id]
     on_it = [
@@ -185,6 +244,10 @@ def _candidate(state: State, device: Device) -> Candidate:
 
 def _bytes_to_come(tenant: Tenant, device: DeviceId) -> int:
     """What a tenant needs there, and has not allocated yet."""
+    needed = tenant.placement.bytes_needed if tenant.placement else 0
+    return max(0, needed - _bytes_of(tenant, device))
+
+
+def _bytes_of(tenant: Tenant, device: DeviceId) -> int:
     shares = (client.devices.get(device) for client in tenant.clients.values())
-    has = sum(share.bytes_allocated for share in shares if share is not None)
-    return max(0, tenant.placement.bytes_needed - has) if tenant.placement else 0
+    return sum(share.bytes_allocated for share in shares if share is not None)

@@ -31,7 +31,7 @@ from .ledger import Share
 from .limits import judge, rules_of
 from .lines import Lines
 from .obstacles import Obstacle
-from .records import Client, Device, Hold, Tenant
+from .records import Client, Device, Hold, Placement, Tenant
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .shares.caps import cap_of, cap_of_tenant, tighter
 from .shares.caps import parse as parse_caps
@@ -147,8 +147,7 @@ class State:
         """A tenant is here that has no clients; its owner is in these groups, if that is known."""
         tenant.order = self.next_arrival()
         self.tenants[tenant.id] = tenant
-        if tenant.placement is not None and tenant.placement.devices:
-            self.placed[tenant.id] = tenant
+        self.place(tenant, tenant.placement)
         self.note_owner(tenant.owner, groups)
         self.classify(tenant)
         self.note_clients(tenant)
@@ -164,6 +163,15 @@ class State:
             for tenant in tenants:
                 self.classify(tenant)
             self.lines.judge_soon(tenants)
+
+    def place(self, tenant: Tenant, placement: Placement | None) -> None:
+        """What has become of its wish for a place, or of another need there."""
+        tenant.placement = placement
+        if placement is not None and placement.devices:
+            self.placed[tenant.id] = tenant
+        else:
+            self.placed.pop(tenant.id, None)
+        self.changes.of_look(tenant.id)
 
     def ask_class(self, tenant: Tenant, asked: str) -> None:
         """From now on. Raises ClassNotAllowed, and has then changed nothing."""

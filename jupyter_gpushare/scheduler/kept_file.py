@@ -12,7 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpushare.core.events import DeviceMode, DeviceModeChanged, Event, TenantRegistered
+from jupyter_gpushare.core.events import (
+    DeviceMode,
+    DeviceModeChanged,
+    Event,
+    NeedAsked,
+    TenantRegistered,
+)
 from jupyter_gpushare.core.ids import DeviceId
 
 from .base.private_file import put_in_place
@@ -69,8 +75,10 @@ class KeptFile:
         groups = self._groups.get(event.owner) if event.groups is None else event.groups
         return replace(event, groups=groups, **said)
 
-    def note_place(self, event: TenantRegistered, placed_on: tuple[DeviceId, ...]) -> None:
-        """The tenant was put on these devices."""
+    def note_place(
+        self, event: TenantRegistered | NeedAsked, placed_on: tuple[DeviceId, ...]
+    ) -> None:
+        """The tenant was put on these devices, or needs something else there."""
         self._places[event.tenant] = Place(event.need, event.need_devices, placed_on)
         if len(self._places) > TENANTS_MAX:
             del self._places[next(iter(self._places))]

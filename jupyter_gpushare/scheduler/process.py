@@ -14,6 +14,7 @@ from pathlib import Path
 from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET
 from jupyter_gpushare.core.events import (
     Event,
+    NeedAsked,
     RecoveryComplete,
     RequestEvent,
     TenantRegistered,
@@ -172,7 +173,9 @@ class SchedulerProcess:
         def request(event: RequestEvent) -> None:
             driver.request(event)
             kept.note(event)
-            if isinstance(event, TenantRegistered) and event.need:
+            if isinstance(event, NeedAsked) and not event.need:
+                kept.forget(event.tenant)
+            elif isinstance(event, TenantRegistered | NeedAsked) and event.need:
                 tenants = driver.snapshot().tenants
                 place = next(each.placement for each in tenants if each.id == event.tenant)
                 if place is not None and place.devices:

@@ -29,7 +29,10 @@ class Standing:
                 self._said["tenant", tenant] = said
             case ev.ClassAsked(tenant=tenant):
                 self._said["tenant", tenant, "class"] = said
+            case ev.NeedAsked(tenant=tenant):
+                self._said["tenant", tenant, "need"] = said
             case ev.TenantRemoved(tenant=tenant):
+                self._said.pop(("tenant", tenant, "need"), None)
                 self._said.pop(("tenant", tenant, "class"), None)
                 self._said.pop(("tenant", tenant), None)
             case ev.ClientJoined(client=client):

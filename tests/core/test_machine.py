@@ -7,6 +7,7 @@ believes) is exclusive. At the end everybody behaves, and everybody who waits is
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Callable
 
@@ -27,6 +28,7 @@ from jupyter_gpushare.core.commands import (
     TellMemoryLimit,
     WakeAt,
 )
+from jupyter_gpushare.core.errors import NeedNotMet
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId, TurnId
 from jupyter_gpushare.core.policy import is_kept_waiting
 from jupyter_gpushare.core.scheduler import Scheduler
@@ -271,6 +273,12 @@ class World(stateful.RuleBasedStateMachine):
         if tenant in self.registered():
             self.handle(ev.ClassAsked(tenant=tenant, asked_class=asked))
 
+    def ask_need(self, tenant: TenantId, need: str) -> None:
+        """It may be more than there is, and the devices may be unknown."""
+        if tenant in self.registered():
+            with contextlib.suppress(NeedNotMet):
+                self.handle(ev.NeedAsked(tenant=tenant, need=need))
+
     def evict(self, tenant: TenantId) -> None:
         if tenant in self.registered():
             self.handle(ev.EvictRequested(tenant=tenant))
@@ -487,6 +495,7 @@ class World(stateful.RuleBasedStateMachine):
             lambda: self.device_mode(device, ev.DeviceMode.OPEN),
             lambda: self.evict(tenant),
             lambda: self.ask_class(tenant, "batch" if flag else "interactive"),
+            lambda: self.ask_need(tenant, data.draw(st.sampled_from(["", "1KiB", "1GiB"]))),
             lambda: self.boost(tenant),
             lambda: self.freeze(index, flag),
             lambda: self.hold_for(tenant, 20.0 if flag else 0.0),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core import events as ev
+from jupyter_gpushare.core.errors import NeedNotMet
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.placement import BadNeed, Candidate, Need, need_of, place
 from jupyter_gpushare.core.records import Placement
@@ -265,3 +266,115 @@ def test_a_broken_core_knows_the_places(desk: Desk) -> None:
 def test_who_says_nothing_is_not_placed(desk: Desk) -> None:
     desk.tenant("a")
     assert desk.status("a").placement is None
+
+
+# ---- while it runs -----------------------------------------------------------------------------
+
+SAID_LATER = pytest.mark.promise(
+    "scheduler",
+    "A notebook that runs says another need, as far as its GPU has so much left; it stays where it "
+    "is, and notebooks that are placed later are put beside it accordingly",
+)
+
+
+def says(desk: Desk, name: str, need: str, devices: str = "") -> None:
+    desk.do(ev.NeedAsked(tenant=TenantId(name), need=need, need_devices=devices))
+
+
+def needs(desk: Desk, name: str) -> int:
+    """In GiB."""
+    placement = desk.status(name).placement
+    return placement.bytes_needed // GIB if placement else 0
+
+
+def has(desk: Desk, name: str, device: str, gib: int) -> None:
+    desk.do(
+        ev.MemoryReported(
+            client=desk.client(name, device),
+            device=DeviceId(device),
+            bytes_allocated=gib * GIB,
+            bytes_parked=0,
+            bytes_fixed=0,
+        )
+    )
+
+
+@SAID_LATER
+def test_another_need_counts_where_others_are_placed(desk: Desk) -> None:
+    """More keeps those who come later away, and less, or none, lets them come again."""
+    assert starts(desk, "a", "10GiB") == "A"
+    says(desk, "a", "70GiB")
+    assert [starts(desk, f"k{n}", "30GiB") for n in range(6)] == ["B", "C", "D", "B", "C", "D"]
+    assert starts(desk, "l", "30GiB") == ""
+    says(desk, "a", "1GiB")
+    assert starts(desk, "m", "30GiB") == "A"
+    says(desk, "a", "")
+    assert (needs(desk, "a"), desk.status("a").placement) == (0, Placement((DeviceId("A"),)))
+    assert starts(desk, "n", "45GiB") == "A"
+
+
+@SAID_LATER
+def test_who_was_not_placed_needs_it_where_it_is(desk: Desk) -> None:
+    """On the device that it has opened; without one, nobody knows which it will be."""
+    desk.tenant("a")
+    with pytest.raises(NeedNotMet, match="has not used a GPU yet"):
+        says(desk, "a", "70GiB")
+    desk.client("a", "C")
+    says(desk, "a", "70GiB")
+    assert desk.status("a").placement == Placement((DeviceId("C"),), 70 * GIB)
+    assert [starts(desk, f"k{n}", "60GiB") for n in range(4)] == ["A", "B", "D", ""]
+
+
+@SAID_LATER
+def test_one_device_is_where_everybody_is() -> None:
+    """So a need may be said before the first use; one that was never placed takes it back whole."""
+    desk = Desk(TURNS_ALONE, devices="A")
+    desk.tenant("a")
+    says(desk, "a", "")
+    assert desk.status("a").placement is None
+    says(desk, "a", "1KiB")
+    assert desk.status("a").placement == Placement((DeviceId("A"),), 1024)
+
+
+@SAID_LATER
+@pytest.mark.parametrize(
+    ("need", "devices", "why"),
+    [
+        ("71GiB", "", "It needs 71 GiB, and its GPU has 58.4 GiB beside what others have and need"),
+        ("300GiB", "", "beside what others have and need"),
+        ("41GiB", "", "may have 40 GiB on a GPU at most"),
+        ("20GiB", "2", "has 1 GPU until it is restarted"),
+        ("20", "", "has no unit"),
+    ],
+)
+def test_a_need_that_cannot_be_met_changes_nothing(
+    desk: Desk, need: str, devices: str, why: str
+) -> None:
+    """It is the request's fault, and says what to do."""
+    assert starts(desk, "a", "10GiB", cap_bytes=0 if need != "41GiB" else 40 * GIB) == "A"
+    has(desk, "a", "A", 4)
+    has(desk, "b", "A", 20)
+    with pytest.raises(NeedNotMet, match=why) as refused:
+        says(desk, "a", need, devices)
+    assert str(refused.value).count(". ") == 1
+    assert needs(desk, "a") == 10
+
+
+@SAID_LATER
+def test_less_may_always_be_said(desk: Desk) -> None:
+    """Also where others have taken more than was left."""
+    assert starts(desk, "a", "60GiB") == "A"
+    has(desk, "b", "A", 70)
+    says(desk, "a", "50GiB")
+    assert needs(desk, "a") == 50
+    with pytest.raises(NeedNotMet):
+        says(desk, "a", "51GiB")
+
+
+@SAID_LATER
+def test_a_need_on_a_device_that_is_gone(desk: Desk) -> None:
+    """Nothing can be promised there."""
+    assert starts(desk, "a", "10GiB") == "A"
+    desk.do(ev.DeviceWithdrawn(device=DeviceId("A")))
+    with pytest.raises(NeedNotMet, match="is gone"):
+        says(desk, "a", "11GiB")

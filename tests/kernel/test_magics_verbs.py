@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.kernel.magics import USAGE, completions, gpushare
+from jupyter_gpushare.kernel.magics import USAGE, completions, gpushare, verbs
+from jupyter_gpushare.kernel.magics.scheduler import Refused
+from jupyter_gpushare.kernel.magics.words import Unable
 from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
 from tests.support.kernels import Kernel
@@ -61,6 +63,24 @@ def test_class_is_changed_from_a_cell(lasting: SharedGpu) -> None:
     assert "class needs a name." in kernel.run("%gpushare class").ok().text
 
 
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [(405, "no"), (501, "no"), (400, "There is no class ''. Send one of: batch, interactive.")],
+)
+def test_an_older_scheduler_knows_no_need(
+    status: int, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows no such request, or looks for a class in it."""
+
+    def refuse(*_: object) -> None:
+        raise Refused(status, sentence)
+
+    monkeypatch.setattr(verbs, "ask", refuse)
+    monkeypatch.setattr(verbs, "own_tenant", lambda: "t")
+    with pytest.raises(Unable, match="Start a newer one, or set GPUSHARE_NEED"):
+        verbs.set_need("1GiB")
+
+
 def offered(kernel: Kernel, code: str) -> list[str]:
     """What a real kernel answers to the Tab key at the end of the code."""
     reply = kernel.client.complete(code, len(code), reply=True, timeout=30)
@@ -94,12 +114,11 @@ def test_the_usage_names_each_sub_command() -> None:
 
 
 @pytest.mark.promise(
-    "jupyter", "`%gpushare need`, `trim`, `off` and `on` say in a sentence why they cannot be done"
+    "jupyter", "`%gpushare trim`, `off` and `on` say in a sentence why they cannot be done"
 )
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("need 20GiB", "A kernel is placed on a GPU before it starts"),
         ("trim on", "The caches of frameworks are not trimmed yet."),
         ("off", "A kernel cannot leave or join the sharing while it runs"),
         ("on", "A kernel cannot leave or join the sharing while it runs"),

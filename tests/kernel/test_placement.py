@@ -173,6 +173,46 @@ def launched(env: dict[str, str], entry: object) -> tuple[str, dict[str, Any]]:
     return made[0].tenant_id, launch
 
 
+@pytest.mark.promise(
+    "jupyter",
+    "`%gpushare need 20GiB` changes what a running notebook needs on its GPU, `need` shows it, and "
+    "what cannot be is told in a sentence",
+)
+def test_a_need_is_changed_from_a_cell(two: TwoDevices) -> None:
+    """The notebook stays on its device, and one that starts later is put on the other."""
+    kernel = two.placed("a.ipynb", {"need": "1GiB"})
+    assert kernel.run("%gpushare need").ok().text == "Placed on GPU 0: needs 1 GiB.\n"
+    said = kernel.run("%gpushare need 5GiB").ok().text
+    assert said.startswith("Placed on GPU 0: needs 5 GiB. That counts where kernels are placed")
+    assert "needs 5 GiB" in two.says("a.ipynb")
+    assert "needs 5 GiB" in kernel.run("%gpushare").ok().text
+    other = two.placed("b.ipynb", {"need": "3GiB"})
+    assert "Placed on GPU 1" in two.says("b.ipynb")
+    for line, words in {
+        "need 6GiB 2": "This notebook has 1 GPU until it is restarted.",
+        "need 70 GiB": "It needs 70 GiB, and its GPU has 7 GiB beside what others have and need.",
+        "need much": "%gpushare: The need 'much' is no amount of memory.",
+        "need 1GiB 0": "%gpushare: The number of devices is '0'.",
+        "need 1 GiB 2": "%gpushare: '2' is one word too many.",
+    }.items():
+        assert kernel.run(f"%gpushare {line}").ok().text.startswith(words), line
+    assert "needs 5 GiB" in two.says("a.ipynb")
+    assert "has taken back" in kernel.run("%gpushare need none").ok().text
+    assert two.says("a.ipynb") == "Placed on GPU 0."
+    for each in (kernel, other):
+        each.stop()
+
+
+def test_a_need_is_said_by_one_that_had_none(two: TwoDevices) -> None:
+    """Once it has used a device; before, nobody knows which it will be."""
+    kernel = two.placed("a.ipynb", CUDA_VISIBLE_DEVICES="1")
+    assert "has said no need" in kernel.run("%gpushare need").ok().text
+    assert "has not used a GPU yet" in kernel.run("%gpushare need 1GiB").ok().text
+    kernel.run(gpu_cells.setup()).ok()
+    assert "Placed on GPU 1: needs 1 GiB." in kernel.run("%gpushare need 1GiB").ok().text
+    kernel.stop()
+
+
 def test_an_older_scheduler_places_nobody(
     stub: StubScheduler, stub_env: dict[str, str], start_kernel: Callable[..., Kernel]
 ) -> None:

@@ -41,6 +41,8 @@ def test_what_is_done_is_noted(office: Office) -> None:
     admin.boost(ROOT, waiter)
     admin.evict(ROOT, holder)
     assert admin.hold(ROOT, waiter, {"hold_s": 9999}) == {"hold_s": 600}
+    with pytest.raises(CoreError):  # it has no GPU yet
+        admin.set_need(ROOT, waiter, {"need": "1GiB"})
     office.service.interrupt_tenant(ROOT, waiter)
     office.service.interrupt_tenant(Caller(BOB), waiter)
     admin.change_settings(ROOT, {"quantum_s": 3})
@@ -57,6 +59,7 @@ def test_what_is_done_is_noted(office: Office) -> None:
         ("root", "boost", f"{bobs} too", {}),
         ("root", "evict", bobs, {}),
         ("root", "hold", f"{bobs} too", {"hold_s": "9999"}),
+        ("root", "need", f"{bobs} too", {"need": "1GiB"}),
         ("root", "interrupt", f"{bobs} too", {}),
         ("root", "set", "", {"quantum_s": "3"}),
         ("root", "set", "", {"quantum_s": "-1"}),
@@ -64,8 +67,9 @@ def test_what_is_done_is_noted(office: Office) -> None:
         ("root", "unset", "", {"name": "quantum_s"}),
     ]
     results = [entry["result"] for entry in office.audit.latest(99)]
-    assert [result for result in results if result != "done"] == [results[7], results[8]]
-    assert "quantum_s is -1.0" in results[7] and "There is no device" in results[8]
+    failed = [result for result in results if result != "done"]
+    assert failed == [results[5], results[8], results[9]]
+    assert "quantum_s is -1.0" in failed[1] and "There is no device" in failed[2]
 
 
 @pytest.mark.promise("What an administrator does, and what...")
@@ -93,6 +97,7 @@ def test_others_may_not(office: Office) -> None:
         lambda: admin.entries(Caller(BOB), "5"),
         lambda: admin.evict(Caller(ALICE), holder),
         lambda: admin.hold(Caller(ALICE), holder, {"hold_s": 5}),
+        lambda: admin.set_need(Caller(ALICE), holder, {"need": "1GiB"}),
     ):
         with pytest.raises(RequestError) as refused:
             deed()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pytest import LogCaptureFixture
 
+from jupyter_gpushare.client import RequestRefused
 from jupyter_gpushare.core.events import (
     DeviceFound,
     DeviceMode,
@@ -132,6 +133,49 @@ def test_a_placed_kernel_is_where_it_was_after_a_restart(runtime: Path, tmp_path
         client.join(tenant.token)
         status = scheduler.eventually(lambda status: status["tenants"])
         assert [each["placement"] for each in status["tenants"]] == [tenant.placement]
+
+
+@pytest.mark.promise("A notebook that runs says another need...")
+def test_a_need_that_was_said_later_lasts(runtime: Path, tmp_path: Path) -> None:
+    """Over a restart of the scheduler, as one from the start; taken back, it is gone."""
+    env = {**SimulatedMachine(tmp_path / "machine").env(), "CUDA_VISIBLE_DEVICES": "0"}
+    with running_scheduler(runtime, env=env) as scheduler:
+        tenants = [scheduler.client.register_tenant(name, "kernel") for name in ("a", "b")]
+        for tenant in tenants:
+            scheduler.client.set_tenant_need(tenant.tenant_id, "1GiB")
+        scheduler.client.set_tenant_need(tenants[1].tenant_id, "none")
+        said = [each["placement"] for each in scheduler.status()["tenants"]]
+        assert said == ["Placed on GPU 0: needs 1 GiB.", "Placed on GPU 0."]
+        scheduler.kill()
+    with running_scheduler(runtime, env=env) as scheduler:
+        back = [scheduler.connect() for _ in tenants]
+        for client, tenant in zip(back, tenants, strict=True):
+            client.join(tenant.token)
+        status = scheduler.eventually(lambda status: len(status["tenants"]) == len(back))
+        assert [each["placement"] for each in status["tenants"]] == [said[0], None]
+        assert [each["need_bytes"] for each in status["tenants"]] == [1 << 30, 0]
+
+
+@pytest.mark.promise("A notebook that runs says another need...")
+def test_a_need_is_refused_over_http(runtime: Path, tmp_path: Path) -> None:
+    """With the status that says whose fault it is, and a sentence."""
+    env = {**SimulatedMachine(tmp_path / "machine").env(), "CUDA_VISIBLE_DEVICES": "0"}
+    with running_scheduler(runtime, env=env) as scheduler:
+        client = scheduler.client
+        tenant = client.register_tenant("n", "kernel").tenant_id
+        for request, status, words in (
+            ({"need": "9000GiB"}, 409, "Ask for less"),
+            ({"need": "much"}, 400, "is no amount"),
+            ({"need": "", "need_devices": "2"}, 400, "no `need`"),
+            ({"need": "1GiB", "class": "batch"}, 400, "Send one request for each."),
+            ({"need": ["1GiB"]}, 400, "is no amount"),
+        ):
+            with pytest.raises(RequestRefused, match=words) as refused:
+                client._ask("PATCH", f"/tenants/{tenant}", request)
+            assert refused.value.status == status
+        with pytest.raises(RequestRefused) as refused:
+            client.set_tenant_need("nobody", "1GiB")
+        assert refused.value.status == 404
 
 
 @LASTS

@@ -13,7 +13,7 @@ from .words import Unable
 
 ANSWER_S = 2.0
 _CREDENTIALS = struct.Struct("3i")
-_SILENT = "The scheduler does not answer. `%gpushare doctor` tells more."
+SILENT = "The scheduler does not answer. `%gpushare doctor` tells more."
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -66,7 +66,7 @@ def ask(verb: str, path: str, body: Any = None) -> Any:
     try:
         code, answer = _asked(verb, path, body)
     except (OSError, ValueError, http.client.HTTPException):
-        raise Unable(_SILENT) from None
+        raise Unable(SILENT) from None
     if code >= 300:
         said = answer.get("message") if isinstance(answer, dict) else None
         raise Refused(code, str(said or f"The scheduler answered {code} and no reason."))

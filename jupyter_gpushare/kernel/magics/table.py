@@ -4,22 +4,35 @@ from typing import Any, NamedTuple
 
 from .explain import explain
 from .hook import hook_of
-from .verbs import doctor, evict, hold, queue, release, set_class, show
+from .verbs import (
+    NO_NEED,
+    doctor,
+    evict,
+    hold,
+    queue,
+    release,
+    set_class,
+    set_need,
+    show,
+    show_need,
+)
 from .words import Unable, UsageError, seconds_of
 
 
 class Verb(NamedTuple):
-    """A sub-command, of at most one argument."""
+    """A sub-command."""
 
     name: str
     # Each form after `%gpushare`, and what it does.
     usage: "tuple[tuple[str, str], ...]"
-    # Gets the argument, and why this kernel does not share the GPU, if it does not.
+    # Gets the words that follow as one text, and why this kernel does not share the GPU, if so.
     run: Any
-    # What the argument is; empty where there is none.
+    # What it has to be followed by; empty where nothing has to.
     argument: str = ""
     # What the Tab key offers for the argument.
     offers: "tuple[str, ...]" = ()
+    # So many words may follow, if not one argument or none.
+    words_max: int = 0
 
 
 def _hold(time: str, notice: str) -> Any:
@@ -30,6 +43,15 @@ def _hold(time: str, notice: str) -> Any:
 def _set_class(name: str, notice: str) -> Any:
     hook_of(notice)
     return set_class(name)
+
+
+def _need(words: str, notice: str) -> Any:
+    """`20GiB`, `20 GiB`, and a number of devices; nothing shows what there is."""
+    hook_of(notice)
+    amount, _, devices = words.partition(" ")
+    if devices and not devices.isdigit():
+        amount, devices = amount + devices, ""
+    return set_need(amount, devices) if amount else show_need()
 
 
 VERBS = (
@@ -67,6 +89,16 @@ VERBS = (
         ("batch", "interactive", "realtime"),
     ),
     Verb(
+        "need",
+        (
+            ("need", "show what this kernel has said that it needs, and where it was placed"),
+            ("need 20GiB", "say that it needs so much on its GPU; `need none` takes that back"),
+        ),
+        _need,
+        offers=(NO_NEED,),
+        words_max=2,
+    ),
+    Verb(
         "evict",
         (("evict", "make the memory of this kernel leave the GPU until it is used again"),),
         lambda _, notice: evict(hook_of(notice)),
@@ -83,8 +115,6 @@ _ON_OR_OFF = (
     "others. Ask an administrator about a kernel that shall not share the GPU."
 )
 CANNOT = {
-    "need": "A kernel is placed on a GPU before it starts, so its need cannot change now. "
-    "Set GPUSHARE_NEED or the need in the kernelspec, and restart the kernel.",
     "trim": "The caches of frameworks are not trimmed yet. `%gpushare evict` makes the memory of "
     "this kernel leave the GPU.",
     "off": _ON_OR_OFF,
@@ -113,12 +143,12 @@ def perform(words: "list[str]", notice: str) -> Any:
     verb = next((each for each in VERBS if each.name == name), None)
     if verb is None:
         raise UsageError(f"there is no sub-command {name!r}.")
-    wanted = 1 if verb.argument else 0
-    if len(arguments) > wanted:
-        raise UsageError(f"{arguments[wanted]!r} is one word too many.")
-    if len(arguments) < wanted:
+    most = verb.words_max or (1 if verb.argument else 0)
+    if len(arguments) > most:
+        raise UsageError(f"{arguments[most]!r} is one word too many.")
+    if verb.argument and not arguments:
         raise UsageError(f"{name} needs {verb.argument}.")
-    return verb.run("".join(arguments), notice)
+    return verb.run(" ".join(arguments), notice)
 
 
 def completions(line: str) -> "list[str]":

@@ -7,10 +7,12 @@ from typing import Any
 from urllib.parse import quote
 
 from .hook import Hook, hook_of
-from .scheduler import ANSWER_S, Refused, ask, own_tenant, scheduler_status
+from .scheduler import ANSWER_S, SILENT, Refused, ask, own_tenant, scheduler_status
 from .view import View, notes_on_waiting, own_of, story_of
-from .words import Unable, clock, length
+from .words import Unable, UsageError, clock, length
 
+NO_NEED = "none"
+_BAD_REQUEST = 400
 _UNKNOWN_ROUTE = (405, 501)
 _DOCTOR_S = 60.0
 _LOOK_AGAIN_S = 0.005
@@ -28,8 +30,10 @@ def show(notice: str) -> "View":
     except Unable as problem:
         kernel, story = {}, str(problem)
     status, tenant = scheduler_status(), str(kernel.get("tenant", ""))
-    placement = os.environ.get("GPUSHARE_PLACEMENT", "")
-    notes = [placement] if placement else []
+    # The need may have changed since the start; an older scheduler does not tell.
+    started = os.environ.get("GPUSHARE_PLACEMENT", "")
+    placement = own_of(status, own_tenant() if kernel else "").get("placement", started)
+    notes = [str(placement)] if placement else []
     return View(" ".join([story, *notes, *notes_on_waiting(status, tenant)]), status, tenant)
 
 
@@ -41,7 +45,7 @@ def queue(notice: str) -> "View":
         tenant, story = "", str(problem)
     status = scheduler_status()
     if status is None:
-        story = story or "The scheduler does not answer. `%gpushare doctor` tells more."
+        story = story or SILENT
     return View(story, status, tenant, with_memory=False)
 
 
@@ -79,6 +83,47 @@ def set_class(name: str) -> str:
     return f"This kernel runs as {name} until it is restarted."
 
 
+def need_now() -> str:
+    """What this kernel needs, as `set_need` takes it."""
+    needed = int(_own().get("need_bytes") or 0)
+    return f"{needed / 1024}KiB" if needed else NO_NEED
+
+
+def show_need() -> str:
+    """What this kernel has said that it needs, and where it was placed."""
+    placement = _own().get("placement")
+    return str(placement or "This kernel has said no need. `%gpushare need 20GiB` says one.")
+
+
+def set_need(need: str, devices: str = "") -> str:
+    """Say another need; the scheduler knows what the GPU has left."""
+    body = {"need": need}
+    if devices:
+        body["need_devices"] = devices
+    try:
+        ask("PATCH", "/tenants/{}".format(quote(own_tenant(), safe="")), body)
+    except Refused as refused:
+        if refused.status in _UNKNOWN_ROUTE or "There is no class" in str(refused):
+            raise Unable(
+                "This scheduler cannot change what a notebook needs. Start a newer one, or set "
+                "GPUSHARE_NEED before the kernel starts."
+            ) from None
+        if refused.status == _BAD_REQUEST:
+            raise UsageError(str(refused)) from None
+        raise
+    if need.lower() in ("0", NO_NEED):
+        return "This kernel has taken back what it needed."
+    return f"{show_need()} That counts where kernels are placed that start later."
+
+
+def _own() -> Any:
+    """What the scheduler tells of this kernel."""
+    status = scheduler_status()
+    if status is None:
+        raise Unable(SILENT)
+    return own_of(status, own_tenant())
+
+
 def release(hook: "Hook") -> str:
     """Ask for the turn to be taken from this kernel, all its processes included."""
     before = hook.describe()
@@ -109,7 +154,7 @@ def hold(hook: "Hook", hold_s: float) -> str:
             return f"This kernel has not used the GPU yet. {later}"
         if not before["connected"]:
             return "No scheduler is connected. This kernel makes the request when it finds one."
-        return "The scheduler does not answer. `%gpushare doctor` tells more."
+        return SILENT
     now = hook.describe()
     left_s = now["hold_left_ms"] / 1000
     if left_s <= 0:

@@ -23,6 +23,7 @@ from jupyter_gpushare.client.credentials import credentials_of
 from jupyter_gpushare.core.errors import (
     ClassNotAllowed,
     CoreError,
+    NeedNotMet,
     NoSuchDevice,
     UnknownTenant,
     WrongOwner,
@@ -199,7 +200,15 @@ class TenantsHandler(Handler):
 
 class TenantHandler(Handler):
     def patch(self, tenant_id: str) -> None:
-        self.administration.set_class(self.caller, tenant_id, self.body())
+        request = self.body()
+        if "need" not in request:
+            self.administration.set_class(self.caller, tenant_id, request)
+        elif "class" not in request:
+            self.administration.set_need(self.caller, tenant_id, request)
+        else:
+            raise RequestError(
+                HTTPStatus.BAD_REQUEST, "It says a class and a need. Send one request for each."
+            )
         self.set_status(HTTPStatus.NO_CONTENT)
 
     def delete(self, tenant_id: str) -> None:
@@ -295,6 +304,7 @@ _STATUS_OF_CORE_ERRORS: dict[type[CoreError], int] = {
     NoSuchDevice: HTTPStatus.NOT_FOUND,
     WrongOwner: HTTPStatus.CONFLICT,
     ClassNotAllowed: HTTPStatus.FORBIDDEN,
+    NeedNotMet: HTTPStatus.CONFLICT,
 }
 
 

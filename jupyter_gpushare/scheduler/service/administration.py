@@ -18,10 +18,12 @@ from jupyter_gpushare.core.events import (
     DeviceMode,
     DeviceModeChanged,
     EvictRequested,
+    NeedAsked,
     RequestEvent,
     TenantHeld,
 )
 from jupyter_gpushare.core.ids import DeviceId, TenantId
+from jupyter_gpushare.core.placement import BadNeed, need_of
 from jupyter_gpushare.core.settings import SettingsError, TurnTaking
 from jupyter_gpushare.core.shares.classes import CLASSES
 from jupyter_gpushare.core.snapshot import Snapshot
@@ -33,6 +35,7 @@ from ..identity.tokens import owner_of
 from .audit import Audit, Entry
 from .live_settings import LiveSettings
 from .noted import HOLD_REFUSED, class_of
+from .placed import NO_NEED, wish_of
 from .rights import may_act_on, must_administer
 
 _VERBS = {DeviceMode.OPEN: "resume", DeviceMode.PAUSED: "pause", DeviceMode.DRAINED: "drain"}
@@ -151,6 +154,22 @@ class Administration:
                 )
             cause = f"class asked by {caller.name}"
             self._request(ClassAsked(tenant=TenantId(tenant_id), asked_class=asked, cause=cause))
+
+    def set_need(self, caller: Caller, tenant_id: str, request: dict[str, Any]) -> None:
+        """The tenant needs another amount on its devices, or takes its need back."""
+        need, devices = wish_of(request)
+        if need.lower() in NO_NEED:
+            need = ""
+        with self.noted(caller, "need", tenant_id, {"need": need}):
+            try:
+                if need or devices:
+                    need_of(need, devices)
+            except BadNeed as error:
+                raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
+            cause = f"need said by {caller.name}"
+            self._request(
+                NeedAsked(tenant=TenantId(tenant_id), need=need, need_devices=devices, cause=cause)
+            )
 
     def boost(self, caller: Caller, tenant_id: str) -> None:
         """The tenant is served next, once."""

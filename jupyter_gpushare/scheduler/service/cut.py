@@ -17,7 +17,7 @@ from jupyter_gpushare.core.snapshot import Snapshot, TenantSnapshot
 from ..identity.tenants import TenantBook
 from .blocked import blocked_reason, in_the_way, without_what_is_gone
 from .noted import class_note, hold_note
-from .placed import placement_sentence
+from .placed import needed_bytes, placement_sentence
 from .waits import MAY_WAIT, EstimatesOf, no_estimates, told
 
 OTHER = "another user"
@@ -126,6 +126,7 @@ def status_of(
             "blocked_reason": reason,
             "in_the_way": way,
             "placement": place,
+            "need_bytes": needed_bytes(with_obstacle["placement"]) if mine else 0,
             "class_note": class_note(with_obstacle) if mine else None,
             "hold_note": hold_note(with_obstacle) if mine else None,
             "estimate": waits.get(with_obstacle["id"]),

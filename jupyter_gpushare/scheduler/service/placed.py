@@ -1,4 +1,4 @@
-"""Where a tenant was put before it opened CUDA, in words. Pure."""
+"""What a tenant needs, and where it was put before it opened CUDA, in words. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 from jupyter_gpushare.core.placement import WISH_CHARACTERS_MAX, size
 
 from ..base.names import printable_line
+
+NO_NEED = ("0", "none")
+"""A tenant that runs takes its need back with these."""
 
 
 def wish_of(request: Mapping[str, Any]) -> tuple[str, str]:
@@ -35,5 +38,12 @@ def placement_sentence(
     if not known:
         return "Placed on a GPU that is gone. Restart the kernel to have it placed anew."
     names = "GPU " + known[0] if len(known) == 1 else "GPUs " + " and ".join(known)
+    if not placement["bytes_needed"]:
+        return f"Placed on {names}."
     each = " on each" if len(known) > 1 else ""
     return f"Placed on {names}: needs {size(placement['bytes_needed'])}{each}."
+
+
+def needed_bytes(placement: Mapping[str, Any] | None) -> int:
+    """On each of its devices; 0 if it has no need."""
+    return int(placement["bytes_needed"]) if placement and placement["devices"] else 0
