@@ -66,6 +66,8 @@ These variables belong in the environment of a kernel, for example in its `kerne
 | variable | meaning |
 |---|---|
 | `GPUSHARE_DISABLE=1` | The kernel does not share the GPU. |
+| `GPUSHARE_MAY_LEAVE=1` | `%gpushare off` may take the kernel out of the sharing, from its next \
+restart on. |
 | `GPUSHARE_MEMORY=off` | The kernel takes turns, and its memory stays on the GPU. Others may \
 have to wait for it. |
 | `GPUSHARE_LOG=debug` | The kernel writes each request, grant, recall and park to its stderr, or \

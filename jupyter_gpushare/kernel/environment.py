@@ -36,6 +36,10 @@ NEED, NEED_DEVICES = "GPUSHARE_NEED", "GPUSHARE_NEED_DEVICES"
 placed then before it opens CUDA."""
 CLASS = "GPUSHARE_CLASS"
 """When a tenant is to be served: realtime, interactive or batch."""
+MAY_LEAVE = "GPUSHARE_MAY_LEAVE"
+"""With 1, `%gpushare off` may take a kernel out of the sharing at its next restart."""
+LEAVE_FILE = "GPUSHARE_LEAVE_FILE"
+"""While there is a file of this name, the kernel's next start does not share the GPU."""
 PLACEMENT = "GPUSHARE_PLACEMENT"
 """Where the tenant was placed, or why not: for `%gpushare`."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -67,6 +71,13 @@ def why_switched_off(environ: Mapping[str, str]) -> str:
     if environ.get(DISABLED_BY) == "administrator":
         return "Your administrator has switched GPU sharing off."
     return f"GPU sharing is switched off here ({DISABLE}=1)."
+
+
+def why_left(environ: Mapping[str, str], leave_file: str) -> str:
+    """A sentence for people; empty where the kernel has not left, or may not."""
+    if environ.get(MAY_LEAVE) != "1" or not leave_file or not os.path.exists(leave_file):  # noqa: PTH110 - Path.exists raises where a folder is closed
+        return ""
+    return "It has left GPU sharing by `%gpushare off`; `%gpushare on` and a restart bring it back."
 
 
 def wish_of(environ: Mapping[str, str], metadata: object = None) -> dict[str, str]:
@@ -160,7 +171,8 @@ def without_gpushare(env: Mapping[str, str]) -> dict[str, str]:
     provisioner. What a person sets (GPUSHARE_LOG, GPUSHARE_LIBRARY, …) stays, and so does what
     frameworks were told."""
     cleaned = dict(env)
-    for name in (SOCKET, TOKEN, NOTICE, PLACEMENT, SERVER_PYTHON, DEFAULT_PROVISIONER):
+    ours = (SOCKET, TOKEN, NOTICE, PLACEMENT, LEAVE_FILE, SERVER_PYTHON, DEFAULT_PROVISIONER)
+    for name in ours:
         cleaned.pop(name, None)
     _set_or_drop(cleaned, PRELOAD, ":".join(_preloads(env, without=env.get(LIBRARY, ""))))
     _set_or_drop(cleaned, PYTHONPATH, os.pathsep.join(_python_paths(env)))

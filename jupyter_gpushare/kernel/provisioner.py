@@ -13,7 +13,9 @@ scheduler sees the end of the connection.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -33,11 +35,14 @@ from jupyter_gpushare.client import (
 from jupyter_gpushare.client.daemon_thread import on_daemon_thread
 
 from .environment import (
+    LEAVE_FILE,
+    MAY_LEAVE,
     SHIM_MODULE,
     LibraryMissing,
     library_path,
     python_environment,
     tenant_environment,
+    why_left,
     why_switched_off,
     wish_of,
     without_gpushare,
@@ -87,6 +92,10 @@ class GPUShareMixin(_Provisioner):
         if self.why_switched_off:
             # `%gpushare` is there and says so: a notebook with it runs on.
             return self._with_bootstrap(launch, base_env)
+        if left := why_left(base_env, self._leave_file()):
+            await self._remove()
+            self.why_switched_off = left
+            return self._without_sharing(launch, base_env, left)
         try:
             library = library_path(base_env)
             if decided := type(self).scheduler_decided:
@@ -136,6 +145,9 @@ class GPUShareMixin(_Provisioner):
     async def cleanup(self, restart: bool = False) -> None:
         """The kernel has ended; a restarted one becomes a new tenant in pre_launch."""
         await self._remove()
+        if not restart and (leave_file := self._leave_file()):
+            with contextlib.suppress(OSError):
+                os.unlink(leave_file)  # noqa: PTH108 - of a path that is a text
         await super().cleanup(restart=restart)
 
     async def get_provisioner_info(self) -> dict[str, Any]:
@@ -196,6 +208,12 @@ class GPUShareMixin(_Provisioner):
                 f"Look into its log, and start it again if it hangs."
             ) from None
 
+    def _leave_file(self) -> str:
+        """Beside the kernel's connection file, where the kernel can write; empty for a kernel that
+        may be on another machine."""
+        file = getattr(self.parent, "connection_file", "")
+        return f"{file}.left" if file and isinstance(self, LocalProvisioner) else ""
+
     def _tenant_name(self, env: Mapping[str, str]) -> str:
         """What people see in the queue: the notebook's file name where the server tells it."""
         if session := env.get("JPY_SESSION_NAME"):
@@ -220,7 +238,10 @@ class GPUShareMixin(_Provisioner):
         self.tells_cells = True
         flag = f"--ext={SHIM_MODULE}"
         cmd = [*cmd, *([] if flag in cmd else [flag])]
-        return {**launch, "env": python_environment(env, notice=notice), "cmd": cmd}
+        said = python_environment(env, notice=notice)
+        if env.get(MAY_LEAVE) == "1" and (leave_file := self._leave_file()):
+            said[LEAVE_FILE] = leave_file
+        return {**launch, "env": said, "cmd": cmd}
 
 
 class GPUShareProvisioner(GPUShareMixin, LocalProvisioner):

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from .explain import explain
 from .hook import hook_of
+from .leaving import come_back, leave
 from .verbs import (
     NO_NEED,
     doctor,
@@ -104,21 +105,25 @@ VERBS = (
         lambda _, notice: evict(hook_of(notice)),
     ),
     Verb(
+        "off",
+        (("off", "leave GPU sharing at the next restart, where your administrator allows it"),),
+        lambda _, notice: leave(notice),
+    ),
+    Verb(
+        "on",
+        (("on", "share the GPU again at the next restart"),),
+        lambda _, notice: come_back(notice),
+    ),
+    Verb(
         "doctor",
         (("doctor", "find out what is wrong with GPU sharing here, and what to do"),),
         lambda *_: doctor(),
     ),
 )
 
-_ON_OR_OFF = (
-    "A kernel cannot leave or join the sharing while it runs, because its GPU work would disturb "
-    "others. Ask an administrator about a kernel that shall not share the GPU."
-)
 CANNOT = {
     "trim": "The caches of frameworks are not trimmed yet. `%gpushare evict` makes the memory of "
     "this kernel leave the GPU.",
-    "off": _ON_OR_OFF,
-    "on": _ON_OR_OFF,
 }
 """What people may look for, and why it is not there."""
 
