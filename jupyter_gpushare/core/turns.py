@@ -380,10 +380,11 @@ class Turns:
             turn.retry_at_s = now_s + self._state.settings.recall_retry_s
         elif tenant.state is TenantState.STALLED:
             self._state.move_tenant(tenant, TenantTrigger.RESUME)
-            # Nobody else has what it lacked.
+            # Nobody else has what it lacked, but an admin may have paused it.
             self._set_devices(tenant, turn, turn.devices | tenant.wanted_devices)
             turn.contended_s = 0.0
             _forget_recalls(tenant)
+            self._recall_when_due(tenant, now_s)
 
     def _stall_when_due(self, tenant: Tenant, now_s: Seconds) -> None:
         """A drain that stalls while a call of the tenant waits takes the recall back."""

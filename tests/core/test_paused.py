@@ -112,6 +112,28 @@ def test_a_pause_outlives_a_failure_of_the_core(desk: Desk) -> None:
     )
 
 
+@pytest.mark.promise("On a device that an admin has paused...")
+def test_a_stalled_turn_that_goes_on_is_asked_back_for_a_paused_device(desk: Desk) -> None:
+    """Nobody waits for it any more, but it has opened the device meanwhile."""
+    set_mode(desk, ev.DeviceMode.PAUSED, "B")
+    a, sibling, b = desk.client("a"), desk.client("a"), desk.client("b")
+    desk.ask(a)
+    desk.ask(b)
+    desk.sleep_until_woken()
+    assert desk.recalled() == [a]
+    desk.ask(sibling)
+    desk.stall(a)
+    assert desk.reopened() == [a]
+    desk.client("a", "B")
+    desk.lose(b)
+    desk.sleep_until_woken()
+    assert {recall.reason for recall in desk.all(RecallTurn)} == {RecallReason.PAUSED}
+    assert desk.recalled() == [a, sibling]
+    desk.drop(a)
+    desk.drop(sibling)
+    assert (desk.holders("A"), desk.holders("B")) == ([], [])
+
+
 @pytest.mark.promise(
     "accounts",
     "Memory leaves a drained device, and that of an evicted tenant leaves until its next turn, "
