@@ -127,7 +127,8 @@ CANNOT = {
 }
 """What people may look for, and why it is not there."""
 
-_CELL = "  %%gpushare --class batch, as the first line of a cell: this cell alone has the class"
+_CELL = """  %%gpushare --class batch --need 40GiB --hold
+                        for one cell alone: its first line, with one of these or several"""
 
 
 def _usage() -> str:

@@ -18,8 +18,11 @@ _DOCTOR_S = 60.0
 _LOOK_AGAIN_S = 0.005
 _HOLD_MS_MAX = 2**32 - 1
 
-_wished = {"hold": False}
-"""Whether the hook was asked for a hold that it has not been able to tell the scheduler of."""
+HOLD_S_MAX = _HOLD_MS_MAX / 1000.0
+"""More than any scheduler allows, which cuts it."""
+
+_wished = {"hold_s": 0.0}
+"""The hook was asked for a hold that it has not been able to tell the scheduler of."""
 
 
 def show(notice: str) -> "View":
@@ -129,8 +132,8 @@ def release(hook: "Hook") -> str:
     before = hook.describe()
     status = scheduler_status()
     if before["connected"]:  # the wish has been told, and the scheduler tells what became of it
-        _wished["hold"] = False
-    if _wished["hold"] or _hold_to_come_s(status, before):
+        _wished["hold_s"] = 0.0
+    if _wished["hold_s"] or _hold_to_come_s(status, before):
         return _end_hold(hook, before)
     if before["running"] and not before["connected"]:
         return "No scheduler is connected. The GPU is given back at the end of the cell."
@@ -148,7 +151,7 @@ def hold(hook: "Hook", hold_s: float) -> str:
     if hold_s <= 0:
         return _end_hold(hook, before)
     if not _ask_to_hold(hook, before, hold_s):
-        _wished["hold"] = True
+        _wished["hold_s"] = hold_s
         later = f"This kernel will keep the GPU for {length(hold_s)} once it has it."
         if not before["running"] or not before["contexts_open"]:
             return f"This kernel has not used the GPU yet. {later}"
@@ -160,8 +163,8 @@ def hold(hook: "Hook", hold_s: float) -> str:
     if left_s <= 0:
         refused = own_of(scheduler_status(), now["tenant"]).get("hold_note")
         if refused:
-            return str(refused)
-        return (
+            raise Unable(str(refused))
+        raise Unable(
             "This scheduler does not let a notebook keep the GPU between cells. Ask its "
             "administrator for a longer `hold_max_s`."
         )
@@ -170,6 +173,16 @@ def hold(hook: "Hook", hold_s: float) -> str:
     if to_come_s:
         return f"This kernel will keep the GPU for {length(to_come_s)} once it has it.{cut}"
     return f"This kernel keeps the GPU until {clock(left_s)}, between cells too.{cut}"
+
+
+def hold_now(hook: "Hook") -> "tuple[float, bool]":
+    """For how long this kernel keeps the GPU between cells, and whether that has begun."""
+    kernel = hook.describe()
+    if not kernel["connected"]:
+        return _wished["hold_s"], False
+    _wished["hold_s"] = 0.0
+    to_come_s = _hold_to_come_s(scheduler_status(), kernel)
+    return (to_come_s, False) if to_come_s else (kernel["hold_left_ms"] / 1000, True)
 
 
 def doctor() -> str:
@@ -196,6 +209,8 @@ def doctor() -> str:
 def _ask_to_hold(hook: "Hook", before: Any, hold_s: float) -> bool:
     """Whether the scheduler has answered."""
     hook.hold(min(int(hold_s * 1000), _HOLD_MS_MAX))
+    if not before["connected"]:
+        return False
     return _await(lambda: hook.describe()["hold_answers"] != before["hold_answers"])
 
 
@@ -205,7 +220,7 @@ def _end_hold(hook: "Hook", before: Any) -> str:
         _ask_to_hold(hook, before, 0)
     else:
         hook.hold(0)
-    _wished["hold"] = False
+    _wished["hold_s"] = 0.0
     return "This kernel no longer keeps the GPU between cells."
 
 

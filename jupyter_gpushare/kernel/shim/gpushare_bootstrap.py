@@ -107,7 +107,7 @@ def cell_to_line(lines: Any) -> Any:
 def cell_begins(options: str, shell: Any) -> None:
     """`%%gpushare OPTIONS`."""
     try:
-        said = _magics().begin(options, shell, _reporter)
+        said = _magics().begin(options, shell, _reporter, _notice)
         if said:
             print(said)
     except Exception as error:  # noqa: BLE001 - a notebook sees a sentence, not our traceback
