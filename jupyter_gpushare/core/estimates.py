@@ -24,6 +24,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import NamedTuple
 
 from .events import DeviceMode
 from .habits import LEVELS, UNKNOWN_LENGTHS, Quantiles, remaining
@@ -92,8 +93,7 @@ class Estimate:
     """The part of the device that is its owner's while all stay that are there now."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiter:
+class Waiter(NamedTuple):
     """A tenant that queues for a device, for who keeps a record of it. Of why it waits, this is
     what is its own; the rest hangs on who has the device (`reason_of_order`). It costs nothing that
     grows with the queue."""
@@ -114,20 +114,22 @@ class Waiter:
 
     @staticmethod
     def of(state: State, tenant: Tenant, device: DeviceId) -> Waiter:
-        line = _Line(state, device, state.accounts.now_s)
+        now_s, line = state.accounts.now_s, state.lines.of[device]
         found = state.obstacles.get(tenant.id)
         reason = None
         if _is_paused(state, tenant):
             reason = Reason.PAUSED
         elif tenant.standing in (Standing.BLOCKED, Standing.OVER):
             reason = Reason.LIMIT
-        elif found is not None or line.may_not_move_yet(tenant):
+        elif found is not None or (
+            line.presses and _Line(state, device, now_s).may_not_move_yet(tenant)
+        ):
             reason = Reason.MEMORY
         return Waiter(
             tenant=tenant.id,
-            waited_s=state.accounts.now_s - tenant.waited_since_s,
+            waited_s=now_s - tenant.waited_since_s,
             used_s=state.cell_used_s(tenant) if tenant.turn is None else 0.0,
-            level=line.level(tenant),
+            level=line.rank_of[tenant.id][0],
             place=tenant.place,
             is_batch=tenant.runs_as is TenantClass.BATCH,
             reason=reason,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .estimates import Waiter
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
@@ -211,9 +211,8 @@ class Snapshot:
     """Of owners with guarantees or limits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """A tenant that has a device."""
+class Begun(NamedTuple):
+    """A tenant that has a device. (A tuple is made sooner, and these are at each hand-over.)"""
 
     tenant: TenantId
     name: str
@@ -226,8 +225,7 @@ class Begun:
     """Its user keeps the turn by hand."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Move(NamedTuple):
     """What is new in the line of a device."""
 
     device: DeviceId
@@ -516,26 +514,34 @@ class Moves:
         line = state.lines.of.get(device)
         has, waits = (line.uses, line.rank_of) if line else ({}, {})
         known, waited = self._holders[device], self._waiters[device]
-        begun = [each for each in tenants if each in has and each not in known]
-        still = [each for each in tenants if each in has and each in known]
-        ended = [each for each in tenants if each in known and each not in has]
-        queue = [each for each in tenants if each in waits]
-        left = [each for each in tenants if each in waited and each not in waits]
-        known.update(begun)
-        known.difference_update(ended)
-        waited.update(queue)
-        waited.difference_update(left)
-        for kept in (self._holders, self._waiters):
-            if not kept[device]:
-                del kept[device]
+        begun: list[Begun] = []
+        still: list[Begun] = []
+        ended: list[TenantId] = []
+        waiters: list[Waiter] = []
+        left: list[TenantId] = []
+        for each in tenants:
+            if each in has:
+                (still if each in known else begun).append(_begun(state, state.tenants[each]))
+                known.add(each)
+            elif each in known:
+                ended.append(each)
+                known.remove(each)
+            if each in waits:
+                waiters.append(Waiter.of(state, state.queue[each], device))
+                waited.add(each)
+            elif each in waited:
+                left.append(each)
+                waited.remove(each)
+        if line is None:
+            del self._holders[device], self._waiters[device]
         return Move(
             device=device,
-            begun=tuple(_begun(state, state.tenants[each]) for each in begun),
-            still=tuple(_begun(state, state.tenants[each]) for each in still),
+            begun=tuple(begun),
+            still=tuple(still),
             ended=tuple(ended),
-            recalled=tuple(each for each in ended if tenants[each]),
+            recalled=tuple([each for each in ended if tenants[each]]),
             queued=len(line.queue) if line else 0,
-            waiters=tuple(Waiter.of(state, state.queue[each], device) for each in queue),
+            waiters=tuple(waiters),
             left=tuple(left),
         )
 

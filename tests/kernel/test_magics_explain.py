@@ -228,3 +228,17 @@ def test_an_interrupted_wait_is_explained(lasting: SharedGpu) -> None:
     assert text.startswith("The last cell waited"), text
     assert "Then the wait was interrupted." in text, text
     carol.run("%gpushare release").ok()
+
+
+@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
+def test_a_paused_cell_is_explained(settings_as_new: SharedGpu) -> None:
+    """A cell whose turn ended while another one waited was paused, after what it had used."""
+    gpu = settings_as_new
+    gpu.scheduler.client.change_settings({"quantum_s": 0.2})
+    erin, finn = gpu.kernel("erin.ipynb"), gpu.kernel("finn.ipynb")
+    cells = [(kernel, kernel.submit(gpu_cells.spin(5, 200))) for kernel in (erin, finn)]
+    for kernel, cell in cells:
+        kernel.wait(cell).ok()
+    text = erin.run("%gpushare explain").ok().text + finn.run("%gpushare explain").ok().text
+    assert re.search(r"  [\d:]{8}\u2013[\d:]{8} .* Paused after [\d.]+ s of the GPU\. ", text), text
+    assert "finn.ipynb had the GPU. Then it got the GPU." in text, text

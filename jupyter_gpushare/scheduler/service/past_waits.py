@@ -8,6 +8,8 @@ had the device meanwhile.
 It is bounded, whatever happens. A tenant has `WAITS_MAX` waits with `CAUSES_MAX` changes of their
 reasons each, a device `TURNS_MAX` turns. There are `TENANTS_MAX` tenants and `LANES_MAX` devices at
 most. What is forgotten of a wait is told as such. It has no timer, and its clock never goes back.
+A wait that is over is three objects: Python looks at all there are now and then, and turns wait for
+that.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from jupyter_gpushare.core.snapshot import Begun, Move
 
 from .timeline import LANES_MAX, Label, LabelOf, OwnTime
 
-WAITS_MAX = 24
+WAITS_MAX = 16
 CAUSES_MAX = 32
-TURNS_MAX = 1000
+TURNS_MAX = 500
 TENANTS_MAX = 5000
 INTERVALS_MAX = 24
 """Of one wait, as they are told."""
@@ -50,7 +52,9 @@ class Had:
     """A tenant had a device, until now where `end_s` is None."""
 
     label: Label
-    begun: Begun
+    level: int
+    place: int
+    by_hand: bool
     begin_s: Seconds
     end_s: Seconds | None = None
 
@@ -67,7 +71,8 @@ class Lane:
 
     def begin(self, label: Label, begun: Begun, now_s: Seconds) -> None:
         self.end(begun.tenant, now_s)
-        had = self.open[begun.tenant] = Had(label, begun, now_s)
+        had = Had(label, begun.level, begun.place, begun.by_hand, now_s)
+        self.open[begun.tenant] = had
         self.turns.append(had)
         if len(self.turns) > TURNS_MAX:
             oldest = self.turns.popleft()
@@ -78,21 +83,27 @@ class Lane:
             had.end_s = now_s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cause:
-    """From `begin_s` on, what of the reason was the tenant's own on one device."""
+    """From `begin_s` on, what of the reason was the tenant's own on one device (`Waiter`)."""
 
     begin_s: Seconds
     device: DeviceId
-    waiter: Waiter
+    level: int
+    place: int
+    is_batch: bool
+    reason: Reason | None
+    obstacle: Obstacle | None
     whose: Label | None
     """The tenant that is in the way, as it was then."""
 
-    def says_more_than(self, other: Cause) -> bool:
-        now, before = self.waiter, other.waiter
-        if (now.level, now.place, now.reason) != (before.level, before.place, before.reason):
-            return True
-        return _what(now.obstacle) != _what(before.obstacle)
+    def goes_on_in(self, waiter: Waiter) -> bool:
+        return (
+            self.level == waiter.level
+            and self.place == waiter.place
+            and self.reason is waiter.reason
+            and _what(self.obstacle) == _what(waiter.obstacle)
+        )
 
 
 @dataclass(slots=True)
@@ -104,21 +115,13 @@ class Wait:
     """What the cell had had of devices by then."""
     is_pause: bool
     """The turn before was asked back while the cell went on."""
-    devices: set[DeviceId] = field(default_factory=set)
-    """For which it queues."""
     causes: list[Cause] = field(default_factory=list)
-    latest: dict[DeviceId, Cause] = field(default_factory=dict)
     kept_from_s: Seconds = 0.0
     """Why it waited before that is forgotten."""
     end_s: Seconds | None = None
     how: How = How.WAITS
 
     def add(self, cause: Cause) -> None:
-        self.devices.add(cause.device)
-        before = self.latest.get(cause.device)
-        if before is not None and not cause.says_more_than(before):
-            return
-        self.latest[cause.device] = cause
         self.causes.append(cause)
         if len(self.causes) > CAUSES_MAX:
             del self.causes[0]
@@ -136,6 +139,8 @@ class Waiting:
     """Its last turn ended because it was asked for."""
     is_interrupted: bool = False
     """The user has ended the wait that goes on."""
+    queues: dict[DeviceId, Cause] = field(default_factory=dict)
+    """The devices for which it queues now, and why."""
 
     @property
     def open(self) -> Wait | None:
@@ -187,10 +192,8 @@ class PastWaits:
         lane = self._lane(move.device)
         for tenant in move.ended:
             lane.end(tenant, own_s)
-            if (kept := self._tenants.get(tenant)) is not None:
-                kept.recalled = tenant in move.recalled
-            elif tenant in move.recalled:
-                self._of(tenant).recalled = True
+            if tenant in move.recalled or tenant in self._tenants:
+                self._of(tenant).recalled = tenant in move.recalled
         for begun in (*move.begun, *move.still):
             lane.begin(label_of(begun.tenant, begun.name, begun.owner), begun, own_s)
         for tenant in move.left:
@@ -235,20 +238,32 @@ class PastWaits:
                 is_pause=kept.recalled and waiter.used_s > 0,
             )
             kept.is_interrupted = False
+            kept.queues.clear()
             kept.forgotten += len(kept.waits) == WAITS_MAX
             kept.waits.append(wait)
+        latest = kept.queues.get(device)
+        if latest is not None and latest.goes_on_in(waiter):
+            return
         in_the_way = None if waiter.obstacle is None else waiter.obstacle.tenant
-        whose = None if in_the_way is None else label_of(in_the_way, "", "")
-        begin_s = now_s if wait.causes else wait.begin_s
-        wait.add(Cause(begin_s, device, waiter, whose))
+        cause = kept.queues[device] = Cause(
+            now_s if wait.causes else wait.begin_s,
+            device,
+            waiter.level,
+            waiter.place,
+            waiter.is_batch,
+            waiter.reason,
+            waiter.obstacle,
+            None if in_the_way is None else label_of(in_the_way, "", ""),
+        )
+        wait.add(cause)
 
     def _leaves(self, tenant: TenantId, device: DeviceId, now_s: Seconds) -> None:
         kept = self._tenants.get(tenant)
         wait = None if kept is None else kept.open
         if kept is None or wait is None:
             return
-        wait.devices.discard(device)
-        if wait.devices:
+        kept.queues.pop(device, None)
+        if kept.queues:
             return
         wait.end_s = now_s
         wait.how = How.INTERRUPTED if kept.is_interrupted else How.GAVE_UP
@@ -300,39 +315,38 @@ class _Moment:
         self._causes[cause.device] = cause
 
     def begins(self, device: DeviceId, had: Had) -> None:
-        self._has[device, had.begun.tenant] = had
+        self._has[device, had.label.tenant] = had
 
     def changes_hands(self, device: DeviceId) -> None:
         """What hung on the turn before is over."""
         cause = self._causes.get(device)
-        if cause is not None and _ends_with_the_turn(cause.waiter):
-            waiter = replace(cause.waiter, reason=None)
-            self._causes[device] = replace(cause, waiter=waiter)
+        if cause is not None and cause.reason is Reason.MEMORY and cause.obstacle is None:
+            self._causes[device] = replace(cause, reason=None)
 
     def ends(self, device: DeviceId, had: Had) -> None:
-        if self._has.get((device, had.begun.tenant)) is had:
-            del self._has[device, had.begun.tenant]
+        if self._has.get((device, had.label.tenant)) is had:
+            del self._has[device, had.label.tenant]
 
     def interval(self, begin_s: Seconds, end_s: Seconds) -> Interval:
         reason, cause = self._reason()
         blocked = reason is Reason.MEMORY and cause is not None
-        labels = {had.begun.tenant: had.label for had in self._has.values()}
+        labels = {had.label.tenant: had.label for had in self._has.values()}
         return Interval(
             begin_s,
             end_s,
             reason,
-            cause.waiter.obstacle if cause is not None and blocked else None,
+            cause.obstacle if cause is not None and blocked else None,
             cause.whose if cause is not None and blocked else None,
             {tenant: (label, end_s - begin_s) for tenant, label in labels.items()},
         )
 
     def _reason(self) -> tuple[Reason, Cause | None]:
         """As estimates.py finds it for who waits now."""
-        own = {cause.waiter.reason: cause for cause in self._causes.values()}
+        own = {cause.reason: cause for cause in self._causes.values()}
         for reason in (Reason.PAUSED, Reason.LIMIT):
             if reason in own:
                 return reason, own[reason]
-        if any(had.begun.by_hand for had in self._has.values()):
+        if any(had.by_hand for had in self._has.values()):
             return Reason.HELD, None
         if Reason.MEMORY in own:
             return Reason.MEMORY, own[Reason.MEMORY]
@@ -344,12 +358,11 @@ class _Moment:
 
     def _order(self, cause: Cause) -> Reason:
         before = (
-            (had.begun.level, had.begun.place)
+            (had.level, had.place)
             for (device, _), had in self._has.items()
             if device == cause.device
         )
-        own = cause.waiter
-        return reason_of_order(own.level, own.place, before, is_batch=own.is_batch)
+        return reason_of_order(cause.level, cause.place, before, is_batch=cause.is_batch)
 
 
 _Change = tuple[Seconds, Callable[[_Moment], None]]
@@ -365,7 +378,7 @@ def _changes(
     for device, lane in lanes.items():
         for had in lane.turns:
             is_over = had.end_s is not None and had.end_s <= max(from_s, had.begin_s)
-            if is_over or had.begin_s >= end_s or had.begun.tenant == tenant:
+            if is_over or had.begin_s >= end_s or had.label.tenant == tenant:
                 continue
             found.append((max(from_s, had.begin_s), 2, _beginning(device, had)))
             if had.begin_s > wait.begin_s:
@@ -397,10 +410,6 @@ def _append(parts: list[Interval], part: Interval) -> None:
         parts[-1].take_in(part)
     else:
         parts.append(part)
-
-
-def _ends_with_the_turn(waiter: Waiter) -> bool:
-    return waiter.reason is Reason.MEMORY and waiter.obstacle is None
 
 
 def _what(obstacle: Obstacle | None) -> object:
