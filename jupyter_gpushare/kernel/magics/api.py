@@ -5,9 +5,11 @@ where no other module has that name: standard library only, for Python 3.6 and l
 is not shared, or in a child process, a turn does nothing.
 """
 
+import contextlib
 import functools
 import inspect
 import sys
+import threading
 from typing import Any
 
 __all__ = ["turn"]
@@ -28,17 +30,17 @@ class _Turn:
     """It may be entered again while it lasts, and by several threads."""
 
     def __init__(self) -> None:
-        # Each entry's mark, and the reporter that was told of it.
-        self._entered: Any = []
+        # Each entry: its mark, the reporter that was told of it, and the thread.
+        self._entered: Any = {}
 
     def __enter__(self) -> "_Turn":
         reporter, mark = _reporter(), object()
-        self._entered.append((reporter, mark))
         try:
+            self._entered[mark] = (reporter, threading.get_ident())
             if reporter is not None:
                 reporter.turn_begins(mark)
         except BaseException:  # an interrupt in here: nobody would tell of the end
-            self._leave()
+            self._end(mark, reporter)
             raise
         return self
 
@@ -52,14 +54,39 @@ class _Turn:
         self._leave()
 
     def _leave(self) -> None:
-        reporter, mark = self._entered.pop()
+        chosen: Any = []
+        try:
+            self._leave_one(chosen)
+        except BaseException:  # an interrupt in here: the end may be told again
+            self._leave_one(chosen)
+            raise
+
+    def _leave_one(self, chosen: Any) -> None:
+        """The last entry of this thread; where another thread leaves, any: they are alike."""
+        here = threading.get_ident()
+        entries = [(mark, *entry) for mark, entry in list(self._entered.items())]
+        if not chosen:
+            chosen.extend([each for each in entries if each[2] == here][-1:] or entries[-1:])
+        for mark, reporter, _ in chosen:
+            self._end(mark, reporter)
+
+    def __del__(self) -> None:
+        """An interrupt before the first line of `__exit__` has kept it from ending."""
+        with contextlib.suppress(Exception):
+            for mark, (reporter, _) in list(self._entered.items()):
+                self._end(mark, reporter)
+
+    def _end(self, mark: Any, reporter: Any) -> None:
         if reporter is not None:
             reporter.turn_ends(mark)
+        self._entered.pop(mark, None)
 
     def __call__(self, function: Any) -> Any:
+        if isinstance(function, (staticmethod, classmethod)):
+            return type(function)(self(function.__func__))
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError("turn() does not mark a generator. Use `with turn():` inside of it.")
-        if not callable(function):
+        if not callable(function) or inspect.isclass(function):
             raise TypeError("turn() marks a function. Write `with turn():` for a block of code.")
         if inspect.iscoroutinefunction(function):
 
@@ -73,9 +100,16 @@ class _Turn:
             @functools.wraps(function)
             def marked(*args: Any, **kwargs: Any) -> Any:
                 with _Turn():
-                    return function(*args, **kwargs)
+                    answer = function(*args, **kwargs)
+                # Of an object that is called as a coroutine function is, nothing has run yet.
+                return _awaited(answer) if inspect.iscoroutine(answer) else answer
 
         return marked
+
+
+async def _awaited(answer: Any) -> Any:
+    with _Turn():
+        return await answer
 
 
 def _reporter() -> Any:

@@ -197,9 +197,11 @@ class CellReporter:
     def __init__(self, hook: Any, shell: Any) -> None:
         self._hook = hook
         self._pid = os.getpid()
-        self._lock = threading.Lock()
+        # A signal handler or a finalizer that leaves a turn may run in the middle of what follows.
+        self._lock = threading.RLock()
         # The id of a cell's ExecutionInfo: that object and its thread. Guarded by _lock.
         self._running: Any = {}
+        self._told = False  # What the hook was told last. Guarded by _lock.
         # When the first of them began; when the cells before these began and ended. Guarded by
         # _lock.
         self._began_s = 0.0
@@ -213,10 +215,8 @@ class CellReporter:
             if os.getpid() != self._pid:
                 return
             with self._lock:
-                first = not self._running
                 self._running[id(info)] = (info, threading.get_ident())
-                if first:
-                    self._began()
+                self._tell()
             self._endings.cell_begins()
             self._interrupts.watch()
         except Exception as error:  # noqa: BLE001 - the kernel outlives our bugs
@@ -233,14 +233,11 @@ class CellReporter:
             self._interrupts.unwatch()
             self._endings.cell_ends(result)
             with self._lock:
-                if not self._running:
-                    return
                 if self._running.pop(id(getattr(result, "info", None)), None) is None:
                     here = threading.get_ident()
                     for key in [k for k, (_, where) in self._running.items() if where == here]:
                         del self._running[key]
-                if not self._running:
-                    self._ended()
+                self._tell()
         except Exception as error:  # noqa: BLE001 - the kernel outlives our bugs
             _complain(error)
 
@@ -261,18 +258,16 @@ class CellReporter:
         if os.getpid() != self._pid:
             return
         with self._lock:
-            first = not self._running
             self._running[id(mark)] = (mark, None)
-            if first:
-                self._began()
+            self._tell()
 
     def turn_ends(self, mark: Any) -> None:
         """Also of one whose beginning was not told, or that has ended already."""
         if os.getpid() != self._pid:
             return
         with self._lock:
-            if self._running.pop(id(mark), None) is not None and not self._running:
-                self._ended()
+            self._running.pop(id(mark), None)
+            self._tell()
 
     def cells_ago(self) -> Any:
         """This cell and the last one, each as the seconds from now (none above 0) at which it
@@ -283,23 +278,24 @@ class CellReporter:
             last = self._last_cell
         return here, None if last is None else tuple(each - now_s for each in last)
 
-    def _began(self) -> None:
-        """The process is in a cell now. The lock is held."""
-        self._began_s = time.monotonic()
-        self._hook.gpushare_cell_began()
-
-    def _ended(self) -> None:
-        """It is in none any more. The lock is held."""
-        self._last_cell = (self._began_s, time.monotonic())
-        self._hook.gpushare_cell_ended()
+    def _tell(self) -> None:
+        """The lock is held. What an interrupt has kept from the hook is told by the next call."""
+        runs = bool(self._running)
+        if runs and not self._told:
+            self._hook.gpushare_cell_began()
+            self._began_s = time.monotonic()
+        elif self._told and not runs:
+            self._hook.gpushare_cell_ended()
+            self._last_cell = (self._began_s, time.monotonic())
+        self._told = runs
 
     def end_all(self) -> None:
         """No more reports will come."""
         self._endings.end()
         with self._lock:
-            if self._running and os.getpid() == self._pid:
+            if os.getpid() == self._pid:
                 self._running.clear()
-                self._hook.gpushare_cell_ended()
+                self._tell()
 
 
 class CancelledWaits:
