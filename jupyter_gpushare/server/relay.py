@@ -107,17 +107,20 @@ class Relay:
         await self._act(kernel_id, self._client.evict_tenant)
 
     async def _act(self, kernel_id: str, act: Callable[[str], Awaitable[None]]) -> None:
-        """Raises NotHere, NotShared, or a ClientError of the scheduler's."""
-        if kernel_id not in self._kernels:
-            raise NotHere(f"This server has no kernel {kernel_id}. Reload the page.")
-        tenant_id = self._kernels.tenant_id(kernel_id)
+        """`kernel_id` may be a tenant's id: the scheduler knows whose it is. Raises NotHere,
+        NotShared, or a ClientError of the scheduler's."""
+        is_here = kernel_id in self._kernels
+        if not is_here and self._link.state.scheduler != "up":
+            raise NotHere(_not_here(kernel_id))
+        tenant_id = self._kernels.tenant_id(kernel_id) if is_here else kernel_id
         if tenant_id is None:
             raise NotShared(self._kernels.why_unshared(kernel_id))
         try:
             await act(tenant_id)
         except RequestRefused as error:
             if error.status == HTTPStatus.NOT_FOUND:
-                raise NotHere("This kernel has just ended. Nothing is left to do.") from error
+                ended = "This kernel has just ended. Nothing is left to do."
+                raise NotHere(ended if is_here else _not_here(kernel_id)) from error
             raise
 
     def changed(self) -> None:
@@ -150,6 +153,10 @@ class Relay:
             if lasting != self._told:
                 self._told = lasting
                 self._emit({"version": STATE_VERSION})
+
+
+def _not_here(kernel_id: str) -> str:
+    return f"This server has no kernel {kernel_id}. Reload the page."
 
 
 def _unreadable(status: object) -> str:

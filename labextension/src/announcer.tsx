@@ -23,8 +23,15 @@ export function Announcer(props: Announcer.IProps): ReactElement {
     const changed = before
       ? [...now].filter(([kernelId, text]) => before.get(kernelId) !== text)
       : [];
-    if (changed.length > 0) {
-      setNews(changed.map(([, text]) => text).join('. '));
+    const ended = [...(before?.keys() ?? [])].filter(kernelId => !now.has(kernelId));
+    const news = [
+      ...changed.map(([, text]) => text),
+      ...(ended.length > 0
+        ? [trans._n('A kernel has ended', '%1 kernels have ended', ended.length)]
+        : [])
+    ];
+    if (news.length > 0) {
+      setNews(news.join('. '));
     }
   }, [kernels, trans]);
   return (

@@ -3,10 +3,10 @@ import { ServerConnection } from '@jupyterlab/services';
 
 /** The server extension's HTTP interface. */
 export interface IStateClient {
-  /** The state, not parsed yet. @throws Unreachable, Refused, NotInstalled */
+  /** The state, not parsed yet. @throws Unreachable, Refused, NotAllowed, NotInstalled */
   fetchState(): Promise<unknown>;
 
-  /** Asks for it; what comes of it is a state. @throws Unreachable, Refused, NotInstalled */
+  /** Asks for it; what comes of it is a state. @throws Unreachable, Refused, NotAllowed, NotInstalled */
   perform(kernelId: string, action: IAction): Promise<void>;
 }
 
@@ -21,7 +21,7 @@ export type IAction =
 
 /** What the timelines need of it. */
 export interface ITimelineClient {
-  /** The last 15 minutes, not parsed yet. @throws Unreachable, Refused, NotInstalled */
+  /** The last 15 minutes, not parsed yet. @throws Unreachable, Refused, NotAllowed, NotInstalled */
   fetchTimeline(): Promise<unknown>;
 }
 
@@ -33,6 +33,9 @@ export class NotInstalled extends Error {}
 
 /** The server extension refused; the message is its own sentence. */
 export class Refused extends Error {}
+
+/** The Jupyter server itself lets this user do no such thing, or knows the user no longer. */
+export class NotAllowed extends Error {}
 
 export class StateClient implements IStateClient, ITimelineClient {
   constructor(options: StateClient.IOptions) {
@@ -81,6 +84,9 @@ export class StateClient implements IStateClient, ITimelineClient {
     const sentence = await messageOf(response);
     if (response.status === 404 && sentence === '') {
       throw new NotInstalled(url);
+    }
+    if ((response.status === 401 || response.status === 403) && sentence === '') {
+      throw new NotAllowed(url);
     }
     if (response.status >= 502 && response.status <= 504 && sentence === '') {
       throw new Unreachable(response.statusText);

@@ -6,6 +6,7 @@ import type { Problem } from './model';
 import type { IRestore } from './restores';
 import {
   STATE_VERSION,
+  UNNAMED,
   type IDevice,
   type IHolder,
   type IKernel,
@@ -125,7 +126,9 @@ function formatPlace(
   const { position, wait } = kernel;
   const long = Math.max(0, ...queued.map(device => device.queue.length));
   const known = [
-    position === null ? '' : trans.__('%1 of %2', ordinal(position), Math.max(long, position)),
+    position === null
+      ? ''
+      : trans.__('%1 of %2', ordinal(position, trans), Math.max(long, position)),
     wait?.earliestS === null || wait?.latestS === null
       ? trans.__('nobody can say how long')
       : wait
@@ -162,7 +165,7 @@ function formatInTheWay(
   trans: TranslationBundle
 ): string {
   const { name, owner } = holder;
-  const known = (name || owner) === 'another user' ? '' : name || owner;
+  const known = (name || owner) === UNNAMED ? '' : name || owner;
   const whose = name && owner && owner !== name && owner !== me ? `${owner}: ${name}` : known;
   // A name of another script keeps to itself, and does not turn the sentence around.
   const who = whose ? `\u2068${whose}\u2069` : trans.__('Another user');
@@ -175,10 +178,19 @@ function formatInTheWay(
     : trans.__('%1 is using it (%2).', who, formatDuration(holder.heldS + sinceS, trans));
 }
 
-/** 1st, 2nd, 3rd, 4th, 11th, 21st. */
-export function ordinal(count: number): string {
+/** 1st, 2nd, 3rd, 4th, 11th, 21st. A translation may write all of them alike. */
+export function ordinal(count: number, trans: TranslationBundle): string {
   const teen = count % 100 >= 11 && count % 100 <= 13;
-  return `${count}${(teen ? undefined : ['th', 'st', 'nd', 'rd'][count % 10]) ?? 'th'}`;
+  switch (teen ? 0 : count % 10) {
+    case 1:
+      return trans.__('%1st', count);
+    case 2:
+      return trans.__('%1nd', count);
+    case 3:
+      return trans.__('%1rd', count);
+    default:
+      return trans.__('%1th', count);
+  }
 }
 
 /** A range without a false precision: `about 20–45 s`. */
@@ -338,7 +350,8 @@ export function explainKernelMemory(trans: TranslationBundle): string {
 
 /** What a tenant is called: its name where the caller may see it, else whose it is. */
 export function formatTenant(tenant: ITenant, trans: TranslationBundle): string {
-  return tenant.name || tenant.owner || trans.__('another user');
+  const name = tenant.name || tenant.owner;
+  return name && name !== UNNAMED ? name : trans.__('another user');
 }
 
 /** Whose a tenant is, beside its name; empty where the name is already all that is known. */
@@ -449,6 +462,10 @@ export function formatProblem(problem: Problem, trans: TranslationBundle): strin
     case 'unreachable':
       return trans.__(
         'The Jupyter server does not answer: what is shown here may be out of date until it does.'
+      );
+    case 'not-allowed':
+      return trans.__(
+        'The Jupyter server does not let you do this: reload the page to log in again, or ask whoever the server belongs to.'
       );
     case 'malformed':
       return trans.__(

@@ -24,6 +24,17 @@ export function KernelView(props: KernelView.IProps): ReactElement {
   const { holdInTheWayS, kernel, problem, receivedAtMs, trans } = props;
   const row = useRef<HTMLLIElement>(null);
   const runsAs = formatClass(kernel, trans);
+  const gone = useRef(props.onGone);
+  gone.current = props.onGone;
+  useLayoutEffect(() => {
+    const element = row.current;
+    // The row goes with its kernel, and whoever stands in it with the keyboard is led on.
+    return () => {
+      if (element?.contains(document.activeElement)) {
+        gone.current();
+      }
+    };
+  }, []);
   return (
     <li className={`jp-gpushare-Kernel jp-mod-${kernel.state}`} ref={row} tabIndex={-1}>
       <div className="jp-gpushare-KernelHead">
@@ -96,6 +107,8 @@ export namespace KernelView {
     readonly problem: Problem | null;
     readonly onAct: (kernelId: string, action: IAction) => void;
     readonly onOpen: (path: string) => void;
+    /** The kernel has ended while the keyboard was in its row. */
+    readonly onGone: () => void;
     readonly trans: TranslationBundle;
   }
 }
@@ -136,7 +149,11 @@ function KernelName(props: KernelView.IProps): ReactElement {
   const { kernel, onOpen, trans } = props;
   const name = formatKernel(kernel);
   if (!kernel.path) {
-    return <bdi className="jp-gpushare-KernelName">{name}</bdi>;
+    return (
+      <bdi className="jp-gpushare-KernelName" title={name}>
+        {name}
+      </bdi>
+    );
   }
   return (
     <button

@@ -11,12 +11,10 @@ import {
   memoryShares,
   type IMemoryShare
 } from './format';
-import type { IDevice, ITenantMemory } from './state';
+import { UNNAMED, type IDevice, type ITenantMemory } from './state';
 
 /** So many tenants of others are named below the bar; the rest is summed up. */
 const NAMED_MAX = 4;
-/** What the server calls a user whose name the reader may not know. */
-const UNNAMED = 'another user';
 
 /** How full the device is, as one bar with a part for each tenant, and whose it is, in words. */
 export function MemoryBar(props: MemoryBar.IProps): ReactElement {
@@ -59,7 +57,11 @@ export function MemoryBar(props: MemoryBar.IProps): ReactElement {
             wordsOf(share, device, trans).map(({ key, who, words }) => (
               <li className={`jp-gpushare-ShareText jp-mod-${share.kind}`} key={key}>
                 <Counting words={`${who} ${words}`}>
-                  {who && <bdi>{`${who} `}</bdi>}
+                  {who && (
+                    <>
+                      <bdi>{who}</bdi>{' '}
+                    </>
+                  )}
                   {words}
                 </Counting>
               </li>

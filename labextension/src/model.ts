@@ -1,7 +1,7 @@
 import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
-import { NotInstalled, Refused, type IAction, type IStateClient } from './client';
+import { NotAllowed, NotInstalled, Refused, type IAction, type IStateClient } from './client';
 import type { StateFeed } from './feed';
 import { parseState, VersionMismatch, type IKernel, type IState } from './state';
 
@@ -10,6 +10,7 @@ export type Problem =
   | { readonly kind: 'version'; readonly theirs: string }
   | { readonly kind: 'not-installed' }
   | { readonly kind: 'unreachable' }
+  | { readonly kind: 'not-allowed' }
   | { readonly kind: 'refused'; readonly message: string }
   | { readonly kind: 'malformed' };
 
@@ -85,7 +86,10 @@ export class PanelModel implements IDisposable {
       await this._client.perform(kernelId, action);
     } catch (error) {
       const asOf = asOfNow(this._snapshot?.state, kernelId);
-      this._refusals.set(kernelId, { problem: problemOf(error), asOf });
+      // The row of a kernel that has ended meanwhile is gone, and with it the question.
+      if (asOf !== GONE) {
+        this._refusals.set(kernelId, { problem: problemOf(error), asOf });
+      }
     } finally {
       this._pending.delete(kernelId);
       if (!this.isDisposed) {
@@ -152,6 +156,9 @@ export namespace PanelModel {
   }
 }
 
+/** Of a kernel that is not there. */
+const GONE = 'gone';
+
 /** What was refused, and how the kernel was then. */
 interface IRefusal {
   readonly problem: Problem;
@@ -162,13 +169,16 @@ interface IRefusal {
 function asOfNow(state: IState | undefined, kernelId: string): string {
   const kernel = state?.kernels.find((each: IKernel) => each.kernelId === kernelId);
   return kernel
-    ? `${kernel.state}, kept ${kernel.holdLeftS > 0}, to keep ${kernel.holdToComeS > 0}`
-    : 'gone';
+    ? JSON.stringify([kernel.state, kernel.holdLeftS > 0, kernel.holdToComeS > 0])
+    : GONE;
 }
 
 function problemOf(error: unknown): Problem {
   if (error instanceof NotInstalled) {
     return { kind: 'not-installed' };
+  }
+  if (error instanceof NotAllowed) {
+    return { kind: 'not-allowed' };
   }
   if (error instanceof Refused) {
     return { kind: 'refused', message: error.message };

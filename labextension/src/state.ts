@@ -6,6 +6,9 @@
 /** The version of the state that this panel understands. */
 export const STATE_VERSION = 1;
 
+/** What the server calls a user whose name the reader may not know. */
+export const UNNAMED = 'another user';
+
 /** A tenant that holds a device's turn, or waits for it. */
 export interface ITenant {
   readonly tenantId: string;

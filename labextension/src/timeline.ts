@@ -6,6 +6,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { formatBytes, formatDuration } from './format';
+import { UNNAMED } from './state';
 
 /** A tenant that had a turn. */
 export interface IActor {
@@ -262,7 +263,7 @@ export function formatTurn(turn: ITurn, trans: TranslationBundle): string {
 
 /** With its user, where that is told and is another one. */
 export function formatActor(actor: IActor, trans: TranslationBundle): string {
-  const name = actor.name || trans.__('another user');
+  const name = actor.name && actor.name !== UNNAMED ? actor.name : trans.__('another user');
   return actor.own || !actor.owner || actor.owner === actor.name
     ? name
     : `${name} · ${actor.owner}`;

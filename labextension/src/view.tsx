@@ -1,7 +1,7 @@
 /** The panel as functions of plain values, which fetch nothing. */
 
 import type { TranslationBundle } from '@jupyterlab/translation';
-import type { ReactElement } from 'react';
+import { useRef, type ReactElement } from 'react';
 
 import { Announcer } from './announcer';
 import type { IAction } from './client';
@@ -134,9 +134,10 @@ function DevicesSection(props: {
 function KernelsSection(props: IPanelProps & { readonly snapshot: ISnapshot }): ReactElement {
   const { snapshot, trans } = props;
   const { devices, kernels } = snapshot.state;
+  const heading = useRef<HTMLHeadingElement>(null);
   return (
     <section aria-labelledby="jp-gpushare-kernels">
-      <h2 className="jp-gpushare-Heading" id="jp-gpushare-kernels">
+      <h2 className="jp-gpushare-Heading" id="jp-gpushare-kernels" ref={heading} tabIndex={-1}>
         {trans.__('My notebooks')}
       </h2>
       {kernels.length > 0 ? (
@@ -151,6 +152,9 @@ function KernelsSection(props: IPanelProps & { readonly snapshot: ISnapshot }): 
               key={kernel.kernelId}
               onOpen={props.onOpen}
               onAct={props.onAct}
+              onGone={() => {
+                heading.current?.focus();
+              }}
               pending={props.pendingAction(kernel.kernelId)}
               problem={props.actionProblem(kernel.kernelId)}
               receivedAtMs={snapshot.receivedAtMs}

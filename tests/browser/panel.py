@@ -15,6 +15,85 @@ if TYPE_CHECKING:
 PANEL_ID = "jp-gpushare-panel"
 MAIN_AREA = "#jp-main-dock-panel .jp-Launcher, #jp-main-dock-panel .jp-Notebook"
 ARTEFACTS = BUILD / "artefacts"
+LOW_CONTRASTS = """panel => {
+  const channels = color => color.match(/[\\d.]+/g).map(Number);
+  const light = color => {
+    const [r, g, b] = channels(color).slice(0, 3).map(value => {
+      const part = value / 255;
+      return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const over = (front, back) => {
+    const [r, g, b, alpha = 1] = channels(front);
+    const behind = channels(back);
+    const mixed = [r, g, b].map((value, i) => value * alpha + behind[i] * (1 - alpha));
+    return `rgb(${mixed.join(', ')})`;
+  };
+  const background = element => {
+    const color = getComputedStyle(element).backgroundColor;
+    const [, , , alpha = 1] = channels(color);
+    if (alpha === 1) return color;
+    const back = element.parentElement ? background(element.parentElement) : 'rgb(255, 255, 255)';
+    return over(color, back);
+  };
+  const found = [];
+  const walker = document.createTreeWalker(panel, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    const back = background(element);
+    const [high, low] = [light(over(getComputedStyle(element).color, back)), light(back)].sort(
+      (a, b) => b - a
+    );
+    const contrast = (high + 0.05) / (low + 0.05);
+    if (contrast < 4.5) found.push(`${walker.currentNode.data}: ${contrast.toFixed(2)}`);
+  }
+  return found;
+}"""
+"""Each text that is hard to read against what is behind it, and its contrast."""
+FAULTS = """panel => {
+  const found = [];
+  const edge = panel.getBoundingClientRect();
+  if (panel.scrollWidth > panel.clientWidth) found.push('the panel is wider than its place');
+  const isText = node => node.nodeType === 3 && node.data.trim();
+  const hasText = each => [...each.childNodes].some(isText);
+  const leaves = [...panel.querySelectorAll('*')].filter(
+    each => hasText(each) && each.checkVisibility() && !each.closest('[role=status], canvas')
+  );
+  const clipsOf = each => {
+    const clips = [];
+    for (let at = each; at !== panel; at = at.parentElement)
+      if (getComputedStyle(at).overflowX !== 'visible') clips.push(at.getBoundingClientRect());
+    return clips;
+  };
+  const texts = leaves.flatMap(each => {
+    const isCut = each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 0;
+    if (isCut && getComputedStyle(each).overflowX !== 'visible' && !each.closest('[title]'))
+      found.push(`cut, and nothing tells the whole: ${each.textContent}`);
+    const range = document.createRange();
+    return [...each.childNodes].filter(isText)
+      .flatMap(node => (range.selectNodeContents(node), [...range.getClientRects()]))
+      .map(({ bottom, left, right, top }) => ({
+        bottom: Math.min(bottom, ...clipsOf(each).map(clip => clip.bottom)),
+        left: Math.max(left, ...clipsOf(each).map(clip => clip.left)),
+        right: Math.min(right, ...clipsOf(each).map(clip => clip.right)),
+        top: Math.max(top, ...clipsOf(each).map(clip => clip.top)),
+        whose: each,
+        words: each.textContent
+      }));
+  });
+  for (const [place, a] of texts.entries()) {
+    if (a.left < edge.left - 1 || a.right > edge.right + 1) found.push(`sticks out: ${a.words}`);
+    for (const b of texts.slice(place + 1)) {
+      const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      const isOther = a.whose !== b.whose;
+      if (isOther && wide > 2 && high > 4) found.push(`overlap: ${a.words} | ${b.words}`);
+    }
+  }
+  return found;
+}"""
+"""What a person would see that is wrong: texts that overlap, stick out or are cut."""
 
 
 def open_lab(page: Page, jupyter: JupyterProcess, path: str = "lab?reset") -> Panel:

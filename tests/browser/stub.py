@@ -27,6 +27,7 @@ def kernel(name: str, state: str, **fields: object) -> State:
         "path": f"notebooks/{name}",
         "tenant_id": name,
         "state": state,
+        "runs_as": "interactive",
         "bytes_allocated": 0,
         "memory": [],
         "position": None,

@@ -23,7 +23,7 @@ from tests.support import gpu_cells
 from tests.support.sim import SimulatedMachine
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 TRAINS = ["while True:\n    gpu.spin(20)", "%gpushare hold 5m", "%gpushare hold 0"]
 EXPLORES = ["gpu.spin(20)\nprint('explored', 'it')"]
@@ -138,6 +138,10 @@ def is_ready(visitor: Visitor) -> bool:
     "Two users of a real hub, each in a browser: the one who waits sees the line, interrupts the "
     "wait, is served after a release from the other's panel, sees a hold, and acts on nobody else",
 )
+@pytest.mark.promise(
+    "bad-input",
+    "An action on somebody else's notebook is refused with 403 and a sentence that the panel shows",
+)
 def test_two_users_share_the_gpu(hub: RunningHub, desks: tuple[Desk, Desk], theme: str) -> None:
     """What each of them reads on the way, without the other's name."""
     ann, bob = desks
@@ -174,6 +178,32 @@ def test_two_users_share_the_gpu(hub: RunningHub, desks: tuple[Desk, Desk], them
     bob.says(1, "explored it")
     status, message = asked_to_release(bob, ann.kernel_id)
     assert status == 404 and "has no kernel" in message
+    act_on_anns_notebook(hub, bob, ann.kernel_id)
+    bob.panel.keep_picture(f"hub-denied-{theme.lower()}")
+    assert bob.page.get_by_text("another user's").is_visible()
+
+
+def act_on_anns_notebook(hub: RunningHub, bob: Desk, kernel_id: str) -> None:
+    """Bob's page is made to offer what no page offers: a button on her notebook, which his server
+    and the hub's scheduler are then asked to release."""
+    (hers,) = [t for t in hub.scheduler.status()["tenants"] if t["kernel_id"] == kernel_id]
+
+    def offer(route: Route) -> None:
+        answer = route.fetch()
+        state = answer.json()
+        row = {**state["kernels"][0], "kernel_id": hers["id"], "path": "hers.ipynb"}
+        state["kernels"].append({**row, "state": "holds"})
+        route.fulfill(response=answer, json=state)
+
+    bob.page.route("**/gpushare/api/state*", offer)
+    for _ in range(2):  # it asks when it is shown again
+        bob.page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
+    with bob.page.expect_response("**/release*") as answer:
+        bob.panel.release_button("hers.ipynb").press("Enter")
+    assert answer.value.status == 403
+    row = bob.panel.root.locator(".jp-gpushare-Kernel").filter(has_text="hers.ipynb")
+    row.get_by_role("alert").filter(has_text="Act on your own").wait_for()
+    bob.page.unroute("**/gpushare/api/state*")
 
 
 def asked_to_release(desk: Desk, kernel_id: str) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.jupyter import JupyterProcess, write_notebook
-from tests.browser.panel import PANEL_ID, Panel, open_lab, open_notebook
+from tests.browser.panel import LOW_CONTRASTS, PANEL_ID, Panel, open_lab, open_notebook
 from tests.browser.stub import (
     GIB,
     StubControl,
@@ -23,11 +24,11 @@ from tests.browser.stub import (
 )
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, WebSocket, WebSocketRoute
+    from playwright.sync_api import Page, WebSocketRoute
 
 ANSWERS_PUSHED = 30
-EMITTED_MAX = 600
-LOOK_AGAIN_MS = 100
+POLL_MS_MAX = 2500
+"""Longer than the panel waits between two questions while its stream is down."""
 
 
 @pytest.fixture
@@ -40,21 +41,30 @@ def stub(jupyter_with_stub: JupyterProcess) -> StubControl:
 @pytest.fixture
 def panel(page: Page, stub: StubControl) -> Panel:
     """The panel, with its event stream up: what is emitted from now on arrives."""
-    pushed: list[object] = []
-
-    def listen(stream: WebSocket) -> None:
-        if "api/events/subscribe" in stream.url:
-            stream.on("framereceived", lambda frame: pushed.append(frame))
-
-    page.on("websocket", listen)
     panel = open_lab(page, stub.jupyter)
     panel.devices.first.wait_for()
-    for _ in range(EMITTED_MAX):
-        stub.set(busy_state())
-        page.wait_for_timeout(LOOK_AGAIN_MS)
-        if pushed:
-            return panel
-    pytest.fail("The event stream never came up.")
+    _wait_until_pushed(panel, stub)
+    return panel
+
+
+def _wait_until_pushed(panel: Panel, stub: StubControl) -> None:
+    """Emits until the browser asks because it is told, and at no other time."""
+    from playwright.sync_api import TimeoutError as NotShown
+
+    for attempt in range(ANSWERS_PUSHED):
+        stub.set({**busy_state(), "message": f"Round {attempt}"})
+        try:
+            panel.notices.filter(has_text=f"Round {attempt}").wait_for(timeout=1000)
+        except NotShown:
+            continue
+        asked = stub.asked
+        panel.page.wait_for_timeout(POLL_MS_MAX)
+        if stub.asked == asked:
+            break
+    else:
+        pytest.fail("The browser went on asking: its event stream never came up.")
+    stub.set(busy_state())
+    panel.notices.wait_for(state="detached")
 
 
 def _texts(panel: Panel) -> list[str]:
@@ -188,6 +198,40 @@ def test_it_polls_only_while_the_stream_is_down(page: Page, stub: StubControl) -
     assert stub.asked > asked
 
 
+@pytest.mark.full
+@pytest.mark.promise(
+    "bad-input",
+    "A connection lost in the middle of an update: what was known stays, with a sentence, and the "
+    "panel is up to date again once the server answers",
+)
+def test_a_connection_that_is_lost_in_the_middle(page: Page, stub: StubControl) -> None:
+    """The stream breaks and half an answer comes; then nothing; then the server is back."""
+    streams: list[WebSocketRoute] = []
+
+    def follow(stream: WebSocketRoute) -> None:
+        streams.append(stream)
+        stream.connect_to_server()
+
+    page.route_web_socket(re.compile("api/events/subscribe"), follow)
+    panel = open_lab(page, stub.jupyter)
+    panel.devices.first.wait_for()
+    half = json.dumps(busy_state())[:900]
+    page.route("**/gpushare/api/state*", lambda route: route.fulfill(body=half))
+    stub.set(state(device(holder=tenant("later.ipynb", "bob", held_s=0))))
+    for stream in streams:
+        stream.close()
+    panel.notices.filter(has_text="does not answer").wait_for()
+    assert "train-resnet.ipynb" in panel.holder.first.inner_text()
+    panel.keep_picture("connection-lost")
+    page.unroute("**/gpushare/api/state*")
+    page.route("**/gpushare/api/state*", lambda route: route.abort())
+    panel.root.get_by_role("button", name="Try again").click()
+    panel.notices.filter(has_text="does not answer").wait_for()
+    page.unroute("**/gpushare/api/state*")
+    panel.holder.filter(has_text="later.ipynb").wait_for()
+    panel.notices.wait_for(state="detached")
+
+
 @pytest.mark.promise(
     "bad-input",
     "An old labextension with a new server extension, the reverse, or none at all: one sentence",
@@ -268,40 +312,3 @@ def test_it_works_in_jupyter_notebook(page: Page, stub: StubControl) -> None:
     panel.devices.first.wait_for()
     panel.keep_picture("panel-stub-notebook")
     assert page.locator(f"#{PANEL_ID}").count() == 1
-
-
-LOW_CONTRASTS = """panel => {
-  const channels = color => color.match(/[\\d.]+/g).map(Number);
-  const light = color => {
-    const [r, g, b] = channels(color).slice(0, 3).map(value => {
-      const part = value / 255;
-      return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-    });
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const over = (front, back) => {
-    const [r, g, b, alpha = 1] = channels(front);
-    const behind = channels(back);
-    const mixed = [r, g, b].map((value, i) => value * alpha + behind[i] * (1 - alpha));
-    return `rgb(${mixed.join(', ')})`;
-  };
-  const background = element => {
-    const color = getComputedStyle(element).backgroundColor;
-    const [, , , alpha = 1] = channels(color);
-    if (alpha === 1) return color;
-    const back = element.parentElement ? background(element.parentElement) : 'rgb(255, 255, 255)';
-    return over(color, back);
-  };
-  const found = [];
-  const walker = document.createTreeWalker(panel, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const element = walker.currentNode.parentElement;
-    const back = background(element);
-    const [high, low] = [light(over(getComputedStyle(element).color, back)), light(back)].sort(
-      (a, b) => b - a
-    );
-    const contrast = (high + 0.05) / (low + 0.05);
-    if (contrast < 4.5) found.push(`${walker.currentNode.data}: ${contrast.toFixed(2)}`);
-  }
-  return found;
-}"""

@@ -99,6 +99,57 @@ def test_names_from_right_to_left_keep_to_themselves(panel: Panel, stub: StubCon
     assert panel.root.locator("b").count() == 0
 
 
+KNOWN_AT_FIRST = {
+    "devices": {"id", "name", "bytes_total", "bytes_used", "lost", "holder", "queue"},
+    "holder": {"name", "owner", "mine", "tenant_id", "held_s"},
+    "queue": {"position", "name", "owner", "mine", "tenant_id", "waited_s"},
+    "kernels": {"kernel_id", "name", "path", "tenant_id", "state", "position", "reason"},
+}
+"""All that the first server extension told."""
+
+
+def _older(value: object, place: str = "") -> object:
+    """Without what that one did not tell."""
+    if isinstance(value, list):
+        return [_older(each, place) for each in value]
+    if not isinstance(value, dict):
+        return value
+    first = {"version", "scheduler", "message", "user", "devices", "kernels"}
+    known = KNOWN_AT_FIRST.get(place, first)
+    return {name: _older(each, name) for name, each in value.items() if name in known}
+
+
+def _newer(value: object) -> object:
+    """With fields and words that nobody knows yet."""
+    if isinstance(value, list):
+        return [_newer(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    words = {"state": "dreaming", "mode": "tilted", "runs_as": "royal"}
+    told = {name: _newer(words.get(name, each)) for name, each in value.items()}
+    return {**told, "colour": {"of": ["something", 7]}}
+
+
+@pytest.mark.promise("An old labextension with a new...")
+def test_a_server_that_tells_less_or_more(panel: Panel, stub: StubControl) -> None:
+    """An older server extension: what it does not tell is not offered. A newer one: the words that
+    this panel does not know say the least. Either way each row is there, and nothing is a fault."""
+    older, newer = _older(busy_state()), _newer(busy_state())
+    assert isinstance(older, dict) and isinstance(newer, dict)
+    stub.set({**older, "message": "The older one"})
+    panel.notices.filter(has_text="The older one").wait_for()
+    assert (panel.devices.count(), panel.queue.count()) == (2, 3)
+    panel.kernel("train-resnet.ipynb").filter(has_text="Has the GPU").wait_for()
+    assert panel.root.locator("summary", has_text="Actions").count() == 0
+    newer["actions"] += ["teleport"]
+    stub.set({**newer, "message": "The newer one"})
+    panel.notices.filter(has_text="The newer one").wait_for()
+    assert (panel.devices.count(), panel.queue.count()) == (2, 3)
+    row_of(panel, "train-resnet.ipynb").filter(has_text="royal").wait_for()
+    assert "teleport" not in panel.root.inner_text()
+    assert panel.notices.count() == 1
+
+
 @pytest.mark.promise("bad-input", "Two tabs of one user show the same, and both hear of a change")
 def test_two_tabs(panel: Panel, stub: StubControl) -> None:
     """What one tab asked for comes into the other one."""

@@ -19,7 +19,7 @@ from tests.support.scheduler_process import SchedulerUnderTest, running_schedule
 from tests.support.sim import MIB, SimulatedMachine
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
 TRAINS = [
     "from simulated import gpu\n\nweights = gpu.allocate(768 * 1024**2)  # 3 GiB",
@@ -277,6 +277,74 @@ def test_a_cell_that_was_paused_says_when_it_goes_on(
         panel.keep_picture("paused-cell")
         somebody.drop(turn.turn_id)
     page.locator(".jp-gpushare-WaitLine").wait_for(state="detached")
+
+
+@pytest.mark.full
+@pytest.mark.promise(
+    "bad-input",
+    "A kernel that dies while its row is being acted on: the row goes, and the rest of the panel "
+    "works",
+)
+def test_a_kernel_that_dies_while_it_is_acted_on(page: Page, jupyter: JupyterProcess) -> None:
+    """Its user has pressed the button, and the kernel ends before the server hears of it: the row
+    goes, the keyboard stays in the list, and the next kernel's turn can be released."""
+    panel = _open_training(page, jupyter)
+    window = _open_exploring(page, jupyter)
+    panel.queue.filter(has_text="explore.ipynb").wait_for()
+    asked: list[Route] = []
+    page.route("**/gpushare/api/kernels/*/release*", lambda route: asked.append(route))
+    with page.expect_request("**/gpushare/api/kernels/*/release*"):
+        panel.release_button("train.ipynb").press("Enter")
+    panel.release_button("train.ipynb").filter(has_text="Releasing…").wait_for()
+    jupyter.shut_kernel("train.ipynb")
+    panel.release_button("train.ipynb").wait_for(state="detached")
+    assert page.locator(":focus").inner_text().lower() == "my notebooks"
+    with page.expect_response("**/gpushare/api/kernels/*/release*") as answer:
+        asked[0].continue_()
+    assert answer.value.status == 404
+    page.unroute("**/gpushare/api/kernels/*/release*")
+    panel.holder.filter(has_text="explore.ipynb").wait_for()
+    with page.expect_response("**/gpushare/api/kernels/*/release*") as answer:
+        panel.release_button("explore.ipynb").press("Enter")
+    assert answer.value.status == 204
+    assert panel.root.get_by_role("alert").count() == 0
+    (jupyter.files / "enough").touch()
+    window.get_by_text("explored it", exact=True).wait_for()
+
+
+@pytest.mark.full
+@pytest.mark.promise(
+    "bad-input",
+    "Two JupyterLabs of one user: each sees the other's notebook, and acts on its own",
+)
+def test_two_jupyterlabs_of_one_user(
+    page: Page,
+    jupyter: JupyterProcess,
+    tmp_path: Path,
+    sim: SimulatedMachine,
+    scheduler: SchedulerUnderTest,
+) -> None:
+    """In one browser, with two servers: what holds in the first is named in the second, which has
+    no button for it; a release in the first serves the cell that waits in the second."""
+    env = kernel_env(sim.env(), scheduler.directory)
+    panel = _open_training(page, jupyter)
+    with JupyterProcess(tmp_path / "other", "jupyter_gpushare", env) as other:
+        (other.files / "simulated.py").write_text(gpu_cells.setup())
+        write_notebook(other.files / "explore.ipynb", *EXPLORES)
+        window = page.context.new_page()
+        others = open_lab(window, other, "lab/tree/explore.ipynb")
+        others.holder.filter(has_text="train.ipynb").wait_for()
+        _run_all_cells(window, other, "explore.ipynb", len(EXPLORES))
+        others.kernel("explore.ipynb").filter(has_text="Waiting for train.ipynb").wait_for()
+        assert others.release_button("train.ipynb").count() == 0
+        others.keep_picture("second-lab")
+        panel.queue.filter(has_text="explore.ipynb").wait_for()
+        assert panel.kernel("explore.ipynb").count() == 0
+        panel.release_button("train.ipynb").press("Enter")
+        others.holder.filter(has_text="explore.ipynb").wait_for()
+        (other.files / "enough").touch()
+        window.get_by_text("explored it", exact=True).wait_for()
+        panel.holder.filter(has_text="train.ipynb").wait_for()
 
 
 def _served_device(scheduler: SchedulerUnderTest) -> bytes:

@@ -125,6 +125,9 @@ def test_alices_token_does_not_act_on_others(
         assert status == 403
     status, _ = home.hub.ask("PATCH", "/settings", {"quantum_s": 1}, token=alices_token)
     assert status == 403
+    path = f"gpushare/api/kernels/{tenant['id']}/release"
+    answer = home.hub.visitor("alice").request("POST", path)  # as a page of hers would ask
+    assert (answer.status_code, "another user's" in answer.json()["message"]) == (403, True)
     assert home.tenant_of(zoes.kernel_id) is not None
 
 

@@ -1,6 +1,6 @@
 import { ServerConnection } from '@jupyterlab/services';
 
-import { NotInstalled, Refused, StateClient, Unreachable } from '../client';
+import { NotAllowed, NotInstalled, Refused, StateClient, Unreachable } from '../client';
 
 interface IAnswer {
   readonly status: number;
@@ -63,6 +63,15 @@ describe('StateClient', () => {
     ['a bad gateway', { status: 502 }]
   ])('takes %s for a server that is away', async (_, answer) => {
     await expect(clientOf(answer).client.fetchState()).rejects.toBeInstanceOf(Unreachable);
+  });
+
+  it.each([401, 403])('knows a %s of the server itself from a sentence of ours', async status => {
+    const { client } = clientOf({ status, body: { message: 'Some Error' } });
+    await expect(client.perform('k', { kind: 'evict' })).rejects.toBeInstanceOf(NotAllowed);
+    const ours = clientOf({ status, body: { message: 'It is not yours. Ask.' } }).client;
+    await expect(ours.perform('k', { kind: 'evict' })).rejects.toEqual(
+      new Refused('It is not yours. Ask.')
+    );
   });
 
   it('takes a failed connection for a server that is away', async () => {

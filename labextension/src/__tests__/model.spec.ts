@@ -1,4 +1,4 @@
-import { NotInstalled, Refused, Unreachable } from '../client';
+import { NotAllowed, NotInstalled, Refused, Unreachable } from '../client';
 import { StateFeed } from '../feed';
 import { PanelModel } from '../model';
 import { FakeClient, FakeStream, settled } from './support/fakes';
@@ -105,6 +105,44 @@ describe('PanelModel', () => {
     expect(model.actionProblem('k1')).not.toBeNull();
     await send(state());
     expect(model.actionProblem('k1')).toBeNull();
+  });
+
+  it('asks nothing and tells nothing of a kernel that ends while it is asked for', async () => {
+    await send(state({ kernels: [kernel()] }));
+    let end: (error: Error) => void = () => undefined;
+    client.actionAnswer = new Promise((_, reject) => {
+      end = reject;
+    });
+    const asked = model.releaseTurn('k1');
+    await send(state());
+    end(new Refused('This kernel has just ended. Nothing is left to do.'));
+    await asked;
+    expect(model.pendingAction('k1')).toBeNull();
+    expect(model.actionProblem('k1')).toBeNull();
+    await send(state({ kernels: [kernel()] }));
+    client.actionAnswer = Promise.resolve();
+    await model.releaseTurn('k1');
+    expect(client.performed).toHaveLength(2);
+  });
+
+  it('keeps what it knew when the connection is lost in the middle of an answer', async () => {
+    await send(state({ user: 'alice' }));
+    stream.tell();
+    stream.listener?.closed();
+    await client.fail(client.questions.length - 1, new Unreachable('half an answer'));
+    expect(model.snapshot?.state.user).toBe('alice');
+    expect(model.problem).toEqual({ kind: 'unreachable' });
+    stream.listener?.opened();
+    await client.answer(client.questions.length - 1, state({ user: 'bob' }));
+    expect(model.snapshot?.state.user).toBe('bob');
+    expect(model.problem).toBeNull();
+  });
+
+  it('says that the server does not let its user do something', async () => {
+    await send(state({ kernels: [kernel()] }));
+    client.actionAnswer = Promise.reject(new NotAllowed(''));
+    await model.releaseTurn('k1');
+    expect(model.actionProblem('k1')).toEqual({ kind: 'not-allowed' });
   });
 
   it('can be disposed twice, and is silent afterwards', async () => {

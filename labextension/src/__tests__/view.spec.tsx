@@ -226,6 +226,14 @@ describe('PanelView', () => {
     expect(document.activeElement).toBe(find('.jp-gpushare-Kernel'));
   });
 
+  it('keeps the keyboard in the list when a row goes with its kernel', () => {
+    show(state({ kernels: [kernel({ state: 'holds' }), kernel({ kernel_id: 'k2' })] }));
+    find('.jp-gpushare-Release').focus();
+    show(state({ kernels: [kernel({ kernel_id: 'k2' })] }));
+    expect(document.activeElement).toBe(find('#jp-gpushare-kernels'));
+    expect(find('[role=status]').textContent).toBe('A kernel has ended');
+  });
+
   it('leads to the notebook of a kernel', () => {
     show(state({ kernels: [kernel()] }));
     act(() => {

@@ -29,7 +29,7 @@ export function formatTenancy(kernel: IKernel, trans: TranslationBundle): string
         ? trans.__('paused')
         : kernel.position === null
           ? trans.__('waits')
-          : trans.__('%1 in the queue', ordinal(kernel.position));
+          : trans.__('%1 in the queue', ordinal(kernel.position, trans));
     default:
       return trans.__('idle');
   }

@@ -118,7 +118,7 @@ function formatWaitAtAGlance(kernel: IKernel, sinceS: number, trans: Translation
   if (isPaused(kernel)) {
     return range || trans.__('paused');
   }
-  const place = kernel.position === null ? '' : ordinal(kernel.position);
+  const place = kernel.position === null ? '' : ordinal(kernel.position, trans);
   return [place, range].filter(Boolean).join(' · ') || trans.__('waits');
 }
 
