@@ -17,6 +17,7 @@ import contextlib
 import functools
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -34,6 +35,7 @@ from jupyter_gpushare.client import (
 )
 from jupyter_gpushare.client.daemon_thread import on_daemon_thread
 
+from .console import WaitLine, is_console
 from .environment import (
     LEAVE_FILE,
     MAY_LEAVE,
@@ -78,6 +80,7 @@ class GPUShareMixin(_Provisioner):
 
     _scheduler: SchedulerClient | None = None
     _tenant_id: str | None = None
+    _wait_line: WaitLine | None = None
 
     @property
     def tenant_id(self) -> str | None:
@@ -176,12 +179,17 @@ class GPUShareMixin(_Provisioner):
             )
         )
         self._scheduler, self._tenant_id = scheduler, tenant.tenant_id
+        if is_console(getattr(self.parent, "parent", None), sys.stderr):
+            self._wait_line = WaitLine(scheduler, tenant.tenant_id, sys.stderr)
         return tenant
 
     def _client(self, socket_path: Path) -> SchedulerClient:
         return SchedulerClient(socket_path, timeout_s=self.request_timeout_s)
 
     async def _remove(self) -> None:
+        line, self._wait_line = self._wait_line, None
+        if line is not None:
+            line.end()
         tenant_id, self._tenant_id = self._tenant_id, None
         if tenant_id:
             await self._tell("removal", lambda s: s.remove_tenant(tenant_id))
