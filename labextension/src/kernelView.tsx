@@ -1,5 +1,5 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
-import { useLayoutEffect, useRef, type ReactElement } from 'react';
+import { useEffect, useLayoutEffect, useRef, type ReactElement } from 'react';
 
 import type { IAction } from './client';
 import { Counting, HoldLeft, WaitLeft } from './elapsed';
@@ -80,11 +80,7 @@ export function KernelView(props: KernelView.IProps): ReactElement {
         {holdInTheWayS > 0 && ` ${formatHoldUntil(receivedAtMs + 1000 * holdInTheWayS, trans)}`}
       </p>
       {kernel.tenantId !== '' && <KernelActions {...props} />}
-      {problem && (
-        <p className="jp-gpushare-Notice jp-mod-problem" role="alert">
-          {formatProblem(problem, trans)}
-        </p>
-      )}
+      {problem && <Refusal problem={problem} trans={trans} />}
     </li>
   );
 }
@@ -111,6 +107,23 @@ export namespace KernelView {
     readonly onGone: () => void;
     readonly trans: TranslationBundle;
   }
+}
+
+/** Why the last action failed; it comes into view, for the button stands above it. */
+function Refusal(props: {
+  readonly problem: Problem;
+  readonly trans: TranslationBundle;
+}): ReactElement {
+  const { problem, trans } = props;
+  const place = useRef<HTMLParagraphElement>(null);
+  useEffect(() => {
+    place.current?.scrollIntoView({ block: 'nearest' });
+  }, [problem]);
+  return (
+    <p className="jp-gpushare-Notice jp-mod-problem" ref={place} role="alert">
+      {formatProblem(problem, trans)}
+    </p>
+  );
 }
 
 /** What the kernel has of one device; nothing where it has nothing. */

@@ -179,7 +179,11 @@ def test_a_refused_release_tells_why(panel: Panel, stub: StubControl) -> None:
     refusal = "This kernel does not have the GPU. Nothing needs to be released."
     stub.set(busy_state(), refusal=refusal)
     panel.release_button("train-resnet.ipynb").click()
-    panel.kernel("train-resnet.ipynb").get_by_role("alert").filter(has_text=refusal).wait_for()
+    alert = panel.kernel("train-resnet.ipynb").get_by_role("alert").filter(has_text=refusal)
+    alert.wait_for()
+    panel.keep_picture("panel-refused")
+    bottom = "each => each.getBoundingClientRect().bottom"
+    assert alert.evaluate(bottom) <= panel.root.evaluate(bottom)  # it is scrolled into view
 
 
 @pytest.mark.promise("A change is pushed into the page at...")

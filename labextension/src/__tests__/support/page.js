@@ -7,5 +7,7 @@ globalThis.fetch ??= () => Promise.reject(new TypeError('no network in these tes
 globalThis.Headers ??= class Headers {};
 globalThis.Request ??= class Request {};
 globalThis.Response ??= class Response {};
+// jsdom has no layout, and so nothing to scroll.
+Element.prototype.scrollIntoView ??= () => undefined;
 // Tells React that each change is awaited by the test that makes it.
 globalThis.IS_REACT_ACT_ENVIRONMENT = true;
