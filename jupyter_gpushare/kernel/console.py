@@ -8,6 +8,7 @@ Jupyter server, nbconvert or papermill there is no such line: it would land in a
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import threading
@@ -16,9 +17,12 @@ from typing import Any, Protocol
 
 from jupyter_gpushare.client import ClientError, SchedulerClient
 
+log = logging.getLogger(__name__)
+
 WAIT_LINE_AFTER_S = 0.3
 _CONSOLE = "ZMQTerminalIPythonApp"
-_AGAIN_S = 1.0
+_AGAIN_S = 5.0
+"""A scheduler that has ended may be there again."""
 _DRAW, _BACK = "\x1bD\x1b[A\x1b7\x1b[B\r\x1b[K", "\x1b8"
 """Make room for a line below the cursor, go there, and come back to where the cursor was: a cell
 may have printed a part of a line."""
@@ -65,7 +69,8 @@ class WaitLine:
         self._timer: threading.Timer | None = None
         self._ended = threading.Event()
         self._stream: Any = None
-        threading.Thread(target=self._follow, name="gpushare-line", daemon=True).start()
+        self.thread = threading.Thread(target=self._follow, name="gpushare-line", daemon=True)
+        self.thread.start()
 
     def end(self) -> None:
         """The kernel is no tenant any more."""
@@ -75,15 +80,19 @@ class WaitLine:
         self.tell("")
 
     def _follow(self) -> None:
-        while not self._ended.is_set():
-            with contextlib.suppress(ClientError), self._scheduler.follow() as stream:
-                self._stream = stream
-                for status in stream:
-                    if self._ended.is_set():
-                        break
-                    self.tell(wait_line(status, self._tenant_id))
+        try:
+            while not self._ended.is_set():
+                with contextlib.suppress(ClientError), self._scheduler.follow() as stream:
+                    self._stream = stream
+                    for status in stream:
+                        if self._ended.is_set():
+                            break
+                        self.tell(wait_line(status, self._tenant_id))
+                self.tell("")
+                self._ended.wait(_AGAIN_S)
+        except Exception as error:  # noqa: BLE001 - the console runs on, whatever we did wrong
+            log.debug("no line tells of cells that wait: %r", error)
             self.tell("")
-            self._ended.wait(_AGAIN_S)
 
     def tell(self, line: str) -> None:
         """What is so now. A wait that is over before it is shown shows nothing."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -46,6 +48,14 @@ class Silent:
 
     def follow(self) -> Any:
         raise console.ClientError("not here")
+
+
+class Odd(Silent):
+    """One whose words are of another version."""
+
+    @contextlib.contextmanager
+    def follow(self) -> Iterator[list[Any]]:
+        yield [{"tenants": [{"id": "t", "state": "waiting"}]}, {"tenants": 7}]
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +120,15 @@ def test_only_a_console_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_console(JupyterApp(), Terminal()) and not is_console(None, Terminal())
     monkeypatch.setenv("TERM", "dumb")
     assert not is_console(app, Terminal())
+
+
+def test_words_that_nobody_knows_end_the_line_alone() -> None:
+    """No traceback comes into the terminal, and nothing stays there."""
+    terminal = Terminal()
+    line = WaitLine(Odd(), "t", terminal)  # type: ignore[arg-type]
+    line.thread.join(30)
+    line.show()
+    assert not line.thread.is_alive() and terminal.text == ""
 
 
 def test_what_an_older_scheduler_tells() -> None:

@@ -107,6 +107,12 @@ def test_nothing_is_offered_after_a_complete_command() -> None:
         assert completions(line) == []
 
 
+def test_help_is_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a word about a mistake, also where the GPU is not shared."""
+    gpushare("help", notice="This kernel does not share the GPU.")
+    assert capsys.readouterr().out == USAGE + "\n"
+
+
 def test_the_usage_names_each_sub_command() -> None:
     """What the Tab key offers stands in the usage, and so in the reference page."""
     for verb in completions("%gpushare "):

@@ -119,6 +119,7 @@ VERBS = (
         (("doctor", "find out what is wrong with GPU sharing here, and what to do"),),
         lambda *_: doctor(),
     ),
+    Verb("help", (("help", "show these lines"),), lambda *_: _usage()),
 )
 
 CANNOT = {

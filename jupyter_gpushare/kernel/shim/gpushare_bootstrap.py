@@ -120,8 +120,7 @@ def _forget_transform(shell: Any) -> None:
 
 
 def gpushare(line: str) -> None:
-    """Who has the GPU and who waits; `explain` tells why the last cell waited; `release` gives it
-    away; `hold 10m` keeps it between cells; `evict` makes this kernel's memory leave it."""
+    """Who has the GPU and who waits. `%gpushare help` lists the sub-commands."""
     try:
         view = _magics().gpushare(line, notice=_notice)
         if view is not None:
