@@ -64,7 +64,9 @@ def perform(arguments: argparse.Namespace) -> int:
             flush=True,
         )
         command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={notebooks}"]
-        command += ["--ServerApp.jpserver_extensions={'jupyter_gpushare': True}"]
+        # Language servers are looked for in a thread, for seconds, which the server's end awaits.
+        extensions = {"jupyter_gpushare": True, "jupyter_lsp": False}
+        command += [f"--ServerApp.jpserver_extensions={extensions!r}"]
         command += ["--LabApp.default_url=/lab/tree/train.ipynb", *rest[1:]]
         try:
             return Child(command, env).wait()

@@ -96,6 +96,8 @@ class JupyterProcess:
             command.append(f"--{app}.expose_app_in_browser=True")
         # The environment may have switched ours on for every server.
         extensions = {"jupyter_gpushare": False, "jupyterlab": True, "notebook": True}
+        # It looks for language servers in a thread, for seconds, which the server's end awaits.
+        extensions["jupyter_lsp"] = False
         extensions |= {extension: True} if extension else {}
         command.append(f"--ServerApp.jpserver_extensions={extensions!r}")
         self._log = directory / "server.log"

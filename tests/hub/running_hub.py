@@ -291,10 +291,12 @@ def _as_if_installed(folder: Path) -> dict[str, str]:
 
 
 def _enabled(folder: Path) -> Path:
-    """A folder of Jupyter's configuration in which our server extension is on."""
+    """A folder of Jupyter's configuration in which our server extension is on, and one is off which
+    looks for language servers in a thread, for seconds."""
     file = folder / "jupyter" / "jupyter_server_config.d" / "jupyter_gpushare.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}}))
+    extensions = {"jupyter_gpushare": True, "jupyter_lsp": False}
+    file.write_text(json.dumps({"ServerApp": {"jpserver_extensions": extensions}}))
     return file.parent.parent
 
 
