@@ -42,7 +42,7 @@ build: $(READY)
 panel: $(READY)
 	@$(PY) labextension/build.py
 
-# Some eight minutes on two cores, set-up included (7:57 and 8:46 were seen); neither Node nor a browser need be there.
+# Some eight minutes on two cores, set-up included; neither Node nor a browser need be there.
 test: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) build panel
 	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
