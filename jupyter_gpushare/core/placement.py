@@ -168,8 +168,9 @@ def needed_now(state: State, tenant: Tenant, need: str, devices: str) -> Placeme
     """What becomes of a need that a tenant says while it runs. Its processes have seen their
     devices, so these stay. Raises NeedNotMet."""
     its = _devices_of(state, tenant)
+    was_placed = tenant.id in state.placed
     if not need:
-        return Placement(devices=its) if its and tenant.placement is not None else None
+        return Placement(devices=its) if was_placed else None
     try:
         wanted = need_of(need, devices)
     except BadNeed as error:
@@ -185,7 +186,7 @@ def needed_now(state: State, tenant: Tenant, need: str, devices: str) -> Placeme
             f"GPUSHARE_NEED and GPUSHARE_NEED_DEVICES before the kernel starts."
         )
     asked = wanted.bytes_needed
-    if not (tenant.placement and asked <= tenant.placement.bytes_needed):
+    if not (was_placed and tenant.placement and asked <= tenant.placement.bytes_needed):
         for device in its:
             _must_have_left(state, tenant, device, asked)
     visible = tenant.placement.visible if tenant.placement else ""

@@ -378,3 +378,17 @@ def test_a_need_on_a_device_that_is_gone(desk: Desk) -> None:
     desk.do(ev.DeviceWithdrawn(device=DeviceId("A")))
     with pytest.raises(NeedNotMet, match="is gone"):
         says(desk, "a", "11GiB")
+
+
+@SAID_LATER
+def test_a_wish_that_was_not_met_is_no_measure() -> None:
+    """Who asked for too much at its start has been given nothing: less of it has to be there."""
+    desk = Desk(TURNS_ALONE, devices="A")
+    desk.find_device(80 * GIB)
+    assert starts(desk, "a", "300GiB") == ""
+    with pytest.raises(NeedNotMet, match="beside what others have and need"):
+        says(desk, "a", "200GiB")
+    says(desk, "a", "")
+    assert desk.status("a").placement is None
+    says(desk, "a", "10GiB")
+    assert desk.status("a").placement == Placement((DeviceId("A"),), 10 * GIB)
