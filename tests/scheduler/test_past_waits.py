@@ -227,6 +227,22 @@ def test_a_tenant_of_two_devices_waits_once() -> None:
     assert {tenant: s for tenant, (_, s) in part.had.items()} == {"a": 2, "b": 5}
 
 
+def test_a_device_that_is_needed_no_longer_is_no_reason() -> None:
+    """The tenant closes a paused device, and waits for the other one from then on."""
+    desk = Watched()
+    a, b, c = desk.client("a", "A"), desk.client("b", "B"), desk.client("c", "AB")
+    desk.ask(a)
+    desk.ask(b)
+    desk.do(ev.DeviceModeChanged(device=B, mode=ev.DeviceMode.PAUSED))
+    desk.ask(c)
+    desk.do(ev.DeviceClosed(client=c, device=B), after_s=2)
+    desk.do(ev.ClockTicked(), after_s=3)
+    assert desk.story("c") == [("waits", [(Reason.PAUSED, 2, "a b"), (Reason.TURN, 3, "a")])]
+    desk.drop(a)
+    fits_together(desk.told("c"))
+    assert desk.story("c")[0][0] == "served"
+
+
 # ---- told by hand ---------------------------------------------------------------------------
 
 
@@ -330,6 +346,28 @@ def test_what_is_forgotten_of_a_wait_is_told_as_such() -> None:
     assert len(told.intervals) == INTERVALS_MAX
     assert told.intervals[0].reason is None
     fits_together([told])
+
+
+def test_a_reason_that_holds_is_not_forgotten() -> None:
+    """One device is paused all the time, and much happens on the other one."""
+    kept = PastWaits()
+    kept.note(move(B, waiters=(waits("w", Reason.PAUSED),)), label_of, 0)
+    for number in range(4 * CAUSES_MAX):
+        reason = Reason.MEMORY if number % 2 else None
+        kept.note(move(waiters=(waits("w", reason),)), label_of, number)
+    (told,), _, _ = kept.told_of(TenantId("w"), 4 * CAUSES_MAX)
+    assert [part.reason for part in told.intervals] == [None, Reason.PAUSED]
+    assert told.intervals[1].begin_s == 3 * CAUSES_MAX + 1
+
+
+def test_what_a_device_has_forgotten_stays_forgotten() -> None:
+    """One has it all the time, beside many others: it is forgotten first."""
+    kept = PastWaits()
+    kept.note(move(begun=(has("x"),), waiters=(waits("w"),)), label_of, 0)
+    for number in range(1, TURNS_MAX + 2):
+        kept.note(move(ended=(str(number - 1),), begun=(has(str(number)),)), label_of, number)
+    (told,), _, _ = kept.told_of(TenantId("w"), TURNS_MAX + 9)
+    assert [part.begin_s for part in told.intervals] == [0, TURNS_MAX]
 
 
 @pytest.mark.parametrize("jump_s", [-1000.0, -0.5, 5000.0])

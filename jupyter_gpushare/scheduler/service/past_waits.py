@@ -15,6 +15,7 @@ that.
 from __future__ import annotations
 
 import enum
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -76,7 +77,8 @@ class Lane:
         self.turns.append(had)
         if len(self.turns) > TURNS_MAX:
             oldest = self.turns.popleft()
-            self.kept_from_s = now_s if oldest.end_s is None else oldest.end_s
+            forgotten_s = now_s if oldest.end_s is None else oldest.end_s
+            self.kept_from_s = max(self.kept_from_s, forgotten_s)
 
     def end(self, tenant: TenantId, now_s: Seconds) -> None:
         if (had := self.open.pop(tenant, None)) is not None:
@@ -96,6 +98,9 @@ class Cause:
     obstacle: Obstacle | None
     whose: Label | None
     """The tenant that is in the way, as it was then."""
+    end_s: Seconds | None = None
+    """Then another cause took its place, or the tenant needed the device no longer. None: it holds
+    until the wait ends."""
 
     def goes_on_in(self, waiter: Waiter) -> bool:
         return (
@@ -124,8 +129,10 @@ class Wait:
     def add(self, cause: Cause) -> None:
         self.causes.append(cause)
         if len(self.causes) > CAUSES_MAX:
-            del self.causes[0]
-            self.kept_from_s = self.causes[0].begin_s
+            # Never one that holds, as long as there are others: it is the reason of now.
+            oldest = min(self.causes, key=_over_s)
+            self.causes = [each for each in self.causes if each is not oldest]
+            self.kept_from_s = max(self.kept_from_s, min(_over_s(oldest), cause.begin_s))
 
 
 @dataclass(slots=True)
@@ -244,6 +251,8 @@ class PastWaits:
         latest = kept.queues.get(device)
         if latest is not None and latest.goes_on_in(waiter):
             return
+        if latest is not None:
+            latest.end_s = now_s
         in_the_way = None if waiter.obstacle is None else waiter.obstacle.tenant
         cause = kept.queues[device] = Cause(
             now_s if wait.causes else wait.begin_s,
@@ -262,8 +271,10 @@ class PastWaits:
         wait = None if kept is None else kept.open
         if kept is None or wait is None:
             return
-        kept.queues.pop(device, None)
+        cause = kept.queues.pop(device, None)
         if kept.queues:
+            if cause is not None:
+                cause.end_s = now_s
             return
         wait.end_s = now_s
         wait.how = How.INTERRUPTED if kept.is_interrupted else How.GAVE_UP
@@ -314,6 +325,9 @@ class _Moment:
     def cause(self, cause: Cause) -> None:
         self._causes[cause.device] = cause
 
+    def cause_is_over(self, device: DeviceId) -> None:
+        self._causes.pop(device, None)
+
     def begins(self, device: DeviceId, had: Had) -> None:
         self._has[device, had.label.tenant] = had
 
@@ -330,7 +344,7 @@ class _Moment:
     def interval(self, begin_s: Seconds, end_s: Seconds) -> Interval:
         reason, cause = self._reason()
         blocked = reason is Reason.MEMORY and cause is not None
-        labels = {had.label.tenant: had.label for had in self._has.values()}
+        labels = {had.label.tenant: had.label for had in self._before()}
         return Interval(
             begin_s,
             end_s,
@@ -346,7 +360,7 @@ class _Moment:
         for reason in (Reason.PAUSED, Reason.LIMIT):
             if reason in own:
                 return reason, own[reason]
-        if any(had.by_hand for had in self._has.values()):
+        if any(had.by_hand for had in self._before()):
             return Reason.HELD, None
         if Reason.MEMORY in own:
             return Reason.MEMORY, own[Reason.MEMORY]
@@ -355,6 +369,10 @@ class _Moment:
             if reason in found:
                 return reason, None
         return Reason.TURN, None
+
+    def _before(self) -> list[Had]:
+        """Who has a device for which the tenant queues."""
+        return [had for (device, _), had in self._has.items() if device in self._causes]
 
     def _order(self, cause: Cause) -> Reason:
         before = (
@@ -374,7 +392,12 @@ def _changes(
     """What changed while it waited, in order. Who ends goes before who begins at that moment."""
     found: list[tuple[Seconds, int, Callable[[_Moment], None]]] = []
     for cause in wait.causes:
-        found.append((max(from_s, cause.begin_s), 1, _noting(cause)))
+        begin_s = max(from_s, cause.begin_s)
+        if cause.end_s is not None and cause.end_s < end_s:
+            found.append((max(from_s, cause.end_s), 0, _leaving(cause.device)))
+            if cause.end_s <= begin_s:
+                continue
+        found.append((begin_s, 1, _noting(cause)))
     for device, lane in lanes.items():
         for had in lane.turns:
             is_over = had.end_s is not None and had.end_s <= max(from_s, had.begin_s)
@@ -393,6 +416,10 @@ def _noting(cause: Cause) -> Callable[[_Moment], None]:
     return lambda at: at.cause(cause)
 
 
+def _leaving(device: DeviceId) -> Callable[[_Moment], None]:
+    return lambda at: at.cause_is_over(device)
+
+
 def _beginning(device: DeviceId, had: Had) -> Callable[[_Moment], None]:
     return lambda at: at.begins(device, had)
 
@@ -403,6 +430,10 @@ def _handing(device: DeviceId) -> Callable[[_Moment], None]:
 
 def _ending(device: DeviceId, had: Had) -> Callable[[_Moment], None]:
     return lambda at: at.ends(device, had)
+
+
+def _over_s(cause: Cause) -> Seconds:
+    return math.inf if cause.end_s is None else cause.end_s
 
 
 def _append(parts: list[Interval], part: Interval) -> None:
