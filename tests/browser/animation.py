@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tests.browser.chromium import find_chromium
 from tests.browser.conftest import FLAGS
 from tests.browser.jupyter import JupyterProcess, write_notebook
-from tests.browser.panel import open_lab
+from tests.browser.panel import await_idle_kernel, open_lab
 from tests.support import gpu_cells
 from tests.support.kernels import kernel_env
 from tests.support.scheduler_process import running_scheduler
@@ -78,9 +78,9 @@ def story(page: Page, jupyter: JupyterProcess) -> list[tuple[float, bytes]]:
     open_lab(page, jupyter, "lab/tree/train.ipynb")
     page.evaluate(OPEN_BESIDE, "explore.ipynb")
     for name in ("train.ipynb", "explore.ipynb"):
-        jupyter.await_idle_kernel(name)
+        await_idle_kernel(page, name)
         run(page, name, 0)
-    jupyter.await_idle_kernel("explore.ipynb")
+    await_idle_kernel(page, "explore.ipynb")
     frames: list[tuple[float, bytes]] = []
     due = [(0.5, "train.ipynb"), (3.5, "explore.ipynb"), (8.0, "explore.ipynb")]
     began_s = time.monotonic()

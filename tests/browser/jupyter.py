@@ -131,19 +131,6 @@ class JupyterProcess:
             text = response.read()
         return json.loads(text) if text else None
 
-    def await_idle_kernel(self, notebook: str) -> None:
-        """Until the notebook's kernel is there, has its client and has nothing to do."""
-        end_s = time.monotonic() + START_TIMEOUT_S
-        while not any(
-            session["path"] == notebook
-            and session["kernel"]["connections"] > 0
-            and session["kernel"]["execution_state"] == "idle"
-            for session in self.request("GET", "api/sessions")
-        ):
-            if time.monotonic() > end_s:
-                raise RuntimeError(f"No kernel of {notebook} is idle:\n{self._log.read_text()}")
-            time.sleep(0.05)
-
     def shut_kernel(self, notebook: str) -> None:
         for session in self.request("GET", "api/sessions"):
             if session["path"] == notebook:

@@ -96,6 +96,16 @@ FAULTS = """panel => {
 """What a person would see that is wrong: texts that overlap, stick out or are cut."""
 
 
+IDLE_KERNEL = """path => {
+  for (const widget of window.jupyterapp?.shell.widgets('main') ?? []) {
+    const kernel = widget.context?.path === path && widget.sessionContext?.session?.kernel;
+    if (kernel && kernel.connectionStatus === 'connected' && kernel.status === 'idle')
+      return kernel.id;
+  }
+  return null;
+}"""
+
+
 def open_lab(page: Page, jupyter: JupyterProcess, path: str = "lab?reset") -> Panel:
     """JupyterLab, with no layout of an earlier test, and the panel open in its left sidebar."""
     page.goto(jupyter.page_url(path))
@@ -118,6 +128,12 @@ def open_notebook(page: Page, jupyter: JupyterProcess, notebook: str) -> Panel:
     page.locator(".lm-Menu-item", has_text="Left Sidebar").hover()
     page.locator(".lm-Menu-item", has_text="GPU").click()
     return Panel(page)
+
+
+def await_idle_kernel(page: Page, notebook: str) -> str:
+    """The id of the notebook's kernel, once this page is connected to it and it has nothing to do.
+    The server cannot be asked: it counts the connections of pages that are gone as well."""
+    return str(page.wait_for_function(IDLE_KERNEL, arg=notebook).json_value())
 
 
 def keep_picture(
@@ -158,6 +174,12 @@ class Panel:
 
     def release_button(self, name: str) -> Locator:
         return self.root.get_by_role("button", name=f"Release the turn of {name}")
+
+    def release(self, name: str) -> None:
+        """Its button, pressed by the keyboard: the panel may move under a mouse."""
+        with self.page.expect_response("**/gpushare/api/kernels/*/release*") as answer:
+            self.release_button(name).press("Enter")
+        assert answer.value.status == 204
 
     def keep_picture(self, name: str) -> Path:
         return keep_picture(self.page, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -9,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from tests.browser.jupyter import PANEL_NAME, JupyterProcess, write_notebook
-from tests.browser.panel import PANEL_ID, Panel, keep_picture
+from tests.browser.panel import PANEL_ID, Panel, await_idle_kernel, keep_picture
 from tests.browser.stub import StubControl, device, kernel, queue, state, tenant
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ LABELS = [
     "Refresh the state of the GPU",
     "Help: is something wrong with the GPU?",
 ]
+PALETTE_TRIES, PALETTE_MS = 10, 10_000
 NOTIFY = "Notify me when this cell gets the GPU"
 
 
@@ -73,20 +75,12 @@ def _glance(page: Page) -> Locator:
     return page.locator(".jp-gpushare-Glance")
 
 
-def _kernel_id(jupyter: JupyterProcess) -> str:
-    jupyter.await_idle_kernel(NOTEBOOK)
-    (session,) = [
-        each for each in jupyter.request("GET", "api/sessions") if each["path"] == NOTEBOOK
-    ]
-    return str(session["kernel"]["id"])
-
-
 def _open(page: Page, jupyter: JupyterProcess) -> str:
     """The notebook in JupyterLab; answers the id of its kernel."""
     page.goto(jupyter.page_url(f"lab/tree/{NOTEBOOK}"))
     page.locator("#jupyterlab-splash").wait_for(state="detached")
     page.wait_for_function(LOADED)
-    kernel_id = _kernel_id(jupyter)
+    kernel_id = await_idle_kernel(page, NOTEBOOK)
     # It takes the keyboard when it has its kernel, and so would close a palette that is open.
     page.locator(".jp-NotebookPanel .jp-mod-selected").first.click()
     return kernel_id
@@ -165,7 +159,7 @@ def test_badges(page: Page, stub: StubControl) -> None:
 def test_one_click_in_jupyter_notebook(page: Page, stub: StubControl) -> None:
     """The notebook's toolbar says the same few words; a click opens the panel."""
     page.goto(stub.jupyter.page_url(f"notebooks/{NOTEBOOK}"))
-    _set(stub, _kernel_id(stub.jupyter), "waits")
+    _set(stub, await_idle_kernel(page, NOTEBOOK), "waits")
     item = page.locator(".jp-NotebookPanel-toolbar .jp-gpushare-Glance")
     item.filter(has_text="GPU 2nd · ").click()
     panel = Panel(page)
@@ -189,12 +183,20 @@ def test_no_timer_while_nothing_happens(page: Page, stub: StubControl) -> None:
 
 
 def _choose(page: Page, label: str) -> Locator:
-    """Finds a command in the palette by the name of the project, and answers its row."""
+    """Finds a command in the palette by the name of the project, and answers its row. JupyterLab
+    shuts the palette when a notebook takes the keyboard, so it is asked for again then."""
+    from playwright.sync_api import TimeoutError as NotShown
+
     palette = page.locator("#modal-command-palette")
     palette.wait_for(state="hidden")  # the one before goes when its command has run
-    page.keyboard.press("Control+Shift+c")
-    palette.locator("input").fill("gpushare")
-    return page.locator("#modal-command-palette .lm-CommandPalette-item").filter(has_text=label)
+    rows = palette.locator(".lm-CommandPalette-item")
+    for _ in range(PALETTE_TRIES):
+        page.keyboard.press("Control+Shift+c")
+        with contextlib.suppress(NotShown):
+            palette.locator("input").fill("gpushare", timeout=PALETTE_MS)
+            rows.first.wait_for(timeout=PALETTE_MS)
+            break
+    return rows.filter(has_text=label)
 
 
 def _execute(page: Page, command: str) -> None:
