@@ -52,8 +52,10 @@ def panel_state(
     ours = list(kernels)
     told = status or {"devices": [], "tenants": []}
     tenants = {tenant["id"]: tenant for tenant in told["tenants"]}
-    mine = {kernel.tenant_id for kernel in ours if kernel.tenant_id}
-    devices = [_device(device, tenants, mine, age_s) for device in told["devices"]]
+    rows = {kernel.tenant_id for kernel in ours if kernel.tenant_id}
+    # The same person may have another server, and programs that no server has started.
+    mine = rows | {each for each, tenant in tenants.items() if tenant.get("owner") == user}
+    devices = [_device(device, tenants, rows, mine, age_s) for device in told["devices"]]
     return {
         "version": STATE_VERSION,
         "scheduler": scheduler,
@@ -69,9 +71,13 @@ def panel_state(
 def _device(
     device: Mapping[str, Any],
     tenants: Mapping[str, Mapping[str, Any]],
+    rows: set[str],
     mine: set[str],
     age_s: float,
 ) -> dict[str, Any]:
+    """`rows` are this server's tenants, each with a row of its own in the panel; `mine` are all of
+    its user's."""
+
     def place(entry: Mapping[str, Any]) -> dict[str, Any]:
         tenant = tenants.get(entry["tenant"], {})
         return {
@@ -89,7 +95,7 @@ def _device(
             "waited_s": round(entry["waited_s"] + age_s, 1),
             # Of others the caller is told no more than the place, unless the caller administers.
             "wait": _wait(tenant, age_s),
-            "why": _blocked(tenant),
+            "why": "" if entry["tenant"] in rows else _blocked(tenant),  # its row says it
         }
 
     holders = [

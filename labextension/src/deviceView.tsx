@@ -147,7 +147,7 @@ function WaiterView(props: {
           <WaitLeft atMs={receivedAtMs} trans={trans} wait={waiter.wait} />
         </span>
       )}
-      {waiter.why && !waiter.mine && <span className="jp-gpushare-Expected">{waiter.why}</span>}
+      {waiter.why && <span className="jp-gpushare-Expected">{waiter.why}</span>}
     </li>
   );
 }

@@ -15,7 +15,7 @@ export interface ITenant {
   /** Empty where the caller may not see it. */
   readonly name: string;
   readonly owner: string;
-  /** Whether it is a kernel of this Jupyter server. */
+  /** Whether it is this user's, of whichever server. */
   readonly mine: boolean;
   /** Its class; empty where that is not told. */
   readonly runsAs: string;

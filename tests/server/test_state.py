@@ -66,12 +66,15 @@ def device(holders: list[str], queue: list[str]) -> dict[str, Any]:
 
 
 def state_of(
-    kernels: list[ServerKernel], tenants: list[dict[str, Any]], *devices: dict[str, Any]
+    kernels: list[ServerKernel],
+    tenants: list[dict[str, Any]],
+    *devices: dict[str, Any],
+    user: str = "alice",
 ) -> State:
     return panel_state(
         scheduler="up",
         message="",
-        user="bob",
+        user=user,
         status={"devices": list(devices), "tenants": tenants, "settings": {"quantum_s": 10.0}},
         age_s=0.5,
         kernels=kernels,
@@ -123,6 +126,22 @@ def test_holder_and_queue() -> None:
         (2, "b", True),
     ]
     assert shown["queue"][0]["waited_s"] == 1.5
+
+
+@pytest.mark.promise(
+    "panel",
+    "In a second JupyterLab of one user, the notebooks of the first are that user's too",
+)
+def test_notebooks_of_another_server_of_the_same_user() -> None:
+    """They count as mine, and what is in the way of one stands beside it: it has no row here."""
+    blocked = {"blocked_reason": "It needs 2 GiB more."}
+    tenants = [tenant("a", "waiting") | blocked, tenant("b", "waiting") | blocked]
+    shown = state_of([kernel("b.ipynb", "b")], tenants, device([], ["a", "b"]), user="bob")
+    queue = shown["devices"][0]["queue"]
+    assert [each["mine"] for each in queue] == [True, True]
+    assert [each["why"] for each in queue] == ["It needs 2 GiB more.", ""]
+    (ours,) = shown["kernels"]
+    assert ours["blocked"] == "It needs 2 GiB more."
 
 
 def test_what_is_left_of_a_turn_and_whose_the_memory_is() -> None:
