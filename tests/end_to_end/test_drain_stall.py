@@ -78,9 +78,9 @@ def test_a_sibling_process_ends_a_drain_stall(
     await_that(lambda: recalled(shared, "parent.ipynb"), "the turn is recalled")
     if sibling_comes:
         parent.run("sibling.stdin.write('go\\n'); sibling.stdin.flush()").ok()
-        assert "7" in parent.wait(waits, timeout_s=20).ok().text
+        assert "7" in parent.wait(waits).ok().text
         assert parent.run("sibling.stdout.readline()").ok().text == "'written\\n'"
-        other.wait(other_cell, timeout_s=20).ok()
+        other.wait(other_cell).ok()
         stalls = shared.tenant("parent.ipynb")["counters"]["drain_stalls"]  # type: ignore[index]
         assert stalls >= 1
         assert shared.machine.sim is not None and shared.machine.sim.overlaps() == []

@@ -22,6 +22,13 @@ workers = [subprocess.Popen([sys.executable, "-c", sys.argv[1]]) for _ in range(
 sys.exit(max(worker.wait() for worker in workers))
 """
 """A parent of two workers, as torchrun is; it does not use the device itself."""
+MEET = """
+import os, pathlib, time
+pathlib.Path({folder!r}, f"{{os.getpid()}}.worker").touch()
+while len(list(pathlib.Path({folder!r}).glob("*.worker"))) < 2:
+    time.sleep(0.01)
+"""
+"""A worker goes on when both of them are there."""
 
 
 def work_of(shared: SharedGpu) -> list[tuple[int, int, int, int]]:
@@ -42,12 +49,12 @@ def overlap(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) ->
     "cli",
     "`jupyter gpushare run` works for programs that start several processes, as torchrun does",
 )
-def test_workers_of_a_launcher_share_a_turn(shared: SharedGpu) -> None:
+def test_workers_of_a_launcher_share_a_turn(shared: SharedGpu, tmp_path: Path) -> None:
     """`run -- LAUNCHER`: its workers are on the device at the same time, since they are one tenant,
     and never together with the kernel, which computes meanwhile."""
     shared.scheduler.client.change_settings({"quantum_s": 0.1})
     kernel = shared.kernel("kernel.ipynb")
-    code = gpu_cells.setup() + gpu_cells.spin(10, 40)
+    code = gpu_cells.setup() + MEET.format(folder=str(tmp_path)) + gpu_cells.spin(10, 80)
     command = [sys.executable, "-m", "jupyter_gpushare.cli.main", "run", "--"]
     command += [sys.executable, "-c", LAUNCHER, code]
     with subprocess.Popen(command, env=shared.kernel_env) as run:

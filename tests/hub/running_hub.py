@@ -16,15 +16,16 @@ from typing import Any
 
 import requests
 
-from jupyter_gpushare.client import SchedulerClient
+from jupyter_gpushare.client import SchedulerClient, SchedulerUnavailable
 from jupyter_gpushare.client.connection import UnixHTTPConnection
 from jupyter_gpushare.client.paths import HTTP_SOCKET
 from tests.hub.proxy import proxy_command
 from tests.hub.visitor import Visitor
 from tests.support.paths import HOOK_LIBRARY, ROOT
 
-START_S_MAX = 120.0
+START_S_MAX = 180.0
 END_S_MAX = 60.0
+SERVER_S_MAX = 180
 LOOK_EVERY_S = 0.05
 PASSWORD = "a password for the test"
 SIMPLE = "simple"
@@ -103,13 +104,14 @@ class RunningHub:
             },
             "Spawner": {
                 "cmd": [str(self._python), "-m", "jupyterhub.singleuser"],
-                "args": ["--allow-root"],
+                # A browser test asks the page for its notebooks' kernels.
+                "args": ["--allow-root", "--LabApp.expose_app_in_browser=True"],
                 "environment": {
                     **server_env,
                     **(_as_if_installed(folder) if self._from_checkout else {}),
                 },
-                "http_timeout": 60,
-                "start_timeout": 60,
+                "http_timeout": SERVER_S_MAX,
+                "start_timeout": SERVER_S_MAX,
             },
             "SimpleLocalProcessSpawner": {
                 "home_dir_template": f"{folder}/homes/{{username}}",
@@ -147,7 +149,7 @@ class RunningHub:
         if "Service gpushare exited" in self.log[self._log_began :]:  # it would try for ever
             raise HubDidNotStart(self.log[-8000:])
         try:
-            answers = requests.get(f"{self.url}/hub/health", timeout=5).ok
+            answers = requests.get(f"{self.url}/hub/health", timeout=30).ok
         except requests.RequestException:
             return False
         if not self._shares:
@@ -194,12 +196,19 @@ class RunningHub:
         """The scheduler as its own account sees it, which needs no token."""
         return SchedulerClient(self.runtime_dir / HTTP_SOCKET)
 
+    def scheduler_pid(self) -> int | None:
+        """None while there is none."""
+        try:
+            return int(self.scheduler.status()["scheduler"]["pid"])
+        except SchedulerUnavailable:
+            return None
+
     def ask(
         self, method: str, route: str, body: object = None, *, token: str | None = None
     ) -> tuple[int, dict[str, Any]]:
         """A raw request to the scheduler, with a hub token where one is given."""
         connection = UnixHTTPConnection(
-            self.runtime_dir / HTTP_SOCKET, uids=frozenset({0, os.getuid()}), timeout_s=30
+            self.runtime_dir / HTTP_SOCKET, uids=frozenset({0, os.getuid()}), timeout_s=120
         )
         headers = {"Authorization": f"token {token}"} if token is not None else {}
         with contextlib.closing(connection):

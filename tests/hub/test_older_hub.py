@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.hub.conftest import HubOnAMachine
+from tests.hub.visitor import Visitor
 from tests.support import gpu_cells
 from tests.support.environments import version_of
 from tests.support.older_jupyter import older_python
@@ -39,9 +40,14 @@ def test_two_users_take_turns(home: HubOnAMachine) -> None:
         assert tenant is not None, home.hub.log[-4000:]
         assert tenant["owner"] == name
         assert tenant["counters"]["turns"] >= 1
-        state = visitor.request("GET", "gpushare/api/state").json()
-        assert (state["scheduler"], state["user"]) == ("up", name)
-        assert [each["tenant_id"] for each in state["kernels"]] == [tenant["id"]]
+        expected = ("up", name, [tenant["id"]])
+        home.hub.await_that(lambda: told(visitor) == expected, "the panel knows")  # noqa: B023
+
+
+def told(visitor: Visitor) -> tuple[str, str, list[str]]:
+    """Of the scheduler, the user and the tenants, as the panel reads it."""
+    state = visitor.request("GET", "gpushare/api/state").json()
+    return state["scheduler"], state["user"], [each["tenant_id"] for each in state["kernels"]]
 
 
 @pytest.mark.promise("JupyterHub 5 does too...")

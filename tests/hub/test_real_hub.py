@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.hub.visitor import HubKernel, Visitor
 from tests.support import gpu_cells
 from tests.support.observed import ObservedKernels
 from tests.support.other_user import as_other_user, as_root_only
-from tests.support.timeline import hand_overs, overlaps, waits_served
+from tests.support.timeline import overlaps
 
 ODD = "zoë <img src=x onerror=alert(1)> o'neil"
 """A user name with a space, an accent, HTML and a quote."""
@@ -71,17 +72,7 @@ def test_users_take_turns(home: HubOnAMachine, hers: HubKernel, zoes: HubKernel)
     """Overlapping cells of two users never have the device at once, and both are served."""
     observed = ObservedKernels(home.machine, [hers, zoes])
     observed.set_up()
-    cells = [
-        (number, observed.submit(number, gpu_cells.fill_and_check(turn + 1, 10.0, 6)))
-        for turn in range(4)
-        for number in (0, 1)
-    ]
-    for number, cell in cells:
-        observed.collect(number, cell)
-    assert observed.failed == []
-    assert overlaps(observed.works()) == 0
-    served = waits_served(hand_overs(observed.works(), observed.cells), 2)
-    assert min(served) >= 1
+    assert overlaps(observed.play_until_served(gpu_cells.fill_and_check(3, 10.0, 6), 3)) == 0
 
 
 @pytest.mark.promise("bad-input", "A hub token that registers for somebody else: 403")
@@ -146,8 +137,10 @@ def test_others_are_anonymous(
     assert "alices secret" in raw
     zoes_tenant = home.tenant_of(zoes.kernel_id)
     assert zoes_tenant is not None
-    for secret in (ODD, "zoë", "zoes secret", zoes.kernel_id, zoes_tenant["id"], str(zoes.pid)):
+    for secret in (ODD, "zoë", "zoes secret", zoes.kernel_id, zoes_tenant["id"]):
         assert secret not in raw
+    # Other numbers may have the same digits in them.
+    assert not re.search(rf"(?<![\w.]){zoes.pid}(?![\w.])", raw)
     assert sum(t["owner"] == "another user" for t in answer["tenants"]) == 1
 
 

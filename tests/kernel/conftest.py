@@ -119,7 +119,7 @@ class SharedGpu:
         await_that(lambda: name in self.waiters(), f"{name} waits for the device")
 
 
-def await_that(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+def await_that(condition: Callable[[], bool], what: str, timeout_s: float = 180.0) -> None:
     """Ask again and again; each question is a round trip to another process."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():

@@ -80,8 +80,8 @@ def test_overlapping_cells_end_with_the_last(
     subshell = kernel.control("create_subshell_request")["subshell_id"]
     kernel.run("import threading\ngo, there = threading.Event(), threading.Event()").ok()
     before = len(recording.of(kernel.pid))
-    held = kernel.submit("there.set(); go.wait(30)", subshell_id=subshell)
-    kernel.run("there.wait(30)").ok()
+    held = kernel.submit("there.set(); go.wait(600)", subshell_id=subshell)
+    kernel.run("there.wait(600)").ok()
     assert recording.of(kernel.pid)[before:] == ["began"]
     kernel.run("go.set()").ok()
     kernel.wait(held).ok()

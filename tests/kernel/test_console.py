@@ -126,7 +126,7 @@ def test_words_that_nobody_knows_end_the_line_alone() -> None:
     """No traceback comes into the terminal, and nothing stays there."""
     terminal = Terminal()
     line = WaitLine(Odd(), "t", terminal)  # type: ignore[arg-type]
-    line.thread.join(30)
+    line.thread.join(180)
     line.show()
     assert not line.thread.is_alive() and terminal.text == ""
 

@@ -78,7 +78,7 @@ def test_an_interrupt_while_waiting(
     waiting = waiter.submit(code)
     shared.await_waiter("waiter.ipynb")
     waiter.interrupt()
-    assert waiter.wait(waiting, timeout_s=20).ename == "KeyboardInterrupt"
+    assert waiter.wait(waiting).ename == "KeyboardInterrupt"
     assert waiter.run("6 * 7").ok().text == "42"
     assert not holder.done(long)
     holder.interrupt()
@@ -149,7 +149,7 @@ def test_an_interrupted_wait_shows_one_line(
         shared.scheduler.client.interrupt_tenant(waiter.tenant_id)
     else:
         interrupt(shared, waiter, mode)
-    reply = waiter.wait(waiting, timeout_s=20)
+    reply = waiter.wait(waiting)
     assert (reply.ename, reply.printed.errors) == ("KeyboardInterrupt", ONE_LINE)
     waiter.control(
         "kernel_info_request"
@@ -159,7 +159,7 @@ def test_an_interrupted_wait_shows_one_line(
     assert not holder.done(long)
     holder.interrupt()
     assert holder.wait(long).ename == "KeyboardInterrupt"
-    waiter.run("gpu.spin(1)\nlaunch(spin, 1000, 1)", timeout_s=20).ok()
+    waiter.run("gpu.spin(1)\nlaunch(spin, 1000, 1)").ok()
 
 
 @pytest.mark.promise(
@@ -175,8 +175,8 @@ def test_an_interrupt_while_holding(shared: SharedGpu, holder: Kernel, waiter: K
     waiting = waiter.submit(gpu_cells.spin(1))
     shared.await_waiter("waiter.ipynb")
     holder.interrupt()
-    assert holder.wait(long, timeout_s=20).ename == "KeyboardInterrupt"
-    waiter.wait(waiting, timeout_s=20).ok()
+    assert holder.wait(long).ename == "KeyboardInterrupt"
+    waiter.wait(waiting).ok()
     holder.run(gpu_cells.spin(1)).ok()
 
 
@@ -203,5 +203,5 @@ def test_the_users_own_kill_cancels_the_wait_too(
     waiting = waiter.submit(gpu_cells.spin(1))
     shared.await_waiter("waiter.ipynb")
     os.kill(waiter.pid, signal.SIGINT)
-    assert waiter.wait(waiting, timeout_s=20).ename == "KeyboardInterrupt"
+    assert waiter.wait(waiting).ename == "KeyboardInterrupt"
     assert not holder.done(long)

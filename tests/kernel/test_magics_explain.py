@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -231,14 +232,17 @@ def test_an_interrupted_wait_is_explained(lasting: SharedGpu) -> None:
 
 
 @pytest.mark.promise("`%gpushare explain` tells why the last cell...")
-def test_a_paused_cell_is_explained(settings_as_new: SharedGpu) -> None:
+def test_a_paused_cell_is_explained(settings_as_new: SharedGpu, tmp_path: Path) -> None:
     """A cell whose turn ended while another one waited was paused, after what it had used."""
     gpu = settings_as_new
     gpu.scheduler.client.change_settings({"quantum_s": 0.2})
     erin, finn = gpu.kernel("erin.ipynb"), gpu.kernel("finn.ipynb")
-    cells = [(kernel, kernel.submit(gpu_cells.spin(5, 200))) for kernel in (erin, finn)]
-    for kernel, cell in cells:
-        kernel.wait(cell).ok()
+    enough = tmp_path / "enough"
+    cell = erin.submit(f"import os\nwhile not os.path.exists({str(enough)!r}):\n    gpu.spin(5)")
+    gpu.await_holder("erin.ipynb")
+    finn.run(gpu_cells.spin(5, 200)).ok()
+    enough.touch()
+    erin.wait(cell).ok()
     text = erin.run("%gpushare explain").ok().text + finn.run("%gpushare explain").ok().text
     assert re.search(r"  [\d:]{8}\u2013[\d:]{8} .* Paused after [\d.]+ s of the GPU\. ", text), text
     assert "finn.ipynb had the GPU. Then it got the GPU." in text, text

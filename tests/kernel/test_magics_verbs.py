@@ -9,7 +9,7 @@ from jupyter_gpushare.kernel.magics.scheduler import Refused
 from jupyter_gpushare.kernel.magics.words import Unable
 from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
-from tests.support.kernels import Kernel
+from tests.support.kernels import ANSWER_S_MAX, Kernel
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_an_older_scheduler_knows_no_need(
 
 def offered(kernel: Kernel, code: str) -> list[str]:
     """What a real kernel answers to the Tab key at the end of the code."""
-    reply = kernel.client.complete(code, len(code), reply=True, timeout=30)
+    reply = kernel.client.complete(code, len(code), reply=True, timeout=ANSWER_S_MAX)
     return [str(match) for match in reply["content"]["matches"]]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kernel.conftest import SharedGpu, await_that
 from tests.support import gpu_cells
-from tests.support.kernels import PROVISIONER
+from tests.support.kernels import ANSWER_S_MAX, PROVISIONER
 
 
 def notebook(path: Path) -> Path:
@@ -64,11 +64,11 @@ def test_batch_tools_take_turns(
         env["JUPYTER_DEFAULT_PROVISIONER_NAME"] = PROVISIONER
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as batch:
         try:
-            await_that(lambda: len(shared.waiters()) == 1, "the notebook's kernel waits", 60)
+            await_that(lambda: len(shared.waiters()) == 1, "the notebook's kernel waits")
             assert batch.poll() is None and shared.holders() == ["holder.ipynb"]
             holder.interrupt()
             assert holder.wait(held).ename == "KeyboardInterrupt"
-            _, errors = batch.communicate(timeout=60)
+            _, errors = batch.communicate(timeout=ANSWER_S_MAX)
         finally:
             batch.kill()
     assert batch.returncode == 0, errors

@@ -22,10 +22,10 @@ there, go = threading.Event(), threading.Event()
 def work():
     with gpushare.turn():
         there.set()
-        go.wait(30)
+        go.wait(600)
 thread = threading.Thread(target=work)
 thread.start()
-there.wait(30)
+there.wait(600)
 """
 
 
@@ -58,7 +58,7 @@ def test_a_thread_alone_begins_and_ends(kernel: Kernel, recording: Recording) ->
     """A turn that begins after the cell has ended is told, and so is its end."""
     kernel.run(
         "import threading, gpushare\ngo = threading.Event()\n"
-        "def late():\n    go.wait(30)\n    with gpushare.turn():\n        pass\n"
+        "def late():\n    go.wait(600)\n    with gpushare.turn():\n        pass\n"
         "thread = threading.Thread(target=late)\nthread.start()\n"
         "threading.Timer(0, lambda: None)"
     ).ok()
@@ -72,7 +72,7 @@ def test_a_thread_alone_begins_and_ends(kernel: Kernel, recording: Recording) ->
 def test_the_gpu_stays_until_the_threads_turn_ends(shared: SharedGpu) -> None:
     """Where nobody is idle for long, the GPU stays with the thread's kernel after the cell, and is
     given back when the turn of the thread ends."""
-    shared.scheduler.client.change_settings({"idle_ms": 60_000, "quantum_s": 600})
+    shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})
     alice = shared.kernel("alice.ipynb")
     alice.run(f"{THREAD}\n{gpu_cells.spin(1)}").ok()
     assert shared.holders() == ["alice.ipynb"]

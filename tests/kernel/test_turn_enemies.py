@@ -114,7 +114,7 @@ def test_threads_in_one_turn_leave_their_own_entry(hook: Hook) -> None:
     def work() -> None:
         with shared:
             entered.set()
-            go.wait(30)
+            go.wait(600)
 
     thread = threading.Thread(target=work)
     thread.start()

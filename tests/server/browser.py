@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyter_gpushare.server.relay import CHANGED_SCHEMA, Relay
 
-NEWS_S_MAX = 20.0
+NEWS_S_MAX = 120.0
 
 State = dict[str, Any]
 

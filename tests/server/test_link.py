@@ -17,7 +17,7 @@ from jupyter_gpushare.server.scheduler_client import LinkState, SchedulerLink
 from jupyter_gpushare.server.state import ServerKernel
 
 ATTEMPTS = 3
-END_S_MAX = 20.0
+END_S_MAX = 120.0
 
 
 def states_of(directory: Path, start: Callable[[], str | None]) -> list[LinkState]:

@@ -145,7 +145,7 @@ def test_whose_fault_an_error_is(error: Exception, status: int) -> None:
 
 async def test_a_state_without_a_scheduler(extension: Any, jp_fetch: Any) -> None:
     """The state is answered all the same, and says what is wrong and what to do."""
-    await extension.link.decided(30)
+    await extension.link.decided(120)
     answer = json.loads((await jp_fetch("gpushare", "api", "state")).body)
     assert (answer["version"], answer["scheduler"], answer["user"]) == (1, "down", "alice")
     assert "Start one with" in answer["message"]
@@ -191,7 +191,7 @@ async def test_the_timeline_has_turns(
 
 async def test_the_timeline_without_a_scheduler(extension: Any, jp_fetch: Any) -> None:
     """It is empty: the state says what is wrong."""
-    await extension.link.decided(30)
+    await extension.link.decided(120)
     assert (await timeline(jp_fetch))["devices"] == []
 
 

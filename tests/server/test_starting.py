@@ -20,7 +20,7 @@ from tests.server.server_process import JupyterServer, schedulers_of
 from tests.support.scheduler_process import SchedulerUnderTest
 
 SERVERS = 10
-END_S_MAX = 20.0
+END_S_MAX = 120.0
 
 
 @pytest.fixture

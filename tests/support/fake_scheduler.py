@@ -39,7 +39,7 @@ from jupyter_gpushare.protocol.messages import (
 )
 
 M = TypeVar("M", bound=Message)
-ANSWER_S_MAX = 20.0
+ANSWER_S_MAX = 60.0
 UNLIMITED = 2**64 - 1
 
 

@@ -18,7 +18,8 @@ from jupyter_gpushare.kernel.environment import without_gpushare
 from tests.support.paths import HOOK_LIBRARY
 
 PROVISIONER = "gpushare-provisioner"
-START_S = 60.0
+START_S = 180.0
+ANSWER_S_MAX = 180.0
 
 
 def kernel_env(machine_env: Mapping[str, str], runtime_dir: Path) -> dict[str, str]:
@@ -153,7 +154,7 @@ class Kernel:
         self._collect_output()
         return self._printed.get(cell, Printed()).stderr
 
-    def wait(self, cell: str, timeout_s: float = 60) -> Reply:
+    def wait(self, cell: str, timeout_s: float = ANSWER_S_MAX) -> Reply:
         """The reply to a cell, with what it printed until then."""
         deadline_s = time.monotonic() + timeout_s
         while cell not in self._replies:
@@ -170,7 +171,7 @@ class Kernel:
             content["status"], content.get("ename"), content.get("evalue"), ended_s, printed
         )
 
-    def run(self, code: str, timeout_s: float = 60, **options: Any) -> Reply:
+    def run(self, code: str, timeout_s: float = ANSWER_S_MAX, **options: Any) -> Reply:
         return self.wait(self.submit(code, **options), timeout_s)
 
     def control(self, kind: str, content: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -178,7 +179,7 @@ class Kernel:
         message = self.client.session.msg(kind, dict(content or {}))
         self.client.control_channel.send(message)
         while True:
-            answer = self.client.get_control_msg(timeout=30)
+            answer = self.client.get_control_msg(timeout=ANSWER_S_MAX)
             if answer["parent_header"].get("msg_id") == message["header"]["msg_id"]:
                 return dict(answer["content"])
 

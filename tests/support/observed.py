@@ -9,12 +9,12 @@ import time
 from collections.abc import Sequence
 
 from tests.support import gpu_cells
-from tests.support.kernels import Kernel, Reply
+from tests.support.kernels import ANSWER_S_MAX, Kernel, Reply
 from tests.support.machine import Machine
 from tests.support.sim import load_journal_reader
-from tests.support.timeline import Cell, Work
+from tests.support.timeline import Cell, Work, hand_overs, waits_served
 
-SETUP_S = 120.0
+SETUP_S = 180.0
 READ = """
 import json
 print(json.dumps([_cells, gpu.intervals() if hasattr(gpu, "intervals") else []]))
@@ -64,13 +64,33 @@ class ObservedKernels:
             "    globals().setdefault('_cells', []).append([_began_ns, time.monotonic_ns()])\n"
         )
 
-    def collect(self, number: int, cell: str, timeout_s: float = 60) -> Reply:
+    def collect(self, number: int, cell: str, timeout_s: float = ANSWER_S_MAX) -> Reply:
         """Wait for a timed cell."""
         reply = self.kernels[number].wait(cell, timeout_s)
         if reply.status != "ok":
             self.failed.append(reply)
         self._unread.add(number)
         return reply
+
+    def play(self, code: str, cells_each: int) -> None:
+        """Send the same cells to all kernels at once, and wait for them."""
+        sent = [
+            (number, self.submit(number, code))
+            for _ in range(cells_each)
+            for number in range(len(self.kernels))
+        ]
+        for number, cell in sent:
+            self.collect(number, cell).ok()
+
+    def play_until_served(self, code: str, times: int) -> list[Work]:
+        """Send cells to all kernels at once, until each has had to wait so often and was served.
+        How many that takes depends on how soon a kernel comes to its next cell. All that the
+        device did."""
+        while True:
+            self.play(code, times + 1)
+            works = self.works()
+            if min(waits_served(hand_overs(works, self.cells), len(self.kernels))) >= times:
+                return works
 
     def _read(self) -> None:
         """Ask the kernels for what they keep."""
