@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tests.browser.chromium import find_chromium
 from tests.browser.conftest import FLAGS
 from tests.browser.jupyter import JupyterProcess, write_notebook
-from tests.browser.panel import await_idle_kernel, open_lab
+from tests.browser.panel import PATIENCE_MS, await_idle_kernel, open_lab
 from tests.support import gpu_cells
 from tests.support.kernels import kernel_env
 from tests.support.scheduler_process import running_scheduler
@@ -67,7 +67,7 @@ def recorded(folder: Path) -> list[tuple[float, bytes]]:
             executable_path=chromium.program, args=FLAGS, env=dict(chromium.env)
         )
         page = browser.new_page(viewport=VIEW, locale="en-US")
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(PATIENCE_MS)
         frames = story(page, jupyter)
         browser.close()
     return frames

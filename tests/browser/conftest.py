@@ -12,6 +12,7 @@ import pytest
 
 from tests.browser.chromium import find_chromium
 from tests.browser.jupyter import PANEL, PANEL_NAME, JupyterProcess
+from tests.browser.panel import PATIENCE_MS
 from tests.support.node import NoProgram
 
 if TYPE_CHECKING:
@@ -49,8 +50,9 @@ def browser() -> Iterator[Browser]:
         chromium = find_chromium()
     except NoProgram as reason:
         pytest.skip(str(reason))
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=chromium.program, args=FLAGS, env=dict(chromium.env)
@@ -66,8 +68,8 @@ def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(
         viewport=VIEW, device_scale_factor=PIXELS_PER_POINT, locale="en-US"
     )
+    context.set_default_timeout(PATIENCE_MS)  # of each of its pages
     page = context.new_page()
-    page.set_default_timeout(60_000)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(error.stack or str(error)))
     yield page

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 PANEL_ID = "jp-gpushare-panel"
+PATIENCE_MS = 180_000
+"""What a page of a slow machine is given for each step; a quick one never needs it."""
 MAIN_AREA = "#jp-main-dock-panel .jp-Launcher, #jp-main-dock-panel .jp-Notebook"
 ARTEFACTS = BUILD / "artefacts"
 LOW_CONTRASTS = """panel => {
@@ -109,7 +111,7 @@ IDLE_KERNEL = """path => {
 def open_lab(page: Page, jupyter: JupyterProcess, path: str = "lab?reset") -> Panel:
     """JupyterLab, with no layout of an earlier test, and the panel open in its left sidebar."""
     page.goto(jupyter.page_url(path))
-    page.locator("#jupyterlab-splash").wait_for(state="detached", timeout=60_000)
+    page.locator("#jupyterlab-splash").wait_for(state="detached")
     # What opens last in the main area takes the keyboard, so a person would wait for it as well.
     page.locator(MAIN_AREA).first.wait_for()
     page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
@@ -134,6 +136,19 @@ def await_idle_kernel(page: Page, notebook: str) -> str:
     """The id of the notebook's kernel, once this page is connected to it and it has nothing to do.
     The server cannot be asked: it counts the connections of pages that are gone as well."""
     return str(page.wait_for_function(IDLE_KERNEL, arg=notebook).json_value())
+
+
+def run_cell(page: Page, number: int, keys: str = "Control+Enter") -> None:
+    """Once the keyboard is in the cell; returns when the page has begun to run it."""
+    from playwright.sync_api import expect
+
+    cell = page.locator(".jp-Notebook .jp-CodeCell").nth(number)
+    prompt = cell.locator(".jp-InputPrompt")
+    before = prompt.inner_text()
+    cell.locator(".jp-InputArea-editor").click()
+    cell.locator(".cm-editor.cm-focused").wait_for()
+    page.keyboard.press(keys)
+    expect(prompt).not_to_have_text(before)
 
 
 def keep_picture(
@@ -180,6 +195,25 @@ class Panel:
         with self.page.expect_response("**/gpushare/api/kernels/*/release*") as answer:
             self.release_button(name).press("Enter")
         assert answer.value.status == 204
+
+    def await_queue(self, length: int) -> None:
+        from playwright.sync_api import expect
+
+        expect(self.queue).to_have_count(length)
+
+    def unfold_actions(self) -> None:
+        """Of each kernel, one after the other: what is unfolded moves what is below it."""
+        for actions in self.root.locator("details.jp-gpushare-Actions").all():
+            actions.locator("summary").press("Enter")
+            actions.and_(self.root.locator("[open]")).wait_for()
+
+    def await_in_view(self, element: Locator) -> None:
+        """Until the element has been scrolled to where it can be seen whole."""
+        self.page.wait_for_function(
+            "([each, panel]) => each.getBoundingClientRect().bottom"
+            " <= panel.getBoundingClientRect().bottom",
+            arg=[element.element_handle(), self.root.element_handle()],
+        )
 
     def keep_picture(self, name: str) -> Path:
         return keep_picture(self.page, name)

@@ -80,7 +80,7 @@ def state(*devices: State, kernels: list[State] | None = None, **fields: object)
 def busy_state() -> State:
     """Two devices, three users, four kernels: what a shared machine looks like in the afternoon."""
     explore = tenant("explore.ipynb", "alice", mine=True, waited_s=12, wait=WAIT)
-    resnet = tenant("train-resnet.ipynb", "alice", mine=True, held_s=41, hold_left_s=560)
+    resnet = tenant("train-resnet.ipynb", "alice", mine=True, held_s=41, hold_left_s=599)
     return state(
         device(
             0,
@@ -112,7 +112,7 @@ def busy_state() -> State:
             kernel(
                 "train-resnet.ipynb",
                 "holds",
-                hold_left_s=560,
+                hold_left_s=599,
                 memory=[memory(bytes_resident=61 * GIB, bytes_fixed=GIB // 2)],
             ),
             kernel(

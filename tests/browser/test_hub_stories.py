@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,20 +15,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jupyter_gpushare.client import SchedulerUnavailable
+from jupyter_gpushare.scheduler.runtime_dir import LOCK_FILE
 from tests.browser.conftest import PIXELS_PER_POINT, VIEW
 from tests.browser.jupyter import write_notebook
-from tests.browser.panel import PANEL_ID, Panel
+from tests.browser.panel import PANEL_ID, PATIENCE_MS, Panel, await_idle_kernel, run_cell
 from tests.hub.proxy import NoProxy, proxy_command
 from tests.hub.running_hub import PASSWORD, RunningHub, running_hub, server_env
-from tests.hub.visitor import Visitor
 from tests.support import gpu_cells
 from tests.support.sim import SimulatedMachine
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page, Route
 
-TRAINS = ["while True:\n    gpu.spin(20)", "%gpushare hold 5m", "%gpushare hold 0"]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]  # a hub and two servers start first
+
+TRAINS = ["while True:\n    gpu.spin(20)", "%gpushare hold 10m", "%gpushare hold 0"]
 EXPLORES = ["gpu.spin(20)\nprint('explored', 'it')"]
 SETUP = "from simulated import gpu\n\ngpu.spin(1)"
 ONE_LINE = "KeyboardInterrupt: This cell was interrupted while it waited for the GPU."
@@ -43,8 +46,7 @@ class Desk:
     panel: Panel
 
     def run(self, cell: int) -> None:
-        self.cell(cell).locator(".jp-InputArea-editor").click()
-        self.page.keyboard.press("Control+Enter")
+        run_cell(self.page, cell)
 
     def cell(self, number: int) -> Locator:
         return self.page.locator(".jp-Notebook .jp-CodeCell").nth(number)
@@ -77,7 +79,7 @@ def hub(theme: str) -> Iterator[RunningHub]:
         with running_hub(
             folder, server_env=env, scheduler_env={**env, "CUDA_VISIBLE_DEVICES": "0"}
         ) as hub:
-            hub.scheduler.change_settings({"quantum_s": 600, "idle_ms": 600_000})
+            hub.scheduler.change_settings({"quantum_s": 3600, "idle_ms": 3_600_000})
             yield hub
 
 
@@ -106,12 +108,12 @@ def open_desk(browser: Browser, hub: RunningHub, user: str, theme: str, cells: l
         file = home / SETTINGS / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values))
-    visitor = hub.visitor(user)  # its server runs when this returns
+    hub.visitor(user)  # its server runs when this returns
     context = browser.new_context(
         viewport=VIEW, device_scale_factor=PIXELS_PER_POINT, locale="en-US"
     )
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
-    page.set_default_timeout(60_000)
     page.goto(f"{hub.url}/hub/login?next=/user/{user}/lab/tree/{user}s.ipynb")
     page.locator("#username_input").fill(user)
     page.locator("#password_input").fill(PASSWORD)
@@ -119,21 +121,12 @@ def open_desk(browser: Browser, hub: RunningHub, user: str, theme: str, cells: l
     page.locator("#jupyterlab-splash").wait_for(state="detached")
     page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
     page.locator(f'.jp-SideBar [data-id="{PANEL_ID}"]').click()
-    hub.await_that(lambda: is_ready(visitor), "the notebook has its kernel")
-    (session,) = visitor.request("GET", "api/sessions").json()
-    desk = Desk(user, session["kernel"]["id"], page, Panel(page))
+    desk = Desk(user, await_idle_kernel(page, f"{user}s.ipynb"), page, Panel(page))
     desk.run(0)
     desk.cell(0).locator(".jp-InputPrompt").filter(has_text="[1]").wait_for()
     return desk
 
 
-def is_ready(visitor: Visitor) -> bool:
-    """Its one notebook's kernel has its client and has nothing to do."""
-    kernels = [each["kernel"] for each in visitor.request("GET", "api/sessions").json()]
-    return any(k["connections"] > 0 and k["execution_state"] == "idle" for k in kernels)
-
-
-@pytest.mark.full
 @pytest.mark.promise(
     "panel",
     "Two users of a real hub, each in a browser: the one who waits sees the line, interrupts the "
@@ -162,7 +155,7 @@ def test_two_users_share_the_gpu(hub: RunningHub, desks: tuple[Desk, Desk], them
     bob.run(1)
     bob.line("Waiting for the GPU").wait_for()
     ann.panel.queue.first.wait_for()
-    ann.panel.release_button("anns.ipynb").click()
+    ann.panel.release("anns.ipynb")
     bob.says(1, "explored it")
     ann.panel.holder.filter(has_text="anns.ipynb").wait_for()  # and her cell goes on
     ann.interrupt()
@@ -179,14 +172,12 @@ def test_two_users_share_the_gpu(hub: RunningHub, desks: tuple[Desk, Desk], them
     bob.says(1, "explored it")
     status, message = asked_to_release(bob, ann.kernel_id)
     assert status == 404 and "has no kernel" in message
-    act_on_anns_notebook(hub, bob, ann.kernel_id)
-    bob.panel.keep_picture(f"hub-denied-{theme.lower()}")
-    assert bob.page.get_by_text("another user's").is_visible()
+    act_on_anns_notebook(hub, bob, ann.kernel_id, f"hub-denied-{theme.lower()}")
 
 
-def act_on_anns_notebook(hub: RunningHub, bob: Desk, kernel_id: str) -> None:
+def act_on_anns_notebook(hub: RunningHub, bob: Desk, kernel_id: str, picture: str) -> None:
     """Bob's page is made to offer what no page offers: a button on her notebook, which his server
-    and the hub's scheduler are then asked to release."""
+    and the hub's scheduler are then asked to release. The panel shows the refusal."""
     (hers,) = [t for t in hub.scheduler.status()["tenants"] if t["kernel_id"] == kernel_id]
 
     def offer(route: Route) -> None:
@@ -204,7 +195,9 @@ def act_on_anns_notebook(hub: RunningHub, bob: Desk, kernel_id: str) -> None:
     assert answer.value.status == 403
     row = bob.panel.root.locator(".jp-gpushare-Kernel").filter(has_text="hers.ipynb")
     row.get_by_role("alert").filter(has_text="Act on your own").wait_for()
-    bob.page.unroute("**/gpushare/api/state*")
+    bob.page.get_by_text("another user's").wait_for()
+    bob.panel.keep_picture(picture)
+    bob.page.unroute_all(behavior="wait")  # the row goes with the next answer
 
 
 def asked_to_release(desk: Desk, kernel_id: str) -> tuple[int, str]:
@@ -220,15 +213,18 @@ def asked_to_release(desk: Desk, kernel_id: str) -> tuple[int, str]:
     return int(status), str(message)
 
 
-def _scheduler_of(hub: RunningHub) -> int | None:
-    """Its process; None while there is none."""
-    try:
-        return int(hub.scheduler.status()["scheduler"]["pid"])
-    except SchedulerUnavailable:
-        return None
+@contextmanager
+def killed_scheduler(hub: RunningHub) -> Iterator[int]:
+    """No other one can take its place in here: on a slow machine it would come before anybody has
+    seen that the first is gone."""
+    pid = hub.scheduler_pid()
+    assert pid is not None
+    with (hub.runtime_dir / LOCK_FILE).open("r+b") as lock:
+        os.kill(pid, signal.SIGKILL)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # once the process has ended
+        yield pid
 
 
-@pytest.mark.full
 @pytest.mark.promise(
     "panel",
     "A scheduler that is killed and comes back while the panel is open is told, and then used",
@@ -236,10 +232,9 @@ def _scheduler_of(hub: RunningHub) -> int | None:
 def test_a_scheduler_that_comes_back(hub: RunningHub, desks: tuple[Desk, Desk]) -> None:
     """The panel says so meanwhile; afterwards the next cell is served."""
     _, bob = desks
-    pid = int(hub.scheduler.status()["scheduler"]["pid"])
-    os.kill(pid, signal.SIGKILL)
-    bob.panel.notices.first.wait_for()
-    hub.await_that(lambda: _scheduler_of(hub) not in (None, pid), "it is back")
+    with killed_scheduler(hub) as pid:
+        bob.panel.notices.first.wait_for()
+    hub.await_that(lambda: hub.scheduler_pid() not in (None, pid), "it is back")
     bob.panel.notices.first.wait_for(state="detached")
     bob.panel.devices.first.wait_for()
     bob.run(0)

@@ -97,8 +97,7 @@ def _opened(page: Page, stub: StubControl, width_px: int) -> Panel:
     panel.devices.first.wait_for()
     width = f"{width_px}px !important"
     page.add_style_tag(content=f"#{PANEL_ID} {{ min-width: {width}; max-width: {width} }}")
-    for summary in panel.root.locator(".jp-gpushare-Actions > summary").all():
-        summary.click()
+    panel.unfold_actions()
     return panel
 
 
@@ -188,5 +187,4 @@ def test_a_page_at_200_percent(page: Page, stub: StubControl) -> None:
     last = panel.kernel("broken.ipynb").locator("summary")
     panel.root.locator("summary").first.focus()
     last.focus()
-    bottom = "each => each.getBoundingClientRect().bottom"
-    assert last.evaluate(bottom) <= panel.root.evaluate(bottom)
+    panel.await_in_view(last)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -35,12 +34,11 @@ def stub(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def shows_and_releases(panel: Panel, stub: StubControl) -> None:
     """What a person does with the panel, from the first look to a release."""
     panel.devices.first.wait_for()
-    assert panel.queue.count() == 3
-    assert "reserved by its user for 9 min more" in panel.devices.first.inner_text()
-    assert "in host memory 12 GiB" in panel.kernel("explore.ipynb").inner_text()
+    panel.await_queue(3)
+    panel.devices.first.filter(has_text="reserved by its user for 9 min more").wait_for()
+    panel.kernel("explore.ipynb").filter(has_text="in host memory 12 GiB").wait_for()
     before = len(stub.released)
-    with panel.page.expect_response(re.compile("/release")):
-        panel.release_button("train-resnet.ipynb").click()
+    panel.release("train-resnet.ipynb")
     assert stub.released[before:] == ["train-resnet"]
     stub.set(state(device(holder=tenant(NAME, "bob", held_s=0)), kernels=[kernel("x", "idle")]))
     panel.holder.get_by_text(NAME).wait_for()

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.jupyter import JupyterProcess, write_notebook
-from tests.browser.panel import LOW_CONTRASTS, PANEL_ID, Panel, open_lab, open_notebook
+from tests.browser.panel import (
+    LOW_CONTRASTS,
+    PANEL_ID,
+    PATIENCE_MS,
+    Panel,
+    open_lab,
+    open_notebook,
+)
 from tests.browser.stub import (
     GIB,
     StubControl,
@@ -24,9 +32,10 @@ from tests.browser.stub import (
 )
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, WebSocketRoute
+    from playwright.sync_api import Page, WebSocket, WebSocketRoute
 
 ANSWERS_PUSHED = 30
+LOOK_EVERY_MS = 200
 POLL_MS_MAX = 2500
 """Longer than the panel waits between two questions while its stream is down."""
 
@@ -41,30 +50,40 @@ def stub(jupyter_with_stub: JupyterProcess) -> StubControl:
 @pytest.fixture
 def panel(page: Page, stub: StubControl) -> Panel:
     """The panel, with its event stream up: what is emitted from now on arrives."""
+    heard: dict[WebSocket, bool] = {}
+
+    def follow(stream: WebSocket) -> None:
+        if "api/events/subscribe" in stream.url:
+            heard[stream] = False
+            stream.on("framereceived", lambda _: heard.update({stream: True}))
+
+    page.on("websocket", follow)
     panel = open_lab(page, stub.jupyter)
     panel.devices.first.wait_for()
-    _wait_until_pushed(panel, stub)
+    _wait_until_pushed(panel, stub, heard)
     return panel
 
 
-def _wait_until_pushed(panel: Panel, stub: StubControl) -> None:
-    """Emits until the browser asks because it is told, and at no other time."""
-    from playwright.sync_api import TimeoutError as NotShown
+def _wait_until_pushed(panel: Panel, stub: StubControl, heard: dict[WebSocket, bool]) -> None:
+    """Emits until the page has heard it on each of its event streams, one of which is the panel's:
+    then the browser asks because it is told, and soon at no other time."""
+    from playwright.sync_api import expect
 
-    for attempt in range(ANSWERS_PUSHED):
-        stub.set({**busy_state(), "message": f"Round {attempt}"})
-        try:
-            panel.notices.filter(has_text=f"Round {attempt}").wait_for(timeout=1000)
-        except NotShown:
-            continue
+    until_s = time.monotonic() + PATIENCE_MS / 1000
+    while not all(has or each.is_closed() for each, has in heard.items()) or not any(
+        heard.values()
+    ):
+        assert time.monotonic() < until_s, "the event stream never came up"
+        stub.set({**busy_state(), "message": "Is anybody there?"})
+        panel.page.wait_for_timeout(LOOK_EVERY_MS)
+    stub.set(busy_state())
+    expect(panel.notices).to_have_count(0)
+    while True:
         asked = stub.asked
         panel.page.wait_for_timeout(POLL_MS_MAX)
         if stub.asked == asked:
             break
-    else:
-        pytest.fail("The browser went on asking: its event stream never came up.")
-    stub.set(busy_state())
-    panel.notices.wait_for(state="detached")
+        assert time.monotonic() < until_s, "the browser goes on asking"
 
 
 def _texts(panel: Panel) -> list[str]:
@@ -161,16 +180,21 @@ def test_the_queue_moves(panel: Panel, stub: StubControl) -> None:
 @pytest.mark.promise("panel", "A turn is released with the keyboard too, and a refusal tells why")
 def test_a_turn_is_released_with_the_keyboard(panel: Panel, stub: StubControl) -> None:
     """Tab leads to the button, Enter releases, and the keyboard stays in the kernel's row."""
+    from playwright.sync_api import expect
+
     before = len(stub.released)
-    panel.page.get_by_role("button", name="train-resnet.ipynb", exact=True).focus()
+    name = panel.page.get_by_role("button", name="train-resnet.ipynb", exact=True)
+    name.focus()
+    expect(name).to_be_focused()
     panel.page.keyboard.press("Tab")
+    expect(panel.release_button("train-resnet.ipynb")).to_be_focused()
     with panel.page.expect_response(re.compile("/release")) as response:
         panel.page.keyboard.press("Enter")
     assert response.value.status == 204
     assert stub.released[before:] == ["train-resnet"]
     stub.set(state(device(), kernels=[kernel("train-resnet.ipynb", "idle")]))
     panel.release_button("train-resnet.ipynb").wait_for(state="detached")
-    assert panel.page.locator(":focus").inner_text().startswith("train-resnet.ipynb")
+    panel.page.locator(":focus").filter(has_text=re.compile(r"^\s*train-resnet\.ipynb")).wait_for()
 
 
 @pytest.mark.promise("A turn is released with the...")
@@ -178,12 +202,11 @@ def test_a_refused_release_tells_why(panel: Panel, stub: StubControl) -> None:
     """The server's sentence stands beside the kernel that it is about."""
     refusal = "This kernel does not have the GPU. Nothing needs to be released."
     stub.set(busy_state(), refusal=refusal)
-    panel.release_button("train-resnet.ipynb").click()
+    panel.release_button("train-resnet.ipynb").press("Enter")
     alert = panel.kernel("train-resnet.ipynb").get_by_role("alert").filter(has_text=refusal)
     alert.wait_for()
     panel.keep_picture("panel-refused")
-    bottom = "each => each.getBoundingClientRect().bottom"
-    assert alert.evaluate(bottom) <= panel.root.evaluate(bottom)  # it is scrolled into view
+    panel.await_in_view(alert)  # it is scrolled there
 
 
 @pytest.mark.promise("A change is pushed into the page at...")

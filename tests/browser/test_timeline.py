@@ -112,6 +112,8 @@ def test_a_timeline_is_drawn_once_it_is_opened(
 ) -> None:
     """Turns, waits and lines, with a sentence that says the same; until then nothing is asked and
     nothing of it is loaded. Nothing overflows, and it is open when the page is loaded again."""
+    from playwright.sync_api import expect
+
     stub.jupyter.use_theme(f"JupyterLab {theme}")
     loaded: list[str] = []
     panel = open_lab(page, stub.jupyter)
@@ -121,12 +123,13 @@ def test_a_timeline_is_drawn_once_it_is_opened(
     timeline = opened(panel)
     assert any("labextension/static" in url for url in loaded)  # uPlot, just now
     mine = timeline.locator(".jp-gpushare-TurnBar.jp-mod-mine")
-    assert (mine.count(), timeline.locator(".jp-gpushare-TurnBar").count()) == (2, len(TURNS))
+    expect(mine).to_have_count(2)
+    expect(timeline.locator(".jp-gpushare-TurnBar")).to_have_count(len(TURNS))
     assert "train-resnet.ipynb" in mine.first.inner_text()
     sentence = timeline.locator(".jp-gpushare-TimelineSummary").inner_text()
     assert sentence.startswith("In the last 15 min you had this GPU for 5 min, and others for 5")
     assert "At most 3 waited at once." in sentence and "% busy on average." in sentence
-    assert page.evaluate(INK) > 100
+    page.wait_for_function(f"({INK})() > 100")
     root = panel.root.evaluate("node => [node.scrollWidth, node.clientWidth]")
     assert root[0] <= root[1]
     page.set_viewport_size({"width": 1000, "height": 760})

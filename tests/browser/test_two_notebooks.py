@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.browser.jupyter import JupyterProcess, write_notebook
-from tests.browser.panel import Panel, await_idle_kernel, open_lab
+from tests.browser.panel import Panel, await_idle_kernel, open_lab, run_cell
 from tests.support import gpu_cells
 from tests.support.kernels import kernel_env
 from tests.support.older_jupyter import older_python
@@ -19,7 +19,7 @@ from tests.support.scheduler_process import SchedulerUnderTest, running_schedule
 from tests.support.sim import MIB, SimulatedMachine
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page, Route
+    from playwright.sync_api import Page, Response, Route
 
 TRAINS = [
     "from simulated import gpu\n\nweights = gpu.allocate(768 * 1024**2)  # 3 GiB",
@@ -43,6 +43,7 @@ WAITS = [
 CONTEXTS_MIB = 2 * 32
 """Of two processes on the simulated GPU, which count as nobody's."""
 CHANGES = 9
+QUANTUM_S = 36_000
 IDLE_SESSION = {
     "kernel": {"name": "python3"},
     "name": "plots.ipynb",
@@ -75,7 +76,7 @@ def scheduler(
     memory = {"memory_mode": memory_mode, "device_reserve_bytes": CONTEXTS_MIB * MIB}
     options = [f"--GPUShareScheduler.{name}={value}" for name, value in memory.items()]
     with running_scheduler(tmp_path / "run", *options, env=env) as scheduler:
-        scheduler.client.change_settings({"quantum_s": 600, "idle_ms": 600_000})
+        scheduler.client.change_settings({"quantum_s": QUANTUM_S, "idle_ms": 600_000})
         yield scheduler
 
 
@@ -108,9 +109,8 @@ def jupyter(
 def _run_all_cells(page: Page, notebook: str, cells: int) -> None:
     """As a person does: Shift and Enter, once a cell, when the kernel is there."""
     await_idle_kernel(page, notebook)
-    page.locator(".jp-Notebook .jp-CodeCell").first.click()
-    for _ in range(cells):
-        page.keyboard.press("Shift+Enter")
+    for cell in range(cells):
+        run_cell(page, cell, "Shift+Enter")
 
 
 def _open_training(page: Page, jupyter: JupyterProcess) -> Panel:
@@ -130,15 +130,16 @@ def _open_exploring(page: Page, jupyter: JupyterProcess) -> Page:
 
 
 @contextlib.contextmanager
-def _quantum_of_30_s(panel: Panel, scheduler: SchedulerUnderTest) -> Iterator[None]:
-    """Who waits reads when its cell starts, which follows the setting."""
-    scheduler.client.change_settings({"quantum_s": 30})
-    told = panel.kernel("explore.ipynb").filter(has_text=re.compile(r"starts in .*\b\d\d s"))
-    told.wait_for()
-    yield
+def _shorter_quantum(panel: Panel, scheduler: SchedulerUnderTest) -> Iterator[None]:
+    """Who waits reads when its cell starts, which follows the setting. The shorter one, too, lasts
+    longer than the test."""
     scheduler.client.change_settings({"quantum_s": 600})
+    row = panel.kernel("explore.ipynb")
+    row.filter(has_text=re.compile(r"starts in .*\bmin\b")).wait_for()
+    yield
+    scheduler.client.change_settings({"quantum_s": QUANTUM_S})
     # The lines of the panel change their heights with it, under a mouse that is about to click.
-    panel.kernel("explore.ipynb").filter(has_text=re.compile(r"starts in .*\bmin\b")).wait_for()
+    row.filter(has_text=re.compile(r"starts in .*\bh\b")).wait_for()
 
 
 @pytest.mark.promise(
@@ -153,12 +154,12 @@ def test_the_queue_changes_and_a_turn_is_released(
     """The panel shows who has the GPU and who waits; its button lets the next one have it, whose
     cell then ends; and the cell that gave its turn back goes on afterwards."""
     panel = _open_training(page, jupyter)
-    assert panel.queue.count() == 0
+    panel.await_queue(0)
     window = _open_exploring(page, jupyter)
     panel.queue.filter(has_text="explore.ipynb").wait_for()
-    assert "Number 1 in the queue" in panel.kernel("explore.ipynb").inner_text()
+    panel.kernel("explore.ipynb").filter(has_text="Number 1 in the queue").wait_for()
     assert window.get_by_text("explored it", exact=True).count() == 0
-    with _quantum_of_30_s(panel, scheduler):
+    with _shorter_quantum(panel, scheduler):
         panel.keep_picture("panel-light" if versions == "these" else "panel-older-notebooks")
 
     panel.release("train.ipynb")
@@ -167,7 +168,7 @@ def test_the_queue_changes_and_a_turn_is_released(
     (jupyter.files / "enough").touch()
     window.get_by_text("explored it", exact=True).wait_for()
     panel.holder.filter(has_text="train.ipynb").wait_for()
-    assert panel.queue.count() == 0
+    panel.await_queue(0)
 
 
 @pytest.mark.promise("Each device is shown with its...")
@@ -180,11 +181,11 @@ def test_another_holder_is_named_to_a_notebook_that_waits(
     _open_exploring(page, jupyter)
     waiting = panel.kernel("explore.ipynb").filter(has_text="Waiting for train.ipynb")
     waiting.wait_for()
-    with _quantum_of_30_s(panel, scheduler):
+    with _shorter_quantum(panel, scheduler):
         panel.keep_picture("panel-dark")
     jupyter.shut_kernel("explore.ipynb")
     waiting.wait_for(state="detached")
-    assert panel.queue.count() == 0
+    panel.await_queue(0)
 
 
 @pytest.mark.full
@@ -198,8 +199,7 @@ def test_a_notebook_sees_its_own_turn_in_the_timeline(
     timeline = panel.devices.first.locator("details.jp-gpushare-Timeline")
     timeline.locator("summary").click()
     bar = timeline.locator(".jp-gpushare-TurnBar.jp-mod-mine")
-    assert "train.ipynb" in str(bar.first.get_attribute("title"))
-    assert "has it since" in str(bar.first.get_attribute("title"))
+    bar.and_(page.locator("[title*='train.ipynb'][title*='has it since']")).first.wait_for()
     sentence = timeline.locator(".jp-gpushare-TimelineSummary")
     sentence.filter(has_text="% busy on average. At most ").wait_for()
     timeline.locator("canvas").wait_for()
@@ -241,13 +241,13 @@ def test_a_cell_that_waits_says_so(
         panel = open_lab(page, jupyter, "lab/tree/waits.ipynb")
         _run_all_cells(page, "waits.ipynb", len(WAITS))
         line = page.locator(".jp-CodeCell").first.locator(".jp-gpushare-WaitLine")
-        line.filter(has_text="Waiting for the GPU: 1st of 1").wait_for()
-        assert "\u2068somebody\u2069 is using it" in line.inner_text()
-        assert "Interrupt the kernel to cancel." in line.inner_text()
+        said = line.filter(has_text="Waiting for the GPU: 1st of 1")
+        said = said.filter(has_text="\u2068somebody\u2069 is using it")
+        said.filter(has_text="Interrupt the kernel to cancel.").wait_for()
         assert page.locator(".jp-gpushare-WaitLine").count() == 1
         panel.keep_picture(f"waiting-cell-{theme.lower()}")
-        page.keyboard.press("Control+s")
-        page.get_by_text("Saving completed").first.wait_for()
+        with page.expect_response(_is_saved("waits.ipynb")):
+            page.keyboard.press("Control+s")
         assert "Waiting for" not in (jupyter.files / "waits.ipynb").read_text()
         window = page.context.new_page()
         window.goto(jupyter.page_url("notebooks/waits.ipynb"))
@@ -272,8 +272,7 @@ def test_a_cell_that_was_paused_says_when_it_goes_on(
         turn = somebody.take_turn()
         cell = page.locator(".jp-CodeCell").nth(len(TRAINS) - 1)
         line = cell.locator(".jp-gpushare-WaitLine").filter(has_text="Paused after")
-        line.wait_for()
-        assert "goes on in" in line.inner_text()
+        line.filter(has_text="goes on in").wait_for()
         panel.keep_picture("paused-cell")
         somebody.drop(turn.turn_id)
     page.locator(".jp-gpushare-WaitLine").wait_for(state="detached")
@@ -343,6 +342,13 @@ def test_two_jupyterlabs_of_one_user(
         (other.files / "enough").touch()
         window.get_by_text("explored it", exact=True).wait_for()
         panel.holder.filter(has_text="train.ipynb").wait_for()
+
+
+def _is_saved(notebook: str) -> Callable[[Response], bool]:
+    """The answer to a page that has sent the notebook to be kept."""
+    return lambda answer: (
+        answer.request.method == "PUT" and f"/api/contents/{notebook}" in answer.url and answer.ok
+    )
 
 
 def _served_device(scheduler: SchedulerUnderTest) -> bytes:
