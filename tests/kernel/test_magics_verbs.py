@@ -117,21 +117,3 @@ def test_the_usage_names_each_sub_command() -> None:
     """What the Tab key offers stands in the usage, and so in the reference page."""
     for verb in completions("%gpushare "):
         assert f"%gpushare {verb}" in USAGE
-
-
-@pytest.mark.promise("jupyter", "`%gpushare trim` says in a sentence why it cannot be done")
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("trim on", "The caches of frameworks are not trimmed yet."),
-    ],
-)
-def test_what_cannot_be_done_is_told(
-    line: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A sentence and no usage, and the usage does not offer it."""
-    gpushare(line)
-    told = capsys.readouterr().out
-    assert told.startswith(said)
-    assert "usage:" not in told
-    assert f"%gpushare {line.split()[0]} " not in USAGE

@@ -7,6 +7,7 @@ later. It asks the hook in this process about this kernel, and the scheduler abo
 
 from typing import Any
 
+from .caches import CACHES
 from .cell import begin
 from .explain import Explained
 from .scheduler import scheduler_status
@@ -15,6 +16,7 @@ from .view import View, memory_bar, notes_on_memory, notes_on_waiting, rows_of
 from .words import Unable, UsageError
 
 __all__ = [
+    "CACHES",
     "USAGE",
     "Explained",
     "View",

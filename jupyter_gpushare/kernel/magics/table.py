@@ -16,8 +16,9 @@ from .verbs import (
     set_need,
     show,
     show_need,
+    trim,
 )
-from .words import Unable, UsageError, seconds_of
+from .words import UsageError, seconds_of
 
 
 class Verb(NamedTuple):
@@ -44,6 +45,11 @@ def _hold(time: str, notice: str) -> Any:
 def _set_class(name: str, notice: str) -> Any:
     hook_of(notice)
     return set_class(name)
+
+
+def _trim(word: str, notice: str) -> Any:
+    hook_of(notice)
+    return trim(word)
 
 
 def _need(words: str, notice: str) -> Any:
@@ -100,6 +106,16 @@ VERBS = (
         words_max=2,
     ),
     Verb(
+        "trim",
+        (
+            ("trim", "show what the caches of PyTorch and CuPy have given back"),
+            ("trim off", "let them keep what they do not use; `trim on` is how a kernel starts"),
+        ),
+        _trim,
+        offers=("on", "off"),
+        words_max=1,
+    ),
+    Verb(
         "evict",
         (("evict", "make the memory of this kernel leave the GPU until it is used again"),),
         lambda _, notice: evict(hook_of(notice)),
@@ -122,12 +138,6 @@ VERBS = (
     Verb("help", (("help", "show these lines"),), lambda *_: _usage()),
 )
 
-CANNOT = {
-    "trim": "The caches of frameworks are not trimmed yet. `%gpushare evict` makes the memory of "
-    "this kernel leave the GPU.",
-}
-"""What people may look for, and why it is not there."""
-
 _CELL = """  %%gpushare --class batch --need 40GiB --hold
                         for one cell alone: its first line, with one of these or several"""
 
@@ -143,10 +153,8 @@ USAGE = _usage()
 
 
 def perform(words: "list[str]", notice: str) -> Any:
-    """What the sub-command answers. Raises UsageError and Unable."""
+    """What the sub-command answers. Raises UsageError and Unable (words.py)."""
     name, arguments = (words[0], words[1:]) if words else ("", [])
-    if name in CANNOT:
-        raise Unable(CANNOT[name])
     verb = next((each for each in VERBS if each.name == name), None)
     if verb is None:
         raise UsageError(f"there is no sub-command {name!r}.")

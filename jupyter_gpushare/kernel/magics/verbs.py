@@ -6,6 +6,7 @@ import time
 from typing import Any
 from urllib.parse import quote
 
+from .caches import CACHES
 from .hook import Hook, hook_of
 from .scheduler import ANSWER_S, SILENT, Refused, ask, own_tenant, scheduler_status
 from .view import View, notes_on_waiting, own_of, story_of
@@ -36,7 +37,7 @@ def show(notice: str) -> "View":
     # The need may have changed since the start; an older scheduler does not tell.
     started = os.environ.get("GPUSHARE_PLACEMENT", "")
     placement = own_of(status, own_tenant() if kernel else "").get("placement", started)
-    notes = [str(placement)] if placement else []
+    notes = [str(note) for note in (placement, CACHES.note()) if note]
     return View(" ".join([story, *notes, *notes_on_waiting(status, tenant)]), status, tenant)
 
 
@@ -62,6 +63,15 @@ def evict(hook: "Hook") -> str:
         "The memory of this kernel leaves the GPU as soon as the work that runs on it has ended. "
         "Memory that cannot move stays. The next GPU call brings it back."
     )
+
+
+def trim(word: str) -> str:
+    """Whether caches are given back in this kernel, and what came of it; `word` switches it."""
+    if word not in ("", "on", "off"):
+        raise UsageError(f"{word!r} is neither `on` nor `off`.")
+    if word:
+        CACHES.is_on = word == "on"
+    return CACHES.story()
 
 
 def class_now() -> str:

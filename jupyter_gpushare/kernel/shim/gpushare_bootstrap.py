@@ -31,6 +31,8 @@ CANCELLED_CALL = re.compile(
     "NOT_PERMITTED|operation not permitted|CU(BLAS|DNN|FFT|RAND|SOLVER|SPARSE)_STATUS_"
 )
 CAUSES_MAX = 16
+FRAMEWORKS = ("torch", "cupy")
+INTERRUPTS = ("KeyboardInterrupt", "CancelledError")
 ERRORS = ("error_before_exec", "error_in_exec")
 
 
@@ -231,14 +233,32 @@ class CellReporter:
                 return  # it never began, and may stand in another cell
             self._interrupts.unwatch()
             self._endings.cell_ends(result)
-            with self._lock:
-                if self._running.pop(id(getattr(result, "info", None)), None) is None:
-                    here = threading.get_ident()
-                    for key in [k for k, (_, where) in self._running.items() if where == here]:
-                        del self._running[key]
-                self._tell()
+            try:
+                self._give_caches_back(result)
+            finally:  # also when an interrupt comes meanwhile
+                self._cell_has_ended(result)
         except Exception as error:  # noqa: BLE001 - the kernel outlives our bugs
             _complain(error)
+
+    def _give_caches_back(self, result: Any) -> None:
+        """While the turn is still held. Whoever interrupts a cell wants its end, and another cell
+        or turn of the kernel may want the memory."""
+        if not any(name in sys.modules for name in FRAMEWORKS):
+            return
+        if any(type(getattr(result, name, None)).__name__ in INTERRUPTS for name in ERRORS):
+            return
+        with self._lock:
+            is_last = list(self._running) == [id(getattr(result, "info", None))]
+        if is_last:
+            _magics().CACHES.cell_ends()
+
+    def _cell_has_ended(self, result: Any) -> None:
+        with self._lock:
+            if self._running.pop(id(getattr(result, "info", None)), None) is None:
+                here = threading.get_ident()
+                for key in [k for k, (_, where) in self._running.items() if where == here]:
+                    del self._running[key]
+            self._tell()
 
     def cell_here(self) -> Any:
         """The ExecutionInfo of the innermost cell on this thread, or None."""
