@@ -42,15 +42,23 @@ build: $(READY)
 panel: $(READY)
 	@$(PY) labextension/build.py
 
-# Some eight minutes on two cores, set-up included; neither Node nor a browser need be there.
+# Pytest compiles the tests when it first reads them. Workers that start together would each compile
+# all of them: one process does it for all, while the panel is built. A test that cannot be read fails later.
+READ := $(BUILD)/tests-read
+$(READ): $(READY)
+	@mkdir -p $(@D)
+	@$(PY) -m pytest --collect-only -qq >$@.log 2>&1 || true
+	@mv $@.log $@
+
+# Some seven minutes on two cores, set-up included; neither Node nor a browser need be there.
 test: $(READY)
-	@$(MAKE) --no-print-directory $(JOBS) build panel
+	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
 	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
 
 # What a newcomer should not have to wait for.
 FULL ?= full and not gpu
 test-full: $(READY)
-	@$(MAKE) --no-print-directory $(JOBS) build panel
+	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
 	$(PYTEST) -m "$(FULL)" $(PYTEST_ARGS)
 
 # The random tests with new examples, round after round: after a change of what they test, and before a

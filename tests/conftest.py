@@ -3,6 +3,7 @@ machines that do not have our package."""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import signal
 from contextlib import suppress
@@ -34,6 +35,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SkippedPromises(), "skipped-promises")
     with suppress(ModuleNotFoundError):  # no random test runs where Hypothesis is not installed
         importlib.import_module("tests.support.hypothesis_profile")
+    gc.disable()  # until the tests are collected: there is no garbage in them
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays until the end. A search for garbage in it takes a second, and a
+    worker would make many."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ import ast
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,6 +34,7 @@ class Injected(Exception):
     """A bug of ours, put there by a test."""
 
 
+@cache
 def changing_lines() -> frozenset[Line]:
     """All lines of the machine that change something."""
     (folder,) = core.__path__
@@ -74,18 +76,16 @@ def _parts(target: ast.expr) -> list[ast.expr]:
     return list(target.elts) if isinstance(target, ast.Tuple | ast.List) else [target]
 
 
-CHANGING_LINES = changing_lines()
-
-
 @contextmanager
 def watching(seen: Callable[[Line], None]) -> Iterator[None]:
     """Calls `seen` before each line that changes something; what it raises is raised there, and
     ends the watch."""
-    files = {file for file, _ in CHANGING_LINES}
+    lines = changing_lines()
+    files = {file for file, _ in lines}
 
     def in_frame(frame: FrameType, event: str, arg: object) -> Any:
         line = (frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and line in CHANGING_LINES:
+        if event == "line" and line in lines:
             seen(line)
         return in_frame
 

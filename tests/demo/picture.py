@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-import matplotlib
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from tests.demo.scenes import Act
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WAIT_COLOUR, WORK_COLOURS = "#d9d9d9", ("#1f77b4", "#ff7f0e", "#2ca02c")
 
@@ -19,6 +17,12 @@ WAIT_COLOUR, WORK_COLOURS = "#d9d9d9", ("#1f77b4", "#ff7f0e", "#2ca02c")
 def draw(acts: Sequence[Act], names: Sequence[str], path: Path, device: str) -> None:
     """One row of axes per act, one bar per kernel: grey from a cell's begin, colour while the
     device works for it."""
+    # Here, for each worker of the tests reads this file.
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
     figure, rows = plt.subplots(len(acts), 1, figsize=(11, 2.4 * len(acts)), squeeze=False)
     for axes, act in zip(rows[:, 0], acts, strict=True):
         _draw_act(axes, act, names)
