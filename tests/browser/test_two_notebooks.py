@@ -43,7 +43,6 @@ WAITS = [
 CONTEXTS_MIB = 2 * 32
 """Of two processes on the simulated GPU, which count as nobody's."""
 CHANGES = 9
-QUANTUM_S = 36_000
 IDLE_SESSION = {
     "kernel": {"name": "python3"},
     "name": "plots.ipynb",
@@ -76,7 +75,7 @@ def scheduler(
     memory = {"memory_mode": memory_mode, "device_reserve_bytes": CONTEXTS_MIB * MIB}
     options = [f"--GPUShareScheduler.{name}={value}" for name, value in memory.items()]
     with running_scheduler(tmp_path / "run", *options, env=env) as scheduler:
-        scheduler.client.change_settings({"quantum_s": QUANTUM_S, "idle_ms": 600_000})
+        scheduler.client.change_settings({"quantum_s": 600, "idle_ms": 600_000})
         yield scheduler
 
 
@@ -130,16 +129,15 @@ def _open_exploring(page: Page, jupyter: JupyterProcess) -> Page:
 
 
 @contextlib.contextmanager
-def _shorter_quantum(panel: Panel, scheduler: SchedulerUnderTest) -> Iterator[None]:
-    """Who waits reads when its cell starts, which follows the setting. The shorter one, too, lasts
-    longer than the test."""
-    scheduler.client.change_settings({"quantum_s": 600})
-    row = panel.kernel("explore.ipynb")
-    row.filter(has_text=re.compile(r"starts in .*\bmin\b")).wait_for()
+def _quantum_of_30_s(panel: Panel, scheduler: SchedulerUnderTest) -> Iterator[None]:
+    """Who waits reads when its cell starts, which follows the setting."""
+    scheduler.client.change_settings({"quantum_s": 30})
+    told = panel.kernel("explore.ipynb").filter(has_text=re.compile(r"starts in .*\b\d\d s"))
+    told.wait_for()
     yield
-    scheduler.client.change_settings({"quantum_s": QUANTUM_S})
+    scheduler.client.change_settings({"quantum_s": 600})
     # The lines of the panel change their heights with it, under a mouse that is about to click.
-    row.filter(has_text=re.compile(r"starts in .*\bh\b")).wait_for()
+    panel.kernel("explore.ipynb").filter(has_text=re.compile(r"starts in .*\bmin\b")).wait_for()
 
 
 @pytest.mark.promise(
@@ -159,7 +157,7 @@ def test_the_queue_changes_and_a_turn_is_released(
     panel.queue.filter(has_text="explore.ipynb").wait_for()
     panel.kernel("explore.ipynb").filter(has_text="Number 1 in the queue").wait_for()
     assert window.get_by_text("explored it", exact=True).count() == 0
-    with _shorter_quantum(panel, scheduler):
+    with _quantum_of_30_s(panel, scheduler):
         panel.keep_picture("panel-light" if versions == "these" else "panel-older-notebooks")
 
     panel.release("train.ipynb")
@@ -181,7 +179,7 @@ def test_another_holder_is_named_to_a_notebook_that_waits(
     _open_exploring(page, jupyter)
     waiting = panel.kernel("explore.ipynb").filter(has_text="Waiting for train.ipynb")
     waiting.wait_for()
-    with _shorter_quantum(panel, scheduler):
+    with _quantum_of_30_s(panel, scheduler):
         panel.keep_picture("panel-dark")
     jupyter.shut_kernel("explore.ipynb")
     waiting.wait_for(state="detached")
