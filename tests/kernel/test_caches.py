@@ -208,9 +208,10 @@ def test_a_capture_is_left_alone(torch: FakeTorch, cupy: FakeCuPy, error: Except
     if error is None:
         cupy.current.answer = True
     else:
-        cupy.null.answer = error
-    Caches(FakeHook()).cell_ends()
-    assert (torch.emptied, cupy.emptied) == (0, 0)
+        cupy.null.answer = cupy.current.answer = error
+    kernel = Caches(FakeHook())
+    kernel.cell_ends()
+    assert (torch.emptied, cupy.emptied, kernel.problem) == (0, 0, "")
 
 
 def test_a_failure_is_told_and_stops_nobody_else(torch: FakeTorch, cupy: FakeCuPy) -> None:

@@ -145,10 +145,10 @@ class _CuPy:
     def is_capturing(self) -> bool:
         """The default stream answers with an error while a stream captures that waits for it."""
         cuda = self._cupy.cuda
-        if cuda.get_current_stream().is_capturing():
-            return True
         try:
-            return bool(cuda.Stream.null.is_capturing())
+            return any(
+                stream.is_capturing() for stream in (cuda.get_current_stream(), cuda.Stream.null)
+            )
         except Exception:  # noqa: BLE001 - CuPy's error is a class of its own
             return True
 
