@@ -306,6 +306,8 @@ def is_new_cell(state: State, tenant: Tenant) -> bool:
     """Whether a cell of the tenant runs that has used hardly any device time yet."""
     if not (state.turns_are_on and state.settings.credit_s and state.in_cell(tenant)):
         return False
+    if tenant.gave_way:
+        return False
     return state.cell_used_s(tenant) < shortest_quantum_s(state.settings)
 
 

@@ -205,6 +205,8 @@ class Tenant:
     """A cell of it runs, as the kernel's server sees it."""
     cell_used_s: Seconds = 0.0
     """How long turns of the present cell have lasted, those apart that have not ended."""
+    gave_way: bool = False
+    """Its user has given a turn of the present cell away: that cell does not go first again."""
     next_quantum_s: Seconds = 0.0
     """How long its next turn may last. Kept while it is in the queue."""
     asks_to_go_first: bool = False

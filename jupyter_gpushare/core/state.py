@@ -487,7 +487,7 @@ class State:
 
     def cell_begins(self, tenant: Tenant) -> None:
         """What the tenant uses from now on is for a new cell."""
-        tenant.cell_used_s = 0.0
+        tenant.cell_used_s, tenant.gave_way = 0.0, False
         if tenant.turn is not None:
             tenant.turn.counted_from_s = self.accounts.now_s
 

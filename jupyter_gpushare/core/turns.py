@@ -99,6 +99,7 @@ class Turns:
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
         """The tenant's user gives its turn away. One that is asked already need not be again."""
         self._holds.end(tenant, now_s)
+        tenant.gave_way |= tenant.turn is not None
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
             self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 

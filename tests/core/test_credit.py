@@ -86,6 +86,29 @@ def test_a_new_cell_does_not_recall_another_new_one(desk: Desk) -> None:
     assert desk.now_s == pytest.approx(100 + SETTINGS.quantum_min_s)
 
 
+@pytest.mark.promise(
+    "scheduler",
+    "A turn that its user has given away is not taken back by the same cell, however new it is",
+)
+@pytest.mark.parametrize("request_", [ev.ReleaseRequested, ev.EvictRequested])
+def test_who_has_given_its_turn_away_does_not_take_it_back(request_: type[ev.Event]) -> None:
+    """Of one owner, whose credit has run out and fills up again meanwhile; a long quantum, within
+    which cells are new."""
+    desk = Desk(SchedulerSettings(memory_mode=MemoryMode.OFF, quantum_s=600))
+    trains = waits(desk, "trains", "ann")
+    desk.do(ev.ClockTicked(), after_s=5)
+    explores = waits(desk, "explores", "ann")
+    desk.do(ev.ClockTicked(), after_s=3)
+    desk.do(request_(tenant=TenantId("trains")))
+    assert desk.recalled() == [trains]
+    desk.drop(trains, after_s=0.02)
+    assert desk.granted() == [explores]
+    desk.ask(trains, after_s=0.1)
+    assert desk.recalled() == []
+    desk.do(ev.ClockTicked(), after_s=10)
+    assert desk.recalled() == []
+
+
 @AT_ONCE
 def test_new_cells_are_before_those_who_wait_longer(desk: Desk) -> None:
     program = waits(desk, "program", "ann", cell=False)
