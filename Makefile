@@ -59,7 +59,8 @@ test: $(READY)
 FULL ?= full and not gpu
 test-full: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
-	$(PYTEST) -m "$(FULL)" $(PYTEST_ARGS)
+	$(PYTEST) -m "($(FULL)) and not alone" $(PYTEST_ARGS)
+	$(PY) -m pytest -m "($(FULL)) and alone" $(PYTEST_ARGS)
 
 # The random tests with new examples, round after round: after a change of what they test, and before a
 # release. The other targets take the same examples each time.

@@ -97,6 +97,7 @@ def test_allocating_is_measured(tmp_path: Path) -> None:
     "Simulated, a hand-over has at least 0.75 of the plain copy's rate both ways",
 )
 @pytest.mark.full
+@pytest.mark.alone
 def test_swapping_is_fast_enough(tmp_path: Path) -> None:
     """A hand-over on the simulated device of 2 GiB has three quarters of the plain copy's rate."""
     report = report_of("swap", "--rounds=2", f"--output={tmp_path}")
@@ -114,6 +115,7 @@ def test_swapping_is_fast_enough(tmp_path: Path) -> None:
     "99 of 100 questions about an address take at most twice as long while its process parks",
 )
 @pytest.mark.full
+@pytest.mark.alone
 def test_allocating_is_fast_enough(tmp_path: Path) -> None:
     """2 MiB cost at most twice the driver's own, small allocations a tenth more device memory."""
     report = report_of("alloc", f"--output={tmp_path}")

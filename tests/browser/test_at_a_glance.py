@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pytest
 
 from tests.browser.jupyter import PANEL_NAME, JupyterProcess, write_notebook
-from tests.browser.panel import PANEL_ID, Panel, await_idle_kernel, keep_picture
+from tests.browser.panel import PANEL_ID, PATIENCE_MS, Panel, await_idle_kernel, keep_picture
 from tests.browser.stub import StubControl, device, kernel, queue, state, tenant
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ LABELS = [
     "Help: is something wrong with the GPU?",
 ]
 PALETTE_TRIES, PALETTE_MS = 10, 10_000
+RELEASE = "Release the GPU"
 HAS_IT_FOR = re.compile(r"^\s*GPU\s*\d+ (s|min)")
 """What the status bar says of the notebook that has the GPU."""
 NOTIFY = "Notify me when this cell gets the GPU"
@@ -187,21 +188,41 @@ def test_no_timer_while_nothing_happens(page: Page, stub: StubControl) -> None:
     page.wait_for_function("window.ourTimers.size === 0")
 
 
-def _choose(page: Page, label: str) -> Locator:
-    """Finds a command in the palette by the name of the project, and answers its row. JupyterLab
-    shuts the palette when a notebook takes the keyboard, so it is asked for again then."""
+def _in_palette(page: Page, act: Callable[[Locator], object]) -> None:
+    """Opens the palette, asks it for the project's name, and acts on its rows. JupyterLab shuts the
+    palette when a notebook takes the keyboard, and that may be at any moment of this. It is then
+    opened again, and all of it is repeated."""
     from playwright.sync_api import TimeoutError as NotShown
 
     palette = page.locator("#modal-command-palette")
-    palette.wait_for(state="hidden")  # the one before goes when its command has run
     rows = palette.locator(".lm-CommandPalette-item")
-    for _ in range(PALETTE_TRIES):
-        page.keyboard.press("Control+Shift+c")
-        with contextlib.suppress(NotShown):
-            palette.locator("input").fill("gpushare", timeout=PALETTE_MS)
-            rows.first.wait_for(timeout=PALETTE_MS)
+    page.set_default_timeout(PALETTE_MS)
+    for left in reversed(range(PALETTE_TRIES)):
+        try:
+            if not palette.is_visible():
+                page.keyboard.press("Control+Shift+c")
+            palette.locator("input").fill("gpushare")
+            act(rows)
             break
-    return rows.filter(has_text=label)
+        except NotShown:
+            if not left:
+                raise
+    page.set_default_timeout(PATIENCE_MS)
+
+
+def _labels_in_palette(page: Page, awaited: str) -> list[str]:
+    """The labels that the palette shows, once this one is among them."""
+    found: list[str] = []
+
+    def read(rows: Locator) -> None:
+        labels = rows.locator(".lm-CommandPalette-itemLabel:visible")
+        labels.get_by_text(awaited, exact=True).wait_for()
+        found[:] = labels.all_inner_texts()
+        page.keyboard.press("Escape")
+        page.locator("#modal-command-palette").wait_for(state="hidden")
+
+    _in_palette(page, read)
+    return found
 
 
 def _execute(page: Page, command: str) -> None:
@@ -217,24 +238,23 @@ def test_the_palette(page: Page, stub: StubControl) -> None:
     kernel_id = _open(page, stub.jupyter)
     _set(stub, kernel_id, "waits")
     _glance(page).filter(has_text="2nd").wait_for()
-    _choose(page, "Release the GPU")
-    commands = page.locator("#modal-command-palette .lm-CommandPalette-itemLabel:visible")
-    commands.get_by_text(NOTIFY).wait_for()
-    found = commands.all_inner_texts()
-    assert not {*LABELS, NOTIFY} - {*found} and "Release the GPU" not in found
-    page.keyboard.press("Escape")
+    found = _labels_in_palette(page, awaited=NOTIFY)
+    assert not {*LABELS, NOTIFY} - {*found} and RELEASE not in found
     _set(stub, kernel_id, "holds")
     _glance(page).filter(has_text=HAS_IT_FOR).wait_for()
-    release = _choose(page, "Release the GPU")
-    release.wait_for()
-    found = commands.all_inner_texts()
-    assert not {*LABELS, "Release the GPU"} - {*found} and NOTIFY not in found
-    page.locator("#modal-command-palette input").fill("release the gpu")
-    release.and_(page.locator(".lm-mod-active")).wait_for()
-    with page.expect_response(re.compile("/release")):
-        page.keyboard.press("Enter")
-    assert stub.released[-1] == kernel_id
-    _choose(page, "Help").click()
+    found = _labels_in_palette(page, awaited=RELEASE)
+    assert not {*LABELS, RELEASE} - {*found} and NOTIFY not in found
+
+    def release_by_keyboard(rows: Locator) -> None:
+        page.locator("#modal-command-palette input").fill(RELEASE.lower())
+        active = page.locator("#modal-command-palette .lm-CommandPalette-item.lm-mod-active")
+        active.filter(has_text=RELEASE).wait_for()
+        with page.expect_response(re.compile("/release")):
+            page.keyboard.press("Enter")
+
+    _in_palette(page, release_by_keyboard)
+    assert {*stub.released} == {kernel_id}
+    _in_palette(page, lambda rows: rows.filter(has_text="Help").click())
     dialog = page.locator(".jp-Dialog")
     dialog.filter(has_text="jupyter gpushare doctor").wait_for()
     page.keyboard.press("Escape")

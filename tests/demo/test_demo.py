@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.demo.test_small import MARK, processes_of
+from tests.demo.test_small import MARK, await_no_process_of, processes_of
 from tests.demo.training import other_complaints
 from tests.hub.proxy import NoProxy, proxy_command
 from tests.support.paths import ROOT
@@ -105,7 +105,7 @@ def test_a_hub_that_is_kept(tmp_path: Path) -> None:
         assert select.select([hub], [], [], 60)[0], "the hub has not ended"
         os.close(hub)
         shutil.rmtree(end[1])
-    assert processes_of(tmp_path) == []
+    await_no_process_of(tmp_path)
 
 
 @pytest.mark.promise("The demo shows live who holds...")

@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,21 @@ def processes_of(folder: Path) -> list[int]:
         except OSError:  # ended meanwhile, or another user's
             continue
     return found
+
+
+def await_no_process_of(folder: Path, within_s: float = 60.0) -> None:
+    """A process that ends because another one has ended takes its time."""
+    deadline = time.monotonic() + within_s
+    while left := processes_of(folder):
+        names = {pid: command_of(pid) for pid in left}
+        assert time.monotonic() < deadline, f"these have not ended: {names}"
+        time.sleep(0.2)
+
+
+def command_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return "ended meanwhile"
 
 
 @pytest.mark.promise("`make demo` oversubscribes: alice and bob...")
