@@ -16,11 +16,11 @@ WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: build panel test test-full test-seeds lint format demo demo-small docs generate clean help rooms mutate
-.PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel
+.PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks
 
 help:
 	@echo "make build | panel | test | test-full | test-seeds | lint | format | demo | demo-small | docs | generate"
-	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | clean"
+	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | bench-notebooks | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
 # needs neither it nor Node.
@@ -121,7 +121,7 @@ mutate: build
 	@$(PY) -m tests.mutate $(MUTATE_ARGS)
 
 bench-panel: panel
-bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel: bench-%: build
+bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks: bench-%: build
 	$(PY) -m tests.bench.bench_$* $(BENCH_ARGS)
 
 clean:

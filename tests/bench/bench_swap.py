@@ -218,8 +218,12 @@ def touch_host_memory(size: int) -> None:
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
     touch = f"import mmap; mmap.mmap(-1, {size // HOST_PARTS}, flags={int(flags)})"
     parts = [subprocess.Popen([sys.executable, "-c", touch]) for _ in range(HOST_PARTS)]
-    for part in parts:
-        part.wait(timeout=STEP_S)
+    try:
+        for part in parts:
+            part.wait(timeout=STEP_S)
+    finally:
+        for part in parts:
+            part.kill()
 
 
 def measure(machine: Machine, folder: Path, size: int, rounds: int) -> tuple[Samples, bool]:

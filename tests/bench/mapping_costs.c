@@ -4,7 +4,7 @@
  * usage: mapping_costs map BLOCK BLOCKS ROUNDS   map blocks beside each other; their access is set
  *                                                by one call, then (in other rounds) by one each
  *        mapping_costs trim BYTES ROUNDS         give a pool's and the graphs' memory back
- *        mapping_costs compute SECONDS           launches of some 10 ms that only compute
+ *        mapping_costs compute SECONDS           launches of some 6.5 ms that only compute
  *        mapping_costs copy SECONDS              copies on the device and to it, 64 MiB each
  *        mapping_costs alloc SECONDS             allocations and frees of 2 MiB
  *        mapping_costs copies 0                  copy to and from the device until input ends
@@ -25,22 +25,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "computing.h"
+
 #define MIB ((uint64_t)1 << 20)
 #define RESTORED_BYTES (8192 * MIB)
 #define COPY_BYTES (64 * MIB)
 #define BLOCKS_MAX 4096
 #define SAMPLES_MAX 200000
-#define COMPUTING_ROUNDS 200000 /* some 10 ms on an H200 */
-
-static const char computing[] =
-    ".version 7.0\n.target sm_50\n.address_size 64\n"
-    ".visible .entry work(.param .u64 out, .param .u32 rounds) {\n"
-    ".reg .f32 a, b; .reg .u32 i, n; .reg .u64 o; .reg .pred p;\n"
-    "ld.param.u64 o, [out]; ld.param.u32 n, [rounds];\n"
-    "mov.f32 a, 0f3F800000; mov.f32 b, 0f3F000000; mov.u32 i, 0;\n"
-    "again: fma.rn.f32 a, a, b, b; fma.rn.f32 a, a, b, b; fma.rn.f32 a, a, b, b;\n"
-    "add.u32 i, i, 1; setp.lt.u32 p, i, n; @p bra again;\n"
-    "cvta.to.global.u64 o, o; st.global.f32 [o], a; ret; }\n";
 
 static CUdevice gpu;
 static CUmemAllocationProp properties;
@@ -210,7 +201,8 @@ static void measure_compute(double seconds) {
     const uint64_t end_ns = now_ns() + (uint64_t)(seconds * 1e9);
     while (now_ns() < end_ns) {
         const uint64_t began_ns = now_ns();
-        check(cuLaunchKernel(work, 132 * 8, 1, 1, 256, 1, 1, 0, NULL, arguments, NULL), "launch");
+        check(cuLaunchKernel(work, COMPUTING_BLOCKS, 1, 1, 256, 1, 1, 0, NULL, arguments, NULL),
+              "launch");
         check(cuCtxSynchronize(), "cuCtxSynchronize");
         note(began_ns);
     }
