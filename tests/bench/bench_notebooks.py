@@ -14,7 +14,9 @@ processes together never ask for more than the device has.
   all memory is always there. Its work is what a cell takes alone with its memory there, the median
   of some cells before the run. People wait for their cells before they think again, so a slow run
   has fewer arrivals, and a lower ideal, than a fast one: a ratio is never better for that.
-- `ahead_share`, `bytes_moved_ratio`: from the scheduler's journal (moves.py).
+- `ahead_share`, `bytes_moved_ratio` (to the least that any choice of victims needs) and
+  `bytes_moved_blind_ratio` (to what a choice without knowledge of the future needs): from the
+  scheduler's journal (moves.py).
 - `work_slower_percent`: how much longer than alone the cells' own work took in the run.
 - `interference_percent`: how much longer cells computed while another notebook's memory came back.
   Where that happens to too few cells, plain processes stand in on a real device (beside.py), as
@@ -68,8 +70,10 @@ READY_S = 120.0
 # ---- the run ------------------------------------------------------------------------------------
 
 
-def play(machine: Machine, folder: Path, plan: Plan) -> tuple[Samples, History]:
-    """All cells, and what the scheduler's journal says of the time that counts."""
+def play(
+    machine: Machine, folder: Path, plan: Plan, *, started_s: float
+) -> tuple[Samples, History]:
+    """All cells, and what the scheduler's journal says. The benchmark began at `started_s`."""
     journal = folder / "journal.jsonl"
     options = [f"--journal={journal}", *settings_of(plan, machine.simulated)]
     program = built_tenant(source=ROOT / "tests" / "bench" / "notebook.c")
@@ -91,7 +95,9 @@ def play(machine: Machine, folder: Path, plan: Plan) -> tuple[Samples, History]:
         set_up(people, plan, samples)
         at_work(people, plan.warm_up_s, plan.work_s)
         samples.from_s = time.monotonic()
-        samples.ran = at_work(people, plan.seconds, plan.work_s)
+        seconds = plan.seconds_that_count(samples.from_s - started_s)
+        print(f"{seconds:.1f} s count", flush=True)
+        samples.ran = at_work(people, seconds, plan.work_s)
         samples.to_s = time.monotonic()
         if not samples.ran:
             raise SystemExit("No cell began in the time that counts. Give more --seconds.")
@@ -165,7 +171,7 @@ def save(folder: Path, result: Result, plan: Plan, samples: Samples, history: Hi
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = arguments().parse_args(argv)
+    options, started_s = arguments().parse_args(argv), time.monotonic()
     with (
         ended_in_order(options.limit_s),
         tempfile.TemporaryDirectory(prefix="gpushare-bench-") as text,
@@ -192,7 +198,7 @@ def main(argv: list[str] | None = None) -> int:
         if not machine.simulated:
             touch_host_memory(int(plan.all_bytes * HOST_TOUCHED))
         beside = measure_beside(machine, options.beside_s, free)
-        samples, history = play(machine, folder, plan)
+        samples, history = play(machine, folder, plan, started_s=started_s)
     result = result_of(machine.device, plan, samples, history, beside, simulated=machine.simulated)
     save(options.output, result, plan, samples, history)
     status = tell(result, machine.simulated)

@@ -16,13 +16,19 @@ otherwise follow that choice until it parks a (then park b) or brings b back (th
 One of these comes at the latest with the turn of b, and until then nobody needs a. So nothing more
 has come back, and from then on both are the same. Step by step, any choice becomes Belady's. The
 exchange needs no tenants of equal size.
+
+**Blind.** Who chooses victims does not know whose turn will come. `blind_bytes` says what comes
+back where those who wait are victims last, and otherwise the tenant whose turn is longest ago is
+first. If people think for an exponential time, all who think are equally likely to be next,
+however long they have thought already. So no rule for the choice among them is better than
+another.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,8 +36,8 @@ from typing import Any
 
 @dataclass
 class Turn:
-    """One turn of a client, from the request on. Times are seconds of the machine's monotonic
-    clock."""
+    """One turn of a client that was granted, from the request on. Times are seconds of the
+    machine's monotonic clock."""
 
     client: int
     asked_at_s: float
@@ -39,12 +45,19 @@ class Turn:
     """When it asked."""
     came_ahead_bytes: int = 0
     """Of its memory, between the request and the grant."""
-    granted_at_s: float | None = None
+    granted_at_s: float = math.inf
     queued: bool = False
     """It was not granted in the step in which it was asked for."""
     complete: bool = False
     """All its memory was there at some time in the turn."""
-    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """All memory of a client was needed, while these waited."""
+
+    client: int
+    waiting: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +101,19 @@ class History:
         """What came back to the device in this time."""
         return sum(each.bytes for each in self.came_back if from_s <= each.at_s < to_s)
 
-    def uses(self, from_s: float, to_s: float) -> list[int]:
+    def uses(self, from_s: float, to_s: float) -> list[Use]:
         """Whose memory was needed and came, turn by turn. A turn that ended before its memory was
         there (a recall) needed none of it."""
-        granted = [t for t in self.turns if t.granted_at_s is not None and t.complete]
-        granted.sort(key=lambda turn: turn.granted_at_s or 0.0)
-        return [t.client for t in granted if from_s <= (t.granted_at_s or 0.0) < to_s]
+        return [
+            Use(turn.client, self.waiting_at(turn.granted_at_s))
+            for turn in self.turns
+            if turn.complete and from_s <= turn.granted_at_s < to_s
+        ]
+
+    def waiting_at(self, at_s: float) -> tuple[int, ...]:
+        """Whose turn had been asked for and not granted; who asked first is first."""
+        waiting = [turn for turn in self.turns if turn.asked_at_s <= at_s < turn.granted_at_s]
+        return tuple(turn.client for turn in sorted(waiting, key=lambda each: each.asked_at_s))
 
     def most_usable_bytes(self, from_s: float, to_s: float) -> int:
         """The most that tenants were allowed together at any time of it."""
@@ -127,7 +147,7 @@ def history_of(entries: Iterable[Mapping[str, Any]]) -> History:
                 asking.pop(who, None)
                 holding.pop(who, None)
             case "TurnDropped" if who in holding:
-                holding.pop(who).ended = True
+                del holding[who]
             case "MemoryReported":
                 came = parked.get(who, 0) - event["bytes_parked"]
                 parked[who] = event["bytes_parked"]
@@ -170,38 +190,59 @@ def ahead_share(turns: Sequence[Turn]) -> float | None:
 
 
 def least_bytes(
-    sizes: Mapping[int, int], resident: Mapping[int, int], room: int, uses: Sequence[int]
+    sizes: Mapping[int, int], resident: Mapping[int, int], room: int, uses: Sequence[Use]
 ) -> int:
     """The fewest bytes that come back for these turns, whichever victims are chosen (above).
 
     `resident` is what each has on the device at first, `room` what there is for all of them."""
-    there = {who: min(resident.get(who, 0), size) for who, size in sizes.items()}
-    next_uses = _next_uses(uses)
     next_use: dict[int, float] = dict.fromkeys(sizes, math.inf)
-    for place, who in reversed(list(enumerate(uses))):
-        next_use[who] = place
-    came_back = 0
-    for place, who in enumerate(uses):
-        if sizes[who] > room:
-            raise ValueError(f"{sizes[who]} bytes can never be in a room of {room}.")
-        came_back += sizes[who] - there[who]
-        there[who] = sizes[who]
-        next_use[who] = next_uses[place]
-        others = sorted(sizes.keys() - {who}, key=lambda other: next_use[other], reverse=True)
-        for victim in others:
-            excess = sum(there.values()) - room
-            there[victim] -= min(there[victim], max(0, excess))
-    return came_back
-
-
-def _next_uses(uses: Sequence[int]) -> list[float]:
-    """For each place in the sequence, the next one of the same tenant."""
-    later: dict[int, float] = {}
-    found = [math.inf] * len(uses)
+    next_uses = [math.inf] * len(uses)
     for place in reversed(range(len(uses))):
-        found[place] = later.get(uses[place], math.inf)
-        later[uses[place]] = place
-    return found
+        next_uses[place] = next_use[uses[place].client]
+        next_use[uses[place].client] = place
+
+    def farthest_first(place: int) -> list[int]:
+        next_use[uses[place].client] = next_uses[place]
+        return sorted(sizes, key=lambda who: next_use[who], reverse=True)
+
+    return _came_back(sizes, resident, room, uses, farthest_first)
+
+
+def blind_bytes(
+    sizes: Mapping[int, int], resident: Mapping[int, int], room: int, uses: Sequence[Use]
+) -> int:
+    """What comes back for these turns where nobody knows those to come (above)."""
+    latest: dict[int, int] = dict.fromkeys(sizes, -1)
+
+    def longest_ago_first(place: int) -> list[int]:
+        latest[uses[place].client] = place
+        waiting = uses[place].waiting
+        thinking = sorted(sizes.keys() - set(waiting), key=lambda who: latest[who])
+        return [*thinking, *reversed(waiting)]
+
+    return _came_back(sizes, resident, room, uses, longest_ago_first)
+
+
+def _came_back(
+    sizes: Mapping[int, int],
+    resident: Mapping[int, int],
+    room: int,
+    uses: Sequence[Use],
+    victims: Callable[[int], Sequence[int]],
+) -> int:
+    """What comes back for turns where these are the victims, in order, at each place."""
+    there = {who: min(resident.get(who, 0), size) for who, size in sizes.items()}
+    came_back = 0
+    for place, use in enumerate(uses):
+        if sizes[use.client] > room:
+            raise ValueError(f"{sizes[use.client]} bytes can never be in a room of {room}.")
+        came_back += sizes[use.client] - there[use.client]
+        there[use.client] = sizes[use.client]
+        for victim in victims(place):
+            if victim != use.client:
+                excess = sum(there.values()) - room
+                there[victim] -= min(there[victim], max(0, excess))
+    return came_back
 
 
 def moved_ratio(moved: int, least: int) -> float | None:

@@ -15,10 +15,12 @@ MEMORY_OF_DEVICE = 1.14
 """All notebooks' memory together."""
 GRANULE_BYTES = 2 * MIB
 BLOCK_BYTES_MIN = 64 * MIB
-SIMULATED_BYTES = 2 * GIB
+SIMULATED_BYTES = GIB
 BUS_OF_THINKING = 0.14
 """Simulated, all memory of a notebook moves in this part of the mean thinking time, as 20 GiB do on
 an H200 where people think for 3 s."""
+END_S, END_NOTEBOOK_S = 4.0, 1.0
+"""What the end of a run takes, and the last look at each notebook's memory."""
 NOBODY_ELSE = 0.95
 """A device with so much of its memory free is ours alone."""
 
@@ -37,6 +39,7 @@ class Plan:
     thinking_s: float
     warm_up_s: float
     seconds: float
+    within_s: float
     seed: int
 
     @property
@@ -46,6 +49,14 @@ class Plan:
     @property
     def all_bytes(self) -> int:
         return self.tenants * self.tenant_bytes
+
+    def seconds_that_count(self, gone_s: float) -> float:
+        """The time left for them, where so much has gone by since the start. They are fewer than
+        asked for where the whole would take too long."""
+        if not self.within_s:
+            return self.seconds
+        left_s = self.within_s - gone_s - END_S - END_NOTEBOOK_S * self.tenants
+        return min(self.seconds, max(left_s, 0.0))
 
     @property
     def host_bytes(self) -> int:
@@ -66,6 +77,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--device-gib", type=float, default=0.0, help="0: all that is free")
     add("--blocks", type=int, default=20, help="allocations of each notebook, at most")
     add("--beside-s", type=float, default=1.5, help="each work beside a plain process; 0: none")
+    add("--within-s", type=float, default=0.0, help="fewer seconds count where it takes longer")
     add("--limit-s", type=float, default=600.0, help="it ends after this time at the latest")
     add("--output", type=Path, default=BUILD / "bench", help="for the samples")
     return parser
@@ -88,6 +100,7 @@ def planned(options: argparse.Namespace, *, total_bytes: int, free_bytes: int) -
         thinking_s=options.thinking_s,
         warm_up_s=options.warm_up_s,
         seconds=options.seconds,
+        within_s=options.within_s,
         seed=options.seed,
     )
 

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 
 from tests.bench.bars import Bar, exit_status
 from tests.bench.beside import Beside, slower_percent
-from tests.bench.moves import History, ahead_share, least_bytes, moved_ratio, waited_parked
+from tests.bench.moves import (
+    History,
+    ahead_share,
+    blind_bytes,
+    least_bytes,
+    moved_ratio,
+    waited_parked,
+)
 from tests.bench.notebook_people import Ran, ideal_latencies_s
 from tests.bench.notebook_plan import Plan
 from tests.support.sim import GIB
@@ -56,7 +63,11 @@ class Result:
     """Of these, `ahead_share` is a part."""
     bytes_moved: int
     bytes_least: int
+    bytes_blind: int
+    """What would have come back without knowledge of the turns to come."""
     bytes_moved_ratio: float | None
+    """To the least."""
+    bytes_moved_blind_ratio: float | None
     work_slower_percent: float
     """The cells' own work in the run, than alone."""
     interference_percent: float | None = None
@@ -78,7 +89,8 @@ def result_of(
     ideal_s = ideal_latencies_s(samples.ran, work_s)
     span = (samples.from_s, samples.to_s)
     waited = waited_parked(history.turns, *span)
-    moved, least = history.moved_bytes(*span), least_of(history, *span)
+    moved = history.moved_bytes(*span)
+    least, blind = least_and_blind(history, *span)
     in_run_s = statistics.median(cell.work_s for cell in samples.ran)
     found = dict.fromkeys(beside.figures, beside.by)
     ahead = None if simulated else interference_of_ahead(samples, history)
@@ -102,7 +114,9 @@ def result_of(
         hand_overs_parked=len(waited),
         bytes_moved=moved,
         bytes_least=least,
+        bytes_blind=blind,
         bytes_moved_ratio=rounded(moved_ratio(moved, least)),
+        bytes_moved_blind_ratio=rounded(moved_ratio(moved, blind)),
         work_slower_percent=round(100 * (in_run_s / work_s - 1), 2),
         beside=found,
         **{name: round(value, 4) for name, value in figures.items()},
@@ -111,12 +125,14 @@ def result_of(
     return result
 
 
-def least_of(history: History, from_s: float, to_s: float) -> int:
-    """The fewest bytes that could have come back for the turns of this time."""
+def least_and_blind(history: History, from_s: float, to_s: float) -> tuple[int, int]:
+    """The fewest bytes that could have come back for the turns of this time, and what would have
+    come back without knowledge of the turns to come."""
     parked = history.parked_at(from_s)
     resident = {who: size - parked[who] for who, size in history.allocated.items()}
     room = history.most_usable_bytes(from_s, to_s)
-    return least_bytes(history.allocated, resident, room, history.uses(from_s, to_s))
+    played = (history.allocated, resident, room, history.uses(from_s, to_s))
+    return least_bytes(*played), blind_bytes(*played)
 
 
 def interference_of_ahead(samples: Samples, history: History) -> float | None:
@@ -141,6 +157,7 @@ def unmeasured(result: Result, why_not_beside: str) -> dict[str, str]:
     whys = {
         "ahead_share": "no notebook queued with parked memory",
         "bytes_moved_ratio": "memory moved although none had to",
+        "bytes_moved_blind_ratio": "memory moved although none had to",
         "interference_percent": why_not_beside,
         "interference_copy_percent": why_not_beside,
         "interference_copy_on_device_percent": why_not_beside,
@@ -194,6 +211,7 @@ def table(result: Result) -> list[str]:
     size, device = result.tenant_bytes / GIB, result.device_bytes / GIB
     share = "null" if result.ahead_share is None else f"{result.ahead_share:.3f}"
     came, least = result.bytes_moved / GIB, result.bytes_least / GIB
+    blind = result.bytes_blind / GIB
     lines = [
         f"{result.device}: {result.tenants} notebooks of {size:.2f} GiB on {device:.2f} GiB, "
         f"{result.cells} cells of {result.work_s:.3f} s",
@@ -201,7 +219,8 @@ def table(result: Result) -> list[str]:
         f"  {'latency, s':<24}{result.latency_s_p50:>9.3f}{result.latency_s_p95:>9.3f}",
         f"  {'ideal, s':<24}{result.ideal_s_p50:>9.3f}{result.ideal_s_p95:>9.3f}",
         f"  {result.hand_overs_parked} hand-overs with parked memory; ahead_share {share}",
-        f"  {came:.2f} GiB came back; the least is {least:.2f} GiB",
+        f"  {came:.2f} GiB came back; the least is {least:.2f} GiB, without knowledge of the turns "
+        f"to come {blind:.2f} GiB",
         f"  the cells' own work took {result.work_slower_percent:.1f} % longer than alone",
     ]
     return lines + [f"  {name} is null: {why}" for name, why in result.unmeasured.items()]
