@@ -55,7 +55,7 @@ CUresult sim_cuMemExportToShareableHandle(void *shareableHandle,
     struct chunk *chunk = chunk_check(handle);
     if (shareableHandle == NULL || flags != 0 || chunk == NULL) return CUDA_ERROR_INVALID_VALUE;
     if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        chunk->properties.requestedHandleTypes != handleType)
+        (chunk->properties.requestedHandleTypes & handleType) == 0)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&sharing_lock);
     bool shared = chunk->shared || move_into_file(chunk);

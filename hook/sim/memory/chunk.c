@@ -36,6 +36,7 @@ struct chunk *chunk_new(CUmemGenericAllocationHandle *handle) {
     struct chunk *chunk = object_take(&chunk_pool);
     if (chunk == NULL) return NULL;
     atomic_store(&chunk->handles, 1);
+    chunk->id = memory_next_id();
     *handle = (CUmemGenericAllocationHandle)(uintptr_t)chunk;
     return chunk;
 }

@@ -12,6 +12,7 @@
 struct chunk {
     struct object object;
     uint64_t bytes;
+    uint64_t id; /* of the bytes, at whatever addresses they are mapped */
     uint32_t device;
     CUmemAllocationProp properties;
     unsigned char *storage;

@@ -98,11 +98,23 @@ void memory_for_each(uint64_t start, uint64_t bytes, bool (*visit)(struct range 
     pthread_rwlock_unlock(&table_lock);
 }
 
+CUmemAccess_flags memory_access_of(const struct range *range, uint32_t device) {
+    if (range->kind != RANGE_MAPPING) return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if ((range->access_mask >> device & 1) == 0) return CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return (range->reader_mask >> device & 1) != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                                   : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
 static bool within_reach(const struct range *range, const struct context *context) {
     if (range->kind == RANGE_MAPPING) return (range->access_mask >> context->device & 1) != 0;
     if (range->kind != RANGE_ALLOCATION && range->kind != RANGE_POOLED) return true;
     if (range->device == context->device) return true;
     return (atomic_load(&context->peers) >> range->device & 1) != 0;
+}
+
+static bool may_write(const struct range *range, const struct context *context) {
+    bool only_reads = context != NULL && (range->reader_mask >> context->device & 1) != 0;
+    return !range->read_only && !only_reads;
 }
 
 enum direction { READ, WRITE, LOOK };
@@ -115,7 +127,7 @@ static bool move_bytes(const struct context *context, uint64_t address, unsigned
         if (range == NULL) return false;
         if (context != NULL && !within_reach(range, context)) return false;
         if (range->kind == RANGE_MAPPING && range->access_mask == 0) return false;
-        if (direction == WRITE && range->read_only) return false;
+        if (direction == WRITE && !may_write(range, context)) return false;
         uint64_t offset = address - range->start;
         uint64_t part = range->bytes - offset < bytes ? range->bytes - offset : bytes;
         if (direction == READ) memcpy(buffer, range->storage + offset, part);

@@ -39,8 +39,11 @@ struct range {
     struct chunk *chunk;  /* of a mapping: a reference */
     struct pool *pool;    /* of a pooled range */
     uint32_t access_mask; /* of a mapping: bit per segment device that may touch it */
+    uint32_t reader_mask; /* those of them that may not write */
     unsigned flags;
     bool read_only;
+    bool sync_memops; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: a mark, since copies that wait always do
+                       */
     struct range *next_removed; /* allocate/mapping.c: those that one call unmapped */
 };
 
@@ -84,6 +87,9 @@ bool memory_storage_share(unsigned char *storage, size_t bytes, int fd);
 /* Charges a device for an allocation as the driver does: small ones share granules. */
 bool memory_charge(uint32_t device, uint64_t bytes);
 void memory_discharge(uint32_t device, uint64_t bytes);
+
+/* What a device may do with a range. */
+CUmemAccess_flags memory_access_of(const struct range *range, uint32_t device);
 
 /* Gives back everything that a range in nobody's table holds. */
 void memory_free_range(struct range *range);
