@@ -4,6 +4,7 @@
 #include "allocate/mapping.h"
 #include "memory/chunk.h"
 #include "memory/memory.h"
+#include "memory/pool.h"
 #include "process/context.h"
 #include "process/process.h"
 #include "sim_api.h"
@@ -40,12 +41,13 @@ static bool on_host(const struct range *range) {
 
 static uint64_t allowed_handle_types(const struct range *range) {
     if (range->kind == RANGE_MAPPING) return range->chunk->properties.requestedHandleTypes;
-    return 0;
+    return range->kind == RANGE_POOLED ? range->pool->handle_types : 0;
 }
 
 static bool is_rdma_capable(const struct range *range) {
     if (range->kind == RANGE_MAPPING)
         return range->chunk->properties.allocFlags.gpuDirectRDMACapable;
+    if (range->kind == RANGE_POOLED) return range->pool->rdma_capable;
     return range->kind == RANGE_ALLOCATION;
 }
 

@@ -75,13 +75,6 @@ static bool read_label(int fd, struct label *label) {
            label->magic == LABEL_MAGIC && label->bytes == bytes;
 }
 
-/* Its number in this process; -1: it is not among those that this process sees. */
-static int ordinal_of(uint32_t device) {
-    for (int i = 0; i < process_device_count; i++)
-        if (process_devices[i] == device) return i;
-    return -1;
-}
-
 /* The memory is charged to whoever created it. */
 CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                             CUmemAllocationHandleType shHandleType) {
@@ -89,7 +82,7 @@ CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
     if (handle == NULL || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
     if (!read_label((int)(intptr_t)osHandle, &label)) return CUDA_ERROR_INVALID_VALUE;
-    const int ordinal = ordinal_of(label.device);
+    const int ordinal = process_ordinal_of(label.device);
     if (ordinal < 0) return CUDA_ERROR_NOT_SUPPORTED;
     int fd = fcntl((int)(intptr_t)osHandle, F_DUPFD_CLOEXEC, 0);
     if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;

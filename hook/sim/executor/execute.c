@@ -6,6 +6,7 @@
 #include "executor/effects.h"
 #include "executor/host_thread.h"
 #include "machine/journal.h"
+#include "memory/graph_memory.h"
 #include "memory/memory.h"
 #include "memory/pool.h"
 #include "modules/builtin.h"
@@ -192,6 +193,12 @@ bool execute_continue(struct stream *stream, const struct op *op, uint64_t *look
             if (!memory_write(stream->context, op->value.address, &op->value.value,
                               op->value.bytes))
                 context_fail(stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);
+            break;
+        case OP_GRAPH_ALLOC:
+            graph_memory_begin(op->memory);
+            break;
+        case OP_GRAPH_FREE:
+            graph_memory_end(op->memory);
             break;
         case OP_FREE:
             pool_release(op->free.address, op->free.ticket);
