@@ -12,6 +12,7 @@
 #include "memory/address.h"
 #include "memory/chunk.h"
 #include "memory/graph_memory.h"
+#include "memory/managed.h"
 #include "memory/pool.h"
 #include "process/context.h"
 #include "process/process.h"
@@ -146,6 +147,8 @@ static bool move_bytes(const struct context *context, uint64_t address, unsigned
         if (direction != LOOK && !is_there(range)) return false;
         uint64_t offset = address - range->start;
         uint64_t part = range->bytes - offset < bytes ? range->bytes - offset : bytes;
+        if (range->managed != NULL && context != NULL && direction != LOOK)
+            managed_touch(range, address, part, context);
         if (direction == READ) memcpy(buffer, range->storage + offset, part);
         if (direction == WRITE) memcpy(range->storage + offset, buffer, part);
         if (direction != LOOK) buffer += part;
@@ -225,6 +228,7 @@ void memory_free_range(struct range *range) {
             break;
         case RANGE_MANAGED:
         case RANGE_HOST:
+            managed_close(range);
             memory_storage_give(range->storage, range->bytes);
             break;
         case RANGE_MAPPING:

@@ -16,6 +16,7 @@
 struct chunk;
 struct context;
 struct graph_memory;
+struct managed;
 struct pool;
 
 enum range_kind {
@@ -41,6 +42,7 @@ struct range {
     struct pool *pool;          /* of a pooled range */
     struct graph_memory *graph; /* of a pooled range: the memory of a graph that it is */
     uint64_t file_offset;       /* of a pooled range: where a file has its bytes; 0: in none */
+    struct managed *managed;    /* of managed memory: where it is */
     uint32_t access_mask;       /* of a mapping: bit per segment device that may touch it */
     uint32_t reader_mask;       /* those of them that may not write */
     unsigned flags;

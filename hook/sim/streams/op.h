@@ -105,7 +105,11 @@ struct op {
             uint64_t ticket; /* which of its frees; see pool.c */
         } free;
         struct graph_memory *memory; /* a reference */
-        uint64_t prefetch_bytes;
+        struct {
+            uint64_t address;
+            uint64_t bytes;
+            uint32_t device; /* index in the segment, or MANAGED_HOST */
+        } prefetch;
     };
 };
 
