@@ -23,13 +23,14 @@ struct label {
     uint64_t magic;
     uint64_t bytes;
     uint32_t device; /* index in the segment */
+    uint64_t share_key;
     CUmemAllocationProp properties;
 };
 
 static pthread_mutex_t sharing_lock = PTHREAD_MUTEX_INITIALIZER; /* one first export at a time */
 
 static bool move_into_file(struct chunk *chunk) {
-    const struct label label = {
+    struct label label = {
         .magic = LABEL_MAGIC,
         .bytes = chunk->bytes,
         .device = chunk->device,
@@ -37,6 +38,11 @@ static bool move_into_file(struct chunk *chunk) {
     };
     int fd = memfd_create("gpushare-sim-chunk", MFD_CLOEXEC);
     if (fd < 0) return false;
+    segment_lock(process_segment);
+    if (chunk->share_key == 0)
+        chunk->share_key = segment_share(process_segment, process_row, chunk->device, chunk->bytes);
+    segment_unlock(process_segment);
+    label.share_key = chunk->share_key;
     if (ftruncate(fd, (off_t)(chunk->bytes + LABEL_BYTES)) != 0 ||
         pwrite(fd, &label, sizeof label, (off_t)chunk->bytes) != (ssize_t)sizeof label ||
         !memory_storage_share(chunk->storage, chunk->bytes, fd)) {
@@ -75,7 +81,7 @@ static bool read_label(int fd, struct label *label) {
            label->magic == LABEL_MAGIC && label->bytes == bytes;
 }
 
-/* The memory is charged to whoever created it. */
+/* The memory is charged to whoever created it, as long as that process has it. */
 CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                             CUmemAllocationHandleType shHandleType) {
     struct label label;
@@ -101,6 +107,10 @@ CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
     chunk->storage = storage;
     chunk->shared = chunk->imported = true;
     chunk->fd = fd;
+    segment_lock(process_segment);
+    if (segment_share_hold(process_segment, process_row, label.share_key))
+        chunk->share_key = label.share_key;
+    segment_unlock(process_segment);
     *handle = made;
     memory_journal(JOURNAL_ALLOC, label.device, 0, "import");
     return CUDA_SUCCESS;

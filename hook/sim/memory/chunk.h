@@ -20,6 +20,7 @@ struct chunk {
     bool shared;   /* the storage is in a file, `fd`, that other processes may have too */
     bool imported; /* from another process, which is charged for it */
     int fd;
+    uint64_t share_key; /* in the segment; 0: not there, and this process alone is charged */
 };
 
 #pragma GCC visibility push(hidden)
