@@ -116,13 +116,22 @@ def attributes_of_graph_memory(gpu: Gpu) -> str:
     return f"{captured.attributes}\n     {attributes_of(captured.pointer)}"
 
 
-@question("Graph memory touched before any launch; after the graph freed it: the synchronise")
-def touched_early(gpu: Gpu) -> list[str]:
+@question(
+    "Graph memory written by the device after the graph freed it: the launch, the synchronise"
+)
+def written_late(gpu: Gpu) -> list[str]:
     captured = Captured(gpu, freed=True)
     captured.instantiate()
-    steps = [captured.launch(), word(cuda.cuMemsetD8(captured.pointer, 1, 64))]
-    steps.append(word(gpu.try_launch("fill", captured.pointer, 1, 64)))
+    steps = [captured.launch(), word(gpu.try_launch("fill", captured.pointer, 1, 64))]
     return [*steps, word(cuda.cuCtxSynchronize())]
+
+
+@question("Graph memory set and copied before any launch of its graph: the calls, the synchronise")
+def touched_early(gpu: Gpu) -> list[str]:
+    captured, words = Captured(gpu, freed=True), (ctypes.c_uint8 * 64)()
+    captured.instantiate()
+    copied = word(cuda.cuMemcpyDtoH(ctypes.addressof(words), captured.pointer, 64))
+    return [copied, word(cuda.cuMemsetD8(captured.pointer, 1, 64)), word(cuda.cuCtxSynchronize())]
 
 
 @question("In a capture: free of pool memory, of plain memory, of graph memory of another graph")
