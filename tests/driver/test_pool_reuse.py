@@ -19,7 +19,7 @@ from tests.driver.test_pool_memory import RESERVED, THRESHOLD, USED, attribute, 
 
 RESERVED_HIGH = PoolAttribute.CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH
 USED_HIGH = PoolAttribute.CU_MEMPOOL_ATTR_USED_MEM_HIGH
-FOLLOW_EVENTS = PoolAttribute.CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES
+REUSE = [PoolAttribute(number) for number in (1, 2, 3)]
 PINNED, MANAGED = 1, 2
 
 
@@ -127,20 +127,20 @@ def test_high_marks_are_reset_to_what_is_there(gpu: Gpu) -> None:
 def test_reuse_is_allowed_at_first(gpu: Gpu) -> None:
     """Documented: all three kinds, and each can be turned off."""
     pool = create_pool(gpu)
-    kinds = [PoolAttribute(number) for number in (1, 2, 3)]
-    assert [attribute(pool, kind) for kind in kinds] == [1, 1, 1]
-    for kind in kinds:
+    assert [attribute(pool, kind) for kind in REUSE] == [1, 1, 1]
+    for kind in REUSE:
         ok(cuda.cuMemPoolSetAttribute(pool, kind, 0))
-    assert [attribute(pool, kind) for kind in kinds] == [0, 0, 0]
+    assert [attribute(pool, kind) for kind in REUSE] == [0, 0, 0]
     ok(cuda.cuMemPoolDestroy(pool))
 
 
-def most_reserved(gpu: Gpu, follows: int) -> int:
+def most_reserved(gpu: Gpu, reuse: int) -> int:
     """What a pool has reserved at most, where a stream allocates after another one's free that has
     not happened yet, but for which it waits."""
     pool, flag = create_pool(gpu), PinnedWord()
     keep(pool, 1 << 40)
-    ok(cuda.cuMemPoolSetAttribute(pool, FOLLOW_EVENTS, follows))
+    for kind in REUSE:
+        ok(cuda.cuMemPoolSetAttribute(pool, kind, reuse))
     first, second = (ok(cuda.cuStreamCreate(1)) for _ in range(2))
     freed = ok(cuda.cuEventCreate(2))
     pointer = take(pool, 64 * MIB, first)
@@ -160,10 +160,10 @@ def most_reserved(gpu: Gpu, follows: int) -> int:
 @pytest.mark.promise("Pools reuse, keep and give up...")
 @alone
 def test_memory_that_was_freed_before_an_event(gpu: Gpu) -> None:
-    """Documented: it may be used by a stream that waits for the event, unless the pool says no.
-    Either way each stream has its own bytes while it uses them."""
-    assert most_reserved(gpu, follows=0) >= 128 * MIB
-    assert most_reserved(gpu, follows=1) <= 128 * MIB
+    """Documented: it may be used by a stream that waits for the event, unless the pool allows no
+    reuse. Either way each stream has its own bytes while it uses them."""
+    assert most_reserved(gpu, reuse=0) >= 128 * MIB
+    assert most_reserved(gpu, reuse=1) <= 128 * MIB
 
 
 @pytest.mark.promise("Pools reuse, keep and give up...")
@@ -269,4 +269,18 @@ def test_a_pool_of_its_device_alone(gpu: Gpu) -> None:
     location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     location.id = int(gpu.device)
     assert int(ok(cuda.cuMemPoolGetAccess(pool, location))) == 3
+    ok(cuda.cuMemPoolDestroy(pool))
+
+
+def test_pools_by_their_place(gpu: Gpu) -> None:
+    """Documented: the calls that name a place and a kind of memory mean the same pools of a device
+    as those that name the device."""
+    place, pool = (ctypes.c_uint32 * 2)(1, int(gpu.device)), create_pool(gpu)
+    default, found = ok(cuda.cuDeviceGetDefaultMemPool(gpu.device)), ctypes.c_uint64()
+    assert raw().cuMemGetDefaultMemPool(ctypes.byref(found), place, PINNED) == 0
+    assert found.value == int(default)
+    for current in (pool, default):
+        assert raw().cuMemSetMemPool(place, PINNED, ctypes.c_uint64(int(current))) == 0
+        assert raw().cuMemGetMemPool(ctypes.byref(found), place, PINNED) == 0
+        assert found.value == int(current) == int(ok(cuda.cuDeviceGetMemPool(gpu.device)))
     ok(cuda.cuMemPoolDestroy(pool))

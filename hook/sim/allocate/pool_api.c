@@ -180,6 +180,40 @@ CUresult sim_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle) {
     return CUDA_SUCCESS;
 }
 
+/* The newer calls name a place and a kind of memory. Only devices have pools here. */
+static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type) {
+    if (location == NULL ||
+        (type != CU_MEM_ALLOCATION_TYPE_PINNED && type != CU_MEM_ALLOCATION_TYPE_MANAGED))
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (location->type) {
+        case CU_MEM_LOCATION_TYPE_DEVICE:
+            if (!device_check(location->id)) return CUDA_ERROR_INVALID_DEVICE;
+            return type == CU_MEM_ALLOCATION_TYPE_PINNED ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+        case CU_MEM_LOCATION_TYPE_HOST:
+        case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+            return CUDA_ERROR_NOT_SUPPORTED;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult sim_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
+                                    CUmemAllocationType type) {
+    CUresult result = check_place(location, type);
+    return result == CUDA_SUCCESS ? sim_cuDeviceGetDefaultMemPool(pool_out, location->id) : result;
+}
+
+CUresult sim_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location,
+                             CUmemAllocationType type) {
+    CUresult result = check_place(location, type);
+    return result == CUDA_SUCCESS ? sim_cuDeviceGetMemPool(pool, location->id) : result;
+}
+
+CUresult sim_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    CUresult result = check_place(location, type);
+    return result == CUDA_SUCCESS ? sim_cuDeviceSetMemPool(location->id, pool) : result;
+}
+
 /* The pool's own device keeps its access. */
 CUresult sim_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count) {
     struct pool *pool = object_check(&pool_pool, handle);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 import socket
@@ -208,6 +209,16 @@ def dma_buf_keeps_memory(gpu: Gpu) -> list[str]:
     made = dma_buf(address, size)
     unmapped = word(cuda.cuMemUnmap(address, size))
     return [made, unmapped, word(cuda.cuMemRelease(chunk)), difference(before)]
+
+
+@question("Attributes of plain, managed, pinned and registered memory")
+def attributes_of_plain(gpu: Gpu) -> str:
+    managed = int(ok(cuda.cuMemAllocManaged(2 * MIB, cuda.CUmemAttach_flags(1))))
+    pages = mmap.mmap(-1, 2 * MIB)
+    registered = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    ok(cuda.cuMemHostRegister(registered, 2 * MIB, 0))
+    places = (gpu.allocate(2 * MIB), managed, int(ok(cuda.cuMemHostAlloc(4096, 2))), registered)
+    return "\n     ".join(map(attributes_of, places))
 
 
 SYNC_MEMOPS = 6
