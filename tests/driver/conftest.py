@@ -3,7 +3,9 @@
 Every case asks the driver that GPUSHARE_DRIVER names: `real`, `sim`, or what is there. On a machine
 with a GPU, `GPUSHARE_DRIVER=real python3 -m pytest tests/driver` needs pytest, pytest-timeout,
 cuda-bindings, NumPy and nvidia-ml-py, and nothing of ours. What a case expects was seen on a real
-device first: where the simulated driver answers differently, that one is wrong."""
+device first: where the simulated driver answers differently, that one is wrong. A case that says
+"documented" expects what the driver's reference says, until a device has been asked. What the
+reference leaves open is in tests/driver/questions.py."""
 
 from __future__ import annotations
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import Any
 
 from cuda.bindings import driver as cuda
+from cuda.bindings.driver import CUdevice_attribute
 from cuda.bindings.driver import CUpointer_attribute as Attribute
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import MIB, Gpu, code, ok
+from tests.driver.harness import MIB, Gpu, code, ok, raw
 from tests.driver.test_mapped_memory import Mapper
+from tests.driver.test_shared_memory import POSIX, Sharer
 
 
 def ask(which: Attribute, pointer: int) -> Any:
@@ -85,3 +88,91 @@ def test_several_attributes_at_once(gpu: Gpu) -> None:
     host = ctypes.create_string_buffer(64)
     unknown = ok(cuda.cuPointerGetAttributes(len(wanted), wanted, ctypes.addressof(host)))
     assert [int(value) for value in unknown] == [0, 0, 0]
+
+
+def test_mapped_memory_knows_its_reservation(gpu: Gpu) -> None:
+    """Documented: start and size are those of the reserved addresses; the mapping's own are told by
+    cuMemGetAddressRange and by attributes of their own."""
+    mapper = Mapper(gpu)
+    address, chunk = mapper.reserve(4), mapper.create()
+    place = address + 2 * mapper.granule
+    mapper.map(place, chunk)
+    mapper.grant(place)
+    inside = place + 4096
+    assert int(ask(Attribute.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside)) == address
+    assert int(ask(Attribute.CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside)) == 4 * mapper.granule
+    assert ask(Attribute.CU_POINTER_ATTRIBUTE_MAPPED, inside)
+    base, size = ok(cuda.cuMemGetAddressRange(inside))
+    assert (int(base), size) == (place, mapper.granule)
+    assert int(ask(Attribute.CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside)) == place
+    assert int(ask(Attribute.CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside)) == mapper.granule
+    mapper.unmap(place)
+    ok(cuda.cuMemRelease(chunk))
+    mapper.free(address, 4)
+
+
+def test_both_mappings_of_a_chunk_are_one_block(gpu: Gpu) -> None:
+    """Documented: the block id belongs to the memory, not to an address."""
+    mapper = Mapper(gpu)
+    addresses, chunks = [mapper.reserve() for _ in range(3)], [mapper.create(), mapper.create()]
+    for address, chunk in zip(addresses, (chunks[0], chunks[0], chunks[1]), strict=True):
+        mapper.map(address, chunk)
+        mapper.grant(address)
+    block = Attribute.CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID
+    first, second, other = (int(ask(block, address)) for address in addresses)
+    assert first == second
+    assert first != other
+    for address in addresses:
+        mapper.unmap(address)
+        mapper.free(address)
+    for chunk in chunks:
+        ok(cuda.cuMemRelease(chunk))
+
+
+def test_handle_types_that_may_be_exported(gpu: Gpu) -> None:
+    """Documented: an address tells for what its memory was created."""
+    allowed = Attribute.CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES
+    for mapper, expected in ((Mapper(gpu), 0), (Sharer(gpu), int(POSIX))):
+        address, chunk = mapper.reserve(), mapper.create()
+        mapper.map(address, chunk)
+        mapper.grant(address)
+        assert int(ask(allowed, address)) == expected
+        mapper.unmap(address)
+        ok(cuda.cuMemRelease(chunk))
+        mapper.free(address)
+
+
+def marked(pointer: int, value: int) -> R:
+    mark = ctypes.c_uint32(value)
+    which = int(Attribute.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+    return R(raw().cuPointerSetAttribute(ctypes.byref(mark), which, ctypes.c_uint64(pointer)))
+
+
+def test_synchronous_operations_are_a_mark_of_the_memory(gpu: Gpu) -> None:
+    """Documented: what registers memory for RDMA sets the mark; it is read at any address of the
+    allocation, and can be taken off. (Of mapped memory it is an open question.)"""
+    pointer, other = gpu.allocate(64 * MIB), gpu.allocate(64 * MIB)
+    mark = Attribute.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+    assert not ask(mark, pointer)
+    assert marked(pointer, 1) is R.CUDA_SUCCESS
+    assert ask(mark, pointer)
+    assert ask(mark, pointer + 32 * MIB)
+    assert not ask(mark, other)
+    assert marked(pointer, 0) is R.CUDA_SUCCESS
+    assert not ask(mark, pointer)
+
+
+def test_descriptors_of_address_ranges(gpu: Gpu) -> None:
+    """Documented: there are dma-buf descriptors where the device's attribute says so. Elsewhere the
+    call fails, and the memory stays as it is."""
+    which = CUdevice_attribute.CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED
+    pointer, fd = gpu.upload([3] * (MIB // 2)), ctypes.c_int(-1)
+    arguments = (ctypes.c_uint64(pointer), ctypes.c_size_t(2 * MIB), 1, ctypes.c_uint64(0))
+    answer = R(raw().cuMemGetHandleForAddressRange(ctypes.byref(fd), *arguments))
+    if ok(cuda.cuDeviceGetAttribute(which, gpu.device)):
+        assert answer is R.CUDA_SUCCESS
+        os.close(fd.value)
+    else:
+        assert answer is not R.CUDA_SUCCESS
+        assert fd.value == -1
+    assert gpu.download(pointer, 4).tolist() == [3] * 4

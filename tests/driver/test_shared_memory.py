@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,6 +42,19 @@ with driver_under_test():
         mapper.gpu.launch("fill", address, int(line), mapper.words)
         ok(cuda.cuCtxSynchronize())
         print("written", flush=True)
+"""
+
+
+EXPORTER = """
+import signal, socket, sys
+from tests.driver.harness import Gpu, driver_under_test, ok
+from tests.driver.test_shared_memory import Sharer, exported
+with driver_under_test():
+    sharer = Sharer(Gpu())
+    address, chunk = sharer.mapped(61)
+    with socket.socket(fileno=int(sys.argv[1])) as channel:
+        socket.send_fds(channel, [b"x"], [exported(chunk)])
+        signal.pause()
 """
 
 
@@ -97,6 +111,19 @@ def told(process: subprocess.Popen[str], value: int) -> str:
     return seen
 
 
+@contextmanager
+def exporter() -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Another process, which has created memory, and the descriptor that it has sent."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        program = [sys.executable, "-c", EXPORTER, str(theirs.fileno())]
+        with subprocess.Popen(program, cwd=ROOT, pass_fds=(theirs.fileno(),)) as process:
+            theirs.close()
+            _, fds, _, _ = socket.recv_fds(ours, 1, 1)
+            yield process, fds[0]
+            process.kill()
+
+
 def exported(chunk: object) -> int:
     return int(ok(cuda.cuMemExportToShareableHandle(chunk, POSIX, 0)))
 
@@ -142,6 +169,42 @@ def test_it_lives_as_long_as_anybody_has_it(gpu: Gpu) -> None:
         ok(cuda.cuMemRelease(chunk))
         assert told(other, 42) == "41"
         assert told(other, 43) == "42"
+
+
+@pytest.mark.promise("Memory that another process is given...")
+@alone
+def test_the_importer_outlives_the_exporter(gpu: Gpu) -> None:
+    """Documented: memory is freed with its last handle and mapping, in whatever process. The death
+    of whoever created it takes nothing, from work that runs neither."""
+    sharer = Sharer(gpu)
+    with exporter() as (other, fd):
+        chunk = ok(cuda.cuMemImportFromShareableHandle(fd, POSIX))
+        os.close(fd)
+        address = sharer.reserve()
+        sharer.map(address, chunk)
+        sharer.grant(address)
+        gpu.launch("spin", 200_000_000)
+        gpu.launch("fill", address, 62, sharer.words // 2)
+        other.kill()
+        other.wait()
+    ok(cuda.cuCtxSynchronize())
+    assert sharer.value(address) == {61, 62}
+    ok(cuda.cuMemRelease(chunk))
+    sharer.give_back(address)
+
+
+@alone
+def test_what_an_importer_has_is_not_free(gpu: Gpu) -> None:
+    """Documented: the device has its memory back when the last process gives it up."""
+    sharer = Sharer(gpu)
+    with exporter() as (other, fd):
+        chunk = ok(cuda.cuMemImportFromShareableHandle(fd, POSIX))
+        os.close(fd)
+        other.kill()
+        other.wait()
+    held, _ = ok(cuda.cuMemGetInfo())
+    ok(cuda.cuMemRelease(chunk))
+    assert ok(cuda.cuMemGetInfo())[0] - held == sharer.granule
 
 
 def test_an_import_into_the_same_process(gpu: Gpu) -> None:

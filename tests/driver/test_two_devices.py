@@ -182,3 +182,23 @@ def test_the_host_and_another_device(pair: Pair, kind: str) -> None:
     assert set(words.tolist()) == {74}
     ok(cuda.cuMemcpyHtoD(plain, words + 1, BYTES))
     assert (pair.values(1, plain), pair.values(1, other)) == ({75}, {74})
+
+
+def test_access_to_a_pool_is_given_per_device(pair: Pair) -> None:
+    """Documented: a pool's memory is reached from another device once the pool says so, and until
+    it says otherwise."""
+    pointer = pair.pooled(0)
+    pair.write(0, pointer, 71)
+    pool = ok(cuda.cuDeviceGetDefaultMemPool(pair.gpus[0].device))
+    access = cuda.CUmemAccessDesc()
+    access.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = int(pair.gpus[1].device)
+    for flags in (3, 0):
+        access.flags = cuda.CUmemAccess_flags(flags)
+        ok(cuda.cuMemPoolSetAccess(pool, [access], 1))
+        assert int(ok(cuda.cuMemPoolGetAccess(pool, access.location))) == flags
+        if flags == 3:
+            pair.use(1)
+            out = pair.gpus[1].allocate(8)
+            pair.gpus[1].launch("checksum", out, pointer, WORDS)
+            assert pair.gpus[1].download(out, 1, np.uint64)[0] == 71 * WORDS * WORDS

@@ -7,6 +7,7 @@
 #include "capture/capture.h"
 #include "machine/journal.h"
 #include "memory/address.h"
+#include "memory/managed.h"
 #include "memory/memory.h"
 #include "process/context.h"
 #include "process/process.h"
@@ -124,10 +125,11 @@ static CUresult allocate_shared(enum range_kind kind, size_t bytes, unsigned fla
         range->start = (uint64_t)(uintptr_t)storage;
         range->storage = storage;
         range->flags = flags;
-        if (memory_insert(range)) {
+        if ((kind != RANGE_MANAGED || managed_open(range)) && memory_insert(range)) {
             *address = storage;
             return CUDA_SUCCESS;
         }
+        managed_close(range);
     }
     if (storage != NULL) memory_storage_give(storage, bytes);
     free(range);

@@ -1,7 +1,10 @@
 /* Questions about memory: how much there is, and what an address is. */
 #include <string.h>
 
+#include "allocate/mapping.h"
+#include "memory/chunk.h"
 #include "memory/memory.h"
+#include "memory/pool.h"
 #include "process/context.h"
 #include "process/process.h"
 #include "sim_api.h"
@@ -36,12 +39,70 @@ static bool on_host(const struct range *range) {
     return range->kind == RANGE_HOST || range->kind == RANGE_REGISTERED;
 }
 
+static uint64_t allowed_handle_types(const struct range *range) {
+    if (range->kind == RANGE_MAPPING) return range->chunk->properties.requestedHandleTypes;
+    return range->kind == RANGE_POOLED ? range->pool->handle_types : 0;
+}
+
+static bool is_rdma_capable(const struct range *range) {
+    if (range->kind == RANGE_MAPPING)
+        return range->chunk->properties.allocFlags.gpuDirectRDMACapable;
+    if (range->kind == RANGE_POOLED) return range->pool->rdma_capable;
+    return range->kind == RANGE_ALLOCATION;
+}
+
+/* What a reserved address knows, mapped or not: the addresses beside it, from one reservation. */
+static CUresult answer_of_range(void *data, CUpointer_attribute attribute, CUdeviceptr address,
+                                const struct range *range) {
+    uint64_t start = range != NULL ? range->start : 0;
+    uint64_t bytes = range != NULL ? range->bytes : 0;
+    if (!mapping_reservation(address, &start, &bytes) && range == NULL)
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+            *(CUdeviceptr *)data = start;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+            *(size_t *)data = bytes;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+            *(unsigned *)data = range != NULL;
+            return CUDA_SUCCESS;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* Attributes of the bytes behind an address. */
+static CUresult answer_of_memory(void *data, CUpointer_attribute attribute,
+                                 const struct range *range) {
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+            *(unsigned long long *)data = allowed_handle_types(range);
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+            *(unsigned *)data = is_rdma_capable(range);
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+            *(size_t *)data = range->bytes;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+            *(CUdeviceptr *)data = range->start;
+            return CUDA_SUCCESS;
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+            *(unsigned long long *)data =
+                range->kind == RANGE_MAPPING ? range->chunk->id : range->id;
+            return CUDA_SUCCESS;
+        default:
+            return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
 /* Answers one attribute of a known address. */
 static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr address,
-                       const struct range *range) {
+                       const struct context *context, const struct range *range) {
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-
             *(CUcontext *)data = (CUcontext)range->context;
             return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
@@ -55,7 +116,7 @@ static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr ad
             *(void **)data = (void *)(uintptr_t)address;
             return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-            *(unsigned *)data = 0;
+            *(unsigned *)data = range->sync_memops;
             return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
             *(unsigned *)data = range->kind == RANGE_ALLOCATION;
@@ -70,27 +131,17 @@ static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr ad
             *(int *)data = range->ordinal;
             return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-            *(CUdeviceptr *)data = range->start;
-            return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-            *(size_t *)data = range->bytes;
-            return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_MAPPED:
-            *(unsigned *)data = 1;
-            return CUDA_SUCCESS;
-        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-            *(unsigned long long *)data = 0;
-            return CUDA_SUCCESS;
+            return answer_of_range(data, attribute, address, range);
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-            *(unsigned *)data = range->kind == RANGE_MAPPING && range->access_mask == 0
-                                    ? CU_MEM_ACCESS_FLAGS_PROT_NONE
-                                    : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+            *(unsigned *)data = memory_access_of(range, context->device);
             return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
             *(CUmemoryPool *)data = (CUmemoryPool)range->pool;
             return CUDA_SUCCESS;
         default:
-            return CUDA_ERROR_NOT_SUPPORTED;
+            return answer_of_memory(data, attribute, range);
     }
 }
 
@@ -99,8 +150,9 @@ CUresult sim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CU
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS) return result;
     struct range found;
-    if (data == NULL || ptr == 0 || !memory_find(ptr, &found)) return CUDA_ERROR_INVALID_VALUE;
-    return answer(data, attribute, ptr, &found);
+    if (data == NULL || ptr == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!memory_find(ptr, &found)) return answer_of_range(data, attribute, ptr, NULL);
+    return answer(data, attribute, ptr, context, &found);
 }
 
 static size_t answer_bytes(CUpointer_attribute attribute) {
@@ -112,6 +164,7 @@ static size_t answer_bytes(CUpointer_attribute attribute) {
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         case CU_POINTER_ATTRIBUTE_MAPPED:
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
             return 4;
         case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
             return 16;
@@ -134,9 +187,18 @@ CUresult sim_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attrib
         memset(data[i], 0, answer_bytes(attributes[i]));
         if (!known && attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
             *(int *)data[i] = CU_DEVICE_INVALID;
-        if (known) answer(data[i], attributes[i], ptr, &found);
+        if (known) {
+            answer(data[i], attributes[i], ptr, context, &found);
+        } else {
+            answer_of_range(data[i], attributes[i], ptr, NULL);
+        }
     }
     return CUDA_SUCCESS;
+}
+
+static bool mark_sync_memops(struct range *range, void *argument) {
+    range->sync_memops = *(const bool *)argument;
+    return true;
 }
 
 CUresult sim_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
@@ -147,5 +209,7 @@ CUresult sim_cuPointerSetAttribute(const void *value, CUpointer_attribute attrib
     struct range found;
     if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !memory_find(ptr, &found))
         return CUDA_ERROR_INVALID_VALUE;
+    bool wanted = *(const unsigned *)value != 0;
+    memory_for_each(ptr, 1, mark_sync_memops, &wanted);
     return CUDA_SUCCESS;
 }

@@ -1,5 +1,7 @@
 /* cuMemCreate, cuMemMap and relatives: chunks, reserved addresses and what joins them. */
 #define _GNU_SOURCE
+#include "allocate/mapping.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,12 +30,23 @@ static bool is_multiple(uint64_t value) {
     return value != 0 && value % MEMORY_GRANULE_BYTES == 0;
 }
 
+/* Memory of the host cannot be had here, nor shared anywhere. */
+static CUresult check_host_location(const CUmemAllocationProp *prop) {
+    bool shared = prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
+    switch (prop->location.type) {
+        case CU_MEM_LOCATION_TYPE_HOST:
+            return shared ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+        case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+            return CUDA_ERROR_NOT_SUPPORTED;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
 static CUresult check_properties(const CUmemAllocationProp *prop) {
     if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return prop->location.type == CU_MEM_LOCATION_TYPE_INVALID ? CUDA_ERROR_INVALID_VALUE
-                                                                   : CUDA_ERROR_NOT_SUPPORTED;
+    if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return check_host_location(prop);
     if (!device_check(prop->location.id)) return CUDA_ERROR_INVALID_DEVICE;
     if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
         prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
@@ -43,8 +56,9 @@ static CUresult check_properties(const CUmemAllocationProp *prop) {
 
 CUresult sim_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                            CUmemAllocationGranularity_flags option) {
-    (void)option;
-    if (granularity == NULL) return CUDA_ERROR_INVALID_VALUE;
+    bool known = option == CU_MEM_ALLOC_GRANULARITY_MINIMUM ||
+                 option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
+    if (granularity == NULL || !known) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = check_properties(prop);
     if (result == CUDA_SUCCESS) *granularity = MEMORY_GRANULE_BYTES;
     return result;
@@ -71,6 +85,7 @@ CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     chunk->bytes = size;
     chunk->device = device;
     chunk->properties = *prop;
+    chunk->properties.allocFlags.compressionType = CU_MEM_ALLOCATION_COMP_NONE; /* a hint */
     chunk->storage = storage;
     *handle = made;
     memory_journal(JOURNAL_ALLOC, device, size, "chunk");
@@ -161,12 +176,27 @@ CUresult sim_cuMemAddressFree(CUdeviceptr ptr, size_t size) {
 }
 
 /* Call with reservations_lock held. */
+static const struct reservation *reservation_of(uint64_t address) {
+    const struct reservation *r = reservations;
+    while (r != NULL && (address < r->start || address - r->start >= r->bytes))
+        r = r->next;
+    return r;
+}
+
 static bool is_reserved(uint64_t start, uint64_t bytes) {
-    for (const struct reservation *r = reservations; r != NULL; r = r->next) {
-        if (start >= r->start && start - r->start < r->bytes)
-            return bytes <= r->bytes - (start - r->start);
+    const struct reservation *r = reservation_of(start);
+    return r != NULL && bytes <= r->bytes - (start - r->start);
+}
+
+bool mapping_reservation(uint64_t address, uint64_t *start, uint64_t *bytes) {
+    pthread_mutex_lock(&reservations_lock);
+    const struct reservation *found = reservation_of(address);
+    if (found != NULL) {
+        *start = found->start;
+        *bytes = found->bytes;
     }
-    return false;
+    pthread_mutex_unlock(&reservations_lock);
+    return found != NULL;
 }
 
 static struct range *new_mapping(uint64_t start, struct chunk *chunk) {
@@ -214,8 +244,8 @@ CUresult sim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 struct coverage {
     uint64_t next; /* where the next mapping has to begin */
     uint64_t end;
-    uint32_t devices;
-    uint32_t grant_mask;
+    uint32_t grant_mask;  /* devices that may touch it from now on */
+    uint32_t reader_mask; /* those of them that may not write */
     uint32_t deny_mask;
     bool exact;
 };
@@ -276,7 +306,28 @@ CUresult sim_cuMemUnmap(CUdeviceptr ptr, size_t size) {
 static bool apply_access(struct range *range, void *argument) {
     const struct coverage *coverage = argument;
     range->access_mask = (range->access_mask | coverage->grant_mask) & ~coverage->deny_mask;
+    range->reader_mask = (range->reader_mask & ~coverage->grant_mask) | coverage->reader_mask;
     return true;
+}
+
+static CUresult add_change(struct coverage *change, const CUmemAccessDesc *desc) {
+    if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!device_check(desc->location.id)) return CUDA_ERROR_INVALID_DEVICE;
+    const uint32_t bit = 1u << process_devices[desc->location.id];
+    switch (desc->flags) {
+        case CU_MEM_ACCESS_FLAGS_PROT_NONE:
+            change->deny_mask |= bit;
+            return CUDA_SUCCESS;
+        case CU_MEM_ACCESS_FLAGS_PROT_READ:
+            change->reader_mask |= bit;
+            change->grant_mask |= bit;
+            return CUDA_SUCCESS;
+        case CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
+            change->grant_mask |= bit;
+            return CUDA_SUCCESS;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
 }
 
 CUresult sim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
@@ -285,14 +336,8 @@ CUresult sim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc 
         return CUDA_ERROR_INVALID_VALUE;
     struct coverage change = {.exact = true};
     for (size_t i = 0; i < count; i++) {
-        if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-        if (!device_check(desc[i].location.id)) return CUDA_ERROR_INVALID_DEVICE;
-        uint32_t bit = 1u << process_devices[desc[i].location.id];
-        if (desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-            change.deny_mask |= bit;
-        } else {
-            change.grant_mask |= bit;
-        }
+        CUresult result = add_change(&change, &desc[i]);
+        if (result != CUDA_SUCCESS) return result;
     }
     pthread_mutex_lock(&reservations_lock);
     bool covered = is_covered(ptr, size);
@@ -308,7 +353,6 @@ CUresult sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *loca
         return CUDA_ERROR_INVALID_VALUE;
     if (!device_check(location->id)) return CUDA_ERROR_INVALID_DEVICE;
     if (!memory_find(ptr, &found) || found.kind != RANGE_MAPPING) return CUDA_ERROR_INVALID_VALUE;
-    bool granted = (found.access_mask >> process_devices[location->id] & 1) != 0;
-    *flags = granted ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    *flags = memory_access_of(&found, process_devices[location->id]);
     return CUDA_SUCCESS;
 }

@@ -23,13 +23,14 @@ struct label {
     uint64_t magic;
     uint64_t bytes;
     uint32_t device; /* index in the segment */
+    uint64_t share_key;
     CUmemAllocationProp properties;
 };
 
 static pthread_mutex_t sharing_lock = PTHREAD_MUTEX_INITIALIZER; /* one first export at a time */
 
 static bool move_into_file(struct chunk *chunk) {
-    const struct label label = {
+    struct label label = {
         .magic = LABEL_MAGIC,
         .bytes = chunk->bytes,
         .device = chunk->device,
@@ -37,6 +38,11 @@ static bool move_into_file(struct chunk *chunk) {
     };
     int fd = memfd_create("gpushare-sim-chunk", MFD_CLOEXEC);
     if (fd < 0) return false;
+    segment_lock(process_segment);
+    if (chunk->share_key == 0)
+        chunk->share_key = segment_share(process_segment, process_row, chunk->device, chunk->bytes);
+    segment_unlock(process_segment);
+    label.share_key = chunk->share_key;
     if (ftruncate(fd, (off_t)(chunk->bytes + LABEL_BYTES)) != 0 ||
         pwrite(fd, &label, sizeof label, (off_t)chunk->bytes) != (ssize_t)sizeof label ||
         !memory_storage_share(chunk->storage, chunk->bytes, fd)) {
@@ -55,7 +61,7 @@ CUresult sim_cuMemExportToShareableHandle(void *shareableHandle,
     struct chunk *chunk = chunk_check(handle);
     if (shareableHandle == NULL || flags != 0 || chunk == NULL) return CUDA_ERROR_INVALID_VALUE;
     if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        chunk->properties.requestedHandleTypes != handleType)
+        (chunk->properties.requestedHandleTypes & handleType) == 0)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&sharing_lock);
     bool shared = chunk->shared || move_into_file(chunk);
@@ -75,21 +81,14 @@ static bool read_label(int fd, struct label *label) {
            label->magic == LABEL_MAGIC && label->bytes == bytes;
 }
 
-/* Its number in this process; -1: it is not among those that this process sees. */
-static int ordinal_of(uint32_t device) {
-    for (int i = 0; i < process_device_count; i++)
-        if (process_devices[i] == device) return i;
-    return -1;
-}
-
-/* The memory is charged to whoever created it. */
+/* The memory is charged to whoever created it, as long as that process has it. */
 CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
                                             CUmemAllocationHandleType shHandleType) {
     struct label label;
     if (handle == NULL || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
     if (!read_label((int)(intptr_t)osHandle, &label)) return CUDA_ERROR_INVALID_VALUE;
-    const int ordinal = ordinal_of(label.device);
+    const int ordinal = process_ordinal_of(label.device);
     if (ordinal < 0) return CUDA_ERROR_NOT_SUPPORTED;
     int fd = fcntl((int)(intptr_t)osHandle, F_DUPFD_CLOEXEC, 0);
     if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
@@ -108,6 +107,10 @@ CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
     chunk->storage = storage;
     chunk->shared = chunk->imported = true;
     chunk->fd = fd;
+    segment_lock(process_segment);
+    if (segment_share_hold(process_segment, process_row, label.share_key))
+        chunk->share_key = label.share_key;
+    segment_unlock(process_segment);
     *handle = made;
     memory_journal(JOURNAL_ALLOC, label.device, 0, "import");
     return CUDA_SUCCESS;

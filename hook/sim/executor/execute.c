@@ -6,6 +6,8 @@
 #include "executor/effects.h"
 #include "executor/host_thread.h"
 #include "machine/journal.h"
+#include "memory/graph_memory.h"
+#include "memory/managed.h"
 #include "memory/memory.h"
 #include "memory/pool.h"
 #include "modules/builtin.h"
@@ -127,6 +129,14 @@ void execute_begin(struct stream *stream, const struct op *op) {
                      launch_cost_ns() + transfer_ns(bytes, DEVICE_RATE_FACTOR));
             break;
         }
+        case OP_PREFETCH: {
+            uint64_t bytes =
+                managed_elsewhere(op->prefetch.address, op->prefetch.bytes, op->prefetch.device);
+            begin_on(stream, op,
+                     op->prefetch.device == MANAGED_HOST ? SIM_ENGINE_D2H : SIM_ENGINE_H2D,
+                     launch_cost_ns() / 2 + transfer_ns(bytes, 1));
+            break;
+        }
         case OP_HOST_FUNCTION:
         case OP_STREAM_CALLBACK:
             atomic_store(&stream->execution.host_done, 0);
@@ -181,6 +191,11 @@ bool execute_continue(struct stream *stream, const struct op *op, uint64_t *look
                 context_fail(stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);
             end_on(stream);
             break;
+        case OP_PREFETCH:
+            if (!has_ended(stream, look_again_ns)) return false;
+            managed_move(op->prefetch.address, op->prefetch.bytes, op->prefetch.device);
+            end_on(stream);
+            break;
         case OP_HOST_FUNCTION:
         case OP_STREAM_CALLBACK:
             if (atomic_load(&stream->execution.host_done) == 0) return false;
@@ -193,6 +208,12 @@ bool execute_continue(struct stream *stream, const struct op *op, uint64_t *look
                               op->value.bytes))
                 context_fail(stream->context, CUDA_ERROR_ILLEGAL_ADDRESS);
             break;
+        case OP_GRAPH_ALLOC:
+            graph_memory_begin(op->memory);
+            break;
+        case OP_GRAPH_FREE:
+            graph_memory_end(op->memory);
+            break;
         case OP_FREE:
             pool_release(op->free.address, op->free.ticket);
             break;
@@ -204,7 +225,9 @@ bool execute_continue(struct stream *stream, const struct op *op, uint64_t *look
 }
 
 void execute_abandon(struct stream *stream, const struct op *op) {
-    if (op->kind == OP_LAUNCH || op->kind == OP_COPY || op->kind == OP_MEMSET) end_on(stream);
+    if (op->kind == OP_LAUNCH || op->kind == OP_COPY || op->kind == OP_MEMSET ||
+        op->kind == OP_PREFETCH)
+        end_on(stream);
     execute_journal(stream, op, stream->execution.started_ns, segment_now_ns());
 }
 
@@ -237,7 +260,7 @@ static void describe(const struct op *op, struct journal_record *record) {
         case OP_PREFETCH:
             kind = JOURNAL_PREFETCH;
             name = "prefetch";
-            record->amount = op->prefetch_bytes;
+            record->amount = op->prefetch.bytes;
             break;
         case OP_GRAPH:
             kind = JOURNAL_GRAPH_LAUNCH;

@@ -32,9 +32,10 @@
 #define SIM_ENV_DRIVER_VERSION "GPUSHARE_SIM_DRIVER_VERSION"     /* driver_version=13000 */
 
 #define SIM_SEGMENT_MAGIC 0x4d495355u
-#define SIM_SEGMENT_VERSION 1u
+#define SIM_SEGMENT_VERSION 2u
 #define SIM_DEVICES_MAX 16
 #define SIM_PROCESSES_MAX 256
+#define SIM_SHARED_MAX 1024
 
 enum sim_device_role {
     SIM_DEVICE_GPU = 0,        /* a whole device */
@@ -85,6 +86,15 @@ struct sim_process {
     struct sim_process_use use[SIM_DEVICES_MAX];
 };
 
+/* Memory that went into a file for others. */
+struct sim_shared {
+    uint64_t key; /* 0: a free entry. Its place among them is the rest of a division */
+    uint64_t bytes;
+    uint32_t device;
+    int32_t owner;                     /* the row that is charged for it */
+    uint32_t holds[SIM_PROCESSES_MAX]; /* by row */
+};
+
 struct sim_config {
     uint32_t device_count;  /* physical devices */
     uint32_t mig_instances; /* per device; 0: MIG is off */
@@ -105,6 +115,8 @@ struct sim_segment {
     uint32_t reserved;
     struct sim_device devices[SIM_DEVICES_MAX];
     struct sim_process processes[SIM_PROCESSES_MAX];
+    uint64_t shared_serial;
+    struct sim_shared shared[SIM_SHARED_MAX];
 };
 
 #pragma GCC visibility push(hidden)
@@ -140,6 +152,19 @@ bool segment_charge(struct sim_segment *segment, struct sim_process *self, uint3
                     uint64_t bytes);
 void segment_discharge(struct sim_segment *segment, struct sim_process *self, uint32_t device,
                        uint64_t bytes);
+
+/* Charged memory of this process may be had by others from now on: its key; 0: too many. Call
+ * these with the lock held. */
+uint64_t segment_share(struct sim_segment *segment, struct sim_process *self, uint32_t device,
+                       uint64_t bytes);
+
+/* This process has it too, or once less. Whoever is charged for it hands that on at the end; with
+ * the last one the device has its bytes back. False: nobody has it any more. */
+bool segment_share_hold(struct sim_segment *segment, struct sim_process *self, uint64_t key);
+void segment_share_drop(struct sim_segment *segment, struct sim_process *self, uint64_t key);
+
+/* A process has nothing any more. */
+void segment_shared_clear(struct sim_segment *segment, struct sim_process *process);
 
 /* CLOCK_MONOTONIC. */
 uint64_t segment_now_ns(void);

@@ -40,6 +40,7 @@ bool segment_process_lives(const struct sim_process *process) {
 
 /* Call with the lock held. */
 static void clear_row(struct sim_segment *segment, struct sim_process *row) {
+    segment_shared_clear(segment, row);
     for (uint32_t d = 0; d < segment->device_count; d++) {
         struct sim_process_use *use = &row->use[d];
         atomic_fetch_sub(&segment->devices[d].bytes_used, atomic_load(&use->bytes_used));

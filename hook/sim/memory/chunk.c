@@ -18,7 +18,11 @@ void chunk_drop(struct chunk *chunk) {
     } else {
         memory_storage_give(chunk->storage, chunk->bytes);
     }
-    if (!chunk->imported)
+    if (chunk->share_key != 0) {
+        segment_lock(process_segment);
+        segment_share_drop(process_segment, process_row, chunk->share_key);
+        segment_unlock(process_segment);
+    } else if (!chunk->imported)
         segment_discharge(process_segment, process_row, chunk->device, chunk->bytes);
     memory_journal(JOURNAL_FREE, chunk->device, chunk->imported ? 0 : chunk->bytes,
                    chunk->imported ? "import" : "chunk");
@@ -36,6 +40,7 @@ struct chunk *chunk_new(CUmemGenericAllocationHandle *handle) {
     struct chunk *chunk = object_take(&chunk_pool);
     if (chunk == NULL) return NULL;
     atomic_store(&chunk->handles, 1);
+    chunk->id = memory_next_id();
     *handle = (CUmemGenericAllocationHandle)(uintptr_t)chunk;
     return chunk;
 }

@@ -12,6 +12,7 @@
 struct chunk {
     struct object object;
     uint64_t bytes;
+    uint64_t id; /* of the bytes, at whatever addresses they are mapped */
     uint32_t device;
     CUmemAllocationProp properties;
     unsigned char *storage;
@@ -19,6 +20,7 @@ struct chunk {
     bool shared;   /* the storage is in a file, `fd`, that other processes may have too */
     bool imported; /* from another process, which is charged for it */
     int fd;
+    uint64_t share_key; /* in the segment; 0: not there, and this process alone is charged */
 };
 
 #pragma GCC visibility push(hidden)

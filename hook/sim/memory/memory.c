@@ -11,6 +11,9 @@
 #include "machine/journal.h"
 #include "memory/address.h"
 #include "memory/chunk.h"
+#include "memory/graph_memory.h"
+#include "memory/managed.h"
+#include "memory/pool.h"
 #include "process/context.h"
 #include "process/process.h"
 
@@ -98,11 +101,36 @@ void memory_for_each(uint64_t start, uint64_t bytes, bool (*visit)(struct range 
     pthread_rwlock_unlock(&table_lock);
 }
 
+static bool pool_reached_by(const struct pool *pool, uint32_t device) {
+    return (atomic_load(&pool->access_mask) >> device & 1) != 0;
+}
+
+CUmemAccess_flags memory_access_of(const struct range *range, uint32_t device) {
+    if (range->kind == RANGE_POOLED)
+        return pool_reached_by(range->pool, device) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                    : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    if (range->kind != RANGE_MAPPING) return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if ((range->access_mask >> device & 1) == 0) return CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return (range->reader_mask >> device & 1) != 0 ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                                   : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
 static bool within_reach(const struct range *range, const struct context *context) {
     if (range->kind == RANGE_MAPPING) return (range->access_mask >> context->device & 1) != 0;
-    if (range->kind != RANGE_ALLOCATION && range->kind != RANGE_POOLED) return true;
+    if (range->kind == RANGE_POOLED) return pool_reached_by(range->pool, context->device);
+    if (range->kind != RANGE_ALLOCATION) return true;
     if (range->device == context->device) return true;
     return (atomic_load(&context->peers) >> range->device & 1) != 0;
+}
+
+static bool may_write(const struct range *range, const struct context *context) {
+    bool only_reads = context != NULL && (range->reader_mask >> context->device & 1) != 0;
+    return !range->read_only && !only_reads;
+}
+
+/* Memory of a graph is there between its allocation and its free. */
+static bool is_there(const struct range *range) {
+    return range->graph == NULL || atomic_load(&range->graph->live);
 }
 
 enum direction { READ, WRITE, LOOK };
@@ -115,9 +143,12 @@ static bool move_bytes(const struct context *context, uint64_t address, unsigned
         if (range == NULL) return false;
         if (context != NULL && !within_reach(range, context)) return false;
         if (range->kind == RANGE_MAPPING && range->access_mask == 0) return false;
-        if (direction == WRITE && range->read_only) return false;
+        if (direction == WRITE && !may_write(range, context)) return false;
+        if (direction != LOOK && !is_there(range)) return false;
         uint64_t offset = address - range->start;
         uint64_t part = range->bytes - offset < bytes ? range->bytes - offset : bytes;
+        if (range->managed != NULL && context != NULL && direction != LOOK)
+            managed_touch(range, address, part, context);
         if (direction == READ) memcpy(buffer, range->storage + offset, part);
         if (direction == WRITE) memcpy(range->storage + offset, buffer, part);
         if (direction != LOOK) buffer += part;
@@ -183,14 +214,21 @@ bool memory_storage_share(unsigned char *storage, size_t bytes, int fd) {
 
 void memory_free_range(struct range *range) {
     switch (range->kind) {
-        case RANGE_ALLOCATION:
         case RANGE_POOLED:
+            if (range->file_offset != 0)
+                memory_storage_leave_file(range->storage, range->bytes);
+            else
+                memory_storage_give(range->storage, range->bytes);
+            address_give(range->start);
+            break;
+        case RANGE_ALLOCATION:
             memory_storage_give(range->storage, range->bytes);
             address_give(range->start);
-            if (range->kind == RANGE_ALLOCATION) memory_discharge(range->device, range->bytes);
+            memory_discharge(range->device, range->bytes);
             break;
         case RANGE_MANAGED:
         case RANGE_HOST:
+            managed_close(range);
             memory_storage_give(range->storage, range->bytes);
             break;
         case RANGE_MAPPING:

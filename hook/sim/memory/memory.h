@@ -15,6 +15,8 @@
 
 struct chunk;
 struct context;
+struct graph_memory;
+struct managed;
 struct pool;
 
 enum range_kind {
@@ -36,11 +38,17 @@ struct range {
     uint64_t id;
     struct context *context; /* owner; NULL for pools and mappings */
     uint64_t context_id;
-    struct chunk *chunk;  /* of a mapping: a reference */
-    struct pool *pool;    /* of a pooled range */
-    uint32_t access_mask; /* of a mapping: bit per segment device that may touch it */
+    struct chunk *chunk;        /* of a mapping: a reference */
+    struct pool *pool;          /* of a pooled range */
+    struct graph_memory *graph; /* of a pooled range: the memory of a graph that it is */
+    uint64_t file_offset;       /* of a pooled range: where a file has its bytes; 0: in none */
+    struct managed *managed;    /* of managed memory: where it is */
+    uint32_t access_mask;       /* of a mapping: bit per segment device that may touch it */
+    uint32_t reader_mask;       /* those of them that may not write */
     unsigned flags;
     bool read_only;
+    bool sync_memops; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: a mark, since copies that wait always do
+                       */
     struct range *next_removed; /* allocate/mapping.c: those that one call unmapped */
 };
 
@@ -81,9 +89,18 @@ void memory_storage_give(unsigned char *storage, size_t bytes);
  * bytes. False when the machine has no memory for that. */
 bool memory_storage_share(unsigned char *storage, size_t bytes, int fd);
 
+/* Bytes of a file, shared with whoever has it. */
+unsigned char *memory_storage_of_file(int fd, uint64_t offset, size_t bytes);
+void memory_storage_leave_file(unsigned char *storage, size_t bytes);
+/* The file gives up its bytes there. */
+void memory_storage_punch(int fd, uint64_t offset, size_t bytes);
+
 /* Charges a device for an allocation as the driver does: small ones share granules. */
 bool memory_charge(uint32_t device, uint64_t bytes);
 void memory_discharge(uint32_t device, uint64_t bytes);
+
+/* What a device may do with a range. */
+CUmemAccess_flags memory_access_of(const struct range *range, uint32_t device);
 
 /* Gives back everything that a range in nobody's table holds. */
 void memory_free_range(struct range *range);

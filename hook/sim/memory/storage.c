@@ -1,5 +1,6 @@
 /* The bytes behind device memory, and what a device is charged for them. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +111,21 @@ void memory_storage_give(unsigned char *storage, size_t bytes) {
         if (keep(storage, rounded)) return;
     }
     munmap(storage, rounded);
+}
+
+unsigned char *memory_storage_of_file(int fd, uint64_t offset, size_t bytes) {
+    void *storage =
+        mmap(NULL, round_to_page(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+    return storage == MAP_FAILED ? NULL : storage;
+}
+
+void memory_storage_leave_file(unsigned char *storage, size_t bytes) {
+    munmap(storage, round_to_page(bytes));
+}
+
+void memory_storage_punch(int fd, uint64_t offset, size_t bytes) {
+    fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+              (off_t)round_to_page(bytes));
 }
 
 static uint64_t granules(uint64_t bytes) {

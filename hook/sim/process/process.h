@@ -19,6 +19,9 @@ extern uint32_t process_pid; /* of the process that called cuInit */
 extern uint32_t process_devices[SIM_DEVICES_MAX];
 extern int process_device_count;
 
+/* A device's number in this process; -1: it is not among those that this process sees. */
+int process_ordinal_of(uint32_t device);
+
 /* What the stream handle NULL means in the call under way on this thread. */
 extern _Thread_local bool process_default_stream_is_per_thread;
 

@@ -3,14 +3,23 @@
 
 #include <stdlib.h>
 
-#include "memory/pool.h"
+#include "memory/graph_memory.h"
 #include "streams/event.h"
 #include "streams/graph.h"
 #include "streams/stream.h"
 
 void op_hold(const struct op *op) {
     if (op->kind == OP_EVENT_RECORD) object_hold(op->record.event);
-    if (op->kind == OP_GRAPH_ALLOC) pool_memory_hold(op->memory);
+    if (op->kind == OP_GRAPH_ALLOC || op->kind == OP_GRAPH_FREE) graph_memory_hold(op->memory);
+}
+
+/* A launch is over: what it allocated is not in use by it any more. */
+static void release_launch(struct graph_plan *plan) {
+    const struct op *op;
+    for (uint64_t i = 0; (op = graph_plan_op(plan, i)) != NULL; i++) {
+        if (op->kind == OP_GRAPH_ALLOC) graph_memory_launch_over(op->memory);
+    }
+    graph_plan_drop(plan);
 }
 
 void op_release(const struct op *op) {
@@ -25,10 +34,11 @@ void op_release(const struct op *op) {
             object_drop(&stream_pool, op->wait.stream);
             break;
         case OP_GRAPH_ALLOC:
-            pool_memory_drop(op->memory);
+        case OP_GRAPH_FREE:
+            graph_memory_drop(op->memory);
             break;
         case OP_GRAPH:
-            graph_plan_drop(op->plan);
+            release_launch(op->plan);
             break;
         default:
             break;

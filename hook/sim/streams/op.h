@@ -10,8 +10,8 @@
 
 struct context;
 struct event;
+struct graph_memory;
 struct graph_plan;
-struct pool_memory;
 struct stream;
 
 enum op_kind {
@@ -28,7 +28,7 @@ enum op_kind {
     OP_GRAPH,
     OP_FREE,
     OP_PREFETCH,
-    OP_GRAPH_ALLOC, /* the memory is there already; the node keeps it */
+    OP_GRAPH_ALLOC, /* the address is there already; the node keeps it */
     OP_GRAPH_FREE,
 };
 
@@ -104,8 +104,12 @@ struct op {
             uint64_t address;
             uint64_t ticket; /* which of its frees; see pool.c */
         } free;
-        struct pool_memory *memory; /* a reference */
-        uint64_t prefetch_bytes;
+        struct graph_memory *memory; /* a reference */
+        struct {
+            uint64_t address;
+            uint64_t bytes;
+            uint32_t device; /* index in the segment, or MANAGED_HOST */
+        } prefetch;
     };
 };
 

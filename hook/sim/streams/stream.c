@@ -147,11 +147,34 @@ uint64_t stream_queue(struct stream *stream, struct op *op) {
         op->record.sequence = position + 1;
         event_note_record(op->record.event, stream, position + 1);
     }
+    if (op->kind == OP_STREAM_WAIT)
+        stream->waits[stream->waits_noted++ % STREAM_WAITS_KEPT] =
+            (struct pool_order){op->wait.stream->id, op->wait.sequence};
     stream->ring[position % STREAM_RING_OPS] = *op;
     atomic_store(&stream->submitted, position + 1);
     pthread_mutex_unlock(&stream->lock);
     process_wake();
     return position + 1;
+}
+
+size_t stream_waits(struct stream *stream, struct pool_order waits[STREAM_WAITS_KEPT]) {
+    pthread_mutex_lock(&stream->lock);
+    memcpy(waits, stream->waits, sizeof stream->waits);
+    size_t count =
+        stream->waits_noted < STREAM_WAITS_KEPT ? stream->waits_noted : STREAM_WAITS_KEPT;
+    pthread_mutex_unlock(&stream->lock);
+    return count;
+}
+
+struct stream *stream_by_id(uint64_t id) {
+    struct stream *found = NULL;
+    const size_t count = object_count(&stream_pool);
+    for (size_t i = 0; i < count && found == NULL; i++) {
+        struct stream *stream = object_at(&stream_pool, i);
+        if (atomic_load(&stream->object.live) != 0 && stream->id == id) found = stream;
+    }
+    if (found != NULL) object_hold(found);
+    return found;
 }
 
 CUresult stream_wait_context(struct context *context) {

@@ -9,12 +9,14 @@
 #include <stdint.h>
 
 #include "machine/engine.h"
+#include "memory/pool.h"
 #include "process/objects.h"
 #include "streams/in_use.h"
 #include "streams/op.h"
 
 #define STREAM_RING_OPS 4096u /* work that may wait in a stream; a further call waits for room */
 #define STREAM_NOBODY_WAITS UINT64_MAX
+#define STREAM_WAITS_KEPT 16u /* the newest waits for other streams, which pools look at */
 
 struct capture;
 
@@ -32,6 +34,8 @@ struct stream {
 
     pthread_mutex_t lock; /* producers: guards the ring's free end */
     struct op *ring;
+    struct pool_order waits[STREAM_WAITS_KEPT]; /* guarded by the lock */
+    uint64_t waits_noted;
     _Atomic uint64_t submitted;
     _Atomic uint64_t completed; /* written by the executor alone */
     _Atomic uint64_t wanted;    /* the first sequence that somebody waits for */
@@ -61,6 +65,12 @@ extern struct object_pool stream_pool;
 
 /* Queues a copy of `op`, whatever the stream captures; its sequence number. */
 uint64_t stream_queue(struct stream *stream, struct op *op);
+
+/* The stream with this id, with a reference; NULL when it is gone. */
+struct stream *stream_by_id(uint64_t id);
+
+/* Copies the waits that the stream has made lately; how many. */
+size_t stream_waits(struct stream *stream, struct pool_order waits[STREAM_WAITS_KEPT]);
 
 /* Waits until the stream's work up to `sequence` is done. The context's sticky error, if any. */
 CUresult stream_wait(struct stream *stream, uint64_t sequence);

@@ -104,18 +104,24 @@ CUresult sim_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx) {
     return CUDA_SUCCESS;
 }
 
+static CUresult synchronise(struct context *context) {
+    CUresult result = capture_forbid_synchronise(context);
+    if (result != CUDA_SUCCESS) return result;
+    result = stream_wait_context(context);
+    pool_synchronised();
+    return result;
+}
+
 CUresult sim_cuCtxSynchronize(void) {
     struct context *context = NULL;
     CUresult result = context_current(&context);
-    if (result == CUDA_SUCCESS) result = capture_forbid_synchronise(context);
-    return result != CUDA_SUCCESS ? result : stream_wait_context(context);
+    return result != CUDA_SUCCESS ? result : synchronise(context);
 }
 
 CUresult sim_cuCtxSynchronize_v2(CUcontext ctx) {
     struct context *context = NULL;
     CUresult result = named_or_current(ctx, &context);
-    if (result == CUDA_SUCCESS) result = capture_forbid_synchronise(context);
-    return result != CUDA_SUCCESS ? result : stream_wait_context(context);
+    return result != CUDA_SUCCESS ? result : synchronise(context);
 }
 
 CUresult sim_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId) {

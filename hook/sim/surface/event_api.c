@@ -93,6 +93,7 @@ CUresult sim_cuEventSynchronize(CUevent hEvent) {
     struct stream *stream = event_place(event, &sequence);
     if (stream == NULL) return CUDA_SUCCESS;
     stream_wait(stream, sequence);
+    pool_synchronised();
     object_drop(&stream_pool, stream);
     return context_state(event->context);
 }

@@ -386,25 +386,6 @@ CUresult sim_cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags) {
     return CUDA_SUCCESS;
 }
 
-CUresult sim_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream) {
-    struct stream *stream = NULL;
-    CUresult result = stream_resolve(hStream, &stream);
-    if (result != CUDA_SUCCESS) return result;
-    if (capture_is_under_way(stream)) return capture_forbid_allocation(stream);
-    struct op op = {.kind = OP_GRAPH};
-    pthread_mutex_lock(&graphs_lock);
-    struct graph_exec *exec = graph_exec_check(hGraph);
-    if (exec != NULL) {
-        op.plan = exec->plan;
-        graph_plan_hold(op.plan);
-    }
-    pthread_mutex_unlock(&graphs_lock);
-    if (exec == NULL) return CUDA_ERROR_INVALID_VALUE;
-    result = submit(stream, &op, NULL);
-    if (result != CUDA_SUCCESS) graph_plan_drop(op.plan);
-    return result;
-}
-
 CUresult sim_cuGraphExecDestroy(CUgraphExec hGraphExec) {
     pthread_mutex_lock(&graphs_lock);
     struct graph_exec *exec = graph_exec_check(hGraphExec);

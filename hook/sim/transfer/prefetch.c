@@ -1,51 +1,62 @@
-/* Prefetches and advice: checked, and otherwise without effect, since managed memory is where both
- * sides reach it anyway. */
+/* Managed memory goes to a device, or to the host. */
 #define _GNU_SOURCE
+#include "transfer/prefetch.h"
+
 #include "capture/submit.h"
-#include "memory/memory.h"
+#include "memory/managed.h"
 #include "process/context.h"
+#include "process/process.h"
 #include "sim_api.h"
 #include "streams/resolve.h"
 #include "streams/stream.h"
 
-static CUresult check_managed(uint64_t address, uint64_t bytes) {
-    struct range found;
-    if (bytes == 0 || !memory_find(address, &found) || found.kind != RANGE_MANAGED)
-        return CUDA_ERROR_INVALID_VALUE;
-    bool inside = bytes <= found.bytes - (address - found.start);
-    return inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+CUmemLocation prefetch_location_of(CUdevice device) {
+    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+    if (device == CU_DEVICE_CPU) location.type = CU_MEM_LOCATION_TYPE_HOST;
+    return location;
 }
 
-static CUresult check_location(CUmemLocation location) {
-    switch (location.type) {
+CUresult prefetch_check_location(CUmemLocation *location) {
+    if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
+        *location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0};
+    switch (location->type) {
         case CU_MEM_LOCATION_TYPE_DEVICE:
-            return device_check(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+            return device_check(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
         case CU_MEM_LOCATION_TYPE_HOST:
         case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-        case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
             return CUDA_SUCCESS;
         default:
             return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
+static bool note_prefetch(struct managed_note *note, void *argument) {
+    const CUmemLocation *location = argument;
+    note->prefetched_type = (int8_t)location->type;
+    note->prefetched_id = (int8_t)location->id;
+    return true;
+}
+
 CUresult sim_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
                                    unsigned int flags, CUstream hStream) {
     struct stream *stream = NULL;
     CUresult result = stream_resolve(hStream, &stream);
-    if (result == CUDA_SUCCESS) result = check_location(location);
-    if (result == CUDA_SUCCESS) result = check_managed(devPtr, count);
+    if (result == CUDA_SUCCESS) result = prefetch_check_location(&location);
     if (result != CUDA_SUCCESS) return result;
-    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    struct op op = {.kind = OP_PREFETCH, .prefetch_bytes = count};
+    if (flags != 0 || !managed_for_each(devPtr, count, note_prefetch, &location))
+        return CUDA_ERROR_INVALID_VALUE;
+    bool to_device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    struct op op = {
+        .kind = OP_PREFETCH,
+        .prefetch = {.address = devPtr,
+                     .bytes = count,
+                     .device = to_device ? process_devices[location.id] : MANAGED_HOST}};
     return submit(stream, &op, NULL);
 }
 
 CUresult sim_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
                                 CUstream hStream) {
-    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dstDevice};
-    if (dstDevice == CU_DEVICE_CPU) location.type = CU_MEM_LOCATION_TYPE_HOST;
-    return sim_cuMemPrefetchAsync_v2(devPtr, count, location, 0, hStream);
+    return sim_cuMemPrefetchAsync_v2(devPtr, count, prefetch_location_of(dstDevice), 0, hStream);
 }
 
 CUresult sim_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
@@ -64,20 +75,4 @@ CUresult sim_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t c
         if (result != CUDA_SUCCESS) return result;
     }
     return CUDA_SUCCESS;
-}
-
-CUresult sim_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
-                            CUmemLocation location) {
-    struct context *context = NULL;
-    (void)location;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS) return result;
-    if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY || advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY)
-        return CUDA_ERROR_INVALID_VALUE;
-    return check_managed(devPtr, count);
-}
-
-CUresult sim_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device) {
-    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-    return sim_cuMemAdvise_v2(devPtr, count, advice, location);
 }
