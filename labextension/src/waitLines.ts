@@ -87,7 +87,7 @@ export class WaitLines implements IDisposable {
     const kernelId = panel.sessionContext.session?.kernel?.id;
     const kernel = state?.kernels.find(each => each.kernelId === kernelId);
     const restore = kernel ? this._restores.look(kernel, this._clockMs()) : null;
-    if (state && kernel?.state === 'waits') {
+    if (state && kernel?.state === 'waits' && !waitsForATrim(kernel)) {
       return this._waits(panel, state, kernel);
     }
     if (kernel && restore) {
@@ -197,6 +197,11 @@ export namespace WaitLines {
 
 function isWorthALook(kernel: IKernel): boolean {
   return kernel.state === 'waits' || bytesToRestore(kernel) > 0;
+}
+
+/** No cell of it runs: it gives back unused memory, which the panel tells. */
+function waitsForATrim(kernel: IKernel): boolean {
+  return kernel.trim?.stage === 'runs' && kernel.cells.length === 0;
 }
 
 /**

@@ -128,6 +128,18 @@ describe('WaitLines', () => {
     expect(texts()).toEqual(['', '', '']);
   });
 
+  it('shows none for a wait that is of no cell, but of unused memory', () => {
+    const trim = { number: 1, stage: 'runs' };
+    tell({ state: 'waits', cells: [], trim });
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
+    expect(texts()).toEqual(['', '', '']);
+    tell({ state: 'waits', cells: ['a'], trim });
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
+    expect(texts()).toEqual(['waits', '', '']);
+    tell({ state: 'waits', cells: [], trim: { number: 1, stage: 'done' } });
+    expect(texts()).toEqual(['', '', 'waits']);
+  });
+
   it('says that memory comes back, where that takes a moment', () => {
     const parked = (bytes: number): object => ({
       state: 'holds',
