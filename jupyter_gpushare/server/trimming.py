@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jupyter_client.session import Session
+from jupyter_core.utils import ensure_async
 
 from jupyter_gpushare.kernel.environment import SHIM_MODULE
 
@@ -31,6 +32,8 @@ REQUEST = {
 }
 _TRIES = 5
 """A cell that fails takes the requests behind it out of the kernel's queue."""
+LOOK_EVERY_S = 3.0
+"""As often as Jupyter looks whether a kernel is alive, and only while one is asked."""
 TOLD_S = 300.0
 """For so long the outcome is told."""
 _ABORTED = "A cell that failed has emptied the kernel's queue. Ask again."
@@ -52,9 +55,7 @@ class _Asked:
         self.number = number
         self.stream = manager.connect_shell()
         self.session = Session(config=manager.session.config, key=manager.session.key)
-        self._manager = manager
-        self._died = died
-        manager.add_restart_callback(died, "dead")
+        self._watching = asyncio.ensure_future(_until_death(manager, died))
         self.tries = 0
         self.message = ""
         self.told: Told | None = None
@@ -62,9 +63,9 @@ class _Asked:
 
     def close(self) -> None:
         """Nothing more is heard from the kernel; may be repeated."""
+        self._watching.cancel()
         if not self.stream.closed():
             self.stream.close()
-            self._manager.remove_restart_callback(self._died, "dead")
 
 
 class Trimming:
@@ -159,6 +160,13 @@ class Trimming:
         if asked.forget is not None:
             asked.forget.cancel()
         asked.close()
+
+
+async def _until_death(manager: Any, died: Callable[[], None]) -> None:
+    """A process that has died answers nothing, and nothing tells of it where nobody restarts it."""
+    while await ensure_async(manager.is_alive()):
+        await asyncio.sleep(LOOK_EVERY_S)
+    died()
 
 
 def failed(message: str) -> Told:

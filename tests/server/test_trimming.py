@@ -117,7 +117,7 @@ async def test_a_cell_that_fails_does_not_take_it_away(
     "A kernel that dies, restarts or cannot answer while it is asked for its unused GPU memory: "
     "the panel says so, and it can be asked again",
 )
-@pytest.mark.parametrize("how", ["dies", "is restarted"])
+@pytest.mark.parametrize("how", ["dies", "dies for good", "is restarted"])
 async def test_a_kernel_that_ends_meanwhile(
     start: Start,
     browser: Browser,
@@ -126,19 +126,27 @@ async def test_a_kernel_that_ends_meanwhile(
     tmp_path: Path,
     how: str,
 ) -> None:
-    """By itself, or by its user's hand. The next process is asked and answers."""
+    """By itself, or by its user's hand. The next process is asked and answers; where there is none,
+    the next question says so too."""
     kernel_id = await start()
+    manager = jp_serverapp.kernel_manager.get_kernel(kernel_id)
     client = await connected(jp_serverapp, kernel_id)
     client.execute(gpu_cells.wait_for(tmp_path / "never"))
     assert await act(jp_fetch, kernel_id, "trim") == (204, "")
     await browser.until(lambda s: s["kernels"] and trim_of(s))
     client.stop_channels()
-    if how == "dies":
-        os.kill(jp_serverapp.kernel_manager.get_kernel(kernel_id).provisioner.pid, signal.SIGKILL)
+    if how == "dies for good":
+        manager.stop_restarter()
+    if how.startswith("dies"):
+        os.kill(manager.provisioner.pid, signal.SIGKILL)
     else:
         await jp_fetch("api", "kernels", kernel_id, "restart", method="POST", body=b"")
     told = await browser.until(lambda s: s["kernels"] and trim_of(s)["stage"] == "failed")
     assert trim_of(told)["message"].startswith("The kernel has ended meanwhile")
+    if how == "dies for good":
+        assert await act(jp_fetch, kernel_id, "trim") == (204, "")
+        await browser.until(lambda s: trim_of(s)["number"] == 2 and trim_of(s)["message"])
+        return
     client = await connected(jp_serverapp, kernel_id)
     await run(client, answers({"bytes": 3}))
     assert await act(jp_fetch, kernel_id, "trim") == (204, "")

@@ -13,6 +13,8 @@ from .caches import CACHES
 from .hook import Hook, hook_of
 from .words import Unable
 
+_DRIVER = "libcuda.so.1"
+"""The frameworks have loaded it, and what is looked up in it passes the hook."""
 _CANCELLED = 800
 """CUDA_ERROR_NOT_PERMITTED: the wait for the turn was cancelled."""
 _TRIES = 3
@@ -85,7 +87,7 @@ def _gated_call(ordinal: int) -> int:
     """Fills no bytes. The answer is the driver's or the gate's; only the latter counts.
 
     In the framework's own context: this thread may have none. Python goes on meanwhile."""
-    driver = ctypes.CDLL(None)
+    driver = ctypes.CDLL(_DRIVER)
     context = ctypes.c_void_p()
     device = ctypes.c_int()
     driver.cuDeviceGet(ctypes.byref(device), ordinal)
