@@ -89,6 +89,7 @@ class GPUShareExtension(ExtensionApp):
             server.kernel_manager, self.kernels, requests.tell_busy, self.relay.cells_changed
         )
         self.kernels.cells_of = self.activity.cells
+        self.kernels.changed = self.relay.changed
         server.event_logger.add_listener(schema_id=KERNEL_ACTIONS, listener=self._kernel_action)
         server.event_logger.add_listener(schema_id=RENAMES, listener=self._file_renamed)
         self.settings[RELAY] = self.relay
@@ -109,6 +110,7 @@ class GPUShareExtension(ExtensionApp):
         GPUShareMixin.scheduler_decided = None
         self.link.end()
         self.activity.end()
+        self.kernels.trimming.end()
         self.relay.end()
 
     def _starter(self) -> Any:
@@ -126,8 +128,10 @@ class GPUShareExtension(ExtensionApp):
         if kernel_id and data.get("status") == "success":
             if data["action"] in ("start", "restart"):
                 self.activity.kernel_started(kernel_id)
+                self.kernels.trimming.kernel_ended(kernel_id)
             elif data["action"] == "shutdown":
                 self.activity.kernel_ended(kernel_id)
+                self.kernels.trimming.kernel_ended(kernel_id)
             elif data["action"] == "interrupt":
                 await self.kernels.tell_interrupt(kernel_id)
         self._names_may_change()

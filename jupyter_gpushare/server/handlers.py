@@ -11,7 +11,7 @@ from tornado.web import authenticated
 
 from jupyter_gpushare.client import ClientError, RequestRefused
 
-from .relay import NotHere, NotShared, Relay
+from .relay import NotAbleTo, NotHere, NotShared, Relay
 
 RELAY = "gpushare_relay"
 """Among the web application's settings."""
@@ -54,7 +54,7 @@ class ActionHandler(GPUShareHandler):
         """Empty when it is asked for; a refusal is one sentence."""
         try:
             await action
-        except (NotHere, NotShared, ClientError) as error:
+        except (NotAbleTo, NotHere, NotShared, ClientError) as error:
             self.set_status(status_of(error))
             self.finish({"message": str(error)})
         else:
@@ -89,6 +89,13 @@ class EvictHandler(ActionHandler):
         await self.answer(self.relay.evict(kernel_id))
 
 
+class TrimHandler(ActionHandler):
+    @authenticated
+    @authorized
+    async def post(self, kernel_id: str) -> None:
+        await self.answer(self.relay.trim(kernel_id))
+
+
 _PASSED_ON = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.FORBIDDEN,
@@ -104,7 +111,7 @@ def status_of(error: Exception) -> int:
     match error:
         case NotHere():
             return HTTPStatus.NOT_FOUND
-        case NotShared():
+        case NotAbleTo() | NotShared():
             return HTTPStatus.CONFLICT
         case RequestRefused(status=status):
             return status if status in _PASSED_ON else HTTPStatus.BAD_GATEWAY
@@ -118,4 +125,5 @@ HANDLERS = [
     (r"/gpushare/api/kernels/([\w-]{1,128})/release", ReleaseHandler),
     (r"/gpushare/api/kernels/([\w-]{1,128})/hold", HoldHandler),
     (r"/gpushare/api/kernels/([\w-]{1,128})/evict", EvictHandler),
+    (r"/gpushare/api/kernels/([\w-]{1,128})/trim", TrimHandler),
 ]

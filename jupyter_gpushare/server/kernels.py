@@ -9,16 +9,26 @@ from jupyter_gpushare.kernel.provisioner import GPUShareMixin
 
 from .gateway import why_elsewhere
 from .state import ServerKernel
+from .trimming import Trimming
 
 _ANOTHER_PROVISIONER = (
     "This kernel is started by {}, which does not share the GPU. Ask your administrator to put "
     "GPUShareMixin before it."
 )
 _NO_TENANT = "No scheduler answered when this kernel started. Restart the kernel to share the GPU."
+_ANOTHER_LANGUAGE = (
+    "This kernel runs {}, and only PyTorch and CuPy in Python give unused GPU memory back. Free "
+    "what your program does not need, or restart the kernel."
+)
+_ANOTHER_START = (
+    "This kernel cannot be asked, for its kernelspec does not start ipykernel itself. Call "
+    "`torch.cuda.empty_cache()` in a cell."
+)
 
 
 class ServerKernels:
-    """Questions, and the word about an interrupt. Both managers are the Jupyter server's."""
+    """Questions, and the words about an interrupt and a trim. Both managers are the Jupyter
+    server's."""
 
     def __init__(self, kernel_manager: Any, session_manager: Any) -> None:
         self._kernel_manager = kernel_manager
@@ -26,6 +36,9 @@ class ServerKernels:
 
         self.cells_of: Callable[[str], tuple[str, ...]] = lambda kernel_id: ()
         """The messages that a kernel is executing, as the activity tells, which is made later."""
+        self.changed: Callable[[], None] = lambda: None
+        """Something else is told of a trim."""
+        self.trimming = Trimming(kernel_manager, lambda: self.changed())
 
     def __contains__(self, kernel_id: str) -> bool:
         return kernel_id in self._kernel_manager
@@ -49,6 +62,24 @@ class ServerKernels:
         if getattr(provisioner.kernel_spec, "interrupt_mode", "signal") == "message":
             await provisioner.tell_interrupt()
 
+    def why_it_keeps_caches(self, kernel_id: str) -> str:
+        """Of a tenant: why it cannot be asked for what its frameworks keep unused, and what to do;
+        empty where it can."""
+        provisioner = self.provisioner(kernel_id)
+        if getattr(provisioner, "tells_cells", False):
+            return ""
+        language = str(getattr(getattr(provisioner, "kernel_spec", None), "language", "") or "")
+        if language.lower() in ("", "python"):
+            return _ANOTHER_START
+        return _ANOTHER_LANGUAGE.format(language)
+
+    def trim_is_asked(self, tenant_id: str) -> bool:
+        """Whether the kernel with this tenant has not answered yet."""
+        return any(
+            self.tenant_id(each) == tenant_id and self.trimming.is_open(each)
+            for each in self._kernel_manager.list_kernel_ids()
+        )
+
     async def listed(self) -> list[ServerKernel]:
         """All of them, by the notebook that they belong to."""
         sessions = {
@@ -64,6 +95,7 @@ class ServerKernels:
     def _listed(self, kernel_id: str, session: dict[str, Any]) -> ServerKernel:
         manager = self._kernel_manager.get_kernel(kernel_id)
         path = str(session.get("path") or "")
+        running = self.cells_of(kernel_id)
         own_name = f"{getattr(manager, 'kernel_name', 'kernel')} {kernel_id[:8]}"
         return ServerKernel(
             kernel_id=kernel_id,
@@ -71,7 +103,8 @@ class ServerKernels:
             path=path,
             tenant_id=self.tenant_id(kernel_id),
             why_unshared=self.why_unshared(kernel_id),
-            cells=self.cells_of(kernel_id),
+            cells=self.trimming.cells(kernel_id, running),
+            trim=self.trimming.told(kernel_id, running),
         )
 
     def why_unshared(self, kernel_id: str) -> str:

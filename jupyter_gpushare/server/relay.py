@@ -31,6 +31,10 @@ class NotShared(Exception):
     """The kernel takes no turns, so nothing can be done to its turn or its memory."""
 
 
+class NotAbleTo(Exception):
+    """The kernel shares the GPU, and cannot do this one thing."""
+
+
 class Link(Protocol):
     """scheduler_client.py has the real one."""
 
@@ -106,6 +110,17 @@ class Relay:
         """The kernel's turn ends and its memory leaves the device. Raises as `_act` does."""
         await self._act(kernel_id, self._client.evict_tenant)
 
+    async def trim(self, kernel_id: str) -> None:
+        """The frameworks of the kernel give back what they keep unused, when it comes to that: the
+        state tells. Raises NotHere, NotShared or NotAbleTo."""
+        if kernel_id not in self._kernels:
+            raise NotHere(_not_here(kernel_id))
+        if self._kernels.tenant_id(kernel_id) is None:
+            raise NotShared(self._kernels.why_unshared(kernel_id))
+        if why := self._kernels.why_it_keeps_caches(kernel_id):
+            raise NotAbleTo(why)
+        self._kernels.trimming.ask(kernel_id)
+
     async def _act(self, kernel_id: str, act: Callable[[str], Awaitable[None]]) -> None:
         """`kernel_id` may be a tenant's id: the scheduler knows whose it is. Raises NotHere,
         NotShared, or a ClientError of the scheduler's."""
@@ -133,9 +148,11 @@ class Relay:
             self._telling.add_done_callback(functools.partial(_log_failure, "telling browsers"))
 
     def cells_changed(self, tenant_id: str) -> None:
-        """Browsers hear of cells only while their kernel waits: that costs nothing otherwise."""
+        """Browsers hear of cells only while their kernel waits, or is asked for its unused memory:
+        that costs nothing otherwise."""
         tenants = (self._link.state.status or {}).get("tenants", [])
-        if any(each["id"] == tenant_id and each["state"] == "waiting" for each in tenants):
+        waits = any(e["id"] == tenant_id and e["state"] == "waiting" for e in tenants)
+        if waits or self._kernels.trim_is_asked(tenant_id):
             self.changed()
 
     def end(self) -> None:

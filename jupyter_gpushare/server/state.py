@@ -10,7 +10,7 @@ from jupyter_gpushare.client.memory import bytes_of_tenants, bytes_used, memory_
 
 STATE_VERSION = 1
 """Of the form below; a panel of another version says so instead of showing wrong data."""
-ACTIONS = ("release", "hold", "evict")
+ACTIONS = ("release", "hold", "evict", "trim")
 """What this server passes on for a kernel; a panel that is newer offers no more than these."""
 _SIMULATED = "Simulated GPU"
 """How the names of devices begin that are no hardware."""
@@ -35,7 +35,9 @@ class ServerKernel:
     tenant_id: str | None
     why_unshared: str = ""
     cells: tuple[str, ...] = ()
-    """The messages that it is executing, first come first."""
+    """The messages of the cells that it is executing, first come first."""
+    trim: State | None = None
+    """Where a wish for its unused GPU memory stands (trimming.py); None where there is none."""
 
 
 def panel_state(
@@ -185,6 +187,7 @@ def _kernel(
         "hold_to_come_s": (tenant or {}).get("hold_to_come_s", 0.0),
         "frozen": any(client.get("frozen") for client in (tenant or {}).get("clients", [])),
         "placement": (tenant or {}).get("placement") or "",
+        "trim": kernel.trim,
         "reason": reason,
     }
 

@@ -17,7 +17,9 @@ export type IAction =
   /** Its turn, or its next one, is kept by hand for so long; 0 ends that. */
   | { readonly kind: 'hold'; readonly seconds: number }
   /** Its turn ends, and its memory leaves the device until its next turn. */
-  | { readonly kind: 'evict' };
+  | { readonly kind: 'evict' }
+  /** What its frameworks keep unused leaves the device; the state tells what came of it. */
+  | { readonly kind: 'trim' };
 
 /** What the timelines need of it. */
 export interface ITimelineClient {

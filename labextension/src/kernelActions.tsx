@@ -4,6 +4,7 @@ import { useRef, useState, type ReactElement } from 'react';
 import type { IAction } from './client';
 import { formatBytes, formatDuration, formatKernel } from './format';
 import type { IKernel } from './state';
+import { isTrimming } from './trims';
 
 /** What its user can do to a kernel besides the release, folded away until it is wanted. */
 export function KernelActions(props: KernelActions.IProps): ReactElement | null {
@@ -11,7 +12,8 @@ export function KernelActions(props: KernelActions.IProps): ReactElement | null 
   const keeps = kernel.holdLeftS > 0 || kernel.holdToComeS > 0;
   const lengths = actions.includes('hold') ? holdLengths(holdMaxS) : [];
   const canEvict = actions.includes('evict') && bytesOnDevices(kernel) > 0;
-  if (lengths.length === 0 && !keeps && !canEvict) {
+  const canTrim = actions.includes('trim') && hasAllocated(kernel);
+  if (lengths.length === 0 && !keeps && !canEvict && !canTrim) {
     return null;
   }
   const act = (action: IAction): void => {
@@ -57,6 +59,21 @@ export function KernelActions(props: KernelActions.IProps): ReactElement | null 
             title={trans.__('Its turn goes on, and ends with its cell again.')}
           >
             {trans.__('End keeping')}
+          </ActionButton>
+        </div>
+      )}
+      {canTrim && (
+        <div className="jp-gpushare-ActionRow">
+          <ActionButton
+            disabled={pending !== null || isTrimming(kernel)}
+            onClick={() => {
+              if (!isTrimming(kernel)) {
+                act({ kind: 'trim' });
+              }
+            }}
+            title={explainTrim(trans)}
+          >
+            {trans.__('Give back unused GPU memory')}
           </ActionButton>
         </div>
       )}
@@ -179,6 +196,18 @@ export function explainEvict(kernel: IKernel, trans: TranslationBundle): string 
       : [])
   ];
   return sentences.join(' ');
+}
+
+/** What a trim does, and what it leaves. */
+export function explainTrim(trans: TranslationBundle): string {
+  return trans.__(
+    'PyTorch and CuPy keep GPU memory that your program has freed. They give it back after the cell that runs, or at the next turn. Variables keep their values.'
+  );
+}
+
+/** It has memory, on a device or parked, of which some may be unused. */
+export function hasAllocated(kernel: IKernel): boolean {
+  return kernel.memory.some(each => each.bytesResident + each.bytesParked > 0);
 }
 
 function bytesOnDevices(kernel: IKernel): number {

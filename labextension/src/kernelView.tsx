@@ -18,6 +18,7 @@ import {
 import { KernelActions } from './kernelActions';
 import type { Problem } from './model';
 import type { IKernel, IMemory } from './state';
+import { formatTrim } from './trims';
 
 /** One kernel of mine: its state, why, and a way to give its turn back. */
 export function KernelView(props: KernelView.IProps): ReactElement {
@@ -79,6 +80,17 @@ export function KernelView(props: KernelView.IProps): ReactElement {
         {formatReason(kernel, trans)}
         {holdInTheWayS > 0 && ` ${formatHoldUntil(receivedAtMs + 1000 * holdInTheWayS, trans)}`}
       </p>
+      {kernel.trim && (
+        <p
+          className={
+            kernel.trim.stage === 'failed'
+              ? 'jp-gpushare-Trim jp-gpushare-Notice jp-mod-problem'
+              : 'jp-gpushare-Trim jp-gpushare-Reason'
+          }
+        >
+          {formatTrim(kernel, trans)}
+        </p>
+      )}
       {kernel.tenantId !== '' && <KernelActions {...props} />}
       {problem && <Refusal problem={problem} trans={trans} />}
     </li>

@@ -115,6 +115,22 @@ export interface IKernel {
   /** What is in its way besides the queue, and what to do. */
   readonly blocked: string;
   readonly reason: string;
+  /** What it was asked to give back last; null where it was asked nothing. */
+  readonly trim: ITrim | null;
+}
+
+export const TRIM_STAGES = ['queued', 'runs', 'done', 'failed'] as const;
+export type TrimStage = (typeof TRIM_STAGES)[number];
+
+/** A wish that what its frameworks keep unused leaves the device. */
+export interface ITrim {
+  /** Higher, each time that a kernel is asked. */
+  readonly number: number;
+  readonly stage: TrimStage;
+  /** Given back, once it is done. */
+  readonly bytes: number;
+  /** Why it failed, and what to do. */
+  readonly message: string;
 }
 
 /** An estimate, as of the moment of the answer. */
@@ -256,7 +272,8 @@ function parseKernel(value: unknown): IKernel {
       ? []
       : asList(kernel.cells, 'kernel.cells').map(cell => asText(cell, 'kernel.cells')),
     blocked: asText(kernel.blocked, 'kernel.blocked'),
-    reason: asText(kernel.reason, 'kernel.reason')
+    reason: asText(kernel.reason, 'kernel.reason'),
+    trim: absent(kernel.trim) ? null : parseTrim(kernel.trim)
   };
 }
 
@@ -267,6 +284,16 @@ function parseWait(value: unknown): IWait {
     latestS: asKnownAmount(wait.latest_s, 'wait.latest_s'),
     usedS: asAmount(wait.used_s, 'wait.used_s'),
     share: asAmount(wait.share, 'wait.share')
+  };
+}
+
+function parseTrim(value: unknown): ITrim {
+  const trim = asRecord(value, 'kernel.trim');
+  return {
+    number: asAmount(trim.number, 'trim.number'),
+    stage: asOneOf(TRIM_STAGES, trim.stage, 'trim.stage', 'queued'),
+    bytes: asAmount(trim.bytes, 'trim.bytes'),
+    message: asText(trim.message, 'trim.message')
   };
 }
 

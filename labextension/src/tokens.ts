@@ -46,6 +46,7 @@ export namespace CommandIDs {
   export const showHelp = 'gpushare:show-help';
   export const showPanel = 'gpushare:show-panel';
   export const toggleStatusItem = 'gpushare:toggle-status-item';
+  export const trimMemory = 'gpushare:trim-memory';
 }
 
 /** The id of the panel in the page and in the saved layout. */

@@ -15,16 +15,15 @@ import { WaitLine, type ITold } from './waitLine';
 /** A cell that is paused and goes on each few moments keeps its line in between. */
 export const STAYS_MS = 1500;
 
-/** A line in one notebook. */
+/** The lines in one notebook, by where they stand. */
 interface IShown {
-  readonly line: WaitLine;
-  readonly place: Widget;
+  readonly lines: ReadonlyMap<Widget, WaitLine>;
   readonly paused: boolean;
   /** When a line whose cell goes on is taken away; null while it waits. */
   readonly untilMs: number | null;
 }
 
-/** Keeps one line at each cell that waits for the GPU or for its memory, as the model says. Nothing
+/** Keeps a line at each cell that waits for the GPU or for its memory, as the model says. Nothing
  * runs while nothing waits. */
 export class WaitLines implements IDisposable {
   constructor(options: WaitLines.IOptions) {
@@ -88,7 +87,7 @@ export class WaitLines implements IDisposable {
     const kernelId = panel.sessionContext.session?.kernel?.id;
     const kernel = state?.kernels.find(each => each.kernelId === kernelId);
     const restore = kernel ? this._restores.look(kernel, this._clockMs()) : null;
-    if (state && kernel?.state === 'waits') {
+    if (state && kernel?.state === 'waits' && !waitsForATrim(kernel)) {
       return this._waits(panel, state, kernel);
     }
     if (kernel && restore) {
@@ -104,7 +103,9 @@ export class WaitLines implements IDisposable {
       this._take(panel);
       return null;
     }
-    shown.line.tell(null);
+    shown.lines.forEach(line => {
+      line.tell(null);
+    });
     this._shown.set(panel, { ...shown, untilMs });
     return untilMs;
   }
@@ -141,20 +142,38 @@ export class WaitLines implements IDisposable {
     if (!before && dueMs > this._clockMs()) {
       return dueMs;
     }
-    const place: Widget = cellOf(panel, kernel.cells) ?? panel;
-    let line = before?.line;
-    if (!line || line.isDisposed || before?.place !== place) {
-      this._take(panel);
-      line = new WaitLine(this._options.trans);
-      put(line, place, panel);
-    }
-    this._shown.set(panel, { line, place, paused, untilMs: null });
-    line.tell(told);
+    const lines = new Map(
+      placesOf(panel, kernel.cells).map(place => [
+        place,
+        this._lineAt(place, panel, before?.lines.get(place))
+      ])
+    );
+    before?.lines.forEach((line, place) => {
+      if (lines.get(place) !== line) {
+        line.dispose();
+      }
+    });
+    this._shown.set(panel, { lines, paused, untilMs: null });
+    lines.forEach(line => {
+      line.tell(told);
+    });
     return null;
   }
 
+  /** The one that stands there, if its cell is still shown. */
+  private _lineAt(place: Widget, panel: NotebookPanel, before: WaitLine | undefined): WaitLine {
+    if (before && !before.isDisposed) {
+      return before;
+    }
+    const line = new WaitLine(this._options.trans);
+    put(line, place, panel);
+    return line;
+  }
+
   private _take(panel: NotebookPanel): void {
-    this._shown.get(panel)?.line.dispose();
+    this._shown.get(panel)?.lines.forEach(line => {
+      line.dispose();
+    });
     this._shown.delete(panel);
   }
 
@@ -180,13 +199,23 @@ function isWorthALook(kernel: IKernel): boolean {
   return kernel.state === 'waits' || bytesToRestore(kernel) > 0;
 }
 
-/** The cell that sent one of these messages. This page has no such cell if it was loaded later. */
-function cellOf(panel: NotebookPanel, messages: readonly string[]): Widget | undefined {
-  return panel.content.widgets.find(cell => {
+/** No cell of it runs: it gives back unused memory, which the panel tells. */
+function waitsForATrim(kernel: IKernel): boolean {
+  return kernel.trim?.stage === 'runs' && kernel.cells.length === 0;
+}
+
+/**
+ * The cells that sent these messages, or else the notebook: a page that was loaded later knows none
+ * of them. Several run at once in a kernel with subshells. Which of them waits nobody can say: all
+ * of its GPU calls wait at one gate.
+ */
+function placesOf(panel: NotebookPanel, messages: readonly string[]): readonly Widget[] {
+  const cells: readonly Widget[] = panel.content.widgets.filter(cell => {
     const { outputArea } = cell as Widget & Partial<Pick<CodeCell, 'outputArea'>>;
     const future = outputArea?.future as Kernel.IShellFuture | undefined;
     return future !== undefined && messages.includes(future.msg.header.msg_id);
   });
+  return cells.length > 0 ? cells : [panel];
 }
 
 /** Between a cell's input and its outputs, or else on top of the notebook. */

@@ -69,7 +69,7 @@ def state(*devices: State, kernels: list[State] | None = None, **fields: object)
         "scheduler": "up",
         "message": "",
         "user": "alice",
-        "actions": ["release", "hold", "evict"],
+        "actions": ["release", "hold", "evict", "trim"],
         "hold_max_s": 600.0,
         "devices": list(devices),
         "kernels": kernels or [],
@@ -124,8 +124,15 @@ def busy_state() -> State:
                 wait=WAIT,
                 reason="Waiting for train-resnet.ipynb.",
             ),
-            kernel("thesis plots.ipynb", "idle", memory=[memory(bytes_parked=3 * GIB)]),
-            kernel("two devices.ipynb", "idle", memory=_on_both()),
+            kernel(
+                "thesis plots.ipynb",
+                "idle",
+                memory=[memory(bytes_parked=3 * GIB)],
+                trim={"number": 1, "stage": "done", "bytes": 5 * GIB // 4, "message": ""},
+            ),
+            kernel(
+                "two devices.ipynb", "idle", memory=_on_both(), trim={"number": 2, "stage": "runs"}
+            ),
         ],
     )
 

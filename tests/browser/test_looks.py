@@ -82,7 +82,13 @@ def _everything() -> dict[str, Any]:
     told = busy_state()
     told["message"] = "A newer jupyter-gpushare waits until no cell runs."
     told["kernels"] += [
-        kernel("broken.ipynb", "failed", runs_as="batch", memory=[memory(bytes_resident=GIB)]),
+        kernel(
+            "broken.ipynb",
+            "failed",
+            runs_as="batch",
+            memory=[memory(bytes_resident=GIB)],
+            trim={"number": 3, "stage": "failed", "message": "It was interrupted. Ask again."},
+        ),
         kernel("plain.ipynb", "unshared", tenant_id=None),
     ]
     told["devices"][0]["queue"][0] |= {"why": "Its memory has to move first.", "runs_as": "batch"}

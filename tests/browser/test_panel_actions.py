@@ -69,6 +69,24 @@ def test_a_turn_is_kept_and_memory_is_freed(panel: Panel, stub: StubControl) -> 
     ]
 
 
+@pytest.mark.promise("A kernel of another language, of another start...")
+def test_unused_memory_where_it_cannot_be_given_back(panel: Panel, stub: StubControl) -> None:
+    """A server that refuses says why, beside the notebook. An older one does not know the action,
+    and the panel does not offer it."""
+    name, button = "train-resnet.ipynb", "Give back unused GPU memory"
+    row = row_of(panel, name)
+    row.locator("summary").press("Enter")
+    refusal = "This kernel runs R, and keeps no such caches. Free what your program does not need."
+    stub.set(busy_state(), refusal=refusal)
+    with panel.page.expect_response(re.compile("/trim")):
+        press(panel, name, button)
+    row.get_by_role("alert").filter(has_text=refusal).wait_for()
+    stub.set({**busy_state(), "actions": ["release", "hold", "evict"], "message": "An older one"})
+    panel.notices.filter(has_text="An older one").wait_for()
+    row.get_by_role("button", name="Free its GPU memory…", exact=True).wait_for()
+    assert row.get_by_role("button", name=button).count() == 0
+
+
 @pytest.mark.promise("panel", "A sidebar of 200 pixels and a page at 200 % need no scrolling aside")
 def test_a_sidebar_of_200_pixels(panel: Panel) -> None:
     """With each kernel's actions open, nothing is wider than the sidebar. A page at 200 % has half

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jupyter_gpushare.protocol.messages import TurnGranted
 from tests.browser.jupyter import JupyterProcess, write_notebook
 from tests.browser.panel import Panel, await_idle_kernel, open_lab, run_cell
 from tests.support import gpu_cells
+from tests.support.hook_client import ScriptedClient
 from tests.support.kernels import kernel_env
 from tests.support.older_jupyter import older_python
 from tests.support.scheduler_process import SchedulerUnderTest, running_scheduler
@@ -40,6 +42,20 @@ WAITS = [
     "print('next', 'one')",
 ]
 """The first cell waits for the GPU while somebody has it."""
+OVERLAP = [
+    "from simulated import cu, gpu\n\ngpu.spin(1)\nprint('ready', 'now')",
+    "gpu.spin(1)\nprint('first', 'done')",
+    "cu.cuCtxSetCurrent(gpu.context)\ngpu.spin(1)\nprint('second', 'done')",
+]
+"""The first cell waits for nobody. The third one runs in another thread than the second."""
+INTO_A_SUBSHELL = """async path => {
+  const widgets = [...jupyterapp.shell.widgets('main')];
+  const notebook = widgets.find(each => each.context?.path === path);
+  const kernel = notebook.sessionContext.session.kernel;
+  const { content } = await kernel.requestCreateSubshell({}).done;
+  kernel.subshellId = content.subshell_id;
+}"""
+"""From now on the page sends the notebook's cells to a subshell of its kernel."""
 CONTEXTS_MIB = 2 * 32
 """Of two processes on the simulated GPU, which count as nobody's."""
 CHANGES = 9
@@ -217,7 +233,7 @@ def test_a_change_at_the_scheduler_is_soon_in_the_page(
     server and its event, to what a person sees."""
     panel = open_lab(page, jupyter)
     panel.holder.filter(has_text="Free").wait_for()
-    with scheduler.joined("somebody", device=_served_device(scheduler)) as somebody:
+    with scheduler.joined("somebody", device=served_device(scheduler)) as somebody:
         for _ in range(CHANGES):
             turn = somebody.take_turn()
             panel.holder.filter(has_text="somebody").wait_for()
@@ -234,7 +250,7 @@ def test_a_cell_that_waits_says_so(
     that is loaded meanwhile has it above the notebook. It goes with the wait."""
     jupyter.use_theme(f"JupyterLab {theme}")
     write_notebook(jupyter.files / "waits.ipynb", *WAITS)
-    with scheduler.joined("somebody", device=_served_device(scheduler)) as somebody:
+    with scheduler.joined("somebody", device=served_device(scheduler)) as somebody:
         turn = somebody.take_turn()
         panel = open_lab(page, jupyter, "lab/tree/waits.ipynb")
         _run_all_cells(page, "waits.ipynb", len(WAITS))
@@ -259,6 +275,49 @@ def test_a_cell_that_waits_says_so(
             shown.wait_for(state="detached")
 
 
+@pytest.mark.promise(
+    "panel",
+    "Of several cells of one kernel that run at once while it waits, each says so, and none that "
+    "has ended",
+)
+def test_two_cells_of_one_kernel_wait_at_once(
+    page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
+) -> None:
+    """While the first cell waits, a second one is run, on a subshell of the same kernel. Each has
+    the line, in the file is none, and both lines go when the kernel has the GPU."""
+    write_notebook(jupyter.files / "overlap.ipynb", *OVERLAP)
+    panel = open_lab(page, jupyter, "lab/tree/overlap.ipynb")
+    await_idle_kernel(page, "overlap.ipynb")
+    run_cell(page, 0)
+    page.get_by_text("ready now", exact=True).wait_for()
+    cells, lines = page.locator(".jp-Notebook .jp-CodeCell"), page.locator(".jp-gpushare-WaitLine")
+    with scheduler.joined("somebody", device=served_device(scheduler)) as somebody:
+        turn = _turn_of(somebody, panel)
+        run_cell(page, 1)
+        cells.nth(1).locator(lines).filter(has_text="Waiting for the GPU: 1st of 1").wait_for()
+        assert lines.count() == 1
+        page.evaluate(INTO_A_SUBSHELL, "overlap.ipynb")
+        run_cell(page, 2)
+        cells.nth(2).locator(lines).filter(has_text="Waiting for the GPU: 1st of 1").wait_for()
+        cells.nth(1).locator(lines).filter(has_text="Interrupt the kernel to cancel.").wait_for()
+        assert lines.count() == 2
+        panel.keep_picture("two-waiting-cells")
+        with page.expect_response(_is_saved("overlap.ipynb")):
+            page.keyboard.press("Control+s")
+        assert "Waiting for" not in (jupyter.files / "overlap.ipynb").read_text()
+        somebody.drop(turn.turn_id)
+    for done in ("first done", "second done"):
+        page.get_by_text(done, exact=True).wait_for()
+    lines.first.wait_for(state="detached")
+
+
+def _turn_of(somebody: ScriptedClient, panel: Panel) -> TurnGranted:
+    """The kernel has ended its own, and the panel shows who has it now."""
+    turn = somebody.take_turn()
+    panel.holder.filter(has_text="somebody").wait_for()
+    return turn
+
+
 @pytest.mark.promise("A cell that waits says so at the...")
 def test_a_cell_that_was_paused_says_when_it_goes_on(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
@@ -266,7 +325,7 @@ def test_a_cell_that_was_paused_says_when_it_goes_on(
     """Once another has the GPU, the training's own cell has its line, which goes with the pause."""
     panel = _open_training(page, jupyter)
     scheduler.client.change_settings({"quantum_s": 2})
-    with scheduler.joined("somebody", device=_served_device(scheduler)) as somebody:
+    with scheduler.joined("somebody", device=served_device(scheduler)) as somebody:
         turn = somebody.take_turn()
         cell = page.locator(".jp-CodeCell").nth(len(TRAINS) - 1)
         line = cell.locator(".jp-gpushare-WaitLine").filter(has_text="Paused after")
@@ -349,7 +408,8 @@ def _is_saved(notebook: str) -> Callable[[Response], bool]:
     )
 
 
-def _served_device(scheduler: SchedulerUnderTest) -> bytes:
+def served_device(scheduler: SchedulerUnderTest) -> bytes:
+    """Its id."""
     (device,) = scheduler.status()["devices"]
     return bytes.fromhex(device["id"])
 

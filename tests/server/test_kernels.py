@@ -148,7 +148,8 @@ async def test_a_turn_is_kept_and_evicted_from_the_panel(
         await browser.until(lambda s: s["kernels"][0]["state"] == "holds")
         assert await act(jp_fetch, kernel_id, "hold", {"hold_s": 60}) == (204, "")
         held = await browser.until(lambda s: s["kernels"][0]["hold_left_s"] > 0)
-        assert (held["actions"], held["hold_max_s"]) == (["release", "hold", "evict"], 600.0)
+        assert {"release", "hold", "evict"} <= {*held["actions"]}
+        assert held["hold_max_s"] == 600.0
         assert await act(jp_fetch, kernel_id, "hold", {"hold_s": 0}) == (204, "")
         await browser.until(lambda s: s["kernels"][0]["hold_left_s"] == 0)
         assert (await act(jp_fetch, kernel_id, "hold", {"hold_s": -1}))[0] == 400

@@ -13,7 +13,7 @@ from tornado.httpclient import HTTPClientError
 from jupyter_gpushare.client import RequestRefused, SchedulerClient, SchedulerUnavailable
 from jupyter_gpushare.client.news import without_times
 from jupyter_gpushare.server.handlers import HANDLERS, status_of
-from jupyter_gpushare.server.relay import NotHere, NotShared
+from jupyter_gpushare.server.relay import NotAbleTo, NotHere, NotShared
 from tests.server.browser import Browser
 from tests.support.scheduler_process import SchedulerUnderTest
 
@@ -32,6 +32,10 @@ PATHS = {
     "/gpushare/api/kernels/([\\w-]{1,128})/evict": (
         "POST",
         f"gpushare/api/kernels/{KERNEL_ID}/evict",
+    ),
+    "/gpushare/api/kernels/([\\w-]{1,128})/trim": (
+        "POST",
+        f"gpushare/api/kernels/{KERNEL_ID}/trim",
     ),
 }
 
@@ -83,7 +87,8 @@ async def test_users_need_to_be_authorised(
 
 
 @pytest.mark.parametrize(
-    ("action", "body"), [("release", b""), ("hold", b'{"hold_s": 60}'), ("evict", b"")]
+    ("action", "body"),
+    [("release", b""), ("hold", b'{"hold_s": 60}'), ("evict", b""), ("trim", b"")],
 )
 async def test_acting_on_a_kernel_that_is_not_here(
     extension: Any, jp_fetch: Any, action: str, body: bytes
@@ -135,6 +140,7 @@ async def test_a_server_that_is_switched_off(
         (SchedulerUnavailable("No scheduler."), 503),
         (NotHere("No such kernel."), 404),
         (NotShared("It does not share."), 409),
+        (NotAbleTo("It runs R."), 409),
     ],
 )
 def test_whose_fault_an_error_is(error: Exception, status: int) -> None:

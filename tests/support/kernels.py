@@ -56,6 +56,7 @@ class Reply:
     evalue: str | None
     ended_s: float
     printed: Printed
+    expressions: dict[str, Any]
 
     @property
     def text(self) -> str:
@@ -123,8 +124,11 @@ class Kernel:
     def tenant_id(self) -> str | None:
         return self.manager.provisioner._tenant_id  # type: ignore[union-attr]
 
-    def submit(self, code: str, *, silent: bool = False, subshell_id: str | None = None) -> str:
-        """Send a cell; answers with the id under which its reply will come."""
+    def submit(
+        self, code: str, *, silent: bool = False, subshell_id: str | None = None, **changes: Any
+    ) -> str:
+        """Send a cell; answers with the id under which its reply will come. `changes` are of the
+        request."""
         content = {
             "code": code,
             "silent": silent,
@@ -132,6 +136,7 @@ class Kernel:
             "user_expressions": {},
             "allow_stdin": False,
             "stop_on_error": False,
+            **changes,
         }
         message = self.client.session.msg("execute_request", content)
         if subshell_id is not None:
@@ -168,7 +173,12 @@ class Kernel:
         self._printed_all.discard(cell)
         printed = self._printed.pop(cell, Printed())
         return Reply(
-            content["status"], content.get("ename"), content.get("evalue"), ended_s, printed
+            content["status"],
+            content.get("ename"),
+            content.get("evalue"),
+            ended_s,
+            printed,
+            content.get("user_expressions") or {},
         )
 
     def run(self, code: str, timeout_s: float = ANSWER_S_MAX, **options: Any) -> Reply:

@@ -12,6 +12,7 @@ from .cell import begin
 from .explain import Explained
 from .scheduler import scheduler_status
 from .table import USAGE, completions, perform
+from .trimming import trim_now
 from .view import View, memory_bar, notes_on_memory, notes_on_waiting, rows_of
 from .words import Unable, UsageError
 
@@ -28,6 +29,7 @@ __all__ = [
     "notes_on_waiting",
     "rows_of",
     "scheduler_status",
+    "trim_now",
 ]
 
 

@@ -2,7 +2,8 @@
 
 The bootstrap asks at the end of a cell, before the hook hears of it: the turn is still held then,
 and no call in here waits for one, for frees and synchronisation pass the gate. An idle kernel is
-never asked. Bytes that have been given back are neither parked nor brought back.
+asked by its user alone, and takes the turn first (trimming.py). Bytes that have been given back are
+neither parked nor brought back.
 """
 
 import sys
@@ -64,6 +65,18 @@ class Caches:
         total = size(sum(count for _, count in given))
         return f"{total} of caches were given back so far ({parts})."
 
+    def unused_bytes(self, ordinals: Any) -> int:
+        """What all frameworks could give back, as far as they tell."""
+        return sum(framework.unused_bytes(ordinals) for framework in _frameworks())
+
+    def is_capturing(self) -> bool:
+        """Whether a framework captures a CUDA graph here."""
+        return any(framework.is_capturing() for framework in _frameworks())
+
+    def give_back(self, ordinals: Any) -> int:
+        """All that is unused, because the user has asked for it; the turn is held. How much."""
+        return sum(self._empty(framework, ordinals) for framework in _frameworks())
+
     def _short_devices(self) -> Any:
         if self._hook is None:
             self._hook = Hook()
@@ -77,10 +90,17 @@ class Caches:
         left = min(self._left.get(name, 0), unused)
         if unused - left < LEAST_BYTES or framework.is_capturing():
             return
+        self._empty(framework, ordinals)
+
+    def _empty(self, framework: Any, ordinals: Any) -> int:
+        """How much it gave back."""
+        name, unused = framework.name, framework.unused_bytes(ordinals)
         framework.give_back(ordinals)
         self._left[name] = framework.unused_bytes(ordinals)
-        self.given[name] = self.given.get(name, 0) + max(0, unused - self._left[name])
+        given: int = max(0, unused - self._left[name])
+        self.given[name] = self.given.get(name, 0) + given
         self.problem = ""
+        return given
 
 
 def short_devices(kernel: Any) -> Any:
@@ -156,6 +176,10 @@ class _CuPy:
         for ordinal in ordinals:
             with self._cupy.cuda.Device(ordinal):
                 self._pool.free_all_blocks()
+
+
+def _frameworks() -> Any:
+    return [each for each in (_torch(), _cupy()) if each is not None]
 
 
 def _torch() -> Any:

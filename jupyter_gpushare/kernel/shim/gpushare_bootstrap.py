@@ -133,6 +133,11 @@ def gpushare(line: str) -> None:
         print(f"%gpushare failed: {error!r}. Please report it.")
 
 
+def trim_now() -> Any:
+    """The Jupyter server asks for it in the user's name, in a request without code."""
+    return _magics().trim_now(_reporter, _notice)
+
+
 class ApiFinder:
     """`import gpushare`. Python asks it last, so a module of the user of that name goes first."""
 
@@ -247,9 +252,7 @@ class CellReporter:
             return
         if any(type(getattr(result, name, None)).__name__ in INTERRUPTS for name in ERRORS):
             return
-        with self._lock:
-            is_last = list(self._running) == [id(getattr(result, "info", None))]
-        if is_last:
+        if self.is_alone(getattr(result, "info", None)):
             _magics().CACHES.cell_ends()
 
     def _cell_has_ended(self, result: Any) -> None:
@@ -266,6 +269,11 @@ class CellReporter:
         with self._lock:
             cells = [cell for cell, where in self._running.values() if where == here]
         return cells[-1] if cells else None
+
+    def is_alone(self, mark: Any) -> bool:
+        """No cell and no other turn of this process goes on."""
+        with self._lock:
+            return list(self._running) == [id(mark)]
 
     def is_running(self, cell: Any) -> bool:
         with self._lock:

@@ -88,6 +88,22 @@ describe('KernelActions', () => {
     expect(acted).toEqual([{ kind: 'evict' }]);
   });
 
+  it('asks for unused memory once, and only where there is memory', () => {
+    const all = { actions: ['trim'] };
+    show({ memory: [memory({ bytes_resident: 0, bytes_parked: 5 })] }, all);
+    press('Give back unused GPU memory');
+    expect(acted).toEqual([{ kind: 'trim' }]);
+    show({ memory: [memory()], trim: { number: 1, stage: 'queued' } }, all);
+    press('Give back unused GPU memory');
+    expect(page.querySelector('[aria-disabled=true]')).not.toBeNull();
+    expect(acted).toHaveLength(1);
+    show({ memory: [memory()], trim: { number: 1, stage: 'done' } }, all);
+    press('Give back unused GPU memory');
+    expect(acted).toHaveLength(2);
+    show({ memory: [memory({ bytes_resident: 0 })] }, all);
+    expect(page.textContent).toBe('');
+  });
+
   it('asks for nothing while something is asked already', () => {
     show({}, { pending: { kind: 'release' } });
     press('1 min');

@@ -74,6 +74,22 @@ describe('PanelView', () => {
     expect(texts('ol > li')).toEqual(['1plot.ipynbbob3 s', '2b.ipynbyou3 s']);
   });
 
+  it('tells what came of unused memory in the row, and to screen readers', () => {
+    const trim = { number: 1, stage: 'runs' };
+    show(state({ kernels: [kernel({ trim })] }));
+    expect(texts('.jp-gpushare-Trim')).toEqual(['Giving back unused GPU memory…']);
+    expect(find('[role=status]').textContent).toBe('');
+    show(state({ kernels: [kernel({ trim: { ...trim, stage: 'done', bytes: 1024 ** 3 } })] }));
+    expect(texts('.jp-gpushare-Trim')).toEqual(['1.0 GiB of unused GPU memory given back.']);
+    expect(find('[role=status]').textContent).toBe(
+      'train.ipynb: 1.0 GiB of unused GPU memory given back.'
+    );
+    show(state({ kernels: [kernel({ trim: { ...trim, stage: 'failed', message: '<b>No' } })] }));
+    expect(texts('.jp-gpushare-Trim.jp-mod-problem')).toEqual(['<b>No']);
+    show(state({ kernels: [kernel()] }));
+    expect(texts('.jp-gpushare-Trim')).toEqual([]);
+  });
+
   it('tells a hold that has not begun as one to come, and lets it be cancelled', () => {
     show(state({ devices: [device()], kernels: [kernel({ hold_to_come_s: 60 })] }));
     expect(texts('.jp-gpushare-Hold')).toEqual(['will be reserved for 1 min once it has the GPU']);

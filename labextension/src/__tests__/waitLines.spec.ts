@@ -113,6 +113,33 @@ describe('WaitLines', () => {
     expect(texts()).toEqual(['', '', '']);
   });
 
+  it('shows a line at each of several cells that run at once', () => {
+    tell({ state: 'waits', cells: ['b'] });
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
+    const line = shown.cells[1]?.node.firstElementChild;
+    tell({ state: 'waits', cells: ['b', 'a', 'of another page'] });
+    expect(texts()).toEqual(['waits', 'waits', '']);
+    expect(shown.cells[1]?.node.firstElementChild).toBe(line);
+    tell({ state: 'waits', cells: ['a', 'of another page'] });
+    expect(texts()).toEqual(['waits', '', '']);
+    tell({ state: 'waits', cells: ['of another page'] });
+    expect(texts()).toEqual(['', '', 'waits']);
+    tell({ state: 'holds' });
+    expect(texts()).toEqual(['', '', '']);
+  });
+
+  it('shows none for a wait that is of no cell, but of unused memory', () => {
+    const trim = { number: 1, stage: 'runs' };
+    tell({ state: 'waits', cells: [], trim });
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
+    expect(texts()).toEqual(['', '', '']);
+    tell({ state: 'waits', cells: ['a'], trim });
+    jest.advanceTimersByTime(DEFAULTS.waitLineAfterMs);
+    expect(texts()).toEqual(['waits', '', '']);
+    tell({ state: 'waits', cells: [], trim: { number: 1, stage: 'done' } });
+    expect(texts()).toEqual(['', '', 'waits']);
+  });
+
   it('says that memory comes back, where that takes a moment', () => {
     const parked = (bytes: number): object => ({
       state: 'holds',

@@ -1,6 +1,8 @@
 /** What can be done with a kernel now. */
 
+import { hasAllocated } from '../kernelActions';
 import type { IKernel, IState } from '../state';
+import { isTrimming } from '../trims';
 
 /** It has a turn, or has reserved its next one. */
 export function canRelease(kernel: IKernel | undefined): boolean {
@@ -16,9 +18,22 @@ export function canNotify(kernel: IKernel | undefined): boolean {
 export function canPerform(
   kernel: IKernel | undefined,
   state: Pick<IState, 'actions'> | undefined,
-  action: 'hold' | 'evict'
+  action: 'hold' | 'evict' | 'trim'
 ): boolean {
   return kernel !== undefined && kernel.tenantId !== '' && state?.actions.includes(action) === true;
+}
+
+/** It may keep memory unused, and is not asked for it already. */
+export function canTrim(
+  kernel: IKernel | undefined,
+  state: Pick<IState, 'actions'> | undefined
+): boolean {
+  return (
+    canPerform(kernel, state, 'trim') &&
+    kernel !== undefined &&
+    hasAllocated(kernel) &&
+    !isTrimming(kernel)
+  );
 }
 
 /** It keeps the GPU between cells, or will. */

@@ -1,15 +1,16 @@
 import type { JupyterFrontEnd } from '@jupyterlab/application';
-import { Dialog, InputDialog, showDialog } from '@jupyterlab/apputils';
+import { Dialog, InputDialog, Notification, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { CommandRegistry } from '@lumino/commands';
 
-import { formatDuration } from '../format';
+import { formatDuration, formatKernel } from '../format';
 import { gpuIcon } from '../icon';
-import { explainEvict, holdLengths } from '../kernelActions';
+import { explainEvict, explainTrim, holdLengths } from '../kernelActions';
 import type { PanelModel } from '../model';
 import type { IKernel } from '../state';
 import { CommandIDs, PANEL_ID } from '../tokens';
-import { canNotify, canPerform, canRelease, hasMemory, isKept } from './actions';
+import { trim } from '../trims';
+import { canNotify, canPerform, canRelease, canTrim, hasMemory, isKept } from './actions';
 import type { CurrentKernel } from './currentKernel';
 import type { Notices } from './notices';
 import type { GPUShareSettings } from './settings';
@@ -24,6 +25,9 @@ export interface ICommandOptions {
   readonly trans: TranslationBundle;
 }
 
+/** The bell in the status bar keeps it. */
+const TOLD_MS = 15_000;
+
 type Arguments = Parameters<CommandRegistry.ICommandOptions['execute']>[0];
 
 /** Adds all commands; answers those that a person can choose. */
@@ -33,6 +37,7 @@ export function addCommands(options: ICommandOptions): readonly string[] {
   addServerCommands(options);
   addKernelCommands(options);
   addHoldCommands(options);
+  addTrimCommand(options);
   addEvictCommand(options);
   const notify = (): void => {
     app.commands.notifyCommandChanged();
@@ -46,6 +51,7 @@ export function addCommands(options: ICommandOptions): readonly string[] {
     CommandIDs.releaseTurn,
     CommandIDs.holdTurn,
     CommandIDs.endHold,
+    CommandIDs.trimMemory,
     CommandIDs.evictMemory,
     CommandIDs.notifyWhenServed,
     CommandIDs.toggleStatusItem,
@@ -166,6 +172,24 @@ function addHoldCommands({ app, current, model, trans }: ICommandOptions): void 
       const kernel = kernelOf(args);
       if (kernel) {
         await model.perform(kernel.kernelId, { kind: 'hold', seconds: 0 });
+      }
+    }
+  });
+}
+
+/** Whoever chooses it may not see the panel, so a notification tells what came of it. */
+function addTrimCommand({ app, current, model, trans }: ICommandOptions): void {
+  const kernelOf = lookup({ current, model });
+  app.commands.addCommand(CommandIDs.trimMemory, {
+    label: trans.__('Give back unused GPU memory of this notebook'),
+    caption: explainTrim(trans),
+    isEnabled: args => canTrim(kernelOf(args), model.snapshot?.state),
+    execute: async args => {
+      const kernel = kernelOf(args);
+      const told = kernel && (await trim(model, kernel.kernelId, trans));
+      if (told) {
+        const message = `\u2068${formatKernel(kernel)}\u2069: ${told.text}`;
+        Notification.emit(message, told.failed ? 'error' : 'info', { autoClose: TOLD_MS });
       }
     }
   });
