@@ -437,6 +437,11 @@ class Lines:
         """For who keeps a record: the tenant's wait or turn there is not what it was."""
         self.hands.setdefault(device, {}).setdefault(tenant.id, False)
 
+    def stir_turn(self, tenant: Tenant) -> None:
+        """The same on all devices of the tenant's turn."""
+        for device in sorted(tenant.places.holds):
+            self.stir(device, tenant)
+
     def _note_waiter(self, device: DeviceId, tenant: Tenant, queues: bool) -> None:
         line = self.of[device]
         siblings = line.of_owner.setdefault(tenant.owner, [])

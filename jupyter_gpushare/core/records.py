@@ -151,6 +151,9 @@ class Turn:
     """When memory of the tenant came back last, or was given leave to."""
     restores: bool = False
     """Memory of the tenant is coming back, and the quantum waits for it."""
+    is_incomplete: bool = False
+    """Memory of the tenant has still to come back, and its calls wait for it: also where it moves
+    no more, so that the quantum goes on."""
     bytes_to_restore: int = 0
     """What of the tenant's memory was parked when it was granted."""
     lacks_memory_on: set[DeviceId] = field(default_factory=set)
