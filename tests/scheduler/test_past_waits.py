@@ -248,6 +248,34 @@ def test_a_device_that_is_needed_no_longer_is_no_reason() -> None:
     assert desk.story("c")[0][0] == "served"
 
 
+@pytest.mark.promise("The scheduler keeps why each tenant waited...")
+def test_a_wait_goes_on_while_its_turn_is_asked_back() -> None:
+    """A turn that stalls lacks a device, and leaves the queue for that with each new recall. Its
+    call waits all the time; a call that comes later is another wait."""
+    desk = Watched()
+    a, n = desk.client("a", "A"), desk.client("n", "B")
+    desk.ask(a)
+    desk.ask(n)
+    sibling = desk.client("a", "B")
+    desk.ask(sibling)
+    desk.stall(a)
+    desk.do(ev.DeviceModeChanged(device=A, mode=ev.DeviceMode.PAUSED))
+    for _ in range(2 * CAUSES_MAX):
+        desk.do(ev.ClockTicked(), after_s=desk.scheduler.settings.recall_retry_s)
+        assert desk.recalled() == [a]
+        desk.stall(a)
+    waited_s = CAUSES_MAX * 2 * desk.scheduler.settings.recall_retry_s
+    assert desk.story("a") == [("waits", [(Reason.TURN, waited_s, "n")])]
+    desk.withdraw(sibling, after_s=0.1)
+    desk.ask(sibling, after_s=0.1)
+    desk.drop(n, after_s=0.1)
+    assert desk.story("a") == [
+        ("gave_up", [(Reason.TURN, waited_s + 0.1, "n")]),
+        ("served", [(Reason.TURN, 0.1, "n")]),
+    ]
+    fits_together(desk.told("a"))
+
+
 # ---- told by hand ---------------------------------------------------------------------------
 
 

@@ -113,10 +113,11 @@ class Cause:
     """Then another cause took its place, or the tenant needed the device no longer. None: it holds
     until the wait ends."""
 
-    def goes_on_in(self, waiter: Waiter) -> bool:
+    def goes_on_in(self, waiter: Waiter, *, came_back: bool) -> bool:
+        """`came_back`: it has another place, after it had left the queue for a moment."""
         return (
             self.level == waiter.level
-            and self.place == waiter.place
+            and (came_back or self.place == waiter.place)
             and self.reason is waiter.reason
             and what_is(self.obstacle) == what_is(waiter.obstacle)
         )
@@ -181,6 +182,16 @@ class Waiting:
     def open(self) -> Wait | None:
         last = self.waits[-1] if self.waits else None
         return last if last is not None and last.how is How.WAITS else None
+
+    def goes_on(self, since_s: Seconds) -> Wait | None:
+        """The last wait, if calls that wait since then were a part of it: a turn that stalls, or a
+        process that was frozen, leaves the queue and comes back. It is open again then."""
+        last = self.waits[-1] if self.waits else None
+        if last is None or last.how is not How.GAVE_UP or since_s >= (last.end_s or 0.0):
+            return None
+        self.queues = {each.device: each for each in last.causes if each.end_s is None}
+        last.end_s, last.how = None, How.WAITS
+        return last
 
     def add(self, wait: Wait) -> Wait:
         self.forgotten += len(self.waits) == WAITS_MAX
@@ -265,7 +276,10 @@ class PastWaits:
 
     def _queues(self, waiter: Waiter, device: DeviceId, label_of: LabelOf, now_s: Seconds) -> None:
         kept = self._of(waiter.tenant)
-        wait = kept.open
+        wait, came_back = kept.open, False
+        if wait is None and (wait := kept.goes_on(now_s - waiter.waited_s)) is not None:
+            came_back = True
+            self._resting.pop(waiter.tenant, None)
         if wait is None:
             # It has a turn that lacks a further device: from now on it waits for that.
             kept.memory_comes_no_more(now_s, came_all=False)
@@ -280,7 +294,7 @@ class PastWaits:
             kept.add(wait)
             self._resting.pop(waiter.tenant, None)
         latest = kept.queues.get(device)
-        if latest is not None and latest.goes_on_in(waiter):
+        if latest is not None and latest.goes_on_in(waiter, came_back=came_back):
             return
         if latest is not None:
             latest.end_s = now_s
