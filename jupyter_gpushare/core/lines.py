@@ -252,7 +252,10 @@ class Lines:
             self.charge(device)
             self.of[device].uses[tenant.id] = Use(tenant.owner, on_credit=False, name=tenant.name)
         levels = [self.level_again(device, tenant) for device in tenant.places.holds]
-        tenant.turn.level = self.level_of_turn(tenant, max(levels, default=ORDINARY))
+        found = self.level_of_turn(tenant, max(levels, default=ORDINARY))
+        if found != tenant.turn.level:
+            tenant.turn.level = found
+            self.stir_turn(tenant)
         self.changes.of_tenant(tenant)
 
     def level_at_grant(self, tenant: Tenant) -> int:

@@ -45,6 +45,8 @@ class MovesFollowed:
                 assert has.by_hand == (tenants[has.tenant].hold_left_s > 0), has
                 held = scheduler._machine._state.tenants[has.tenant]
                 assert (has.bytes_to_come > 0) == (bytes_to_come(held) > 0), has
+                assert held.turn is not None
+                assert has.level == held.turn.level, has
             assert self.queued[device.id] == len(device.queue), device
             waiters = self.waiters[device.id]
             assert waiters.keys() == {waiter.tenant for waiter in device.queue}, device

@@ -218,6 +218,32 @@ def test_a_class_goes_first() -> None:
     assert desk.story("b") == [("served", [(Reason.TURN, 1, "a"), (Reason.CLASS, 3, "c")])]
 
 
+def test_a_turn_that_goes_on_is_told_as_what_it_goes_on() -> None:
+    """A new cell goes first. When it is new no longer, its turn goes on because its owner has had
+    less: from then on that is the reason."""
+    desk = Watched(SchedulerSettings(memory_mode=MemoryMode.OFF))
+    for name, owner in (("a", "ann"), ("b", "ann"), ("c", "ben")):
+        desk.tenant(name, owner=owner)
+    a, b, c = (desk.client(name) for name in "abc")
+    desk.do(ev.CellBegan(client=c))
+    desk.ask(a)
+    desk.ask(b)
+    desk.do(ev.ClockTicked(), after_s=20)
+    desk.ask(c)
+    desk.drop(a, ev.DropReason.RECALL)
+    assert desk.holders() == ["c"]
+    desk.ask(a)
+    began_s = desk.now_s
+    while desk.now_s < began_s + 3:
+        desk.sleep_until_woken()
+    assert desk.holders() == ["c"] and desk.recalled() == []
+    (told,) = desk.told("b")
+    quantum_s = desk.scheduler.settings.quantum_min_s
+    last, then = told.intervals[-1], told.intervals[-2]
+    assert (last.reason, last.begin_s) == (Reason.SHARE, pytest.approx(began_s + quantum_s))
+    assert then.reason is Reason.TURN
+
+
 def test_a_tenant_of_two_devices_waits_once() -> None:
     """It gets both at once; whoever had one of them was in its way."""
     desk = Watched()
