@@ -64,7 +64,7 @@ class Holds:
                 state.holds[tenant.id] = Hold(
                     began_s, until_s, math.inf if tenant.hold_by_admin else now_s
                 )
-        self._stir(tenant)
+        self._state.lines.stir_turn(tenant)
         self._tell(tenant, now_s)
 
     def shorten(self, now_s: Seconds) -> None:
@@ -84,7 +84,7 @@ class Holds:
         self._state.changes.of_tenant(tenant)
         ended = self._state.holds.pop(tenant.id, None)
         if self._state.holds_to_come.pop(tenant.id, None) is not None or ended is not None:
-            self._stir(tenant)
+            self._state.lines.stir_turn(tenant)
             self._tell(tenant, now_s)
 
     def outlasts(self, tenant: Tenant, turn: Turn, now_s: Seconds) -> bool:
@@ -120,10 +120,6 @@ class Holds:
         to_come_s = self._state.holds_to_come.get(client.tenant, 0.0)
         left_s = to_come_s if hold is None else hold.until_s - now_s
         self._outbox.put(TellHold(client=client.id, left_s=left_s))
-
-    def _stir(self, tenant: Tenant) -> None:
-        for device in tenant.places.holds:
-            self._state.lines.stir(device, tenant)
 
     def _tell(self, tenant: Tenant, now_s: Seconds) -> None:
         for client in tenant.clients.values():

@@ -8,6 +8,7 @@ from collections import Counter
 from .ids import Seconds
 from .ledger import Totals
 from .policy import (
+    bytes_to_come,
     deadline_of_tenant_s,
     deadline_of_waiters_s,
     is_kept_waiting,
@@ -260,6 +261,8 @@ def no_quantum_is_overrun(state: State, now_s: Seconds) -> None:
             if other is not tenant and not state.is_passed_over(other)
         )
         contended = state.turns_are_on and others_wait
+        is_incomplete = bytes_to_come(tenant) > 0
+        _rule(tenant.turn.is_incomplete == is_incomplete, "memory is seen to come back", tenant)
         restoring = waits_for_its_memory(state, tenant, now_s)
         running = tenant.turn.contended_since_s is not None
         _rule(running == (contended and not restoring), "the quantum counts", tenant)

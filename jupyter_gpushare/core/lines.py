@@ -252,7 +252,10 @@ class Lines:
             self.charge(device)
             self.of[device].uses[tenant.id] = Use(tenant.owner, on_credit=False, name=tenant.name)
         levels = [self.level_again(device, tenant) for device in tenant.places.holds]
-        tenant.turn.level = self.level_of_turn(tenant, max(levels, default=ORDINARY))
+        found = self.level_of_turn(tenant, max(levels, default=ORDINARY))
+        if found != tenant.turn.level:
+            tenant.turn.level = found
+            self.stir_turn(tenant)
         self.changes.of_tenant(tenant)
 
     def level_at_grant(self, tenant: Tenant) -> int:
@@ -436,6 +439,11 @@ class Lines:
     def stir(self, device: DeviceId, tenant: Tenant) -> None:
         """For who keeps a record: the tenant's wait or turn there is not what it was."""
         self.hands.setdefault(device, {}).setdefault(tenant.id, False)
+
+    def stir_turn(self, tenant: Tenant) -> None:
+        """The same on all devices of the tenant's turn."""
+        for device in sorted(tenant.places.holds):
+            self.stir(device, tenant)
 
     def _note_waiter(self, device: DeviceId, tenant: Tenant, queues: bool) -> None:
         line = self.of[device]

@@ -140,7 +140,7 @@ class NodeEvents:
         if known is None:
             known = Tenant(event.tenant, event.name, event.owner, event.kind, event.cap_bytes)
             known.asked_class = event.asked_class
-            if event.need or event.need_devices:
+            if event.need or event.need_devices or event.placed_on:
                 wish = event.need, event.need_devices, event.placed_on
                 known.placement = placed(self._state, *wish)
             self._state.add_tenant(known, event.groups)

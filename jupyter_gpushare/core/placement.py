@@ -154,12 +154,15 @@ def size(count: int) -> str:
 
 def placed(state: State, need: str, devices: str, placed_on: Iterable[DeviceId]) -> Placement:
     """What becomes of this wish now. `placed_on`: the place that it was given by a scheduler before
-    this one, which stays."""
+    this one, which stays, also where the need was taken back."""
+    before = tuple(placed_on)
+    if before and not (need or devices):
+        return Placement(devices=before)
     try:
         wanted = need_of(need, devices)
     except BadNeed as error:
         return Placement(reason=str(error))
-    if before := tuple(placed_on):
+    if before:
         return Placement(devices=before, bytes_needed=wanted.bytes_needed)
     return place([_candidate(state, device) for device in state.devices.values()], wanted)
 

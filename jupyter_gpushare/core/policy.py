@@ -183,10 +183,10 @@ def progress_time_s(state: State, now_s: Seconds) -> Seconds:
     return math.ceil(now_s / step_s) * step_s
 
 
-def _has_parked_memory(tenant: Tenant) -> bool:
-    """Whether memory of those of its clients that have the turn has still to come back."""
-    return any(
-        client.devices[device].bytes_parked > 0
+def bytes_to_come(tenant: Tenant) -> int:
+    """What of the memory of those of its clients that have the turn has still to come back."""
+    return sum(
+        client.devices[device].bytes_parked
         for client in tenant.clients.values()
         if client.state in WITH_TURN
         for device in client.live_devices
@@ -197,7 +197,7 @@ def waits_for_its_memory(state: State, tenant: Tenant, now_s: Seconds) -> bool:
     """Whether memory of the tenant is coming back, or is about to. One that has made no progress
     for long need not be waited for."""
     turn = tenant.turn
-    if turn is None or not _has_parked_memory(tenant):
+    if turn is None or not bytes_to_come(tenant):
         return False
     return now_s < turn.memory_progress_s + state.settings.park_timeout_s
 

@@ -151,6 +151,9 @@ class Turn:
     """When memory of the tenant came back last, or was given leave to."""
     restores: bool = False
     """Memory of the tenant is coming back, and the quantum waits for it."""
+    is_incomplete: bool = False
+    """Memory of the tenant has still to come back, and its calls wait for it: also where it moves
+    no more, so that the quantum goes on."""
     bytes_to_restore: int = 0
     """What of the tenant's memory was parked when it was granted."""
     lacks_memory_on: set[DeviceId] = field(default_factory=set)
@@ -232,6 +235,8 @@ class Tenant:
     """When it took its place in the queue."""
     waited_since_s: Seconds = 0.0
     """When the first of its calls began to wait; earlier than `queued_at_s` after a recall."""
+    waits_counted_to_s: Seconds = 0.0
+    """Its calls may go on waiting when it has left the queue, and are in it again later."""
     has_waited: bool = False
     """It did not get what it queues for at once."""
     boosted: bool = False
@@ -250,6 +255,11 @@ class Tenant:
     refused_at_s: Seconds = 0.0
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
+
+    @property
+    def uncounted_from_s(self) -> Seconds:
+        """Of its present wait, what is before has been counted."""
+        return max(self.waited_since_s, self.waits_counted_to_s)
 
     def without_clients(self) -> Tenant:
         """The same tenant, as it is known before its processes connect (again)."""

@@ -17,7 +17,7 @@ from .estimates import Waiter
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
 from .obstacles import Obstacle
-from .policy import turn_ends_s, waits_for_its_memory
+from .policy import bytes_to_come, turn_ends_s, waits_for_its_memory
 from .records import Client, Device, Placement, Tenant
 from .settings import SchedulerSettings
 from .shares.classes import ORDINARY
@@ -223,6 +223,8 @@ class Begun(NamedTuple):
     """The number of its arrival in the queue."""
     by_hand: bool
     """Its user keeps the turn by hand."""
+    bytes_to_come: int
+    """Of its memory: its cell waits until all of that is back."""
 
 
 class Move(NamedTuple):
@@ -398,7 +400,7 @@ def _tenant(
     memory: tuple[TenantMemorySnapshot, ...],
 ) -> TenantSnapshot:
     counted = tenant.counters
-    waits_for_s = now_s - tenant.waited_since_s if tenant.state is TenantState.WAITING else 0.0
+    waits_for_s = now_s - tenant.uncounted_from_s if tenant.state is TenantState.WAITING else 0.0
     held_for_s = 0.0 if tenant.turn is None else now_s - tenant.turn.granted_at_s
     return TenantSnapshot(
         id=tenant.id,
@@ -554,4 +556,5 @@ def _begun(state: State, tenant: Tenant) -> Begun:
         level=ORDINARY if tenant.turn is None else tenant.turn.level,
         place=tenant.place,
         by_hand=tenant.id in state.holds,
+        bytes_to_come=bytes_to_come(tenant),
     )

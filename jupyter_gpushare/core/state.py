@@ -31,7 +31,7 @@ from .ledger import Share
 from .limits import judge, rules_of
 from .lines import Lines
 from .obstacles import Obstacle
-from .records import Client, Device, Hold, Placement, Tenant
+from .records import Client, Device, Hold, Placement, Tenant, Turn
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .shares.caps import cap_of, cap_of_tenant, tighter
 from .shares.caps import parse as parse_caps
@@ -346,6 +346,22 @@ class State:
             self.note_memory(client)
             for share in client.devices.values():
                 share.used_until(now_s)
+
+    def note_swap(self, tenant: Tenant, turn: Turn, device: DeviceId) -> None:
+        """The turn is on the device from now on: what of the tenant's memory is to come back."""
+        parked = sum(share.bytes_parked for share in self.shares_of(tenant, device))
+        turn.bytes_to_restore = max(turn.bytes_to_restore, parked)
+        if parked and self.memory_moves:
+            part = self.settings.swap_percent / 100
+            self.devices[device].swap.spend(parked, self.accounts.now_s, part)
+
+    def learn_swap_rate(self, tenant: Tenant, turn: Turn) -> None:
+        """All memory of the tenant has come back, unless it is waited for no longer."""
+        shares = (share for each in turn.devices for share in self.shares_of(tenant, each))
+        if not any(share.bytes_parked for share in shares):
+            took_s = self.accounts.now_s - turn.granted_at_s
+            for device in turn.devices:
+                self.devices[device].swap.learn(turn.bytes_to_restore, took_s)
 
     def touch(self, tenant: Tenant) -> None:
         """The event under way is about the tenant."""

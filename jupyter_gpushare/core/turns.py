@@ -24,6 +24,7 @@ from .ids import DeviceId, Seconds, TurnId
 from .lines import turn_of
 from .policy import (
     Recall,
+    bytes_to_come,
     grantable,
     is_cut_short,
     is_new_cell,
@@ -329,10 +330,13 @@ class Turns:
         may wait for memory."""
         turn = tenant.turn
         assert turn is not None
-        restored = turn.restores
-        turn.restores = waits_for_its_memory(self._state, tenant, now_s)
+        restored, is_incomplete = turn.restores, bytes_to_come(tenant) > 0
+        if is_incomplete != turn.is_incomplete:
+            turn.is_incomplete = is_incomplete
+            self._state.lines.stir_turn(tenant)
+        turn.restores = is_incomplete and waits_for_its_memory(self._state, tenant, now_s)
         if restored and not turn.restores:
-            self._learn_rate(tenant, turn, now_s)
+            self._state.learn_swap_rate(tenant, turn)
         others_wait = self._state.others_queue(tenant, turn.devices)
         contended = self._state.turns_are_on and others_wait and not turn.restores
         if contended and turn.contended_since_s is None:
@@ -348,15 +352,6 @@ class Turns:
             turn.quantum_s = quantum_of_s(self._state, tenant)
         if turn.level == FIRST and not is_new_cell(self._state, tenant):
             self._state.lines.level_turn(tenant)
-
-    def _learn_rate(self, tenant: Tenant, turn: Turn, now_s: Seconds) -> None:
-        """All memory of the tenant has come back."""
-        shares = (share for each in turn.devices for share in self._state.shares_of(tenant, each))
-        if any(share.bytes_parked for share in shares):
-            return  # it is waited for no longer
-        for device in turn.devices:
-            swap = self._state.devices[device].swap
-            swap.learn(turn.bytes_to_restore, now_s - turn.granted_at_s)
 
     def _recall_when_due(self, tenant: Tenant, now_s: Seconds) -> None:
         turn = tenant.turn
@@ -469,7 +464,8 @@ class Turns:
         """Out of the queue; `trigger` applies to a tenant that has no turn besides."""
         self._state.leave_queue(tenant)
         if tenant.has_waited:
-            tenant.counters.waited_s_total += now_s - tenant.waited_since_s
+            tenant.counters.waited_s_total += now_s - tenant.uncounted_from_s
+            tenant.waits_counted_to_s = now_s
         if tenant.state is TenantState.WAITING:
             self._state.move_tenant(tenant, trigger)
 
@@ -477,18 +473,9 @@ class Turns:
         """The devices that the turn is on, from now on."""
         if devices != turn.devices:
             for device in devices - turn.devices:
-                self._note_swap(tenant, turn, device)
+                self._state.note_swap(tenant, turn, device)
             turn.devices = devices
             self._state.note_turn(tenant)
-
-    def _note_swap(self, tenant: Tenant, turn: Turn, device: DeviceId) -> None:
-        """What of the tenant's memory is to come back to the device."""
-        parked = sum(share.bytes_parked for share in self._state.shares_of(tenant, device))
-        turn.bytes_to_restore = max(turn.bytes_to_restore, parked)
-        if parked and self._state.memory_moves:
-            self._state.devices[device].swap.spend(
-                parked, self._state.accounts.now_s, self._state.settings.swap_percent / 100
-            )
 
     def _grant_client(self, client: Client, turn: Turn) -> None:
         self._state.move_client(client, ClientTrigger.GRANT)

@@ -173,9 +173,7 @@ class SchedulerProcess:
         def request(event: RequestEvent) -> None:
             driver.request(event)
             kept.note(event)
-            if isinstance(event, NeedAsked) and not event.need:
-                kept.forget(event.tenant)
-            elif isinstance(event, TenantRegistered | NeedAsked) and event.need:
+            if isinstance(event, NeedAsked) or (isinstance(event, TenantRegistered) and event.need):
                 tenants = driver.snapshot().tenants
                 place = next(each.placement for each in tenants if each.id == event.tenant)
                 if place is not None and place.devices:

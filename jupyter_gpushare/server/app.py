@@ -52,9 +52,10 @@ class GPUShareExtension(ExtensionApp):
         10.0, min=0.0, help="How long a kernel's start waits for a scheduler that is being started."
     ).tag(config=True)
     hub_token = Unicode(
-        help="A hub's token to ask the scheduler with, instead of the server's own. With the token "
-        "of an administrator the panel shows everybody's notebooks, as an administrator sees them. "
-        "Whoever runs code in this server can read it where you have written it."
+        help="A hub's token to read the scheduler's status with, instead of the server's own. With "
+        "the token of an administrator the panel shows everybody's notebooks, as an administrator "
+        "sees them, to whoever may use this server. What is done in the panel is done with the "
+        "server's own. Whoever runs code in this server can read it where you have written it."
     ).tag(config=True)
     user = Unicode(help="The name of this server's user, as the panel shows it.").tag(config=True)
 
@@ -73,14 +74,15 @@ class GPUShareExtension(ExtensionApp):
     def initialize_settings(self) -> None:
         server: Any = self.serverapp
         make_default(KernelProvisionerFactory.instance(parent=server), self.log)
-        client = SchedulerClient(http_socket_path(), hub_token=self.hub_token or None)
+        reader = SchedulerClient(http_socket_path(), hub_token=self.hub_token or None)
         self.kernels = ServerKernels(server.kernel_manager, server.session_manager)
         server.event_logger.register_event_schema(_SCHEMA)
-        self.link = SchedulerLink(client, start=self._starter(), on_change=self._link_changed)
-        requests = AsyncSchedulerClient(client)
+        self.link = SchedulerLink(reader, start=self._starter(), on_change=self._link_changed)
+        requests = AsyncSchedulerClient(SchedulerClient(http_socket_path()))
         self.relay = Relay(
             link=self.link,
             client=requests,
+            reader=AsyncSchedulerClient(reader),
             kernels=self.kernels,
             user=self.user,
             emit=lambda data: server.event_logger.emit(schema_id=CHANGED_SCHEMA, data=data),

@@ -43,19 +43,22 @@ class Link(Protocol):
 
 
 class Relay:
-    """`emit` sends an event to the browsers that are connected to this server."""
+    """`emit` sends an event to the browsers that are connected to this server. `reader` may be told
+    more than `client`, which acts for this server's user."""
 
     def __init__(
         self,
         *,
         link: Link,
         client: AsyncSchedulerClient,
+        reader: AsyncSchedulerClient,
         kernels: ServerKernels,
         user: str,
         emit: Callable[[dict[str, object]], None],
     ) -> None:
         self._link = link
         self._client = client
+        self._reader = reader
         self._kernels = kernels
         self._user = user
         self._emit = emit
@@ -92,7 +95,7 @@ class Relay:
         absence the state explains. Raises a ClientError of the scheduler's."""
         if self._link.state.scheduler != "up":
             return {"version": STATE_VERSION, "window_s": 0.0, "tenants": [], "devices": []}
-        return {"version": STATE_VERSION, **await self._client.timeline()}
+        return {"version": STATE_VERSION, **await self._reader.timeline()}
 
     async def release(self, kernel_id: str) -> None:
         """The kernel gives its turn back. Raises as `_act` does."""

@@ -136,6 +136,24 @@ class Crowd:
         del self.members[member.client]
         self.say(ev.TenantRemoved(tenant=member.tenant))
 
+    def connects_anew(self, member: Member) -> None:
+        """Its process loses its connection, and its turn with that. It says its cell once more."""
+        self.say(ev.ClientLost(client=member.client))
+        del self.members[member.client]
+        member.turn, member.client = None, ClientId(next(self._numbers))
+        member.end_number += 1
+        self.members[member.client] = member
+        self.say(
+            ev.ClientJoined(
+                client=member.client, tenant=member.tenant, pid=member.client, process_name=""
+            )
+        )
+        for device in member.devices:
+            self.say(ev.DeviceOpened(client=member.client, device=device))
+        if member.work.in_cells:
+            self.say(ev.CellBegan(client=member.client))
+        self._ask(member)
+
     def restarts(self) -> None:
         """Another scheduler takes over, and is told of owners. All processes connect again, and
         those with a turn have it still. It begins when the one before would have done something

@@ -1,4 +1,5 @@
-"""One who is told of moves alone, and knows from them who has which device, who queues, and why."""
+"""One who is told of moves alone, and knows from them who has which device, who queues and why,
+and whose memory has still to come back."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections import defaultdict
 
 from jupyter_gpushare.core.estimates import Reason, Waiter
 from jupyter_gpushare.core.ids import DeviceId, TenantId
+from jupyter_gpushare.core.policy import bytes_to_come
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.snapshot import Begun, Moves, Snapshot
 
@@ -41,6 +43,10 @@ class MovesFollowed:
             assert self.holders[device.id].keys() == holders, device
             for has in self.holders[device.id].values():
                 assert has.by_hand == (tenants[has.tenant].hold_left_s > 0), has
+                held = scheduler._machine._state.tenants[has.tenant]
+                assert (has.bytes_to_come > 0) == (bytes_to_come(held) > 0), has
+                assert held.turn is not None
+                assert has.level == held.turn.level, has
             assert self.queued[device.id] == len(device.queue), device
             waiters = self.waiters[device.id]
             assert waiters.keys() == {waiter.tenant for waiter in device.queue}, device

@@ -11,7 +11,7 @@ from jupyter_gpushare.core.commands import RecallReason, RecallTurn
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 
-from .crowd import DRAIN_S, Crowd, Work
+from .crowd import DRAIN_S, Crowd, Member, Work
 from .desk import Desk
 from .memory_desk import MemoryDesk
 
@@ -240,12 +240,42 @@ def gain_s(scheme: str, lasts_s: float, **changes: object) -> tuple[float, Crowd
             crowd._later(1, hold)
 
         crowd._later(0.01, hold)
+    elif scheme in GIVING_AWAY:
+        gives_away(crowd, crowd.add("sly", TRAINING), scheme)
     crowd.run(lasts_s)
     whole = crowd.part_s("sly") + crowd.part_s("honest")
     return crowd.part_s("sly") - whole / 2, crowd
 
 
+def gives_away(crowd: Crowd, sly: Member, scheme: str) -> None:
+    """Again and again, each time before its quantum is over; and what may be had by it."""
+
+    def give_away() -> None:
+        if scheme == "evicts":
+            crowd.say(ev.EvictRequested(tenant=sly.tenant))
+        elif scheme == "connects anew":
+            crowd.connects_anew(sly)
+        else:
+            crowd.say(ev.TurnGivenAway(client=sly.client))
+        if scheme == "releases and holds":
+            crowd.say(ev.HoldRequested(client=sly.client, hold_s=600))
+        elif scheme == "releases between trivial cells":
+            crowd.say(ev.CellEnded(client=sly.client))
+            crowd.say(ev.CellBegan(client=sly.client))
+        crowd._later(0.3, give_away)
+
+    crowd._later(0.01, give_away)
+
+
+GIVING_AWAY = [
+    "releases",
+    "evicts",
+    "releases and holds",
+    "releases between trivial cells",
+    "connects anew",
+]
 SCHEMES = [
+    *GIVING_AWAY,
     "tiny cells",
     "cells of a quantum",
     "many kernels",

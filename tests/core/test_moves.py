@@ -18,7 +18,8 @@ from tests.bench.mix import Mix
 from .desk import TURNS_ALONE, Desk
 from .moves import MovesFollowed
 from .test_machine import WORLD_TIMEOUT, World
-from .test_work_per_event import FEW, MANY, Crowd, counted
+from .test_memory_machine import MemoryWorld
+from .test_work_per_event import FEW, GIB, MANY, Crowd, counted
 
 
 def test_moves_tell_who_has_what() -> None:
@@ -55,6 +56,24 @@ TestWorldFollowed.pytestmark = [WORLD_TIMEOUT]
 TestWorldFollowed.__doc__ = "Whatever happens, moves tell all of it."
 
 
+class MemoryWorldFollowed(MemoryWorld):
+    """Random events where memory follows the turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moves = MovesFollowed()
+
+    def handle(self, event: ev.Event) -> None:
+        super().handle(event)
+        self.moves.follow(self.scheduler, self.scheduler.snapshot(self.now_s))
+
+
+MemoryWorldFollowed.TestCase.settings = settings(max_examples=30, stateful_step_count=50)
+TestMemoryWorldFollowed = MemoryWorldFollowed.TestCase
+TestMemoryWorldFollowed.pytestmark = [WORLD_TIMEOUT]
+TestMemoryWorldFollowed.__doc__ = "They also tell whose memory has still to come back."
+
+
 @pytest.mark.promise("What an event costs the scheduler does not...")
 def test_moves_cost_what_has_moved() -> None:
     """With eight times as many tenants in the queue, as much work; and none where nothing moves."""
@@ -89,6 +108,31 @@ def test_who_comes_last_costs_no_more_behind_many() -> None:
             crowd.handle(ev.RequestWithdrawn(client=last))
             (went,) = moves.take()
         assert [each.tenant for each in came.waiters] == [*went.left] == [f"t{last}"]
+        return work.total()
+
+    assert work(MANY) <= 1.1 * work(FEW)
+
+
+@pytest.mark.promise("What an event costs the scheduler does not...")
+def test_memory_that_comes_back_costs_the_same_behind_many() -> None:
+    """With what is told of it: at the grant, and when the last of it is back."""
+
+    def work(tenants: int) -> int:
+        crowd = Crowd(tenants)
+        moves = Moves(crowd.scheduler)
+        moves.take()
+        crowd.handle(
+            ev.TurnDropped(client=ClientId(0), turn=TurnId(1), reason=ev.DropReason.CELL_END)
+        )
+        ((next_one,),) = [move.begun for move in moves.take()]
+        assert (next_one.tenant, next_one.bytes_to_come) == ("t1", 6 * GIB)
+        parked = [6 * GIB - part * GIB for part in range(1, 7)]
+        back = [crowd.report_of(ClientId(1), 6 * GIB, parked=each) for each in parked]
+        with counted() as work:
+            for report in back:
+                crowd.handle(report)
+            told = [each for move in moves.take() for each in move.still]
+        assert [(each.tenant, each.bytes_to_come) for each in told] == [("t1", 0)]
         return work.total()
 
     assert work(MANY) <= 1.1 * work(FEW)

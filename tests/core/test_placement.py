@@ -254,6 +254,14 @@ def test_a_place_of_before_a_restart_stays(desk: Desk) -> None:
     assert [starts(desk, f"k{n}") for n in range(3)] == ["A", "B", "D"]
 
 
+@PLACED
+def test_a_place_of_before_a_restart_stays_without_its_need(desk: Desk) -> None:
+    """Who has taken its need back before it opened CUDA counts there as one of its tenants, as
+    before the restart."""
+    assert starts(desk, "a", need="", placed_on=(DeviceId("A"),)) == "A"
+    assert [starts(desk, name) for name in "bc"] == ["B", "C"]
+
+
 def test_a_broken_core_knows_the_places(desk: Desk) -> None:
     starts(desk, "a", "70GiB")
     machine = desk.scheduler._machine

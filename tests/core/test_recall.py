@@ -279,6 +279,28 @@ class TestDrainStall:
         desk.drop(earlier)
         assert desk.granted() == [sibling]
 
+    def test_a_wait_that_goes_on_after_a_recall_is_counted_once(self, desk: Desk) -> None:
+        """While a device of its turn is paused, the recall is tried again and again, and each time
+        the tenant leaves the queue. Its call waits all the time."""
+        holder, neighbour = desk.client("a", "A"), desk.client("n", "B")
+        desk.ask(holder)
+        desk.ask(neighbour)
+        desk.ask(desk.client("a", "B"))
+        asked_s = desk.now_s
+        desk.stall(holder)
+        desk.do(ev.DeviceModeChanged(device=DeviceId("A"), mode=ev.DeviceMode.PAUSED))
+        for _ in range(5):
+            desk.sleep_until_woken()
+            assert desk.recalled() == [holder]
+            assert desk.queue("B") == []
+            desk.do(ev.ClockTicked(), after_s=0.2)
+            desk.stall(holder)
+            assert desk.queue("B") == ["a"]
+        desk.drop(neighbour, after_s=1)
+        assert desk.queue("B") == []
+        counters = desk.status("a").counters
+        assert counters.waited_s_total == pytest.approx(desk.now_s - asked_s)
+
     def test_what_was_kept_for_a_stalled_tenant_is_given_out_when_it_is_recalled(
         self, desk: Desk
     ) -> None:

@@ -53,6 +53,7 @@ class StubScheduler:
                     "tenant_id": f"tenant-{number}",
                     "token": f"token-{number}",
                     "socket": str(directory / "hook.sock"),
+                    "hold_s": body.get("hold_s"),
                 }
                 data = json.dumps(answer).encode()
                 self.send_response(200)

@@ -23,7 +23,12 @@ def had(name: str, had_s: float, owner: str = "ann") -> dict[str, Any]:
 
 
 def part(begin_s: float, end_s: float, *who: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    blank = {"reason": "turn", "why": "Others were before it.", "in_the_way": None, "others": 0}
+    blank: dict[str, Any] = {
+        "reason": "turn",
+        "why": "Others were before it.",
+        "in_the_way": None,
+        "others": 0,
+    }
     return {"begin_s": begin_s, "end_s": end_s, "had": list(who), **blank, **fields}
 
 
@@ -85,6 +90,28 @@ def test_a_pause_is_told_as_one() -> None:
         "Paused after 30 s of the GPU. Others were before it. Another user had the GPU. It still "
         "waits."
     )
+
+
+@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
+def test_memory_that_came_back_is_a_line() -> None:
+    """After the line of the queue, which says that the cell had the GPU by then; alone where the
+    cell did not queue; and while it goes on."""
+    back = {"reason": "restored", "why": "Its memory came back: 1.2 GiB.", "bytes_restored": 9}
+    waited = wait(part(-90, -60, had("b.ipynb", 30)), part(-60, -59.6, **back))
+    assert told(waited, this_cell=(-1, 0), last_cell=(-95, -20)) == [
+        "The last cell waited 30 s for the GPU.",
+        "  11:58:30\u201311:59:00   30 s  Others were before it. b.ipynb had the GPU. Then it got "
+        "the GPU.",
+        "  11:59:00\u201311:59:00  0.4 s  Its memory came back: 1.2 GiB.",
+    ]
+    alone = wait(part(-60, -59.6, **back))
+    assert told(alone, this_cell=(-1, 0), last_cell=(-95, -20)) == [
+        "The last cell waited 0.4 s for the GPU.",
+        "  11:59:00\u201311:59:00  0.4 s  Its memory came back: 1.2 GiB.",
+    ]
+    heading, line = told(wait(part(-9, 0, **back), end_s=None), this_cell=(-60, 0))
+    assert heading == "This cell has waited 9.0 s for the GPU so far."
+    assert line.endswith("Its memory came back: 1.2 GiB.")
 
 
 def test_others_are_named_where_there_are_several() -> None:

@@ -57,3 +57,19 @@ def test_parked_memory_is_told(crowded: SharedGpu) -> None:
     assert found, text
     assert int(found[1]) + int(found[2]) == 384
     assert re.search(r"[█░]{20} \d+ MiB of 512 MiB in use", text), text
+
+
+@pytest.mark.promise("`%gpushare explain` tells why the last cell...")
+def test_memory_that_came_back_is_explained(crowded: SharedGpu) -> None:
+    """Her cell had the GPU at once, and waited for what of her memory had made room."""
+    alice, bob = crowded.kernel("alice.ipynb"), crowded.kernel("bob.ipynb")
+    alice.run(TAKES_MOST).ok()
+    await_that(lambda: bytes_of(crowded, "alice.ipynb", "resident") > 0, "her memory is known")
+    bob.run(TAKES_MOST).ok()
+    await_that(lambda: bytes_of(crowded, "alice.ipynb", "parked") > 0, "her memory is parked")
+    alice.run(gpu_cells.spin(1)).ok()
+    await_that(lambda: bytes_of(crowded, "alice.ipynb", "parked") == 0, "her memory is back")
+    text = alice.run("%gpushare explain").ok().text
+    assert text.startswith("The last cell waited "), text
+    found = re.search(r"Its memory came back: ([\d.]+) MiB\.", text)
+    assert found and 0 < float(found[1]) <= 384, text

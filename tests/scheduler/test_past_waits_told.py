@@ -16,7 +16,7 @@ from jupyter_gpushare.protocol.messages import RequestWithdrawn
 from jupyter_gpushare.scheduler.base.errors import RequestError
 from jupyter_gpushare.scheduler.identity.caller import Caller
 from jupyter_gpushare.scheduler.service.looks import Look
-from jupyter_gpushare.scheduler.service.past_waits_cut import HAD_MAX
+from jupyter_gpushare.scheduler.service.past_waits_cut import HAD_MAX, RESTORED
 from jupyter_gpushare.scheduler.service.timeline import Label
 from tests.scheduler.test_other_users import ALICE, BOB, DEVICE, Office
 from tests.scheduler.test_past_waits import has, move, waits
@@ -106,6 +106,38 @@ def test_a_wait_is_told_with_its_parts() -> None:
         (-10, -4, "Others were before it."),
         (-4, -2, "Memory had to move before its turn; others finished first."),
     ]
+
+
+@pytest.mark.promise("The scheduler keeps for how long a cell...")
+def test_memory_that_came_back_is_told() -> None:
+    """With its bytes, in words and as a number; nobody else's memory is told of."""
+    office = Office()
+    alices = waited(office)
+    kept, told_s = office.service._past_waits, []
+    for at_s, news in (
+        (10, {"ended": (alices,), "begun": (has(BOBS.tenant, to_come=7 << 30),)}),
+        (11, {"ended": (BOBS.tenant,), "begun": (has(alices, to_come=5 << 28),)}),
+        (12, {"still": (has(alices),)}),
+        (13, {"ended": (alices,)}),
+        (14, {"begun": (has(alices, to_come=1 << 20),)}),
+        (15, {"ended": (alices,)}),
+    ):
+        kept.note(move(DEVICE, **news), Label, at_s)
+        office.service._now_s = lambda at_s=at_s: at_s + 0.5  # type: ignore[misc]
+        last = told(office, Caller(ALICE), alices)["waits"][-1]
+        told_s.append((last["end_s"], last["intervals"][-1]))
+    words = [(end_s, part["why"], part["bytes_restored"]) for end_s, part in told_s]
+    assert words[1:] == [
+        (None, "Its memory is coming back: 1.2 GiB.", 5 << 28),
+        (-0.5, "Its memory came back: 1.2 GiB.", 5 << 28),
+        (-1.5, "Its memory came back: 1.2 GiB.", 5 << 28),
+        (None, "Its memory is coming back: 1.0 MiB.", 1 << 20),
+        (-0.5, "Its memory was coming back: 1.0 MiB. Not all of it came.", 1 << 20),
+    ]
+    assert {part["reason"] for _, part in told_s[1:]} == {RESTORED}
+    assert words[0][2] is None
+    assert told_s[2][1]["had"] == [] and told_s[2][1]["in_the_way"] is None
+    assert not any(part["bytes_restored"] == 7 << 30 for _, part in told_s)
 
 
 def test_very_many_who_had_it_are_counted() -> None:

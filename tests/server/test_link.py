@@ -87,6 +87,13 @@ class LinkTo:
         self.state = LinkState(scheduler="up", status=status)
 
 
+def relay_to(link: Any, emit: Callable[[dict[str, object]], None]) -> Relay:
+    """Of a server that asks nobody."""
+    kernels: Any = NoKernels()
+    client: Any = None
+    return Relay(link=link, client=client, reader=client, kernels=kernels, user="alice", emit=emit)
+
+
 @pytest.mark.promise("A scheduler that cannot be started...")
 @pytest.mark.parametrize(
     ("status", "version"),
@@ -102,9 +109,7 @@ def test_a_scheduler_of_another_version(
 ) -> None:
     """What cannot be read is said with both versions, once in the log, and nothing fails."""
     link: Any = LinkTo(status)
-    kernels: Any = NoKernels()
-    client: Any = None
-    relay = Relay(link=link, client=client, kernels=kernels, user="alice", emit=lambda data: None)
+    relay = relay_to(link, lambda data: None)
     for _ in range(2):
         state = asyncio.run(relay.state())
     assert (state["scheduler"], state["devices"]) == ("down", [])
@@ -118,9 +123,7 @@ def test_browsers_are_told_nothing_after_the_end() -> None:
     began would be destroyed with the loop."""
     told: list[dict[str, object]] = []
     link: Any = LinkTo(None)
-    kernels: Any = NoKernels()
-    client: Any = None
-    relay = Relay(link=link, client=client, kernels=kernels, user="alice", emit=told.append)
+    relay = relay_to(link, told.append)
 
     async def story() -> None:
         relay.end()

@@ -13,6 +13,8 @@ from .words import Unable
 _NOT_FOUND = 404
 _DASH = "\u2013"
 _HIDDEN = "another user"
+_RESTORED = "restored"
+"""The reason of a part in which the cell had the GPU, and its memory came back."""
 _NO_WAIT = "This kernel has not waited for the GPU, as far as the scheduler knows."
 _OLDER = (
     "This scheduler does not keep why cells waited. A newer jupyter-gpushare does; `%gpushare` "
@@ -80,11 +82,12 @@ class Explained:
         self._lines.append(heading.format(length(waited_s)))
         for wait in waits:
             parts = wait["intervals"]
+            queued = [part for part in parts if part["reason"] != _RESTORED]
             for part in parts:
                 said = [self._of(part)]
                 if part is parts[0] and wait["is_pause"]:
                     said.insert(0, "Paused after {} of the GPU.".format(length(wait["used_s"])))
-                if part is parts[-1]:
+                if queued and part is queued[-1]:
                     said.append(_THEN.get(wait["how"], ""))
                 span = self._clock(part["begin_s"]) + _DASH + self._clock(part["end_s"])
                 lasted = length(part["end_s"] - part["begin_s"])

@@ -2,12 +2,14 @@
 
 The recorder is told of what moves in the lines of devices (`Move`): who has a device, who queues,
 and what of the reason to wait is the waiting tenant's own. A hand-over is noted once for a device,
-however many wait for it: why each of them waited is found when somebody asks (`told_of`), from who
-had the device meanwhile.
+however many wait for it: past_waits_parts.py finds why each of them waited when somebody asks. A
+cell that has the device waits for its memory too, so that is a part of its wait; a cell that had
+the device at once has only waited for its memory.
 
 It is bounded, whatever happens. A tenant has `WAITS_MAX` waits with `CAUSES_MAX` changes of their
 reasons each, a device `TURNS_MAX` turns. There are `TENANTS_MAX` tenants and `LANES_MAX` devices at
-most. What is forgotten of a wait is told as such. It has no timer, and its clock never goes back.
+most. Tenants that do not wait are forgotten before those that do. What is forgotten of a wait is
+told as such. It has no timer, and its clock never goes back.
 A wait that is over is three objects: Python looks at all there are now and then, and turns wait for
 that.
 """
@@ -17,10 +19,10 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from jupyter_gpushare.core.estimates import Reason, Waiter, reason_of_order
+from jupyter_gpushare.core.estimates import Reason, Waiter
 from jupyter_gpushare.core.ids import DeviceId, Seconds, TenantId
 from jupyter_gpushare.core.obstacles import Obstacle
 from jupyter_gpushare.core.snapshot import Begun, Move
@@ -31,8 +33,6 @@ WAITS_MAX = 16
 CAUSES_MAX = 32
 TURNS_MAX = 500
 TENANTS_MAX = 5000
-INTERVALS_MAX = 24
-"""Of one wait, as they are told."""
 INTERRUPT_S: Seconds = 2.0
 """The word of an interrupt may come so much later than the end of the wait."""
 
@@ -71,6 +71,7 @@ class Lane:
     """What was before is forgotten."""
 
     def begin(self, label: Label, begun: Begun, now_s: Seconds) -> None:
+        """The tenant has a turn, or something of its turn is new."""
         self.end(begun.tenant, now_s)
         had = Had(label, begun.level, begun.place, begun.by_hand, now_s)
         self.open[begun.tenant] = had
@@ -83,6 +84,16 @@ class Lane:
     def end(self, tenant: TenantId, now_s: Seconds) -> None:
         if (had := self.open.pop(tenant, None)) is not None:
             had.end_s = now_s
+
+    def knows(self, label: Label, begun: Begun) -> bool:
+        """Whether its turn goes on as it did, as far as others wait for it."""
+        had = self.open.get(begun.tenant)
+        return had is not None and (had.label, had.level, had.place, had.by_hand) == (
+            label,
+            begun.level,
+            begun.place,
+            begun.by_hand,
+        )
 
 
 @dataclass(slots=True)
@@ -102,12 +113,13 @@ class Cause:
     """Then another cause took its place, or the tenant needed the device no longer. None: it holds
     until the wait ends."""
 
-    def goes_on_in(self, waiter: Waiter) -> bool:
+    def goes_on_in(self, waiter: Waiter, *, came_back: bool) -> bool:
+        """`came_back`: it has another place, after it had left the queue for a moment."""
         return (
             self.level == waiter.level
-            and self.place == waiter.place
+            and (came_back or self.place == waiter.place)
             and self.reason is waiter.reason
-            and _what(self.obstacle) == _what(waiter.obstacle)
+            and what_is(self.obstacle) == what_is(waiter.obstacle)
         )
 
 
@@ -124,7 +136,22 @@ class Wait:
     kept_from_s: Seconds = 0.0
     """Why it waited before that is forgotten."""
     end_s: Seconds | None = None
+    """Of its stay in the queue."""
     how: How = How.WAITS
+    bytes_to_come: int = 0
+    """What of its memory was parked when it had the device."""
+    came_from_s: Seconds | None = None
+    """Since when that came back; None: nothing was parked."""
+    came_to_s: Seconds | None = None
+    came_all: bool = False
+    """All of it was back then. Otherwise its turn had ended, or it queued once more."""
+
+    @property
+    def over_s(self) -> Seconds | None:
+        """When its cell went on, or waited no longer for another reason."""
+        if self.end_s is None or self.came_from_s is None:
+            return self.end_s
+        return None if self.came_to_s is None else max(self.end_s, self.came_to_s)
 
     def add(self, cause: Cause) -> None:
         self.causes.append(cause)
@@ -148,41 +175,45 @@ class Waiting:
     """The user has ended the wait that goes on."""
     queues: dict[DeviceId, Cause] = field(default_factory=dict)
     """The devices for which it queues now, and why."""
+    returning: Wait | None = None
+    """One whose memory is coming back."""
 
     @property
     def open(self) -> Wait | None:
         last = self.waits[-1] if self.waits else None
         return last if last is not None and last.how is How.WAITS else None
 
+    def goes_on(self, since_s: Seconds) -> Wait | None:
+        """The last wait, if calls that wait since then were a part of it: a turn that stalls, or a
+        process that was frozen, leaves the queue and comes back. It is open again then."""
+        last = self.waits[-1] if self.waits else None
+        if last is None or last.how is not How.GAVE_UP or since_s >= (last.end_s or 0.0):
+            return None
+        self.queues = {each.device: each for each in last.causes if each.end_s is None}
+        last.end_s, last.how = None, How.WAITS
+        return last
 
-@dataclass(slots=True)
-class Interval:
-    """A part of a wait with one reason; None: it is forgotten."""
+    def add(self, wait: Wait) -> Wait:
+        self.forgotten += len(self.waits) == WAITS_MAX
+        self.waits.append(wait)
+        return wait
 
-    begin_s: Seconds
-    end_s: Seconds
-    reason: Reason | None
-    obstacle: Obstacle | None = None
-    whose: Label | None = None
-    had: dict[TenantId, tuple[Label, Seconds]] = field(default_factory=dict)
-    """Who had a device meanwhile, and for how long."""
+    def memory_comes(self, bytes_to_come: int, now_s: Seconds) -> None:
+        """It has a device, and so much of its memory has still to come back to it."""
+        if (wait := self.returning) is None:
+            wait = self.waits[-1] if self.waits else None
+            if wait is None or wait.end_s not in (None, now_s) or wait.came_from_s is not None:
+                wait = self.add(Wait(now_s, 0.0, is_pause=False, end_s=now_s, how=How.SERVED))
+            wait.came_from_s, self.returning = now_s, wait
+        wait.bytes_to_come = max(wait.bytes_to_come, bytes_to_come)
 
-    def goes_on_in(self, later: Interval) -> bool:
-        same = self.reason is later.reason and _what(self.obstacle) == _what(later.obstacle)
-        return same and self.end_s == later.begin_s
-
-    def take_in(self, later: Interval) -> None:
-        self.end_s = later.end_s
-        for tenant, (label, had_s) in later.had.items():
-            self.had[tenant] = (label, self.had.get(tenant, (label, 0.0))[1] + had_s)
+    def memory_comes_no_more(self, now_s: Seconds, *, came_all: bool) -> None:
+        """All of it is back, or it is not that any more for which the cell waits."""
+        if (wait := self.returning) is not None:
+            wait.came_to_s, wait.came_all, self.returning = now_s, came_all, None
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A wait for somebody who asks."""
-
-    wait: Wait
-    intervals: list[Interval]
+Lanes = Mapping[DeviceId, Lane]
 
 
 class PastWaits:
@@ -191,6 +222,8 @@ class PastWaits:
     def __init__(self) -> None:
         self._lanes: dict[DeviceId, Lane] = {}
         self._tenants: dict[TenantId, Waiting] = {}
+        self._resting: dict[TenantId, None] = {}
+        """Those of them that do not wait; who waited last comes last."""
         self._time = OwnTime()
 
     def note(self, move: Move, label_of: LabelOf, now_s: Seconds) -> None:
@@ -200,11 +233,20 @@ class PastWaits:
         for tenant in move.ended:
             lane.end(tenant, own_s)
             if tenant in move.recalled or tenant in self._tenants:
-                self._of(tenant).recalled = tenant in move.recalled
-        for begun in (*move.begun, *move.still):
+                self._ends(self._of(tenant), tenant, tenant in move.recalled, own_s)
+        for begun in move.begun:
             lane.begin(label_of(begun.tenant, begun.name, begun.owner), begun, own_s)
+        for begun in move.still:
+            label = label_of(begun.tenant, begun.name, begun.owner)
+            if not lane.knows(label, begun):
+                lane.begin(label, begun, own_s)
         for tenant in move.left:
             self._leaves(tenant, move.device, own_s)
+        for begun in (*move.begun, *move.still):
+            if begun.bytes_to_come:
+                self._of(begun.tenant).memory_comes(begun.bytes_to_come, own_s)
+            elif (kept := self._tenants.get(begun.tenant)) is not None:
+                kept.memory_comes_no_more(own_s, came_all=True)
         for waiter in move.waiters:
             self._queues(waiter, move.device, label_of, own_s)
 
@@ -223,22 +265,25 @@ class PastWaits:
     def forget(self, tenant: TenantId) -> None:
         """It is gone."""
         self._tenants.pop(tenant, None)
+        self._resting.pop(tenant, None)
 
-    def told_of(self, tenant: TenantId, now_s: Seconds) -> tuple[list[Told], int, Seconds]:
-        """The waits that are kept, the earliest first; how many are not any more; and the moment
-        in the times of this recorder."""
-        own_s = self._time.at(now_s)
-        kept = self._tenants.get(tenant, Waiting())
-        told = [Told(wait, self._intervals(tenant, wait, own_s)) for wait in kept.waits]
-        return told, kept.forgotten, own_s
+    def kept_of(self, tenant: TenantId, now_s: Seconds) -> tuple[Waiting, Lanes, Seconds]:
+        """What is kept of a tenant, who had the devices, and the moment in the times of this
+        recorder."""
+        return self._tenants.get(tenant, Waiting()), self._lanes, self._time.at(now_s)
 
     # ---- what is noted -----------------------------------------------------------------------
 
     def _queues(self, waiter: Waiter, device: DeviceId, label_of: LabelOf, now_s: Seconds) -> None:
         kept = self._of(waiter.tenant)
-        wait = kept.open
+        wait, came_back = kept.open, False
+        if wait is None and (wait := kept.goes_on(now_s - waiter.waited_s)) is not None:
+            came_back = True
+            self._resting.pop(waiter.tenant, None)
         if wait is None:
-            last_s = (kept.waits[-1].end_s or 0.0) if kept.waits else 0.0
+            # It has a turn that lacks a further device: from now on it waits for that.
+            kept.memory_comes_no_more(now_s, came_all=False)
+            last_s = (kept.waits[-1].over_s or 0.0) if kept.waits else 0.0
             wait = Wait(
                 begin_s=max(last_s, now_s - max(0.0, waiter.waited_s)),
                 used_s=waiter.used_s,
@@ -246,10 +291,10 @@ class PastWaits:
             )
             kept.is_interrupted = False
             kept.queues.clear()
-            kept.forgotten += len(kept.waits) == WAITS_MAX
-            kept.waits.append(wait)
+            kept.add(wait)
+            self._resting.pop(waiter.tenant, None)
         latest = kept.queues.get(device)
-        if latest is not None and latest.goes_on_in(waiter):
+        if latest is not None and latest.goes_on_in(waiter, came_back=came_back):
             return
         if latest is not None:
             latest.end_s = now_s
@@ -276,173 +321,37 @@ class PastWaits:
             if cause is not None:
                 cause.end_s = now_s
             return
+        self._resting[tenant] = None
         wait.end_s = now_s
         wait.how = How.INTERRUPTED if kept.is_interrupted else How.GAVE_UP
         if tenant in self._lane(device).open:
             wait.how = How.SERVED
 
+    def _ends(self, kept: Waiting, tenant: TenantId, recalled: bool, now_s: Seconds) -> None:
+        """It has a device no longer."""
+        kept.recalled = recalled
+        if kept.returning and not any(tenant in lane.open for lane in self._lanes.values()):
+            kept.memory_comes_no_more(now_s, came_all=False)
+
     def _of(self, tenant: TenantId) -> Waiting:
-        if tenant not in self._tenants and len(self._tenants) >= TENANTS_MAX:
-            del self._tenants[next(iter(self._tenants))]
-        return self._tenants.setdefault(tenant, Waiting())
+        kept = self._tenants.get(tenant)
+        if kept is None:
+            if len(self._tenants) >= TENANTS_MAX:
+                self.forget(next(iter(self._resting or self._tenants)))
+            kept = self._tenants[tenant] = Waiting()
+            self._resting[tenant] = None
+        return kept
 
     def _lane(self, device: DeviceId) -> Lane:
         if device not in self._lanes and len(self._lanes) >= LANES_MAX:
             del self._lanes[next(iter(self._lanes))]
         return self._lanes.setdefault(device, Lane())
 
-    # ---- what is told ------------------------------------------------------------------------
-
-    def _intervals(self, tenant: TenantId, wait: Wait, now_s: Seconds) -> list[Interval]:
-        """The wait in parts, each with its reason."""
-        end_s = now_s if wait.end_s is None else wait.end_s
-        devices = {cause.device for cause in wait.causes}
-        lanes = {device: self._lanes.get(device, Lane(kept_from_s=end_s)) for device in devices}
-        from_s = max([wait.begin_s, wait.kept_from_s, *(a.kept_from_s for a in lanes.values())])
-        from_s = min(from_s, end_s)
-        parts = [Interval(wait.begin_s, from_s, None)] if from_s > wait.begin_s else []
-        at = _Moment()
-        for moment_s, change in _changes(tenant, wait, lanes, from_s, end_s):
-            if moment_s > from_s:
-                _append(parts, at.interval(from_s, moment_s))
-                from_s = moment_s
-            change(at)
-        if end_s > from_s or not parts:
-            _append(parts, at.interval(from_s, end_s))
-        if len(parts) > INTERVALS_MAX:
-            forgotten = Interval(parts[0].begin_s, parts[-INTERVALS_MAX].end_s, None)
-            parts = [forgotten, *parts[1 - INTERVALS_MAX :]]
-        return parts
-
-
-class _Moment:
-    """While the parts of a wait are found: what was so at one moment."""
-
-    def __init__(self) -> None:
-        self._causes: dict[DeviceId, Cause] = {}
-        self._has: dict[tuple[DeviceId, TenantId], Had] = {}
-
-    def cause(self, cause: Cause) -> None:
-        self._causes[cause.device] = cause
-
-    def cause_is_over(self, device: DeviceId) -> None:
-        self._causes.pop(device, None)
-
-    def begins(self, device: DeviceId, had: Had) -> None:
-        self._has[device, had.label.tenant] = had
-
-    def changes_hands(self, device: DeviceId) -> None:
-        """What hung on the turn before is over."""
-        cause = self._causes.get(device)
-        if cause is not None and cause.reason is Reason.MEMORY and cause.obstacle is None:
-            self._causes[device] = replace(cause, reason=None)
-
-    def ends(self, device: DeviceId, had: Had) -> None:
-        if self._has.get((device, had.label.tenant)) is had:
-            del self._has[device, had.label.tenant]
-
-    def interval(self, begin_s: Seconds, end_s: Seconds) -> Interval:
-        reason, cause = self._reason()
-        blocked = reason is Reason.MEMORY and cause is not None
-        labels = {had.label.tenant: had.label for had in self._before()}
-        return Interval(
-            begin_s,
-            end_s,
-            reason,
-            cause.obstacle if cause is not None and blocked else None,
-            cause.whose if cause is not None and blocked else None,
-            {tenant: (label, end_s - begin_s) for tenant, label in labels.items()},
-        )
-
-    def _reason(self) -> tuple[Reason, Cause | None]:
-        """As estimates.py finds it for who waits now."""
-        own = {cause.reason: cause for cause in self._causes.values()}
-        for reason in (Reason.PAUSED, Reason.LIMIT):
-            if reason in own:
-                return reason, own[reason]
-        if any(had.by_hand for had in self._before()):
-            return Reason.HELD, None
-        if Reason.MEMORY in own:
-            return Reason.MEMORY, own[Reason.MEMORY]
-        found = {self._order(cause) for cause in self._causes.values()}
-        for reason in (Reason.CLASS, Reason.SHARE):
-            if reason in found:
-                return reason, None
-        return Reason.TURN, None
-
-    def _before(self) -> list[Had]:
-        """Who has a device for which the tenant queues."""
-        return [had for (device, _), had in self._has.items() if device in self._causes]
-
-    def _order(self, cause: Cause) -> Reason:
-        before = (
-            (had.level, had.place)
-            for (device, _), had in self._has.items()
-            if device == cause.device
-        )
-        return reason_of_order(cause.level, cause.place, before, is_batch=cause.is_batch)
-
-
-_Change = tuple[Seconds, Callable[[_Moment], None]]
-
-
-def _changes(
-    tenant: TenantId, wait: Wait, lanes: dict[DeviceId, Lane], from_s: Seconds, end_s: Seconds
-) -> list[_Change]:
-    """What changed while it waited, in order. Who ends goes before who begins at that moment."""
-    found: list[tuple[Seconds, int, Callable[[_Moment], None]]] = []
-    for cause in wait.causes:
-        begin_s = max(from_s, cause.begin_s)
-        if cause.end_s is not None and cause.end_s < end_s:
-            found.append((max(from_s, cause.end_s), 0, _leaving(cause.device)))
-            if cause.end_s <= begin_s:
-                continue
-        found.append((begin_s, 1, _noting(cause)))
-    for device, lane in lanes.items():
-        for had in lane.turns:
-            is_over = had.end_s is not None and had.end_s <= max(from_s, had.begin_s)
-            if is_over or had.begin_s >= end_s or had.label.tenant == tenant:
-                continue
-            found.append((max(from_s, had.begin_s), 2, _beginning(device, had)))
-            if had.begin_s > wait.begin_s:
-                found.append((had.begin_s, 0, _handing(device)))
-            if had.end_s is not None and had.end_s < end_s:
-                found.append((had.end_s, 0, _ending(device, had)))
-    found.sort(key=lambda each: each[:2])
-    return [(moment_s, change) for moment_s, _, change in found]
-
-
-def _noting(cause: Cause) -> Callable[[_Moment], None]:
-    return lambda at: at.cause(cause)
-
-
-def _leaving(device: DeviceId) -> Callable[[_Moment], None]:
-    return lambda at: at.cause_is_over(device)
-
-
-def _beginning(device: DeviceId, had: Had) -> Callable[[_Moment], None]:
-    return lambda at: at.begins(device, had)
-
-
-def _handing(device: DeviceId) -> Callable[[_Moment], None]:
-    return lambda at: at.changes_hands(device)
-
-
-def _ending(device: DeviceId, had: Had) -> Callable[[_Moment], None]:
-    return lambda at: at.ends(device, had)
-
 
 def _over_s(cause: Cause) -> Seconds:
     return math.inf if cause.end_s is None else cause.end_s
 
 
-def _append(parts: list[Interval], part: Interval) -> None:
-    if parts and parts[-1].goes_on_in(part):
-        parts[-1].take_in(part)
-    else:
-        parts.append(part)
-
-
-def _what(obstacle: Obstacle | None) -> object:
+def what_is(obstacle: Obstacle | None) -> object:
     """Apart from the bytes, which change all the time."""
     return obstacle and (obstacle.kind, obstacle.device, obstacle.tenant)

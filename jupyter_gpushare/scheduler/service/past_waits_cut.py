@@ -12,14 +12,18 @@ from typing import Any
 from jupyter_gpushare.core.ids import DeviceId, Seconds, TenantId
 from jupyter_gpushare.core.settings import Visibility
 
-from .blocked import was_in_the_way
+from .blocked import size, was_in_the_way
 from .cut import nameless, seen_name
-from .past_waits import Interval, PastWaits, Told
+from .past_waits import PastWaits
+from .past_waits_parts import Interval, Restored, Told, told_of
 from .timeline import Label
-from .waits import REASONS_THEN
+from .waits import COMES, COMES_NO_MORE, HAS_COME, REASONS_THEN
 
 HAD_MAX = 8
 """So many of those who had the device are named of each interval: those who had it longest."""
+RESTORED = "restored"
+"""The reason of an interval in which memory came back. Nobody queues for it, so the core has no
+such reason."""
 FORGOTTEN = "The scheduler does not keep why any more."
 _UNKNOWN_DEVICE = "a GPU"
 
@@ -36,7 +40,7 @@ def waits_of(
     now_s: Seconds,
 ) -> dict[str, Any]:
     """`devices` has their names; `may_see` is asked of the key of a tenant's owner."""
-    told, forgotten, own_s = waits.told_of(tenant, now_s)
+    told, forgotten, own_s = told_of(waits, tenant, now_s)
     teller = _Teller(devices, may_see, visibility, own_s)
     return {"forgotten": forgotten, "waits": [teller.wait(each) for each in told]}
 
@@ -58,7 +62,7 @@ class _Teller:
         wait = told.wait
         return {
             "begin_s": self._ago(wait.begin_s),
-            "end_s": None if wait.end_s is None else self._ago(wait.end_s),
+            "end_s": None if wait.over_s is None else self._ago(wait.over_s),
             "how": wait.how.value,
             "is_pause": wait.is_pause,
             "used_s": round(wait.used_s, 3),
@@ -74,8 +78,7 @@ class _Teller:
         return {
             "begin_s": self._ago(interval.begin_s),
             "end_s": self._ago(interval.end_s),
-            "reason": interval.reason.value if interval.reason else None,
-            "why": REASONS_THEN[interval.reason] if interval.reason else FORGOTTEN,
+            **_why(interval),
             "in_the_way": in_the_way,
             "had": [self._had(label, had_s) for label, had_s in had[:HAD_MAX]],
             "others": max(0, len(had) - HAD_MAX),
@@ -96,3 +99,21 @@ class _Teller:
 
     def _ago(self, at_s: Seconds) -> float:
         return round(min(0.0, at_s - self._now_s), 3)
+
+
+def _why(interval: Interval) -> dict[str, Any]:
+    """The reason, for programs and for people."""
+    if (restored := interval.restored) is not None:
+        words, count = _restored(restored), restored.bytes_to_come
+        return {"reason": RESTORED, "why": words, "bytes_restored": count}
+    if interval.reason is None:
+        return {"reason": None, "why": FORGOTTEN, "bytes_restored": None}
+    why = REASONS_THEN[interval.reason]
+    return {"reason": interval.reason.value, "why": why, "bytes_restored": None}
+
+
+def _restored(restored: Restored) -> str:
+    words = COMES
+    if restored.is_over:
+        words = HAS_COME if restored.came_all else COMES_NO_MORE
+    return words.format(amount=size(restored.bytes_to_come))

@@ -41,6 +41,10 @@ REASONS_THEN = {
     Reason.PAUSED: "An administrator had paused the GPU.",
 }
 """Why it waited."""
+COMES = "Its memory is coming back: {amount}."
+HAS_COME = "Its memory came back: {amount}."
+COMES_NO_MORE = "Its memory was coming back: {amount}. Not all of it came."
+"""Why it waited, or waits, although it has the GPU."""
 
 
 def no_estimates(tenants: Iterable[TenantId]) -> Mapping[TenantId, Estimate]:
