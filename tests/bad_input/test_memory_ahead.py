@@ -1,5 +1,5 @@
-"""Memory that comes back ahead of its tenant's turn, by the real hook, scheduler and mover, and what
-can go wrong meanwhile."""
+"""Memory that comes back ahead of its tenant's turn: the real hook, scheduler and mover together,
+and what can go wrong meanwhile."""
 
 from __future__ import annotations
 
