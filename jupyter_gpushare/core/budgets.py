@@ -8,6 +8,10 @@ that nobody uses, then from clients without a turn: the least recently used tena
 more than is short. Nothing is given out before it has been reported as released (ledger.py). What
 nobody can give is lent from the reserve, as far as state.py allows.
 
+What nobody with a turn uses goes to the one who is next: its parked memory comes back ahead of its
+turn (decision 0017). Clients with a turn come first: for them this memory leaves again before all
+other.
+
 Each step of `decide` takes the budgets that the step before it made, and answers with new ones.
 """
 
@@ -17,14 +21,18 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from .ahead import free_goes_ahead, less_goes_ahead, slack_goes_ahead
 from .ids import ClientId, DeviceId, Seconds, TenantId
-from .ledger import Attention, Share, SpaceRequest
+from .ledger import STEP_BYTES, Attention, Share, SpaceRequest
 from .records import Tenant
 
-STEP_BYTES = 64 << 20
-"""The smallest raise of a budget, unless less is wanted."""
 SLACK_BYTES_MAX = 256 << 20
-"""The most that a client may have beyond what it uses, where turns of several tenants overlap."""
+"""The most that a client may have beyond what it uses, where others could use it."""
+_SLACK_SHARE = 32
+"""On a small device the slack is this part of it."""
+VICTIMS_AHEAD_MAX = 4
+"""So many park at a time for what comes back ahead: a report of anybody is looked at meanwhile, and
+a look costs as much as there are of them."""
 SPACE_KEPT_S = 1.0
 """How long space that was made is kept for the client that asked for it."""
 MEASURE_PERIOD_S = 0.05
@@ -43,6 +51,8 @@ class Figures:
     shares: Mapping[ClientId, Share]
     holding: tuple[Share, ...]
     """With a turn, those of the earliest turn first."""
+    ahead: tuple[Share, ...]
+    """Without a turn, of the tenant that has the next one here: their memory may come back now."""
     attention: Attention
     """The shares by what there is to do about them."""
     outdated: Mapping[ClientId, Share]
@@ -104,6 +114,11 @@ class Figures:
         most = self.bytes_usable - self.bytes_staying + own
         cap = self.tenants[share.tenant].cap_bytes
         return max(0, min(most, cap) if cap else most)
+
+    def kept_bytes(self, share: Share) -> int:
+        """What a client with a turn keeps where others could use the rest."""
+        slack = min(SLACK_BYTES_MAX, self.bytes_usable // _SLACK_SHARE)
+        return max(share.bytes_resident, share.bytes_allocated + share.asked_bytes) + slack
 
     def hint_bytes_for(self, share: Share) -> int:
         """How much of the share would have to leave if everybody else came back."""
@@ -210,13 +225,17 @@ def noticed_bytes(bytes_total: int) -> int:
 def decide(figures: Figures) -> Decision:
     """Budgets for all clients of the device, and all that follows from them."""
     trimmed = _unused_leaves_turns(figures)
-    taken, missing = _unused_is_taken(figures, trimmed, _missing_bytes(figures, trimmed))
+    lacking = _missing_bytes(figures, trimmed)
+    taken, missing = _unused_is_taken(figures, trimmed, lacking)
     corrected = _what_is_gone_is_taken_back(figures, taken)
-    asked, unmet = _victims_are_asked(figures, corrected, missing)
+    slack, ahead = slack_goes_ahead(figures, less_goes_ahead(figures, corrected, lacking))
+    asked, unmet = _victims_are_asked(figures, slack, missing, ahead)
     raised, hungry, free = _budgets_are_raised(figures, asked, unmet)
     answers, answers_due_s = _answers(figures, raised, unmet)
     pending = len(figures.pending) > len(answers)
     enough = not (hungry or pending or missing > 0)
+    if enough:
+        raised, free = free_goes_ahead(figures, raised, free)
     final = _free_is_shared(figures, raised, free) if enough else raised
     retold, retold_due_s = _retold(figures, final, hungry)
     measuring, measure_due_s = _measuring(figures, final, hungry, pending)
@@ -244,13 +263,14 @@ def decide(figures: Figures) -> Decision:
 
 
 def _unused_leaves_turns(figures: Figures) -> Budgets:
-    """A client without a turn may have what it has. Refused needs are told as well."""
+    """A client without a turn may have what it has, unless it is the next one. Refused needs are
+    told as well."""
     told = {client: figures.shares[client].budget_bytes for client in figures.refused}
-    holding = {share.client for share in figures.holding}
+    keeping = {share.client for share in (*figures.holding, *figures.ahead)}
     trimmed = {
         share.client: share.bytes_resident
         for share in figures.attention.unused.values()
-        if share.client not in holding
+        if share.client not in keeping
     }
     return Budgets({**told, **trimmed})
 
@@ -308,26 +328,44 @@ def _what_is_gone_is_taken_back(figures: Figures, budgets: Budgets) -> Budgets:
     return Budgets({**budgets.told, **told}, frozenset(told))
 
 
-def _victims_are_asked(figures: Figures, budgets: Budgets, missing: int) -> tuple[Budgets, int]:
+def _victims_are_asked(
+    figures: Figures, budgets: Budgets, missing: int, ahead: int
+) -> tuple[Budgets, int]:
     """Clients without a turn park what is missing; a client that was asked for more than that is
-    told to stop. Answers also with what nobody can give."""
+    told to stop. Answers also with what nobody can give. What came back ahead leaves first, since
+    the host still has it, and is not asked to make space for what else comes back ahead."""
     to_release = sum(each.bytes_wanted - each.bytes_released for each in figures.pending)
     left = 0 if figures.recovering else max(0, missing, to_release)
     holding = {share.client for share in figures.holding}
     spared_tenants = {share.tenant for share in figures.holding}
     spared_clients = {request.client for request in figures.pending}
     given: dict[ClientId, int] = {}
+
+    def ask(share: Share, count: int) -> int:
+        if share.tenant in spared_tenants or share.client in spared_clients:
+            return 0
+        more = min(count, share.bytes_movable - given.get(share.client, 0))
+        if more > 0:
+            given[share.client] = given.get(share.client, 0) + more
+        return more
+
+    for client in figures.attention.came_ahead:
+        left -= ask(figures.shares[client], min(left, figures.shares[client].bytes_ahead))
     for client in figures.attention.by_last_use():
         if not left:
             break
-        share = figures.shares[client]
-        if share.tenant not in spared_tenants and client not in spared_clients:
-            given[client] = min(left, share.bytes_movable)
-            left -= given[client]
+        left -= ask(figures.shares[client], left)
+    spared_tenants |= {share.tenant for share in figures.ahead}
+    ahead, asked = (0, 0) if left or figures.recovering else (ahead, len(given))
+    for client in figures.attention.by_last_use():
+        if not ahead or len(given) >= asked + VICTIMS_AHEAD_MAX:
+            break
+        ahead -= ask(figures.shares[client], ahead)
     if not figures.recovering:
         given.update((share.client, share.bytes_movable) for share in figures.to_evict)
     told: dict[ClientId, int] = {}
-    asked_before = (each.client for each in figures.owing if each.client not in holding)
+    keeping = holding | {share.client for share in figures.ahead}
+    asked_before = (each.client for each in figures.owing if each.client not in keeping)
     for client in {*given, *asked_before}:
         share = figures.shares[client]
         if share.silent or share.failed:

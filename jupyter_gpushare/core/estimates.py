@@ -29,9 +29,8 @@ from typing import NamedTuple
 from .events import DeviceMode
 from .habits import LEVELS, UNKNOWN_LENGTHS, Quantiles, remaining
 from .ids import DeviceId, Seconds, TenantId
-from .obstacles import Obstacle, ObstacleKind
 from .policy import pressed_at_s, quantum_ends_s, starves_at_s
-from .records import Tenant, Turn
+from .records import Obstacle, ObstacleKind, Tenant, Turn
 from .shares.classes import BY_SHARE, LAST, ORDINARY, STARVED, URGENT, TenantClass, ends
 from .shares.guarantees import Standing
 from .state import State

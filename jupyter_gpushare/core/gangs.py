@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .ids import DeviceId, TenantId
-from .obstacles import Obstacle
-from .records import Tenant
+from .records import Obstacle, Tenant
 from .state import State
 
 PASSED_MAX = 4

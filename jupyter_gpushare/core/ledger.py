@@ -28,6 +28,8 @@ from .ids import ClientId, Seconds, TenantId
 
 UNLIMITED_BYTES = 2**64 - 1
 """The budget of everybody while memory stays where it is."""
+STEP_BYTES = 64 << 20
+"""The smallest raise of a budget, unless less is wanted."""
 SETTLED_S = 0.3
 """Clients report allocations within 0.1 s. A sample that holds for this long does not come from an
 allocation that nobody has reported yet."""
@@ -50,6 +52,8 @@ class Attention:
     """They may have more than they have."""
     cannot_park: dict[ClientId, Share] = field(default_factory=dict)
     """Movable memory of them stays, since the host has no space for it."""
+    came_ahead: dict[ClientId, Share] = field(default_factory=dict)
+    """Memory of them has come back ahead of their turn."""
     changed: dict[ClientId, Share] = field(default_factory=dict)
     """Their figures have changed since the last look."""
     to_show: dict[TenantId, None] = field(default_factory=dict)
@@ -66,6 +70,7 @@ class Attention:
         _list(self.owing, share, share.owes)
         able = not (share.failed or share.silent)
         _list(self.unused, share, able and share.budget_bytes > share.bytes_resident)
+        _list(self.came_ahead, share, share.bytes_ahead > 0)
         stays = share.bytes_staying > share.bytes_fixed
         _list(self.cannot_park, share, able and stays)
         place = (share.last_use_s, share.number, client) if share.bytes_movable > 0 else None
@@ -81,7 +86,8 @@ class Attention:
 
     def forget(self, share: Share) -> None:
         """The share ends."""
-        for listed in (self.asking, self.owing, self.unused, self.cannot_park, self.changed):
+        lists = (self.asking, self.owing, self.unused, self.came_ahead, self.cannot_park)
+        for listed in (*lists, self.changed):
             listed.pop(share.client, None)
         self._move(share, None)
 
@@ -209,6 +215,8 @@ class Share:
     failed: bool = False
     bytes_resident: int = 0
     """Allocated and not parked."""
+    bytes_ahead: int = 0
+    """Of these, what has come back ahead of a turn: the host still has it as well."""
     budget_bytes: int = 0
     """The last budget that it was told."""
     bytes_charged: int = 0
@@ -293,6 +301,11 @@ class Share:
             self._gets_no_more()
         self._count()
 
+    def came_ahead(self, count: int) -> None:
+        """So many bytes have come back without a turn, or have left again (negative)."""
+        self.bytes_ahead = max(0, min(self.bytes_ahead + count, self.bytes_resident))
+        self.attention.note(self)
+
     @property
     def heard_serial(self) -> int:
         """Of the last budget that it has answered."""
@@ -337,6 +350,7 @@ class Share:
         serial, _ = self._believed[0]
         self._believed[0] = (serial, self.bytes_resident)
         self.budget_bytes = self._believed[-1][1]
+        self.bytes_ahead = 0
         self._count()
 
     def fail(self) -> None:
@@ -421,6 +435,8 @@ class DeviceMemory:
     ghost_confirmed: bool = True
     """The device was looked at, and the look began after the last client was lost."""
     looked_since_loss: bool = True
+    ahead_of: TenantId | None = None
+    """The tenant whose memory may come back ahead of its turn, as of the last look."""
     is_measured: bool = False
     measured_at_s: Seconds = -math.inf
     releases: int = 0

@@ -43,8 +43,7 @@ from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share
 from .limits import elastic_left_s
-from .obstacles import Obstacle, ObstacleKind
-from .records import Device, Tenant, Turn
+from .records import Device, Obstacle, ObstacleKind, Tenant, Turn
 from .settings import SchedulerSettings
 from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends
 from .shares.guarantees import Standing

@@ -7,6 +7,9 @@ changed, then what budgets.py decides.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from .ahead import shares_ahead
 from .budgets import (
     MEASURE_PERIOD_S,
     SPACE_KEPT_S,
@@ -23,9 +26,8 @@ from .events import DeviceMode, DropReason, MemoryReported, SpaceRequested
 from .ids import ClientId, DeviceId, Seconds
 from .ledger import UNLIMITED_BYTES, Share, SpaceRequest
 from .needs import Needs
-from .obstacles import ObstacleKind
 from .policy import obstacle, progress_time_s
-from .records import Client, Device, Tenant
+from .records import Client, Device, ObstacleKind, Tenant
 from .state import State
 from .transitions import WITH_TURN
 
@@ -100,6 +102,8 @@ class Residency:
             share.heard_serial,
         ):
             return False
+        if client.state not in WITH_TURN:
+            share.came_ahead(parked - share.bytes_parked)
         memory.note()
         self._state.changes.of_memory(event.device)
         if share.bytes_resident > charged:
@@ -214,6 +218,16 @@ class Residency:
                     return False
         return True
 
+    def look_ahead(self, lines: Iterable[DeviceId]) -> None:
+        """Somebody has come to these lines or left them: another one may be next."""
+        for device_id in lines:
+            device = self._state.devices.get(device_id)
+            if device is None:
+                continue
+            ahead = shares_ahead(self._state, device, self._state.holding_shares(device_id))
+            if device.memory.ahead_of != (ahead[0].tenant if ahead else None):
+                self._state.changes.of_memory(device_id)
+
     def settle(self, now_s: Seconds, only: DeviceId | None = None) -> bool:
         """All that the state asks for at this moment, on each device where something has changed
         or is due, or on one. Whether turns are to be looked at again.
@@ -263,6 +277,7 @@ class Residency:
         self._silence_is_noticed(device, holding, now_s)
         refused, in_doubt = self._hopeless_needs_end(device, holding, now_s)
         figures = _look(self._state, device, now_s, refused, in_doubt)
+        device.memory.ahead_of = figures.ahead[0].tenant if figures.ahead else None
         self._find_outdated(device, figures)
         decision = decide(figures)
         moves_again = self._apply(device, decision, in_doubt, now_s)
@@ -511,6 +526,7 @@ def _look(
         device=device.id,
         shares=memory.shares,
         holding=tuple(holding),
+        ahead=shares_ahead(state, device, holding),
         attention=memory.attention,
         outdated=memory.news.outdated,
         refused=refused,

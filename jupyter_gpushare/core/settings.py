@@ -54,6 +54,13 @@ class MemoryMode(enum.Enum):
     OFF = "off"
 
 
+class RestoreAhead(enum.Enum):
+    """Whether memory of the next tenant comes back while another one still computes."""
+
+    ON = "on"
+    OFF = "off"
+
+
 class JournalNames(enum.Enum):
     """How the journal names people and notebooks."""
 
@@ -330,6 +337,11 @@ class SchedulerSettings:
         MemoryMode.SWAP,
         help="`swap`: device memory follows the turn; tenants without a turn make room. `off`: "
         "memory stays where it is.",
+    )
+    restore_ahead: RestoreAhead = setting(
+        RestoreAhead.ON,
+        help="`on`: parked memory of the tenant that is next comes back while another one still "
+        "computes, into space that nobody with a turn uses. `off`: it comes back with the turn.",
     )
     memory_caps: str = setting(
         "",

@@ -30,8 +30,7 @@ from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Share
 from .limits import judge, rules_of
 from .lines import Lines
-from .obstacles import Obstacle
-from .records import Client, Device, Hold, Placement, Tenant, Turn
+from .records import Client, Device, Hold, Obstacle, Placement, Tenant, Turn
 from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .shares.caps import cap_of, cap_of_tenant, tighter
 from .shares.caps import parse as parse_caps

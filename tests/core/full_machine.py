@@ -17,7 +17,6 @@ from jupyter_gpushare.core.changes import Teller
 from jupyter_gpushare.core.commands import Command, WakeAt
 from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
-from jupyter_gpushare.core.obstacles import Obstacle
 from jupyter_gpushare.core.policy import (
     deadline_of_tenant_s,
     deadline_of_waiters_s,
@@ -26,7 +25,7 @@ from jupyter_gpushare.core.policy import (
     served_among_gangs,
     still_in_the_way,
 )
-from jupyter_gpushare.core.records import Tenant
+from jupyter_gpushare.core.records import Obstacle, Tenant
 from jupyter_gpushare.core.residency import Residency
 from jupyter_gpushare.core.scheduler import Machine, Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings

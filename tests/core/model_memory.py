@@ -1,8 +1,8 @@
 """A model of the hook's memory, for tests of the core: what a process really has on its devices.
 
 It keeps to decision 0007: nothing is created beyond the budget or without the turn; what is beyond
-the budget is parked when there is no turn; what is parked is restored when there is one, as far as
-the budget reaches.
+the budget is parked when there is no turn; what is parked is restored when there is one, and ahead
+of it, as far as the budget reaches.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, TellBudget, TellSpace
 from jupyter_gpushare.core.ids import ClientId, DeviceId
+from jupyter_gpushare.core.ledger import UNLIMITED_BYTES
 
 from .model_client import Gate, ModelClient
 
@@ -151,6 +152,8 @@ class MemoryClient(ModelClient):
             elif self.gate is Gate.SHUT:
                 movable = min(memory.resident - memory.fixed, memory.parkable)
                 moved = max(0, min(count, memory.resident - memory.budget, movable))
+                if memory.resident < memory.budget < UNLIMITED_BYTES:
+                    moved = -min(count, memory.parked, memory.budget - memory.resident)
             else:
                 moved = 0
             if moved:

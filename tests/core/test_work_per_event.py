@@ -116,6 +116,9 @@ def flood(crowd: Crowd, kind: str) -> list[ev.Event]:
             return [crowd.report_of(holder, size) for size in sizes]
         case "what was said after the end":
             crowd.handle(ev.TenantRemoved(tenant=TenantId("t1")))
+            for _ in range(3):  # everybody hears that its memory is gone
+                crowd.now_s += 1
+                crowd.handle(ev.ClockTicked())
             return [ev.TurnRequested(client=waiter), ev.CellBegan(client=waiter)] * 5
     raise AssertionError(kind)
 

@@ -12,7 +12,7 @@ from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, TellBudget
 from jupyter_gpushare.core.estimates import Reason, Waiter
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.obstacles import Obstacle, ObstacleKind
+from jupyter_gpushare.core.records import Obstacle, ObstacleKind
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
 from jupyter_gpushare.core.shares.classes import ORDINARY, URGENT
 from jupyter_gpushare.core.snapshot import Begun, Move, Moves

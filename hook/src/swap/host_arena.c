@@ -340,18 +340,20 @@ static void lay(const struct chunk *chunk, void *argument) {
 
 uint64_t host_arena_room(void) {
     struct laying laying = {0};
+    uint64_t back_bytes = 0;
     bool all = true;
     lock_with_fresh_room();
     const uint64_t bytes = free_bytes() + further_segments() * HOST_ARENA_SEGMENT_BYTES;
     count_rows(&laying);
     lock_release(LOCK_MEMORY);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
+        back_bytes += chunks_sums_of(device).bytes_back;
         if (chunks_sums_of(device).bytes_movable == 0) continue;
         laying.ends = false;
         chunks_visit_leaving(device, lay, &laying);
         all = all && !laying.ends;
     }
-    return all ? bytes : laying.laid_bytes;
+    return back_bytes + (all ? bytes : laying.laid_bytes);
 }
 
 void host_arena_forget_context(uint64_t context) {

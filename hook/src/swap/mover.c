@@ -136,15 +136,15 @@ static void fail(void) {
     mover_waits_end_room();
 }
 
+/* Nobody makes room for what comes back ahead of its turn. */
 static void ask_for_room(int device, uint64_t bytes) {
-    if (!mover_waits_for_room(device, bytes)) fail();
+    if (state.goal == MOVER_PARK || !mover_waits_for_room(device, bytes)) fail();
 }
 
 /* ---- steps ------------------------------------------------------------------------------------
  */
 
 static struct swap_view view_of(int device) {
-    const struct chunk_sums sums = chunks_sums_of(device);
     return (struct swap_view){
         .goal = state.goal,
         .flights = pipeline_flights(),
@@ -152,12 +152,8 @@ static struct swap_view view_of(int device) {
         .leaving_bytes = pipeline_leaving_bytes(device),
         .bytes_over = residency_bytes_over(device),
         .bytes_free = residency_bytes_free(device),
-        .bytes_to_come = sums.bytes_to_come,
         .next_bytes = state.next_bytes[device],
-        .to_leave = sums.to_leave,
-        .to_come = sums.to_come,
-        .to_take_back = sums.to_take_back,
-        .copies = sums.copies,
+        .chunks = chunks_sums_of(device),
         .arrives = pipeline_has_arrivals(device),
         .all_here = chunks_all_here(),
         .host_is_short = mover_host_is_short(),
@@ -180,7 +176,7 @@ static void leave(int device, uint64_t bytes_to_leave) {
 static void come(int device) {
     uint64_t bytes = 0;
     begin_burst(&state.in);
-    const enum step_answer answer = step_come(device, &bytes);
+    const enum step_answer answer = step_come(device, state.goal, &bytes);
     state.next_bytes[device] = answer == STEP_NO_CREDIT ? bytes : 0;
     if (answer == STEP_NO_ROOM) ask_for_room(device, bytes);
     if (answer == STEP_DONE) mover_waits_end_room();

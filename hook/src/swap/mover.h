@@ -5,8 +5,9 @@
 #include <stdint.h>
 
 enum mover_goal {
-    MOVER_REST,    /* move nothing; prepare host memory where that is worth it */
-    MOVER_PARK,    /* no turn, the gate is shut and drained: park what is above the budgets */
+    MOVER_REST, /* move nothing; prepare host memory where that is worth it */
+    MOVER_PARK, /* no turn, the gate is shut and drained: park what is above the budgets, or bring
+                   back ahead of the turn what they reach for (decisions/0017) */
     MOVER_RESTORE, /* a turn was granted: bring all back */
 };
 

@@ -116,10 +116,9 @@ static CUresult begin_to_come(struct chunk *chunk) {
     return result == CUDA_SUCCESS ? (CUresult)pipeline_begin(chunk, false) : result;
 }
 
-enum step_answer step_come(int device, uint64_t *bytes) {
+enum step_answer step_come(int device, enum mover_goal goal, uint64_t *bytes) {
     struct chunk *chunk;
-    const enum step_answer claimed =
-        mover_claim(MOVER_RESTORE, chunks_claim_coming_locked, device, &chunk);
+    const enum step_answer claimed = mover_claim(goal, chunks_claim_coming_locked, device, &chunk);
     if (claimed != STEP_DONE) return claimed;
     *bytes = chunk->bytes;
     /* Nothing can be copied in a context with a sticky error, so what is parked is lost with it. As

@@ -16,7 +16,7 @@ enum step_answer {
 
 /* Each gives the size of the chunk that it was about. */
 enum step_answer step_leave(int device, uint64_t *bytes);
-enum step_answer step_come(int device, uint64_t *bytes);
+enum step_answer step_come(int device, enum mover_goal goal, uint64_t *bytes);
 enum step_answer step_unmap(int device, enum mover_goal goal, uint64_t *bytes);
 
 /* A copy has ended. STEP_FAILED: with an error; the chunk is where it was before. STEP_NO_ROOM: as

@@ -277,9 +277,8 @@ uint32_t residency_reclaim_ms(void) {
  */
 
 uint64_t residency_bytes_free(int device) {
-    lock_take(LOCK_MEMORY);
+    HOLD(LOCK_MEMORY);
     const uint64_t budget_bytes = budget_of(device), used_bytes = resident_bytes(device);
-    lock_release(LOCK_MEMORY);
     return budget_bytes == RESIDENCY_UNLIMITED ? budget_bytes : less(budget_bytes, used_bytes);
 }
 

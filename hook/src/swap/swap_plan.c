@@ -1,6 +1,7 @@
 #include "swap/swap_plan.h"
 
 #include "swap/host_arena.h"
+#include "swap/residency.h"
 
 static bool can_fly(const struct swap_view *view) {
     if (view->flights >= SWAP_FLIGHTS_MAX) return false;
@@ -11,33 +12,40 @@ static enum swap_step wait_or(const struct swap_view *view, enum swap_step other
     return view->flights > 0 ? SWAP_WAIT : otherwise;
 }
 
-static enum swap_step plan_park(const struct swap_view *view) {
-    /* What is on its way out will be gone. */
-    if (view->bytes_over <= view->leaving_bytes) return wait_or(view, SWAP_NOTHING);
-    if (view->arrives) return SWAP_WAIT;
-    if (view->to_take_back > 0) return SWAP_UNMAP;
-    const bool can_leave = view->to_leave > 0 && !view->host_is_short && !view->stream_is_short;
-    return can_leave && can_fly(view) ? SWAP_LEAVE : wait_or(view, SWAP_NOTHING);
-}
-
 /* What was known of the next chunk may be of one that was freed. */
 static uint64_t bytes_needed(const struct swap_view *view) {
     const uint64_t next_bytes = view->next_bytes > 0 ? view->next_bytes : 1;
-    return next_bytes < view->bytes_to_come ? next_bytes : view->bytes_to_come;
+    return next_bytes < view->chunks.bytes_to_come ? next_bytes : view->chunks.bytes_to_come;
+}
+
+static enum swap_step plan_to_come(const struct swap_view *view) {
+    const bool can_come = view->chunks.to_come > 0 && view->bytes_over == 0 &&
+                          !view->room_is_short && view->bytes_free >= bytes_needed(view);
+    return can_come && can_fly(view) ? SWAP_COME : wait_or(view, SWAP_NOTHING);
+}
+
+/* A budget beyond what is there is for memory that comes back ahead of the turn. Where there is no
+ * budget, none does. What has failed once waits for the turn. */
+static enum swap_step plan_park(const struct swap_view *view) {
+    const bool may_come = view->bytes_free != RESIDENCY_UNLIMITED && !view->has_failed;
+    if (view->bytes_over == 0 && may_come) return plan_to_come(view);
+    /* What is on its way out will be gone. */
+    if (view->bytes_over <= view->leaving_bytes) return wait_or(view, SWAP_NOTHING);
+    if (view->arrives) return SWAP_WAIT;
+    if (view->chunks.to_take_back > 0) return SWAP_UNMAP;
+    const bool can_leave =
+        view->chunks.to_leave > 0 && !view->host_is_short && !view->stream_is_short;
+    return can_leave && can_fly(view) ? SWAP_LEAVE : wait_or(view, SWAP_NOTHING);
 }
 
 static enum swap_step plan_restore(const struct swap_view *view) {
     if (view->has_failed) {
         if (view->flights > 0) return SWAP_WAIT;
-        return view->to_take_back > 0 ? SWAP_ROLL_BACK : SWAP_GIVE_UP;
+        return view->chunks.to_take_back > 0 ? SWAP_ROLL_BACK : SWAP_GIVE_UP;
     }
-    if (view->to_come > 0) {
-        const bool can_come =
-            view->bytes_over == 0 && view->bytes_free >= bytes_needed(view) && !view->room_is_short;
-        return can_come && can_fly(view) ? SWAP_COME : wait_or(view, SWAP_NOTHING);
-    }
+    if (view->chunks.to_come > 0) return plan_to_come(view);
     if (view->flights > 0) return SWAP_WAIT;
-    return view->all_here && view->copies > 0 ? SWAP_CONFIRM : SWAP_NOTHING;
+    return view->all_here && view->chunks.copies > 0 ? SWAP_CONFIRM : SWAP_NOTHING;
 }
 
 enum swap_step swap_plan(const struct swap_view *view) {

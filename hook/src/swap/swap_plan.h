@@ -2,6 +2,7 @@
  * the step, and asks again. */
 #pragma once
 
+#include "memory/chunks.h"
 #include "swap/mover.h"
 
 /* So much is kept on its way: several chunks, so that a copy never waits for the mapping of the
@@ -27,17 +28,14 @@ struct swap_view {
     uint64_t flight_bytes;           /* and their bytes */
     uint64_t leaving_bytes;          /* those of this device alone */
     uint64_t bytes_over, bytes_free; /* by the budget, what leaves counted as there */
-    uint64_t bytes_to_come;          /* parked, and nothing of the device is kept for it */
-    uint64_t next_bytes; /* the chunk that comes next needs so much budget; 0: not known */
-    /* As the table of chunks counts them (chunks.h): a step that claims one of these finds it. */
-    uint32_t to_leave, to_come, to_take_back;
-    uint32_t copies;      /* chunks that came back and still have their host copy */
-    bool arrives;         /* copies to this device are on their way */
-    bool all_here;        /* nothing is parked or moving on any device */
-    bool host_is_short;   /* no host memory was to be had */
-    bool stream_is_short; /* the driver had no memory for a copy out, a moment ago */
-    bool room_is_short;   /* the driver had no memory: room was asked for and is not there yet */
-    bool has_failed;      /* there will be no room in time */
+    uint64_t next_bytes;      /* the chunk that comes next needs so much budget; 0: not known */
+    struct chunk_sums chunks; /* a step that claims one of these finds it */
+    bool arrives;             /* copies to this device are on their way */
+    bool all_here;            /* nothing is parked or moving on any device */
+    bool host_is_short;       /* no host memory was to be had */
+    bool stream_is_short;     /* the driver had no memory for a copy out, a moment ago */
+    bool room_is_short; /* the driver had no memory: room was asked for and is not there yet */
+    bool has_failed;    /* there will be no room in time */
 };
 
 enum swap_step swap_plan(const struct swap_view *view);

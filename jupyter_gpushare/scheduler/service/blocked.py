@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from jupyter_gpushare.core.obstacles import Obstacle
+from jupyter_gpushare.core.records import Obstacle
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 

@@ -141,6 +141,7 @@ class Hook:
         self._turn, self._asked = turn, False
         if self.gate is Gate.SHUT:
             self.gate, self._lacked_memory = Gate.OPEN, self.memory.parked > 0
+            self.memory.ahead = 0
             self._ready_s = self._loop.now_s + self._hardware.hand_over_s
             self.kernel.loads()
             if not self.kernel.runs:
@@ -175,7 +176,8 @@ class Hook:
             return
         memory = self.memory
         if self.gate is Gate.SHUT:
-            self._move(-memory.to_park(self._hardware.move_step_bytes))
+            step = self._hardware.move_step_bytes
+            self._move(memory.to_bring_ahead(step) - memory.to_park(step))
         elif self.gate is Gate.OPEN and self._loop.now_s >= self._ready_s:
             if memory.parked:
                 self._move(memory.to_restore(self._hardware.move_step_bytes))
@@ -255,16 +257,18 @@ class Hook:
         """To the device, or away from it (negative), in its time."""
         if not count:
             return
-        hardware = self._hardware
+        hardware, memory = self._hardware, self.memory
         rate = hardware.restore_bytes_per_s if count > 0 else hardware.park_bytes_per_s
+        copied = count if count > 0 else min(0, count + memory.ahead)
 
         def moved() -> None:
             self._moving = None
-            self.memory.parked -= count
+            memory.parked -= count
+            memory.ahead = max(0, memory.ahead + count) if self.gate is Gate.SHUT else 0
             self._report()
             self._go_on()
 
-        self._moving = self._loop.after(abs(count) / rate, moved)
+        self._moving = self._loop.after(abs(copied) / rate, moved)
 
     def _report(self) -> None:
         memory = self.memory

@@ -1,12 +1,15 @@
 """The memory of one simulated process on its device, as the hook keeps it (decision 0007).
 
 Nothing is created beyond the budget or without the turn. What is beyond the budget is parked when
-there is no turn. What is parked comes back when there is one, as far as the budget reaches.
+there is no turn. What is parked comes back as far as the budget reaches, with the turn or ahead of
+it (decision 0017). What came ahead leaves again without a copy.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from jupyter_gpushare.core.ledger import UNLIMITED_BYTES
 
 
 @dataclass(slots=True)
@@ -17,6 +20,8 @@ class HookMemory:
     parked: int = 0
     budget: int = 0
     serial: int = 0
+    ahead: int = 0
+    """Of what is resident, what came ahead of a turn."""
     need: int = 0
     calls: int = 0
 
@@ -41,6 +46,10 @@ class HookMemory:
     def to_restore(self, step: int) -> int:
         """Bytes that may come back next."""
         return max(0, min(step, self.parked, self.budget - self.resident))
+
+    def to_bring_ahead(self, step: int) -> int:
+        """Likewise, without a turn: a process without a limit brings nothing."""
+        return self.to_restore(step) if self.budget < UNLIMITED_BYTES else 0
 
     def to_park(self, step: int) -> int:
         """Bytes that are to leave next."""

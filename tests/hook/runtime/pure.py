@@ -200,8 +200,27 @@ class Step(enum.IntEnum):
     GIVE_UP = 7
 
 
+class ChunkSums(ctypes.Structure):
+    """struct chunk_sums."""
+
+    _fields_ = (
+        ("bytes_resident", U64),
+        ("bytes_movable", U64),
+        ("bytes_parked", U64),
+        ("bytes_to_come", U64),
+        ("bytes_back", U64),
+        ("moving", ctypes.c_uint32),
+        ("to_leave", ctypes.c_uint32),
+        ("to_come", ctypes.c_uint32),
+        ("to_take_back", ctypes.c_uint32),
+        ("copies", ctypes.c_uint32),
+    )
+
+
 class SwapView(ctypes.Structure):
     """struct swap_view."""
+
+    _anonymous_ = ("chunks",)
 
     _fields_ = (
         ("goal", ctypes.c_int),
@@ -210,12 +229,8 @@ class SwapView(ctypes.Structure):
         ("leaving_bytes", U64),
         ("bytes_over", U64),
         ("bytes_free", U64),
-        ("bytes_to_come", U64),
         ("next_bytes", U64),
-        ("to_leave", ctypes.c_uint32),
-        ("to_come", ctypes.c_uint32),
-        ("to_take_back", ctypes.c_uint32),
-        ("copies", ctypes.c_uint32),
+        ("chunks", ChunkSums),
         ("arrives", ctypes.c_bool),
         ("all_here", ctypes.c_bool),
         ("host_is_short", ctypes.c_bool),

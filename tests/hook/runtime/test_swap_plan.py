@@ -84,6 +84,32 @@ def test_memory_comes_back_as_far_as_the_budget_reaches(pure: Pure) -> None:
     assert view.step(pure) is Step.NOTHING
 
 
+UNLIMITED = 2**64 - 1
+
+
+@pytest.mark.promise(
+    "park",
+    "Without a turn, parked memory comes back as far as the budget reaches, and what came so "
+    "leaves first, without a copy",
+)
+def test_without_a_turn_memory_comes_as_far_as_the_budget_reaches(pure: Pure) -> None:
+    """Not where no budget was told, nothing is confirmed before the turn, and what the driver
+    refused once is not tried again."""
+    view = SwapView(goal=Goal.PARK, to_come=1, bytes_to_come=CHUNK, bytes_free=CHUNK)
+    assert view.step(pure) is Step.COME
+    view.bytes_free = CHUNK - 1
+    view.next_bytes = CHUNK
+    assert view.step(pure) is Step.NOTHING
+    view.bytes_free = UNLIMITED
+    assert view.step(pure) is Step.NOTHING
+    view.bytes_free, view.has_failed = CHUNK, True
+    assert view.step(pure) is Step.NOTHING
+    view = SwapView(goal=Goal.PARK, copies=1, to_take_back=1, all_here=True, bytes_free=CHUNK)
+    assert view.step(pure) is Step.NOTHING
+    view.bytes_over, view.to_leave = 1, 1
+    assert view.step(pure) is Step.UNMAP
+
+
 def test_what_is_known_of_the_next_chunk_may_be_old(pure: Pure) -> None:
     """It did not fit and was freed: the one that is left, and fits, comes."""
     view = SwapView(goal=Goal.RESTORE, to_come=1, bytes_to_come=CHUNK, bytes_free=CHUNK)

@@ -1,0 +1,96 @@
+"""Memory that comes back ahead of its tenant's turn, into space that nobody with a turn uses
+(decision 0017).
+
+Without a turn, a budget beyond what a client has lets its parked memory come back. The tenant that
+is next gets such budgets while another one computes. The holder keeps some slack, so that its next
+allocations need not wait; idle tenants park for the rest, as they would at the next grant. As soon
+as somebody with a turn is short, nothing more comes ahead, and what has come leaves first: the host
+still has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .ids import ClientId
+from .ledger import STEP_BYTES, Share
+from .settings import RestoreAhead
+
+if TYPE_CHECKING:
+    from .budgets import Budgets, Figures
+    from .records import Device
+    from .state import State
+
+
+def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tuple[Share, ...]:
+    """What may come back to the device now although its tenant has no turn. `holding`: with a turn
+    there. While memory of the holder comes back itself, it has the bus."""
+    totals = device.memory.totals
+    if totals.bytes_allocated == totals.bytes_resident:
+        return ()
+    if state.settings.restore_ahead is RestoreAhead.OFF or not state.turns_are_on:
+        return ()
+    if state.recovering_until_s is not None or any(each.bytes_parked for each in holding):
+        return ()
+    tenant = next(state.lines.of[device.id].in_order(), None)
+    if tenant is None or tenant.turn is not None or tenant.id in state.evicted:
+        return ()
+    if len({share.tenant for share in holding}) != 1:
+        return ()
+    shares = state.shares_of(tenant, device.id)
+    return tuple(each for each in shares if each.bytes_parked and not (each.failed or each.silent))
+
+
+def less_goes_ahead(figures: Figures, budgets: Budgets, lacking: int) -> Budgets:
+    """Of what may come back ahead of a turn and has not, only as much as those with a turn leave
+    (`lacking`, as a negative number)."""
+    left = max(0, -lacking)
+    told: dict[ClientId, int] = {}
+    for share in figures.ahead:
+        beyond = budgets.beyond(share, share.bytes_resident)
+        kept = min(beyond, left)
+        left -= kept
+        if kept < beyond:
+            told[share.client] = share.bytes_resident + kept
+    return budgets.with_told(told)
+
+
+def slack_goes_ahead(figures: Figures, budgets: Budgets) -> tuple[Budgets, int]:
+    """From those with a turn, what they may have beyond their slack and do not use, for what is to
+    come back ahead; and how much of that lacks space then."""
+    if not figures.ahead:
+        return budgets, 0
+    kept = sum(figures.kept_bytes(share) for share in figures.holding)
+    others = figures.bytes_without_turn + sum(share.bytes_parked for share in figures.ahead)
+    asked = sum(request.bytes_wanted for request in figures.pending)
+    lacking = kept + others + asked - figures.bytes_usable - figures.bytes_ghost
+    unused = sum(budgets.beyond(share, figures.kept_bytes(share)) for share in figures.holding)
+    left = min(unused, lacking + unused)
+    told: dict[ClientId, int] = {}
+    for share in figures.holding:
+        taken = min(left, budgets.beyond(share, figures.kept_bytes(share)))
+        if taken > 0 and taken >= min(STEP_BYTES, left):
+            told[share.client] = budgets.of(share) - taken
+            left -= taken
+    return budgets.with_told(told), max(0, lacking)
+
+
+def free_goes_ahead(figures: Figures, budgets: Budgets, free: int) -> tuple[Budgets, int]:
+    """To the next one, as far as those with a turn have their slack. Answers also with what is free
+    for these then."""
+    spared = sum(
+        max(0, figures.kept_bytes(share) - budgets.charged(share)) for share in figures.holding
+    )
+    told: dict[ClientId, int] = {}
+    is_complete = True
+    for share in figures.ahead:
+        had, charged = budgets.of(share), budgets.charged(share)
+        budget = max(had, min(share.bytes_allocated, charged + free - spared))
+        is_complete &= budget == share.bytes_allocated
+        lacking = share.bytes_allocated - had
+        if budget == share.bytes_allocated or budget - had >= min(STEP_BYTES, (lacking + 3) // 4):
+            if budget > had:
+                told[share.client] = budget
+            free -= max(0, budget - charged)
+    return budgets.with_told(told), free if is_complete else min(free, spared)

@@ -1,0 +1,162 @@
+"""Memory that comes back ahead of its tenant's turn: the real hook, scheduler and mover together,
+and what can go wrong meanwhile."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bad_input.swapping import SLOW_BYTES_PER_S, SmallDevice, small_device
+from tests.support.memory_tenants import CANCELLED, MemoryTenant
+from tests.support.sim import MIB
+
+HELD, SMALL, GROWN = 36 * MIB, 16 * MIB, 30 * MIB
+PATIENT = {"idle_ms": 600_000, "quantum_s": 600, "credit_s": 0}
+"""A holder that computes nothing keeps its turn all the same, also beside a new cell."""
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[SmallDevice]:
+    with small_device(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[SmallDevice]:
+    """On this bus a restore can be met half-way."""
+    with small_device(tmp_path, copy_bytes_per_s=SLOW_BYTES_PER_S) as found:
+        yield found
+
+
+def with_parked_memory(device: SmallDevice) -> tuple[MemoryTenant, MemoryTenant]:
+    """Bob's memory is parked, and alice has the turn and so little memory that there is space."""
+    bob = device.start("bob", seed=2, size=HELD)
+    alice = device.start("alice", seed=1, size=HELD)
+    device.await_memory(bob, lambda memory: memory["bytes_parked"] > 0)
+    device.scheduler.client.change_settings(PATIENT)
+    alice.ok("begin")
+    alice.free(0)
+    alice.hold(0, 3, SMALL)
+    return alice, bob
+
+
+def waits(bob: MemoryTenant) -> None:
+    bob.ok("begin")
+    bob.say("sums")
+
+
+def copied(device: SmallDevice, tenant: MemoryTenant, kind: str) -> int:
+    pid = tenant.process.pid
+    records = (r for r in device.machine.journal() if r.pid == pid and r.kind.name == kind)
+    return sum(r.amount for r in records)
+
+
+def ends(device: SmallDevice, alice: MemoryTenant, bob: MemoryTenant) -> None:
+    """Alice's cell ends, bob's goes on with all that he had, and so does hers afterwards."""
+    alice.ok("end")
+    assert bob.heard_sums() == bob.expected()
+    bob.ok("end")
+    alice.verify()
+    bob.verify()
+
+
+@pytest.mark.promise(
+    "together",
+    "While one tenant computes, the parked memory of the next one comes back, and its turn finds "
+    "every byte",
+)
+def test_memory_is_back_before_the_turn(device: SmallDevice) -> None:
+    """Bob waits, and all of his memory comes back while alice keeps her turn; it is not copied
+    again when his turn comes."""
+    alice, bob = with_parked_memory(device)
+    waits(bob)
+    device.await_memory(bob, lambda memory: memory["bytes_parked"] == 0)
+    (holder,) = device.scheduler.status()["devices"][0]["holders"]
+    assert holder["name"] == "alice"
+    before = copied(device, bob, "COPY_H2D")
+    alice.ok("end")
+    assert bob.heard_sums() == bob.expected()
+    assert copied(device, bob, "COPY_H2D") == before
+    bob.ok("end")
+    alice.verify()
+
+
+@pytest.mark.promise("While one tenant computes, the parked memory...")
+def test_it_is_switched_off(device: SmallDevice) -> None:
+    """Then it comes with the turn."""
+    device.scheduler.client.change_settings({"restore_ahead": "off"})
+    alice, bob = with_parked_memory(device)
+    parked = device.memory_of(bob)["bytes_parked"]
+    waits(bob)
+    alice.refill(0, 4, SMALL)
+    assert device.memory_of(bob)["bytes_parked"] == parked
+    ends(device, alice, bob)
+
+
+@pytest.mark.promise(
+    "together",
+    "A holder that grows gets the space of what came back ahead, which leaves without a copy",
+)
+def test_a_holder_grows(device: SmallDevice) -> None:
+    """Bob's memory leaves again for alice's, and nothing of it is copied out a second time."""
+    alice, bob = with_parked_memory(device)
+    waits(bob)
+    device.await_memory(bob, lambda memory: memory["bytes_parked"] == 0)
+    before = copied(device, bob, "COPY_D2H")
+    alice.hold(1, 5, GROWN - SMALL)
+    assert device.memory_of(bob)["bytes_parked"] > 0
+    assert copied(device, bob, "COPY_D2H") == before
+    ends(device, alice, bob)
+
+
+@pytest.mark.promise(
+    "bad-memory",
+    "Whatever happens while memory comes back ahead of a turn (an interrupt, the turn, an "
+    "end, a new scheduler, a driver that refuses), nobody loses a byte",
+)
+@pytest.mark.parametrize("what", ["interrupt", "grant", "end", "no scheduler"])
+def test_what_happens_meanwhile(slow: SmallDevice, what: str) -> None:
+    """In the middle of it bob is interrupted, gets his turn, or ends; or the scheduler does."""
+    alice, bob = with_parked_memory(slow)
+    mapped = slow.bytes_moved(bob.process.pid, "MAP")
+    waits(bob)
+    slow.await_moved(bob.process.pid, "MAP", mapped + 1)
+    match what:
+        case "interrupt":
+            bob.say("!cancel")
+            assert bob.process.expect("sums ") == f"sums {CANCELLED}"
+            bob.ok("end")
+            alice.ok("end")
+            alice.verify()
+            bob.verify()
+            return
+        case "end":
+            bob.process.signal(signal.SIGKILL)
+            bob.process.wait()
+            alice.ok("end")
+            alice.verify()
+            return
+        case "no scheduler":
+            slow.replace_scheduler()
+    ends(slow, alice, bob)
+
+
+@pytest.mark.promise("Whatever happens while memory comes back ahead...")
+@pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
+def test_a_driver_that_refuses(device: SmallDevice, call: str) -> None:
+    """The first chunk that would come ahead is refused; all comes back with the turn."""
+    chunks = device.chunks_of_an_allocation()
+    plan = f"fail {call} nth={chunks + 1} result=2 times=1"
+    bob = device.start("bob", seed=2, env={"GPUSHARE_SIM_FAULTS": plan})
+    alice = device.start("alice", seed=1)
+    device.await_memory(bob, lambda memory: memory["bytes_parked"] > 0)
+    device.scheduler.client.change_settings(PATIENT)
+    alice.ok("begin")
+    alice.free(0)
+    alice.hold(0, 3, SMALL)
+    waits(bob)
+    alice.refill(0, 4, SMALL)
+    ends(device, alice, bob)

@@ -1,0 +1,156 @@
+"""Memory that comes back ahead of its tenant's turn, told event by event."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core.ids import ClientId
+from jupyter_gpushare.core.settings import RestoreAhead
+
+from .memory_desk import TOTAL, USABLE, MemoryDesk
+
+SLACK = USABLE // 32
+
+
+def desk_with_one_that_waits(
+    held: int, parked: int, *others: int, **settings: object
+) -> tuple[MemoryDesk, ClientId, ClientId]:
+    """`a` has the turn and so much memory, `b` waits and has all of its own parked. Others are
+    idle, with theirs on the device."""
+    desk = MemoryDesk(**{"restore_ahead": RestoreAhead.ON, **settings})
+    next_one = desk.with_memory("b", parked)
+    desk.report(next_one, parked=parked)
+    desk.report(next_one)  # it has heard that it may have no more than it has
+    for number, count in enumerate(others):
+        desk.with_memory(f"c{number}", count)
+    holder = desk.with_memory("a", held, resting=False)
+    desk.report(holder)
+    desk.ask(next_one)
+    desk.report(holder)
+    return desk, holder, next_one
+
+
+@pytest.mark.promise(
+    "accounts",
+    "While another tenant computes, parked memory of the next one comes back into space that "
+    "nobody with a turn uses; the holder keeps a slack",
+)
+def test_the_next_one_may_have_its_memory_while_another_computes() -> None:
+    """All of it where there is space; the holder had all that was free, and keeps the rest."""
+    desk, holder, next_one = desk_with_one_that_waits(3000, 3000)
+    assert desk.budget(next_one) == 3000
+    assert desk.budget(holder) >= 3000 + SLACK
+    desk.report(next_one, parked=0)
+    assert desk.memory("b").bytes_resident == 3000
+
+
+@pytest.mark.promise("While another tenant computes, parked memory...")
+def test_as_much_as_there_is_space_for() -> None:
+    """The holder's own memory and its slack stay."""
+    desk, holder, next_one = desk_with_one_that_waits(5000, 3000)
+    assert desk.budget(next_one) == USABLE - 5000 - SLACK
+    assert desk.budget(holder) == 5000 + SLACK
+
+
+@pytest.mark.promise("While another tenant computes, parked memory...")
+def test_idle_ones_park_for_it() -> None:
+    """They would have to at the next grant; no more than is short, and not the holder."""
+    desk, holder, next_one = desk_with_one_that_waits(3000, 3000, 1500)
+    other = ClientId(next_one + 1)
+    short = 3000 + SLACK + 1500 + 3000 - USABLE
+    assert desk.budget(other) == 1500 - short
+    desk.park(other)
+    assert desk.budget(next_one) == 3000
+    assert desk.budget(holder) == 3000 + SLACK
+
+
+@pytest.mark.promise("While another tenant computes, parked memory...")
+@pytest.mark.parametrize("why", ["off", "turns are off", "nobody has a turn", "holder restores"])
+def test_nothing_comes_ahead(why: str) -> None:
+    """It is switched off, all run at once, or the holder's own memory has the bus."""
+    settings: dict[str, object] = {"restore_ahead": RestoreAhead.OFF} if why == "off" else {}
+    desk, holder, next_one = desk_with_one_that_waits(3000, 3000, **settings)
+    if why == "off":
+        assert desk.budget(next_one) == 0
+        return
+    assert desk.budget(next_one) == 3000
+    if why == "holder restores":
+        desk.report(holder, parked=1000)
+    elif why == "turns are off":
+        desk.turns_on(False)
+        return
+    else:
+        desk.withdraw(next_one)
+    assert desk.budget(next_one) == 0
+
+
+@pytest.mark.promise(
+    "accounts",
+    "As soon as a holder is short nothing more comes ahead, and what came ahead leaves first, for "
+    "the host still has it",
+)
+def test_a_holder_that_grows_takes_it_back() -> None:
+    """Before an idle tenant whose memory was used longer ago."""
+    desk, holder, next_one = desk_with_one_that_waits(2000, 2000, 2000)
+    other = ClientId(next_one + 1)
+    assert desk.budget(next_one) == 2000
+    desk.report(next_one, parked=0)
+    desk.need(holder, 2500)
+    assert desk.budget(next_one) < 2000
+    assert other not in desk.told()
+    desk.park(next_one)
+    assert desk.budget(holder) >= 4500
+
+
+@pytest.mark.promise("As soon as a holder is short nothing...")
+def test_what_has_not_come_yet_is_taken_first() -> None:
+    """Nobody parks for it."""
+    desk, holder, next_one = desk_with_one_that_waits(3000, 3000)
+    desk.need(holder, 3000)
+    assert desk.budget(next_one) == USABLE - 6000
+    desk.report(next_one)
+    assert desk.budget(holder) >= 6000
+
+
+@pytest.mark.promise("While another tenant computes, parked memory...")
+def test_another_one_is_next() -> None:
+    """What came for the first stays, as far as there is space for both; the rest is for the one
+    that is next now."""
+    desk, holder, first = desk_with_one_that_waits(2000, 2000)
+    desk.report(first, parked=500)
+    desk.withdraw(first)
+    assert desk.budget(first) == 1500, "it keeps what came"
+    second = desk.client("d")
+    desk.report(second, allocated=2000, parked=2000)
+    desk.ask(second)
+    desk.report(first)
+    desk.report(holder)  # it had all that was free meanwhile
+    assert desk.budget(second) == 2000 and desk.budget(first) == 1500
+
+
+@pytest.mark.promise("While another tenant computes, parked memory...")
+def test_a_device_that_is_over_committed_settles() -> None:
+    """Foreign memory has come beyond the reserve: less may come ahead, and that is told once."""
+    desk, holder, next_one = desk_with_one_that_waits(3000, 3000)
+    for _ in range(3):
+        desk.measure(3000 + 1900, after_s=0.2)
+    assert desk.budget(next_one) < 3000
+    for _ in range(3):
+        desk.report(next_one)
+        desk.report(holder)
+    desk.report(next_one)
+    assert next_one not in desk.told()
+
+
+@pytest.mark.promise("While another tenant computes, parked memory...")
+def test_a_grant_goes_on_with_what_came() -> None:
+    """The turn begins with the rest of it, and with no less than had come."""
+    desk, holder, next_one = desk_with_one_that_waits(5000, 3000)
+    came = desk.budget(next_one)
+    desk.report(next_one, parked=3000 - came)
+    desk.drop(holder)
+    desk.park(holder)
+    assert desk.budget(next_one) >= 3000
+    desk.report(next_one, parked=0)
+    desk.drop(next_one)
+    assert desk.budget(next_one) == 3000 <= TOTAL
