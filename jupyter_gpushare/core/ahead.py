@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tuple[Share, ...]:
     """What may come back to the device now although its tenant has no turn. `holding`: with a turn
     there. While memory of the holder comes back itself, it has the bus."""
-    totals = device.memory.totals
-    if totals.bytes_allocated == totals.bytes_resident:
-        return ()
     if state.settings.restore_ahead is RestoreAhead.OFF or not state.turns_are_on:
         return ()
     if state.recovering_until_s is not None or any(each.bytes_parked for each in holding):
@@ -59,8 +56,6 @@ def less_goes_ahead(figures: Figures, budgets: Budgets, lacking: int) -> Budgets
 def slack_goes_ahead(figures: Figures, budgets: Budgets) -> tuple[Budgets, int]:
     """From those with a turn, what they may have beyond their slack and do not use, for what is to
     come back ahead; and how much of that lacks space then."""
-    if not figures.ahead:
-        return budgets, 0
     kept = sum(figures.kept_bytes(share) for share in figures.holding)
     others = figures.bytes_without_turn + sum(share.bytes_parked for share in figures.ahead)
     asked = sum(request.bytes_wanted for request in figures.pending)

@@ -228,13 +228,16 @@ def decide(figures: Figures) -> Decision:
     lacking = _missing_bytes(figures, trimmed)
     taken, missing = _unused_is_taken(figures, trimmed, lacking)
     corrected = _what_is_gone_is_taken_back(figures, taken)
-    slack, ahead = slack_goes_ahead(figures, less_goes_ahead(figures, corrected, lacking))
-    asked, unmet = _victims_are_asked(figures, slack, missing, ahead)
+    ahead = 0
+    if figures.ahead:
+        less = less_goes_ahead(figures, corrected, lacking)
+        corrected, ahead = slack_goes_ahead(figures, less)
+    asked, unmet = _victims_are_asked(figures, corrected, missing, ahead)
     raised, hungry, free = _budgets_are_raised(figures, asked, unmet)
     answers, answers_due_s = _answers(figures, raised, unmet)
     pending = len(figures.pending) > len(answers)
     enough = not (hungry or pending or missing > 0)
-    if enough:
+    if enough and figures.ahead:
         raised, free = free_goes_ahead(figures, raised, free)
     final = _free_is_shared(figures, raised, free) if enough else raised
     retold, retold_due_s = _retold(figures, final, hungry)

@@ -270,7 +270,8 @@ class Tenant:
     waited_since_s: Seconds = 0.0
     """When the first of its calls began to wait; earlier than `queued_at_s` after a recall."""
     waits_counted_to_s: Seconds = 0.0
-    """Its calls may go on waiting when it has left the queue, and are in it again later."""
+    """Of its waits, what is before has been counted. Its calls may go on waiting when it has left
+    the queue, and are in it again later."""
     has_waited: bool = False
     """It did not get what it queues for at once."""
     boosted: bool = False
@@ -289,11 +290,6 @@ class Tenant:
     refused_at_s: Seconds = 0.0
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
-
-    @property
-    def uncounted_from_s(self) -> Seconds:
-        """Of its present wait, what is before has been counted."""
-        return max(self.waited_since_s, self.waits_counted_to_s)
 
     def without_clients(self) -> Tenant:
         """The same tenant, as it is known before its processes connect (again)."""

@@ -7,7 +7,7 @@ changed, then what budgets.py decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Set
 
 from .ahead import shares_ahead
 from .budgets import (
@@ -218,13 +218,11 @@ class Residency:
                     return False
         return True
 
-    def look_ahead(self, lines: Iterable[DeviceId]) -> None:
+    def look_ahead(self, lines: Set[DeviceId]) -> None:
         """Somebody has come to these lines or left them: another one may be next."""
-        for device_id in lines:
-            device = self._state.devices.get(device_id)
-            if device is None:
-                continue
-            ahead = shares_ahead(self._state, device, self._state.holding_shares(device_id))
+        for device_id in lines & self._state.devices.keys():
+            device = self._state.devices[device_id]
+            ahead = _ahead(self._state, device, self._state.holding_shares(device_id))
             if device.memory.ahead_of != (ahead[0].tenant if ahead else None):
                 self._state.changes.of_memory(device_id)
 
@@ -510,6 +508,12 @@ def _to_evict(state: State, device: Device, holding: list[Share]) -> tuple[Share
     return tuple(sorted(shares, key=lambda each: each.number))
 
 
+def _ahead(state: State, device: Device, holding: list[Share]) -> tuple[Share, ...]:
+    totals = device.memory.totals
+    is_parked = totals.bytes_allocated > totals.bytes_resident
+    return shares_ahead(state, device, holding) if is_parked else ()
+
+
 def _look(
     state: State,
     device: Device,
@@ -526,7 +530,7 @@ def _look(
         device=device.id,
         shares=memory.shares,
         holding=tuple(holding),
-        ahead=shares_ahead(state, device, holding),
+        ahead=_ahead(state, device, holding),
         attention=memory.attention,
         outdated=memory.news.outdated,
         refused=refused,

@@ -399,7 +399,8 @@ def _tenant(
     memory: tuple[TenantMemorySnapshot, ...],
 ) -> TenantSnapshot:
     counted = tenant.counters
-    waits_for_s = now_s - tenant.uncounted_from_s if tenant.state is TenantState.WAITING else 0.0
+    uncounted_from_s = max(tenant.waited_since_s, tenant.waits_counted_to_s)
+    waits_for_s = now_s - uncounted_from_s if tenant.state is TenantState.WAITING else 0.0
     held_for_s = 0.0 if tenant.turn is None else now_s - tenant.turn.granted_at_s
     return TenantSnapshot(
         id=tenant.id,

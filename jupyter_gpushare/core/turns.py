@@ -464,7 +464,9 @@ class Turns:
         """Out of the queue; `trigger` applies to a tenant that has no turn besides."""
         self._state.leave_queue(tenant)
         if tenant.has_waited:
-            tenant.counters.waited_s_total += now_s - tenant.uncounted_from_s
+            tenant.counters.waited_s_total += now_s - max(
+                tenant.waited_since_s, tenant.waits_counted_to_s
+            )
             tenant.waits_counted_to_s = now_s
         if tenant.state is TenantState.WAITING:
             self._state.move_tenant(tenant, trigger)
