@@ -3,7 +3,8 @@
 memory and compute.
 
 The scheduler and the hook are those of production, with their default settings. Each notebook is a
-process (notebook.c); each cell checks every byte and writes an eighth of them anew. Sizes follow
+process (notebook.c); each cell checks a fourth of its bytes and
+writes an eighth of them anew, and in the end all bytes are checked. Sizes follow
 from the device: on a real one that is all of its memory, or what is free where somebody else uses
 it. Nothing here is managed memory, and the hooks keep to the scheduler's budgets, so that all
 processes together never ask for more than the device has.
@@ -17,8 +18,10 @@ processes together never ask for more than the device has.
 - `ahead_share`, `bytes_moved_ratio` (to the least that any choice of victims needs) and
   `bytes_moved_blind_ratio` (to what a choice without knowledge of the future needs): from the
   scheduler's journal (moves.py).
-- `work_slower_percent`: how much longer than alone the cells' own work took in the run.
-- `interference_percent`: how much longer cells computed while another notebook's memory came back.
+- `work_slower_percent`: how much longer than alone the cells' own work took in the run, of cells
+  that were not paused in the middle.
+- `interference_percent`: how much longer such cells computed while another notebook's memory came
+  back.
   Where that happens to too few cells, plain processes stand in on a real device (beside.py), as
   they do for `interference_copy_percent` and `alloc_ms_p95_beside`. `beside` says which it was. The
   bars are for a restore ahead, which makes way, and do not count for a stand-in.

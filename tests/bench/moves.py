@@ -46,6 +46,7 @@ class Turn:
     came_ahead_bytes: int = 0
     """Of its memory, between the request and the grant."""
     granted_at_s: float = math.inf
+    ended_at_s: float = math.inf
     queued: bool = False
     """It was not granted in the step in which it was asked for."""
     complete: bool = False
@@ -90,6 +91,13 @@ class History:
         found.update((who, parked) for when, who, parked in self.parked if when <= at_s)
         return found
 
+    def was_paused(self, pid: int, from_s: float, to_s: float) -> bool:
+        """Whether the process lost its turn in this time."""
+        return any(
+            from_s <= turn.ended_at_s < to_s and self.pids.get(turn.client) == pid
+            for turn in self.turns
+        )
+
     def came_beside(self, pid: int, from_s: float, to_s: float) -> bool:
         """Whether memory of another process came back in this time."""
         return any(
@@ -116,9 +124,17 @@ class History:
         return tuple(turn.client for turn in sorted(waiting, key=lambda each: each.asked_at_s))
 
     def most_usable_bytes(self, from_s: float, to_s: float) -> int:
-        """The most that tenants were allowed together at any time of it."""
+        """The most that tenants were allowed together at any time of it, or had: memory that was
+        there before may come back into the reserve."""
         before = [count for at_s, count in self.usable_bytes if at_s < from_s][-1:]
-        return max(before + [n for at_s, n in self.usable_bytes if from_s <= at_s < to_s])
+        allowed = before + [n for at_s, n in self.usable_bytes if from_s <= at_s < to_s]
+        parked, all_bytes = self.parked_at(from_s), sum(self.allocated.values())
+        had = [all_bytes - sum(parked.values())]
+        for at_s, who, count in self.parked:
+            if from_s <= at_s < to_s:
+                parked[who] = count
+                had.append(all_bytes - sum(parked.values()))
+        return max(allowed + had)
 
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
@@ -147,7 +163,7 @@ def history_of(entries: Iterable[Mapping[str, Any]]) -> History:
                 asking.pop(who, None)
                 holding.pop(who, None)
             case "TurnDropped" if who in holding:
-                del holding[who]
+                holding.pop(who).ended_at_s = at_s
             case "MemoryReported":
                 came = parked.get(who, 0) - event["bytes_parked"]
                 parked[who] = event["bytes_parked"]

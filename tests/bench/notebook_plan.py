@@ -72,7 +72,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--tenants", type=int, default=8)
     add("--seconds", type=float, default=50.0, help="that count")
     add("--warm-up-s", type=float, default=8.0, help="before these")
-    add("--work-s", type=float, default=0.25, help="what a cell computes takes an H200 so long")
+    add("--work-s", type=float, default=0.18, help="what a cell computes takes an H200 so long")
     add("--thinking-s", type=float, default=3.0, help="the mean between two cells")
     add("--device-gib", type=float, default=0.0, help="0: all that is free")
     add("--blocks", type=int, default=20, help="allocations of each notebook, at most")

@@ -91,7 +91,12 @@ def result_of(
     waited = waited_parked(history.turns, *span)
     moved = history.moved_bytes(*span)
     least, blind = least_and_blind(history, *span)
-    in_run_s = statistics.median(cell.work_s for cell in samples.ran)
+    whole = [
+        cell.work_s
+        for cell in samples.ran
+        if not history.was_paused(samples.pids[cell.notebook], cell.through_s, cell.done_s)
+    ]
+    in_run_s = statistics.median(whole) if whole else work_s
     found = dict.fromkeys(beside.figures, beside.by)
     ahead = None if simulated else interference_of_ahead(samples, history)
     figures = dict(beside.figures)
@@ -136,12 +141,13 @@ def least_and_blind(history: History, from_s: float, to_s: float) -> tuple[int, 
 
 
 def interference_of_ahead(samples: Samples, history: History) -> float | None:
-    """How much longer cells computed while other notebooks' memory came back than alone; None where
-    that was the case for too few."""
+    """How much longer cells that were not paused computed while other notebooks' memory came back
+    than alone; None where that was the case for too few."""
     beside_s = [
         cell.computing_s
         for cell in samples.ran
         if history.came_beside(samples.pids[cell.notebook], cell.computes_s, cell.done_s)
+        and not history.was_paused(samples.pids[cell.notebook], cell.computes_s, cell.done_s)
     ]
     if len(beside_s) < BESIDE_CELLS_MIN:
         return None

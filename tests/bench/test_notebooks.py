@@ -310,7 +310,11 @@ def test_turns_and_moves_are_read_from_the_journal() -> None:
     assert history.uses(0.0, 2.0) == [moves.Use(1), moves.Use(2)]
     assert history.waiting_at(1.1) == (2,) and history.waiting_at(1.65) == (1,)
     assert history.parked_at(1.0) == {1: 0, 2: 50}
-    assert history.most_usable_bytes(1.0, 2.0) == 150
+    assert history.most_usable_bytes(1.4, 1.5) == 150
+    assert history.most_usable_bytes(1.0, 2.0) == 170, "they had more than they were allowed"
+    history.pids = {1: 100, 2: 200}
+    assert history.was_paused(100, 1.0, 1.4) and not history.was_paused(100, 1.4, 1.9)
+    assert not history.was_paused(200, 1.0, 1.4)
     assert least_and_blind(history, 1.0, 2.0) == (50, 50)
 
 
@@ -425,6 +429,8 @@ def test_the_report_says_beside_whose_restore_a_figure_is() -> None:
     history = moves.history_of(JOURNAL)
     history.pids = {1: 100, 2: 200}
     history.came_back = [moves.CameBack(1.5, 2, 10)]
+    for turn in history.turns:  # nobody was paused
+        turn.ended_at_s = 2.0
     cells = [Ran(0, 1.0, 1.0, 1.0, 2.0)] * BESIDE_CELLS_MIN
     samples = Samples([100], alone=cells, ran=cells, intact=True, from_s=1.0, to_s=2.0)
     plan = plan_for(total=GIB, free=GIB)
