@@ -435,8 +435,8 @@ class DeviceMemory:
     ghost_confirmed: bool = True
     """The device was looked at, and the look began after the last client was lost."""
     looked_since_loss: bool = True
-    ahead_of: TenantId | None = None
-    """The tenant whose memory may come back ahead of its turn, as of the last look."""
+    ahead_of: tuple[ClientId, ...] = ()
+    """Those whose memory may come back ahead of their turn, as of the last look."""
     is_measured: bool = False
     measured_at_s: Seconds = -math.inf
     releases: int = 0
