@@ -104,6 +104,29 @@ def test_a_holder_that_grows_takes_it_back() -> None:
 
 
 @pytest.mark.promise("As soon as a holder is short nothing...")
+def test_a_holder_that_grows_and_shrinks_asks_once() -> None:
+    """A loop that allocates and frees: else it would wait each time, and the other one's memory go
+    to and fro. A need that was refused keeps nothing."""
+    desk, holder, next_one = desk_with_one_that_waits(3000, 3000)
+    desk.report(next_one, parked=0)
+    desk.need(holder, USABLE)
+    assert desk.refused() == [holder]
+    desk.need(holder, 2000)
+    desk.park(next_one)
+    desk.report(holder, allocated=5000)
+    desk.report(holder, allocated=3000)
+    assert desk.budget(holder) >= 5000
+    assert desk.budget(next_one) == desk.memory("b").bytes_resident < 3000
+    desk.drop(holder)
+    desk.drop(next_one)
+    desk.ask(holder)
+    desk.report(holder, allocated=2000)
+    desk.ask(next_one)
+    desk.report(holder)
+    assert desk.budget(next_one) == 3000, "another turn may need less"
+
+
+@pytest.mark.promise("As soon as a holder is short nothing...")
 def test_what_has_not_come_yet_is_taken_first() -> None:
     """Nobody parks for it."""
     desk, holder, next_one = desk_with_one_that_waits(3000, 3000)
