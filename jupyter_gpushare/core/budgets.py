@@ -354,6 +354,8 @@ def _victims_are_asked(
         return more
 
     for client in figures.attention.came_ahead:
+        if not left:
+            break
         left -= ask(figures.shares[client], min(left, figures.shares[client].bytes_ahead))
     for client in figures.attention.by_last_use():
         if not left:
