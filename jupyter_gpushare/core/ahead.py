@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 
 def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tuple[Share, ...]:
-    """What may come back to the device now although its tenant has no turn. `holding`: with a turn
-    there. While memory of the holder comes back itself, it has the bus."""
+    """What may come back to the device now although its tenant has no turn: of clients that will
+    have the next one. `holding`: with a turn there. While memory of the holder comes back itself,
+    it has the bus."""
     if state.settings.restore_ahead is RestoreAhead.OFF or not state.turns_are_on:
         return ()
     if state.recovering_until_s is not None or any(each.bytes_parked for each in holding):
@@ -35,7 +36,8 @@ def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tupl
         return ()
     if len({share.tenant for share in holding}) != 1:
         return ()
-    shares = state.shares_of(tenant, device.id)
+    clients = state.ready_clients(tenant)
+    shares = (each.devices[device.id] for each in clients if device.id in each.devices)
     return tuple(each for each in shares if each.bytes_parked and not (each.failed or each.silent))
 
 

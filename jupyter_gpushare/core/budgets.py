@@ -118,7 +118,8 @@ class Figures:
     def kept_bytes(self, share: Share) -> int:
         """What a client with a turn keeps where others could use the rest."""
         slack = min(SLACK_BYTES_MAX, self.bytes_usable // _SLACK_SHARE)
-        return max(share.bytes_resident, share.bytes_allocated + share.asked_bytes) + slack
+        wanted = max(share.bytes_allocated + share.asked_bytes, share.bytes_asked_for)
+        return max(share.bytes_resident, wanted) + slack
 
     def hint_bytes_for(self, share: Share) -> int:
         """How much of the share would have to leave if everybody else came back."""
@@ -353,6 +354,8 @@ def _victims_are_asked(
         return more
 
     for client in figures.attention.came_ahead:
+        if not left:
+            break
         left -= ask(figures.shares[client], min(left, figures.shares[client].bytes_ahead))
     for client in figures.attention.by_last_use():
         if not left:

@@ -224,6 +224,9 @@ class Share:
     """Bytes that a call of it waits for."""
     need_id: int = 0
     """The client's own number for what was needed last."""
+    bytes_asked_for: int = 0
+    """The most that it had to ask for and was given, with what it had then, since its last turn
+    ended: in a loop it needs as much again."""
     granted_bytes: int = 0
     """Bytes that a call of it needed and may have now, until it reports them. If its turn ends
     before that, it needs them again."""
@@ -322,6 +325,10 @@ class Share:
 
     def may_have_what_it_needs(self) -> None:
         """It was told so; whether it takes it, it will say."""
+        if self.asked_bytes:
+            self.bytes_asked_for = max(
+                self.bytes_asked_for, self.bytes_allocated + self.asked_bytes
+            )
         self.granted_bytes, self.needed_bytes = self.asked_bytes, 0
         self.need_short_since_s = None
         self.attention.note(self)
@@ -350,7 +357,7 @@ class Share:
         serial, _ = self._believed[0]
         self._believed[0] = (serial, self.bytes_resident)
         self.budget_bytes = self._believed[-1][1]
-        self.bytes_ahead = 0
+        self.bytes_ahead = self.bytes_asked_for = 0
         self._count()
 
     def fail(self) -> None:
@@ -435,8 +442,8 @@ class DeviceMemory:
     ghost_confirmed: bool = True
     """The device was looked at, and the look began after the last client was lost."""
     looked_since_loss: bool = True
-    ahead_of: TenantId | None = None
-    """The tenant whose memory may come back ahead of its turn, as of the last look."""
+    ahead_of: tuple[ClientId, ...] = ()
+    """Those whose memory may come back ahead of their turn, as of the last look."""
     is_measured: bool = False
     measured_at_s: Seconds = -math.inf
     releases: int = 0

@@ -7,7 +7,7 @@ changed, then what budgets.py decides.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable
 
 from .ahead import shares_ahead
 from .budgets import (
@@ -103,7 +103,8 @@ class Residency:
         ):
             return False
         if client.state not in WITH_TURN:
-            share.came_ahead(parked - share.bytes_parked)
+            # What was freed while it was parked has not come back.
+            share.came_ahead(min(parked - share.bytes_parked, share.bytes_resident - resident))
         memory.note()
         self._state.changes.of_memory(event.device)
         if share.bytes_resident > charged:
@@ -218,12 +219,14 @@ class Residency:
                     return False
         return True
 
-    def look_ahead(self, lines: Set[DeviceId]) -> None:
-        """Somebody has come to these lines or left them: another one may be next."""
-        for device_id in lines & self._state.devices.keys():
+    def look_ahead(self, lines: Iterable[DeviceId]) -> None:
+        """Somebody has come to these lines or left them, or the event was about somebody there:
+        others may be next."""
+        queues = (tenant.places.queues for tenant in self._state.touched.values())
+        for device_id in self._state.devices.keys() & set(lines).union(*queues):
             device = self._state.devices[device_id]
             ahead = _ahead(self._state, device, self._state.holding_shares(device_id))
-            if device.memory.ahead_of != (ahead[0].tenant if ahead else None):
+            if device.memory.ahead_of != tuple(share.client for share in ahead):
                 self._state.changes.of_memory(device_id)
 
     def settle(self, now_s: Seconds, only: DeviceId | None = None) -> bool:
@@ -275,7 +278,7 @@ class Residency:
         self._silence_is_noticed(device, holding, now_s)
         refused, in_doubt = self._hopeless_needs_end(device, holding, now_s)
         figures = _look(self._state, device, now_s, refused, in_doubt)
-        device.memory.ahead_of = figures.ahead[0].tenant if figures.ahead else None
+        device.memory.ahead_of = tuple(share.client for share in figures.ahead)
         self._find_outdated(device, figures)
         decision = decide(figures)
         moves_again = self._apply(device, decision, in_doubt, now_s)

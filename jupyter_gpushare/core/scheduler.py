@@ -332,7 +332,7 @@ class Machine:
 
     def _settle_memory(self) -> None:
         """Memory and turns, until neither asks for a look at the other."""
-        self._residency.look_ahead(self._state.changes.to_tell.lines.keys())
+        self._residency.look_ahead(self._state.changes.to_tell.lines)
         rounds_max = ROUNDS_MIN + ROUNDS_PER_CLIENT * len(self._state.clients)
         for _ in range(rounds_max):
             if not self._residency.settle(self._now_s):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.ids import ClientId
 from jupyter_gpushare.core.settings import RestoreAhead
 
@@ -103,6 +104,29 @@ def test_a_holder_that_grows_takes_it_back() -> None:
 
 
 @pytest.mark.promise("As soon as a holder is short nothing...")
+def test_a_holder_that_grows_and_shrinks_asks_once() -> None:
+    """A loop that allocates and frees: else it would wait each time, and the other one's memory go
+    to and fro. A need that was refused keeps nothing."""
+    desk, holder, next_one = desk_with_one_that_waits(3000, 3000)
+    desk.report(next_one, parked=0)
+    desk.need(holder, USABLE)
+    assert desk.refused() == [holder]
+    desk.need(holder, 2000)
+    desk.park(next_one)
+    desk.report(holder, allocated=5000)
+    desk.report(holder, allocated=3000)
+    assert desk.budget(holder) >= 5000
+    assert desk.budget(next_one) == desk.memory("b").bytes_resident < 3000
+    desk.drop(holder)
+    desk.drop(next_one)
+    desk.ask(holder)
+    desk.report(holder, allocated=2000)
+    desk.ask(next_one)
+    desk.report(holder)
+    assert desk.budget(next_one) == 3000, "another turn may need less"
+
+
+@pytest.mark.promise("As soon as a holder is short nothing...")
 def test_what_has_not_come_yet_is_taken_first() -> None:
     """Nobody parks for it."""
     desk, holder, next_one = desk_with_one_that_waits(3000, 3000)
@@ -154,3 +178,60 @@ def test_a_grant_goes_on_with_what_came() -> None:
     desk.report(next_one, parked=0)
     desk.drop(next_one)
     assert desk.budget(next_one) == 3000 <= TOTAL
+
+
+def desk_with_two_processes() -> tuple[MemoryDesk, ClientId, ClientId, ClientId, ClientId]:
+    """`a` has the turn; `b`, all of whose memory is parked, has two processes, one of which waits;
+    `c` is idle."""
+    desk = MemoryDesk()
+    one, other = desk.with_memory("b", 1000), desk.with_memory("b", 2000)
+    for client, count in ((one, 1000), (other, 2000)):
+        desk.report(client, parked=count)
+        desk.report(client)
+    idle = desk.with_memory("c", 2500)
+    holder = desk.with_memory("a", 2000, resting=False)
+    desk.report(holder)
+    desk.ask(one)
+    desk.report(holder)  # it had all that was free until then
+    return desk, one, other, idle, holder
+
+
+@pytest.mark.promise("While another tenant computes, parked memory...")
+def test_only_for_processes_that_wait() -> None:
+    """Another process of the next tenant gets no turn with it: its memory stays parked until it
+    waits too, and nobody parks for it."""
+    desk, one, other, idle, holder = desk_with_two_processes()
+    assert (desk.budget(one), desk.budget(other), desk.budget(idle)) == (1000, 0, 2500)
+    desk.ask(other)
+    assert desk.budget(idle) < 2500
+    desk.park(idle)
+    desk.report(holder)
+    assert desk.budget(other) == 2000
+    desk.withdraw(other)
+    assert desk.budget(other) == 0
+
+
+@pytest.mark.promise("While another tenant computes, parked memory...")
+def test_not_for_a_process_that_was_stopped() -> None:
+    """It could not give it back: the holder's next allocation would wait for it in vain."""
+    desk, _, other, idle, _ = desk_with_two_processes()
+    desk.do(ev.ClientFrozen(client=other, frozen=True))
+    desk.ask(other)
+    assert (desk.budget(other), desk.budget(idle)) == (0, 2500)
+    desk.do(ev.ClientFrozen(client=other, frozen=False))
+    assert desk.budget(idle) < 2500
+    desk.do(ev.ClientFrozen(client=other, frozen=True))
+    desk.park(idle)
+    assert desk.budget(other) == 0
+
+
+@pytest.mark.promise("As soon as a holder is short nothing...")
+def test_what_was_freed_while_it_was_parked_has_not_come() -> None:
+    """What its process has left goes in the order of last use: the host has no copy of it."""
+    desk = MemoryDesk()
+    first, later = desk.with_memory("b", 3000), desk.with_memory("c", 2000)
+    desk.report(later, parked=1000)
+    desk.report(later, allocated=1000, parked=0)
+    holder = desk.with_memory("a", 1500, resting=False)
+    desk.need(holder, 2500)
+    assert desk.budget(first) == 2000 and later not in desk.told()

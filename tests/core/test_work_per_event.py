@@ -215,3 +215,17 @@ def test_the_status_is_made_of_what_has_changed() -> None:
         return work.total()
 
     assert work(MANY) <= 1.1 * work(FEW)
+
+
+@pytest.mark.promise("What an event costs the scheduler does not...")
+def test_memory_that_came_ahead_for_many_costs_a_report_nothing() -> None:
+    """Only who needs space goes through them."""
+
+    def work(tenants: int) -> int:
+        crowd = Crowd(tenants, waiting=2)
+        for number in range(2, tenants):
+            crowd.report(ClientId(number), 6 * GIB, parked=6 * GIB - 4 * MIB)
+        came = (6 * GIB - number * 64 * MIB for number in range(1, 5))
+        return crowd.work_of(*(crowd.report_of(ClientId(1), 6 * GIB, parked=each) for each in came))
+
+    assert work(MANY) <= 1.1 * work(FEW)

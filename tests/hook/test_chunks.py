@@ -117,7 +117,8 @@ class Model:
         movable = len(self.movable("resident", "back", *MOVING))
         here = not any(state in (*MOVING, *TO_COME) for state in states)
         copies = states.count("back")
-        bytes_there = [len(states) - off, movable, off, states.count("parked")]
+        back = len(self.movable("back"))  # what cannot leave is no room for others
+        bytes_there = [len(states) - off, movable, off, states.count("parked"), back]
         there = [int(here), int(here and not copies)]
         return [*bytes_there, moving, *claimable, copies, *there, self.given]
 
@@ -206,6 +207,13 @@ def test_all_leave_and_come_back_in_order(chunks: Path) -> None:
     run(chunks, Model(), steps)
 
 
+@pytest.mark.promise("A thread that moves, frees or...")
+def test_what_was_fixed_after_it_came_back_cannot_leave(chunks: Path) -> None:
+    """Its host copy is no room for others, and goes with the rest."""
+    steps = [("add", 0, 0), ("leaving", 0, 0), ("parked", 0, 0), ("coming", 0, 0), ("back", 0, 0)]
+    run(chunks, Model(), [*steps, ("fix", 0, 0), ("undo", 0, 0), ("confirm", 0, 0)])
+
+
 @pytest.mark.promise("A chunk that could not be...")
 def test_a_chunk_that_could_not_be_copied_stays_for_a_while(chunks: Path) -> None:
     """Twice as long after each failure in a row, and after eight of them for good; one copy that
@@ -233,4 +241,4 @@ def test_threads_that_move_and_free_at_once(chunks_tsan: Path) -> None:
         [chunks_tsan, "6"], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0 and done.stderr == "", done.stderr
-    assert done.stdout == "0 0 0 0 0 0 0 0 0 1 1 0\n"
+    assert done.stdout == "0 0 0 0 0 0 0 0 0 0 1 1 0\n"

@@ -88,7 +88,7 @@ static void count(const struct chunk *chunk, int times) {
     if (moves && chunk->state == CHUNK_BACK) sums->to_take_back += one;
     if (chunk->state == CHUNK_BACK) {
         sums->copies += one;
-        sums->bytes_back += bytes;
+        sums->bytes_back += moves ? bytes : 0;
         chunks_copies += (size_t)times;
     }
 }

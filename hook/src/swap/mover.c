@@ -159,7 +159,8 @@ static struct swap_view view_of(int device) {
         .host_is_short = mover_host_is_short(),
         .stream_is_short = mover_waits_streams_are_short(),
         .room_is_short = mover_waits_room_is_short(),
-        .has_failed = state.has_failed,
+        .has_failed =
+            state.has_failed || (state.goal == MOVER_PARK && residency_why_it_stays() != NULL),
     };
 }
 

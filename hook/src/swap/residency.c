@@ -285,8 +285,7 @@ uint64_t residency_bytes_free(int device) {
 uint64_t residency_bytes_over(int device) {
     HOLD(LOCK_MEMORY);
     const uint64_t over_bytes = less(resident_bytes(device), budget_of(device));
-    const bool stays = why_it_stays != NULL;
-    return stays ? 0 : over_bytes;
+    return why_it_stays != NULL ? 0 : over_bytes;
 }
 
 uint64_t residency_park_hint(void) {

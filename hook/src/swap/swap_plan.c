@@ -25,7 +25,7 @@ static enum swap_step plan_to_come(const struct swap_view *view) {
 }
 
 /* A budget beyond what is there is for memory that comes back ahead of the turn. Where there is no
- * budget, none does. What has failed once waits for the turn. */
+ * budget, none does. What has failed once, or could not leave again, waits for the turn. */
 static enum swap_step plan_park(const struct swap_view *view) {
     const bool may_come = view->bytes_free != RESIDENCY_UNLIMITED && !view->has_failed;
     if (view->bytes_over == 0 && may_come) return plan_to_come(view);

@@ -100,12 +100,13 @@ static uint64_t perform(const char *operation, uint64_t place, uint64_t seconds)
 
 static void print_sums(void) {
     const struct chunk_sums sums = chunks_sums_of(0);
-    printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32 " %" PRIu32
-           " %" PRIu32 " %" PRIu32 " %d %d %d\n",
+    printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32
+           " %" PRIu32 " %" PRIu32 " %" PRIu32 " %d %d %d\n",
            sums.bytes_resident / CHUNK_GRANULE, sums.bytes_movable / CHUNK_GRANULE,
-           sums.bytes_parked / CHUNK_GRANULE, sums.bytes_to_come / CHUNK_GRANULE, sums.moving,
-           sums.to_leave, sums.to_come, sums.to_take_back, sums.copies, (int)chunks_all_here(),
-           (int)chunks_all_confirmed(), host_given);
+           sums.bytes_parked / CHUNK_GRANULE, sums.bytes_to_come / CHUNK_GRANULE,
+           sums.bytes_back / CHUNK_GRANULE, sums.moving, sums.to_leave, sums.to_come,
+           sums.to_take_back, sums.copies, (int)chunks_all_here(), (int)chunks_all_confirmed(),
+           host_given);
 }
 
 /* How often each chunk was claimed. Not atomic: whoever has claimed it is alone, which the thread

@@ -540,3 +540,21 @@ def test_memory_that_a_library_uses_without_launches_stays(
     memory.grant()
     assert memory.result("sum") == 0
     assert_whole(memory)
+
+
+@pytest.mark.promise("Memory stays on the device where the video encoder...")
+def test_memory_that_would_stay_does_not_come_ahead_of_its_turn(
+    opens: Opened, tmp_path: Path
+) -> None:
+    """It could not leave again for whoever has the turn."""
+    memory, library = parked(opens()), tmp_path / "libnvidia-encode.so.1"
+    subprocess.run(["cc", "-shared", "-x", "c", "-o", library, "/dev/null"], check=True)
+    assert memory.run(f"load {library}") == 0
+    memory.limit(HELD)
+    memory.shell.expect_error("libnvidia-encode")
+    for _ in range(20):  # each report is what is there then: some come after a look of the mover
+        assert memory.limit(HELD).bytes_parked == HELD
+    memory.say("sum 0")
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert_whole(memory)
