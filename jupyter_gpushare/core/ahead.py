@@ -14,13 +14,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .ids import ClientId
-from .ledger import STEP_BYTES, Share
+from .ledger import Share
 from .settings import RestoreAhead
 
 if TYPE_CHECKING:
     from .budgets import Budgets, Figures
     from .records import Device
     from .state import State
+
+STEP_BYTES = 64 << 20
+"""The smallest raise of a budget, unless less is wanted."""
 
 
 def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tuple[Share, ...]:

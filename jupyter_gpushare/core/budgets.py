@@ -21,9 +21,9 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from .ahead import free_goes_ahead, less_goes_ahead, slack_goes_ahead
+from .ahead import STEP_BYTES, free_goes_ahead, less_goes_ahead, slack_goes_ahead
 from .ids import ClientId, DeviceId, Seconds, TenantId
-from .ledger import STEP_BYTES, Attention, Share, SpaceRequest
+from .ledger import Attention, Share, SpaceRequest
 from .records import Tenant
 
 SLACK_BYTES_MAX = 256 << 20

@@ -11,8 +11,7 @@ foreign bytes from both sides, and the earlier belief stands where it lies betwe
 Foreign bytes that grow inside the bounds are seen when the clients rest: when nobody has reported a
 change for `SETTLED_S`, the smallest of the samples since then is believed.
 
-A share tells of each change of its figures (`Attention.note`). So a look at the device costs what
-there is to do, not what there is.
+A share tells of each change (`Attention.note`). So a look costs what there is to do, and no more.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ from .ids import ClientId, Seconds, TenantId
 
 UNLIMITED_BYTES = 2**64 - 1
 """The budget of everybody while memory stays where it is."""
-STEP_BYTES = 64 << 20
-"""The smallest raise of a budget, unless less is wanted."""
 SETTLED_S = 0.3
 """Clients report allocations within 0.1 s. A sample that holds for this long does not come from an
 allocation that nobody has reported yet."""
@@ -53,7 +50,6 @@ class Attention:
     cannot_park: dict[ClientId, Share] = field(default_factory=dict)
     """Movable memory of them stays, since the host has no space for it."""
     came_ahead: dict[ClientId, Share] = field(default_factory=dict)
-    """Memory of them has come back ahead of their turn."""
     changed: dict[ClientId, Share] = field(default_factory=dict)
     """Their figures have changed since the last look."""
     to_show: dict[TenantId, None] = field(default_factory=dict)
@@ -216,7 +212,7 @@ class Share:
     bytes_resident: int = 0
     """Allocated and not parked."""
     bytes_ahead: int = 0
-    """Of these, what has come back ahead of a turn: the host still has it as well."""
+    """Of these, what came back ahead of a turn."""
     budget_bytes: int = 0
     """The last budget that it was told."""
     bytes_charged: int = 0
@@ -225,8 +221,7 @@ class Share:
     need_id: int = 0
     """The client's own number for what was needed last."""
     bytes_asked_for: int = 0
-    """The most that it had to ask for and was given, with what it had then, since its last turn
-    ended: in a loop it needs as much again."""
+    """The most that it had to ask for since its last turn, and had then: it may again."""
     granted_bytes: int = 0
     """Bytes that a call of it needed and may have now, until it reports them. If its turn ends
     before that, it needs them again."""
@@ -325,10 +320,8 @@ class Share:
 
     def may_have_what_it_needs(self) -> None:
         """It was told so; whether it takes it, it will say."""
-        if self.asked_bytes:
-            self.bytes_asked_for = max(
-                self.bytes_asked_for, self.bytes_allocated + self.asked_bytes
-            )
+        asked = self.bytes_allocated + self.asked_bytes if self.asked_bytes else 0
+        self.bytes_asked_for = max(self.bytes_asked_for, asked)
         self.granted_bytes, self.needed_bytes = self.asked_bytes, 0
         self.need_short_since_s = None
         self.attention.note(self)

@@ -103,8 +103,8 @@ class Residency:
         ):
             return False
         if client.state not in WITH_TURN:
-            # What was freed while it was parked has not come back.
-            share.came_ahead(min(parked - share.bytes_parked, share.bytes_resident - resident))
+            came = min(parked - share.bytes_parked, share.bytes_resident - resident)
+            share.came_ahead(came)  # what was freed while it was parked has not
         memory.note()
         self._state.changes.of_memory(event.device)
         if share.bytes_resident > charged:
@@ -220,8 +220,7 @@ class Residency:
         return True
 
     def look_ahead(self, lines: Iterable[DeviceId]) -> None:
-        """Somebody has come to these lines or left them, or the event was about somebody there:
-        others may be next."""
+        """Somebody has come to these lines or left them, or was touched there: others are next."""
         queues = (tenant.places.queues for tenant in self._state.touched.values())
         for device_id in self._state.devices.keys() & set(lines).union(*queues):
             device = self._state.devices[device_id]
@@ -512,9 +511,8 @@ def _to_evict(state: State, device: Device, holding: list[Share]) -> tuple[Share
 
 
 def _ahead(state: State, device: Device, holding: list[Share]) -> tuple[Share, ...]:
-    totals = device.memory.totals
-    is_parked = totals.bytes_allocated > totals.bytes_resident
-    return shares_ahead(state, device, holding) if is_parked else ()
+    parked = device.memory.totals.bytes_allocated - device.memory.totals.bytes_resident
+    return shares_ahead(state, device, holding) if parked else ()
 
 
 def _look(

@@ -117,6 +117,7 @@ def test_a_holder_grows(device: SmallDevice) -> None:
     "Whatever happens while memory comes back ahead of a turn (an interrupt, the turn, an "
     "end, a new scheduler, a driver that refuses), nobody loses a byte",
 )
+@pytest.mark.full
 @pytest.mark.parametrize("what", ["interrupt", "grant", "end", "no scheduler"])
 def test_what_happens_meanwhile(slow: SmallDevice, what: str) -> None:
     """In the middle of it bob is interrupted, gets his turn, or ends; or the scheduler does."""
