@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 STEP_BYTES = 64 << 20
 """The smallest raise of a budget, unless less is wanted."""
+UNDER_WAY_BYTES_MAX = 1 << 30
+"""The most that a client may have ahead beyond what it has. If it stops in the middle, a holder
+lacks no more than this."""
 
 
 def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tuple[Share, ...]:
@@ -86,9 +89,13 @@ def free_goes_ahead(figures: Figures, budgets: Budgets, free: int) -> tuple[Budg
     is_complete = True
     for share in figures.ahead:
         had, charged = budgets.of(share), budgets.charged(share)
-        budget = max(had, min(share.bytes_allocated, charged + free - spared))
-        is_complete &= budget == share.bytes_allocated
         lacking = share.bytes_allocated - had
+        if lacking and had - share.bytes_resident > UNDER_WAY_BYTES_MAX // 2:
+            is_complete = False
+            continue
+        most = min(share.bytes_allocated, share.bytes_resident + UNDER_WAY_BYTES_MAX)
+        budget = max(had, min(most, charged + free - spared))
+        is_complete &= budget == share.bytes_allocated
         if budget == share.bytes_allocated or budget - had >= min(STEP_BYTES, (lacking + 3) // 4):
             if budget > had:
                 told[share.client] = budget

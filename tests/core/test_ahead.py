@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from jupyter_gpushare.core import ahead
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.ids import ClientId
 from jupyter_gpushare.core.settings import RestoreAhead
@@ -134,6 +135,26 @@ def test_what_has_not_come_yet_is_taken_first() -> None:
     assert desk.budget(next_one) == USABLE - 6000
     desk.report(next_one)
     assert desk.budget(holder) >= 6000
+
+
+@pytest.mark.promise("While another tenant computes, parked memory...")
+def test_no_more_is_under_way_than_a_holder_can_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget goes ahead of what has come by a bounded step, and follows what comes."""
+    monkeypatch.setattr(ahead, "UNDER_WAY_BYTES_MAX", 1000)
+    desk, holder, next_one = desk_with_one_that_waits(2000, 3000)
+    assert desk.budget(next_one) == 1000
+    desk.report(next_one, parked=2600)
+    assert desk.budget(next_one) == 1000, "enough is under way"
+    desk.report(next_one, parked=2400)
+    assert desk.budget(next_one) == 1600
+    desk.need(holder, 4000)
+    desk.report(next_one)
+    assert desk.budget(holder) >= USABLE - 1600
+    for parked in (1400, 600, 0):
+        desk.report(next_one, parked=parked)
+        desk.need(holder, 0)
+        desk.report(holder)
+    assert desk.budget(next_one) == 3000
 
 
 @pytest.mark.promise("While another tenant computes, parked memory...")
