@@ -44,9 +44,9 @@ def hold(memory: MemoryShell) -> MemoryShell:
     return memory
 
 
-def assert_comes_back(memory: MemoryShell, sim: SimulatedMachine) -> None:
-    """By the turn that it was granted last or the next one, every byte of it."""
-    memory.say("spin d 1000")
+def come_back(memory: MemoryShell) -> None:
+    """All of its memory, for the command that waits: by this turn or, where that one is in vain, by
+    the next."""
     memory.grant()
     try:
         assert memory.client.expect(TurnDropped, within_s=3).reason == DropReason.MEMORY_SHORT
@@ -55,6 +55,12 @@ def assert_comes_back(memory: MemoryShell, sim: SimulatedMachine) -> None:
     else:
         memory.grant()
     assert memory.result("spin") == 0
+
+
+def assert_comes_back(memory: MemoryShell, sim: SimulatedMachine) -> None:
+    """By the turn that it was granted last or the next one, every byte of it."""
+    memory.say("spin d 1000")
+    come_back(memory)
     assert memory.is_whole(0)
     assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
 
@@ -168,8 +174,7 @@ def test_a_copy_whose_end_the_driver_never_tells(
         memory.grant()
         assert memory.client.expect(TurnDropped).reason == DropReason.MEMORY_SHORT
         files.make("clear")
-        memory.grant()
-        assert memory.result("spin") == 0
+        come_back(memory)
         memory.take_turn()
     assert_comes_back(memory, sim)
 
