@@ -22,6 +22,7 @@ ROUNDS = 20
 GOOD = Result("", 300, 1.4, 2.1, 0.03, 20.0)
 
 
+@pytest.mark.full
 @pytest.mark.promise("The next kernel's cell starts within...")
 @pytest.mark.promise(
     "speed",

@@ -72,6 +72,7 @@ SMALL = ("--tenants=4", "--device-gib=0.0625", "--thinking-s=0.2", "--work-s=0.0
 # ---- the benchmark ------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "speed",
     "`make bench-notebooks` measures how long notebooks wait that do not fit on the device at "

@@ -43,6 +43,7 @@ def presets(ours: Policy = OURS, *, fits: bool = True) -> dict[str, Preset]:
     return {"lab": Preset(fits, {**others, "timeslicing": TIMESLICING, "ours": ours})}
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "speed",
     "`make bench-policy` compares the scheduler with models of other ways to share a GPU, on the "

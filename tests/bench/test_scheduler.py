@@ -17,6 +17,7 @@ from tests.support.paths import ROOT
 GOOD = Result(9000, 300.0, 1.2, 2.0, 0.29, 0.23, 20.0)
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "speed",
     "`make bench-scheduler` measures what an event and the status cost with 10 to 10,000 tenants, "

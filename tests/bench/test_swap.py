@@ -54,6 +54,7 @@ def report_of(name: str, *options: str, missed: bool = False) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "speed",
     "`make bench-swap` measures hand-overs, parks and restores beside the plain pinned copy of "
@@ -74,6 +75,7 @@ def test_swapping_is_measured(tmp_path: Path) -> None:
     assert len(samples["handoffs"]) == 2 and len(samples["plain_ns"]["both"]) == 1
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "speed",
     "`make bench-alloc` measures what an allocation costs, in time and in device memory, beside "

@@ -133,6 +133,7 @@ def test_whose_the_memory_is_and_what_is_parked(panel: Panel) -> None:
     assert "GPU-5c1a90f3: 2.0 GiB on the GPU" in _text_of(panel, "two devices.ipynb")
 
 
+@pytest.mark.full
 @pytest.mark.promise("Each device is shown with its...")
 @pytest.mark.promise(
     "panel",
@@ -166,6 +167,7 @@ def test_a_change_is_pushed(panel: Panel, stub: StubControl) -> None:
     assert stub.asked <= asked + ANSWERS_PUSHED
 
 
+@pytest.mark.full
 @pytest.mark.promise("A change is pushed into the page at...")
 def test_the_queue_moves(panel: Panel, stub: StubControl) -> None:
     """When a turn goes on to the next, the queue gets shorter and the holder is another."""
@@ -197,6 +199,7 @@ def test_a_turn_is_released_with_the_keyboard(panel: Panel, stub: StubControl) -
     panel.page.locator(":focus").filter(has_text=re.compile(r"^\s*train-resnet\.ipynb")).wait_for()
 
 
+@pytest.mark.full
 @pytest.mark.promise("A turn is released with the...")
 def test_a_refused_release_tells_why(panel: Panel, stub: StubControl) -> None:
     """The server's sentence stands beside the kernel that it is about."""
@@ -209,6 +212,7 @@ def test_a_refused_release_tells_why(panel: Panel, stub: StubControl) -> None:
     panel.await_in_view(alert)  # it is scrolled there
 
 
+@pytest.mark.full
 @pytest.mark.promise("A change is pushed into the page at...")
 def test_it_polls_only_while_the_stream_is_down(page: Page, stub: StubControl) -> None:
     """With the event stream cut, changes still arrive, because the browser asks for them."""
@@ -274,6 +278,7 @@ def test_another_version_is_one_sentence(panel: Panel, stub: StubControl, versio
     panel.devices.first.wait_for()
 
 
+@pytest.mark.full
 @pytest.mark.promise("An old labextension with a new...")
 def test_a_server_without_the_extension_is_one_sentence(page: Page, tmp_path: Path) -> None:
     """Where the panel is installed and the server extension is off, it says that sharing is off."""
@@ -292,6 +297,7 @@ def test_names_are_text(panel: Panel, stub: StubControl) -> None:
     assert panel.root.locator("img").count() == 0
 
 
+@pytest.mark.full
 @pytest.mark.promise("It can be read in the...")
 def test_a_narrow_sidebar_overflows_nowhere(panel: Panel, stub: StubControl) -> None:
     """Whatever is long gives way: nothing is wider than the sidebar."""
@@ -307,6 +313,7 @@ def test_a_narrow_sidebar_overflows_nowhere(panel: Panel, stub: StubControl) -> 
     assert panel.root.evaluate("panel => panel.scrollWidth <= panel.clientWidth")
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "panel",
     "It can be read in the light and the dark theme, however narrow the sidebar",
@@ -330,6 +337,7 @@ def test_both_themes_can_be_read(page: Page, stub: StubControl, theme: str) -> N
     assert panel.root.evaluate(LOW_CONTRASTS) == []
 
 
+@pytest.mark.full
 @pytest.mark.promise("panel", "It works in Jupyter Notebook 7")
 def test_it_works_in_jupyter_notebook(page: Page, stub: StubControl) -> None:
     """Jupyter Notebook 7 has the panel in its left sidebar too."""

@@ -185,6 +185,7 @@ def test_the_queue_changes_and_a_turn_is_released(
     panel.await_queue(0)
 
 
+@pytest.mark.full
 @pytest.mark.promise("Each device is shown with its...")
 def test_another_holder_is_named_to_a_notebook_that_waits(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
@@ -225,6 +226,7 @@ def test_a_notebook_sees_its_own_turn_in_the_timeline(
     panel.keep_picture("timeline-of-two-notebooks")
 
 
+@pytest.mark.full
 @pytest.mark.promise("A change is pushed into the page at...")
 def test_a_change_at_the_scheduler_is_soon_in_the_page(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
@@ -275,6 +277,7 @@ def test_a_cell_that_waits_says_so(
             shown.wait_for(state="detached")
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "panel",
     "Of several cells of one kernel that run at once while it waits, each says so, and none that "
@@ -318,6 +321,7 @@ def _turn_of(somebody: ScriptedClient, panel: Panel) -> TurnGranted:
     return turn
 
 
+@pytest.mark.full
 @pytest.mark.promise("A cell that waits says so at the...")
 def test_a_cell_that_was_paused_says_when_it_goes_on(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest
@@ -414,6 +418,7 @@ def served_device(scheduler: SchedulerUnderTest) -> bytes:
     return bytes.fromhex(device["id"])
 
 
+@pytest.mark.full
 @pytest.mark.promise("panel", "Memory that had to make room is shown as parked")
 @pytest.mark.parametrize("sim", [DEVICE_BYTES], indirect=True)
 @pytest.mark.parametrize("memory_mode", ["swap"])

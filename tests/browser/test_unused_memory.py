@@ -77,6 +77,7 @@ def _said(panel: Panel, words: str) -> Locator:
     return panel.kernel(NOTEBOOK).locator(".jp-gpushare-Trim").filter(has_text=words)
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "panel",
     "A user gives back GPU memory that frameworks keep unused, from the panel with the keyboard or "
@@ -104,6 +105,7 @@ def test_unused_memory_is_given_back(page: Page, panel: Panel, jupyter: JupyterP
     assert prompts.all_inner_texts()[:3] == ["[1]:", "[ ]:", "[2]:"]
 
 
+@pytest.mark.full
 @pytest.mark.promise("A user gives back GPU memory that...")
 @pytest.mark.promise("A kernel that is asked to give back unused GPU memory takes the turn...")
 def test_it_waits_for_the_turn_and_is_no_cell(

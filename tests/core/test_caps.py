@@ -239,7 +239,7 @@ OWN_CAPS = st.tuples(*[st.sampled_from([0, 0, 500, 3000])] * 4)
 
 
 @CAPS
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(events=CAP_EVENTS, own_caps=OWN_CAPS)
 def test_each_process_knows_what_it_may_have(
     events: list[tuple[Any, ...]], own_caps: tuple[int, ...]

@@ -151,7 +151,7 @@ def realtime_never_waits(
 
 
 @WHEN
-@settings(max_examples=25, phases=PHASES)
+@settings(max_examples=8, phases=PHASES)
 @given(owners=OWNERS, part=st.floats(0.1, 0.9), cell_s=st.floats(0.01, 0.3))
 def test_realtime_never_waits_whatever_the_others_do(
     owners: list[tuple[str, int, Work, float, float]], part: float, cell_s: float
@@ -248,7 +248,7 @@ def ahead_is_bounded(
 
 
 @SHARE
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(owners=OWNERS, quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
 def test_classes_take_nothing_from_an_honest_owner(
     owners: list[tuple[str, int, Work, float, float]], quantum_s: float
@@ -348,7 +348,7 @@ NEWCOMERS = {
 
 
 @STARVED
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(**NEWCOMERS, starvation_s=st.sampled_from([5.0, 20.0]))
 def test_batch_is_served_however_many_cells_come(
     newcomers: list[tuple[float, float]], quantum_s: float, starvation_s: float

@@ -337,7 +337,7 @@ def estimates_are_sound(
 
 
 @WAITERS
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(**WAITING)
 def test_whoever_waits_has_a_sound_estimate(**world: object) -> None:
     """At any moment: one for each that waits, with a range where nobody but others' turns is in the

@@ -387,7 +387,7 @@ def test_debt_outlives_the_scheduler(there: bool) -> None:
     weights=st.lists(st.sampled_from([0.25, 1.0, 1.0, 4.0]), min_size=2, max_size=5),
     runs=st.lists(st.floats(0.5, 30), min_size=2, max_size=6),
 )
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_a_restart_gains_nobody_more_than_a_quantum(
     weights: list[float], runs: list[float]
 ) -> None:
@@ -498,7 +498,7 @@ def lag_is_bounded(
 
 
 @LAG
-@settings(max_examples=30)
+@settings(max_examples=8)
 @given(owners=owners_who_begin(0.0, 0.0, 3.0, 25.0), quantum_s=st.sampled_from([0.0, 0.5, 2.0]))
 def test_nobody_lags_far_behind(owners: list[tuple[float, int, float]], quantum_s: float) -> None:
     """Loops that never end, and that begin at different times."""

@@ -200,7 +200,7 @@ def everybody_is_served(
 
 
 @SERVED
-@settings(max_examples=25, phases=PHASES)
+@settings(max_examples=10, phases=PHASES)
 @given(**WORLD)  # type: ignore[arg-type]
 def test_everybody_is_served(**world: object) -> None:
     """Cells and programs on one to three devices, of which some come late and some go."""

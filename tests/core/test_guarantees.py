@@ -246,7 +246,7 @@ def requests_are_kept(
 
 
 @REQUEST
-@settings(max_examples=25, phases=PHASES)
+@settings(max_examples=10, phases=PHASES)
 @given(**ENTITLED)  # type: ignore[arg-type]
 def test_requests_are_kept_whatever_the_owners_do(
     owners: Entitled, quantum_s: float, credit_s: float
@@ -431,7 +431,7 @@ def limits_are_kept(
 
 
 @LIMIT
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(
     owners=LIMITED,
     window_s=st.sampled_from([5.0, 15.0]),

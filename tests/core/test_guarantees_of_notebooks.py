@@ -328,7 +328,7 @@ def all_is_kept(world: World, window_s: Seconds, quantum_s: Seconds, lasts_s: Se
 
 
 @OF_NOTEBOOKS
-@settings(max_examples=25, phases=PHASES)
+@settings(max_examples=10, phases=PHASES)
 @given(world=WORLDS, quantum_s=st.sampled_from([0.0, 0.5, 1.0]))
 def test_requests_and_limits_are_kept_whatever_notebooks_do(
     world: World, quantum_s: Seconds

@@ -52,7 +52,7 @@ class LongMemoryWorldBeside(MemoryWorldBeside):
     """The same, for longer."""
 
 
-WorldBeside.TestCase.settings = settings(max_examples=30, stateful_step_count=50)
+WorldBeside.TestCase.settings = settings(max_examples=10, stateful_step_count=50)
 TestWorldBeside = WorldBeside.TestCase
 TestWorldBeside.pytestmark = [
     WORLD_TIMEOUT,
@@ -64,7 +64,7 @@ TestWorldBeside.pytestmark = [
 ]
 TestWorldBeside.__doc__ = "Whatever happens, both machines say the same."
 
-MemoryWorldBeside.TestCase.settings = settings(max_examples=30, stateful_step_count=50)
+MemoryWorldBeside.TestCase.settings = settings(max_examples=10, stateful_step_count=50)
 TestMemoryWorldBeside = MemoryWorldBeside.TestCase
 TestMemoryWorldBeside.pytestmark = [
     WORLD_TIMEOUT,

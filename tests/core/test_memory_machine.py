@@ -302,7 +302,7 @@ class LongMemoryWorld(MemoryWorld):
     """The same, for longer."""
 
 
-MemoryWorld.TestCase.settings = settings(max_examples=40, stateful_step_count=50)
+MemoryWorld.TestCase.settings = settings(max_examples=15, stateful_step_count=50)
 TestMemoryWorld = MemoryWorld.TestCase
 TestMemoryWorld.pytestmark = [
     WORLD_TIMEOUT,

@@ -229,7 +229,7 @@ QUANTA = {
 
 
 @LENGTH
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(**QUANTA)
 def test_quanta_are_within_their_bounds(**world: object) -> None:
     quantum_is_within_its_bounds(**world)  # type: ignore[arg-type]
@@ -275,7 +275,7 @@ SWAPPED = {
 
 
 @SWAPS
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(**SWAPPED)
 def test_a_swap_waits_for_its_budget_alone(**world: object) -> None:
     swap_waits_for_its_budget(**world)  # type: ignore[arg-type]

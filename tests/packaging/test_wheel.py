@@ -46,6 +46,7 @@ def tracked(*patterns: str) -> set[str]:
     return {line for line in listed.stdout.splitlines() if (ROOT / line).exists()}
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "packaging",
     "One wheel for a platform has the package, the library and the panel, for every Python",
@@ -68,6 +69,7 @@ def test_wheel_holds_the_package_and_the_library(wheel: Path) -> None:
     assert {name for name in files if name.endswith(".so")} == {LIBRARY_IN_WHEEL}
 
 
+@pytest.mark.full
 @pytest.mark.promise("One wheel for a platform has...")
 def test_one_wheel_serves_every_python(wheel: Path) -> None:
     """The tag names the platform and no CPython: the library uses nothing of it."""
@@ -80,6 +82,7 @@ def test_one_wheel_serves_every_python(wheel: Path) -> None:
     assert "Root-Is-Purelib: false\n" in text
 
 
+@pytest.mark.full
 @pytest.mark.promise("The library needs the C library...")
 def test_wheel_names_no_path_of_this_machine(wheel: Path) -> None:
     """Neither the checkout nor a folder of the build is named in any file, debug information
@@ -104,6 +107,7 @@ def test_build_without_a_compiler_says_what_to_do(tmp_path: Path) -> None:
     assert "or install a wheel" in said
 
 
+@pytest.mark.full
 def test_the_metadata_says_what_it_is(wheel: Path) -> None:
     """Who finds the wheel reads what it is for and under which terms; every classifier exists."""
     with zipfile.ZipFile(wheel) as archive:

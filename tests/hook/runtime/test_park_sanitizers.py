@@ -90,6 +90,7 @@ def test_turns_that_park_under_a_sanitizer(memory: MemoryShell) -> None:
     assert_clean(memory.shell)
 
 
+@pytest.mark.full
 @pytest.mark.promise("Park and restore are clean under...")
 def test_a_process_that_ends_in_a_restore_under_a_sanitizer(memory: MemoryShell) -> None:
     """A wait that is cancelled in a restore, then the end of the process in another one."""
@@ -132,6 +133,7 @@ def pausing(
     process.end()
 
 
+@pytest.mark.full
 @pytest.mark.promise("Park and restore are clean under...")
 @pytest.mark.parametrize("way", ["leave", "come"])
 def test_memory_that_is_freed_while_it_moves(

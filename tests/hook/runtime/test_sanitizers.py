@@ -76,6 +76,7 @@ def assert_clean(process: GpuProcess) -> None:
     assert status == 0, errors[:4000]
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "hook",
     "It is clean under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer",
@@ -107,6 +108,7 @@ def open_shell(sanitized: Sanitized, scheduler: FakeScheduler) -> tuple[GpuProce
     return shell, client
 
 
+@pytest.mark.full
 @pytest.mark.promise("It is clean under AddressSanitizer, UndefinedBehaviorSanitizer...")
 def test_streams_captures_and_cells_under_a_sanitizer(
     sanitized: Sanitized, scheduler: FakeScheduler
@@ -141,6 +143,7 @@ def test_streams_captures_and_cells_under_a_sanitizer(
     assert_clean(shell)
 
 
+@pytest.mark.full
 @pytest.mark.promise("It is clean under AddressSanitizer, UndefinedBehaviorSanitizer...")
 def test_reconnections_under_a_sanitizer(sanitized: Sanitized, scheduler: FakeScheduler) -> None:
     """A scheduler that comes and goes, nonsense from it, and a device-side assertion."""
