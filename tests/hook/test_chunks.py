@@ -118,7 +118,9 @@ class Model:
         here = not any(state in (*MOVING, *TO_COME) for state in states)
         copies = states.count("back")
         back = len(self.movable("back"))  # what cannot leave is no room for others
-        bytes_there = [len(states) - off, movable, off, states.count("parked"), back]
+        coming = [chunk.state for chunk in self.movable(*TO_COME)]
+        comes_next = int(coming[:1] == ["parked"])
+        bytes_there = [len(states) - off, movable, off, comes_next, back]
         there = [int(here), int(here and not copies)]
         return [*bytes_there, moving, *claimable, copies, *there, self.given]
 

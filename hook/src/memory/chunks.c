@@ -76,7 +76,6 @@ static void count(const struct chunk *chunk, int times) {
     const bool moves = may_move(chunk), parked = chunk->state == CHUNK_PARKED;
     if (chunk->counts_as_off) {
         sums->bytes_parked += bytes;
-        if (parked) sums->bytes_to_come += bytes;
     } else {
         sums->bytes_resident += bytes;
         if (moves && !parked && chunk->state != CHUNK_FREEING) sums->bytes_movable += bytes;
@@ -143,10 +142,15 @@ void chunks_leave_locked(struct chunk *chunk) {
 /* ---- claims -----------------------------------------------------------------------------------
  */
 
-static struct chunk *claim_first(struct chunk_list *list, enum chunk_state state) {
+static struct chunk *first_that_may_move(const struct chunk_list *list) {
     struct chunk *chunk;
     TAILQ_FOREACH(chunk, list, next)
     if (may_move(chunk)) break;
+    return chunk;
+}
+
+static struct chunk *claim_first(const struct chunk_list *list, enum chunk_state state) {
+    struct chunk *chunk = first_that_may_move(list);
     if (chunk == NULL) return NULL;
     chunk->was = chunk->state;
     change(chunk, state);
@@ -271,7 +275,10 @@ bool chunks_source(uint64_t address, const void **host, uint64_t *bytes) {
 
 struct chunk_sums chunks_sums_locked(int device) {
     if (device < 0 || device >= REGISTRY_DEVICES_MAX) return (struct chunk_sums){0};
-    return devices[device].sums;
+    struct chunk_sums sums = devices[device].sums;
+    const struct chunk *next = first_that_may_move(&devices[device].to_come);
+    if (next != NULL && next->counts_as_off) sums.bytes_next = next->bytes;
+    return sums;
 }
 
 struct chunk_sums chunks_sums_of(int device) {

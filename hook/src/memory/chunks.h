@@ -58,9 +58,9 @@ struct chunk_sums {
     uint64_t bytes_resident; /* RESIDENT, LEAVING, COMING, BACK: mapped, or about to be */
     uint64_t bytes_movable;  /* of those, what could be parked */
     uint64_t bytes_parked;
-    uint64_t bytes_to_come; /* of those, what can come back; a FREEING one cannot */
-    uint64_t bytes_back;    /* of the resident ones, what needs no host memory to leave again */
-    uint32_t moving;        /* LEAVING or COMING */
+    uint64_t bytes_next; /* of those, the one that comes next; 0: that one's is still there */
+    uint64_t bytes_back; /* of the resident ones, what needs no host memory to leave again */
+    uint32_t moving;     /* LEAVING or COMING */
     /* So many can be claimed: as a loop ends by these, it ends when there is nothing to claim. */
     uint32_t to_leave, to_come, to_take_back;
     uint32_t copies; /* BACK ones, fixed or not: all that have a host copy to confirm */

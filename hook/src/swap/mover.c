@@ -88,7 +88,6 @@ struct burst {
 static struct {
     enum mover_goal goal; /* as seen at the beginning of this round */
     uint32_t goal_number;
-    uint64_t next_bytes[REGISTRY_DEVICES_MAX]; /* the chunk that comes next needs so much */
     bool has_failed;
     bool told_restored;
     struct burst out, in;
@@ -152,7 +151,6 @@ static struct swap_view view_of(int device) {
         .leaving_bytes = pipeline_leaving_bytes(device),
         .bytes_over = residency_bytes_over(device),
         .bytes_free = residency_bytes_free(device),
-        .next_bytes = state.next_bytes[device],
         .chunks = chunks_sums_of(device),
         .arrives = pipeline_has_arrivals(device),
         .all_here = chunks_all_here(),
@@ -178,9 +176,9 @@ static void come(int device) {
     uint64_t bytes = 0;
     begin_burst(&state.in);
     const enum step_answer answer = step_come(device, state.goal, &bytes);
-    state.next_bytes[device] = answer == STEP_NO_CREDIT ? bytes : 0;
     if (answer == STEP_NO_ROOM) ask_for_room(device, bytes);
     if (answer == STEP_DONE) mover_waits_end_room();
+    if (answer != STEP_DONE) changed(bytes); /* for a moment it has counted as there */
     if (answer == STEP_FAILED) fail();
 }
 
@@ -241,7 +239,7 @@ static void finish_copies(void) {
         const int device = ended.chunk->device;
         const enum step_answer answer = step_finish(&ended, cu_result, state.goal);
         if (answer == STEP_DONE) moved(ended.outward ? &state.out : &state.in, bytes);
-        if (answer == STEP_FAILED && ended.outward) changed(bytes);
+        if (answer != STEP_DONE) changed(bytes);
         if (answer == STEP_FAILED && !ended.outward) fail();
         if (answer == STEP_NO_ROOM) ask_for_room(device, bytes);
     }
@@ -260,14 +258,12 @@ static void step_devices(void) {
         for (int i = 0; i < count && atomic_load(&contexts_leaving) == 0; i++) {
             if (ordinals[i] >= REGISTRY_DEVICES_MAX) continue;
             const enum swap_step step = take_step(ordinals[i]);
-            further =
-                further || (step != SWAP_NOTHING && step != SWAP_WAIT && step != SWAP_GIVE_UP);
+            further |= step != SWAP_NOTHING && step != SWAP_WAIT && step != SWAP_GIVE_UP;
             gives_up = gives_up && step == SWAP_GIVE_UP;
         }
         lock_take(LOCK_MEMORY);
-        further = further && goal_number == state.goal_number && leaving_context == NULL;
+        further &= goal_number == state.goal_number && !leaving_context && !ending_has_begun();
         lock_release(LOCK_MEMORY);
-        further = further && !ending_has_begun();
     }
     if (gives_up) give_up();
 }
@@ -302,7 +298,6 @@ static void see_goal(void) {
     mover_waits_end();
     state.has_failed = state.told_restored = false;
     mover_host_goal_changed();
-    memset(state.next_bytes, 0, sizeof(state.next_bytes));
 }
 
 static uint64_t pause_ns(void) {

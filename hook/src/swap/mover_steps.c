@@ -118,18 +118,14 @@ static CUresult begin_to_come(struct chunk *chunk) {
 
 enum step_answer step_come(int device, enum mover_goal goal, uint64_t *bytes) {
     struct chunk *chunk;
-    const enum step_answer claimed = mover_claim(goal, chunks_claim_coming_locked, device, &chunk);
+    const enum step_answer claimed = mover_claim(goal, residency_claim_locked, device, &chunk);
     if (claimed != STEP_DONE) return claimed;
     *bytes = chunk->bytes;
     /* Nothing can be copied in a context with a sticky error, so what is parked is lost with it. As
      * a chunk that is being freed it keeps nobody's gate shut. */
     if (contexts_has_failed(chunk->context)) {
         chunks_settle(chunk, CHUNK_FREEING);
-        return STEP_DONE;
-    }
-    if (residency_bytes_over(device) > 0) { /* while it comes it counts as there */
-        chunks_settle(chunk, CHUNK_PARKED);
-        return STEP_NO_CREDIT;
+        return STEP_NO_CHUNK;
     }
     const CUresult result = begin_to_come(chunk);
     return result == CUDA_SUCCESS ? STEP_DONE : stay_parked(chunk, (int)result);

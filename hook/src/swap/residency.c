@@ -276,10 +276,19 @@ uint32_t residency_reclaim_ms(void) {
 /* ---- for the mover ----------------------------------------------------------------------------
  */
 
-uint64_t residency_bytes_free(int device) {
-    HOLD(LOCK_MEMORY);
+static uint64_t free_bytes(int device) {
     const uint64_t budget_bytes = budget_of(device), used_bytes = resident_bytes(device);
     return budget_bytes == RESIDENCY_UNLIMITED ? budget_bytes : less(budget_bytes, used_bytes);
+}
+
+uint64_t residency_bytes_free(int device) {
+    HOLD(LOCK_MEMORY);
+    return free_bytes(device);
+}
+
+struct chunk *residency_claim_locked(int device) {
+    const bool fits = chunks_sums_locked(device).bytes_next <= free_bytes(device);
+    return fits ? chunks_claim_coming_locked(device) : NULL;
 }
 
 uint64_t residency_bytes_over(int device) {

@@ -15,6 +15,8 @@
 
 #define RESIDENCY_UNLIMITED UINT64_MAX
 
+struct chunk;
+
 enum residency_answer {
     RESIDENCY_FITS,      /* claimed: the caller allocates, then keeps the claim or unclaims it */
     RESIDENCY_AT_GATE,   /* memory does not follow the turn: the call waits at the gate, and the
@@ -53,6 +55,9 @@ uint64_t residency_claims_out(void);
 /* How much may be created now, and how much has to leave, by the budget. */
 uint64_t residency_bytes_free(int device);
 uint64_t residency_bytes_over(int device);
+/* Claims the chunk that comes back next, if the budget reaches for it: from then on it counts as
+ * there, and whoever asks for the numbers is told so. With LOCK_MEMORY held. */
+struct chunk *residency_claim_locked(int device);
 /* For how much memory, on all devices, host memory is worth preparing. */
 uint64_t residency_park_hint(void);
 

@@ -12,15 +12,9 @@ static enum swap_step wait_or(const struct swap_view *view, enum swap_step other
     return view->flights > 0 ? SWAP_WAIT : otherwise;
 }
 
-/* What was known of the next chunk may be of one that was freed. */
-static uint64_t bytes_needed(const struct swap_view *view) {
-    const uint64_t next_bytes = view->next_bytes > 0 ? view->next_bytes : 1;
-    return next_bytes < view->chunks.bytes_to_come ? next_bytes : view->chunks.bytes_to_come;
-}
-
 static enum swap_step plan_to_come(const struct swap_view *view) {
     const bool can_come = view->chunks.to_come > 0 && view->bytes_over == 0 &&
-                          !view->room_is_short && view->bytes_free >= bytes_needed(view);
+                          !view->room_is_short && view->bytes_free >= view->chunks.bytes_next;
     return can_come && can_fly(view) ? SWAP_COME : wait_or(view, SWAP_NOTHING);
 }
 

@@ -28,12 +28,11 @@ struct swap_view {
     uint64_t flight_bytes;           /* and their bytes */
     uint64_t leaving_bytes;          /* those of this device alone */
     uint64_t bytes_over, bytes_free; /* by the budget, what leaves counted as there */
-    uint64_t next_bytes;      /* the chunk that comes next needs so much budget; 0: not known */
-    struct chunk_sums chunks; /* a step that claims one of these finds it */
-    bool arrives;             /* copies to this device are on their way */
-    bool all_here;            /* nothing is parked or moving on any device */
-    bool host_is_short;       /* no host memory was to be had */
-    bool stream_is_short;     /* the driver had no memory for a copy out, a moment ago */
+    struct chunk_sums chunks;        /* a step that claims one of these finds it */
+    bool arrives;                    /* copies to this device are on their way */
+    bool all_here;                   /* nothing is parked or moving on any device */
+    bool host_is_short;              /* no host memory was to be had */
+    bool stream_is_short;            /* the driver had no memory for a copy out, a moment ago */
     bool room_is_short; /* the driver had no memory: room was asked for and is not there yet */
     bool has_failed;    /* there will be no room in time */
 };

@@ -103,7 +103,7 @@ static void print_sums(void) {
     printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRIu32
            " %" PRIu32 " %" PRIu32 " %" PRIu32 " %d %d %d\n",
            sums.bytes_resident / CHUNK_GRANULE, sums.bytes_movable / CHUNK_GRANULE,
-           sums.bytes_parked / CHUNK_GRANULE, sums.bytes_to_come / CHUNK_GRANULE,
+           sums.bytes_parked / CHUNK_GRANULE, sums.bytes_next / CHUNK_GRANULE,
            sums.bytes_back / CHUNK_GRANULE, sums.moving, sums.to_leave, sums.to_come,
            sums.to_take_back, sums.copies, (int)chunks_all_here(), (int)chunks_all_confirmed(),
            host_given);

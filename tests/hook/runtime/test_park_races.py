@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.protocol.messages import RoomRequested, TurnRequested
-from tests.hook.runtime.memory_shell import open_memory_shell
-from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
+from tests.hook.runtime.process import GpuProcess, Programs
 from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import CHUNK, Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
+from tests.support.paths import HOOK_LIBRARY
 from tests.support.sim import SimulatedMachine
 
 MOVER = "thread=gpushare-mem"
@@ -41,6 +42,23 @@ def crossed(tmp_path: Path, scheduler: FakeScheduler) -> Iterator[Crossed]:
     yield start
     for process in started:
         process.end()
+
+
+@pytest.fixture
+def pausing(
+    programs: Programs, sim: SimulatedMachine, scheduler: FakeScheduler, tmp_path: Path
+) -> Iterator[MemoryShell]:
+    """A shell that has the turn, and whose mover pauses wherever it lets go of a lock."""
+    pauses = Path(__file__).parent / "programs" / "pauses.h"
+    shell = programs.built("shell", "-rdynamic", "-include", str(pauses), suffix="-that-pauses")
+    log = tmp_path / "shell.log"
+    process = GpuProcess([str(shell)], sim.env(scheduler.env(hook=HOOK_LIBRARY, log=log)), log)
+    memory = open_memory_shell(lambda *_, **__: process, scheduler.accept)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    yield memory
+    process.end()
 
 
 def assert_parks_and_comes_back(both: TwoDevices, a: int, b: int) -> None:
@@ -179,3 +197,22 @@ def test_what_is_freed_while_it_waits_to_come_is_not_waited_for(
     memory.say("drop 1", thread=1)
     assert {memory.shell.expect("") for _ in range(2)} == {"1 drop 0", "0 spin 0"}
     assert memory.is_whole(0)
+
+
+@pytest.mark.promise(
+    "park",
+    "What has left is not told as there again while a budget does not reach for it: whoever waits "
+    "for the room would wait for ever",
+)
+def test_a_budget_that_reaches_for_a_part_of_a_chunk(pausing: MemoryShell) -> None:
+    """Each time that the process hears of it, it looks whether something can come back."""
+    pausing.fill(0, 3 * CHUNK)
+    pausing.take_turn()
+    budget = CHUNK + CHUNK // 2
+    pausing.park_to(budget)
+    last = [pausing.budget(budget) for _ in range(200)][-1]
+    parked = []
+    while not parked or parked[-1][0] != last:
+        report = pausing.client.expect_memory(lambda report: True)
+        parked.append((report.budget_serial, report.bytes_parked))
+    assert {count for _, count in parked} == {2 * CHUNK}

@@ -66,17 +66,15 @@ def test_without_host_memory_nothing_leaves(pure: Pure) -> None:
 def test_nothing_comes_while_too_much_is_there(pure: Pure) -> None:
     """Not even what needs no more of the device, since its memory there was kept for it: it would
     be refused, and tried again without end."""
-    view = SwapView(goal=Goal.RESTORE, to_come=1, bytes_to_come=0, bytes_over=1)
+    view = SwapView(goal=Goal.RESTORE, to_come=1, bytes_next=0, bytes_over=1)
     assert view.step(pure) is Step.NOTHING
 
 
 def test_memory_comes_back_as_far_as_the_budget_reaches(pure: Pure) -> None:
     """A chunk that did not fit waits for a budget that it fits in."""
-    view = SwapView(goal=Goal.RESTORE, to_come=1, bytes_to_come=CHUNK, bytes_free=CHUNK)
+    view = SwapView(goal=Goal.RESTORE, to_come=1, bytes_next=CHUNK, bytes_free=CHUNK)
     assert view.step(pure) is Step.COME
-    view.bytes_free = 0
-    assert view.step(pure) is Step.NOTHING
-    view.bytes_free, view.next_bytes = CHUNK - 1, CHUNK
+    view.bytes_free = CHUNK - 1
     assert view.step(pure) is Step.NOTHING
     view.bytes_free = CHUNK
     assert view.step(pure) is Step.COME
@@ -95,10 +93,9 @@ UNLIMITED = 2**64 - 1
 def test_without_a_turn_memory_comes_as_far_as_the_budget_reaches(pure: Pure) -> None:
     """Not where no budget was told, nothing is confirmed before the turn, and what the driver
     refused once is not tried again."""
-    view = SwapView(goal=Goal.PARK, to_come=1, bytes_to_come=CHUNK, bytes_free=CHUNK)
+    view = SwapView(goal=Goal.PARK, to_come=1, bytes_next=CHUNK, bytes_free=CHUNK)
     assert view.step(pure) is Step.COME
     view.bytes_free = CHUNK - 1
-    view.next_bytes = CHUNK
     assert view.step(pure) is Step.NOTHING
     view.bytes_free = UNLIMITED
     assert view.step(pure) is Step.NOTHING
@@ -110,24 +107,15 @@ def test_without_a_turn_memory_comes_as_far_as_the_budget_reaches(pure: Pure) ->
     assert view.step(pure) is Step.UNMAP
 
 
-def test_what_is_known_of_the_next_chunk_may_be_old(pure: Pure) -> None:
-    """It did not fit and was freed: the one that is left, and fits, comes."""
-    view = SwapView(goal=Goal.RESTORE, to_come=1, bytes_to_come=CHUNK, bytes_free=CHUNK)
-    view.next_bytes = 2 * CHUNK
-    assert view.step(pure) is Step.COME
-    view.bytes_free = CHUNK - 1
-    assert view.step(pure) is Step.NOTHING
-
-
 def test_a_chunk_that_still_has_its_device_memory_needs_no_budget(pure: Pure) -> None:
     """The driver would not take it back, so it counts as on the device all the time."""
-    view = SwapView(goal=Goal.RESTORE, to_come=1, bytes_to_come=0, bytes_free=0)
+    view = SwapView(goal=Goal.RESTORE, to_come=1, bytes_next=0, bytes_free=0)
     assert view.step(pure) is Step.COME
 
 
 def test_what_nobody_can_bring_back_is_not_waited_for(pure: Pure) -> None:
     """Chunks that are being freed, or were lost with their context, are none to come."""
-    view = SwapView(goal=Goal.RESTORE, to_come=0, bytes_to_come=0, bytes_free=CHUNK)
+    view = SwapView(goal=Goal.RESTORE, to_come=0, bytes_next=0, bytes_free=CHUNK)
     assert view.step(pure) is Step.NOTHING
     view.copies, view.all_here = 1, True
     assert view.step(pure) is Step.CONFIRM
@@ -182,7 +170,7 @@ class Device:
             leaving_bytes=len(self.out) * CHUNK,
             bytes_over=max(0, used - self.budget) * CHUNK,
             bytes_free=max(0, self.budget - used) * CHUNK,
-            bytes_to_come=self.parked * CHUNK,
+            bytes_next=CHUNK if self.parked else 0,
             to_leave=self.resident,
             to_come=self.parked,
             to_take_back=self.back,
