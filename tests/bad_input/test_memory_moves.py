@@ -84,6 +84,7 @@ def test_a_restore_that_succeeds_in_the_end(device: SmallDevice) -> None:
     hand_over_often(device, bob, alice)
 
 
+@pytest.mark.full
 @pytest.mark.promise("`cuMemCreate`, `cuMemMap` or `cuMemSetAccess` fails in...")
 def test_a_restore_that_never_succeeds(device: SmallDevice) -> None:
     """The others are served; the launch that waits can be cancelled, and its process can end."""
@@ -115,6 +116,7 @@ def test_a_copy_that_fails(device: SmallDevice, call: str, result: int) -> None:
     hand_over_often(device, alice, bob)
 
 
+@pytest.mark.full
 @pytest.mark.promise("A copy that fails or stalls...")
 def test_copies_that_stall(device: SmallDevice) -> None:
     """Copies that hang for a while are waited for."""

@@ -94,6 +94,8 @@ class JupyterProcess:
         command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={self.files}"]
         for app in ("JupyterNotebookApp", "LabApp"):  # which tells when it is there
             command.append(f"--{app}.expose_app_in_browser=True")
+        # It asks PyPI in a thread, for as long as that takes, which the server's end awaits.
+        command.append("--LabApp.extension_manager=readonly")
         # The environment may have switched ours on for every server.
         extensions = {"jupyter_gpushare": False, "jupyterlab": True, "notebook": True}
         # It looks for language servers in a thread, for seconds, which the server's end awaits.

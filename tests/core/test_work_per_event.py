@@ -192,7 +192,11 @@ def work_of_the_mix(tenants: int, devices: int) -> float:
 
 @pytest.mark.promise("What an event costs the scheduler does not...")
 @pytest.mark.parametrize(
-    ("few", "many"), [((40, 4), (640, 4)), ((50, 2), (800, 32))], ids=["node", "fleet"]
+    ("few", "many"),
+    [
+        pytest.param((40, 4), (640, 4), id="node"),
+        pytest.param((50, 2), (800, 32), id="fleet", marks=pytest.mark.full),
+    ],
 )
 def test_an_event_costs_the_same_with_many_tenants(
     few: tuple[int, int], many: tuple[int, int]

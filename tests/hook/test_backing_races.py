@@ -61,6 +61,7 @@ def outcome(
     return run
 
 
+@pytest.mark.full
 @pytest.mark.promise("Plain allocations can be moved, in...")
 def test_moves_and_frees_in_many_threads(outcome: Callable[[str], list[int]]) -> None:
     """Four threads allocate and free, one destroys contexts with memory in them, and one parks and

@@ -46,6 +46,7 @@ def gone(shared: SharedGpu, name: str) -> None:
     await_that(lambda: shared.tenant(name) is None, f"{name} is forgotten")
 
 
+@pytest.mark.full
 @pytest.mark.promise("jupyter", "Restart of a kernel that waits or holds leaves the others running")
 @pytest.mark.promise("bad-input", "A kernel restarted while it waits or holds: the others go on")
 @pytest.mark.parametrize("now", [True, False], ids=["now", "politely"])
@@ -77,6 +78,7 @@ def test_restart_while_holding(shared: SharedGpu, other: Kernel, ending: Kernel,
     ending.run(gpu_cells.spin(1)).ok()
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "jupyter",
     "Shutdown of a kernel that waits or holds leaves the others running",

@@ -76,6 +76,7 @@ def test_an_interrupt_reaches_the_scheduler(
     assert stub.asked()[-1] == "POST /tenants/tenant-1/interrupt"
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "bad-input", "A kernelspec whose program is missing leaves no tenant, however often it is tried"
 )

@@ -117,7 +117,9 @@ async def test_a_cell_that_fails_does_not_take_it_away(
     "A kernel that dies, restarts or cannot answer while it is asked for its unused GPU memory: "
     "the panel says so, and it can be asked again",
 )
-@pytest.mark.parametrize("how", ["dies", "dies for good", "is restarted"])
+@pytest.mark.parametrize(
+    "how", ["dies", pytest.param("dies for good", marks=pytest.mark.full), "is restarted"]
+)
 async def test_a_kernel_that_ends_meanwhile(
     start: Start,
     browser: Browser,

@@ -74,7 +74,14 @@ SAVED_FROM = 64 * MIB
     "Exit handlers copy every byte to the host, also of memory that is parked, leaving or "
     "coming back",
 )
-@pytest.mark.parametrize("way", ["plain", "unified", "stream", "rows"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "plain",
+        "stream",
+        *(pytest.param(way, marks=pytest.mark.full) for way in ("unified", "rows")),
+    ],
+)
 def test_results_saved_by_exit_handlers_while_memory_leaves(parking: Parking, way: str) -> None:
     """Some of it is in host memory, some on its way there, some still on the device."""
     program, _ = parking(way, name="saves_at_exit", held=SAVED_FROM)
