@@ -55,7 +55,7 @@ def hand_over_often(device: SmallDevice, *tenants: MemoryTenant) -> None:
     "lost, others are served meanwhile",
 )
 @pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
-@pytest.mark.parametrize("result", [OUT_OF_MEMORY, UNKNOWN])
+@pytest.mark.parametrize("result", [OUT_OF_MEMORY, pytest.param(UNKNOWN, marks=pytest.mark.full)])
 def test_an_allocation_that_fails_in_the_middle_of_a_restore(
     device: SmallDevice, call: str, result: int
 ) -> None:

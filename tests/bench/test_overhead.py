@@ -41,6 +41,7 @@ def test_at_most_71_instructions_are_added(machine: Machine, tmp_path: Path) -> 
     assert min(shared[kind] - bare[kind] for kind in bench_overhead.KINDS) <= SHARED_INSTRUCTIONS
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "speed",
     "`make bench-overhead` measures launches bare, hooked and shared, and the start of a process",

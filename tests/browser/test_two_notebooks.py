@@ -156,12 +156,13 @@ def _quantum_of_30_s(panel: Panel, scheduler: SchedulerUnderTest) -> Iterator[No
     panel.kernel("explore.ipynb").filter(has_text=re.compile(r"starts in .*\bmin\b")).wait_for()
 
 
+@pytest.mark.full
 @pytest.mark.promise(
     "panel",
     "In a real browser, with notebooks, the queue changes and a turn is released from the panel",
 )
 @pytest.mark.promise("It works in JupyterLab 4.2 and...")
-@pytest.mark.parametrize("versions", ["these", pytest.param("oldest", marks=pytest.mark.full)])
+@pytest.mark.parametrize("versions", ["these", "oldest"])
 def test_the_queue_changes_and_a_turn_is_released(
     page: Page, jupyter: JupyterProcess, scheduler: SchedulerUnderTest, versions: str
 ) -> None:

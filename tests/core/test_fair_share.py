@@ -422,7 +422,7 @@ def test_debt_of_who_is_away_outlives_an_error_of_ours() -> None:
 
 
 def test_owners_who_owe_nothing_are_forgotten() -> None:
-    """Ten thousand come, work alone, and go. One who owes something is known for as long."""
+    """Three thousand come, work alone, and go. One who owes something is known for as long."""
     crowd = Crowd(FIXED)
     ann = crowd.add("ann", LOOP)
     crowd.add("ben", LOOP, at_s=1)
@@ -431,7 +431,7 @@ def test_owners_who_owe_nothing_are_forgotten() -> None:
     crowd.run(99.5)
     crowd.leaves(ann)
     accounts = crowd.scheduler._machine._state.accounts
-    for number in range(10_000):
+    for number in range(3_000):
         tenant = TenantId(f"t{number}")
         owner = f"visitor{number}"
         crowd.say(ev.TenantRegistered(tenant=tenant, name="", owner=owner, kind="kernel"))

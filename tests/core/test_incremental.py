@@ -94,7 +94,12 @@ TestLongMemoryWorldBeside.__doc__ = "The same in many more runs."
 @pytest.mark.promise("What an event leads to does not depend...")
 @pytest.mark.parametrize(
     ("tenants", "devices", "snapshot_every", "late_s"),
-    [(24, 3, 1, 0.0), (40, 2, 37, 0.0), (30, 4, 7, 0.4), (30, 4, 7, 12.0)],
+    [
+        (24, 3, 1, 0.0),
+        pytest.param(40, 2, 37, 0.0, marks=pytest.mark.full),
+        (30, 4, 7, 0.4),
+        pytest.param(30, 4, 7, 12.0, marks=pytest.mark.full),
+    ],
 )
 def test_the_mix_of_the_benchmark_leads_to_the_same(
     tenants: int, devices: int, snapshot_every: int, late_s: float

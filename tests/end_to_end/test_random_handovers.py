@@ -97,7 +97,7 @@ def assert_much_happened(director: Director) -> None:
 )
 def test_random_hand_overs_lose_no_byte(tmp_path: Path, seed: int) -> None:
     """A short run."""
-    director = hand_over_at_random(tmp_path, seed_of_this_run(seed), steps_of_this_run(40))
+    director = hand_over_at_random(tmp_path, seed_of_this_run(seed), steps_of_this_run(25))
     assert_much_happened(director)
 
 

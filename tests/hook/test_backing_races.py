@@ -71,6 +71,7 @@ def test_moves_and_frees_in_many_threads(outcome: Callable[[str], list[int]]) ->
     assert uncounted == parked
 
 
+@pytest.mark.full
 @pytest.mark.promise("A free, an end, a stop...")
 def test_memory_is_given_to_another_process_in_many_threads(
     outcome: Callable[[str], list[int]],
