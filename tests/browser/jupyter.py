@@ -146,9 +146,11 @@ class JupyterProcess:
         _settings(self.settings, "themes", {"theme": theme})
 
     def stop(self) -> None:
+        """At its end the server waits for the threads in which AnyIO reads and writes files, and
+        some of these never end."""
         self.process.terminate()
         try:
-            self.process.wait(20)
+            self.process.wait(5)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
