@@ -163,3 +163,56 @@ def test_the_default_pool_cannot_be_destroyed(gpu: Gpu) -> None:
     """Destroying a device's default pool is refused."""
     default = ok(cuda.cuDeviceGetDefaultMemPool(gpu.device))
     assert code(cuda.cuMemPoolDestroy(default)) is R.CUDA_ERROR_INVALID_VALUE
+
+
+def test_nothing_may_be_freed(gpu: Gpu) -> None:
+    """Measured on an H200, with driver 580.159.04, like the rest of this file from here on."""
+    ok(cuda.cuMemFreeAsync(0, 0))
+
+
+def test_nothing_is_allocated_from_a_pool_that_is_gone(gpu: Gpu) -> None:
+    pool = create_pool(gpu)
+    ok(cuda.cuMemPoolDestroy(pool))
+    refused = cuda.cuMemAllocFromPoolAsync(MIB, pool, 0)
+    assert code(refused) is R.CUDA_ERROR_INVALID_VALUE
+
+
+def test_a_rule_of_reuse_is_on_or_off(gpu: Gpu) -> None:
+    """Whatever number it was set to."""
+    pool, which = create_pool(gpu), PoolAttribute.CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC
+    ok(cuda.cuMemPoolSetAttribute(pool, which, cuda.cuuint64_t(2)))
+    assert attribute(pool, which) == 1
+    ok(cuda.cuMemPoolDestroy(pool))
+
+
+def test_a_capture_goes_on_after_a_free_of_what_is_not_its_own(gpu: Gpu) -> None:
+    """Memory of pools and plain memory are refused in it."""
+    pooled, plain = int(ok(cuda.cuMemAllocAsync(MIB, 0))), gpu.allocate(MIB)
+    ok(cuda.cuCtxSynchronize())
+    stream = ok(cuda.cuStreamCreate(1))
+    for pointer in (pooled, plain):
+        ok(cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode(2)))
+        assert code(cuda.cuMemFreeAsync(pointer, stream)) is R.CUDA_ERROR_INVALID_VALUE
+        ok(cuda.cuGraphDestroy(ok(cuda.cuStreamEndCapture(stream))))
+    ok(cuda.cuMemFreeAsync(pooled, stream))
+    ok(cuda.cuStreamSynchronize(stream))
+    ok(cuda.cuStreamDestroy(stream))
+
+
+def test_access_of_a_pool_that_cannot_be(gpu: Gpu) -> None:
+    """Its own device keeps it, to read and write."""
+    pool, access = create_pool(gpu), cuda.CUmemAccessDesc()
+    flags = cuda.CUmemAccess_flags
+    access.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    answers = []
+    for ordinal, wanted in [
+        (int(gpu.device), flags.CU_MEM_ACCESS_FLAGS_PROT_READ),
+        (int(gpu.device), flags.CU_MEM_ACCESS_FLAGS_PROT_NONE),
+        (1000, flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+    ]:
+        access.location.id, access.flags = ordinal, wanted
+        answers.append(code(cuda.cuMemPoolSetAccess(pool, [access], 1)))
+    invalid = R.CUDA_ERROR_INVALID_DEVICE
+    assert answers == [R.CUDA_ERROR_NOT_SUPPORTED, invalid, invalid]
+    assert code(cuda.cuMemPoolSetAccess(pool, [access], 0)) is R.CUDA_ERROR_INVALID_VALUE
+    ok(cuda.cuMemPoolDestroy(pool))

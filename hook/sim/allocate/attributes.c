@@ -109,6 +109,8 @@ static CUresult answer(void *data, CUpointer_attribute attribute, CUdeviceptr ad
             *(CUmemorytype *)data = on_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
             return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+            if (range->kind == RANGE_MAPPING && !memory_access_of(range, context->device))
+                return CUDA_ERROR_INVALID_VALUE;
             *(CUdeviceptr *)data = address;
             return CUDA_SUCCESS;
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -209,6 +211,7 @@ CUresult sim_cuPointerSetAttribute(const void *value, CUpointer_attribute attrib
     struct range found;
     if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !memory_find(ptr, &found))
         return CUDA_ERROR_INVALID_VALUE;
+    if (found.kind == RANGE_MAPPING) return CUDA_ERROR_NOT_SUPPORTED;
     bool wanted = *(const unsigned *)value != 0;
     memory_for_each(ptr, 1, mark_sync_memops, &wanted);
     return CUDA_SUCCESS;

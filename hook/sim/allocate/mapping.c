@@ -43,15 +43,18 @@ static CUresult check_host_location(const CUmemAllocationProp *prop) {
     }
 }
 
+/* What no driver has heard of is passed over. */
+static CUresult check_handle_types(unsigned wanted) {
+    if (wanted & (CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT))
+        return CUDA_ERROR_INVALID_VALUE;
+    return wanted & CU_MEM_HANDLE_TYPE_FABRIC ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
 static CUresult check_properties(const CUmemAllocationProp *prop) {
     if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
     if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return check_host_location(prop);
-    if (!device_check(prop->location.id)) return CUDA_ERROR_INVALID_DEVICE;
-    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
-        prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    return CUDA_SUCCESS;
+    return check_handle_types(prop->requestedHandleTypes);
 }
 
 CUresult sim_cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
@@ -69,6 +72,7 @@ CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     if (handle == NULL || flags != 0 || !is_multiple(size)) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = check_properties(prop);
     if (result != CUDA_SUCCESS) return result;
+    if (!device_check(prop->location.id)) return CUDA_ERROR_INVALID_DEVICE;
     uint32_t device = process_devices[prop->location.id];
     if (atomic_load(&process_segment->devices[device].lost)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
     if (!segment_charge(process_segment, process_row, device, size))
@@ -116,7 +120,7 @@ CUresult sim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, v
 
 CUresult sim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
                                                     CUmemGenericAllocationHandle handle) {
-    struct chunk *chunk = chunk_check(handle);
+    struct chunk *chunk = chunk_find(handle);
     if (prop == NULL || chunk == NULL) return CUDA_ERROR_INVALID_VALUE;
     *prop = chunk->properties;
     return CUDA_SUCCESS;
@@ -183,9 +187,15 @@ static const struct reservation *reservation_of(uint64_t address) {
     return r;
 }
 
+/* By one, or by some that lie beside each other. */
 static bool is_reserved(uint64_t start, uint64_t bytes) {
     const struct reservation *r = reservation_of(start);
-    return r != NULL && bytes <= r->bytes - (start - r->start);
+    while (r != NULL && bytes > r->bytes - (start - r->start)) {
+        bytes -= r->bytes - (start - r->start);
+        start = r->start + r->bytes;
+        r = reservation_of(start);
+    }
+    return r != NULL;
 }
 
 bool mapping_reservation(uint64_t address, uint64_t *start, uint64_t *bytes) {
@@ -216,10 +226,10 @@ static struct range *new_mapping(uint64_t start, struct chunk *chunk) {
 /* A chunk is mapped whole, as the driver demands today. */
 CUresult sim_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
                       CUmemGenericAllocationHandle handle, unsigned long long flags) {
-    struct chunk *chunk = chunk_check(handle);
+    struct chunk *chunk = chunk_find(handle);
     bool aligned = ptr % MEMORY_GRANULE_BYTES == 0 && is_multiple(size);
-    if (chunk == NULL || flags != 0 || offset != 0 || !aligned || size != chunk->bytes)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (chunk == NULL || flags != 0 || !aligned) return CUDA_ERROR_INVALID_VALUE;
+    if (offset != 0 || size != chunk->bytes) return CUDA_ERROR_NOT_SUPPORTED;
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     struct range *range = new_mapping(ptr, chunk);
     if (range == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -252,17 +262,19 @@ struct coverage {
 
 static bool note_coverage(struct range *range, void *argument) {
     struct coverage *coverage = argument;
-    coverage->exact = range->kind == RANGE_MAPPING && range->start == coverage->next &&
+    coverage->exact = range->kind == RANGE_MAPPING && range->start >= coverage->next &&
                       range->start + range->bytes <= coverage->end;
+    if (!coverage->exact || range->start > coverage->next) return false;
     coverage->next = range->start + range->bytes;
-    return coverage->exact;
+    return true;
 }
 
-/* True when whole mappings fill the interval, with no gap. Call with reservations_lock held. */
-static bool is_covered(uint64_t start, uint64_t bytes) {
+/* How much of the interval whole mappings fill from its start on; 0: it cuts one, or there is none
+ * at its start. Call with reservations_lock held. */
+static uint64_t covered_bytes(uint64_t start, uint64_t bytes) {
     struct coverage coverage = {.next = start, .end = start + bytes, .exact = true};
     memory_for_each(start, bytes, note_coverage, &coverage);
-    return coverage.exact && coverage.next == coverage.end;
+    return coverage.exact ? coverage.next - start : 0;
 }
 
 static bool note_whole(struct range *range, void *argument) {
@@ -289,7 +301,7 @@ CUresult sim_cuMemUnmap(CUdeviceptr ptr, size_t size) {
     executor_catch_up(); /* what was queued and can run counts as running */
     pthread_mutex_lock(&reservations_lock);
     memory_for_each(ptr, size, note_whole, &coverage);
-    bool covered = coverage.exact && is_reserved(ptr, size);
+    bool covered = coverage.exact && reservation_of(ptr) != NULL;
     struct range *removed = NULL;
     for (uint64_t at = ptr; covered && at < ptr + size; at += MEMORY_GRANULE_BYTES) {
         struct range *range = memory_remove(at, 1u << RANGE_MAPPING);
@@ -312,7 +324,7 @@ static bool apply_access(struct range *range, void *argument) {
 
 static CUresult add_change(struct coverage *change, const CUmemAccessDesc *desc) {
     if (desc->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
-    if (!device_check(desc->location.id)) return CUDA_ERROR_INVALID_DEVICE;
+    if (!device_check(desc->location.id)) return CUDA_ERROR_INVALID_VALUE;
     const uint32_t bit = 1u << process_devices[desc->location.id];
     switch (desc->flags) {
         case CU_MEM_ACCESS_FLAGS_PROT_NONE:
@@ -330,6 +342,7 @@ static CUresult add_change(struct coverage *change, const CUmemAccessDesc *desc)
     }
 }
 
+/* Beyond a hole nothing is changed, and that is no error. */
 CUresult sim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
                             size_t count) {
     if (desc == NULL || count == 0 || ptr % MEMORY_GRANULE_BYTES != 0 || !is_multiple(size))
@@ -340,19 +353,21 @@ CUresult sim_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc 
         if (result != CUDA_SUCCESS) return result;
     }
     pthread_mutex_lock(&reservations_lock);
-    bool covered = is_covered(ptr, size);
-    if (covered) memory_for_each(ptr, size, apply_access, &change);
+    const uint64_t covered = covered_bytes(ptr, size);
+    if (covered > 0) memory_for_each(ptr, covered, apply_access, &change);
     pthread_mutex_unlock(&reservations_lock);
-    return covered ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return covered > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult sim_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
                             CUdeviceptr ptr) {
     struct range found;
-    if (flags == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_check(location->id)) return CUDA_ERROR_INVALID_DEVICE;
-    if (!memory_find(ptr, &found) || found.kind != RANGE_MAPPING) return CUDA_ERROR_INVALID_VALUE;
-    *flags = memory_access_of(&found, process_devices[location->id]);
+    if (flags == NULL || location == NULL) return CUDA_ERROR_INVALID_VALUE;
+    const bool of_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+    if (of_device && !device_check(location->id)) return CUDA_ERROR_INVALID_DEVICE;
+    *flags = 0;
+    if (!memory_find(ptr, &found)) return CUDA_ERROR_INVALID_VALUE;
+    if (of_device && found.kind == RANGE_MAPPING)
+        *flags = memory_access_of(&found, process_devices[location->id]);
     return CUDA_SUCCESS;
 }

@@ -37,8 +37,7 @@ static bool take_pending(CUdeviceptr *address, size_t bytes, struct pool *pool,
 
 static CUresult allocate_in_stream(CUdeviceptr *address, size_t bytes, struct pool *pool,
                                    struct stream *stream) {
-    if (address == NULL || (pool != NULL && pool->imported)) return CUDA_ERROR_INVALID_VALUE;
-    if (pool == NULL) return CUDA_ERROR_INVALID_HANDLE;
+    if (address == NULL || pool == NULL || pool->imported) return CUDA_ERROR_INVALID_VALUE;
     *address = 0;
     if (bytes == 0) return CUDA_SUCCESS;
     if (capture_is_under_way(stream)) return allocate_in_graph(address, bytes, pool, stream);
@@ -97,11 +96,11 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     struct stream *stream = NULL;
     CUresult result = stream_resolve(hStream, &stream);
     if (result != CUDA_SUCCESS) return result;
-    if (dptr == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (dptr == 0) return CUDA_SUCCESS;
     struct range found;
     if (!memory_find(dptr, &found) || found.start != dptr) return CUDA_ERROR_INVALID_VALUE;
     if (found.graph != NULL) return free_of_graph(found.graph, stream);
-    if (capture_is_under_way(stream)) return capture_forbid_allocation(stream);
+    if (capture_is_under_way(stream)) return CUDA_ERROR_INVALID_VALUE; /* the capture goes on */
     if (found.kind == RANGE_ALLOCATION) {
         stream_wait_context(stream->context);
         return sim_cuMemFree_v2(dptr);
@@ -217,20 +216,18 @@ CUresult sim_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, 
 /* The pool's own device keeps its access. */
 CUresult sim_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count) {
     struct pool *pool = object_check(&pool_pool, handle);
-    if (pool == NULL || (map == NULL && count > 0)) return CUDA_ERROR_INVALID_VALUE;
+    if (pool == NULL || map == NULL || count == 0) return CUDA_ERROR_INVALID_VALUE;
     uint32_t mask = atomic_load(&pool->access_mask);
     for (size_t i = 0; i < count; i++) {
         const CUmemLocation *where = &map[i].location;
-        if (where->type != CU_MEM_LOCATION_TYPE_DEVICE || !device_check(where->id))
-            return CUDA_ERROR_INVALID_VALUE;
+        const bool none = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if (where->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_NOT_SUPPORTED;
+        if (!device_check(where->id)) return CUDA_ERROR_INVALID_DEVICE;
+        if (none && where->id == pool->ordinal) return CUDA_ERROR_INVALID_DEVICE;
+        if (!none && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+            return CUDA_ERROR_NOT_SUPPORTED;
         const uint32_t bit = 1u << process_devices[where->id];
-        if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-            mask |= bit;
-        } else if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE && where->id != pool->ordinal) {
-            mask &= ~bit;
-        } else {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        mask = none ? mask & ~bit : mask | bit;
     }
     atomic_store(&pool->access_mask, mask);
     return CUDA_SUCCESS;
@@ -240,8 +237,10 @@ CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool,
                                 CUmemLocation *location) {
     struct pool *pool = object_check(&pool_pool, memPool);
     if (flags == NULL || location == NULL || pool == NULL) return CUDA_ERROR_INVALID_VALUE;
-    bool granted = location->type == CU_MEM_LOCATION_TYPE_DEVICE && device_check(location->id) &&
-                   (atomic_load(&pool->access_mask) >> process_devices[location->id] & 1) != 0;
+    const bool of_device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
+    if (of_device && !device_check(location->id)) return CUDA_ERROR_INVALID_VALUE;
+    bool granted =
+        of_device && (atomic_load(&pool->access_mask) >> process_devices[location->id] & 1) != 0;
     *flags = granted ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }

@@ -46,7 +46,7 @@ static CUresult set_attribute(struct pool *pool, CUmemPool_attribute attr, const
         case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
         case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
             pool->reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] =
-                *(const int *)value;
+                *(const int *)value != 0;
             return CUDA_SUCCESS;
         case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
             pool->release_threshold = *(const cuuint64_t *)value;

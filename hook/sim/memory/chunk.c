@@ -30,9 +30,12 @@ void chunk_drop(struct chunk *chunk) {
     object_drop(&chunk_pool, chunk);
 }
 
-/* A handle is the chunk's address; it is one while anybody holds the chunk by handle. */
+struct chunk *chunk_find(CUmemGenericAllocationHandle handle) {
+    return object_check(&chunk_pool, (const void *)(uintptr_t)handle);
+}
+
 struct chunk *chunk_check(CUmemGenericAllocationHandle handle) {
-    struct chunk *chunk = object_check(&chunk_pool, (const void *)(uintptr_t)handle);
+    struct chunk *chunk = chunk_find(handle);
     return chunk != NULL && atomic_load(&chunk->handles) > 0 ? chunk : NULL;
 }
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "transfer/prefetch.h"
 
+#include "capture/capture.h"
 #include "capture/submit.h"
 #include "memory/managed.h"
 #include "process/context.h"
@@ -43,6 +44,7 @@ CUresult sim_cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocati
     CUresult result = stream_resolve(hStream, &stream);
     if (result == CUDA_SUCCESS) result = prefetch_check_location(&location);
     if (result != CUDA_SUCCESS) return result;
+    if (capture_is_under_way(stream)) return capture_forbid_allocation(stream);
     if (flags != 0 || !managed_for_each(devPtr, count, note_prefetch, &location))
         return CUDA_ERROR_INVALID_VALUE;
     bool to_device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
