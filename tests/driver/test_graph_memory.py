@@ -136,6 +136,17 @@ def test_graph_memory_of_a_device_that_is_not_there(gpu: Gpu) -> None:
     assert R(raw().cuDeviceGraphMemTrim(nowhere)) is R.CUDA_ERROR_INVALID_DEVICE
 
 
+def test_a_graph_that_owns_memory_has_one_instance(gpu: Gpu) -> None:
+    """Measured on an H200 (driver 580.159.04): neither a second one nor a clone is supported."""
+    captured = Captured(gpu, freed=True)
+    refused = [cuda.cuGraphInstantiate(captured.graph, 0), cuda.cuGraphClone(captured.graph)]
+    assert [code(answer) for answer in refused] == [R.CUDA_ERROR_NOT_SUPPORTED] * 2
+    ok(cuda.cuGraphExecDestroy(captured.executable))
+    captured.executable = ok(cuda.cuGraphInstantiate(captured.graph, 0))
+    assert captured.launch() is R.CUDA_SUCCESS
+    captured.destroy()
+
+
 @alone
 def test_pool_memory_is_not_freed_in_a_capture(gpu: Gpu) -> None:
     """Documented: a capture frees memory of graphs alone."""

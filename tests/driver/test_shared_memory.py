@@ -225,6 +225,21 @@ def test_an_import_into_the_same_process(gpu: Gpu) -> None:
         ok(cuda.cuMemRelease(handle))
 
 
+def test_an_import_is_not_passed_on(gpu: Gpu) -> None:
+    """Measured on an H200 (driver 580.159.04): an import has no handle types of its own."""
+    sharer = Sharer(gpu)
+    address, chunk = sharer.mapped(50)
+    fd = exported(chunk)
+    again = ok(cuda.cuMemImportFromShareableHandle(fd, POSIX))
+    os.close(fd)
+    assert int(ok(cuda.cuMemGetAllocationPropertiesFromHandle(again)).requestedHandleTypes) == 0
+    refused = cuda.cuMemExportToShareableHandle(again, POSIX, 0)
+    assert code(refused) is R.CUDA_ERROR_INVALID_VALUE
+    ok(cuda.cuMemRelease(again))
+    sharer.give_back(address)
+    ok(cuda.cuMemRelease(chunk))
+
+
 def test_what_was_not_made_for_it_is_not_exported(gpu: Gpu) -> None:
     """The handle type has to be asked for at creation, and no other one can be had."""
     mapper, sharer = Mapper(gpu), Sharer(gpu)

@@ -87,7 +87,7 @@ CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
     struct label label;
     if (handle == NULL || shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!read_label((int)(intptr_t)osHandle, &label)) return CUDA_ERROR_INVALID_VALUE;
+    if (!read_label((int)(intptr_t)osHandle, &label)) return CUDA_ERROR_UNKNOWN;
     const int ordinal = process_ordinal_of(label.device);
     if (ordinal < 0) return CUDA_ERROR_NOT_SUPPORTED;
     int fd = fcntl((int)(intptr_t)osHandle, F_DUPFD_CLOEXEC, 0);
@@ -104,6 +104,8 @@ CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
     chunk->device = label.device;
     chunk->properties = label.properties;
     chunk->properties.location.id = ordinal;
+    chunk->properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE; /* it is not passed on */
+    chunk->properties.allocFlags.gpuDirectRDMACapable = 0;
     chunk->storage = storage;
     chunk->shared = chunk->imported = true;
     chunk->fd = fd;

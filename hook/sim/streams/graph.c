@@ -35,7 +35,17 @@ void graph_node_close(struct graph_node *node) {
     object_drop(&node_pool, node);
 }
 
+bool graph_owns_memory(const struct graph *graph) {
+    bool owns = false;
+    for (size_t i = 0; i < graph->node_count && !owns; i++) {
+        const enum op_kind kind = graph->nodes[i]->op.kind;
+        owns = kind == OP_GRAPH_ALLOC || kind == OP_GRAPH_FREE;
+    }
+    return owns;
+}
+
 void graph_close(struct graph *graph) {
+    if (graph->instance != NULL) graph->instance->owner = NULL;
     for (size_t i = 0; i < graph->node_count; i++)
         graph_node_close(graph->nodes[i]);
     free(graph->nodes);
@@ -67,6 +77,7 @@ struct graph_exec *graph_exec_open(struct graph_plan *plan, cuuint64_t flags) {
 }
 
 void graph_exec_close(struct graph_exec *exec) {
+    if (exec->owner != NULL) exec->owner->instance = NULL;
     graph_plan_drop(exec->plan);
     object_drop(&exec_pool, exec);
 }

@@ -29,6 +29,7 @@ struct graph {
     struct object object;
     struct graph_node **nodes; /* in the order in which they were added */
     size_t node_count;
+    struct graph_exec *instance; /* of a graph that owns memory: it has one at a time */
 };
 
 /* Immutable once made, so that an update does not touch launches that are queued. */
@@ -42,6 +43,7 @@ struct graph_plan {
 struct graph_exec {
     struct object object;
     struct graph_plan *plan; /* guarded by graphs_lock */
+    struct graph *owner;     /* of whose memory this is the only instance; NULL: of none */
     cuuint64_t flags;
 };
 
@@ -61,6 +63,8 @@ struct graph_node *graph_add(struct graph *graph, CUgraphNodeType type, const st
                              struct graph_node *const *dependencies, size_t count);
 bool graph_add_dependency(struct graph_node *node, struct graph_node *dependency);
 struct graph *graph_copy(const struct graph *graph);
+/* It allocates, or frees what a graph has allocated. */
+bool graph_owns_memory(const struct graph *graph);
 void graph_node_close(struct graph_node *node);
 
 /* Takes the node out of its graph and out of the others' dependencies. */

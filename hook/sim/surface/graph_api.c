@@ -34,10 +34,13 @@ CUresult sim_cuGraphDestroy(CUgraph hGraph) {
 CUresult sim_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph) {
     pthread_mutex_lock(&graphs_lock);
     struct graph *graph = graph_check(originalGraph);
-    struct graph *copy = graph == NULL || phGraphClone == NULL ? NULL : graph_copy(graph);
+    const bool owns_memory = graph != NULL && graph_owns_memory(graph);
+    const bool can_be = graph != NULL && phGraphClone != NULL && !owns_memory;
+    struct graph *copy = can_be ? graph_copy(graph) : NULL;
     if (copy != NULL) *phGraphClone = (CUgraph)copy;
     pthread_mutex_unlock(&graphs_lock);
-    return copy == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    if (copy != NULL) return CUDA_SUCCESS;
+    return owns_memory ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* Adds a node; all the checks that the kinds of nodes share. */
@@ -336,11 +339,17 @@ static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph, cuuint64_t
     if (phGraphExec == NULL) return result;
     pthread_mutex_lock(&graphs_lock);
     struct graph *graph = graph_check(hGraph);
-    struct graph_plan *plan = graph == NULL ? NULL : graph_plan_make(graph);
+    const bool has_instance = graph != NULL && graph->instance != NULL;
+    if (has_instance) result = CUDA_ERROR_NOT_SUPPORTED;
+    struct graph_plan *plan = graph == NULL || has_instance ? NULL : graph_plan_make(graph);
     if (plan != NULL) {
         struct graph_exec *exec = graph_exec_open(plan, flags);
         result = exec == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
         if (exec == NULL) graph_plan_drop(plan);
+        if (exec != NULL && graph_owns_memory(graph)) {
+            exec->owner = graph;
+            graph->instance = exec;
+        }
         *phGraphExec = (CUgraphExec)exec;
     }
     pthread_mutex_unlock(&graphs_lock);
