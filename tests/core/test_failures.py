@@ -383,6 +383,7 @@ def test_a_failure_at_each_change_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.full
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_failure_at_each_change_in_each_kind_of_event() -> None:
     """The same at each line in each kind of event that comes to it, the first time and the last."""

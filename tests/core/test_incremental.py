@@ -77,6 +77,7 @@ TestLongWorldBeside = LongWorldBeside.TestCase
 TestLongWorldBeside.pytestmark = [
     pytest.mark.timeout(3600),
     pytest.mark.full,
+    pytest.mark.long,
     pytest.mark.promise("What an event leads to does not depend..."),
 ]
 TestLongWorldBeside.__doc__ = "The same in many more runs."
@@ -86,6 +87,7 @@ TestLongMemoryWorldBeside = LongMemoryWorldBeside.TestCase
 TestLongMemoryWorldBeside.pytestmark = [
     pytest.mark.timeout(3600),
     pytest.mark.full,
+    pytest.mark.long,
     pytest.mark.promise("What an event leads to does not depend..."),
 ]
 TestLongMemoryWorldBeside.__doc__ = "The same in many more runs."

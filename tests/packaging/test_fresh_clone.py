@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 # One test of each half of `make test`, and a hub: what needs Node, npm and a browser.
 SHORT_TESTS = (
     "test_core_is_pure or test_two_lines_are_enough or test_users_take_turns "
-    "or test_the_queue_changes_and_a_turn_is_released"
+    "or test_a_cell_that_waits_says_so"
 )
 NOT_ON_A_BARE_MACHINE = ("chromium", "node", "nodejs", "npm", "npx", "jlpm", "yarn")
 
@@ -47,7 +47,7 @@ def test_tests_and_lint_set_themselves_up(clone: Path, env: dict[str, str]) -> N
     """`make test` and `make lint` work in a fresh clone without write access to HOME, Node and a
     browser, and leave nothing behind that git would see."""
     run(["make", "test", f"PYTEST_ARGS=-k '{SHORT_TESTS}'"], cwd=clone, env=env)
-    assert (clone / "build" / "artefacts" / "panel-light.png").exists()
+    assert (clone / "build" / "artefacts" / "waiting-cell-light.png").exists()
     run(["make", "lint"], cwd=clone, env=env)
     assert not run(["git", "status", "--porcelain"], cwd=clone)
 
