@@ -362,6 +362,11 @@ def fail_at(points: Iterable[Point]) -> None:
         assert node.failed_at is not None, point
 
 
+def points_of_all_lines() -> list[Point]:
+    """Where the story comes to each line that changes something for the last time."""
+    return list({line: point for point, _, line in play(Node()).changes}.values())
+
+
 def test_the_story_meets_most_of_what_changes() -> None:
     """Else a failure there would be looked at by nobody."""
     met = {line for _, _, line in play(Node()).changes}
@@ -378,8 +383,14 @@ def test_a_failure_at_each_change_leaves_nothing_behind() -> None:
     """Wherever the core fails, the invariants hold after it, nothing stale is said, every hook
     comes to have what the core believes, and everybody is served. Here at each eighth line that
     changes something; `make test-full` takes them all."""
-    points = {line: point for point, _, line in play(Node()).changes}.values()
-    fail_at(sorted(points)[::8])
+    fail_at(sorted(points_of_all_lines())[::8])
+
+
+@pytest.mark.full
+@pytest.mark.promise("A failure in the middle of an event leaves...")
+def test_a_failure_at_every_change_leaves_nothing_behind() -> None:
+    """The same at every line that changes something."""
+    fail_at(points_of_all_lines())
 
 
 @pytest.mark.full
