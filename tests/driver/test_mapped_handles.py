@@ -375,29 +375,3 @@ def test_mapped_memory_without_access_has_no_pointer(gpu: Gpu, mapper: Mapper) -
     ok(cuda.cuMemRelease(chunk))
     mapper.unmap(address)
     mapper.free(address)
-
-
-def test_access_of_what_is_not_mapped(gpu: Gpu, mapper: Mapper) -> None:
-    """Measured: none, without an error, for memory that the driver mapped; an error for addresses
-    alone."""
-    here, address = properties(gpu).location, mapper.reserve()
-    assert int(ok(cuda.cuMemGetAccess(here, gpu.allocate(2 * MIB)))) == 0
-    assert code(cuda.cuMemGetAccess(here, address)) is R.CUDA_ERROR_INVALID_VALUE
-    mapper.free(address)
-
-
-def test_mapped_memory_cannot_be_marked_for_synchronous_copies(gpu: Gpu, mapper: Mapper) -> None:
-    """Measured: SYNC_MEMOPS is for memory that the driver has mapped, of pools too."""
-    address, chunk = mapper.reserve(), mapper.create()
-    mapper.map(address, chunk)
-    mapper.grant(address)
-    sync_memops = 6
-    answers = []
-    for place in (address, gpu.allocate(2 * MIB), int(ok(cuda.cuMemAllocAsync(2 * MIB, 0)))):
-        value = ctypes.c_uint32(1)
-        at = ctypes.c_uint64(place)
-        answers.append(R(raw().cuPointerSetAttribute(ctypes.byref(value), sync_memops, at)))
-    assert answers == [R.CUDA_ERROR_NOT_SUPPORTED, R.CUDA_SUCCESS, R.CUDA_SUCCESS]
-    ok(cuda.cuMemRelease(chunk))
-    mapper.unmap(address)
-    mapper.free(address)

@@ -25,6 +25,7 @@ SHORT = (
 NOT_OF_CUDA = (
     *("test_simulated_*", "test_nvml*", "test_proc_address*", "test_runtime_library*"),
     "test_cuda_python*",  # needs the real driver's private tables
+    "test_plain_or_mapped*",  # under the hook plain memory is mapped
 )
 # A tenant's free memory is not the device's: what others take of that makes room again. What its
 # own other processes and the contexts take is taken off a moment later, when that has been told:
