@@ -177,7 +177,8 @@ static void come(int device) {
     begin_burst(&state.in);
     const enum step_answer answer = step_come(device, state.goal, &bytes);
     if (answer == STEP_NO_ROOM) ask_for_room(device, bytes);
-    if (answer == STEP_DONE) mover_waits_end_room();
+    /* One that is lost with its context needs no room either. */
+    if (answer == STEP_DONE || (answer == STEP_NO_CHUNK && bytes > 0)) mover_waits_end_room();
     if (answer != STEP_DONE) changed(bytes); /* for a moment it has counted as there */
     if (answer == STEP_FAILED) fail();
 }
