@@ -15,7 +15,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .commands import Command, GrantTurn, TellContention, TellMemoryLimit, TellQueuePosition
@@ -59,7 +59,7 @@ class Changes:
     in_settling: Stirred = field(default_factory=Stirred)
     """What the present, or the last, `Turns.settle` looks at."""
     count: int = 0
-    """Counts what was added to `in_settling`."""
+    """Counts the changes of `in_settling`."""
     for_budgets: dict[DeviceId, None] = field(default_factory=dict)
     """For `Residency.settle`: devices whose memory or whose holders have changed."""
     to_tell: Stirred = field(default_factory=Stirred)
@@ -114,6 +114,7 @@ class Changes:
 
     def begin_settling(self) -> None:
         """Turns are about to be settled."""
+        self.count += 1
         self.in_settling, self.for_turns = self.for_turns, Stirred()
 
 
@@ -158,36 +159,36 @@ class Alarm:
 
 
 class Outbox:
-    """Commands in the order in which they are to be performed."""
+    """Commands in the order in which they are to be performed. Each carries the cause of its time,
+    unless it has one of its own."""
 
     def __init__(self) -> None:
         self._commands: list[Command] = []
+        self.cause = ""
 
     def put(self, command: Command) -> None:
-        self._commands.append(command)
+        self._commands.append(self._with_cause(command))
+
+    def _with_cause(self, command: Command) -> Command:
+        """Nobody else has seen the command yet. Copies of all would cost as much as turns do."""
+        if not command.cause:
+            object.__setattr__(command, "cause", self.cause)
+        return command
 
     def put_before_grant(self, client: ClientId, command: Command) -> None:
         """For what the client must know before its gate opens, if it is about to open."""
         for place, other in enumerate(self._commands):
             if isinstance(other, GrantTurn) and other.client == client:
-                self._commands.insert(place, command)
+                self._commands.insert(place, self._with_cause(command))
                 return
-        self._commands.append(command)
+        self.put(command)
 
     def granted(self) -> list[ClientId]:
         """Those whose gates are about to open."""
         return [each.client for each in self._commands if isinstance(each, GrantTurn)]
 
-    def name_cause(self, cause: str) -> None:
-        """Of all commands that have none yet."""
-        self._commands = [
-            command if command.cause else replace(command, cause=cause)
-            for command in self._commands
-        ]
-
-    def take_all(self, cause: str) -> list[Command]:
-        """Everything put since the last time; each carries its cause."""
-        self.name_cause(cause)
+    def take_all(self) -> list[Command]:
+        """Everything put since the last time."""
         commands, self._commands = self._commands, []
         return commands
 

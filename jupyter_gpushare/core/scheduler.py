@@ -269,7 +269,7 @@ class Machine:
 
         An error of a peer or a request is raised before anything has changed."""
         jumped = self._goes_on_to(now_s)
-        cause = event.cause or type(event).__name__
+        self._outbox.cause = event.cause or type(event).__name__
         if isinstance(event, ev.ClientEvent):
             matters = self._handle_client_event(event)
         else:
@@ -277,22 +277,21 @@ class Machine:
         is_late = self._wake_at_s is not None and self._now_s >= self._wake_at_s
         self._stir_who_is_due()
         if not (matters or is_late or jumped):
-            return self._outbox.take_all(cause)
-        self._outbox.name_cause(cause)
+            return self._outbox.take_all()
         if self._turns.recovery_ends(self._now_s):
-            cause = RECOVERY_OVER
+            self._outbox.cause = RECOVERY_OVER
         if is_late or not (
             isinstance(event, ev.MemoryReported) and self._settles_for_memory(event)
         ):
             self._turns.settle(self._now_s)
             self.is_unfinished = not (is_late or jumped) and self._grants_come_first()
             if self.is_unfinished:
-                return self._outbox.take_all(cause)
+                return self._outbox.take_all()
             self._settle_memory()
             self._teller.tell_changes()
             self._state.touched.clear()
         self._ask_to_be_woken()
-        return self._outbox.take_all(cause)
+        return self._outbox.take_all()
 
     def snapshot(self, now_s: Seconds) -> Snapshot:
         """A frozen copy of everything, for status."""

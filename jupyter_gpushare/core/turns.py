@@ -63,6 +63,9 @@ class Turns:
         self._holds = holds
         self._outbox = outbox
         self._last_turn = 0
+        self._listed: list[Tenant] = []
+        self._listed_at = -1
+        """What `_stirred_with_turn` has found, and at which count of changes."""
 
     def count_on_from(self, others: Turns) -> None:
         """No turn has an id that another one had before."""
@@ -171,15 +174,16 @@ class Turns:
         self._serve_queue(now_s)
         for tenant in self._stirred_holders():
             self._count_contention(tenant, now_s)
-        queued = len(state.queue)
+        counted, queued = state.changes.count, len(state.queue)
         for tenant in self._stirred_holders():
             self._recall_when_due(tenant, now_s)
             self._report_overdue(tenant, now_s)
         if len(state.queue) < queued:
             self._serve_queue(now_s)  # devices were kept for a stalled tenant, which has left it
-        for tenant in self._stirred_holders():
+        if state.changes.count != counted:
             # A recalled tenant leaves the queue, so that another holder's clock may stop.
-            self._count_contention(tenant, now_s)
+            for tenant in self._stirred_holders():
+                self._count_contention(tenant, now_s)
         for tenant in arrived:
             tenant.has_waited = tenant.id in state.queue
 
@@ -188,9 +192,11 @@ class Turns:
         look at an earlier one has stirred."""
         changes, last_turn = self._state.changes, 0
         while True:
-            count = changes.count
-            for holder in self._stirred_after(last_turn):
-                last_turn = turn_of(holder)
+            stirred, count = self._stirred_with_turn(), changes.count
+            for holder in stirred:
+                if holder.turn is None or holder.turn.id <= last_turn:
+                    continue
+                last_turn = holder.turn.id
                 changes.for_alarm[holder.id] = holder
                 yield holder
                 if changes.count != count:
@@ -198,14 +204,18 @@ class Turns:
             else:
                 return
 
-    def _stirred_after(self, turn: int) -> list[Tenant]:
-        stirred, lines = self._state.changes.in_settling, self._state.lines.of
-        found = {id: each for id, each in stirred.tenants.items() if each.turn is not None}
-        for device in stirred.lines:
-            if device in lines:
-                found.update((each.id, each) for each in lines[device].holders)
-                found.update(lines[device].lacking)
-        return sorted((each for each in found.values() if turn_of(each) > turn), key=turn_of)
+    def _stirred_with_turn(self) -> list[Tenant]:
+        """The list depends on nothing that changes without being counted."""
+        changes, lines = self._state.changes, self._state.lines.of
+        if self._listed_at != changes.count:
+            stirred = changes.in_settling
+            found = {id: each for id, each in stirred.tenants.items() if each.turn is not None}
+            for device in stirred.lines:
+                if device in lines:
+                    found.update((each.id, each) for each in lines[device].holders)
+                    found.update(lines[device].lacking)
+            self._listed_at, self._listed = changes.count, sorted(found.values(), key=turn_of)
+        return self._listed
 
     def _serve_queue(self, now_s: Seconds) -> None:
         """Those for whom a line has moved, and those that are passed over for somebody's memory:
@@ -290,7 +300,7 @@ class Turns:
         arriving = []
         # A holder that queues for more may just have got it, without an event of its own.
         queued_holders = {
-            holder.id: holder for holder in self._stirred_after(0) if holder.id in state.queue
+            holder.id: holder for holder in self._stirred_with_turn() if holder.id in state.queue
         }
         for tenant in {**state.touched, **queued_holders}.values():
             may_queue = tenant.state in (TenantState.IDLE, TenantState.STALLED)

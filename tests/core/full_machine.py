@@ -37,9 +37,8 @@ from jupyter_gpushare.core.turns import Turns
 class FullTurns(Turns):
     """All that hold a turn, and all that queue for one, are looked at."""
 
-    def _stirred_after(self, turn: int) -> list[Tenant]:
-        holders = self._state.turn_holders.values()
-        return [holder for holder in holders if holder.turn is not None and holder.turn.id > turn]
+    def _stirred_with_turn(self) -> list[Tenant]:
+        return list(self._state.turn_holders.values())
 
     def _serve_queue(self, now_s: Seconds) -> None:
         state = self._state
