@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUmemPool_attribute as PoolAttribute
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import MIB, Gpu, alone, code, ok
+from tests.driver.harness import MIB, Gpu, alone, code, ok, raw
 
 RESERVED = PoolAttribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
 USED = PoolAttribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
@@ -214,5 +215,7 @@ def test_access_of_a_pool_that_cannot_be(gpu: Gpu) -> None:
         answers.append(code(cuda.cuMemPoolSetAccess(pool, [access], 1)))
     invalid = R.CUDA_ERROR_INVALID_DEVICE
     assert answers == [R.CUDA_ERROR_NOT_SUPPORTED, invalid, invalid]
-    assert code(cuda.cuMemPoolSetAccess(pool, [access], 0)) is R.CUDA_ERROR_INVALID_VALUE
+    assert code(cuda.cuMemPoolSetAccess(pool, [access], 0)) is R.CUDA_SUCCESS
+    nothing = raw().cuMemPoolSetAccess(ctypes.c_void_p(int(pool)), None, ctypes.c_size_t(0))
+    assert R(nothing) is R.CUDA_ERROR_INVALID_VALUE
     ok(cuda.cuMemPoolDestroy(pool))

@@ -216,7 +216,7 @@ CUresult sim_cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, 
 /* The pool's own device keeps its access. */
 CUresult sim_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc *map, size_t count) {
     struct pool *pool = object_check(&pool_pool, handle);
-    if (pool == NULL || map == NULL || count == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (pool == NULL || map == NULL) return CUDA_ERROR_INVALID_VALUE;
     uint32_t mask = atomic_load(&pool->access_mask);
     for (size_t i = 0; i < count; i++) {
         const CUmemLocation *where = &map[i].location;
