@@ -350,6 +350,7 @@ NEWCOMERS = {
 @STARVED
 @settings(max_examples=8)
 @given(**NEWCOMERS, starvation_s=st.sampled_from([5.0, 20.0]))
+@pytest.mark.full
 def test_batch_is_served_however_many_cells_come(
     newcomers: list[tuple[float, float]], quantum_s: float, starvation_s: float
 ) -> None:
@@ -500,6 +501,7 @@ def test_an_admin_holds_for_those_in_debt(desk: Desk) -> None:
     assert desk.recalled() != []
 
 
+@pytest.mark.full
 def test_random_classes_beside_a_machine_that_looks_at_everything() -> None:
     """The index of classes leads to what a look at everything does."""
     crowd = Crowd(SETTINGS.replace(starvation_s=3), devices="AB")

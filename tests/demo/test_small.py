@@ -82,7 +82,13 @@ def test_the_demo_shows_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("The demo shows live who holds...")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="ctrl-c"),
+        pytest.param(signal.SIGTERM, id="sigterm", marks=pytest.mark.full),
+    ],
+)
 def test_a_stopped_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     """Stopped in its first act, it ends its kernels and its scheduler, and says so."""
     demo = start_demo(tmp_path, "--cells=200")

@@ -146,6 +146,7 @@ def test_all_who_tell_of_memory_tell_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("`status --json`, the panel, `%gpushare`, CUDA...")
+@pytest.mark.full
 def test_without_a_limit_they_agree_too(tmp_path: Path) -> None:
     """What others have and can give up is free, to CUDA, to NVML and to nvidia-smi."""
     with crowded(tmp_path) as gpu:

@@ -236,6 +236,7 @@ def test_a_chunk_that_could_not_be_copied_stays_for_a_while(chunks: Path) -> Non
 
 
 @pytest.mark.promise("A thread that moves, frees or...")
+@pytest.mark.full
 def test_threads_that_move_and_free_at_once(chunks_tsan: Path) -> None:
     """Six threads free what two movers park and restore: nobody has a chunk that another has
     claimed, and nothing is left."""

@@ -193,6 +193,7 @@ def test_an_interrupt_of_an_idle_kernel_harms_nobody(
 
 
 @pytest.mark.promise("Interrupting a kernel that waits ends...")
+@pytest.mark.full
 def test_the_users_own_kill_cancels_the_wait_too(
     shared: SharedGpu, holder: Kernel, waiter: Kernel
 ) -> None:

@@ -60,6 +60,7 @@ def test_parked_memory_is_told(crowded: SharedGpu) -> None:
 
 
 @pytest.mark.promise("`%gpushare explain` tells why the last cell...")
+@pytest.mark.full
 def test_memory_that_came_back_is_explained(crowded: SharedGpu) -> None:
     """Her cell had the GPU at once, and waited for what of her memory had made room."""
     alice, bob = crowded.kernel("alice.ipynb"), crowded.kernel("bob.ipynb")

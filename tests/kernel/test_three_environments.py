@@ -103,6 +103,7 @@ def test_the_magics_are_there_in_each(kernels: list[Kernel]) -> None:
 
 
 @pytest.mark.promise("Kernels of three environments share a...")
+@pytest.mark.full
 def test_an_interrupt_while_waiting_in_each(shared: SharedGpu, kernels: list[Kernel]) -> None:
     """A cell that waits for the device ends with KeyboardInterrupt, and the kernel stays usable."""
     shared.scheduler.client.change_settings({"idle_ms": 600_000, "quantum_s": 600})

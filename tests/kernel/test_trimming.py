@@ -102,6 +102,7 @@ def test_it_comes_after_the_cell_that_runs(alice: Kernel) -> None:
     assert after == f"({int(out) + 1}, {int(number) + 2})"
 
 
+@pytest.mark.full
 def test_memory_that_is_parked_is_given_back_too(crowded: SharedGpu) -> None:
     """It comes back with the turn and leaves for good: nobody has to park for it any more."""
     alice, bob = crowded.kernel("alice.ipynb"), crowded.kernel("bob.ipynb")

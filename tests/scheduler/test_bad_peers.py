@@ -307,6 +307,7 @@ def test_a_client_that_does_not_read(scheduler: SchedulerUnderTest) -> None:
 
 
 @pytest.mark.promise("A client that does not read...")
+@pytest.mark.full
 def test_a_caller_that_does_not_read_its_answer(runtime: Path) -> None:
     """An answer over HTTP that is larger than the socket's buffer does not wait for ever."""
     option = f"--GPUShareScheduler.message_deadline_s={DEADLINE_S}"

@@ -161,21 +161,41 @@ def test_clients_do_not_trust_strangers(scheduler: SchedulerUnderTest) -> None:
 @pytest.mark.parametrize(
     ("flag", "sentence"),
     [
-        ("--quantum-min=0", "outside 0.01"),
+        pytest.param("--quantum-min=0", "outside 0.01", marks=pytest.mark.full),
         ("--quantum=soon", "quantum_s cannot be 'soon'. Write it like 5s"),
-        ("--idle-exit-s=soon", "expected a float"),
-        ("--turns=maybe", "Give one of: on, off"),
+        pytest.param("--idle-exit-s=soon", "expected a float", marks=pytest.mark.full),
+        pytest.param("--turns=maybe", "Give one of: on, off", marks=pytest.mark.full),
         ("--journal={folder}/missing/journal", "cannot be written"),
-        ("quickly", "takes no argument 'quickly'"),
-        ("--config={folder}/missing.py", "no configuration file"),
+        pytest.param("quickly", "takes no argument 'quickly'", marks=pytest.mark.full),
+        pytest.param(
+            "--config={folder}/missing.py", "no configuration file", marks=pytest.mark.full
+        ),
         ("--config={folder}/broken.py", "cannot be read: NameError"),
-        ("--devices=GPU-none", "No device is called 'GPU-none'"),
+        pytest.param(
+            "--devices=GPU-none", "No device is called 'GPU-none'", marks=pytest.mark.full
+        ),
         ("--visibilty=everyone", "There is no flag --visibilty. Did you mean --visibility?"),
-        ("--GPUShareScheduler.quantm=3", "There is no --GPUShareScheduler.quantm. Did you mean"),
-        ("--SettingConfig.quantum_s=3", "There is no section SettingConfig"),
-        ("--visibility=all", "visibility cannot be 'all'. Give one of: anonymous, users"),
+        pytest.param(
+            "--GPUShareScheduler.quantm=3",
+            "There is no --GPUShareScheduler.quantm. Did you mean",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            "--SettingConfig.quantum_s=3",
+            "There is no section SettingConfig",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            "--visibility=all",
+            "visibility cannot be 'all'. Give one of: anonymous, users",
+            marks=pytest.mark.full,
+        ),
         ("--quantum_s=-5", "quantum_s is -5.0, which is outside 0 to 86400 seconds."),
-        ("--idle_ms=soon", "idle_ms cannot be 'soon'. Write it like 50ms or 2s."),
+        pytest.param(
+            "--idle_ms=soon",
+            "idle_ms cannot be 'soon'. Write it like 50ms or 2s.",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_a_wrong_configuration_is_said_in_a_sentence(

@@ -118,7 +118,12 @@ async def test_a_cell_that_fails_does_not_take_it_away(
     "the panel says so, and it can be asked again",
 )
 @pytest.mark.parametrize(
-    "how", ["dies", pytest.param("dies for good", marks=pytest.mark.full), "is restarted"]
+    "how",
+    [
+        "dies",
+        pytest.param("dies for good", marks=pytest.mark.full),
+        pytest.param("is restarted", marks=pytest.mark.full),
+    ],
 )
 async def test_a_kernel_that_ends_meanwhile(
     start: Start,

@@ -74,7 +74,9 @@ def test_the_production_scheduler_decides() -> None:
 
 
 @pytest.mark.promise("The simulator decides by the production...")
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.full) for n in range(1, 5))]
+)
 def test_everybody_is_served_however_cells_come(seed: int) -> None:
     """On random workloads: one notebook works on a device at a time, with all of its memory there;
     no more is on a device than fits; and every cell ends with all its work done."""

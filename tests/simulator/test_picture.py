@@ -14,7 +14,7 @@ from .scenes import notebook, simulated, workload
 
 
 @pytest.mark.promise("simulator", "A picture shows who had each device, and how long cells waited")
-@pytest.mark.parametrize("suffix", [".svg", ".png"])
+@pytest.mark.parametrize("suffix", [pytest.param(".svg", marks=pytest.mark.full), ".png"])
 def test_a_picture_is_drawn(tmp_path: Path, suffix: str) -> None:
     """For policies that give a device to one at a time and for those that do not, with more
     owners than colours."""

@@ -155,6 +155,7 @@ def test_the_turn_is_given_back_before_the_end_of_its_cell_is_told(opened: Opene
         assert told[: told.index(CellEnded) + 1] == [TurnDropped, CellEnded]
 
 
+@pytest.mark.full
 def test_the_next_cell_takes_a_closing_turn_back(opened: Opened) -> None:
     """While the last cell's work still drains and nobody waits, the next cell's launch goes on."""
     shell, client = opened(window_ms=1000, drain_stall_ms=10_000)
