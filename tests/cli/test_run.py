@@ -219,7 +219,17 @@ def test_a_command_is_needed(gpushare: Command) -> None:
 
 
 @pytest.mark.promise("cli", "`jupyter gpushare run` forwards signals, Ctrl-C and Ctrl-Z")
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SIGINT",
+        "SIGTERM",
+        *(
+            pytest.param(f"SIG{name}", marks=pytest.mark.full)
+            for name in ("HUP", "QUIT", "USR1", "USR2")
+        ),
+    ],
+)
 def test_signals_are_passed_on(env: dict[str, str], name: str) -> None:
     """A signal that is sent to `run` alone reaches the command once, which then goes on."""
     with started(env, PYTHON, "-c", REPORT_SIGNAL, name) as process:

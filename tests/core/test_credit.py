@@ -283,10 +283,15 @@ SCHEMES = [
     "a thread under trivial cells",
     "holds",
 ]
+SHOWN = {"releases", "tiny cells", "many kernels", "a thread under trivial cells"}
+"""The others in `make test-full`."""
 
 
 @GAIN
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "scheme",
+    [each if each in SHOWN else pytest.param(each, marks=pytest.mark.full) for each in SCHEMES],
+)
 def test_what_a_scheme_gains(scheme: str) -> None:
     gained_s, _ = gain_s(scheme, 30, quantum_max_s=2.0)
     assert gained_s <= SETTINGS.credit_s + 2.0 + DRAIN_S

@@ -286,7 +286,13 @@ def test_both_end_by_themselves(pair: Pair) -> None:
 
 @pytest.mark.promise("Handles that are foreign, damaged, of...")
 @pytest.mark.parametrize(
-    "call", ["cuMemImportFromShareableHandle", "cuMemMap", "cuMemSetAccess", "cuMemAddressReserve"]
+    "call",
+    [
+        "cuMemImportFromShareableHandle",
+        "cuMemMap",
+        pytest.param("cuMemSetAccess", marks=pytest.mark.full),
+        pytest.param("cuMemAddressReserve", marks=pytest.mark.full),
+    ],
 )
 def test_a_driver_that_fails_while_it_is_opened(pair: Pair, tmp_path: Path, call: str) -> None:
     """Nothing is left of it, and the next try is well."""

@@ -120,15 +120,27 @@ ONE_LINE = ["KeyboardInterrupt: This cell was interrupted while it waited for th
     "code",
     [
         pytest.param("gated_call()", id="sync"),
-        pytest.param("try:\n    gated_call()\nexcept RuntimeError:\n    pass\n1", id="caught"),
+        pytest.param(
+            "try:\n    gated_call()\nexcept RuntimeError:\n    pass\n1",
+            id="caught",
+            marks=pytest.mark.full,
+        ),
         pytest.param("import asyncio\nawait asyncio.sleep(0)\ngated_call()", id="async"),
         pytest.param(
-            "await __import__('asyncio').sleep(0)\nhook.recording_wait()\n1", id="unasked"
+            "await __import__('asyncio').sleep(0)\nhook.recording_wait()\n1",
+            id="unasked",
+            marks=pytest.mark.full,
         ),
         pytest.param("raises()", id="raised-in-c"),
-        pytest.param("deep(20)", id="raised-deep-in-c"),
-        pytest.param("try:\n    deep(20)\nfinally:\n    str(7)", id="finally"),
-        pytest.param("await __import__('asyncio').sleep(0)\nraises()", id="async-raised-in-c"),
+        pytest.param("deep(20)", id="raised-deep-in-c", marks=pytest.mark.full),
+        pytest.param(
+            "try:\n    deep(20)\nfinally:\n    str(7)", id="finally", marks=pytest.mark.full
+        ),
+        pytest.param(
+            "await __import__('asyncio').sleep(0)\nraises()",
+            id="async-raised-in-c",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_a_cancelled_wait_ends_the_cell_with_keyboard_interrupt(

@@ -46,7 +46,7 @@ def papermill(path: Path) -> list[str]:
 )
 @pytest.mark.promise("cli", "`jupyter gpushare run` works for nbconvert")
 @pytest.mark.parametrize("way", [pytest.param("run", marks=pytest.mark.full), "provisioner"])
-@pytest.mark.parametrize("tool", [nbconvert, papermill])
+@pytest.mark.parametrize("tool", [nbconvert, pytest.param(papermill, marks=pytest.mark.full)])
 def test_batch_tools_take_turns(
     shared: SharedGpu, tmp_path: Path, tool: Callable[[Path], list[str]], way: str
 ) -> None:

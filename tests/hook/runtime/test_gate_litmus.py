@@ -32,16 +32,18 @@ def build(headers: Path, name: str) -> Path:
 
 @pytest.mark.promise("hook", "No call is inside a gate that counts as shut")
 @pytest.mark.parametrize("name", FLAGS)
-def test_no_call_is_inside_a_gate_that_counts_as_shut(headers: Path, name: str) -> None:
-    """A million closings under threads on the fast path, half of them through a gate that is
+@pytest.mark.parametrize("closings", [200_000, pytest.param(1_000_000, marks=pytest.mark.full)])
+def test_no_call_is_inside_a_gate_that_counts_as_shut(
+    headers: Path, name: str, closings: int
+) -> None:
+    """As many closings under threads on the fast path, half of them through a gate that is
     windowed: nobody is inside afterwards. (Without
     the barrier a handful are, in some millions; without waiting for those inside, dozens.)"""
-    done = subprocess.run(
-        [build(headers, name), "1000000"], capture_output=True, text=True, check=True, timeout=250
-    )
+    command = [build(headers, name), str(closings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=250)
     passed, in_groups, escaped = (int(word) for word in done.stdout.split()[1::2])
-    assert passed > 1_000_000
-    assert in_groups > 100_000
+    assert passed > closings
+    assert in_groups > closings // 10
     assert escaped == 0
 
 

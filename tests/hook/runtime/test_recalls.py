@@ -87,7 +87,7 @@ def recall_often(
     "judged by the journal",
 )
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.full)])
 def test_no_launch_escapes_the_gate_in_many_recalls(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine, count: int
 ) -> None:
