@@ -41,7 +41,7 @@ class RecallReason(enum.Enum):
     NOT_FIRST = "not_first"
     """Turns were switched on, or clients came back, and another tenant was first."""
     NO_SPACE = "no_space"
-    """Memory of the tenant cannot come back."""
+    """Memory of the tenant cannot come back, or a call of it waits for memory of others."""
     CELL_ENDED = "cell_ended"
     """Others wait, and the cell has ended."""
     LIMIT = "limit"

@@ -385,6 +385,9 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
         return Recall(RecallReason.NOT_FIRST)
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
         return Recall(RecallReason.NO_SPACE)
+    wait = tenant.memory_wait
+    if wait is not None and wait.turn == turn.id and not wait.in_vain:
+        return Recall(RecallReason.NO_SPACE)
     ends_s = turn_ends_s(state, tenant, turn)
     if ends_s is not None and turn.cell_ended and tenant.id not in state.holds:
         return Recall(RecallReason.CELL_ENDED)

@@ -211,6 +211,25 @@ class Counters:
 
 
 @dataclass(slots=True, eq=False)
+class MemoryWait:
+    """A tenant's wait for memory that others have and cannot move. Its turn goes back meanwhile.
+    All its calls together wait once."""
+
+    device: DeviceId
+    until_s: Seconds
+    turn: TurnId | None = None
+    """The turn that it gives back for that."""
+    in_vain: bool = False
+    """Its calls are refused from now on, until others have released something."""
+    room_bytes: int | None = None
+    """How much the tenant could have had there when that was found."""
+
+    def left_s(self, now_s: Seconds) -> Seconds | None:
+        """None: it waits no longer."""
+        return None if self.in_vain else max(0.0, self.until_s - now_s)
+
+
+@dataclass(slots=True, eq=False)
 class Tenant:
     """A notebook kernel or a `run` command, with its processes."""
 
@@ -288,6 +307,9 @@ class Tenant:
     refused_for: Obstacle | None = None
     """The obstacle when it was last refused memory; None if it got some since."""
     refused_at_s: Seconds = 0.0
+    memory_wait: MemoryWait | None = None
+    """Its calls wait for memory that others cannot move, or did so in vain; None once they got it,
+    or were called off."""
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
 

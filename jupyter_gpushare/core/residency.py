@@ -275,13 +275,13 @@ class Residency:
         ghosts_ended = self._ghosts_end(device, now_s)
         self._kept_space_is_given_up(device, now_s)
         self._silence_is_noticed(device, holding, now_s)
-        refused, in_doubt = self._hopeless_needs_end(device, holding, now_s)
+        refused, in_doubt, turns_follow = self._hopeless_needs_end(device, holding, now_s)
         figures = _look(self._state, device, now_s, refused, in_doubt)
         device.memory.ahead_of = tuple(share.client for share in figures.ahead)
         self._find_outdated(device, figures)
         decision = decide(figures)
         moves_again = self._apply(device, decision, in_doubt, now_s)
-        return ghosts_ended or bool(refused) or moves_again
+        return ghosts_ended or bool(refused) or turns_follow or moves_again
 
     def _find_outdated(self, device: Device, figures: Figures) -> None:
         """What a client could have depends on its own memory and its siblings'."""
@@ -377,11 +377,11 @@ class Residency:
 
     def _hopeless_needs_end(
         self, device: Device, holding: list[Share], now_s: Seconds
-    ) -> tuple[frozenset[ClientId], frozenset[DeviceId]]:
-        """The clients whose needs are refused, and the devices to look at before the next
-        refusal."""
+    ) -> tuple[frozenset[ClientId], frozenset[DeviceId], bool]:
+        """The clients whose needs are refused, the devices to look at before the next refusal, and
+        whether turns are to be looked at again."""
         if not device.memory.somebody_is_short:
-            return frozenset(), frozenset()
+            return frozenset(), frozenset(), False
         needs = Needs(self._state, device, holding, now_s)
         refused: set[ClientId] = set()
         for share in needs.hopeless():
@@ -393,7 +393,7 @@ class Residency:
             self._state.changes.of_memory(device.id)
         if needs.due_s is not None:
             device.memory.is_due_at(needs.due_s)
-        return frozenset(refused), frozenset(needs.in_doubt)
+        return frozenset(refused), frozenset(needs.in_doubt), needs.turns_follow
 
     def _note_refusal(self, share: Share, now_s: Seconds, *, overlap: bool) -> None:
         """Keep the obstacle for the status, unless it is the tenant itself."""

@@ -385,6 +385,14 @@ class SchedulerSettings:
         help="How long memory that should be free may be missing on a device before gpushare gives "
         "up on it.",
     )
+    memory_wait_s: Seconds = setting(
+        120.0,
+        unit="seconds",
+        low=0,
+        high=86_400,
+        help="How long a notebook may wait, without its turn, for memory that others have and that "
+        "cannot be moved, before it is out of memory. 0: it does not wait.",
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self, SETTINGS)

@@ -73,8 +73,7 @@ class DeviceSnapshot:
     bytes_foreign: int
     """On the device, and not under our hook."""
     bytes_reserved: int
-    """For what no budget covers. Nobody gets new memory there; what was on the device before
-    contexts grew may come back into it."""
+    """For what no budget covers; what was there before contexts grew may come back into it."""
     bytes_usable: int
     """The bytes that tenants may have on the device together."""
     bytes_staying: int
@@ -177,6 +176,8 @@ class TenantSnapshot:
     """A value of `classes.TenantClass`."""
     hold_refused: bool = False
     """Its user wanted to keep its turn by hand, or did so, but is in debt."""
+    memory_wait_left_s: Seconds | None = None
+    """For how much longer it waits for memory that others cannot move; None: it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,8 +250,7 @@ class Move(NamedTuple):
 # ---- how it is taken --------------------------------------------------------------------------
 
 REFUSAL_SHOWN_S = 600.0
-"""How long the status says why a tenant was out of memory. The error sends its user there, who may
-look only when they come back."""
+"""How long the status says why a tenant was out of memory: its user may look late."""
 
 
 class Status:
@@ -427,15 +427,15 @@ def _tenant(
         asked_class=tenant.asked_class,
         runs_as=tenant.runs_as.value,
         hold_refused=tenant.hold_refused,
+        memory_wait_left_s=None if (wait := tenant.memory_wait) is None else wait.left_s(now_s),
     )
 
 
 def _obstacle(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
     """The obstacle of now; for a tenant that does not wait, the one of its last refusal."""
     refused_lately = now_s < tenant.refused_at_s + REFUSAL_SHOWN_S
-    if tenant.id in state.queue or not refused_lately:
-        return state.obstacles.get(tenant.id)
-    return tenant.refused_for
+    is_past = tenant.id not in state.queue and refused_lately
+    return tenant.refused_for if is_past else state.obstacles.get(tenant.id)
 
 
 def _memory(tenant: Tenant) -> Iterator[TenantMemorySnapshot]:

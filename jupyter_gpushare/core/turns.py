@@ -399,6 +399,7 @@ class Turns:
         waits = any(c.calls_wait_in_drain or c.state in WANTING for c in clients)
         if not (stalled and waits) or tenant.turn is None:
             return
+        self._state.waits_in_vain(tenant)
         self._state.move_tenant(tenant, TenantTrigger.STALL)
         tenant.counters.drain_stalls += 1
         tenant.turn.retry_at_s = now_s + self._state.settings.recall_retry_s

@@ -33,6 +33,7 @@ SETTINGS = (
     "--GPUShareScheduler.probe_period_s=0.1",
     "--GPUShareScheduler.quantum_s=0.3",
     "--GPUShareScheduler.reclaim_s=1",
+    "--GPUShareScheduler.memory_wait_s=0",
     "--GPUShareScheduler.park_timeout_s=20",  # nobody is passed over on a busy machine
 )
 

@@ -161,3 +161,47 @@ def test_an_allocation_that_a_restart_meets(tmp_path: Path, device: SmallDevice)
     bob.ok("end")
     for tenant in (alice, bob):
         tenant.verify()
+
+
+@contextmanager
+def bob_waits(tmp_path: Path) -> Iterator[tuple[SmallDevice, MemoryTenant, MemoryTenant]]:
+    """alice has what cannot be moved, and bob's call waits for it, without the turn."""
+    with small_device(tmp_path) as device:
+        device.scheduler.client.change_settings({"memory_wait_s": 600})
+        alice = device.start("alice", seed=1, **STAYS)
+        device.await_memory(alice, lambda memory: memory["bytes_fixed"] >= HELD)
+        bob = device.start("bob", seed=2, size=FITS_BESIDE)
+        bob.ok("begin")
+        bob.say(f"alloc 1 {HELD}")
+        comes_true(
+            lambda: "Else this notebook is out of memory in" in device.blocked_reason(bob),
+            "it waits",
+        )
+        yield device, alice, bob
+
+
+@pytest.mark.promise("A call that does not fit because of memory...")
+def test_an_allocation_waits_for_what_cannot_be_moved(tmp_path: Path) -> None:
+    """Others have their turns meanwhile; it goes on when the memory is freed."""
+    with bob_waits(tmp_path) as (device, alice, bob):
+        assert "alice has 40.0 MiB on" in device.blocked_reason(bob)
+        for tenant in (device.bystander, alice, device.bystander):
+            tenant.verify()
+        assert alice.process.finish() == 0
+        assert bob.heard("alloc")[0] == SUCCESS
+        bob.refill(1, 3, HELD)
+        bob.ok("end")
+        for tenant in (device.bystander, bob):
+            tenant.verify()
+
+
+@pytest.mark.promise("A call that does not fit because of memory...")
+def test_an_allocation_that_waits_can_be_interrupted(tmp_path: Path) -> None:
+    """As any wait; nothing of the tenant's memory is lost."""
+    with bob_waits(tmp_path) as (_, alice, bob):
+        bob.say("!cancel")
+        assert bob.heard("alloc")[0] == CANCELLED
+        bob.ok("end")
+        for tenant in (bob, alice, bob):
+            tenant.verify()
+        assert alice.process.finish() == 0

@@ -23,12 +23,15 @@ PLENTY = 10**6
 
 
 class MemoryDesk(Desk):
-    """Devices of 8000 bytes, in swap mode unless told otherwise."""
+    """Devices of 8000 bytes, in swap mode unless told otherwise. Nobody waits for memory that
+    others cannot move, unless told otherwise."""
 
     def __init__(
         self, *, devices: str = "A", recovering_until_s: float | None = None, **changes: object
     ) -> None:
-        settings = SchedulerSettings(memory_mode=MemoryMode.SWAP).replace(**changes)
+        settings = SchedulerSettings(memory_mode=MemoryMode.SWAP, memory_wait_s=0).replace(
+            **changes
+        )
         self.budgets: dict[tuple[int, str], TellBudget] = {}
         self.has: dict[tuple[int, str], dict[str, int]] = {}
         self.last_need_id = 0

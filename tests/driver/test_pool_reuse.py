@@ -1,6 +1,9 @@
 """What pools keep, give up and hand out again.
 
-"Documented": the expectation is what the driver API's reference says, not measured on a device."""
+"Documented": the expectation is what the driver API's reference says, not measured on a device.
+
+The cases have processes of their own. In one process with those of all other files, the driver of
+an H200 (580.159.04) crashed in cuMemPoolDestroy; this file by itself passes there."""
 
 from __future__ import annotations
 
@@ -91,6 +94,7 @@ def test_queued_frees_are_not_given_up(gpu: Gpu) -> None:
     assert attribute(pool, RESERVED) == 0
 
 
+@alone
 def test_trimming_keeps_what_it_is_told_to(gpu: Gpu) -> None:
     """Documented: at least so many bytes are kept, and a pool that has less stays as it is."""
     pool = create_pool(gpu)
@@ -106,6 +110,7 @@ def test_trimming_keeps_what_it_is_told_to(gpu: Gpu) -> None:
     ok(cuda.cuMemPoolDestroy(pool))
 
 
+@alone
 def test_high_marks_are_reset_to_what_is_there(gpu: Gpu) -> None:
     """Documented: they tell the most since the last reset, which is a zero."""
     pool = create_pool(gpu)
@@ -124,6 +129,7 @@ def test_high_marks_are_reset_to_what_is_there(gpu: Gpu) -> None:
     ok(cuda.cuMemPoolDestroy(pool))
 
 
+@alone
 def test_reuse_is_allowed_at_first(gpu: Gpu) -> None:
     """Documented: all three kinds, and each can be turned off."""
     pool = create_pool(gpu)
@@ -198,6 +204,7 @@ def test_memory_may_be_freed_in_another_stream(gpu: Gpu) -> None:
 
 
 @pytest.mark.promise("Pools reuse, keep and give up...")
+@alone
 def test_a_destroyed_pool_lives_with_its_memory(gpu: Gpu) -> None:
     """Documented: what was allocated from it stays until it is freed."""
     pool = create_pool(gpu)
@@ -226,14 +233,14 @@ def test_memory_of_a_destroyed_pool_comes_back(gpu: Gpu) -> None:
 
 @alone
 def test_destroying_the_current_pool_brings_the_default_one_back(gpu: Gpu) -> None:
-    """Documented: a device always has a pool. In a process that had run the cases of other files
-    before, the driver of an H200 (580.159.04) crashed here."""
+    """Documented: a device always has a pool."""
     default, pool = ok(cuda.cuDeviceGetDefaultMemPool(gpu.device)), create_pool(gpu)
     ok(cuda.cuDeviceSetMemPool(gpu.device, pool))
     ok(cuda.cuMemPoolDestroy(pool))
     assert int(ok(cuda.cuDeviceGetMemPool(gpu.device))) == int(default)
 
 
+@alone
 def test_a_limited_pool_is_full(gpu: Gpu) -> None:
     """Documented: a pool never has more than its largest size, which the driver may round up."""
     wanted = cuda.CUmemPoolProps()
@@ -249,6 +256,7 @@ def test_a_limited_pool_is_full(gpu: Gpu) -> None:
     ok(cuda.cuMemPoolDestroy(pool))
 
 
+@alone
 def test_pools_that_cannot_be(gpu: Gpu) -> None:
     """Documented: host memory is not shared, nor told by where the caller runs; managed pools
     neither shared nor limited."""
@@ -259,12 +267,14 @@ def test_pools_that_cannot_be(gpu: Gpu) -> None:
         assert refused is not R.CUDA_SUCCESS
 
 
+@alone
 def test_host_pools_where_the_device_has_them(gpu: Gpu) -> None:
     """Documented: an attribute of the device says so; elsewhere they are refused."""
     made = made_pool(PINNED, (HOST, 0)) is R.CUDA_SUCCESS
     assert made == supports(gpu, "HOST_MEMORY_POOLS_SUPPORTED")
 
 
+@alone
 def test_a_pool_of_its_device_alone(gpu: Gpu) -> None:
     """Documented: the memory of a new pool is accessible from its own device."""
     pool, location = create_pool(gpu), cuda.CUmemLocation()
@@ -274,6 +284,7 @@ def test_a_pool_of_its_device_alone(gpu: Gpu) -> None:
     ok(cuda.cuMemPoolDestroy(pool))
 
 
+@alone
 def test_pools_by_their_place(gpu: Gpu) -> None:
     """Documented: the calls that name a place and a kind of memory mean the same pools of a device
     as those that name the device."""

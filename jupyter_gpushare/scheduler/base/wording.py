@@ -15,7 +15,7 @@ _RECALLS = {
     RecallReason.DEVICE_TAKEN: "{device} was opened, and somebody else has it",
     RecallReason.PAUSED: "an administrator has paused {device}",
     RecallReason.NOT_FIRST: "turns are on, and somebody else was first",
-    RecallReason.NO_SPACE: "its memory cannot come back, because there is no space",
+    RecallReason.NO_SPACE: "the GPU has no space for its memory",
     RecallReason.CELL_ENDED: "others wait, and the cell has ended",
     RecallReason.LIMIT: "it or its user has had as much of the GPU as the settings allow",
     RecallReason.GOES_FIRST: "another notebook goes first by its class",

@@ -8,6 +8,8 @@ from typing import Any
 
 from jupyter_gpushare.core.records import Obstacle
 
+from .waits import length
+
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -24,6 +26,8 @@ def blocked_reason(
     device = devices[obstacle["device"]]
     whose = None if obstacle["tenant"] is None else name_of(obstacle["tenant"])
     wrong, remedy = _SENTENCES[obstacle["kind"]]
+    if (left_s := tenant.get("memory_wait_left_s")) is not None:
+        remedy += f" Else this notebook is out of memory in {length(left_s)}."
     return f"{wrong} {remedy}".format(
         amount=size(obstacle["bytes_in_the_way"]),
         short=size(obstacle["bytes_short"]),

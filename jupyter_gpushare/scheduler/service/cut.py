@@ -132,7 +132,7 @@ def status_of(
             "estimate": waits.get(with_obstacle["id"]),
         }
         tenant = {**with_obstacle, **words}
-        for told_in_words in ("obstacle", "asked_class", "hold_refused"):
+        for told_in_words in ("obstacle", "asked_class", "hold_refused", "memory_wait_left_s"):
             del tenant[told_in_words]
         if mine:
             shown_tenants.append({**tenant, "kernel_id": tenants.kernel_id(tenant["id"])})
