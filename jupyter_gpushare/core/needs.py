@@ -9,9 +9,7 @@ A call that allocates waits for its tenant's turn and for its bytes. It is refus
   against those waiting.
 
 Where the bytes would be there if others freed what they cannot move, the tenant gives its turn back
-first and waits for `memory_wait_s`, once for all its calls: a framework that tries again is refused
-at once, until others have released something. It does not wait where that could not end: all whose
-memory is in the way wait themselves, or work of its own waits for the call (a drain stall).
+first and waits for `memory_wait_s` (memory_waits.py).
 
 While clients are still coming back to a new scheduler their memory looks like strangers', and
 nothing is refused for the sake of others. Memory of processes that have just ended has `reclaim_s`
@@ -22,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from . import memory_waits
 from .budgets import noticed_bytes
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share, Shortage
-from .records import Device, MemoryWait, Tenant
+from .records import Device
 from .state import State
 
 GRACE_S = 0.5
@@ -156,46 +155,23 @@ class Needs:
 
     def _waits_for_others(self, share: Share) -> bool:
         """Whether the call waits on, for memory that others cannot move."""
-        state, tenant = self._state, self._state.tenants[share.tenant]
-        wait, room = tenant.memory_wait, self._room_for(share)
-        if wait is not None and wait.in_vain:
-            if wait.room_bytes is None:  # its work waits for the call
-                wait.room_bytes = room
-            least = wait.room_bytes + noticed_bytes(state.total_bytes(self._device))
-            if wait.device == self._device.id and room < least:
-                return False
-            wait = None
-        if wait is None:
-            wait = MemoryWait(self._device.id, self._now_s + state.settings.memory_wait_s)
-        if self._now_s >= wait.until_s or not self._others_may_free_it(share):
-            wait.in_vain, wait.room_bytes = True, room
-            tenant.memory_wait = wait
+        if share.need_short_since_s is None or self._lacks_elsewhere(share) is not None:
             return False
-        turn = tenant.turn.id if share.client in self._holding and tenant.turn else wait.turn
-        if tenant.memory_wait is not wait or wait.turn != turn:
-            tenant.memory_wait, wait.turn = wait, turn
-            state.changes.of_tenant(tenant)
+        until_s, news = memory_waits.go_on(
+            self._state,
+            self._device,
+            share,
+            room_bytes=self._room_for(share),
+            short_bytes=share.bytes_allocated + share.needed_bytes - self._most_for(share),
+            noticed_bytes=noticed_bytes(self._state.total_bytes(self._device)),
+            now_s=self._now_s,
+        )
+        if news:
+            self._state.changes.of_tenant(self._state.tenants[share.tenant])
             self.turns_follow = True
-        self._is_due(wait.until_s)
-        return True
-
-    def _others_may_free_it(self, share: Share) -> bool:
-        """Whether the bytes would be there without what others cannot move, and somebody of these
-        does not wait for memory itself."""
-        others = [
-            each
-            for each in self._memory.shares.values()
-            if each.tenant != share.tenant and each.bytes_staying
-        ]
-        wanted = share.bytes_allocated + share.needed_bytes
-        freed = sum(_bytes_to_be_freed(each) for each in others)
-        if self._lacks_elsewhere(share) is None and wanted > self._most_for(share) + freed:
-            return False
-        return not all(self._waits_itself(each.tenant) for each in others)
-
-    def _waits_itself(self, tenant: TenantId) -> bool:
-        wait = self._state.tenants[tenant].memory_wait
-        return wait is not None and not wait.in_vain
+        if until_s is not None:
+            self._is_due(until_s)
+        return until_s is not None
 
     def _watch(self, share: Share) -> None:
         """A need was refused, and no other one has come yet. The next one does not wait again for
@@ -234,22 +210,6 @@ class Needs:
             if _memory_is_kept_away(self._state, share.tenant, device):
                 return device
         return None
-
-
-def call_off(state: State, tenant: Tenant) -> None:
-    """A call of the tenant waits for memory no longer. If none does, a later one waits anew."""
-    wait = tenant.memory_wait
-    if wait is not None and not wait.in_vain:
-        shares = (each for client in tenant.clients.values() for each in client.devices.values())
-        if not any(each.needed_bytes for each in shares):
-            tenant.memory_wait = None
-            state.changes.of_tenant(tenant)
-
-
-def _bytes_to_be_freed(share: Share) -> int:
-    """Of what stays: what the host has no room for is not freed by waiting."""
-    is_stuck = share.failed or share.silent
-    return share.bytes_staying if is_stuck else min(share.bytes_staying, share.bytes_fixed)
 
 
 def _own_at_most(share: Share) -> int:

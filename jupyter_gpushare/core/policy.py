@@ -43,6 +43,7 @@ from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share
 from .limits import elastic_left_s
+from .memory_waits import is_waiting
 from .records import Device, Obstacle, ObstacleKind, Tenant, Turn
 from .settings import SchedulerSettings
 from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends
@@ -386,7 +387,7 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
         return Recall(RecallReason.NO_SPACE)
     wait = tenant.memory_wait
-    if wait is not None and wait.turn == turn.id and not wait.in_vain:
+    if wait is not None and wait.turn == turn.id and is_waiting(tenant):
         return Recall(RecallReason.NO_SPACE)
     ends_s = turn_ends_s(state, tenant, turn)
     if ends_s is not None and turn.cell_ended and tenant.id not in state.holds:

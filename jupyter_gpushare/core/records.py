@@ -216,17 +216,17 @@ class MemoryWait:
     All its calls together wait once."""
 
     device: DeviceId
-    until_s: Seconds
+    begun_s: Seconds
     turn: TurnId | None = None
-    """The turn that it gives back for that."""
+    """The turn that it gives back for that. It gives back one; further ones end as any turn."""
+    short_bytes: int = 0
+    """How much it lacked when that was looked at last."""
+    stalls: int = 0
+    """How often the drain of its turn has stalled."""
     in_vain: bool = False
     """Its calls are refused from now on, until others have released something."""
-    room_bytes: int | None = None
-    """How much the tenant could have had there when that was found."""
-
-    def left_s(self, now_s: Seconds) -> Seconds | None:
-        """None: it waits no longer."""
-        return None if self.in_vain else max(0.0, self.until_s - now_s)
+    rooms: dict[DeviceId, int] = field(default_factory=dict)
+    """How much the tenant could have had on a device when a call was first refused there since."""
 
 
 @dataclass(slots=True, eq=False)
@@ -308,8 +308,8 @@ class Tenant:
     """The obstacle when it was last refused memory; None if it got some since."""
     refused_at_s: Seconds = 0.0
     memory_wait: MemoryWait | None = None
-    """Its calls wait for memory that others cannot move, or did so in vain; None once they got it,
-    or were called off."""
+    """Its calls wait for memory that others cannot move, did so until they got it or were called
+    off, or did so in vain (memory_waits.py)."""
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
 

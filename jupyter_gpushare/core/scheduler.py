@@ -42,7 +42,6 @@ from .estimates import Estimate, Estimates
 from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
-from .needs import call_off
 from .node_events import NodeEvents, known_device, note_cell_end
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .records import Client, Tenant
@@ -401,8 +400,6 @@ class Machine:
             case ev.MemoryNeeded() if event.device in client.devices:
                 self._state.changes.of_memory(event.device)
                 client.devices[event.device].needs(event.bytes_needed, event.need_id)
-                if not event.bytes_needed:
-                    call_off(self._state, tenant)
             case ev.SpaceRequested():
                 self._residency.space_requested(client, event, self._now_s)
             case ev.DeviceOpened() | ev.DeviceClosed() | ev.ContextFailed():
@@ -446,6 +443,8 @@ class Machine:
     def _client_lost(self, client: Client) -> None:
         tenant = self._state.tenants[client.tenant]
         self._node.forget(client, self._now_s)
+        if not tenant.clients:
+            tenant.memory_wait = None
         self._teller.tell_memory_limits(tenant)
 
     def _memory_reported(self, tenant: Tenant, client: Client, event: ev.MemoryReported) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .estimates import Waiter
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
+from .memory_waits import left_s
 from .policy import bytes_to_come, turn_ends_s, waits_for_its_memory
 from .records import Client, Device, Obstacle, Placement, Tenant
 from .settings import SchedulerSettings
@@ -254,8 +255,7 @@ REFUSAL_SHOWN_S = 600.0
 
 
 class Status:
-    """Takes snapshots. What is shown of a tenant is made anew when the tenant has changed, or when
-    it moves with time; else it is what the last snapshot had."""
+    """Takes snapshots. What is shown of a tenant is made anew when it has changed, or with time."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -427,7 +427,7 @@ def _tenant(
         asked_class=tenant.asked_class,
         runs_as=tenant.runs_as.value,
         hold_refused=tenant.hold_refused,
-        memory_wait_left_s=None if (wait := tenant.memory_wait) is None else wait.left_s(now_s),
+        memory_wait_left_s=left_s(state, tenant, now_s),
     )
 
 

@@ -317,17 +317,9 @@ class State:
     def note_refusal(self, tenant: Tenant, found: Obstacle | None, now_s: Seconds) -> None:
         """The obstacle for which the tenant was refused memory; None: it got some since."""
         tenant.refused_for = found
-        if found is None:
-            tenant.memory_wait = None
-        else:
+        if found is not None:
             tenant.refused_at_s = now_s
         self.changes.of_look(tenant.id)
-
-    def waits_in_vain(self, tenant: Tenant) -> None:
-        """The tenant's work in flight waits for its call that waits for memory."""
-        if (wait := tenant.memory_wait) is not None and not wait.in_vain:
-            wait.in_vain = True
-            self.changes.of_memory(wait.device)
 
     def siblings(self, tenant: Tenant) -> tuple[int, list[Tenant]]:
         """How much its owner's tenants may have of a device together, and these; 0: all, and nobody

@@ -22,6 +22,7 @@ from .commands import (
 from .holds import Holds
 from .ids import DeviceId, Seconds, TurnId
 from .lines import turn_of
+from .memory_waits import stalls
 from .policy import (
     Recall,
     bytes_to_come,
@@ -63,8 +64,7 @@ class Turns:
         self._holds = holds
         self._outbox = outbox
         self._last_turn = 0
-        self._listed: list[Tenant] = []
-        self._listed_at = -1
+        self._listed, self._listed_at = list[Tenant](), -1
         """What `_stirred_with_turn` has found, and at which count of changes."""
 
     def count_on_from(self, others: Turns) -> None:
@@ -101,7 +101,7 @@ class Turns:
             self._outbox.put(CancelWait(client=client.id))
 
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
-        """The tenant's user gives its turn away. One that is asked already need not be again."""
+        """Its user gives its turn away. One that is asked already need not be again."""
         self._holds.end(tenant, now_s)
         tenant.gave_way |= tenant.turn is not None
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
@@ -399,7 +399,7 @@ class Turns:
         waits = any(c.calls_wait_in_drain or c.state in WANTING for c in clients)
         if not (stalled and waits) or tenant.turn is None:
             return
-        self._state.waits_in_vain(tenant)
+        stalls(self._state, tenant)
         self._state.move_tenant(tenant, TenantTrigger.STALL)
         tenant.counters.drain_stalls += 1
         tenant.turn.retry_at_s = now_s + self._state.settings.recall_retry_s
