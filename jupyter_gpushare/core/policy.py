@@ -43,7 +43,7 @@ from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share
 from .limits import elastic_left_s
-from .memory_waits import is_waiting
+from .needs import is_waiting
 from .records import Device, Obstacle, ObstacleKind, Tenant, Turn
 from .settings import SchedulerSettings
 from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends

@@ -309,7 +309,7 @@ class Tenant:
     refused_at_s: Seconds = 0.0
     memory_wait: MemoryWait | None = None
     """Its calls wait for memory that others cannot move, did so until they got it or were called
-    off, or did so in vain (memory_waits.py)."""
+    off, or did so in vain (needs.py)."""
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .estimates import Waiter
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
-from .memory_waits import left_s
+from .needs import left_s
 from .policy import bytes_to_come, turn_ends_s, waits_for_its_memory
 from .records import Client, Device, Obstacle, Placement, Tenant
 from .settings import SchedulerSettings

@@ -22,7 +22,7 @@ from .commands import (
 from .holds import Holds
 from .ids import DeviceId, Seconds, TurnId
 from .lines import turn_of
-from .memory_waits import stalls
+from .needs import stalls
 from .policy import (
     Recall,
     bytes_to_come,

@@ -10,8 +10,7 @@ import pytest
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import RecallReason, RecallTurn
 from jupyter_gpushare.core.ids import ClientId
-from jupyter_gpushare.core.memory_waits import STALLS_MAX
-from jupyter_gpushare.core.needs import GRACE_S, LOOK_S_MAX
+from jupyter_gpushare.core.needs import GRACE_S, LOOK_S_MAX, STALLS_MAX
 
 from .memory_desk import USABLE, MemoryDesk
 from .test_needs import IN_THE_WAY, RESTING, TOO_MUCH, failed, fixed, foreign, silent
