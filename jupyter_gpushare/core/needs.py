@@ -310,8 +310,11 @@ def _could_not_end(state: State, newcomer: Tenant, its_wait: MemoryWait) -> bool
     cannot move. Of those who wait, the ones whose waits can end count as such."""
     waits = {newcomer.id: its_wait}
     for tenant in state.tenants.values():
-        if tenant is not newcomer and tenant.memory_wait is not None and is_waiting(tenant):
-            waits[tenant.id] = tenant.memory_wait
+        wait = tenant.memory_wait
+        if tenant is newcomer or wait is None or wait.device not in state.devices:
+            continue
+        if is_waiting(tenant):
+            waits[tenant.id] = wait
     stuck = set(waits)
     while True:
         free = {
