@@ -299,10 +299,10 @@ def go_on(
         wait.in_vain, wait.rooms[device.id] = True, room_bytes
         return None, False
     tenant.memory_wait = wait
-    gives_back = wait.turn is None and tenant.turn is not None
-    if gives_back and tenant.turn is not None:
-        wait.turn = tenant.turn.id
-    return until_s, begins or gives_back
+    news = begins
+    if tenant.turn is not None and wait.turn is None:
+        wait.turn, news = tenant.turn.id, True
+    return until_s, news
 
 
 def _could_not_end(state: State, newcomer: Tenant, its_wait: MemoryWait) -> bool:

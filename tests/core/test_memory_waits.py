@@ -250,7 +250,7 @@ def test_a_need_that_comes_before_the_turn_waits_too(desk: MemoryDesk) -> None:
 
 @pytest.mark.promise("All calls of a notebook together wait once...")
 def test_a_small_call_that_is_met_changes_nothing(desk: MemoryDesk) -> None:
-    """Nor does one of a sibling, while the call waits."""
+    """After a wait in vain the next large one does not wait."""
     fixed(desk)
     bob = begins_to_wait(desk)
     assert let_pass(desk, WAIT_S + 1) == [bob]

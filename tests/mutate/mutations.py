@@ -556,8 +556,8 @@ MUTATIONS = [
     Mutation(
         "A wait gives one turn back",
         "needs",
-        "gives_back = wait.turn is None and tenant.turn is not None",
-        "gives_back = tenant.turn is not None and wait.turn != tenant.turn.id",
+        "if tenant.turn is not None and wait.turn is None:",
+        "if tenant.turn is not None and wait.turn != tenant.turn.id:",
         "memory_waits",
     ),
     Mutation(
