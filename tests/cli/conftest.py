@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.fake_library import fake_library
-from tests.support.scheduler_process import SchedulerUnderTest, environment, running_scheduler
+from tests.support.scheduler_process import (
+    SchedulerUnderTest,
+    command_line,
+    environment,
+    nursery,
+    running_scheduler,
+)
 
 __all__ = ["fake_library"]
 
@@ -38,13 +43,7 @@ def gpushare(runtime: Path) -> Command:
 
 def command_at(runtime: Path) -> Command:
     def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "jupyter_gpushare.cli.main", *arguments],
-            env=environment({"GPUSHARE_RUNTIME_DIR": str(runtime), **(env or {})}),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        given = environment({"GPUSHARE_RUNTIME_DIR": str(runtime), **(env or {})})
+        return nursery(given).run(command_line(arguments), env=given, timeout=60)
 
     return run

@@ -22,8 +22,8 @@ from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 from numpy.typing import ArrayLike, NDArray
 
-from tests.driver.alone import Nursery
-from tests.support.paths import BUILTINS_PTX, ROOT, SIM_DRIVER
+from tests.support.nursery import Nursery, Order
+from tests.support.paths import BUILTINS_PTX, SIM_DRIVER
 from tests.support.sim import GIB, SimulatedMachine
 
 MIB = 1 << 20
@@ -208,7 +208,8 @@ class Gpu:
         self._allocated.clear()
 
 
-_nursery = Nursery(ROOT)
+ALONE_S_MAX = 90.0
+_nursery = Nursery()
 
 
 def alone(case: Callable[..., None]) -> Callable[[], None]:
@@ -216,7 +217,14 @@ def alone(case: Callable[..., None]) -> Callable[[], None]:
     what the process has not done yet, or because a wrong driver would make it wait for ever."""
 
     def run_case() -> None:
-        _nursery.run(case.__module__, case.__name__)
+        """Fails with what the case said, unless its process ends well."""
+        module, name = case.__module__, case.__name__
+        order = Order("tests.driver.harness:run_alone", [module, name], imports=[module])
+        try:
+            done = _nursery.run(order, env=os.environ, timeout=ALONE_S_MAX)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not done after {ALONE_S_MAX} s") from None
+        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
 
     run_case.__name__ = case.__name__
     run_case.__doc__ = case.__doc__
@@ -225,7 +233,9 @@ def alone(case: Callable[..., None]) -> Callable[[], None]:
     return run_case
 
 
-def run_alone(case: Callable[..., None]) -> None:
-    """What the process of its own does: `case` gets a Gpu if it asks for one."""
+def run_alone() -> None:
+    """What the process of its own does: the case, which gets a Gpu if it asks for one."""
+    module, name = sys.argv[1:]
+    case = getattr(sys.modules[module], name).case
     with driver_under_test():
         case(*(Gpu() for _ in inspect.signature(case).parameters))

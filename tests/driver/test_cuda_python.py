@@ -14,7 +14,8 @@ import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings import runtime as cudart
 
-from tests.driver.harness import BUILTINS_PTX, ROOT, alone, arguments, needs_private_tables, ok
+from tests.driver.harness import BUILTINS_PTX, alone, arguments, needs_private_tables, ok
+from tests.support.paths import ROOT
 
 PROGRAM = """
 import ctypes

@@ -13,7 +13,8 @@ import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import MIB, ROOT, Gpu, alone, code, ok
+from tests.driver.harness import MIB, Gpu, alone, code, ok
+from tests.support.paths import ROOT
 
 HOLD_MEMORY = """
 import sys

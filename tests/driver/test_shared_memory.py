@@ -14,8 +14,9 @@ import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import ROOT, Gpu, alone, code, ok
+from tests.driver.harness import Gpu, alone, code, ok
 from tests.driver.test_mapped_memory import Mapper, properties
+from tests.support.paths import ROOT
 
 POSIX = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 FABRIC = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_FABRIC

@@ -12,7 +12,8 @@ import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import BUILTINS_PTX, ROOT, Gpu, alone, code, ok
+from tests.driver.harness import BUILTINS_PTX, Gpu, alone, code, ok
+from tests.support.paths import ROOT
 
 ANOTHER_PROCESS = """
 from tests.driver.harness import Gpu, driver_under_test

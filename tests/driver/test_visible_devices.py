@@ -11,7 +11,8 @@ import pytest
 from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import MIB, ROOT, Gpu, ok
+from tests.driver.harness import MIB, Gpu, ok
+from tests.support.paths import ROOT
 
 PROGRAM = """
 from cuda.bindings import driver as cuda

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from jupyter_gpushare.client import (
     TenantRegistration,
 )
 from tests.support.hook_client import ScriptedClient
+from tests.support.nursery import ForkedProcess, Nursery, Order
 
 START_S_MAX = 120.0
 END_S_MAX = 120.0
@@ -42,8 +44,9 @@ class SchedulerDidNotStart(AssertionError):
 class SchedulerUnderTest:
     """Starts at once and is ready when the constructor returns. Its log goes to `log_path`."""
 
-    program: tuple[str, ...] = ("-m", "jupyter_gpushare.cli.main")
-    """For the Python interpreter."""
+    program: tuple[str, ...] = ()
+    """For the Python interpreter; none: the command line."""
+    process: subprocess.Popen[bytes] | ForkedProcess
 
     def __init__(
         self,
@@ -57,9 +60,7 @@ class SchedulerUnderTest:
         self.journal_path = directory.parent / f"{directory.name}.journal.jsonl"
         journals = any(option.startswith("--journal=") for option in options)
         ready, tell = os.pipe()
-        command = [
-            sys.executable,
-            *self.program,
+        arguments = [
             "scheduler",
             f"--runtime-dir={directory}",
             f"--ready-fd={tell}",
@@ -68,17 +69,27 @@ class SchedulerUnderTest:
             *options,
         ]
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                command,
-                pass_fds=[tell],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment(env or {}),
-                cwd="/",
-            )
+            self.process = self._start(arguments, environment(env or {}), log.fileno(), tell)
         os.close(tell)
         self._await_ready(ready)
+
+    def _start(
+        self, arguments: list[str], env: dict[str, str], log: int, tell: int
+    ) -> subprocess.Popen[bytes] | ForkedProcess:
+        if not self.program:
+            streams = {1: log, 2: log, tell: tell}
+            return nursery(env).start(
+                command_line(arguments), env=env, cwd="/", descriptors=streams
+            )
+        return subprocess.Popen(
+            [sys.executable, *self.program, *arguments],
+            pass_fds=[tell],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=env,
+            cwd="/",
+        )
 
     def _await_ready(self, ready: int) -> None:
         """The pipe has a line once it is ready, and only an end when it failed."""
@@ -143,6 +154,22 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
     names = ("GPUSHARE_", "CUDA_", "XDG_RUNTIME_DIR", "JUPYTER", "LD_PRELOAD")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(names)}
     return {**kept, "CUDA_VISIBLE_DEVICES": "", **extra}
+
+
+@functools.cache
+def _nursery(**variables: str) -> Nursery:
+    program = ("jupyter_gpushare.cli.main", "jupyter_gpushare.scheduler.app")
+    return Nursery(*program, env={**environment({}), **variables})
+
+
+def nursery(env: Mapping[str, str]) -> Nursery:
+    """Where processes of our command line begin that are to have this environment."""
+    return _nursery(**{k: v for k, v in env.items() if k.startswith(("LD_", "PYTHON"))})
+
+
+def command_line(arguments: Sequence[str]) -> Order:
+    """`jupyter gpushare ARGUMENTS`, for a nursery."""
+    return Order("jupyter_gpushare.cli.main:main", arguments)
 
 
 def tell_about(scheduler: SchedulerUnderTest) -> None:

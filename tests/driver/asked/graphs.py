@@ -172,7 +172,9 @@ def graphs_share_memory(gpu: Gpu) -> list[str]:
     return [*steps, graph_figures()]
 
 
-@question("More graph memory than the device has: the capture, the instantiation, the launch")
+@question(
+    "More graph memory than the device has: the capture, the instantiation, the launch", alone=True
+)
 def too_much_graph_memory(gpu: Gpu) -> list[str]:
     stream = ok(cuda.cuStreamCreate(1))
     _, total = ok(cuda.cuMemGetInfo())
