@@ -1,4 +1,4 @@
-"""Needs that cannot be met: they are refused, so that each need ends.
+"""Needs that cannot be met: they are refused, so that each need ends. And what is in the way.
 
 A call that allocates waits for its tenant's turn and for its bytes. It is refused
 
@@ -18,12 +18,22 @@ to disappear.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from .budgets import noticed_bytes
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share, Shortage
-from .records import Device, MemoryWait, Tenant
+from .records import (
+    Device,
+    MemoryWait,
+    Obstacle,
+    ObstacleKind,
+    Tenant,
+    WaitingCall,
+    WaitInVain,
+)
 from .state import State
 
 GRACE_S = 0.5
@@ -47,6 +57,7 @@ class Needs:
         self._memory = device.memory
         self._holding = {share.client for share in holding}
         self._now_s = now_s
+        self._freed = _Freed(state)
         self._own: dict[TenantId, int] = {}
         """Bytes of a tenant: its memory, and those of its needs that can be met."""
         self.due_s: Seconds | None = None
@@ -125,6 +136,7 @@ class Needs:
         if state.recovering_until_s is not None:
             share.is_short(None)
             return False
+        self._note_room(share)
         wanted = share.bytes_allocated + share.needed_bytes
         elsewhere = self._lacks_elsewhere(share)
         most = self._most_for(share) if elsewhere is None else 0
@@ -156,28 +168,72 @@ class Needs:
 
     def _waits_for_others(self, share: Share) -> bool:
         """Whether the call waits on, for memory that others cannot move."""
-        if share.need_short_since_s is None or self._lacks_elsewhere(share) is not None:
+        state, device_id = self._state, self._device.id
+        tenant, wait_s = state.tenants[share.tenant], state.settings.memory_wait_s
+        is_new = share.need_short_since_s is None
+        if is_new or not (state.turns_are_on and wait_s) or self._waited_in_vain(share):
             return False
-        until_s, news = go_on(
-            self._state,
-            self._device,
-            share,
-            room_bytes=self._room_for(share),
-            short_bytes=share.bytes_allocated + share.needed_bytes - self._most_for(share),
-            noticed_bytes=noticed_bytes(self._state.total_bytes(self._device)),
-            now_s=self._now_s,
-        )
-        if news:
-            self._state.changes.of_tenant(self._state.tenants[share.tenant])
-            self.turns_follow = True
-        if until_s is not None:
-            self._is_due(until_s)
-        return until_s is not None
+        wait = tenant.memory_wait
+        if wait is None or not any(_calls_that_wait(tenant)):
+            wait = MemoryWait(self._now_s)
+        short_bytes = share.bytes_allocated + share.needed_bytes - self._most_for(share)
+        call = WaitingCall(share.need_id, share.needed_bytes, short_bytes)
+        key = (device_id, share.client)
+        known = wait.calls.get(key)
+        if known is None or known[:2] != call[:2]:
+            if short_bytes > self._freed.by_others(device_id, tenant.id):
+                return False
+            if wait is not tenant.memory_wait and not self._freed.begins(
+                tenant, device_id, short_bytes
+            ):
+                return False
+            self._tell(tenant)
+        wait.calls[key] = call
+        tenant.memory_wait = wait
+        self._note_room(share)
+        until_s = wait.begun_s + wait_s
+        stalled = wait.stalls >= STALLS_MAX
+        if stalled or self._now_s >= until_s:
+            mark = WaitInVain(wait.rooms[device_id], stalled)
+            for each in self._shares_of(tenant.id):
+                tenant.waits_in_vain[device_id, each.number] = mark
+            return False
+        if tenant.turn is not None and not wait.has_given_way:
+            wait.has_given_way = tenant.turn.gives_way = True
+            self._tell(tenant)
+        self._is_due(until_s)
+        return True
+
+    def _tell(self, tenant: Tenant) -> None:
+        self._state.changes.of_tenant(tenant)
+        self.turns_follow = True
+
+    def _waited_in_vain(self, share: Share) -> bool:
+        """Whether the tenant did so, and others have released nothing since. Small changes are
+        none."""
+        marks = self._state.tenants[share.tenant].waits_in_vain
+        if not marks:
+            return False
+        keys = [(self._device.id, each.number) for each in self._shares_of(share.tenant)]
+        least = noticed_bytes(self._state.total_bytes(self._device))
+        found = [key for key in keys if key in marks]
+        if found and self._room_for(share) >= marks[found[0]].room_bytes + least:
+            for key in found:
+                del marks[key]
+            return False
+        return bool(found)
+
+    def _note_room(self, share: Share) -> None:
+        wait, device_id = self._state.tenants[share.tenant].memory_wait, self._device.id
+        if wait is not None and (device_id, share.client) in wait.calls:
+            room_bytes = self._room_for(share)
+            wait.rooms[device_id] = max(room_bytes, wait.rooms.get(device_id, room_bytes))
 
     def _watch(self, share: Share) -> None:
         """A need was refused, and no other one has come yet. The next one does not wait again for
         what is known: frameworks try smaller and smaller allocations."""
         share.need_short_since_s = None
+        self._waited_in_vain(share)
         if share.shortage is not None:
             share.shortage.most_bytes = max(share.shortage.most_bytes, self._most_for(share))
 
@@ -233,18 +289,10 @@ def _memory_is_kept_away(state: State, tenant: TenantId, device: Device) -> bool
 
 
 def is_waiting(tenant: Tenant) -> bool:
-    """Whether a call for which the tenant has begun to wait still lacks its bytes."""
-    wait = tenant.memory_wait
-    return (
-        wait is not None
-        and not wait.in_vain
-        and any(
-            share.needed_bytes > 0
-            and share.need_short_since_s is not None
-            and share.need_short_since_s <= wait.begun_s
-            for client in tenant.clients.values()
-            for share in client.devices.values()
-        )
+    """Whether a call of the tenant waits, and lacks its bytes now."""
+    return any(
+        share.needed_bytes and share.need_short_since_s is not None
+        for _, _, share in _calls_that_wait(tenant)
     )
 
 
@@ -263,78 +311,212 @@ def stalls(state: State, tenant: Tenant) -> None:
     if wait is not None and is_waiting(tenant):
         wait.stalls += 1
         if wait.stalls >= STALLS_MAX:
-            wait.in_vain = True
-            state.changes.of_memory(wait.device)
+            for device, _ in wait.calls:
+                state.changes.of_memory(device)
 
 
-def go_on(
-    state: State,
-    device: Device,
-    share: Share,
-    *,
-    room_bytes: int,
-    short_bytes: int,
-    noticed_bytes: int,
-    now_s: Seconds,
-) -> tuple[Seconds | None, bool]:
-    """Until when the call waits, which lacks so many bytes where its tenant could have `room_bytes`
-    in all; None: it is refused. And whether the wait has begun, or the turn goes back for it.
-    Smaller changes of the room than `noticed_bytes` are none."""
-    tenant = state.tenants[share.tenant]
-    wait = tenant.memory_wait
-    if wait is not None and wait.in_vain:
-        least = wait.rooms.setdefault(device.id, room_bytes)
-        if room_bytes < least + noticed_bytes:
-            return None, False
-    begins = wait is None or not is_waiting(tenant)
-    if wait is None or begins:
-        wait = MemoryWait(device.id, now_s)
-        if not (state.turns_are_on and state.settings.memory_wait_s):
-            return None, False
-    wait.short_bytes = short_bytes if wait.device == device.id else wait.short_bytes
-    if begins and _could_not_end(state, tenant, wait):
-        return None, False
-    until_s = wait.begun_s + state.settings.memory_wait_s
-    if now_s >= until_s:
-        wait.in_vain, wait.rooms[device.id] = True, room_bytes
-        return None, False
-    tenant.memory_wait = wait
-    news = begins
-    if tenant.turn is not None and wait.turn is None:
-        wait.turn, news = tenant.turn.id, True
-    return until_s, news
+def cell_ends(tenant: Tenant) -> None:
+    """What stalls in the next one is looked at anew."""
+    for key, mark in list(tenant.waits_in_vain.items()):
+        if mark.stalled:
+            del tenant.waits_in_vain[key]
 
 
-def _could_not_end(state: State, newcomer: Tenant, its_wait: MemoryWait) -> bool:
-    """Whether the newcomer would lack memory even if all who do not wait themselves freed what they
-    cannot move. Of those who wait, the ones whose waits can end count as such."""
-    waits = {newcomer.id: its_wait}
+def stand_still(state: State, for_s: Seconds) -> None:
+    """We did, for so long: nobody has waited meanwhile."""
     for tenant in state.tenants.values():
-        wait = tenant.memory_wait
-        if tenant is newcomer or wait is None or wait.device not in state.devices:
-            continue
-        if is_waiting(tenant):
-            waits[tenant.id] = wait
-    stuck = set(waits)
-    while True:
-        free = {
-            each
-            for each in stuck
-            if sum(_freed_by_others(state, each, waits[each], stuck)) >= waits[each].short_bytes
-        }
-        if not free:
-            return newcomer.id in stuck
-        stuck -= free
+        if tenant.memory_wait is not None:
+            tenant.memory_wait.begun_s += for_s
 
 
-def _freed_by_others(
-    state: State, tenant: TenantId, wait: MemoryWait, stuck: set[TenantId]
-) -> Iterator[int]:
-    memory = state.devices[wait.device].memory
-    yield memory.bytes_ghost  # of processes that have ended
-    for share in memory.shares.values():
-        if share.tenant != tenant and share.tenant not in stuck:
-            is_stuck = share.failed or share.silent
-            # What the host has no space for is not freed by waiting.
-            most = share.bytes_staying if is_stuck else share.bytes_fixed
-            yield min(share.bytes_staying, most)
+def _calls_that_wait(tenant: Tenant) -> Iterator[tuple[DeviceId, WaitingCall, Share]]:
+    """Those of its wait that were neither met nor refused nor called off. One that may have its
+    bytes, and has not taken them yet, still waits."""
+    wait = tenant.memory_wait
+    for (device, client), call in {} if wait is None else wait.calls.items():
+        share = tenant.clients[client].devices.get(device) if client in tenant.clients else None
+        if share is not None and (share.need_id, share.asked_bytes) == call[:2]:
+            yield device, call, share
+
+
+class _Freed:
+    """What there would be on devices if tenants freed what they cannot move. For one look."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._of: dict[DeviceId, Counter[TenantId]] = {}
+        self._in_all: dict[DeviceId, int] = {}
+        self._waiting: dict[TenantId, dict[DeviceId, int]] | None = None
+        """What those who wait are short of."""
+
+    def by_others(self, device: DeviceId, tenant: TenantId) -> int:
+        """If all others did."""
+        return self._by_all(device) - self._of[device][tenant]
+
+    def begins(self, tenant: Tenant, device: DeviceId, short_bytes: int) -> bool:
+        """Whether the wait of the tenant, which is short of so much there, can end: there would be
+        enough if all freed that who do not wait themselves. Of those who wait, the ones whose waits
+        can end count as such. It waits from now on, if so."""
+        if self._waiting is None:
+            self._waiting = {each.id: _short_of(each) for each in self._state.tenants.values()}
+        stuck = {each: short for each, short in self._waiting.items() if short}
+        stuck[tenant.id] = {device: short_bytes}
+        while True:
+            devices = {each for short in stuck.values() for each in short}
+            kept = {each: self._kept(each, stuck) for each in devices}
+            free = [
+                each
+                for each, short in stuck.items()
+                if all(count <= self._by_all(d) - kept[d] for d, count in short.items())
+            ]
+            if tenant.id in free:
+                self._waiting[tenant.id] = stuck[tenant.id]
+                return True
+            if not free:
+                return False
+            for each in free:
+                del stuck[each]
+
+    def _kept(self, device: DeviceId, stuck: Iterable[TenantId]) -> int:
+        self._by_all(device)
+        return sum(self._of[device][each] for each in stuck)
+
+    def _by_all(self, device: DeviceId) -> int:
+        if device not in self._of:
+            memory, freed = self._state.devices[device].memory, Counter[TenantId]()
+            for share in memory.shares.values():
+                # What the host has no space for is not freed by waiting.
+                is_stuck = share.failed or share.silent
+                most = share.bytes_staying if is_stuck else share.bytes_fixed
+                freed[share.tenant] += min(share.bytes_staying, most)
+            self._of[device] = freed
+            self._in_all[device] = freed.total() + memory.bytes_ghost  # of processes that ended
+        return self._in_all[device]
+
+
+def _short_of(tenant: Tenant) -> dict[DeviceId, int]:
+    """How much a tenant that waits lacks; nothing if it does not."""
+    short: dict[DeviceId, int] = {}
+    for device, call, share in _calls_that_wait(tenant):
+        if share.needed_bytes and share.need_short_since_s is not None:
+            short[device] = max(short.get(device, 0), call.bytes_short)
+    return short
+
+
+# ---- what is in the way of a tenant's memory ---------------------------------------------------
+
+
+InTheWay = tuple[int, ObstacleKind, Share]
+Largest = dict[tuple[DeviceId, bool], list[InTheWay]]
+"""The largest in the way on a device, with or without holders: found once for a look at many."""
+
+
+def obstacle(
+    state: State,
+    tenant: Tenant,
+    now_s: Seconds,
+    *,
+    holders_stay: bool = True,
+    largest: Largest | None = None,
+) -> Obstacle | None:
+    """What keeps the tenant's memory from being on its devices, all of it at once.
+
+    Of tenants with a turn, all that they have and need is in the way; only what they cannot move if
+    not `holders_stay`."""
+    if not state.memory_moves:
+        return None
+    for device_id in sorted(tenant.wanted_devices):
+        device = state.devices[device_id]
+        found = obstacle_on(state, tenant, device, holders_stay=holders_stay, largest=largest)
+        if found is not None:
+            return found
+        releases = sum(state.devices[each].memory.releases for each in tenant.wanted_devices)
+        if now_s < tenant.short_until_s and releases == tenant.short_releases:
+            return Obstacle(
+                kind=ObstacleKind.RETRY, device=device_id, bytes_in_the_way=0, bytes_short=0
+            )
+    return None
+
+
+def obstacle_to_tell(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
+    """The one for which the tenant was passed over last. Of a call that waits behind somebody's
+    turn, or on a paused device: the one that there is besides."""
+    if tenant.id in state.obstacles or not is_waiting(tenant):
+        return state.obstacles.get(tenant.id)
+    return obstacle(state, tenant, now_s, holders_stay=False)
+
+
+def obstacle_on(
+    state: State,
+    tenant: Tenant,
+    device: Device,
+    *,
+    holders_stay: bool,
+    largest: Largest | None = None,
+) -> Obstacle | None:
+    """The same for one of its devices."""
+    own = list(state.shares_of(tenant, device.id))
+    if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):
+        return None  # it has there all that it needs
+    memory = device.memory
+    needed = sum(share.asked_bytes for share in own)
+    wanted = needed + sum(share.bytes_own for share in own)
+    holding = state.holding_shares(device.id) if holders_stay else []
+    stays = memory.totals.bytes_staying - sum(share.bytes_staying for share in own)
+    stays += sum(
+        _bytes_while_held(share) - share.bytes_staying
+        for share in holding
+        if share.tenant != tenant.id
+    )
+    short = wanted - state.usable_bytes(device) + stays
+    if not needed:
+        short -= state.reserve_to_lend_bytes(device)
+    if short <= 0:
+        return None
+    kind, whose = ObstacleKind.ITSELF, None
+    most = wanted
+    if wanted <= state.total_bytes(device) - state.reserve_bytes(device):
+        outside = [
+            (memory.bytes_foreign, ObstacleKind.FOREIGN, None),
+            (memory.bytes_ghost, ObstacleKind.ENDED, None),
+        ]
+        largest, known = {} if largest is None else largest, (device.id, holders_stay)
+        if known not in largest:
+            largest[known] = _two_largest(device, holding)
+        in_the_way = [each for each in largest[known] if each[2].tenant != tenant.id]
+        most, kind, whose = max([*in_the_way, *outside], key=lambda each: each[0])
+    return Obstacle(
+        kind=kind,
+        device=device.id,
+        bytes_in_the_way=most,
+        bytes_short=short,
+        tenant=None if whose is None else whose.tenant,
+    )
+
+
+def _bytes_while_held(share: Share) -> int:
+    """What a client with a turn needs of the device."""
+    return max(share.bytes_resident, share.bytes_allocated + share.asked_bytes)
+
+
+def _two_largest(device: Device, holding: list[Share]) -> list[InTheWay]:
+    """Of two tenants: the memory that they cannot give up, or need not."""
+    found: dict[TenantId, InTheWay] = {}
+    for share in device.memory.shares.values():
+        if share in holding:
+            each = (_bytes_while_held(share), ObstacleKind.HOLDER, share)
+        else:
+            each = (share.bytes_staying, _why_it_stays(share), share)
+        if share.tenant not in found or each[0] > found[share.tenant][0]:
+            found[share.tenant] = each
+    return heapq.nlargest(2, found.values(), key=lambda each: each[0])
+
+
+def _why_it_stays(share: Share) -> ObstacleKind:
+    if share.failed:
+        return ObstacleKind.FAILED
+    if share.silent:
+        return ObstacleKind.SILENT
+    if share.bytes_staying > share.bytes_fixed:
+        return ObstacleKind.HOST
+    return ObstacleKind.FIXED

@@ -9,6 +9,7 @@ from .commands import CloseClient, TellSettings
 from .errors import NoSuchDevice, UnknownDevice, UnknownTenant, WrongOwner
 from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
+from .needs import cell_ends
 from .placement import needed_now, placed
 from .records import Client, Device, Tenant
 from .residency import Residency
@@ -205,6 +206,7 @@ class NodeEvents:
 
 def note_cell_end(state: State, tenant: Tenant) -> None:
     """Its length is remembered, if it has used a device."""
+    cell_ends(tenant)
     used_s = state.cell_used_s(tenant)
     if used_s > 0 and tenant.wanted_devices:
         tenant.last_cells = state.habits.cell_ended(

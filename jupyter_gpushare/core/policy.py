@@ -1,5 +1,4 @@
-"""Who is next, what is in the way of a tenant's memory, and when a turn must end. Questions only:
-nothing here changes the state.
+"""Who is next, and when a turn must end. Questions only: nothing here changes the state.
 
 The rules, in short:
 
@@ -35,16 +34,15 @@ The rules, in short:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .commands import RecallReason
 from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
-from .ledger import Share
 from .limits import elastic_left_s
-from .needs import is_waiting
-from .records import Device, Obstacle, ObstacleKind, Tenant, Turn
+from .needs import Largest, is_waiting, obstacle, obstacle_on
+from .records import Client, Obstacle, ObstacleKind, Tenant, Turn
 from .settings import SchedulerSettings
 from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends
 from .shares.guarantees import Standing
@@ -75,8 +73,9 @@ def grantable(state: State, devices: Iterable[DeviceId], now_s: Seconds) -> Serv
 def _served_beside_others(state: State, now_s: Seconds) -> Served:
     served: list[Tenant] = []
     obstacles: dict[TenantId, Obstacle] = {}
+    largest: Largest = {}
     for tenant in sorted(state.queue.values(), key=lambda each: each.turn is None):
-        in_the_way = obstacle(state, tenant, now_s)
+        in_the_way = obstacle(state, tenant, now_s, largest=largest)
         if in_the_way is None:
             served.append(tenant)
         else:
@@ -105,11 +104,12 @@ def _served_first(
         return served_among_gangs(state, lines, with_turn, free, now_s)
     served: list[Tenant] = []
     obstacles: dict[TenantId, Obstacle] = {}
+    largest: Largest = {}
     for device in sorted(free):
         for tenant in state.lines.of[device].queue:
             if is_kept_waiting(state, tenant):
                 continue
-            in_the_way = obstacle(state, tenant, now_s)
+            in_the_way = obstacle(state, tenant, now_s, largest=largest)
             if in_the_way is None:
                 served.append(tenant)
                 break
@@ -148,13 +148,13 @@ def still_in_the_way(
 ) -> dict[TenantId, Obstacle]:
     """`obstacles`, and those of before that a look did not come to now, since others have the
     devices, and that would be in the way if these gave them back."""
-    found = dict(obstacles)
+    found, largest = dict(obstacles), Largest()
     for tenant_id in state.obstacles:
         tenant = state.queue.get(tenant_id)
         if tenant is None or tenant_id in found or tenant in served:
             continue
         if not is_kept_waiting(state, tenant):
-            in_the_way = obstacle(state, tenant, now_s, holders_stay=False)
+            in_the_way = obstacle(state, tenant, now_s, holders_stay=False, largest=largest)
             if in_the_way is not None:
                 found[tenant_id] = in_the_way
     return found
@@ -345,7 +345,7 @@ def pressed_at_s(state: State, tenant: Tenant) -> Seconds | None:
                 break
             if waiter is tenant or len(waiter.wanted_devices) > 1:
                 break  # whether it could be served hangs on devices that nobody looks at here
-            if _obstacle_on(state, waiter, state.devices[device], holders_stay=False) is None:
+            if obstacle_on(state, waiter, state.devices[device], holders_stay=False) is None:
                 moments.append(max(waiter.short_until_s, _swap_may_begin_s(state, waiter, device)))
                 break
     return min(moments, default=None)
@@ -386,8 +386,7 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
         return Recall(RecallReason.NOT_FIRST)
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
         return Recall(RecallReason.NO_SPACE)
-    wait = tenant.memory_wait
-    if wait is not None and wait.turn == turn.id and is_waiting(tenant):
+    if turn.gives_way and is_waiting(tenant):
         return Recall(RecallReason.NO_SPACE)
     ends_s = turn_ends_s(state, tenant, turn)
     if ends_s is not None and turn.cell_ended and tenant.id not in state.holds:
@@ -422,7 +421,7 @@ def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
     if turn is None:
         return judged_at_s(state, tenant)
     hold = state.holds.get(tenant.id)
-    deadlines = [] if hold is None else [hold.until_s]
+    deadlines: list[Seconds | None] = [] if hold is None else [hold.until_s]
     if turn.restores:
         deadlines.append(turn.memory_progress_s + state.settings.park_timeout_s)
     if tenant.state is TenantState.STALLED:
@@ -430,17 +429,24 @@ def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
     elif tenant.state is TenantState.HOLDING:
         ends_s = turn_ends_s(state, tenant, turn)
         pressed_s = pressed_at_s(state, tenant)
-        limit_s = judged_at_s(state, tenant)
-        deadlines += [each for each in (ends_s, pressed_s, limit_s) if each is not None]
+        deadlines += [ends_s, pressed_s, judged_at_s(state, tenant)]
     else:
-        deadlines += [
-            client.recalled_at_s + state.settings.overdue_s
-            for client in tenant.clients.values()
-            if client.recalled_at_s is not None
-            and client.state in ASKED_BACK
-            and not client.overdue
-        ]
-    return min(deadlines, default=None)
+        deadlines += [overdue_at_s(state, tenant, each) for each in tenant.clients.values()]
+    return min((each for each in deadlines if each is not None), default=None)
+
+
+def overdue_at_s(state: State, tenant: Tenant, client: Client) -> Seconds | None:
+    """When the client will have kept a turn for too long after it was asked for it; None: never, as
+    things are. A turn that ends for the tenant's own sake may be kept as long as any other."""
+    recalled_s, turn = client.recalled_at_s, tenant.turn
+    if client.state not in ASKED_BACK or client.overdue or recalled_s is None or turn is None:
+        return None
+    if turn.gives_way:
+        ends_s = turn_ends_s(state, tenant, turn)
+        if ends_s is None:
+            return None
+        recalled_s = max(recalled_s, ends_s)
+    return recalled_s + state.settings.overdue_s
 
 
 def deadline_of_waiters_s(state: State) -> Seconds | None:
@@ -450,95 +456,3 @@ def deadline_of_waiters_s(state: State) -> Seconds | None:
         if in_the_way.kind is ObstacleKind.RETRY:
             deadlines.append(state.tenants[tenant_id].short_until_s)
     return min(deadlines, default=None)
-
-
-# ---- what is in the way of a tenant's memory ---------------------------------------------------
-
-
-def obstacle(
-    state: State, tenant: Tenant, now_s: Seconds, *, holders_stay: bool = True
-) -> Obstacle | None:
-    """What keeps the tenant's memory from being on its devices, all of it at once.
-
-    Of tenants with a turn, all that they have and need is in the way; only what they cannot move if
-    not `holders_stay`."""
-    if not state.memory_moves:
-        return None
-    for device_id in sorted(tenant.wanted_devices):
-        device = state.devices[device_id]
-        found = _obstacle_on(state, tenant, device, holders_stay=holders_stay)
-        if found is not None:
-            return found
-        releases = sum(state.devices[each].memory.releases for each in tenant.wanted_devices)
-        if now_s < tenant.short_until_s and releases == tenant.short_releases:
-            return Obstacle(
-                kind=ObstacleKind.RETRY, device=device_id, bytes_in_the_way=0, bytes_short=0
-            )
-    return None
-
-
-def _obstacle_on(
-    state: State, tenant: Tenant, device: Device, *, holders_stay: bool
-) -> Obstacle | None:
-    own = list(state.shares_of(tenant, device.id))
-    if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):
-        return None  # it has there all that it needs
-    memory = device.memory
-    needed = sum(share.asked_bytes for share in own)
-    wanted = needed + sum(share.bytes_own for share in own)
-    holding = state.holding_shares(device.id) if holders_stay else []
-    stays = memory.totals.bytes_staying - sum(share.bytes_staying for share in own)
-    stays += sum(
-        _bytes_while_held(share) - share.bytes_staying
-        for share in holding
-        if share.tenant != tenant.id
-    )
-    short = wanted - state.usable_bytes(device) + stays
-    if not needed:
-        short -= state.reserve_to_lend_bytes(device)
-    if short <= 0:
-        return None
-    kind, whose = ObstacleKind.ITSELF, None
-    most = wanted
-    if wanted <= state.total_bytes(device) - state.reserve_bytes(device):
-        outside = [
-            (memory.bytes_foreign, ObstacleKind.FOREIGN, None),
-            (memory.bytes_ghost, ObstacleKind.ENDED, None),
-        ]
-        in_the_way = _in_the_way(tenant, device, holding)
-        most, kind, whose = max([*in_the_way, *outside], key=lambda each: each[0])
-    return Obstacle(
-        kind=kind,
-        device=device.id,
-        bytes_in_the_way=most,
-        bytes_short=short,
-        tenant=None if whose is None else whose.tenant,
-    )
-
-
-def _bytes_while_held(share: Share) -> int:
-    """What a client with a turn needs of the device."""
-    return max(share.bytes_resident, share.bytes_allocated + share.asked_bytes)
-
-
-def _in_the_way(
-    tenant: Tenant, device: Device, holding: list[Share]
-) -> Iterator[tuple[int, ObstacleKind, Share]]:
-    """The memory that others cannot give up, or need not."""
-    for share in device.memory.shares.values():
-        if share.tenant == tenant.id:
-            continue
-        if share in holding:
-            yield _bytes_while_held(share), ObstacleKind.HOLDER, share
-        else:
-            yield share.bytes_staying, _why_it_stays(share), share
-
-
-def _why_it_stays(share: Share) -> ObstacleKind:
-    if share.failed:
-        return ObstacleKind.FAILED
-    if share.silent:
-        return ObstacleKind.SILENT
-    if share.bytes_staying > share.bytes_fixed:
-        return ObstacleKind.HOST
-    return ObstacleKind.FIXED

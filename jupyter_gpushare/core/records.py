@@ -7,6 +7,7 @@ import enum
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .events import DeviceMode
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
@@ -190,6 +191,8 @@ class Turn:
     no more, so that the quantum goes on."""
     bytes_to_restore: int = 0
     """What of the tenant's memory was parked when it was granted."""
+    gives_way: bool = False
+    """It ends because a call of the tenant waits for memory that others cannot move."""
     lacks_memory_on: set[DeviceId] = field(default_factory=set)
     """Devices to which its parked memory cannot come back yet: there is no space."""
 
@@ -210,23 +213,38 @@ class Counters:
     recalls: int = 0
 
 
+class WaitingCall(NamedTuple):
+    """A call that waits for memory that others have and cannot move."""
+
+    need_id: int
+    bytes_needed: int
+    bytes_short: int
+    """When that was looked at last."""
+
+
 @dataclass(slots=True, eq=False)
 class MemoryWait:
-    """A tenant's wait for memory that others have and cannot move. Its turn goes back meanwhile.
-    All its calls together wait once."""
+    """A tenant's wait for memory that others have and cannot move. All its calls together wait
+    once: it lasts until none of them is left."""
 
-    device: DeviceId
     begun_s: Seconds
-    turn: TurnId | None = None
-    """The turn that it gives back for that. It gives back one; further ones end as any turn."""
-    short_bytes: int = 0
-    """How much it lacked when that was looked at last."""
-    stalls: int = 0
-    """How often the drain of its turn has stalled."""
-    in_vain: bool = False
-    """Its calls are refused from now on, until others have released something."""
+    calls: dict[tuple[DeviceId, ClientId], WaitingCall] = field(default_factory=dict)
     rooms: dict[DeviceId, int] = field(default_factory=dict)
-    """How much the tenant could have had on a device when a call was first refused there since."""
+    """The most that the tenant could have had on a device at any time since."""
+    has_given_way: bool = False
+    """A turn of the tenant goes back for it, or has. Further ones end as any turn."""
+    stalls: int = 0
+    """How often the drain of that turn has stalled."""
+
+
+class WaitInVain(NamedTuple):
+    """Calls are refused at once from now on."""
+
+    room_bytes: int
+    """Until the tenant could have more than this there, which is the most that it could have while
+    it waited."""
+    stalled: bool
+    """Or until the cell ends: the drain of its turn stalled."""
 
 
 @dataclass(slots=True, eq=False)
@@ -308,8 +326,9 @@ class Tenant:
     """The obstacle when it was last refused memory; None if it got some since."""
     refused_at_s: Seconds = 0.0
     memory_wait: MemoryWait | None = None
-    """Its calls wait for memory that others cannot move, did so until they got it or were called
-    off, or did so in vain (needs.py)."""
+    """Its last one, whether or not it lasts (needs.py)."""
+    waits_in_vain: dict[tuple[DeviceId, int], WaitInVain] = field(default_factory=dict)
+    """By device and number of the share."""
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
 

@@ -42,6 +42,7 @@ from .estimates import Estimate, Estimates
 from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
+from .needs import stand_still
 from .node_events import NodeEvents, known_device, note_cell_end
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .records import Client, Tenant
@@ -445,6 +446,7 @@ class Machine:
         self._node.forget(client, self._now_s)
         if not tenant.clients:
             tenant.memory_wait = None
+            tenant.waits_in_vain.clear()
         self._teller.tell_memory_limits(tenant)
 
     def _memory_reported(self, tenant: Tenant, client: Client, event: ev.MemoryReported) -> bool:
@@ -521,6 +523,7 @@ class Machine:
             lines.charge_everything()
             accounts.now_s = self._now_s
             accounts.skip_time()
+            stand_still(self._state, self._now_s - self._wake_at_s + JUMP_S)
         accounts.now_s = self._now_s
         return jumped
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .estimates import Waiter
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
-from .needs import left_s
+from .needs import left_s, obstacle_to_tell
 from .policy import bytes_to_come, turn_ends_s, waits_for_its_memory
 from .records import Client, Device, Obstacle, Placement, Tenant
 from .settings import SchedulerSettings
@@ -435,7 +435,7 @@ def _obstacle(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
     """The obstacle of now; for a tenant that does not wait, the one of its last refusal."""
     refused_lately = now_s < tenant.refused_at_s + REFUSAL_SHOWN_S
     is_past = tenant.id not in state.queue and refused_lately
-    return tenant.refused_for if is_past else state.obstacles.get(tenant.id)
+    return tenant.refused_for if is_past else obstacle_to_tell(state, tenant, now_s)
 
 
 def _memory(tenant: Tenant) -> Iterator[TenantMemorySnapshot]:

@@ -22,7 +22,7 @@ from .commands import (
 from .holds import Holds
 from .ids import DeviceId, Seconds, TurnId
 from .lines import turn_of
-from .needs import stalls
+from .needs import obstacle, stalls
 from .policy import (
     Recall,
     bytes_to_come,
@@ -31,7 +31,7 @@ from .policy import (
     is_new_cell,
     is_next_again,
     may_go_first,
-    obstacle,
+    overdue_at_s,
     progress_time_s,
     quantum_of_s,
     recall_due,
@@ -408,9 +408,8 @@ class Turns:
     def _report_overdue(self, tenant: Tenant, now_s: Seconds) -> None:
         settings = self._state.settings
         for client in tenant.clients.values():
-            if client.state not in ASKED_BACK or client.overdue or client.recalled_at_s is None:
-                continue
-            if now_s < client.recalled_at_s + settings.overdue_s:
+            at_s = overdue_at_s(self._state, tenant, client)
+            if at_s is None or client.recalled_at_s is None or now_s < at_s:
                 continue
             client.overdue = True
             self._state.changes.of_tenant(tenant)

@@ -174,7 +174,7 @@ def bob_waits(tmp_path: Path) -> Iterator[tuple[SmallDevice, MemoryTenant, Memor
         bob.ok("begin")
         bob.say(f"alloc 1 {HELD}")
         comes_true(
-            lambda: "Else this notebook is out of memory in" in device.blocked_reason(bob),
+            lambda: "Else this notebook is out of memory within" in device.blocked_reason(bob),
             "it waits",
         )
         yield device, alice, bob

@@ -218,6 +218,11 @@ class Node:
             self.handle(ev.ClockTicked())
         self.flow()
 
+    def look_and_tick(self, device: DeviceId) -> None:
+        """The device is looked at, and the time comes that the core asked for."""
+        self.handle(self.sample(device))
+        self.tick()
+
     def work_on(self) -> None:
         """Everybody moves memory and drains; who is let through ends its cell."""
         for process in self.alive():
@@ -268,7 +273,29 @@ class Node:
         raise AssertionError(f"nobody serves {waiting}")
 
 
+WAIT_FOR_MEMORY: list[Callable[[Node], None]] = [
+    lambda node: [node.register(tenant) for tenant in "de"] and None,
+    lambda node: node.start("d1", [A]),
+    lambda node: node.start("e1", [A]),
+    lambda node: node.processes["d1"].call(),
+    lambda node: node.processes["d1"].allocate(A, 5000, fixed=True),
+    lambda node: node.work_on(),
+    lambda node: node.processes["e1"].call(),
+    lambda node: node.processes["e1"].allocate(A, 4000),
+    *[lambda node: node.look_and_tick(A)] * 14,
+    lambda node: node.processes["e1"].stall_drain(),
+    lambda node: node.work_on(),
+    *[lambda node: node.tick()] * 2,
+    lambda node: node.processes["e1"].call(),
+    lambda node: node.processes["e1"].allocate(A, 4000),
+    lambda node: node.look_and_tick(A),
+    lambda node: node.processes["d1"].free(A, 5000),
+    lambda node: node.tick(),
+    lambda node: node.everybody_is_served(),
+    lambda node: [node.handle(ev.TenantRemoved(tenant=TenantId(each))) for each in "de"] and None,
+]
 STORY: list[Callable[[Node], None]] = [
+    *WAIT_FOR_MEMORY,
     lambda node: [node.register(tenant) for tenant in "abc"] and None,
     lambda node: node.start("a1", [A]),
     lambda node: node.start("a2", [A]),

@@ -10,6 +10,8 @@ from jupyter_gpushare.core.records import Obstacle
 
 from .waits import length
 
+_STEPS_S = (10, 30, 60, 120, 300, 600)
+"""What is told does not change with each second: every change is news, and is sent to everybody."""
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -27,7 +29,8 @@ def blocked_reason(
     whose = None if obstacle["tenant"] is None else name_of(obstacle["tenant"])
     wrong, remedy = _SENTENCES[obstacle["kind"]]
     if (left_s := tenant.get("memory_wait_left_s")) is not None:
-        remedy += f" Else this notebook is out of memory in {length(left_s)}."
+        within_s = next((each for each in _STEPS_S if left_s <= each), left_s)
+        remedy += f" Else this notebook is out of memory within {length(within_s)}."
     return f"{wrong} {remedy}".format(
         amount=size(obstacle["bytes_in_the_way"]),
         short=size(obstacle["bytes_short"]),
