@@ -7,12 +7,12 @@ from collections import Counter
 
 from .ids import Seconds
 from .ledger import Totals
-from .needs import obstacle
 from .policy import (
     bytes_to_come,
     deadline_of_tenant_s,
     deadline_of_waiters_s,
     is_kept_waiting,
+    obstacle,
     quantum_ends_s,
     waits_for_its_memory,
 )

@@ -1,4 +1,4 @@
-"""Needs that cannot be met: they are refused, so that each need ends. And what is in the way.
+"""Needs that cannot be met: they are refused, so that each need ends.
 
 A call that allocates waits for its tenant's turn and for its bytes. It is refused
 
@@ -28,11 +28,11 @@ from .ledger import Share, Shortage
 from .records import (
     Device,
     MemoryWait,
-    Obstacle,
     ObstacleKind,
     Tenant,
     WaitingCall,
     WaitInVain,
+    bytes_while_held,
 )
 from .state import State
 
@@ -403,7 +403,7 @@ def _short_of(tenant: Tenant) -> dict[DeviceId, int]:
     return short
 
 
-# ---- what is in the way of a tenant's memory ---------------------------------------------------
+# ---- what is in the way ------------------------------------------------------------------------
 
 
 InTheWay = tuple[int, ObstacleKind, Share]
@@ -411,100 +411,12 @@ Largest = dict[tuple[DeviceId, bool], list[InTheWay]]
 """The largest in the way on a device, with or without holders: found once for a look at many."""
 
 
-def obstacle(
-    state: State,
-    tenant: Tenant,
-    now_s: Seconds,
-    *,
-    holders_stay: bool = True,
-    largest: Largest | None = None,
-) -> Obstacle | None:
-    """What keeps the tenant's memory from being on its devices, all of it at once.
-
-    Of tenants with a turn, all that they have and need is in the way; only what they cannot move if
-    not `holders_stay`."""
-    if not state.memory_moves:
-        return None
-    for device_id in sorted(tenant.wanted_devices):
-        device = state.devices[device_id]
-        found = obstacle_on(state, tenant, device, holders_stay=holders_stay, largest=largest)
-        if found is not None:
-            return found
-        releases = sum(state.devices[each].memory.releases for each in tenant.wanted_devices)
-        if now_s < tenant.short_until_s and releases == tenant.short_releases:
-            return Obstacle(
-                kind=ObstacleKind.RETRY, device=device_id, bytes_in_the_way=0, bytes_short=0
-            )
-    return None
-
-
-def obstacle_to_tell(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
-    """The one for which the tenant was passed over last. Of a call that waits behind somebody's
-    turn, or on a paused device: the one that there is besides."""
-    if tenant.id in state.obstacles or not is_waiting(tenant):
-        return state.obstacles.get(tenant.id)
-    return obstacle(state, tenant, now_s, holders_stay=False)
-
-
-def obstacle_on(
-    state: State,
-    tenant: Tenant,
-    device: Device,
-    *,
-    holders_stay: bool,
-    largest: Largest | None = None,
-) -> Obstacle | None:
-    """The same for one of its devices."""
-    own = list(state.shares_of(tenant, device.id))
-    if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):
-        return None  # it has there all that it needs
-    memory = device.memory
-    needed = sum(share.asked_bytes for share in own)
-    wanted = needed + sum(share.bytes_own for share in own)
-    holding = state.holding_shares(device.id) if holders_stay else []
-    stays = memory.totals.bytes_staying - sum(share.bytes_staying for share in own)
-    stays += sum(
-        _bytes_while_held(share) - share.bytes_staying
-        for share in holding
-        if share.tenant != tenant.id
-    )
-    short = wanted - state.usable_bytes(device) + stays
-    if not needed:
-        short -= state.reserve_to_lend_bytes(device)
-    if short <= 0:
-        return None
-    kind, whose = ObstacleKind.ITSELF, None
-    most = wanted
-    if wanted <= state.total_bytes(device) - state.reserve_bytes(device):
-        outside = [
-            (memory.bytes_foreign, ObstacleKind.FOREIGN, None),
-            (memory.bytes_ghost, ObstacleKind.ENDED, None),
-        ]
-        largest, known = {} if largest is None else largest, (device.id, holders_stay)
-        if known not in largest:
-            largest[known] = _two_largest(device, holding)
-        in_the_way = [each for each in largest[known] if each[2].tenant != tenant.id]
-        most, kind, whose = max([*in_the_way, *outside], key=lambda each: each[0])
-    return Obstacle(
-        kind=kind,
-        device=device.id,
-        bytes_in_the_way=most,
-        bytes_short=short,
-        tenant=None if whose is None else whose.tenant,
-    )
-
-
-def _bytes_while_held(share: Share) -> int:
-    """What a client with a turn needs of the device."""
-    return max(share.bytes_resident, share.bytes_allocated + share.asked_bytes)
-
-
-def _two_largest(device: Device, holding: list[Share]) -> list[InTheWay]:
+def two_largest(device: Device, holding: list[Share]) -> list[InTheWay]:
     """Of two tenants: the memory that they cannot give up, or need not."""
     found: dict[TenantId, InTheWay] = {}
     for share in device.memory.shares.values():
         if share in holding:
-            each = (_bytes_while_held(share), ObstacleKind.HOLDER, share)
+            each = (bytes_while_held(share), ObstacleKind.HOLDER, share)
         else:
             each = (share.bytes_staying, _why_it_stays(share), share)
         if share.tenant not in found or each[0] > found[share.tenant][0]:

@@ -340,3 +340,8 @@ class Tenant:
         tenant.boosted, tenant.placement = self.boosted, self.placement
         tenant.last_cells = self.last_cells
         return tenant
+
+
+def bytes_while_held(share: Share) -> int:
+    """What a client with a turn needs of the device."""
+    return max(share.bytes_resident, share.bytes_allocated + share.asked_bytes)

@@ -25,8 +25,8 @@ from .commands import MeasureDevice, ReportSilent, TellBudget, TellSpace
 from .events import DeviceMode, DropReason, MemoryReported, SpaceRequested
 from .ids import ClientId, DeviceId, Seconds
 from .ledger import UNLIMITED_BYTES, Share, SpaceRequest
-from .needs import Needs, obstacle
-from .policy import progress_time_s
+from .needs import Needs
+from .policy import obstacle, progress_time_s
 from .records import Client, Device, ObstacleKind, Tenant
 from .state import State
 from .transitions import WITH_TURN

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from .estimates import Waiter
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
-from .needs import left_s, obstacle_to_tell
-from .policy import bytes_to_come, turn_ends_s, waits_for_its_memory
+from .needs import left_s
+from .policy import bytes_to_come, obstacle_to_tell, turn_ends_s, waits_for_its_memory
 from .records import Client, Device, Obstacle, Placement, Tenant
 from .settings import SchedulerSettings
 from .shares.classes import ORDINARY

@@ -22,7 +22,7 @@ from .commands import (
 from .holds import Holds
 from .ids import DeviceId, Seconds, TurnId
 from .lines import turn_of
-from .needs import obstacle, stalls
+from .needs import stalls
 from .policy import (
     Recall,
     bytes_to_come,
@@ -31,6 +31,7 @@ from .policy import (
     is_new_cell,
     is_next_again,
     may_go_first,
+    obstacle,
     overdue_at_s,
     progress_time_s,
     quantum_of_s,

@@ -17,11 +17,11 @@ from jupyter_gpushare.core.changes import Teller
 from jupyter_gpushare.core.commands import Command, WakeAt
 from jupyter_gpushare.core.estimates import Estimate
 from jupyter_gpushare.core.ids import ClientId, DeviceId, Seconds, TenantId
-from jupyter_gpushare.core.needs import obstacle
 from jupyter_gpushare.core.policy import (
     deadline_of_tenant_s,
     deadline_of_waiters_s,
     judged_at_s,
+    obstacle,
     served_among_gangs,
     still_in_the_way,
 )

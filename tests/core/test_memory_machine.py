@@ -18,7 +18,7 @@ from hypothesis.stateful import rule
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, MeasureDevice
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.needs import obstacle
+from jupyter_gpushare.core.policy import obstacle
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, TurnTaking
 
 from .model_client import ModelClient
