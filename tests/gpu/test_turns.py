@@ -74,7 +74,7 @@ def test_alternating_cells_take_their_own_time(tmp_path: Path) -> None:
     responses_s = report["responses_s"] + other["responses_s"]
     alone_s = max(report["alone_s"], other["alone_s"])
     record("alternating_cells", alone_s=alone_s, median_s=statistics.median(responses_s))
-    assert max(responses_s) <= 2 * alone_s + 0.05, "a cell waited for more than one other cell"
+    assert max(responses_s) < 2.5 * alone_s, "a cell waited for more than one other cell"
     assert min(responses_s) <= alone_s + 0.02
 
 
