@@ -52,7 +52,7 @@ $(READ): $(READY)
 	@$(PY) -m pytest --collect-only -qq >$@.log 2>&1 || true
 	@mv $@.log $@
 
-# Some eight minutes on two slow cores, set-up included; neither Node nor a browser need be there.
+# Some seven minutes on two slow cores, set-up included; neither Node nor a browser need be there.
 test: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
 	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)

@@ -88,7 +88,9 @@ class Changes:
         this rank."""
         self.count += 1
         for stirred in (self.for_turns, self.in_settling, self.to_tell):
-            stirred.lines[device] = min(rank, stirred.lines.get(device, rank))
+            before = stirred.lines.get(device)
+            if before is None or rank < before:
+                stirred.lines[device] = rank
 
     def of_look(self, tenant: TenantId) -> None:
         """The tenant only looks different."""
@@ -366,7 +368,10 @@ class Teller:
         )
 
     def _of(self, client: Client) -> _Told:
-        return self._told.setdefault(client.id, _Told())
+        told = self._told.get(client.id)
+        if told is None:
+            told = self._told[client.id] = _Told()
+        return told
 
 
 def _room(limit: tuple[int, int]) -> float:

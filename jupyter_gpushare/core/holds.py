@@ -44,6 +44,11 @@ class Holds:
         tenant.hold_by_admin = by_admin
         self.keep(tenant, hold_s, now_s)
 
+    def turn_begins(self, tenant: Tenant, now_s: Seconds) -> None:
+        """Its user may have asked for a hold before."""
+        if (hold_s := self._state.holds_to_come.get(tenant.id)) is not None:
+            self.keep(tenant, hold_s, now_s)
+
     def keep(self, tenant: Tenant, hold_s: Seconds, now_s: Seconds) -> None:
         """The tenant's turn is kept by hand; every client is told how long that lasts.
 

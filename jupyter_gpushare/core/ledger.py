@@ -62,13 +62,13 @@ class Attention:
         client = share.client
         self.changed[client] = share
         self.to_show[share.tenant] = None
-        _list(self.asking, share, share.asked_bytes > 0 or share.shortage is not None)
-        _list(self.owing, share, share.owes)
+        asks = share.needed_bytes or share.granted_bytes or share.shortage is not None
+        _list(self.asking, share, bool(asks))
+        _list(self.owing, share, share.bytes_charged > share.budget_bytes)
         able = not (share.failed or share.silent)
         _list(self.unused, share, able and share.budget_bytes > share.bytes_resident)
         _list(self.came_ahead, share, share.bytes_ahead > 0)
-        stays = share.bytes_staying > share.bytes_fixed
-        _list(self.cannot_park, share, able and stays)
+        _list(self.cannot_park, share, able and share.bytes_staying > share.bytes_fixed)
         place = (share.last_use_s, share.number, client) if share.bytes_movable > 0 else None
         if place != share.place_by_use:
             self._move(share, place)
@@ -95,7 +95,7 @@ class Attention:
 def _list(listed: dict[ClientId, Share], share: Share, belongs: bool) -> None:
     if belongs:
         listed[share.client] = share
-    else:
+    elif listed:
         listed.pop(share.client, None)
 
 

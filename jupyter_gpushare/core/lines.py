@@ -112,8 +112,11 @@ class Line:
     @property
     def head(self) -> int | None:
         """How soon the first of those is served; None: nobody waits."""
-        first = next(self.in_order(), None) if self.waiting else None
-        return None if first is None else self.rank_of[first.id][0]
+        if self.waiting:
+            for tenant in self.queue:
+                if tenant.id in self.waiting:
+                    return self.rank_of[tenant.id][0]
+        return None
 
     @property
     def presses(self) -> bool:
@@ -302,14 +305,15 @@ class Lines:
         if now == before:
             return
         tenant.places = now
-        if tenant.turn is not None and before.queues != now.queues:
+        held, queued = before.holds ^ now.holds, before.queues ^ now.queues
+        if tenant.turn is not None and queued:
             self.changes.of_tenant(tenant)  # it was given a device, and lacks others as before
         for device in before.uses ^ now.uses:
             self._count_user(device, tenant, device in now.uses)
             self._count_class(device, tenant.runs_as, 1 if device in now.uses else -1)
             self.changes.of_crowd(device)
         hurries = before.waits ^ now.waits
-        concerned = sorted((before.holds ^ now.holds) | (before.queues ^ now.queues) | hurries)
+        concerned = sorted(held | queued | hurries)
         blocked: list[Tenant] = []
         for device in concerned:
             self.charge(device)
@@ -324,7 +328,7 @@ class Lines:
             came_now = is_there and not was_there
             if came_now and self.accounts.comes(device, tenant.owner, tenant.name):
                 came |= {device} if tenant.owner in self.of[device].of_owner else set()
-            if device in before.holds ^ now.holds:
+            if device in held:
                 self._note_holder(device, tenant, device in now.holds)
             if was_there and not is_there:
                 recalled = tenant.state is TenantState.RECALLED
@@ -339,7 +343,7 @@ class Lines:
                 self.of[device].waiting[tenant.id] = tenant
             else:
                 del self.of[device].waiting[tenant.id]
-        for device in sorted(before.queues ^ now.queues):
+        for device in sorted(queued):
             self._note_waiter(device, tenant, device in now.queues)
         for device in sorted(hurries & before.queues & now.queues):
             self._line_moved(device, self.of[device].rank_of[tenant.id])
@@ -349,7 +353,7 @@ class Lines:
                 self.of[device].gangs[tenant.id] = tenant
             else:
                 self.of[device].gangs.pop(tenant.id, None)
-        for device in sorted((before.holds ^ now.holds) | came):
+        for device in sorted(held | came):
             self._renew(device, tenant.owner)
         for each in blocked:
             self._move(each, replace(each.places, waits=_NONE))

@@ -74,8 +74,7 @@ class Residency:
 
     def _siblings_are_looked_at(self, client: Client, device: Device) -> None:
         """What stays of one client's memory is room that only its siblings can count on."""
-        tenant = self._state.tenants[client.tenant]
-        for share in self._state.shares_of(tenant, device.id):
+        for share in self._state.shares_of(self._state.tenants[client.tenant], device.id):
             if share.client != client.id:
                 device.memory.attention.note(share)
 
@@ -222,7 +221,8 @@ class Residency:
     def look_ahead(self, lines: Iterable[DeviceId]) -> None:
         """Somebody has come to these lines or left them, or was touched there: others are next."""
         queues = (tenant.places.queues for tenant in self._state.touched.values())
-        for device_id in self._state.devices.keys() & set(lines).union(*queues):
+        named = self._state.devices.keys() & set(lines).union(*queues)
+        for device_id in named - self._state.changes.for_budgets.keys():
             device = self._state.devices[device_id]
             ahead = _ahead(self._state, device, self._state.holding_shares(device_id))
             if device.memory.ahead_of != tuple(share.client for share in ahead):

@@ -269,6 +269,7 @@ class Machine:
         """Take in what has happened; the answer is what to do about it, in this order.
 
         An error of a peer or a request is raised before anything has changed."""
+        before_s = self._now_s
         jumped = self._goes_on_to(now_s)
         self._outbox.cause = event.cause or type(event).__name__
         if isinstance(event, ev.ClientEvent):
@@ -281,11 +282,13 @@ class Machine:
             return self._outbox.take_all()
         if self._turns.recovery_ends(self._now_s):
             self._outbox.cause = RECOVERY_OVER
+        is_rest = self.is_unfinished and type(event) is ev.ClockTicked and before_s == self._now_s
         if is_late or not (
             isinstance(event, ev.MemoryReported) and self._settles_for_memory(event)
         ):
-            self._turns.settle(self._now_s)
-            self.is_unfinished = not (is_late or jumped) and self._grants_come_first()
+            if is_late or not is_rest:
+                self._turns.settle(self._now_s)
+            self.is_unfinished = not (is_rest or is_late or jumped) and self._grants_come_first()
             if self.is_unfinished:
                 return self._outbox.take_all()
             self._settle_memory()
@@ -365,7 +368,7 @@ class Machine:
         if isinstance(event, ev.DeviceOpened):
             known_device(self._state, event.device)  # raises before anything has changed
         self._state.note(tenant, event, self._now_s)
-        if isinstance(event, ev.CellBegan | ev.CellEnded):
+        if isinstance(event, (ev.CellBegan, ev.CellEnded)):
             if isinstance(event, ev.CellBegan) and not self._state.in_cell(tenant):
                 self._state.cell_begins(tenant)
             with_cell = self._state.in_cell(tenant)

@@ -346,6 +346,14 @@ class State:
             for share in client.devices.values():
                 share.used_until(now_s)
 
+    def set_devices(self, tenant: Tenant, turn: Turn, devices: set[DeviceId]) -> bool:
+        """The devices that the turn is on, from now on. Whether they are others than before; then
+        the tenant's turn is to be noted."""
+        before, turn.devices = turn.devices, devices
+        for device in devices - before:
+            self.note_swap(tenant, turn, device)
+        return devices != before
+
     def note_swap(self, tenant: Tenant, turn: Turn, device: DeviceId) -> None:
         """The turn is on the device from now on: what of the tenant's memory is to come back."""
         parked = sum(share.bytes_parked for share in self.shares_of(tenant, device))
@@ -400,8 +408,10 @@ class State:
 
     def paused_device(self, devices: Set[DeviceId]) -> Device | None:
         """One of these devices on which no new turn begins."""
-        found = (self.devices[each] for each in sorted(devices))
-        return next((device for device in found if device.mode is not DeviceMode.OPEN), None)
+        for each in devices if len(devices) < 2 else sorted(devices):
+            if self.devices[each].mode is not DeviceMode.OPEN:
+                return self.devices[each]
+        return None
 
     def end_recovery(self) -> None:
         """All clients of a scheduler before this one are back, or have had time to be."""
@@ -521,7 +531,7 @@ class State:
                 f"Client {client.id} is {client.state.value}; {trigger.name} is not possible. "
                 f"Report this with the story of its tenant: {_told(tenant)}"
             )
-        tenant.story.append(f"client {client.id} {trigger.name}: {new.value}")
+        tenant.story.append(f"client {client.id} {trigger._name_}: {new._value_}")
         if (client.state in WITH_TURN) != (new in WITH_TURN):
             self.note_memory(client)
         client.state = new
@@ -535,7 +545,7 @@ class State:
                 f"Tenant {tenant.id} is {tenant.state.value}; {trigger.name} is not possible. "
                 f"Report this with its story: {_told(tenant)}"
             )
-        tenant.story.append(f"tenant {trigger.name}: {new.value}")
+        tenant.story.append(f"tenant {trigger._name_}: {new._value_}")
         tenant.state = new
         self.changes.of_tenant(tenant)
 

@@ -15,7 +15,13 @@ from __future__ import annotations
 import enum
 
 
-class ClientState(enum.Enum):
+class _Word(enum.Enum):
+    """Members are found in tables all the time: by what they are, not by their names."""
+
+    __hash__ = object.__hash__
+
+
+class ClientState(_Word):
     """Where a process stands with its gate."""
 
     IDLE = "idle"
@@ -26,7 +32,7 @@ class ClientState(enum.Enum):
     PASSING = "passing"
 
 
-class ClientTrigger(enum.Enum):
+class ClientTrigger(_Word):
     """What moves a client."""
 
     ASK = "a call waits at its gate"
@@ -39,7 +45,7 @@ class ClientTrigger(enum.Enum):
     JOIN = "opens a device"
 
 
-class TenantState(enum.Enum):
+class TenantState(_Word):
     """Where a tenant stands with the turn."""
 
     IDLE = "idle"
@@ -49,7 +55,7 @@ class TenantState(enum.Enum):
     STALLED = "stalled"
 
 
-class TenantTrigger(enum.Enum):
+class TenantTrigger(_Word):
     """What moves a tenant."""
 
     QUEUE = "a client of it waits"

@@ -265,6 +265,8 @@ class Turns:
         else:
             self._state.move_tenant(tenant, TenantTrigger.CLAIM)
         self._begin_turn(tenant, now_s, self._state.lines.level_of_turn(tenant, ORDINARY))
+        self._state.note_turn(tenant)
+        self._holds.turn_begins(tenant, now_s)
 
     def _settle_turn(self, tenant: Tenant, now_s: Seconds) -> None:
         turn = tenant.turn
@@ -283,7 +285,8 @@ class Turns:
         if tenant.state is TenantState.HOLDING and not missing & others:
             devices |= missing
             missing = frozenset()
-        self._set_devices(tenant, turn, devices)
+        if state.set_devices(tenant, turn, devices):
+            state.note_turn(tenant)
         if tenant.state is TenantState.RECALLED:
             self._recall_clients(tenant, Recall(RecallReason.ASKED), now_s)
             self._stall_when_due(tenant, now_s)
@@ -327,12 +330,16 @@ class Turns:
         level = state.lines.level_at_grant(tenant)
         if tenant.has_waited:
             tenant.counters.waits += 1
-        if tenant.turn is None:
+        begins = tenant.turn is None
+        if begins:
             self._begin_turn(tenant, now_s, level)
         assert tenant.turn is not None
-        self._set_devices(tenant, tenant.turn, tenant.turn.devices | tenant.wanted_devices)
-        # Not before: its owner would be away for a moment.
+        devices = tenant.turn.devices | tenant.wanted_devices
+        state.set_devices(tenant, tenant.turn, devices)
+        # It has the devices and is in no queue at once: else its owner would be away for a moment.
         self._leave_queue(tenant, now_s, TenantTrigger.GRANT)
+        if begins:
+            self._holds.turn_begins(tenant, now_s)
         for client in state.ready_clients(tenant):
             self._grant_client(client, tenant.turn)
 
@@ -388,7 +395,8 @@ class Turns:
         elif tenant.state is TenantState.STALLED:
             self._state.move_tenant(tenant, TenantTrigger.RESUME)
             # Nobody else has what it lacked, but an admin may have paused it.
-            self._set_devices(tenant, turn, turn.devices | tenant.wanted_devices)
+            if self._state.set_devices(tenant, turn, turn.devices | tenant.wanted_devices):
+                self._state.note_turn(tenant)
             turn.contended_s = 0.0
             _forget_recalls(tenant)
             self._recall_when_due(tenant, now_s)
@@ -409,6 +417,8 @@ class Turns:
     def _report_overdue(self, tenant: Tenant, now_s: Seconds) -> None:
         settings = self._state.settings
         for client in tenant.clients.values():
+            if client.state not in ASKED_BACK:
+                continue
             at_s = overdue_at_s(self._state, tenant, client)
             if at_s is None or client.recalled_at_s is None or now_s < at_s:
                 continue
@@ -447,9 +457,6 @@ class Turns:
         self._state.turn_holders[tenant.id] = tenant
         self._state.evicted.discard(tenant.id)
         tenant.boosted = False
-        self._state.note_turn(tenant)
-        if (hold_s := self._state.holds_to_come.get(tenant.id)) is not None:
-            self._holds.keep(tenant, hold_s, now_s)
 
     def _end_turn_without_clients(self, tenant: Tenant, now_s: Seconds) -> None:
         turn = tenant.turn
@@ -481,14 +488,6 @@ class Turns:
             tenant.waits_counted_to_s = now_s
         if tenant.state is TenantState.WAITING:
             self._state.move_tenant(tenant, trigger)
-
-    def _set_devices(self, tenant: Tenant, turn: Turn, devices: set[DeviceId]) -> None:
-        """The devices that the turn is on, from now on."""
-        if devices != turn.devices:
-            for device in devices - turn.devices:
-                self._state.note_swap(tenant, turn, device)
-            turn.devices = devices
-            self._state.note_turn(tenant)
 
     def _grant_client(self, client: Client, turn: Turn) -> None:
         self._state.move_client(client, ClientTrigger.GRANT)
