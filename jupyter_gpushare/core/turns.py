@@ -338,7 +338,7 @@ class Turns:
         state.set_devices(tenant, tenant.turn, devices)
         # It has the devices and is in no queue at once: else its owner would be away for a moment.
         self._leave_queue(tenant, now_s, TenantTrigger.GRANT)
-        if begins:
+        if begins and tenant.id in state.holds_to_come:
             self._holds.turn_begins(tenant, now_s)
         for client in state.ready_clients(tenant):
             self._grant_client(client, tenant.turn)
