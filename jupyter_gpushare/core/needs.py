@@ -9,7 +9,7 @@ A call that allocates waits for its tenant's turn and for its bytes. It is refus
   against those waiting.
 
 Where the bytes would be there if others freed what they cannot move, the tenant gives its turn back
-first and waits for `memory_wait_s` (the functions at the end; decision 0018).
+first and waits for `memory_wait_s` (the functions below `Needs`; decision 0018).
 
 While clients are still coming back to a new scheduler their memory looks like strangers', and
 nothing is refused for the sake of others. Memory of processes that have just ended has `reclaim_s`
