@@ -5,18 +5,22 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import Any
 
+import numpy as np
 import pytest
 from cuda.bindings import driver as cuda
+from cuda.bindings.driver import CUpointer_attribute as Attribute
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import MIB, Gpu, alone, code, ok, raw
+from tests.driver.harness import MIB, Gpu, PinnedWord, alone, code, ok, raw
 from tests.driver.test_pool_memory import USED, attribute
 
 RELAXED = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
 SIZE = 64 * MIB
-USED_NOW, USED_HIGH, RESERVED_NOW = range(3)  # of CUgraphMem_attribute
+SEGMENT = 32 * MIB
+USED_NOW, USED_HIGH, RESERVED_NOW, RESERVED_HIGH = range(4)  # of CUgraphMem_attribute
 
 
 def figure(which: int) -> int:
@@ -157,3 +161,200 @@ def test_pool_memory_is_not_freed_in_a_capture(gpu: Gpu) -> None:
     assert code(cuda.cuMemFreeAsync(pointer, stream)) is not R.CUDA_SUCCESS
     cuda.cuStreamEndCapture(stream)
     ok(cuda.cuMemFree(pointer))
+
+
+@pytest.mark.promise("Graphs own what they allocate: counted...")
+@alone
+def test_what_was_launched_is_used_until_it_is_trimmed(gpu: Gpu) -> None:
+    """Measured on an H200 (driver 580.159.04), like the rest of this file from here on: memory is
+    used although the graph has freed it, and although the graph is gone."""
+    captured, seen = Captured(gpu, freed=True), []
+
+    def look() -> None:
+        seen.append([figure(which) for which in (USED_NOW, RESERVED_NOW)])
+
+    look()
+    captured.launch()
+    look()
+    captured.destroy()
+    look()
+    assert raw().cuDeviceGraphMemTrim(0) == 0
+    look()
+    assert seen == [[0, 0], [SIZE, SIZE], [SIZE, SIZE], [0, 0]]
+    assert [figure(which) for which in (USED_HIGH, RESERVED_HIGH)] == [SIZE, SIZE]
+
+
+@pytest.mark.promise("Graphs own what they allocate: counted...")
+@alone
+def test_graphs_share_memory(gpu: Gpu) -> None:
+    """Those of one stream, which have it one after the other."""
+    graphs = [Captured(gpu, freed=True) for _ in range(2)]
+    for graph in graphs:
+        ok(cuda.cuGraphLaunch(graph.executable, graphs[0].stream))
+    ok(cuda.cuCtxSynchronize())
+    assert figure(RESERVED_HIGH) == SIZE
+
+
+@alone
+def test_graphs_do_not_share_what_they_leave(gpu: Gpu) -> None:
+    """Documented: it is the program's until it is freed."""
+    left, other = Captured(gpu, freed=False), Captured(gpu, freed=True)
+    for graph in (left, other):
+        ok(cuda.cuGraphLaunch(graph.executable, left.stream))
+    ok(cuda.cuMemsetD32Async(left.pointer, 8, 1000, left.stream))
+    ok(cuda.cuGraphLaunch(other.executable, left.stream))
+    ok(cuda.cuStreamSynchronize(left.stream))
+    assert gpu.download(left.pointer, 1000).tolist() == [8] * 1000
+    assert figure(RESERVED_NOW) == 2 * SIZE
+
+
+def known_of(pointer: int, *which: Attribute) -> list[Any]:
+    """The answers, or the result codes of what is not answered."""
+    answers = [cuda.cuPointerGetAttribute(each, pointer) for each in which]
+    return [int(a[1]) if code(a) is R.CUDA_SUCCESS else code(a) for a in answers]
+
+
+@pytest.mark.promise("Graphs own what they allocate: counted...")
+@alone
+def test_graph_memory_is_unknown_before_a_launch(gpu: Gpu) -> None:
+    """Its address is there, and leads to nothing; afterwards it belongs to no pool."""
+    captured, words = Captured(gpu, freed=False), (ctypes.c_uint8 * 64)()
+    asked = (
+        Attribute.CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        Attribute.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+        Attribute.CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
+    )
+    invalid = R.CUDA_ERROR_INVALID_VALUE
+    assert known_of(captured.pointer, *asked) == [invalid] * 3
+    assert [
+        code(cuda.cuMemcpyDtoH(ctypes.addressof(words), captured.pointer, 64)),
+        code(cuda.cuMemsetD8(captured.pointer, 1, 64)),
+        code(cuda.cuMemFree(captured.pointer)),
+    ] == [invalid] * 3
+    ok(cuda.cuCtxSynchronize())
+    assert captured.launch() is R.CUDA_SUCCESS
+    assert known_of(captured.pointer, *asked) == [SIZE, 0, SEGMENT]
+    assert gpu.download(captured.pointer, 4).tolist() == [7] * 4
+
+
+@alone
+def test_captured_copies_name_graph_memory(gpu: Gpu) -> None:
+    """Documented: between its allocation and its free, work of the graph has it."""
+    stream, words = ok(cuda.cuStreamCreate(1)), PinnedWord()
+    ok(cuda.cuStreamBeginCapture(stream, RELAXED))
+    pointer = int(ok(cuda.cuMemAllocAsync(MIB, stream)))
+    ok(cuda.cuMemsetD32Async(pointer, 6, 1, stream))
+    ok(cuda.cuMemcpyAsync(words.device, pointer, 4, stream))
+    ok(cuda.cuMemFreeAsync(pointer, stream))
+    graph = ok(cuda.cuGraphInstantiate(ok(cuda.cuStreamEndCapture(stream)), 0))
+    ok(cuda.cuGraphLaunch(graph, stream))
+    ok(cuda.cuStreamSynchronize(stream))
+    assert words.value == 6
+
+
+def look_at(stream: Any) -> None:
+    """So often that work which nothing holds up is done meanwhile."""
+    for _ in range(2000):
+        if code(cuda.cuStreamQuery(stream)) is R.CUDA_SUCCESS:
+            return
+
+
+class Held:
+    """A graph that writes a value to memory of its own, tells so, waits for a flag, and copies what
+    it reads there then."""
+
+    def __init__(self, gpu: Gpu, stream: Any, value: int) -> None:
+        self.begun, self.flag, self.read = PinnedWord(), PinnedWord(), PinnedWord()
+        ok(cuda.cuStreamBeginCapture(stream, RELAXED))
+        pointer = int(ok(cuda.cuMemAllocAsync(SIZE, stream)))
+        ok(cuda.cuMemsetD32Async(pointer, value, 1000, stream))
+        ok(cuda.cuMemsetD32Async(self.begun.device, 1, 1, stream))
+        gpu.launch("poll_flag", self.flag.device, stream=stream)
+        ok(cuda.cuMemcpyAsync(self.read.device, pointer, 4, stream))
+        ok(cuda.cuMemFreeAsync(pointer, stream))
+        self.executable = ok(cuda.cuGraphInstantiate(ok(cuda.cuStreamEndCapture(stream)), 0))
+
+    def wait_for_begin(self) -> None:
+        while self.begun.value == 0:
+            pass
+
+
+@alone
+def test_no_two_graphs_have_memory_at_one_time(gpu: Gpu) -> None:
+    """Documented: a launch comes after all earlier ones of its graph. Its memory may have been
+    given to another graph behind those, and belongs to that one until it is over."""
+    first, second = (ok(cuda.cuStreamCreate(1)) for _ in range(2))
+    graphs = [Held(gpu, first, value) for value in (10, 11)]
+    over = ok(cuda.cuEventCreate(2))
+    ok(cuda.cuGraphLaunch(graphs[0].executable, first))
+    ok(cuda.cuEventRecord(over, first))
+    ok(cuda.cuGraphLaunch(graphs[1].executable, first))
+    ok(cuda.cuStreamWaitEvent(second, over, 0))
+    ok(cuda.cuGraphLaunch(graphs[0].executable, second))
+    graphs[0].flag.value = 1
+    graphs[1].wait_for_begin()
+    look_at(second)
+    graphs[1].flag.value = 1
+    ok(cuda.cuCtxSynchronize())
+    assert [graph.read.value for graph in graphs] == [10, 11]
+
+
+@alone
+def test_a_graph_does_not_overlap_itself(gpu: Gpu) -> None:
+    """Documented: a launch comes after all earlier ones of its graph, in other streams too, and
+    whether the graph has memory or not."""
+    one = gpu.upload([1.0], np.float32)
+    for owns_memory in (False, True):
+        streams = [ok(cuda.cuStreamCreate(1)) for _ in range(2)]
+        flag, launches = PinnedWord(), PinnedWord()
+        ok(cuda.cuStreamBeginCapture(streams[0], RELAXED))
+        pointer = int(ok(cuda.cuMemAllocAsync(MIB, streams[0]))) if owns_memory else 0
+        gpu.launch("axpy", launches.device, one, 1.0, 1, stream=streams[0])
+        gpu.launch("poll_flag", flag.device, stream=streams[0])
+        if owns_memory:
+            ok(cuda.cuMemFreeAsync(pointer, streams[0]))
+        graph = ok(cuda.cuGraphInstantiate(ok(cuda.cuStreamEndCapture(streams[0])), 0))
+        counts = []
+        for stream in streams:
+            ok(cuda.cuGraphLaunch(graph, stream))
+        while launches.value == 0:
+            pass
+        look_at(streams[1])
+        counts.append(launches.value)
+        flag.value = 1
+        ok(cuda.cuCtxSynchronize())
+        counts.append(launches.value)
+        assert [struct.pack("I", count) for count in counts] == [
+            struct.pack("f", count) for count in (1, 2)
+        ]
+
+
+@alone
+def test_memory_is_not_lost_by_a_launch_that_fails(gpu: Gpu) -> None:
+    """Documented: work that is refused does nothing. So what it was to free is there, and is freed
+    by somebody else."""
+    left, total = Captured(gpu, freed=False), ok(cuda.cuMemGetInfo())[1]
+    ok(cuda.cuGraphLaunch(left.executable, left.stream))
+    stream = ok(cuda.cuStreamCreate(1))
+    ok(cuda.cuStreamSynchronize(left.stream))
+    ok(cuda.cuStreamBeginCapture(stream, RELAXED))
+    ok(cuda.cuMemFreeAsync(left.pointer, stream))
+    ok(cuda.cuMemFreeAsync(ok(cuda.cuMemAllocAsync(2 * total, stream)), stream))
+    graph = ok(cuda.cuGraphInstantiate(ok(cuda.cuStreamEndCapture(stream)), 0))
+    assert code(cuda.cuGraphLaunch(graph, stream)) is R.CUDA_ERROR_OUT_OF_MEMORY
+    assert gpu.download(left.pointer, 4).tolist() == [7] * 4
+    ok(cuda.cuMemFreeAsync(left.pointer, stream))
+    ok(cuda.cuStreamSynchronize(stream))
+    left.destroy()
+    assert raw().cuDeviceGraphMemTrim(0) == 0
+    assert figure(RESERVED_NOW) == 0
+
+
+@pytest.mark.parametrize("size", [1 << 63, 2**64 - 4 * MIB, 2**64 - 1])
+def test_graph_memory_is_not_larger_than_all_addresses(gpu: Gpu, size: int) -> None:
+    """Documented: a capture takes addresses, and there are not so many."""
+    stream = ok(cuda.cuStreamCreate(1))
+    ok(cuda.cuStreamBeginCapture(stream, RELAXED))
+    assert code(cuda.cuMemAllocAsync(size, stream)) is not R.CUDA_SUCCESS
+    cuda.cuStreamEndCapture(stream)
+    ok(cuda.cuStreamDestroy(stream))

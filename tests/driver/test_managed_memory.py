@@ -18,9 +18,9 @@ from tests.driver.test_mapped_memory import Mapper
 
 SIZE = 8 * MIB
 CPU, NOWHERE = -1, -2
-DEVICE, HOST = 1, 2
+DEVICE, HOST, HOST_NUMA, HOST_NUMA_CURRENT = 1, 2, 3, 4
 READ_MOSTLY, PREFERRED, ACCESSED_BY, PREFETCHED = 1, 2, 3, 4
-PREFERRED_TYPE, PREFETCHED_TYPE = 5, 7
+PREFERRED_TYPE, PREFERRED_ID, PREFETCHED_TYPE, PREFETCHED_ID = 5, 6, 7, 8
 SET_READ_MOSTLY, UNSET_READ_MOSTLY, SET_PREFERRED, UNSET_PREFERRED = 1, 2, 3, 4
 SET_ACCESSED_BY, UNSET_ACCESSED_BY = 5, 6
 
@@ -169,3 +169,28 @@ def test_places_that_are_not_there(pointer: int) -> None:
         assert advise(pointer, advice, 1000) is not R.CUDA_SUCCESS
     assert prefetch(pointer, CPU, 4 * SIZE) is not R.CUDA_SUCCESS
     assert advise(pointer, 7, 0) is R.CUDA_ERROR_INVALID_VALUE
+
+
+@pytest.mark.promise("Managed memory goes where it is...")
+def test_a_place_has_a_type_and_a_number(gpu: Gpu, pointer: int) -> None:
+    """Measured on an H200 (driver 580.159.04): without a place the number is that of no device, and
+    the host's is always the same."""
+    device = int(gpu.device)
+    assert (noted(pointer, PREFERRED_TYPE), noted(pointer, PREFERRED_ID)) == (0, NOWHERE)
+    assert (noted(pointer, PREFETCHED_TYPE), noted(pointer, PREFETCHED_ID)) == (0, NOWHERE)
+    for kind, number, last in (
+        (DEVICE, device, device),
+        (HOST, CPU, CPU),
+        (HOST_NUMA, 0, CPU),
+        (HOST_NUMA_CURRENT, 0, CPU),
+    ):
+        asked_for = device if kind == DEVICE else 0
+        assert prefetch_to(pointer, kind, asked_for) is R.CUDA_SUCCESS
+        seen = [noted(pointer, which) for which in (PREFETCHED_TYPE, PREFETCHED_ID, PREFETCHED)]
+        assert seen == [kind, number, last]
+    assert advise(pointer, SET_PREFERRED, device) is R.CUDA_SUCCESS
+    assert advise(pointer, SET_PREFERRED, CPU, SIZE // 2) is R.CUDA_SUCCESS
+    assert (noted(pointer, PREFERRED_TYPE), noted(pointer, PREFERRED_ID)) == (0, NOWHERE)
+    assert noted(pointer, PREFERRED_ID, SIZE // 2) == CPU
+    assert advise(pointer, UNSET_PREFERRED, device) is R.CUDA_SUCCESS
+    assert noted(pointer, PREFERRED_ID) == NOWHERE

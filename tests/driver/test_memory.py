@@ -156,3 +156,18 @@ def test_managed_memory_is_one_address_for_both(gpu: Gpu) -> None:
 def test_managed_memory_needs_attachment_flags(gpu: Gpu, flags: int) -> None:
     """Managed memory is attached globally or to the host; other flags are refused."""
     assert code(cuda.cuMemAllocManaged(MIB, flags)) is R.CUDA_ERROR_INVALID_VALUE
+
+
+@pytest.mark.parametrize("size", [2**64 - 4096, 2**64 - 1])
+def test_no_memory_is_larger_than_all_addresses(gpu: Gpu, size: int) -> None:
+    """Documented: what cannot be had is refused, on the host and on the device."""
+    for answer in (cuda.cuMemHostAlloc(size, 0), cuda.cuMemAllocHost(size), cuda.cuMemAlloc(size)):
+        assert code(answer) is not R.CUDA_SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [((1 << 63) + MIB, 2), (2**64 - 1, 1), (1 << 40, 1 << 24)]
+)
+def test_no_pitched_memory_is_larger_than_all_addresses(gpu: Gpu, width: int, height: int) -> None:
+    """Documented: what cannot be had is refused, also where the product of both is small again."""
+    assert code(cuda.cuMemAllocPitch(width, height, 4)) is not R.CUDA_SUCCESS

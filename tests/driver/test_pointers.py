@@ -12,7 +12,7 @@ from cuda.bindings.driver import CUpointer_attribute as Attribute
 from cuda.bindings.driver import CUresult as R
 
 from tests.driver.harness import MIB, Gpu, code, ok, raw
-from tests.driver.test_mapped_memory import Mapper
+from tests.driver.test_mapped_memory import Mapper, properties
 from tests.driver.test_shared_memory import POSIX, Sharer
 
 
@@ -184,3 +184,43 @@ def test_descriptors_of_address_ranges(gpu: Gpu) -> None:
         assert answer is not R.CUDA_SUCCESS
         assert fd.value == -1
     assert gpu.download(pointer, 4).tolist() == [3] * 4
+
+
+def test_tokens_for_other_devices_mark_memory(gpu: Gpu) -> None:
+    """Measured on an H200 (driver 580.159.04), like the rest of this file from here on: who asks
+    for the tokens of plain memory, or of mapped memory for RDMA, has it marked."""
+    mapper, wanted = Mapper(gpu), properties(gpu)
+    wanted.allocFlags.gpuDirectRDMACapable = 1
+    address, chunk = mapper.reserve(), ok(cuda.cuMemCreate(mapper.granule, wanted, 0))
+    mapper.map(address, chunk)
+    mapper.grant(address)
+    mark = Attribute.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+    for pointer in (gpu.allocate(2 * MIB), address):
+        assert not ask(mark, pointer)
+        tokens, which = (ctypes.c_uint8 * 16)(), int(Attribute.CU_POINTER_ATTRIBUTE_P2P_TOKENS)
+        assert raw().cuPointerGetAttribute(tokens, which, ctypes.c_uint64(pointer)) == 0
+        assert ask(mark, pointer)
+    mapper.unmap(address)
+    ok(cuda.cuMemRelease(chunk))
+    mapper.free(address)
+
+
+def test_managed_memory_has_the_mark(gpu: Gpu) -> None:
+    pointer = int(ok(cuda.cuMemAllocManaged(4096, cuda.CUmemAttach_flags(1))))
+    assert ask(Attribute.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, pointer)
+    ok(cuda.cuMemFree(pointer))
+
+
+def test_addresses_without_access(gpu: Gpu) -> None:
+    """Where something is mapped they have attributes, but no range; else they have neither."""
+    mapper = Mapper(gpu)
+    address, chunk = mapper.reserve(4), mapper.create()
+    mapper.map(address, chunk)
+    start, nowhere = Attribute.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address + mapper.granule
+    assert int(ask(start, address)) == address
+    assert code(cuda.cuPointerGetAttribute(start, nowhere)) is R.CUDA_ERROR_INVALID_VALUE
+    for place in (address, nowhere):
+        assert code(cuda.cuMemGetAddressRange(place)) is R.CUDA_ERROR_NOT_FOUND
+    mapper.unmap(address)
+    ok(cuda.cuMemRelease(chunk))
+    mapper.free(address, 4)

@@ -218,6 +218,23 @@ def test_a_destroyed_pool_lives_with_its_memory(gpu: Gpu) -> None:
 
 
 @alone
+def test_the_handle_of_a_destroyed_pool_is_none(gpu: Gpu) -> None:
+    """Also while memory of it is in use; a second destroy is refused."""
+    pool = create_pool(gpu)
+    pointer = take(pool, MIB)
+    ok(cuda.cuMemPoolDestroy(pool))
+    answers = (
+        cuda.cuMemPoolGetAttribute(pool, USED),
+        cuda.cuMemAllocFromPoolAsync(MIB, pool, 0),
+        cuda.cuMemPoolTrimTo(pool, 0),
+        cuda.cuMemPoolDestroy(pool),
+    )
+    assert {code(answer) for answer in answers} == {R.CUDA_ERROR_INVALID_VALUE}
+    ok(cuda.cuMemFreeAsync(pointer, 0))
+    ok(cuda.cuCtxSynchronize())
+
+
+@alone
 def test_memory_of_a_destroyed_pool_comes_back(gpu: Gpu) -> None:
     """Documented: with the last free of it, whatever threshold the pool had."""
     before, _ = ok(cuda.cuMemGetInfo())

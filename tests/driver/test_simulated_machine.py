@@ -45,6 +45,50 @@ print(*(int(cuda.cuMemAlloc(2 << 20)[0]) for _ in range(4)))
 """
 
 
+EXEC = """
+import os, sys
+from cuda.bindings import driver as cuda
+cuda.cuInit(0)
+cuda.cuCtxCreate(None, 0, 0)
+print(int(cuda.cuMemGetInfo()[1]), int(cuda.cuMemAlloc(1 << 30)[0]), flush=True)
+if "again" not in sys.argv:
+    os.execv(sys.executable, [*sys.orig_argv, "again"])
+"""
+
+
+FAILED_GRAPH = """
+import ctypes, sys
+from tests.driver.harness import *
+ok(cuda.cuInit(0))
+for free_is_captured in (True, False):
+    context = ok(cuda.cuCtxCreate(None, 0, 0))
+    module = ok(cuda.cuModuleLoadData(BUILTINS_PTX.read_bytes() + b"\\0"))
+    hold, fail = (
+        ok(cuda.cuModuleGetFunction(module, name)) for name in (b"poll_flag", b"assert_fail")
+    )
+    stream, flag = ok(cuda.cuStreamCreate(1)), PinnedWord()
+    ok(cuda.cuStreamBeginCapture(stream, 2))
+    pointer = ok(cuda.cuMemAllocAsync(64 << 20, stream))
+    polled = arguments("poll_flag", flag.device)
+    ok(cuda.cuLaunchKernel(hold, 1, 1, 1, 1, 1, 1, 0, stream, polled, 0))
+    ok(cuda.cuLaunchKernel(fail, 1, 1, 1, 1, 1, 1, 0, stream, 0, 0))
+    if free_is_captured:
+        ok(cuda.cuMemFreeAsync(pointer, stream))
+    graph = ok(cuda.cuStreamEndCapture(stream))
+    executable = ok(cuda.cuGraphInstantiate(graph, 0))
+    ok(cuda.cuGraphLaunch(executable, stream))
+    if not free_is_captured:
+        ok(cuda.cuMemFreeAsync(pointer, stream))
+    flag.value = 1
+    assert code(cuda.cuStreamSynchronize(stream)) is R.CUDA_ERROR_ASSERT
+    cuda.cuCtxDestroy(context)
+    ok(cuda.cuGraphExecDestroy(executable))
+    ok(cuda.cuGraphDestroy(graph))
+    ok(cuda.cuDeviceGraphMemTrim(0))
+    print(int(ok(cuda.cuDeviceGetGraphMemAttribute(0, cuda.CUgraphMem_attribute(2)))))
+"""
+
+
 class Worker:
     """A process that spins 20 ms on the device each time it is told to go."""
 
@@ -184,3 +228,15 @@ def test_capacity_is_shared_by_all_processes(tmp_path: Path) -> None:
     assert run(machine, ALLOCATE).strip() == "0 0 2 2"
     holder.communicate("\n")
     assert run(machine, ALLOCATE).strip() == "0 0 0 0"
+
+
+def test_a_program_has_nothing_of_the_one_that_it_replaces(sim: SimulatedMachine) -> None:
+    """After an exec, the process is charged for what the new program has, and for no more."""
+    before, after = run(sim, EXEC).splitlines()
+    assert before == after
+    assert before.endswith(" 0")
+
+
+def test_a_graph_that_fails_frees_its_memory(sim: SimulatedMachine) -> None:
+    """What comes behind an error in a stream does nothing, but memory is not lost by that."""
+    assert run(sim, FAILED_GRAPH).split() == ["0", "0"]

@@ -126,3 +126,58 @@ except pynvml.NVMLError as error:
 print(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByIndex(1)))
 """
     assert ask(machine, program).splitlines() == ["True", "1"]
+
+
+EXPORTED = """
+import os, time
+from cuda.bindings import driver as cuda
+wanted = cuda.CUmemAllocationProp()
+wanted.type = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+wanted.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+kind = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+wanted.requestedHandleTypes = kind
+handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+used = lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used >> 20
+before = used()
+_, chunk = cuda.cuMemCreate(64 << 20, wanted, 0)
+_, fd = cuda.cuMemExportToShareableHandle(chunk, kind, 0)
+cuda.cuMemRelease(chunk)
+print(used() - before)
+"""
+IDLE = """
+os.close(fd)
+ends_s = time.monotonic() + 20
+while used() > before and time.monotonic() < ends_s:
+    time.sleep(0.001)
+print(used() - before)
+"""
+BUSY = """
+_, graph = cuda.cuGraphCreate(0)
+for _ in range(1000):
+    cuda.cuGraphAddEmptyNode(graph, None, 0)
+_, executable = cuda.cuGraphInstantiate(graph, 0)
+_, stream = cuda.cuStreamCreate(1)
+for _ in range(4000):
+    cuda.cuGraphLaunch(executable, stream)
+os.close(fd)
+while True:
+    left = used() - before
+    if left == 0 or cuda.cuStreamQuery(stream)[0] != cuda.CUresult.CUDA_ERROR_NOT_READY:
+        break
+print(left)
+"""
+
+
+@pytest.mark.parametrize("context", ["", "cuda.cuCtxCreate(None, 0, 0)"], ids=["none", "one"])
+def test_memory_of_a_closed_descriptor_comes_back(tmp_path: Path, context: str) -> None:
+    """Also where its process makes no further call, and where it has no context."""
+    begin = f"from cuda.bindings import driver as cuda\ncuda.cuInit(0)\n{context}\n"
+    assert ask(SimulatedMachine(tmp_path), begin + EXPORTED + IDLE).split() == ["64", "0"]
+
+
+def test_memory_of_a_closed_descriptor_comes_back_to_a_busy_device(tmp_path: Path) -> None:
+    """It does not wait for the end of the work: short pieces follow each other without a rest."""
+    begin = (
+        "from cuda.bindings import driver as cuda\ncuda.cuInit(0)\ncuda.cuCtxCreate(None, 0, 0)\n"
+    )
+    assert ask(SimulatedMachine(tmp_path), begin + EXPORTED + BUSY).split() == ["64", "0"]

@@ -243,3 +243,29 @@ def test_asynchronous_copies_wait_their_turn(gpu: Gpu) -> None:
     flag.value = 1
     ok(cuda.cuStreamSynchronize(stream))
     assert target.value == 77
+
+
+@alone
+def test_memory_waits_for_a_stream_that_was_destroyed(gpu: Gpu) -> None:
+    """Documented: the work of such a stream goes on. What another stream takes of memory that is
+    freed behind that work comes after it."""
+    wanted = cuda.CUmemPoolProps()
+    wanted.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    wanted.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    wanted.location.id, wanted.maxSize = int(gpu.device), 64 << 20
+    pool, flag, read = ok(cuda.cuMemPoolCreate(wanted)), PinnedWord(), PinnedWord()
+    first, second = (ok(cuda.cuStreamCreate(NON_BLOCKING)) for _ in range(2))
+    pointer = ok(cuda.cuMemAllocFromPoolAsync(64 << 20, pool, first))
+    ok(cuda.cuMemsetD32Async(pointer, 1, 1000, first))
+    gpu.launch("poll_flag", flag.device, stream=first)
+    ok(cuda.cuMemcpyAsync(read.device, pointer, 4, first))
+    ok(cuda.cuMemFreeAsync(pointer, first))
+    ok(cuda.cuStreamDestroy(first))
+    answer = cuda.cuMemAllocFromPoolAsync(64 << 20, pool, second)
+    if code(answer) is R.CUDA_SUCCESS:  # the pool may as well be full
+        ok(cuda.cuMemsetD32Async(ok(answer), 2, 1000, second))
+    for _ in range(2000):  # so often that it is done, if it does not wait
+        cuda.cuStreamQuery(second)
+    flag.value = 1
+    ok(cuda.cuCtxSynchronize())
+    assert read.value == 1

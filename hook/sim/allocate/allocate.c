@@ -9,12 +9,14 @@
 #include "memory/address.h"
 #include "memory/managed.h"
 #include "memory/memory.h"
+#include "memory/reclaim.h"
 #include "process/context.h"
 #include "process/process.h"
 #include "sim_api.h"
 #include "streams/stream.h"
 
 #define ADDRESS_ALIGNMENT 512u
+#define PITCH_ALIGNMENT 512u
 
 static struct range *new_range(enum range_kind kind, struct context *context, size_t bytes) {
     struct range *range = calloc(1, sizeof *range);
@@ -34,7 +36,8 @@ static CUresult allocate(struct context *context, size_t bytes, CUdeviceptr *add
     uint64_t alignment =
         bytes > MEMORY_GRANULE_BYTES / 2 ? MEMORY_GRANULE_BYTES : ADDRESS_ALIGNMENT;
     if (bytes > process_segment->devices[context->device].bytes_total ||
-        !memory_charge(context->device, bytes))
+        (!memory_charge(context->device, bytes) &&
+         !(reclaim_unused() && memory_charge(context->device, bytes))))
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct range *range = new_range(RANGE_ALLOCATION, context, bytes);
     unsigned char *storage = memory_storage_take(bytes);
@@ -73,9 +76,12 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
         ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
     if (dptr == NULL || pPitch == NULL || WidthInBytes == 0 || Height == 0 || !element_is_known)
         return CUDA_ERROR_INVALID_VALUE;
-    size_t pitch = (WidthInBytes + 511) & ~(size_t)511;
+    size_t pitch = (WidthInBytes + PITCH_ALIGNMENT - 1) & ~(size_t)(PITCH_ALIGNMENT - 1);
+    size_t bytes = 0;
+    bool wraps = pitch < WidthInBytes || __builtin_mul_overflow(pitch, Height, &bytes);
     result = capture_forbid_unsafe();
-    if (result == CUDA_SUCCESS) result = allocate(context, pitch * Height, dptr);
+    if (result == CUDA_SUCCESS)
+        result = wraps ? CUDA_ERROR_OUT_OF_MEMORY : allocate(context, bytes, dptr);
     if (result == CUDA_SUCCESS) *pPitch = pitch;
     return result;
 }
@@ -125,6 +131,7 @@ static CUresult allocate_shared(enum range_kind kind, size_t bytes, unsigned fla
         range->start = (uint64_t)(uintptr_t)storage;
         range->storage = storage;
         range->flags = flags;
+        range->sync_memops = kind == RANGE_MANAGED;
         if ((kind != RANGE_MANAGED || managed_open(range)) && memory_insert(range)) {
             *address = storage;
             return CUDA_SUCCESS;

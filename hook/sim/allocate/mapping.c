@@ -10,6 +10,7 @@
 #include "memory/address.h"
 #include "memory/chunk.h"
 #include "memory/memory.h"
+#include "memory/reclaim.h"
 #include "process/context.h"
 #include "process/objects.h"
 #include "process/process.h"
@@ -51,7 +52,9 @@ static CUresult check_handle_types(unsigned wanted) {
 }
 
 static CUresult check_properties(const CUmemAllocationProp *prop) {
-    if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+    static const unsigned char zeros[sizeof prop->allocFlags.reserved];
+    if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        memcmp(prop->allocFlags.reserved, zeros, sizeof zeros) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) return check_host_location(prop);
     return check_handle_types(prop->requestedHandleTypes);
@@ -75,7 +78,8 @@ CUresult sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     if (!device_check(prop->location.id)) return CUDA_ERROR_INVALID_DEVICE;
     uint32_t device = process_devices[prop->location.id];
     if (atomic_load(&process_segment->devices[device].lost)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    if (!segment_charge(process_segment, process_row, device, size))
+    if (!segment_charge(process_segment, process_row, device, size) &&
+        !(reclaim_unused() && segment_charge(process_segment, process_row, device, size)))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUmemGenericAllocationHandle made;
     struct chunk *chunk = chunk_new(&made);
@@ -112,7 +116,7 @@ CUresult sim_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, v
     if (mapped) {
         object_hold(found.chunk);
         atomic_fetch_add(&found.chunk->handles, 1);
-        *handle = (CUmemGenericAllocationHandle)(uintptr_t)found.chunk;
+        *handle = chunk_handle(found.chunk);
     }
     pthread_mutex_unlock(&reservations_lock);
     return mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -129,7 +133,8 @@ CUresult sim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
 CUresult sim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
                                  unsigned long long flags) {
     bool power_of_two = (alignment & (alignment - 1)) == 0;
-    if (ptr == NULL || flags != 0 || !is_multiple(size) || !power_of_two)
+    if (ptr == NULL || flags != 0 || !is_multiple(size) || !power_of_two ||
+        addr % MEMORY_GRANULE_BYTES != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (alignment < MEMORY_GRANULE_BYTES) alignment = MEMORY_GRANULE_BYTES;
     struct reservation *reservation = calloc(1, sizeof *reservation);

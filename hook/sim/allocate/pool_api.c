@@ -1,10 +1,12 @@
 /* Stream-ordered memory: cuMemAllocAsync and relatives, pools and who may touch them. */
 #define _GNU_SOURCE
+#include <unistd.h>
+
 #include "capture/capture.h"
 #include "capture/submit.h"
 #include "memory/graph_memory.h"
 #include "memory/memory.h"
-#include "memory/pool.h"
+#include "memory/pooled.h"
 #include "process/context.h"
 #include "process/process.h"
 #include "sim_api.h"
@@ -22,17 +24,13 @@ static CUresult allocate_in_graph(CUdeviceptr *address, size_t bytes, struct poo
     return result;
 }
 
-/* Memory whose free another stream has yet to come to; this stream waits for that. */
-static bool take_pending(CUdeviceptr *address, size_t bytes, struct pool *pool,
-                         struct stream *stream) {
-    struct pool_order place;
-    *address = pool_take_pending(pool, bytes, &place);
-    if (*address == 0) return false;
-    struct stream *other = stream_by_id(place.stream_id);
-    if (other == NULL) return true; /* it is over with its last work */
-    struct op op = {.kind = OP_STREAM_WAIT, .wait = {.stream = other, .sequence = place.sequence}};
-    if (submit(stream, &op, NULL) != CUDA_SUCCESS) object_drop(&stream_pool, other);
-    return true;
+/* Another stream has yet to come to the free of what this one has: it waits for that. The memory is
+ * taken: a capture that has begun meanwhile changes nothing. */
+static void wait_for(struct stream *stream, const struct pool_order *place) {
+    struct stream *other = stream_by_id(place->stream_id);
+    if (other == NULL) return; /* it is over with its last work */
+    struct op op = {.kind = OP_STREAM_WAIT, .wait = {.stream = other, .sequence = place->sequence}};
+    stream_queue(stream, &op);
 }
 
 static CUresult allocate_in_stream(CUdeviceptr *address, size_t bytes, struct pool *pool,
@@ -41,13 +39,14 @@ static CUresult allocate_in_stream(CUdeviceptr *address, size_t bytes, struct po
     *address = 0;
     if (bytes == 0) return CUDA_SUCCESS;
     if (capture_is_under_way(stream)) return allocate_in_graph(address, bytes, pool, stream);
+    CUresult result = stream->legacy ? capture_forbid_implicit(stream->context) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) return result;
     struct pool_order waits[STREAM_WAITS_KEPT];
-    size_t count = stream_waits(stream, waits);
-    *address = pool_take_again(pool, bytes, stream->id, waits, count);
-    if (*address != 0) return CUDA_SUCCESS;
-    CUresult result = pool_allocate(pool, bytes, address);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && take_pending(address, bytes, pool, stream))
-        return CUDA_SUCCESS;
+    struct pooled_taker taker = {.stream_id = stream->id, .waits = waits};
+    taker.wait_count = stream_waits(stream, waits);
+    result = pooled_allocate(pool, bytes, &taker, address);
+    for (size_t i = 0; result == CUDA_SUCCESS && i < taker.held_count; i++)
+        wait_for(stream, &taker.held_by[i]);
     return result;
 }
 
@@ -67,17 +66,23 @@ CUresult sim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemor
 }
 
 static CUresult free_in_stream(const struct range *range, struct stream *stream) {
-    if (pool_is_freed(range->pool, range->start)) return CUDA_ERROR_INVALID_VALUE;
-    const uint64_t ticket = pool_note_free(range->pool, range->start, range->bytes, stream->id);
-    if (ticket == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    struct op op = {.kind = OP_FREE, .free = {.address = range->start, .ticket = ticket}};
+    struct pool *pool = range->pool;
+    const bool legacy_waits = stream->legacy || stream->blocking;
+    const uint64_t ticket =
+        pooled_free(pool, range->start, stream->id, legacy_waits ? stream->context->id : 0);
+    if (ticket == 0) return CUDA_ERROR_INVALID_VALUE;
+    struct op op = {.kind = OP_FREE, .free = {.pool = pool, .ticket = ticket}};
     uint64_t sequence = 0;
+    object_hold(pool); /* for the work, and for what follows here */
+    object_hold(pool);
     CUresult result = submit(stream, &op, &sequence);
-    if (result != CUDA_SUCCESS) {
-        pool_forget_free(range->pool, ticket);
+    if (result == CUDA_SUCCESS) {
+        pooled_place_free(pool, ticket, sequence);
     } else {
-        pool_place_free(range->pool, ticket, sequence);
+        pooled_keep(pool, ticket);
+        object_drop(&pool_pool, pool);
     }
+    object_drop(&pool_pool, pool);
     return result;
 }
 
@@ -88,7 +93,10 @@ static CUresult free_of_graph(struct graph_memory *memory, struct stream *stream
     struct op op = {.kind = OP_GRAPH_FREE, .memory = memory};
     if (!captured) graph_memory_hold(memory); /* a node takes a reference by itself */
     CUresult result = submit(stream, &op, NULL);
-    if (result != CUDA_SUCCESS && !captured) graph_memory_drop(memory);
+    if (result != CUDA_SUCCESS && !captured) {
+        graph_memory_keep(memory);
+        graph_memory_drop(memory);
+    }
     return result;
 }
 
@@ -98,7 +106,8 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
     if (result != CUDA_SUCCESS) return result;
     if (dptr == 0) return CUDA_SUCCESS;
     struct range found;
-    if (!memory_find(dptr, &found) || found.start != dptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!memory_find_any(dptr, &found) || found.start != dptr || found.freed)
+        return CUDA_ERROR_INVALID_VALUE;
     if (found.graph != NULL) return free_of_graph(found.graph, stream);
     if (capture_is_under_way(stream)) return CUDA_ERROR_INVALID_VALUE; /* the capture goes on */
     if (found.kind == RANGE_ALLOCATION) {
@@ -129,25 +138,24 @@ CUresult sim_cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps
     if (pool == NULL || poolProps == NULL) return CUDA_ERROR_INVALID_VALUE;
     CUresult result = check_pool(poolProps);
     if (result != CUDA_SUCCESS) return result;
-    struct pool *opened = pool_open(poolProps->location.id, false);
-    if (opened == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-    opened->max_bytes = poolProps->maxSize;
-    opened->handle_types = (uint32_t)poolProps->handleTypes;
-    opened->rdma_capable = poolProps->gpuDirectRDMACapable != 0;
-    if (opened->handle_types != 0 && !pool_share(opened)) {
-        pool_close(opened);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *pool = (CUmemoryPool)opened;
-    return CUDA_SUCCESS;
+    const bool shared = poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE;
+    const struct pool_kind kind = {.ordinal = poolProps->location.id,
+                                   .fd = shared ? pool_new_file() : -1,
+                                   .max_bytes = poolProps->maxSize,
+                                   .handle_types = (uint32_t)poolProps->handleTypes,
+                                   .rdma_capable = poolProps->gpuDirectRDMACapable != 0};
+    if (shared && kind.fd < 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    struct pool *opened = pool_open(&kind);
+    if (opened != NULL) *pool = (CUmemoryPool)opened;
+    if (opened == NULL && shared) close(kind.fd);
+    return opened != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Allocations that are still in use keep the pool until they are freed. */
 CUresult sim_cuMemPoolDestroy(CUmemoryPool handle) {
     struct pool *pool = object_check(&pool_pool, handle);
     if (pool == NULL || pool->is_default) return CUDA_ERROR_INVALID_VALUE;
-    pool_close(pool);
-    return CUDA_SUCCESS;
+    return pool_close(pool) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult sim_cuMemPoolTrimTo(CUmemoryPool handle, size_t minBytesToKeep) {

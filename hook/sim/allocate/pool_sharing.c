@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "memory/memory.h"
-#include "memory/pool.h"
+#include "memory/pooled.h"
 #include "process/process.h"
 #include "sim_api.h"
 
@@ -32,6 +32,12 @@ _Static_assert(sizeof(struct pointer_label) <= sizeof(CUmemPoolPtrExportData), "
 static uint64_t number_of(int fd) {
     struct stat status;
     return fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) ? status.st_ino : 0;
+}
+
+/* The label went through other hands: it may say anything. */
+static bool is_within(const struct pointer_label *label) {
+    return label->bytes > 0 && label->bytes <= POOL_FILE_BYTES &&
+           label->offset <= POOL_FILE_BYTES - label->bytes;
 }
 
 CUresult sim_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool handle,
@@ -62,14 +68,13 @@ CUresult sim_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *ha
         return CUDA_ERROR_INVALID_VALUE;
     const int ordinal = process_ordinal_of(label.device);
     if (ordinal < 0) return CUDA_ERROR_NOT_SUPPORTED;
-    const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    struct pool *pool = own >= 0 ? pool_open(ordinal, false) : NULL;
+    const struct pool_kind kind = {
+        .ordinal = ordinal, .imported = true, .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0)};
+    struct pool *pool = kind.fd >= 0 ? pool_open(&kind) : NULL;
     if (pool == NULL) {
-        if (own >= 0) close(own);
+        if (kind.fd >= 0) close(kind.fd);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pool->fd = own;
-    pool->imported = true;
     *pool_out = (CUmemoryPool)pool;
     return CUDA_SUCCESS;
 }
@@ -95,8 +100,8 @@ CUresult sim_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool handle,
     if (ptr_out == NULL || shareData == NULL || pool == NULL || !pool->imported)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(&label, shareData, sizeof label);
-    if (label.magic != LABEL_MAGIC || label.file != number_of(pool->fd))
+    if (label.magic != LABEL_MAGIC || label.file != number_of(pool->fd) || !is_within(&label))
         return CUDA_ERROR_INVALID_VALUE;
-    return pool_place_import(pool, label.offset, label.bytes, ptr_out) ? CUDA_SUCCESS
-                                                                       : CUDA_ERROR_OUT_OF_MEMORY;
+    return pooled_import(pool, label.offset, label.bytes, ptr_out) ? CUDA_SUCCESS
+                                                                   : CUDA_ERROR_OUT_OF_MEMORY;
 }

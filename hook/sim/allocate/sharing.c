@@ -4,7 +4,6 @@
  * With its first export the bytes of a chunk move into a file in memory, under the same storage
  * address. Behind them is a page that says what they are. */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,6 +11,7 @@
 
 #include "machine/journal.h"
 #include "memory/chunk.h"
+#include "memory/descriptor.h"
 #include "memory/memory.h"
 #include "process/process.h"
 #include "sim_api.h"
@@ -65,7 +65,7 @@ CUresult sim_cuMemExportToShareableHandle(void *shareableHandle,
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&sharing_lock);
     bool shared = chunk->shared || move_into_file(chunk);
-    int fd = shared ? fcntl(chunk->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    int fd = shared ? descriptor_of(chunk->fd) : -1;
     pthread_mutex_unlock(&sharing_lock);
     if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
     *(int *)shareableHandle = fd;
@@ -90,7 +90,7 @@ CUresult sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
     if (!read_label((int)(intptr_t)osHandle, &label)) return CUDA_ERROR_UNKNOWN;
     const int ordinal = process_ordinal_of(label.device);
     if (ordinal < 0) return CUDA_ERROR_NOT_SUPPORTED;
-    int fd = fcntl((int)(intptr_t)osHandle, F_DUPFD_CLOEXEC, 0);
+    int fd = descriptor_again((int)(intptr_t)osHandle);
     if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
     void *storage = mmap(NULL, label.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     CUmemGenericAllocationHandle made;

@@ -33,8 +33,8 @@ static bool move_part(const struct op_copy *copy, uint64_t to, uint64_t from, ui
 }
 
 static bool look_at_part(const struct op_copy *copy, uint64_t to, uint64_t from, uint64_t bytes) {
-    if (copy->source_on_device && !memory_copyable(from, bytes)) return false;
-    return !copy->destination_on_device || memory_copyable(to, bytes);
+    if (copy->source_on_device && !memory_is_there(from, bytes)) return false;
+    return !copy->destination_on_device || memory_is_there(to, bytes);
 }
 
 typedef bool part_function(const struct op_copy *, uint64_t to, uint64_t from, uint64_t bytes);

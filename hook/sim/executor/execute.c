@@ -9,7 +9,7 @@
 #include "memory/graph_memory.h"
 #include "memory/managed.h"
 #include "memory/memory.h"
-#include "memory/pool.h"
+#include "memory/pooled.h"
 #include "modules/builtin.h"
 #include "process/context.h"
 #include "process/process.h"
@@ -215,7 +215,7 @@ bool execute_continue(struct stream *stream, const struct op *op, uint64_t *look
             graph_memory_end(op->memory);
             break;
         case OP_FREE:
-            pool_release(op->free.address, op->free.ticket);
+            pooled_release(op->free.pool, op->free.ticket);
             break;
         default:
             break;

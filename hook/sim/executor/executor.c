@@ -11,7 +11,9 @@
 #include "executor/execute.h"
 #include "executor/host_thread.h"
 #include "machine/futex.h"
-#include "memory/pool.h"
+#include "memory/descriptor.h"
+#include "memory/graph_memory.h"
+#include "memory/pooled.h"
 #include "process/context.h"
 #include "process/process.h"
 #include "streams/event.h"
@@ -22,6 +24,7 @@
 #define REAP_INTERVAL_NS                                                    \
     100000000u /* a dead process's jobs slow the others no longer than that \
                 */
+#define DESCRIPTORS_INTERVAL_NS 10000000u /* how often it looks whether some were closed */
 #define OPS_PER_VISIT 64
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -34,6 +37,7 @@ static _Atomic uint64_t passes; /* how often all streams were looked at */
 static struct stream *streams;
 static uint64_t idle_since_ns;
 static uint64_t reaped_ns;
+static uint64_t looked_ns; /* when descriptors were looked at */
 
 static void adopt_incoming(void) {
     struct stream *stream = stream_take_incoming();
@@ -91,10 +95,21 @@ static bool head_is_over(struct stream *stream, const struct op *head) {
     return true;
 }
 
+/* Memory is freed also by work that is given up: nobody else would do it. */
+static void free_for(const struct stream *stream, const struct op *head) {
+    if (head->kind == OP_FREE) pooled_release(head->free.pool, head->free.ticket);
+    if (head->kind == OP_GRAPH_FREE) graph_memory_end(head->memory);
+    if (head->kind != OP_GRAPH) return;
+    const struct op *op;
+    for (uint64_t i = stream->execution.graph_next; (op = graph_plan_op(head->plan, i)) != NULL;
+         i++)
+        if (op->kind == OP_GRAPH_FREE) graph_memory_end(op->memory);
+}
+
 static void abandon_head(struct stream *stream, const struct op *head) {
     const struct op *op = current_op(stream, head);
     if (stream->execution.running && op != NULL) execute_abandon(stream, op);
-    if (head->kind == OP_FREE) pool_release(head->free.address, head->free.ticket);
+    free_for(stream, head);
     if (head->kind == OP_EVENT_RECORD)
         event_note_reached(head->record.event, head->record.sequence, segment_now_ns());
     stream->execution.running = false;
@@ -171,8 +186,9 @@ static uint64_t count_submitted(void) {
 }
 
 /* Sleeping was announced before this looks: whoever publishes work later rings. */
-static bool anything_new(uint64_t submitted_before) {
-    return stream_any_incoming() || count_submitted() != submitted_before;
+static bool anything_new(uint64_t submitted_before, bool watches) {
+    return stream_any_incoming() || count_submitted() != submitted_before ||
+           (!watches && descriptor_any_watched());
 }
 
 static void reap_the_dead(uint64_t now_ns) {
@@ -181,6 +197,15 @@ static void reap_the_dead(uint64_t now_ns) {
     segment_lock(process_segment);
     segment_reap(process_segment);
     segment_unlock(process_segment);
+}
+
+/* Those who close descriptors tell nobody, and a busy device is no reason to wait for longer. */
+static void look_at_descriptors(void) {
+    if (!descriptor_any_watched()) return;
+    const uint64_t now_ns = segment_now_ns();
+    if (now_ns - looked_ns < DESCRIPTORS_INTERVAL_NS) return;
+    looked_ns = now_ns;
+    descriptor_look();
 }
 
 /* Nothing moved. Waits for a doorbell or until `look_again_ns`, awake when that is soon. */
@@ -197,10 +222,13 @@ static void rest(uint64_t look_again_ns, uint64_t submitted_before) {
         reap_the_dead(now_ns);
         if (until_ns > now_ns + REAP_INTERVAL_NS) until_ns = now_ns + REAP_INTERVAL_NS;
     }
+    const bool watches = descriptor_any_watched();
+    if (watches && until_ns > looked_ns + DESCRIPTORS_INTERVAL_NS)
+        until_ns = looked_ns + DESCRIPTORS_INTERVAL_NS;
     atomic_store(&process_row->wakes_at_ns, until_ns);
     uint32_t bell = atomic_load(&process_row->doorbell);
     atomic_store(&process_row->sleeping, 1);
-    if (!anything_new(submitted_before) && !atomic_load(&stopping))
+    if (!anything_new(submitted_before, watches) && !atomic_load(&stopping))
         futex_wait_shared(&process_row->doorbell, bell, until_ns);
     atomic_store(&process_row->sleeping, 0);
     for (struct stream *s = streams; s != NULL; s = s->execution.next)
@@ -214,6 +242,7 @@ static void *run(void *unused) {
     while (!atomic_load_explicit(&stopping, memory_order_relaxed)) {
         uint64_t look_again_ns = ENGINE_NEVER;
         adopt_incoming();
+        look_at_descriptors();
         uint64_t submitted_before = count_submitted();
         if (visit_all(&look_again_ns)) {
             idle_since_ns = 0;

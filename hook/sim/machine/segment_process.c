@@ -66,10 +66,20 @@ bool segment_reap(struct sim_segment *segment) {
     return freed;
 }
 
+/* What this process had before an exec: its pid lives, and its start time is the same. Call with
+ * the lock held. */
+static void clear_own_rows(struct sim_segment *segment) {
+    for (int p = 0; p < SIM_PROCESSES_MAX; p++) {
+        struct sim_process *row = &segment->processes[p];
+        if (atomic_load(&row->pid) == (uint32_t)getpid()) clear_row(segment, row);
+    }
+}
+
 struct sim_process *segment_join(struct sim_segment *segment) {
     struct sim_process *self = NULL;
     segment_lock(segment);
     segment_reap(segment);
+    clear_own_rows(segment);
     for (int p = 0; p < SIM_PROCESSES_MAX && self == NULL; p++) {
         if (atomic_load(&segment->processes[p].pid) == 0) self = &segment->processes[p];
     }

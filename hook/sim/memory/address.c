@@ -9,8 +9,9 @@
 
 #define ARENA_BYTES (1ull << 40)
 #define ARENA_BYTES_MIN (1ull << 33)
+#define SHARES 256
 
-struct block {
+struct interval {
     uint64_t start;
     uint64_t end;
 };
@@ -18,9 +19,9 @@ struct block {
 static pthread_mutex_t arena_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all of this */
 static uint64_t arena_start;
 static uint64_t arena_end;
-static struct block *blocks; /* taken, sorted */
-static size_t block_count;
-static size_t block_capacity;
+static struct interval *intervals; /* taken, sorted */
+static size_t interval_count;
+static size_t interval_capacity;
 static uint64_t cursor; /* the search goes on where the last one ended */
 
 /* Under a limit on address space a smaller range has to do. */
@@ -39,13 +40,13 @@ static bool reserve_arena(void) {
     return false;
 }
 
-/* The index of the first block that ends after `address`. */
+/* The index of the first interval that ends after `address`. */
 static size_t first_after(uint64_t address) {
     size_t low = 0;
-    size_t high = block_count;
+    size_t high = interval_count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if (blocks[middle].end <= address) {
+        if (intervals[middle].end <= address) {
             low = middle + 1;
         } else {
             high = middle;
@@ -55,16 +56,16 @@ static size_t first_after(uint64_t address) {
 }
 
 static bool insert(size_t index, uint64_t start, uint64_t bytes) {
-    if (block_count == block_capacity) {
-        size_t capacity = block_capacity == 0 ? 256 : 2 * block_capacity;
-        struct block *grown = realloc(blocks, capacity * sizeof *blocks);
+    if (interval_count == interval_capacity) {
+        size_t capacity = interval_capacity == 0 ? 256 : 2 * interval_capacity;
+        struct interval *grown = realloc(intervals, capacity * sizeof *intervals);
         if (grown == NULL) return false;
-        blocks = grown;
-        block_capacity = capacity;
+        intervals = grown;
+        interval_capacity = capacity;
     }
-    memmove(&blocks[index + 1], &blocks[index], (block_count - index) * sizeof *blocks);
-    blocks[index] = (struct block){start, start + bytes};
-    block_count++;
+    memmove(&intervals[index + 1], &intervals[index], (interval_count - index) * sizeof *intervals);
+    intervals[index] = (struct interval){start, start + bytes};
+    interval_count++;
     return true;
 }
 
@@ -72,13 +73,13 @@ static bool insert(size_t index, uint64_t start, uint64_t bytes) {
 static uint64_t find_gap(uint64_t from, uint64_t bytes, uint64_t alignment, size_t *index) {
     uint64_t at = (from + alignment - 1) & ~(alignment - 1);
     for (size_t i = first_after(at);; i++) {
-        uint64_t limit = i < block_count ? blocks[i].start : arena_end;
+        uint64_t limit = i < interval_count ? intervals[i].start : arena_end;
         if (at <= limit && bytes <= limit - at) {
             *index = i;
             return at;
         }
-        if (i >= block_count) return 0;
-        at = (blocks[i].end + alignment - 1) & ~(alignment - 1);
+        if (i >= interval_count) return 0;
+        at = (intervals[i].end + alignment - 1) & ~(alignment - 1);
     }
 }
 
@@ -99,17 +100,25 @@ static uint64_t take(uint64_t bytes, uint64_t alignment, uint64_t wanted) {
 
 uint64_t address_take(uint64_t bytes, uint64_t alignment, uint64_t wanted) {
     pthread_mutex_lock(&arena_lock);
-    uint64_t at = reserve_arena() ? take(bytes, alignment, wanted) : 0;
+    uint64_t at = bytes > 0 && reserve_arena() ? take(bytes, alignment, wanted) : 0;
     pthread_mutex_unlock(&arena_lock);
     return at;
+}
+
+uint64_t address_share(void) {
+    pthread_mutex_lock(&arena_lock);
+    const uint64_t bytes = reserve_arena() ? (arena_end - arena_start) / SHARES : 0;
+    pthread_mutex_unlock(&arena_lock);
+    return bytes;
 }
 
 void address_give(uint64_t address) {
     pthread_mutex_lock(&arena_lock);
     size_t index = first_after(address);
-    if (index < block_count && blocks[index].start == address) {
-        block_count--;
-        memmove(&blocks[index], &blocks[index + 1], (block_count - index) * sizeof *blocks);
+    if (index < interval_count && intervals[index].start == address) {
+        interval_count--;
+        memmove(&intervals[index], &intervals[index + 1],
+                (interval_count - index) * sizeof *intervals);
     }
     pthread_mutex_unlock(&arena_lock);
 }

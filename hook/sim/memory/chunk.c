@@ -5,25 +5,42 @@
 #include <unistd.h>
 
 #include "machine/journal.h"
+#include "memory/descriptor.h"
 #include "memory/memory.h"
 #include "process/process.h"
 
-static struct object_pool chunk_pool = OBJECT_POOL(struct chunk, 1 << 20);
+#define CHUNKS_MAX (1u << 20)
+
+static struct object_pool chunk_pool = OBJECT_POOL(struct chunk, CHUNKS_MAX);
+
+static void drop_share(uint64_t share_key) {
+    segment_lock(process_segment);
+    segment_share_drop(process_segment, process_row, share_key);
+    segment_unlock(process_segment);
+}
+
+/* The device has the memory back with the last descriptor of it. */
+static void give_shared(struct chunk *chunk) {
+    munmap(chunk->storage, chunk->bytes); /* not to be kept for others */
+    if (chunk->share_key != 0) {
+        if (descriptor_is_open(chunk->fd) &&
+            descriptor_when_closed(chunk->fd, drop_share, chunk->share_key))
+            return;
+        drop_share(chunk->share_key);
+    } else if (!chunk->imported) {
+        segment_discharge(process_segment, process_row, chunk->device, chunk->bytes);
+    }
+    close(chunk->fd);
+}
 
 void chunk_drop(struct chunk *chunk) {
     if (atomic_fetch_sub(&chunk->object.references, 1) != 1) return;
     if (chunk->shared) {
-        munmap(chunk->storage, chunk->bytes); /* not to be kept for others */
-        close(chunk->fd);
+        give_shared(chunk);
     } else {
         memory_storage_give(chunk->storage, chunk->bytes);
-    }
-    if (chunk->share_key != 0) {
-        segment_lock(process_segment);
-        segment_share_drop(process_segment, process_row, chunk->share_key);
-        segment_unlock(process_segment);
-    } else if (!chunk->imported)
         segment_discharge(process_segment, process_row, chunk->device, chunk->bytes);
+    }
     memory_journal(JOURNAL_FREE, chunk->device, chunk->imported ? 0 : chunk->bytes,
                    chunk->imported ? "import" : "chunk");
     atomic_store(&chunk->object.references, 1);
@@ -31,7 +48,12 @@ void chunk_drop(struct chunk *chunk) {
 }
 
 struct chunk *chunk_find(CUmemGenericAllocationHandle handle) {
-    return object_check(&chunk_pool, (const void *)(uintptr_t)handle);
+    if (handle == 0 || handle > CHUNKS_MAX) return NULL;
+    return object_check(&chunk_pool, object_at(&chunk_pool, handle - 1));
+}
+
+CUmemGenericAllocationHandle chunk_handle(const struct chunk *chunk) {
+    return object_index(&chunk_pool, chunk) + 1;
 }
 
 struct chunk *chunk_check(CUmemGenericAllocationHandle handle) {
@@ -44,7 +66,7 @@ struct chunk *chunk_new(CUmemGenericAllocationHandle *handle) {
     if (chunk == NULL) return NULL;
     atomic_store(&chunk->handles, 1);
     chunk->id = memory_next_id();
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)chunk;
+    *handle = chunk_handle(chunk);
     return chunk;
 }
 

@@ -25,10 +25,12 @@ struct chunk {
 
 #pragma GCC visibility push(hidden)
 
-/* The chunk of a handle, or NULL. A handle is the chunk's address. It can be looked at and mapped
- * while the chunk lives, if only by its mappings; it is `chunk_check`ed where it has to be held. */
+/* The chunk of a handle, or NULL. A handle is a small number, no address. It can be looked at and
+ * mapped while the chunk lives, if only by its mappings; it is `chunk_check`ed where it has to be
+ * held. */
 struct chunk *chunk_find(CUmemGenericAllocationHandle handle);
 struct chunk *chunk_check(CUmemGenericAllocationHandle handle);
+CUmemGenericAllocationHandle chunk_handle(const struct chunk *chunk);
 /* A new chunk with one handle, all else zero; NULL when there are too many. */
 struct chunk *chunk_new(CUmemGenericAllocationHandle *handle);
 /* Takes a new chunk back that was given no bytes. */

@@ -73,7 +73,7 @@ static size_t end_block(const struct range *range, uint64_t address, uint64_t by
 static bool prefers_host(const struct range *range, size_t block) {
     const size_t page = block * (MEMORY_GRANULE_BYTES / PAGE_BYTES);
     const int type = range->managed->notes[page].preferred_type;
-    return type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    return type != CU_MEM_LOCATION_TYPE_INVALID && type != CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
 void managed_touch(const struct range *range, uint64_t address, uint64_t bytes,

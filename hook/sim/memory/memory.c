@@ -47,20 +47,23 @@ static struct range *holder_of(uint64_t address) {
     return index < table_count && table[index]->start <= address ? table[index] : NULL;
 }
 
+/* For one more. Call with table_lock held. */
+static bool has_room(void) {
+    if (table_count < table_capacity) return true;
+    size_t capacity = table_capacity == 0 ? 256 : 2 * table_capacity;
+    struct range **grown = realloc(table, capacity * sizeof *table);
+    if (grown == NULL) return false;
+    table = grown;
+    table_capacity = capacity;
+    return true;
+}
+
 bool memory_insert(struct range *range) {
     bool done = false;
     pthread_rwlock_wrlock(&table_lock);
-    if (table_count == table_capacity) {
-        size_t capacity = table_capacity == 0 ? 256 : 2 * table_capacity;
-        struct range **grown = realloc(table, capacity * sizeof *table);
-        if (grown != NULL) {
-            table = grown;
-            table_capacity = capacity;
-        }
-    }
     size_t index = first_after(range->start);
     bool overlaps = index < table_count && table[index]->start < range->start + range->bytes;
-    if (table_count < table_capacity && !overlaps) {
+    if (has_room() && !overlaps) {
         memmove(&table[index + 1], &table[index], (table_count - index) * sizeof *table);
         table[index] = range;
         table_count++;
@@ -68,6 +71,36 @@ bool memory_insert(struct range *range) {
     }
     pthread_rwlock_unlock(&table_lock);
     return done;
+}
+
+/* True when there is nothing left of it before `end`. */
+static bool cut(struct range *range, uint64_t end) {
+    if (range->start + range->bytes <= end) return false;
+    const uint64_t bytes = end - range->start;
+    range->start = end;
+    range->storage += bytes;
+    range->bytes -= bytes;
+    if (range->file_offset != 0) range->file_offset += bytes;
+    return true;
+}
+
+bool memory_take_over(struct range *range, uint64_t end, struct range **gone) {
+    *gone = NULL;
+    pthread_rwlock_wrlock(&table_lock);
+    const size_t index = first_after(range->start);
+    const bool fits = has_room();
+    size_t next = index;
+    while (fits && next < table_count && table[next]->start < end && !cut(table[next], end)) {
+        table[next]->next_removed = *gone;
+        *gone = table[next++];
+    }
+    if (fits) {
+        memmove(&table[index + 1], &table[next], (table_count - next) * sizeof *table);
+        table_count = table_count + 1 - (next - index);
+        table[index] = range;
+    }
+    pthread_rwlock_unlock(&table_lock);
+    return fits;
 }
 
 struct range *memory_remove(uint64_t start, unsigned kinds) {
@@ -84,12 +117,33 @@ struct range *memory_remove(uint64_t start, unsigned kinds) {
     return range;
 }
 
-bool memory_find(uint64_t address, struct range *found) {
+static bool awaits_launch(const struct range *range) {
+    return range->graph != NULL && !atomic_load(&range->graph->backed);
+}
+
+static bool find(uint64_t address, struct range *found, bool any) {
     pthread_rwlock_rdlock(&table_lock);
     const struct range *range = holder_of(address);
+    if (range != NULL && !any && (range->freed || awaits_launch(range))) range = NULL;
     if (range != NULL) *found = *range;
     pthread_rwlock_unlock(&table_lock);
     return range != NULL;
+}
+
+bool memory_find(uint64_t address, struct range *found) {
+    return find(address, found, false);
+}
+
+bool memory_find_any(uint64_t address, struct range *found) {
+    return find(address, found, true);
+}
+
+bool memory_awaits_launch(uint64_t address) {
+    pthread_rwlock_rdlock(&table_lock);
+    const struct range *range = holder_of(address);
+    const bool awaits = range != NULL && awaits_launch(range);
+    pthread_rwlock_unlock(&table_lock);
+    return awaits;
 }
 
 void memory_for_each(uint64_t start, uint64_t bytes, bool (*visit)(struct range *, void *),
@@ -133,25 +187,27 @@ static bool is_there(const struct range *range) {
     return range->graph == NULL || atomic_load(&range->graph->live);
 }
 
-enum direction { READ, WRITE, LOOK };
+enum direction { READ, WRITE, LOOK, CHECK }; /* CHECK: what is freed does not count */
 
 /* Call with the table locked. `context` NULL: a copy engine, which reaches every mapped byte. */
 static bool move_bytes(const struct context *context, uint64_t address, unsigned char *buffer,
                        uint64_t bytes, enum direction direction) {
+    const bool moves = direction == READ || direction == WRITE;
     while (bytes > 0) {
         const struct range *range = holder_of(address);
         if (range == NULL) return false;
         if (context != NULL && !within_reach(range, context)) return false;
         if (range->kind == RANGE_MAPPING && range->access_mask == 0) return false;
         if (direction == WRITE && !may_write(range, context)) return false;
-        if (direction != LOOK && !is_there(range)) return false;
+        if (direction == CHECK && range->freed) return false;
+        if (moves && !is_there(range)) return false;
         uint64_t offset = address - range->start;
         uint64_t part = range->bytes - offset < bytes ? range->bytes - offset : bytes;
-        if (range->managed != NULL && context != NULL && direction != LOOK)
+        if (range->managed != NULL && context != NULL && moves)
             managed_touch(range, address, part, context);
         if (direction == READ) memcpy(buffer, range->storage + offset, part);
         if (direction == WRITE) memcpy(range->storage + offset, buffer, part);
-        if (direction != LOOK) buffer += part;
+        if (moves) buffer += part;
         address += part;
         bytes -= part;
     }
@@ -179,6 +235,10 @@ bool memory_reachable(const struct context *context, uint64_t address, uint64_t 
 }
 
 bool memory_copyable(uint64_t address, uint64_t bytes) {
+    return move_locked(NULL, address, NULL, bytes, CHECK);
+}
+
+bool memory_is_there(uint64_t address, uint64_t bytes) {
     return move_locked(NULL, address, NULL, bytes, LOOK);
 }
 
@@ -214,13 +274,6 @@ bool memory_storage_share(unsigned char *storage, size_t bytes, int fd) {
 
 void memory_free_range(struct range *range) {
     switch (range->kind) {
-        case RANGE_POOLED:
-            if (range->file_offset != 0)
-                memory_storage_leave_file(range->storage, range->bytes);
-            else
-                memory_storage_give(range->storage, range->bytes);
-            address_give(range->start);
-            break;
         case RANGE_ALLOCATION:
             memory_storage_give(range->storage, range->bytes);
             address_give(range->start);
@@ -234,6 +287,7 @@ void memory_free_range(struct range *range) {
         case RANGE_MAPPING:
             chunk_drop(range->chunk);
             break;
+        case RANGE_POOLED: /* the pool has the rest */
         case RANGE_REGISTERED:
             break;
     }

@@ -13,6 +13,7 @@
 
 #define MEMORY_GRANULE_BYTES (2ull << 20)
 
+struct block;
 struct chunk;
 struct context;
 struct graph_memory;
@@ -40,6 +41,7 @@ struct range {
     uint64_t context_id;
     struct chunk *chunk;        /* of a mapping: a reference */
     struct pool *pool;          /* of a pooled range */
+    struct block *block;        /* which of its blocks that is; guarded by the pool's lock */
     struct graph_memory *graph; /* of a pooled range: the memory of a graph that it is */
     uint64_t file_offset;       /* of a pooled range: where a file has its bytes; 0: in none */
     struct managed *managed;    /* of managed memory: where it is */
@@ -47,9 +49,11 @@ struct range {
     uint32_t reader_mask;       /* those of them that may not write */
     unsigned flags;
     bool read_only;
+    bool freed; /* of a pooled range: it is not allocated any more, but work that came before its
+                   free still has it */
     bool sync_memops; /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: a mark, since copies that wait always do
                        */
-    struct range *next_removed; /* allocate/mapping.c: those that one call unmapped */
+    struct range *next_removed; /* those that one call took out */
 };
 
 #pragma GCC visibility push(hidden)
@@ -61,8 +65,16 @@ bool memory_insert(struct range *range);
  * another kind than `kinds` (bits 1 << kind). */
 struct range *memory_remove(uint64_t start, unsigned kinds);
 
-/* Copies the description of the range that holds `address`. */
+/* Adds a pooled range in place of all freed ones before `end`: they are cut, or go (`gone`). */
+bool memory_take_over(struct range *range, uint64_t end, struct range **gone);
+
+/* Copies the description of the range that holds `address`. The first passes over what is freed,
+ * and over memory of graphs that no launch has brought yet. */
 bool memory_find(uint64_t address, struct range *found);
+bool memory_find_any(uint64_t address, struct range *found);
+
+/* It is memory of a graph that no launch has brought yet: work that is captured may name it. */
+bool memory_awaits_launch(uint64_t address);
 
 /* Moves bytes between a device address and a host buffer, across adjacent ranges, on behalf of a
  * context. False when any byte is out of its reach; what came before has then been moved. */
@@ -72,8 +84,10 @@ bool memory_write(const struct context *context, uint64_t address, const void *f
 /* True when all of it is within reach. */
 bool memory_reachable(const struct context *context, uint64_t address, uint64_t bytes);
 
-/* The same for copy engines, which need no peer access: what a copy's arguments are checked for. */
+/* The same for copy engines, which need no peer access: what a copy's arguments are checked for,
+ * and what it needs while it runs. */
 bool memory_copyable(uint64_t address, uint64_t bytes);
+bool memory_is_there(uint64_t address, uint64_t bytes);
 
 /* True when the context's device has access to every mapping and pooled allocation in the interval.
  * Plain allocations do not count: a copy engine reaches them from every device. */
@@ -85,13 +99,16 @@ void memory_release_context(struct context *context);
 /* Storage: zeroed or poisoned, never what another allocation left there. */
 unsigned char *memory_storage_take(size_t bytes);
 void memory_storage_give(unsigned char *storage, size_t bytes);
+/* Address space for bytes that take memory where they are written. */
+unsigned char *memory_storage_reserve(size_t bytes);
+/* What is there is lost: poisoned, or zero. */
+void memory_storage_wipe(unsigned char *storage, size_t bytes);
 /* Moves what is in storage into the file, and the file under its address, while nobody touches the
  * bytes. False when the machine has no memory for that. */
 bool memory_storage_share(unsigned char *storage, size_t bytes, int fd);
 
 /* Bytes of a file, shared with whoever has it. */
 unsigned char *memory_storage_of_file(int fd, uint64_t offset, size_t bytes);
-void memory_storage_leave_file(unsigned char *storage, size_t bytes);
 /* The file gives up its bytes there. */
 void memory_storage_punch(int fd, uint64_t offset, size_t bytes);
 

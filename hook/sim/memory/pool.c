@@ -1,46 +1,32 @@
 #define _GNU_SOURCE
 #include "memory/pool.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "machine/journal.h"
 #include "memory/address.h"
 #include "memory/memory.h"
 #include "process/process.h"
-
-#define FILE_BYTES (1ll << 42) /* places for all that a pool will ever allocate */
 
 struct object_pool pool_pool = OBJECT_POOL(struct pool, 4096);
 static struct pool *default_pools[SIM_DEVICES_MAX]; /* by ordinal; guarded by defaults_lock */
 static struct pool *current_pools[SIM_DEVICES_MAX];
 static struct pool *open_pools; /* not destroyed by their users */
 static pthread_mutex_t defaults_lock = PTHREAD_MUTEX_INITIALIZER;
-/* Held while a free takes effect; taken before all other locks. Who allocates waits for that, so
- * that memory which a stream has freed is used again however far the stream is. */
-static pthread_mutex_t releases_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* A free that its stream has not come to yet: until then the stream may have the memory again. */
-struct freed {
-    struct freed *next;
-    uint64_t address;
-    uint64_t bytes;
-    uint64_t stream_id;
-    uint64_t sequence; /* its place there; UINT64_MAX: not known yet */
-    uint64_t ticket;
-};
 
 /* Call with defaults_lock held. */
-static struct pool *open_pool(int ordinal, bool is_default) {
+static struct pool *open_pool(const struct pool_kind *kind) {
     struct pool *pool = object_take(&pool_pool);
     if (pool == NULL) return NULL;
-    pool->ordinal = ordinal;
-    pool->fd = -1;
-    atomic_store(&pool->access_mask, 1u << process_devices[ordinal]);
-    pool->device = process_devices[ordinal];
-    pool->is_default = is_default;
+    pool->ordinal = kind->ordinal;
+    pool->device = process_devices[kind->ordinal];
+    atomic_store(&pool->access_mask, 1u << pool->device);
+    pool->is_default = kind->is_default;
+    pool->imported = kind->imported;
+    pool->fd = kind->fd;
+    pool->max_bytes = kind->max_bytes;
+    pool->handle_types = kind->handle_types;
+    pool->rdma_capable = kind->rdma_capable;
     pthread_mutex_init(&pool->lock, NULL);
     for (int i = 0; i < 3; i++)
         pool->reuse[i] = 1;
@@ -49,23 +35,25 @@ static struct pool *open_pool(int ordinal, bool is_default) {
     return pool;
 }
 
-struct pool *pool_open(int ordinal, bool is_default) {
+struct pool *pool_open(const struct pool_kind *kind) {
     pthread_mutex_lock(&defaults_lock);
-    struct pool *pool = open_pool(ordinal, is_default);
+    struct pool *pool = open_pool(kind);
     pthread_mutex_unlock(&defaults_lock);
     return pool;
 }
 
-/* It takes memory where something is written. The first granule is for whoever exports it. */
-bool pool_share(struct pool *pool) {
-    pool->fd = memfd_create("gpushare-sim-pool", MFD_CLOEXEC);
-    pool->file_next = MEMORY_GRANULE_BYTES;
-    return pool->fd >= 0 && ftruncate(pool->fd, FILE_BYTES) == 0;
+/* It takes memory where something is written. */
+int pool_new_file(void) {
+    const int fd = memfd_create("gpushare-sim-pool", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, POOL_FILE_BYTES) == 0) return fd;
+    close(fd);
+    return -1;
 }
 
 struct pool *pool_default(int ordinal) {
     pthread_mutex_lock(&defaults_lock);
-    if (default_pools[ordinal] == NULL) default_pools[ordinal] = open_pool(ordinal, true);
+    const struct pool_kind kind = {.ordinal = ordinal, .is_default = true, .fd = -1};
+    if (default_pools[ordinal] == NULL) default_pools[ordinal] = open_pool(&kind);
     if (current_pools[ordinal] == NULL) current_pools[ordinal] = default_pools[ordinal];
     struct pool *pool = default_pools[ordinal];
     pthread_mutex_unlock(&defaults_lock);
@@ -80,183 +68,6 @@ struct pool *pool_current(int ordinal) {
     return pool;
 }
 
-static uint64_t rounded(uint64_t bytes) {
-    return (bytes + 511) & ~511ull;
-}
-
-static uint64_t granules(uint64_t bytes) {
-    return (bytes + MEMORY_GRANULE_BYTES - 1) & ~(MEMORY_GRANULE_BYTES - 1);
-}
-
-/* Call with the pool's lock held. */
-static void trim(struct pool *pool, uint64_t keep_bytes) {
-    if (pool->reserved_bytes <= keep_bytes) return;
-    uint64_t floor = granules(pool->used_bytes > keep_bytes ? pool->used_bytes : keep_bytes);
-    if (pool->reserved_bytes <= floor) return;
-    segment_discharge(process_segment, process_row, pool->device, pool->reserved_bytes - floor);
-    pool->reserved_bytes = floor;
-}
-
-static bool pool_take(struct pool *pool, uint64_t bytes) {
-    bool fits = true;
-    pthread_mutex_lock(&pool->lock);
-    uint64_t needed = granules(pool->used_bytes + bytes);
-    if (pool->max_bytes != 0 && needed > pool->max_bytes) fits = false;
-    if (fits && needed > pool->reserved_bytes) {
-        uint64_t more = needed - pool->reserved_bytes;
-        fits = segment_charge(process_segment, process_row, pool->device, more);
-        if (fits) pool->reserved_bytes = needed;
-    }
-    if (fits) {
-        pool->used_bytes += bytes;
-        if (pool->used_bytes > pool->used_high_bytes) pool->used_high_bytes = pool->used_bytes;
-        if (pool->reserved_bytes > pool->reserved_high_bytes)
-            pool->reserved_high_bytes = pool->reserved_bytes;
-    }
-    pthread_mutex_unlock(&pool->lock);
-    return fits;
-}
-
-/* Call with the pool's lock held. */
-static void give_up_rest(struct pool *pool) {
-    trim(pool, 0);
-    if (pool->used_bytes > 0 || pool->fd < 0) return;
-    close(pool->fd);
-    pool->fd = -1;
-}
-
-static void pool_give(struct pool *pool, uint64_t bytes) {
-    pthread_mutex_lock(&pool->lock);
-    pool->used_bytes -= bytes;
-    if (pool->closed) give_up_rest(pool);
-    pthread_mutex_unlock(&pool->lock);
-}
-
-/* Bytes in the pool's own file where it has one, so that other processes can have them. */
-static unsigned char *take_storage(struct pool *pool, size_t bytes, uint64_t *file_offset) {
-    *file_offset = 0;
-    if (pool->fd < 0) return memory_storage_take(bytes);
-    pthread_mutex_lock(&pool->lock);
-    *file_offset = pool->file_next;
-    pool->file_next += granules(bytes);
-    pthread_mutex_unlock(&pool->lock);
-    return memory_storage_of_file(pool->fd, *file_offset, bytes);
-}
-
-static void give_storage(unsigned char *storage, size_t bytes, uint64_t file_offset) {
-    if (storage == NULL) return;
-    if (file_offset != 0)
-        memory_storage_leave_file(storage, bytes);
-    else
-        memory_storage_give(storage, bytes);
-}
-
-/* The storage is the range's from then on; on failure it is given back. */
-static bool place(struct pool *pool, size_t bytes, unsigned char *storage, uint64_t file_offset,
-                  struct graph_memory *graph, CUdeviceptr *address) {
-    struct range *range = calloc(1, sizeof *range);
-    uint64_t start = address_take(rounded(bytes), 512, atomic_load(&pool->freed_last));
-    if (range != NULL && storage != NULL && start != 0) {
-        range->kind = RANGE_POOLED;
-        range->start = start;
-        range->bytes = bytes;
-        range->storage = storage;
-        range->file_offset = file_offset;
-        range->device = pool->device;
-        range->ordinal = pool->ordinal;
-        range->id = memory_next_id();
-        range->pool = pool;
-        range->graph = graph;
-        if (memory_insert(range)) {
-            object_hold(pool);
-            *address = start;
-            return true;
-        }
-    }
-    free(range);
-    give_storage(storage, bytes, file_offset);
-    if (start != 0) address_give(start);
-    return false;
-}
-
-bool pool_place(struct pool *pool, size_t bytes, struct graph_memory *graph, CUdeviceptr *address) {
-    return place(pool, bytes, memory_storage_take(bytes), 0, graph, address);
-}
-
-bool pool_place_import(struct pool *pool, uint64_t file_offset, size_t bytes,
-                       CUdeviceptr *address) {
-    unsigned char *storage = memory_storage_of_file(pool->fd, file_offset, bytes);
-    return place(pool, bytes, storage, file_offset, NULL, address);
-}
-
-CUresult pool_allocate(struct pool *pool, size_t bytes, CUdeviceptr *address) {
-    pthread_mutex_lock(&releases_lock);
-    pthread_mutex_unlock(&releases_lock);
-    if (!pool_take(pool, rounded(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
-    uint64_t file_offset = 0;
-    unsigned char *storage = take_storage(pool, bytes, &file_offset);
-    if (place(pool, bytes, storage, file_offset, NULL, address)) {
-        memory_journal(JOURNAL_ALLOC, pool->device, bytes, "pool");
-        return CUDA_SUCCESS;
-    }
-    pool_give(pool, rounded(bytes));
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-void pool_displace(uint64_t address) {
-    struct range *range = memory_remove(address, 1u << RANGE_POOLED);
-    if (range == NULL) return;
-    struct pool *pool = range->pool;
-    memory_free_range(range);
-    object_drop(&pool_pool, pool);
-}
-
-static void release_now(uint64_t address) {
-    struct range *range = memory_remove(address, 1u << RANGE_POOLED);
-    if (range == NULL) return;
-    struct pool *pool = range->pool;
-    if (!pool->imported) {
-        if (pool->fd >= 0) memory_storage_punch(pool->fd, range->file_offset, range->bytes);
-        pool_give(pool, rounded(range->bytes));
-        memory_journal(JOURNAL_FREE, range->device, range->bytes, "pool");
-    }
-    atomic_store(&pool->freed_last, address);
-    memory_free_range(range);
-    object_drop(&pool_pool, pool);
-}
-
-/* Takes the first free that is meant off the list; its address. Call with the pool's lock held. */
-static uint64_t take_off(struct freed **link) {
-    struct freed *freed = *link;
-    if (freed == NULL) return 0;
-    uint64_t address = freed->address;
-    *link = freed->next;
-    free(freed);
-    return address;
-}
-
-static struct freed **by_ticket(struct pool *pool, uint64_t ticket) {
-    struct freed **link = &pool->freed;
-    while (*link != NULL && (*link)->ticket != ticket)
-        link = &(*link)->next;
-    return link;
-}
-
-static uint64_t take_ticket(struct pool *pool, uint64_t ticket) {
-    pthread_mutex_lock(&pool->lock);
-    uint64_t address = take_off(by_ticket(pool, ticket));
-    pthread_mutex_unlock(&pool->lock);
-    return address;
-}
-
-void pool_release(uint64_t address, uint64_t ticket) {
-    struct range found;
-    if (!memory_find(address, &found) || found.kind != RANGE_POOLED) return;
-    pthread_mutex_lock(&releases_lock);
-    if (take_ticket(found.pool, ticket) != 0) release_now(address);
-    pthread_mutex_unlock(&releases_lock);
-}
-
 void pool_set_current(int ordinal, struct pool *pool) {
     pool_default(ordinal);
     pthread_mutex_lock(&defaults_lock);
@@ -264,7 +75,116 @@ void pool_set_current(int ordinal, struct pool *pool) {
     pthread_mutex_unlock(&defaults_lock);
 }
 
-void pool_close(struct pool *pool) {
+/* The lowest place in the pool's file that no region has. The first segment is for whoever exports
+ * the pool. */
+static uint64_t place_in_file(const struct pool *pool, uint64_t bytes) {
+    uint64_t place = REGION_SEGMENT_BYTES;
+    const struct region *region = pool->regions;
+    while (region != NULL) {
+        const uint64_t region_end = region->file_offset + region->bytes;
+        const bool in_the_way = region->file_offset < place + bytes && region_end > place;
+        if (in_the_way) place = region_end;
+        region = in_the_way ? pool->regions : region->next;
+    }
+    return place;
+}
+
+static struct region *open_region(const struct pool *pool, uint64_t bytes) {
+    if (pool->fd < 0) return region_open(bytes, -1, 0);
+    const uint64_t place = place_in_file(pool, bytes);
+    return place + bytes <= POOL_FILE_BYTES ? region_open(bytes, pool->fd, place) : NULL;
+}
+
+/* A region has room for more than is asked for, so that the pool can grow in place. */
+struct region *pool_grow(struct pool *pool, uint64_t bytes) {
+    const uint64_t total = process_segment->devices[pool->device].bytes_total;
+    const uint64_t wanted = total < address_share() ? total : address_share();
+    struct region *region =
+        open_region(pool, region_whole_segments(wanted > bytes ? wanted : bytes));
+    if (region == NULL) region = open_region(pool, region_whole_segments(bytes));
+    if (region == NULL) return NULL;
+    struct region **link = &pool->regions;
+    while (*link != NULL)
+        link = &(*link)->next;
+    *link = region;
+    return region;
+}
+
+bool pool_charge(struct pool *pool, struct region *region, uint64_t start, uint64_t bytes) {
+    const uint64_t more = region_uncharged(region, start, bytes) * REGION_SEGMENT_BYTES;
+    if (more == 0) return true;
+    const uint64_t reserved = pool->reserved_bytes + more;
+    const uint64_t before_last = reserved - REGION_SEGMENT_BYTES;
+    if (pool->max_bytes != 0 && before_last >= pool->max_bytes) return false;
+    if (!segment_charge(process_segment, process_row, pool->device, more)) return false;
+    region_note_charged(region, start, bytes);
+    pool->reserved_bytes = reserved;
+    if (reserved > pool->reserved_high_bytes) pool->reserved_high_bytes = reserved;
+    return true;
+}
+
+static void close_empty_regions(struct pool *pool) {
+    struct region **link = &pool->regions;
+    while (*link != NULL) {
+        struct region *region = *link;
+        if (!region_is_empty(region)) {
+            link = &region->next;
+            continue;
+        }
+        *link = region->next;
+        region_close(region);
+    }
+}
+
+/* Call with the pool's lock held. */
+static void trim(struct pool *pool, uint64_t keep_bytes, bool unobserved) {
+    if (pool->imported || pool->reserved_bytes <= keep_bytes) return;
+    const uint64_t wanted = (pool->reserved_bytes - keep_bytes) / REGION_SEGMENT_BYTES;
+    uint64_t given = 0;
+    for (struct region *region = pool->regions; region != NULL; region = region->next)
+        given += region_give_up(region, unobserved, wanted - given);
+    if (given == 0) return;
+    pool->reserved_bytes -= given * REGION_SEGMENT_BYTES;
+    segment_discharge(process_segment, process_row, pool->device, given * REGION_SEGMENT_BYTES);
+    close_empty_regions(pool);
+}
+
+void pool_trim(struct pool *pool, uint64_t keep_bytes) {
+    pthread_mutex_lock(&pool->lock);
+    trim(pool, keep_bytes, true);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static struct block *first_block_from(const struct region *region, enum block_state state) {
+    while (region != NULL && region->of_state[state].oldest == NULL)
+        region = region->next;
+    return region != NULL ? region->of_state[state].oldest : NULL;
+}
+
+struct block *pool_first_block(const struct pool *pool, enum block_state state) {
+    return first_block_from(pool->regions, state);
+}
+
+struct block *pool_next_block(const struct block *block) {
+    if (block->newer != NULL) return block->newer;
+    return first_block_from(block->region->next, block->state);
+}
+
+void pool_settle(struct pool *pool) {
+    trim(pool, 0, true);
+    if (pool_first_block(pool, BLOCK_LIVE) != NULL || pool_first_block(pool, BLOCK_FREED) != NULL)
+        return;
+    while (pool->regions != NULL) {
+        struct region *region = pool->regions;
+        pool->regions = region->next;
+        region_close(region);
+    }
+    if (pool->fd >= 0) close(pool->fd);
+    pool->fd = -1;
+}
+
+bool pool_close(struct pool *pool) {
+    if (atomic_exchange(&pool->object.live, 0) == 0) return false;
     pthread_mutex_lock(&defaults_lock);
     if (current_pools[pool->ordinal] == pool)
         current_pools[pool->ordinal] = default_pools[pool->ordinal];
@@ -275,94 +195,64 @@ void pool_close(struct pool *pool) {
     pthread_mutex_unlock(&defaults_lock);
     pthread_mutex_lock(&pool->lock);
     pool->closed = true;
-    give_up_rest(pool);
+    pool_settle(pool);
     pthread_mutex_unlock(&pool->lock);
     object_drop(&pool_pool, pool);
+    return true;
 }
 
-void pool_trim(struct pool *pool, uint64_t keep_bytes) {
-    pthread_mutex_lock(&pool->lock);
-    trim(pool, keep_bytes);
-    pthread_mutex_unlock(&pool->lock);
+static bool is_covered(const struct block *block, const struct pool_wait *wait) {
+    if (wait == NULL) return true;
+    if (wait->legacy_context_id != 0 && block->waiting_context_id == wait->legacy_context_id)
+        return true;
+    const struct pool_order *at = &block->freed_at;
+    bool covered = wait->place.stream_id == at->stream_id && wait->place.sequence >= at->sequence;
+    for (size_t i = 0; i < wait->other_count && !covered; i++)
+        covered =
+            wait->others[i].stream_id == at->stream_id && wait->others[i].sequence >= at->sequence;
+    return covered;
 }
 
-void pool_synchronised(void) {
+/* What is known to be over is free. Call with the pool's lock held. */
+static void observe(struct pool *pool, const struct pool_wait *wait) {
+    struct block *next = NULL;
+    for (struct block *block = pool_first_block(pool, BLOCK_DONE); block != NULL; block = next) {
+        next = pool_next_block(block);
+        if (is_covered(block, wait)) region_forget(block);
+    }
+}
+
+void pool_synchronised(const struct pool_wait *wait) {
     pthread_mutex_lock(&defaults_lock);
-    for (struct pool *pool = open_pools; pool != NULL; pool = pool->next_open)
-        pool_trim(pool, pool->release_threshold);
+    for (struct pool *pool = open_pools; pool != NULL; pool = pool->next_open) {
+        pthread_mutex_lock(&pool->lock);
+        observe(pool, wait);
+        trim(pool, pool->release_threshold, false);
+        pthread_mutex_unlock(&pool->lock);
+    }
     pthread_mutex_unlock(&defaults_lock);
 }
 
-/* The stream has freed it itself, or comes after the free. */
-static bool follows(const struct freed *freed, uint64_t stream_id, const struct pool_order *waits,
-                    size_t count) {
-    if (freed->stream_id == stream_id) return true;
-    for (size_t i = 0; i < count; i++) {
-        if (waits[i].stream_id == freed->stream_id && waits[i].sequence >= freed->sequence)
-            return true;
+bool pool_make_room(void) {
+    uint64_t given = 0;
+    pthread_mutex_lock(&defaults_lock);
+    for (struct pool *pool = open_pools; pool != NULL; pool = pool->next_open) {
+        pthread_mutex_lock(&pool->lock);
+        const uint64_t before = pool->reserved_bytes;
+        trim(pool, 0, true);
+        given += before - pool->reserved_bytes;
+        pthread_mutex_unlock(&pool->lock);
     }
-    return false;
+    pthread_mutex_unlock(&defaults_lock);
+    return given > 0;
 }
 
-uint64_t pool_take_again(struct pool *pool, uint64_t bytes, uint64_t stream_id,
-                         const struct pool_order *waits, size_t count) {
+uint64_t pool_segment_id(struct pool *pool, uint64_t address) {
+    uint64_t id = 0;
     pthread_mutex_lock(&pool->lock);
-    if (pool->reuse[0] == 0) count = 0;
-    struct freed **link = &pool->freed;
-    while (*link != NULL && ((*link)->bytes != bytes || !follows(*link, stream_id, waits, count)))
-        link = &(*link)->next;
-    uint64_t address = take_off(link);
+    for (const struct region *r = pool->regions; r != NULL && id == 0; r = r->next)
+        if (address >= r->start && address < region_end(r))
+            id = r->segments[(address - r->start) / REGION_SEGMENT_BYTES].id;
     pthread_mutex_unlock(&pool->lock);
-    return address;
-}
-
-uint64_t pool_take_pending(struct pool *pool, uint64_t bytes, struct pool_order *place) {
-    uint64_t address = 0;
-    pthread_mutex_lock(&pool->lock);
-    struct freed **link = &pool->freed;
-    while (*link != NULL && ((*link)->bytes != bytes || (*link)->sequence == UINT64_MAX))
-        link = &(*link)->next;
-    if (*link != NULL && pool->reuse[2] != 0) {
-        *place = (struct pool_order){(*link)->stream_id, (*link)->sequence};
-        address = take_off(link);
-    }
-    pthread_mutex_unlock(&pool->lock);
-    return address;
-}
-
-bool pool_is_freed(struct pool *pool, uint64_t address) {
-    pthread_mutex_lock(&pool->lock);
-    const struct freed *freed = pool->freed;
-    while (freed != NULL && freed->address != address)
-        freed = freed->next;
-    pthread_mutex_unlock(&pool->lock);
-    return freed != NULL;
-}
-
-uint64_t pool_note_free(struct pool *pool, uint64_t address, uint64_t bytes, uint64_t stream_id) {
-    static _Atomic uint64_t next_ticket = 1;
-    struct freed *freed = calloc(1, sizeof *freed);
-    if (freed == NULL) return 0;
-    *freed = (struct freed){.address = address,
-                            .bytes = bytes,
-                            .stream_id = stream_id,
-                            .sequence = UINT64_MAX,
-                            .ticket = atomic_fetch_add(&next_ticket, 1)};
-    const uint64_t ticket = freed->ticket;
-    pthread_mutex_lock(&pool->lock);
-    freed->next = pool->freed;
-    pool->freed = freed;
-    pthread_mutex_unlock(&pool->lock);
-    return ticket;
-}
-
-void pool_forget_free(struct pool *pool, uint64_t ticket) {
-    take_ticket(pool, ticket);
-}
-
-void pool_place_free(struct pool *pool, uint64_t ticket, uint64_t sequence) {
-    pthread_mutex_lock(&pool->lock);
-    struct freed *freed = *by_ticket(pool, ticket);
-    if (freed != NULL) freed->sequence = sequence;
-    pthread_mutex_unlock(&pool->lock);
+    return id;
 }

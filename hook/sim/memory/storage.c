@@ -23,6 +23,7 @@ static struct {
 static size_t kept_bytes;
 static uint64_t small_bytes[SIM_DEVICES_MAX];
 
+/* 0 beyond 2^64. */
 static size_t round_to_page(size_t bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return (bytes + page - 1) & ~(page - 1);
@@ -48,7 +49,8 @@ static unsigned char *map_storage(size_t bytes) {
 }
 
 /* In huge pages: a device's memory does not fault, so here it should at least not fault often. */
-static unsigned char *map_huge_storage(size_t bytes) {
+unsigned char *memory_storage_reserve(size_t bytes) {
+    if (bytes > SIZE_MAX - MEMORY_GRANULE_BYTES) return NULL;
     unsigned char *fresh = map_storage(bytes + MEMORY_GRANULE_BYTES);
     if (fresh == NULL) return NULL;
     size_t before = (size_t)(-(uintptr_t)fresh & (MEMORY_GRANULE_BYTES - 1));
@@ -61,9 +63,10 @@ static unsigned char *map_huge_storage(size_t bytes) {
 
 unsigned char *memory_storage_take(size_t bytes) {
     size_t rounded = round_to_page(bytes);
+    if (rounded < bytes) return NULL;
     unsigned char *storage = take_kept(rounded);
     if (storage != NULL) return storage;
-    return rounded < MEMORY_GRANULE_BYTES ? map_storage(rounded) : map_huge_storage(rounded);
+    return rounded < MEMORY_GRANULE_BYTES ? map_storage(rounded) : memory_storage_reserve(rounded);
 }
 
 /* Only pages that somebody wrote to are worth it: the others read as zero anyway. */
@@ -113,19 +116,31 @@ void memory_storage_give(unsigned char *storage, size_t bytes) {
     munmap(storage, rounded);
 }
 
+/* Whole pages that were poisoned stay resident: of large storage there are none. */
+void memory_storage_wipe(unsigned char *storage, size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t before = (size_t)(-(uintptr_t)storage & (page - 1));
+    if (bytes < before + page) {
+        memset(storage, POISON, bytes);
+        return;
+    }
+    const size_t inside = (bytes - before) & ~(page - 1);
+    memset(storage, POISON, before);
+    memset(storage + before + inside, POISON, bytes - before - inside);
+    if (inside > KEPT_BYTES_MAX)
+        madvise(storage + before, inside, MADV_DONTNEED);
+    else
+        poison(storage + before, inside);
+}
+
 unsigned char *memory_storage_of_file(int fd, uint64_t offset, size_t bytes) {
     void *storage =
         mmap(NULL, round_to_page(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
     return storage == MAP_FAILED ? NULL : storage;
 }
 
-void memory_storage_leave_file(unsigned char *storage, size_t bytes) {
-    munmap(storage, round_to_page(bytes));
-}
-
 void memory_storage_punch(int fd, uint64_t offset, size_t bytes) {
-    fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
-              (off_t)round_to_page(bytes));
+    fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
 }
 
 static uint64_t granules(uint64_t bytes) {

@@ -47,6 +47,14 @@ void object_hold(void *object) {
     atomic_fetch_add(&((struct object *)object)->references, 1);
 }
 
+bool object_hold_unless_gone(void *object) {
+    _Atomic uint32_t *references = &((struct object *)object)->references;
+    uint32_t count = atomic_load(references);
+    while (count != 0 && !atomic_compare_exchange_weak(references, &count, count + 1)) {
+    }
+    return count != 0;
+}
+
 void object_drop(struct object_pool *pool, void *handle) {
     struct object *object = handle;
     if (atomic_fetch_sub(&object->references, 1) != 1) return;
@@ -74,6 +82,10 @@ size_t object_count(struct object_pool *pool) {
     const size_t count = pool->fresh;
     pthread_mutex_unlock(&pool->lock);
     return count;
+}
+
+size_t object_index(const struct object_pool *pool, const void *object) {
+    return ((uintptr_t)object - atomic_load(&pool->base)) / pool->object_bytes;
 }
 
 void *object_at(const struct object_pool *pool, size_t index) {

@@ -38,10 +38,14 @@ void *object_take(struct object_pool *pool);
 /* Drops a reference; the last one gives the object back. `object_hold` takes one more. */
 void object_drop(struct object_pool *pool, void *object);
 void object_hold(void *object);
+/* For objects found by their index: false when nobody has a reference. It may be another object
+ * than the one that was looked for. */
+bool object_hold_unless_gone(void *object);
 
 /* How many objects were ever handed out, and each of them; look at `live` before anything else. */
 size_t object_count(struct object_pool *pool);
 void *object_at(const struct object_pool *pool, size_t index);
+size_t object_index(const struct object_pool *pool, const void *object);
 
 /* The object of a user's handle when it is one and is live, else NULL. */
 void *object_check(struct object_pool *pool, const void *handle);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "memory/region.h"
 #include "process/objects.h"
 #include "streams/op.h"
 
@@ -42,8 +43,9 @@ struct graph_plan {
 
 struct graph_exec {
     struct object object;
-    struct graph_plan *plan; /* guarded by graphs_lock */
-    struct graph *owner;     /* of whose memory this is the only instance; NULL: of none */
+    struct graph_plan *plan;    /* guarded by graphs_lock */
+    struct pool_order launched; /* the last launch; guarded by it, too */
+    struct graph *owner;        /* of whose memory this is the only instance; NULL: of none */
     cuuint64_t flags;
 };
 

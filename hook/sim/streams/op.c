@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "memory/graph_memory.h"
+#include "memory/pool.h"
 #include "streams/event.h"
 #include "streams/graph.h"
 #include "streams/stream.h"
@@ -13,10 +14,11 @@ void op_hold(const struct op *op) {
     if (op->kind == OP_GRAPH_ALLOC || op->kind == OP_GRAPH_FREE) graph_memory_hold(op->memory);
 }
 
-/* A launch is over: what it allocated is not in use by it any more. */
+/* A launch is over: what it allocated is not in use by it any more. The last comes first: the next
+ * launch claims the first one first, and must not take for it what the last one still has. */
 static void release_launch(struct graph_plan *plan) {
-    const struct op *op;
-    for (uint64_t i = 0; (op = graph_plan_op(plan, i)) != NULL; i++) {
+    for (size_t i = plan->count; i > 0; i--) {
+        const struct op *op = &plan->ops[i - 1];
         if (op->kind == OP_GRAPH_ALLOC) graph_memory_launch_over(op->memory);
     }
     graph_plan_drop(plan);
@@ -36,6 +38,9 @@ void op_release(const struct op *op) {
         case OP_GRAPH_ALLOC:
         case OP_GRAPH_FREE:
             graph_memory_drop(op->memory);
+            break;
+        case OP_FREE:
+            object_drop(&pool_pool, op->free.pool);
             break;
         case OP_GRAPH:
             release_launch(op->plan);

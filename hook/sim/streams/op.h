@@ -12,6 +12,7 @@ struct context;
 struct event;
 struct graph_memory;
 struct graph_plan;
+struct pool;
 struct stream;
 
 enum op_kind {
@@ -101,8 +102,8 @@ struct op {
         } wait;
         struct graph_plan *plan; /* a reference */
         struct {
-            uint64_t address;
-            uint64_t ticket; /* which of its frees; see pool.c */
+            struct pool *pool; /* a reference */
+            uint64_t ticket;
         } free;
         struct graph_memory *memory; /* a reference */
         struct {

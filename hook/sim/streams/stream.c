@@ -166,15 +166,25 @@ size_t stream_waits(struct stream *stream, struct pool_order waits[STREAM_WAITS_
     return count;
 }
 
+void stream_note_synchronised(struct stream *stream, uint64_t sequence) {
+    struct pool_order waits[STREAM_WAITS_KEPT];
+    struct pool_wait wait = {.place = {stream->id, sequence},
+                             .legacy_context_id = stream->legacy ? stream->context->id : 0,
+                             .others = waits};
+    wait.other_count = stream_waits(stream, waits);
+    pool_synchronised(&wait);
+}
+
+/* A destroyed stream counts, too: the executor has a reference until its work is done. */
 struct stream *stream_by_id(uint64_t id) {
-    struct stream *found = NULL;
     const size_t count = object_count(&stream_pool);
-    for (size_t i = 0; i < count && found == NULL; i++) {
+    for (size_t i = 0; i < count; i++) {
         struct stream *stream = object_at(&stream_pool, i);
-        if (atomic_load(&stream->object.live) != 0 && stream->id == id) found = stream;
+        if (!object_hold_unless_gone(stream)) continue;
+        if (stream->id == id) return stream;
+        object_drop(&stream_pool, stream);
     }
-    if (found != NULL) object_hold(found);
-    return found;
+    return NULL;
 }
 
 CUresult stream_wait_context(struct context *context) {

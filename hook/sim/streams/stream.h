@@ -28,8 +28,8 @@ struct stream {
     unsigned flags;
     int priority;
     bool legacy;
-    bool blocking; /* takes part in the order with the legacy stream */
-    uint64_t id;
+    bool blocking;                  /* takes part in the order with the legacy stream */
+    _Atomic uint64_t id;            /* written once, while others look for another one */
     struct stream *next_in_context; /* guarded by contexts_lock */
 
     pthread_mutex_t lock; /* producers: guards the ring's free end */
@@ -66,7 +66,7 @@ extern struct object_pool stream_pool;
 /* Queues a copy of `op`, whatever the stream captures; its sequence number. */
 uint64_t stream_queue(struct stream *stream, struct op *op);
 
-/* The stream with this id, with a reference; NULL when it is gone. */
+/* The stream with this id, with a reference; NULL when it is gone, and its work is done. */
 struct stream *stream_by_id(uint64_t id);
 
 /* Copies the waits that the stream has made lately; how many. */
@@ -74,6 +74,9 @@ size_t stream_waits(struct stream *stream, struct pool_order waits[STREAM_WAITS_
 
 /* Waits until the stream's work up to `sequence` is done. The context's sticky error, if any. */
 CUresult stream_wait(struct stream *stream, uint64_t sequence);
+
+/* Somebody has waited for the stream's work up to `sequence`: pools look at what they keep. */
+void stream_note_synchronised(struct stream *stream, uint64_t sequence);
 
 bool stream_is_done(const struct stream *stream, uint64_t sequence);
 

@@ -108,7 +108,7 @@ static CUresult synchronise(struct context *context) {
     CUresult result = capture_forbid_synchronise(context);
     if (result != CUDA_SUCCESS) return result;
     result = stream_wait_context(context);
-    pool_synchronised();
+    pool_synchronised(NULL);
     return result;
 }
 

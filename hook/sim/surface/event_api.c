@@ -93,7 +93,7 @@ CUresult sim_cuEventSynchronize(CUevent hEvent) {
     struct stream *stream = event_place(event, &sequence);
     if (stream == NULL) return CUDA_SUCCESS;
     stream_wait(stream, sequence);
-    pool_synchronised();
+    stream_note_synchronised(stream, sequence);
     object_drop(&stream_pool, stream);
     return context_state(event->context);
 }

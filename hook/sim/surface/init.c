@@ -7,6 +7,7 @@
 #include "executor/executor.h"
 #include "machine/journal.h"
 #include "machine/visible.h"
+#include "memory/descriptor.h"
 #include "process/faults.h"
 #include "process/process.h"
 #include "sim_api.h"
@@ -45,6 +46,12 @@ __attribute__((destructor)) static void leave(void) {
     segment_leave(process_segment, process_row);
 }
 
+/* A process without a context has no executor before it gives descriptors away. If it cannot have
+ * one, closed descriptors are found by the calls that look at the device's memory. */
+static void look_at_descriptors(void) {
+    (void)executor_start();
+}
+
 /* Opens the machine and joins it; once per process. */
 static CUresult initialise(void) {
     CUresult result = CUDA_SUCCESS;
@@ -65,6 +72,7 @@ static CUresult initialise(void) {
             journal_open(segment_directory());
             pthread_atfork(NULL, NULL, after_fork_in_child);
             process_row = row;
+            descriptor_set_start(look_at_descriptors);
             if (faults_load(segment_directory())) atomic_fetch_or(&entry_word, ENTRY_FAULTS);
             atomic_fetch_and(&entry_word, ~(uint32_t)ENTRY_UNINITIALISED);
         }

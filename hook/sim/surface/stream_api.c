@@ -42,8 +42,9 @@ CUresult sim_cuStreamSynchronize(CUstream hStream) {
     CUresult result = stream_resolve(hStream, &stream);
     if (result == CUDA_SUCCESS) result = capture_forbid_stream_query(stream);
     if (result != CUDA_SUCCESS) return result;
-    result = stream_wait(stream, atomic_load(&stream->submitted));
-    pool_synchronised();
+    const uint64_t last = atomic_load(&stream->submitted);
+    result = stream_wait(stream, last);
+    stream_note_synchronised(stream, last);
     return result;
 }
 

@@ -105,6 +105,10 @@ static int32_t device_of(int type, int id) {
     return type == CU_MEM_LOCATION_TYPE_DEVICE ? id : CU_DEVICE_CPU;
 }
 
+static int32_t id_of(int type, int id) {
+    return type == CU_MEM_LOCATION_TYPE_INVALID ? CU_DEVICE_INVALID : id;
+}
+
 static void list_accessors(const struct common *common, int32_t *devices, size_t count) {
     size_t next = 0;
     for (int bit = 0; bit <= MANAGED_HOST_BIT && next < count; bit++) {
@@ -135,13 +139,13 @@ static CUresult answer(void *data, size_t size, CUmem_range_attribute attribute,
             value = preferred;
             break;
         case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION_ID:
-            value = note->preferred_id;
+            value = id_of(preferred, note->preferred_id);
             break;
         case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_TYPE:
             value = prefetched;
             break;
         case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID:
-            value = note->prefetched_id;
+            value = id_of(prefetched, note->prefetched_id);
             break;
         case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
             if (size == 0 || size % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;

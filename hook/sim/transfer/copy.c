@@ -17,7 +17,7 @@
 /* Memory that only the device reaches; pinned and managed memory are host memory to a copy. */
 static bool is_device_memory(uint64_t address, bool *known) {
     struct range found;
-    *known = memory_find(address, &found);
+    *known = memory_find_any(address, &found);
     return *known && found.kind != RANGE_HOST && found.kind != RANGE_REGISTERED;
 }
 
@@ -48,7 +48,7 @@ CUresult copy_fill_linear(struct op *op, uint64_t to, enum copy_side to_side, ui
 
 static bool is_pageable(uint64_t address) {
     struct range found;
-    return !memory_find(address, &found);
+    return !memory_find_any(address, &found);
 }
 
 /* Small pageable sources are staged; other pageable copies are over when the call returns. */

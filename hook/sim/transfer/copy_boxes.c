@@ -45,7 +45,7 @@ static CUresult find_base(const struct end *end, struct place *place, uint64_t *
                        ? CUDA_SUCCESS
                        : CUDA_ERROR_INVALID_HANDLE;
         case CU_MEMORYTYPE_UNIFIED:
-            place->on_device = memory_find(end->device, &found) && found.kind != RANGE_HOST &&
+            place->on_device = memory_find_any(end->device, &found) && found.kind != RANGE_HOST &&
                                found.kind != RANGE_REGISTERED;
             place->address = end->device;
             return CUDA_SUCCESS;

@@ -18,13 +18,14 @@ CUmemLocation prefetch_location_of(CUdevice device) {
 }
 
 CUresult prefetch_check_location(CUmemLocation *location) {
-    if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
-        *location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0};
+    if (location->type == CU_MEM_LOCATION_TYPE_HOST) location->id = CU_DEVICE_CPU;
+    if (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) location->id = 0;
     switch (location->type) {
         case CU_MEM_LOCATION_TYPE_DEVICE:
             return device_check(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
         case CU_MEM_LOCATION_TYPE_HOST:
         case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+        case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
             return CUDA_SUCCESS;
         default:
             return CUDA_ERROR_INVALID_VALUE;

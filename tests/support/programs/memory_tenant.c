@@ -181,18 +181,63 @@ static CUresult allocate_many(uint64_t count, uint64_t bytes) {
     return result;
 }
 
+static CUresult pair(uint64_t bytes) {
+    CUdeviceptr address;
+    CUresult result = cuMemAlloc(&address, bytes);
+    return result ? result : cuMemFree(address);
+}
+
+static CUresult pair_in_stream(uint64_t bytes) {
+    CUdeviceptr address;
+    CUresult result = cuMemAllocAsync(&address, bytes, NULL);
+    return result ? result : cuMemFreeAsync(address, NULL);
+}
+
+/* The addresses stay reserved from one to the next: frameworks keep theirs. */
+static CUresult pair_mapped(uint64_t bytes) {
+    static CUdeviceptr address;
+    static uint64_t reserved;
+    const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gpu.device};
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = here};
+    const CUmemAccessDesc access = {here, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CUresult result = CUDA_SUCCESS;
+    if (reserved < bytes) {
+        if (reserved > 0) result = cuMemAddressFree(address, reserved);
+        if (!result) result = cuMemAddressReserve(&address, bytes, 0, 0, 0);
+        reserved = result ? 0 : bytes;
+    }
+    if (!result) result = cuMemCreate(&handle, bytes, &prop, 0);
+    if (result) return result;
+    result = cuMemMap(address, bytes, 0, handle, 0);
+    if (!result) result = cuMemSetAccess(address, bytes, &access, 1);
+    CUresult ended = cuMemUnmap(address, bytes);
+    if (!result) result = ended;
+    ended = cuMemRelease(handle);
+    return result ? result : ended;
+}
+
 /* How long an allocation and its free take together, in nanoseconds, so many times. */
-static CUresult timed_pairs(uint64_t count, uint64_t bytes, char *found, size_t size) {
+static CUresult timed_pairs(CUresult (*one)(uint64_t), const uint64_t *a, char *found,
+                            size_t size) {
     CUresult result = CUDA_SUCCESS;
     size_t length = 0;
-    for (uint64_t i = 0; i < count && !result; i++) {
-        CUdeviceptr address;
+    for (uint64_t i = 0; i < a[0] && !result; i++) {
         uint64_t began_ns = now_ns();
-        result = cuMemAlloc(&address, bytes);
-        if (!result) result = cuMemFree(address);
+        result = one(a[1]);
         uint64_t took_ns = now_ns() - began_ns;
         if (length < size)
             length += (size_t)snprintf(found + length, size - length, " %" PRIu64, took_ns);
+    }
+    return result;
+}
+
+/* So many allocations that stay, beside those in slots. */
+static CUresult allocate_ballast(uint64_t count, uint64_t bytes) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t i = 0; i < count && !result; i++) {
+        CUdeviceptr address;
+        result = cuMemAlloc(&address, bytes);
     }
     return result;
 }
@@ -258,6 +303,22 @@ static CUresult timed_allocation(int slot, uint64_t bytes, char *found, size_t s
     return result;
 }
 
+/* Of the first slots. */
+static CUresult release_many(uint64_t count) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t i = 0; i < count && !result; i++)
+        result = release((int)i);
+    return result;
+}
+
+/* Each from a seed of its own. */
+static CUresult fill_many(uint64_t count, uint64_t seed) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t i = 0; i < count && !result; i++)
+        result = fill((int)i, seed + i);
+    return result;
+}
+
 /* Memory as the device has it, without a launch: the first word. */
 static CUresult first_word(int slot, char *found, size_t size) {
     uint32_t word = 0;
@@ -290,9 +351,14 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     if (strcmp(command, "alloc") == 0) return allocate(slot, a[1]);
     if (strcmp(command, "alloc_timed") == 0) return timed_allocation(slot, a[1], found, size);
     if (strcmp(command, "alloc_many") == 0) return allocate_many(a[0], a[1]);
+    if (strcmp(command, "free_many") == 0) return release_many(a[0]);
+    if (strcmp(command, "fill_many") == 0) return fill_many(a[0], a[1]);
     if (strcmp(command, "questions") == 0) return timed_questions(slot, found, size);
     if (strcmp(command, "enough") == 0) return stop_asking();
-    if (strcmp(command, "pairs") == 0) return timed_pairs(a[0], a[1], found, size);
+    if (strcmp(command, "ballast") == 0) return allocate_ballast(a[0], a[1]);
+    if (strcmp(command, "pairs") == 0) return timed_pairs(pair, a, found, size);
+    if (strcmp(command, "pairs_async") == 0) return timed_pairs(pair_in_stream, a, found, size);
+    if (strcmp(command, "pairs_mapped") == 0) return timed_pairs(pair_mapped, a, found, size);
     if (strcmp(command, "free") == 0) return release(slot);
     if (strcmp(command, "free_at") == 0) return cuMemFree(a[0]);
     if (strcmp(command, "fill") == 0) return fill(slot, a[1]);
@@ -319,7 +385,10 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
 }
 
 static void answer(char *line) {
-    static _Thread_local char found[SLOTS * 4];
+    const size_t size = SLOTS * 32; /* a slot and its sum */
+    static _Thread_local char *found;
+    if (found == NULL) found = malloc(size);
+    if (found == NULL) exit(4);
     char *rest = NULL;
     const char *command = strtok_r(line, " \n", &rest);
     uint64_t arguments[ARGUMENTS_MAX] = {0};
@@ -329,7 +398,7 @@ static void answer(char *line) {
         if (text != NULL) arguments[i] = strtoull(text, NULL, 10);
     }
     found[0] = '\0';
-    long result = perform(command, arguments, found, sizeof found);
+    long result = perform(command, arguments, found, size);
     printf("%s %ld%s\n", command, result, found);
     fflush(stdout);
 }
