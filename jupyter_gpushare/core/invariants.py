@@ -329,6 +329,12 @@ def shares_are_listed(state: State) -> None:
             ("ask", listed.asking, asking),
         ):
             _rule(found == {share.client: share for share in so}, f"those that {name} are listed")
+        marked = {
+            share.client: share
+            for share in shares
+            if (device.id, share.number) in state.tenants[share.tenant].waits_in_vain
+        }
+        _rule(listed.in_vain == marked, "who has waited in vain is listed")
         for share in shares:
             ended_s = state.tenants[share.tenant].last_turn_end_s
             _rule(share.last_use_s == ended_s, "a share knows when its tenant's turn ended")

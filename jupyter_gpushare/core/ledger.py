@@ -28,9 +28,7 @@ from .ids import ClientId, Seconds, TenantId
 UNLIMITED_BYTES = 2**64 - 1
 """The budget of everybody while memory stays where it is."""
 SETTLED_S = 0.3
-"""Clients report allocations within 0.1 s. A sample that holds for this long does not come from an
-allocation that nobody has reported yet."""
-
+"""Clients report allocations within 0.1 s, so a sample that holds for this long misses none."""
 BELIEVED_MAX = 64
 """Budgets that a client may not have heard are kept one by one up to this many. An honest client is
 never so far behind; one that never answers would cost more with each budget."""
@@ -50,6 +48,8 @@ class Attention:
     cannot_park: dict[ClientId, Share] = field(default_factory=dict)
     """Movable memory of them stays, since the host has no space for it."""
     came_ahead: dict[ClientId, Share] = field(default_factory=dict)
+    in_vain: dict[ClientId, Share] = field(default_factory=dict)
+    """Their tenant has waited in vain (needs.py)."""
     changed: dict[ClientId, Share] = field(default_factory=dict)
     """Their figures have changed since the last look."""
     to_show: dict[TenantId, None] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Attention:
     def forget(self, share: Share) -> None:
         """The share ends."""
         lists = (self.asking, self.owing, self.unused, self.came_ahead, self.cannot_park)
-        for listed in (*lists, self.changed):
+        for listed in (*lists, self.in_vain, self.changed):
             listed.pop(share.client, None)
         self._move(share, None)
 
@@ -220,13 +220,17 @@ class Share:
     """Bytes that a call of it waits for."""
     need_id: int = 0
     """The client's own number for what was needed last."""
+    met_id: int = 0
+    """And of the last need of this turn that it could have."""
     bytes_asked_for: int = 0
     """The most that it had to ask for since its last turn, and had then: it may again."""
     granted_bytes: int = 0
-    """Bytes that a call of it needed and may have now, until it reports them. If its turn ends
-    before that, it needs them again."""
+    """What it needed and may have now, until it reports it; if its turn ends, it needs it again."""
     need_short_since_s: Seconds | None = None
     """Since when others keep it from what it needs."""
+    lacked_s: Seconds = 0.0
+    room_since_s: Seconds = 0.0
+    """For how long they did so in moments before that add up, and since when they do not."""
     shortage: Shortage | None = None
     """How long others have kept it from what it needs; kept after a need was refused."""
     progress_at_s: Seconds = 0.0
@@ -311,17 +315,19 @@ class Share:
 
     def needs(self, count: int, need_id: int = 0) -> None:
         """A call waits for `count` more bytes; 0: no longer."""
-        if count:
-            self.need_id = need_id
         if count != self.needed_bytes:
             self.need_short_since_s = None
+        if (need_id, count) != (self.need_id, self.needed_bytes):
+            self.lacked_s = 0.0
+        self.need_id = need_id if count else self.need_id
         self.needed_bytes, self.granted_bytes = count, 0
         self.attention.note(self)
 
     def may_have_what_it_needs(self) -> None:
-        """It was told so; whether it takes it, it will say."""
-        asked = self.bytes_allocated + self.asked_bytes if self.asked_bytes else 0
-        self.bytes_asked_for = max(self.bytes_asked_for, asked)
+        """It was told so. It says whether it takes it, or only says the same need once more."""
+        if self.asked_bytes and not 0 < self.need_id == self.met_id:
+            self.met_id, asked = self.need_id, self.bytes_allocated + self.asked_bytes
+            self.bytes_asked_for = max(self.bytes_asked_for, asked)
         self.granted_bytes, self.needed_bytes = self.asked_bytes, 0
         self.need_short_since_s = None
         self.attention.note(self)
@@ -344,18 +350,16 @@ class Share:
         self.attention.note(self)
 
     def dropped(self) -> None:
-        """It gave its turn back: what it had heard by then has become what it has. It may still
-        hear more."""
+        """It gave its turn back: what it had heard has become what it has. It may hear more."""
         self.needs_again()
         serial, _ = self._believed[0]
         self._believed[0] = (serial, self.bytes_resident)
         self.budget_bytes = self._believed[-1][1]
-        self.bytes_ahead = self.bytes_asked_for = 0
+        self.bytes_ahead = self.bytes_asked_for = self.met_id = 0
         self._count()
 
     def fail(self) -> None:
-        """Its context is gone for good, and it creates nothing there any more. A call that waits
-        for memory there still has to be told so."""
+        """Its context is gone, and it creates nothing there any more. A call that waits is told."""
         self.failed = True
         self.needs_again()
         self._gets_no_more()
@@ -411,8 +415,7 @@ class SpaceRequest:
     bytes_released: int = 0
     """By others, since the request."""
     looks_awaited: int = 1
-    """How many looks at the device are needed before the request can be denied. After a release it
-    takes two: the first look may have begun before the release."""
+    """Looks until it can be denied: two after a release, since one may be under way."""
     made_at_s: Seconds | None = None
     """When it was told that there is space; the space is kept until it has taken it."""
 
@@ -446,8 +449,7 @@ class DeviceMemory:
     due_s: Seconds | None = None
     """When something happens here by itself."""
     drift_left: int = 0
-    """While nobody lacks or owes anything here: by how much memory may change before somebody has
-    to be told. Set whenever the device is looked at."""
+    """While nobody lacks or owes anything here: by how much memory may change without a look."""
     _quiet: deque[tuple[Seconds, int]] = field(default_factory=deque)
     """Samples in a row between which nobody's memory changed, and what was foreign by them."""
     _resident_least: int = 0
@@ -457,9 +459,8 @@ class DeviceMemory:
 
     @property
     def somebody_is_short(self) -> bool:
-        """A client needs bytes here, or a need of it was refused not long ago."""
-        asking = self.attention.asking.values()
-        return any(share.needed_bytes or share.shortage for share in asking)
+        """A client needs bytes here, or its last need was refused."""
+        return any(share.needed_bytes or share.shortage for share in self.attention.asking.values())
 
     def is_due_at(self, at_s: Seconds) -> None:
         """The device has to be looked at then, if not before."""
@@ -500,8 +501,7 @@ class DeviceMemory:
         return self.is_measured and self.measured_at_s <= since_s
 
     def own_up(self, bytes_found: int) -> None:
-        """A client reports more than it was given. It had these bytes before it connected, or
-        before this scheduler started, and they were taken for foreign."""
+        """A client had these bytes before it or we connected: they were taken for foreign."""
         self.bytes_foreign = max(0, self.bytes_foreign - bytes_found)
         self._quiet.clear()
 

@@ -27,6 +27,7 @@ from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share, Shortage
 from .records import (
     Device,
+    Lack,
     MemoryWait,
     ObstacleKind,
     Tenant,
@@ -44,6 +45,10 @@ LOOK_S_MAX = 2.0
 """A driver that has not answered for this long will not tell us that there is space."""
 STALLS_MAX = 3
 """One drain that makes no progress may only be long."""
+MOMENT_S = 5.0
+"""Room for no longer than this is a part of the wait. After more, time with room does not count."""
+SPARED_S = 1.0
+"""After we stood still, what others have said meanwhile is heard first."""
 
 
 class Needs:
@@ -77,8 +82,9 @@ class Needs:
         for tenant in {share.tenant for share in holding}:
             while_held, waiting = self._stays_while_held(tenant), self._stays(tenant)
             self._all_stays_while_held += while_held - waiting
-        asking = self._memory.attention.asking.values()
-        for share in sorted(asking, key=lambda each: each.number):
+        attention = self._memory.attention
+        looked_at = {**attention.asking, **attention.in_vain}.values()
+        for share in sorted(looked_at, key=lambda each: each.number):
             if not share.needed_bytes:
                 self._watch(share)
             elif self._is_too_much_alone(share) or (
@@ -141,22 +147,26 @@ class Needs:
         elsewhere = self._lacks_elsewhere(share)
         most = self._most_for(share) if elsewhere is None else 0
         if wanted <= most:
-            share.is_short(None)
+            self._is_there(share)
             return False
         if share.need_short_since_s is None:
             share.need_short_since_s = now_s
+            if now_s - share.room_since_s > MOMENT_S:
+                share.lacked_s = 0.0
         shortage = share.shortage
         if shortage is None or wanted <= shortage.most_bytes:
             shortage = Shortage(now_s, most)
             share.is_short(shortage)
         shortage.most_bytes = max(shortage.most_bytes, most)
         believed_s = shortage.since_s + GRACE_S
+        looked_at = self._device if elsewhere is None else elsewhere
+        if self._is_known_to_lack(share, looked_at):
+            believed_s = min(believed_s, share.need_short_since_s + GRACE_S - share.lacked_s)
         gone_s = memory.ghost_since_s + state.settings.reclaim_s
         if now_s < gone_s and wanted <= most + memory.bytes_foreign + memory.bytes_ghost:
             believed_s = max(
                 believed_s, min(gone_s, share.need_short_since_s + state.settings.reclaim_s)
             )
-        looked_at = self._device if elsewhere is None else elsewhere
         looked_s = share.need_short_since_s + LOOK_S_MAX
         if looked_at.memory.is_unseen_since(share.need_short_since_s):
             believed_s = max(believed_s, looked_s)
@@ -166,37 +176,50 @@ class Needs:
         self.in_doubt.add(looked_at.id)
         return False
 
+    def _is_known_to_lack(self, share: Share, short_on: Device) -> bool:
+        """It waits for memory already, or its tenant has waited in vain: moments in which it lacks
+        some add up, although there is room in between."""
+        wait = self._state.tenants[share.tenant].memory_wait
+        call = None if wait is None else wait.calls.get((self._device.id, share.client))
+        waits = call is not None and call[:2] == (share.need_id, share.needed_bytes)
+        return waits or self._waited_in_vain(share, short_on)
+
     def _waits_for_others(self, share: Share) -> bool:
         """Whether the call waits on, for memory that others cannot move."""
-        state, device_id = self._state, self._device.id
+        state = self._state
         tenant, wait_s = state.tenants[share.tenant], state.settings.memory_wait_s
-        is_new = share.need_short_since_s is None
-        if is_new or not (state.turns_are_on and wait_s) or self._waited_in_vain(share):
+        if share.need_short_since_s is None or not (state.turns_are_on and wait_s):
+            return False
+        short_on = self._lacks_elsewhere(share) or self._device
+        if self._waited_in_vain(share, short_on):
             return False
         wait = tenant.memory_wait
         if wait is None or not any(_calls_that_wait(tenant)):
             wait = MemoryWait(self._now_s)
-        short_bytes = share.bytes_allocated + share.needed_bytes - self._most_for(share)
-        call = WaitingCall(share.need_id, share.needed_bytes, short_bytes)
-        key = (device_id, share.client)
+        short_bytes = self._short_bytes(share, short_on)
+        call = WaitingCall(share.need_id, share.needed_bytes, short_on.id, short_bytes)
+        key = (self._device.id, share.client)
         known = wait.calls.get(key)
         if known is None or known[:2] != call[:2]:
-            if short_bytes > self._freed.by_others(device_id, tenant.id):
+            if short_bytes > self._freed.by_others(short_on.id, tenant.id):
                 return False
             if wait is not tenant.memory_wait and not self._freed.begins(
-                tenant, device_id, short_bytes
+                tenant, short_on.id, short_bytes
             ):
                 return False
             self._tell(tenant)
         wait.calls[key] = call
         tenant.memory_wait = wait
-        self._note_room(share)
+        wait.is_short_since(share.need_short_since_s, MOMENT_S)
+        room_bytes = self._room_for(share, short_on)
+        lack = wait.lacks.setdefault(short_on.id, Lack(room_bytes, elsewhere=True))
+        lack.room_bytes = max(lack.room_bytes, room_bytes)
+        lack.enough_bytes = max(lack.enough_bytes, room_bytes + short_bytes)
+        lack.elsewhere &= short_on is not self._device
         until_s = wait.begun_s + wait_s
         stalled = wait.stalls >= STALLS_MAX
         if stalled or self._now_s >= until_s:
-            mark = WaitInVain(wait.rooms[device_id], stalled)
-            for each in self._shares_of(tenant.id):
-                tenant.waits_in_vain[device_id, each.number] = mark
+            self._note_in_vain(tenant, wait, stalled)
             return False
         if tenant.turn is not None and not wait.has_given_way:
             wait.has_given_way = tenant.turn.gives_way = True
@@ -204,36 +227,72 @@ class Needs:
         self._is_due(until_s)
         return True
 
+    def _note_in_vain(self, tenant: Tenant, wait: MemoryWait, stalled: bool) -> None:
+        """On each device on which its calls have lacked something."""
+        for device_id, lack in wait.lacks.items():
+            turns = tenant.counters.turns if lack.elsewhere else None
+            mark = WaitInVain(lack.room_bytes, lack.enough_bytes, stalled, turns)
+            for each in self._state.shares_of(tenant, device_id):
+                tenant.waits_in_vain[device_id, each.number] = mark
+                self._state.devices[device_id].memory.attention.in_vain[each.client] = each
+
     def _tell(self, tenant: Tenant) -> None:
         self._state.changes.of_tenant(tenant)
         self.turns_follow = True
 
-    def _waited_in_vain(self, share: Share) -> bool:
-        """Whether the tenant did so, and others have released nothing since. Small changes are
-        none."""
-        marks = self._state.tenants[share.tenant].waits_in_vain
+    def _waited_in_vain(self, share: Share, short_on: Device) -> bool:
+        """Whether the tenant did so, and nothing has happened since that ends it. Small changes of
+        what there is do not."""
+        tenant = self._state.tenants[share.tenant]
+        marks = tenant.waits_in_vain
         if not marks:
             return False
-        keys = [(self._device.id, each.number) for each in self._shares_of(share.tenant)]
-        least = noticed_bytes(self._state.total_bytes(self._device))
-        found = [key for key in keys if key in marks]
-        if found and self._room_for(share) >= marks[found[0]].room_bytes + least:
-            for key in found:
-                del marks[key]
+        own = self._state.shares_of(tenant, short_on.id)
+        found = [each for each in own if (short_on.id, each.number) in marks]
+        if not found:
             return False
-        return bool(found)
+        mark = marks[short_on.id, found[0].number]
+        room_bytes = self._room_for(share, short_on)
+        noticed = noticed_bytes(self._state.total_bytes(short_on))
+        is_over = room_bytes >= mark.room_bytes + noticed
+        if mark.turns is not None:
+            is_over |= tenant.counters.turns > mark.turns
+        elif share.client in self._holding:
+            is_over |= room_bytes >= mark.enough_bytes
+        if not is_over:
+            return True
+        for each in found:
+            del marks[short_on.id, each.number]
+            short_on.memory.attention.in_vain.pop(each.client, None)
+        return False
 
     def _note_room(self, share: Share) -> None:
-        wait, device_id = self._state.tenants[share.tenant].memory_wait, self._device.id
-        if wait is not None and (device_id, share.client) in wait.calls:
-            room_bytes = self._room_for(share)
-            wait.rooms[device_id] = max(room_bytes, wait.rooms.get(device_id, room_bytes))
+        wait = self._state.tenants[share.tenant].memory_wait
+        call = None if wait is None else wait.calls.get((self._device.id, share.client))
+        if wait is None or call is None or call.short_on not in wait.lacks:
+            return
+        lack, device = wait.lacks[call.short_on], self._state.devices.get(call.short_on)
+        if device is self._device or (device is not None and share.client not in self._holding):
+            lack.room_bytes = max(lack.room_bytes, self._room_for(share, device))
+
+    def _is_there(self, share: Share) -> None:
+        """What the share lacked. Others of its tenant may lack something."""
+        if share.need_short_since_s is not None:
+            lacked_s = share.lacked_s + self._now_s - share.need_short_since_s
+            share.lacked_s = lacked_s if lacked_s < GRACE_S else 0.0
+            share.room_since_s = self._now_s
+        share.is_short(None)
+        self._waited_in_vain(share, self._device)
+        tenant = self._state.tenants[share.tenant]
+        wait = tenant.memory_wait
+        if wait is not None and wait.room_since_s is None and not is_waiting(tenant):
+            wait.room_since_s = self._now_s
 
     def _watch(self, share: Share) -> None:
         """A need was refused, and no other one has come yet. The next one does not wait again for
         what is known: frameworks try smaller and smaller allocations."""
         share.need_short_since_s = None
-        self._waited_in_vain(share)
+        self._waited_in_vain(share, self._device)
         if share.shortage is not None:
             share.shortage.most_bytes = max(share.shortage.most_bytes, self._most_for(share))
 
@@ -242,10 +301,21 @@ class Needs:
 
     def _most_for(self, share: Share) -> int:
         """The most that the client could have there now, beside its siblings."""
-        return self._room_for(share) - (self._own_of(share.tenant) - _own_at_most(share))
+        siblings = self._own_of(share.tenant) - _own_at_most(share)
+        return self._room_for(share, self._device) - siblings
 
-    def _room_for(self, share: Share) -> int:
-        """The same for all of its tenant together."""
+    def _short_bytes(self, share: Share, short_on: Device) -> int:
+        """How much a call that lacks something there lacks."""
+        if short_on is self._device:
+            return share.bytes_allocated + share.needed_bytes - self._most_for(share)
+        own = self._state.shares_of(self._state.tenants[share.tenant], short_on.id)
+        lent = self._state.reserve_to_lend_bytes(short_on)
+        return sum(each.bytes_own for each in own) - self._room_for(share, short_on) - lent
+
+    def _room_for(self, share: Share, device: Device) -> int:
+        """The most that all of its tenant together could have on the device."""
+        if device is not self._device:
+            return _room_without_turn(self._state, share.tenant, device)
         if share.client in self._holding:
             others = self._all_stays_while_held - self._stays_while_held(share.tenant)
         else:
@@ -280,9 +350,15 @@ def _memory_is_kept_away(state: State, tenant: TenantId, device: Device) -> bool
     own = list(state.shares_of(state.tenants[tenant], device.id))
     if not any(share.bytes_parked for share in own if not share.failed):
         return False
-    others = device.memory.totals.bytes_staying - sum(share.bytes_staying for share in own)
     lent = state.reserve_to_lend_bytes(device)
-    return sum(share.bytes_own for share in own) + others > state.usable_bytes(device) + lent
+    return sum(share.bytes_own for share in own) > _room_without_turn(state, tenant, device) + lent
+
+
+def _room_without_turn(state: State, tenant: TenantId, device: Device) -> int:
+    """The most that the tenant could have there, if everybody else had parked what they can."""
+    own = state.shares_of(state.tenants[tenant], device.id)
+    others = device.memory.totals.bytes_staying - sum(share.bytes_staying for share in own)
+    return state.usable_bytes(device) - others
 
 
 # ---- waits for memory that others have and cannot move --------------------------------------
@@ -315,18 +391,28 @@ def stalls(state: State, tenant: Tenant) -> None:
                 state.changes.of_memory(device)
 
 
-def cell_ends(tenant: Tenant) -> None:
+def cell_ends(state: State, tenant: Tenant) -> None:
     """What stalls in the next one is looked at anew."""
+    if tenant.memory_wait is not None:
+        tenant.memory_wait.stalls = 0
     for key, mark in list(tenant.waits_in_vain.items()):
         if mark.stalled:
             del tenant.waits_in_vain[key]
+            for share in state.shares_of(tenant, key[0]):
+                state.devices[key[0]].memory.attention.in_vain.pop(share.client, None)
 
 
-def stand_still(state: State, for_s: Seconds) -> None:
-    """We did, for so long: nobody has waited meanwhile."""
+def forget_waits_in_vain(tenant: Tenant, device: DeviceId) -> None:
+    """The device is forgotten. Shares on one that is found later may have the same numbers."""
+    for key in [key for key in tenant.waits_in_vain if key[0] == device]:
+        del tenant.waits_in_vain[key]
+
+
+def stand_still(state: State, from_s: Seconds, to_s: Seconds) -> None:
+    """We did: nobody has waited meanwhile."""
     for tenant in state.tenants.values():
-        if tenant.memory_wait is not None:
-            tenant.memory_wait.begun_s += for_s
+        if (wait := tenant.memory_wait) is not None:
+            wait.stood_still(to_s - from_s, SPARED_S, to_s)
 
 
 def _calls_that_wait(tenant: Tenant) -> Iterator[tuple[DeviceId, WaitingCall, Share]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from . import events as ev
 from .changes import Outbox, Teller
-from .commands import CloseClient, TellSettings
+from .commands import CancelWait, CloseClient, TellSettings
 from .errors import NoSuchDevice, UnknownDevice, UnknownTenant, WrongOwner
 from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
-from .needs import cell_ends
+from .needs import cell_ends, forget_waits_in_vain
 from .placement import needed_now, placed
 from .records import Client, Device, Tenant
 from .residency import Residency
@@ -71,7 +71,7 @@ class NodeEvents:
             case ev.InterruptRequested():
                 tenant = self._tenant(event.tenant)
                 self._state.note(tenant, event, self._now_s)
-                self._turns.cancel_waits(tenant)
+                self._cancel_waits(tenant)
             case ev.ReleaseRequested():
                 tenant = self._tenant(event.tenant)
                 self._state.note(tenant, event, self._now_s)
@@ -126,6 +126,12 @@ class NodeEvents:
             self._state.note_devices(client)
             self._state.touch(self._state.tenants[client.tenant])
 
+    def _cancel_waits(self, tenant: Tenant) -> None:
+        """Fail the calls that wait. Each process is told: calls may wait without our knowing, and a
+        process that a signal has interrupted expects this word of the same interrupt."""
+        for client in tenant.clients.values():
+            self._outbox.put(CancelWait(client=client.id))
+
     def _device_withdrawn(self, device: Device) -> None:
         """Forget it, unless a client has it open after all."""
         if device.memory.shares:
@@ -133,6 +139,7 @@ class NodeEvents:
         self._residency.withdrawn(device)
         self._state.remove_device(device)
         for tenant in self._state.tenants.values():
+            forget_waits_in_vain(tenant, device.id)
             if tenant.refused_for is not None and tenant.refused_for.device == device.id:
                 self._state.note_refusal(tenant, None, self._now_s)
 
@@ -206,7 +213,7 @@ class NodeEvents:
 
 def note_cell_end(state: State, tenant: Tenant) -> None:
     """Its length is remembered, if it has used a device."""
-    cell_ends(tenant)
+    cell_ends(state, tenant)
     used_s = state.cell_used_s(tenant)
     if used_s > 0 and tenant.wanted_devices:
         tenant.last_cells = state.habits.cell_ended(

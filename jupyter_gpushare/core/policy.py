@@ -44,7 +44,6 @@ from .ids import DeviceId, Seconds, TenantId
 from .limits import elastic_left_s
 from .needs import Largest, is_waiting, two_largest
 from .records import (
-    Client,
     Device,
     Obstacle,
     ObstacleKind,
@@ -376,10 +375,14 @@ class Recall:
     reason: RecallReason
     device_name: str = ""
     """The device that is taken."""
+    own_sake: bool = False
 
 
-def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
-    """Why the tenant's turn must be given back now; None if it need not."""
+def recall_due(
+    state: State, tenant: Tenant, now_s: Seconds, *, own_sake: bool = True
+) -> Recall | None:
+    """Why the tenant's turn must be given back now; None if it need not. Without `own_sake`: for
+    others."""
     turn = tenant.turn
     if turn is None or not state.turns_are_on:
         return None
@@ -395,8 +398,8 @@ def recall_due(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
         return Recall(RecallReason.NOT_FIRST)
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
         return Recall(RecallReason.NO_SPACE)
-    if turn.gives_way and is_waiting(tenant):
-        return Recall(RecallReason.NO_SPACE)
+    if own_sake and turn.gives_way and is_waiting(tenant):
+        return Recall(RecallReason.NO_SPACE, own_sake=True)
     ends_s = turn_ends_s(state, tenant, turn)
     if ends_s is not None and turn.cell_ended and tenant.id not in state.holds:
         return Recall(RecallReason.CELL_ENDED)
@@ -435,27 +438,25 @@ def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
         deadlines.append(turn.memory_progress_s + state.settings.park_timeout_s)
     if tenant.state is TenantState.STALLED:
         deadlines.append(turn.retry_at_s)
-    elif tenant.state is TenantState.HOLDING:
+    elif tenant.state is not TenantState.HOLDING:
+        overdue_s = state.settings.overdue_s
+        deadlines += [each.overdue_at_s(overdue_s) for each in tenant.clients.values()]
+    if tenant.state is TenantState.HOLDING or _goes_unwanted(tenant):
         ends_s = turn_ends_s(state, tenant, turn)
         pressed_s = pressed_at_s(state, tenant)
         deadlines += [ends_s, pressed_s, judged_at_s(state, tenant)]
-    else:
-        deadlines += [overdue_at_s(state, tenant, each) for each in tenant.clients.values()]
     return min((each for each in deadlines if each is not None), default=None)
 
 
-def overdue_at_s(state: State, tenant: Tenant, client: Client) -> Seconds | None:
-    """When the client will have kept a turn for too long after it was asked for it; None: never, as
-    things are. A turn that ends for the tenant's own sake may be kept as long as any other."""
-    recalled_s, turn = client.recalled_at_s, tenant.turn
-    if client.state not in ASKED_BACK or client.overdue or recalled_s is None or turn is None:
-        return None
-    if turn.gives_way:
-        ends_s = turn_ends_s(state, tenant, turn)
-        if ends_s is None:
-            return None
-        recalled_s = max(recalled_s, ends_s)
-    return recalled_s + state.settings.overdue_s
+def wanted_for(state: State, tenant: Tenant, now_s: Seconds) -> Recall | None:
+    """Why others want a turn now that goes back for the tenant's own sake. Until they do, it may be
+    kept as long as any other."""
+    return recall_due(state, tenant, now_s, own_sake=False) if _goes_unwanted(tenant) else None
+
+
+def _goes_unwanted(tenant: Tenant) -> bool:
+    clients = tenant.clients.values()
+    return any(each.state in ASKED_BACK and each.recalled_at_s is None for each in clients)
 
 
 def deadline_of_waiters_s(state: State) -> Seconds | None:

@@ -15,7 +15,7 @@ from .ledger import DeviceMemory, Share
 from .shares.classes import DEFAULT, ORDINARY, TenantClass
 from .shares.guarantees import Standing
 from .swap_budget import SwapBudget
-from .transitions import ClientState, TenantState
+from .transitions import ASKED_BACK, ClientState, TenantState
 
 STORY_LINES_MAX = 24
 _NONE: frozenset[DeviceId] = frozenset()
@@ -128,7 +128,8 @@ class Client:
     in_cell: bool = False
     asked_at_s: Seconds = 0.0
     recalled_at_s: Seconds | None = None
-    """When it was asked for its turn: the first time, if drains have stalled since."""
+    """Since when it has been asked for its turn by somebody who wants it: the first time, if drains
+    have stalled since."""
     overdue: bool = False
     """Reported, since it was asked."""
     drain_stalled: bool = False
@@ -142,6 +143,13 @@ class Client:
     stays its own, because its gate is open."""
     budget_serial: int = 0
     """Of the last budget that it was told, for any device."""
+
+    def overdue_at_s(self, overdue_s: Seconds) -> Seconds | None:
+        """When it will have kept its turn for too long after somebody wanted it; None: never, as
+        things are."""
+        if self.state not in ASKED_BACK or self.overdue or self.recalled_at_s is None:
+            return None
+        return self.recalled_at_s + overdue_s
 
 
 @dataclass(slots=True, eq=False)
@@ -218,8 +226,22 @@ class WaitingCall(NamedTuple):
 
     need_id: int
     bytes_needed: int
+    short_on: DeviceId
+    """That of the call, or another one to which memory of the tenant cannot come back."""
     bytes_short: int
     """When that was looked at last."""
+
+
+@dataclass(slots=True, eq=False)
+class Lack:
+    """What the calls of a wait lack on a device."""
+
+    room_bytes: int
+    """The most that the tenant could have had there at any time since it began."""
+    enough_bytes: int = 0
+    """So much would have been enough for each of them."""
+    elsewhere: bool = False
+    """The calls are on another device: memory of the tenant cannot come back to this one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -229,12 +251,28 @@ class MemoryWait:
 
     begun_s: Seconds
     calls: dict[tuple[DeviceId, ClientId], WaitingCall] = field(default_factory=dict)
-    rooms: dict[DeviceId, int] = field(default_factory=dict)
-    """The most that the tenant could have had on a device at any time since."""
+    lacks: dict[DeviceId, Lack] = field(default_factory=dict)
+    room_since_s: Seconds | None = None
+    """From then on no call has lacked anything; None: one does."""
+    spared: bool = False
+    """The scheduler stood still, and the wait got a moment more."""
     has_given_way: bool = False
     """A turn of the tenant goes back for it, or has. Further ones end as any turn."""
     stalls: int = 0
     """How often the drain of that turn has stalled."""
+
+    def is_short_since(self, at_s: Seconds, moment_s: Seconds) -> None:
+        """A call lacks something. Before, for some time perhaps, none did."""
+        if self.room_since_s is not None and at_s - self.room_since_s > moment_s:
+            self.begun_s += at_s - self.room_since_s
+        self.room_since_s = None
+
+    def stood_still(self, for_s: Seconds, spared_s: Seconds, now_s: Seconds) -> None:
+        """The scheduler did: nobody has waited meanwhile. A moment more is given once."""
+        self.begun_s = min(now_s, self.begun_s + for_s + (0.0 if self.spared else spared_s))
+        self.spared = True
+        if self.room_since_s is not None:
+            self.room_since_s += for_s
 
 
 class WaitInVain(NamedTuple):
@@ -243,8 +281,12 @@ class WaitInVain(NamedTuple):
     room_bytes: int
     """Until the tenant could have more than this there, which is the most that it could have while
     it waited."""
+    enough_bytes: int
+    """Or until it has its turn and could have as much as the refused call lacked."""
     stalled: bool
     """Or until the cell ends: the drain of its turn stalled."""
+    turns: int | None
+    """Or until it has had more turns than so many: its memory could not come back to the device."""
 
 
 @dataclass(slots=True, eq=False)

@@ -380,7 +380,7 @@ class Residency:
     ) -> tuple[frozenset[ClientId], frozenset[DeviceId], bool]:
         """The clients whose needs are refused, the devices to look at before the next refusal, and
         whether turns are to be looked at again."""
-        if not device.memory.somebody_is_short:
+        if not (device.memory.somebody_is_short or device.memory.attention.in_vain):
             return frozenset(), frozenset(), False
         needs = Needs(self._state, device, holding, now_s)
         refused: set[ClientId] = set()

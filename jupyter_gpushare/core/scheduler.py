@@ -520,13 +520,13 @@ class Machine:
         if jumped:
             self._gone_back_s += gone_back_s
             self._wake_at_s = None  # it is told anew, by the clock of now
-        self._now_s = self._own_time_s(now_s)
+        before_s, self._now_s = self._now_s, self._own_time_s(now_s)
         if self._wake_at_s is not None and self._now_s > self._wake_at_s + JUMP_S:
-            accounts.now_s = self._wake_at_s + JUMP_S
+            accounts.now_s = max(before_s, self._wake_at_s + JUMP_S)
             lines.charge_everything()
             accounts.now_s = self._now_s
             accounts.skip_time()
-            stand_still(self._state, self._now_s - self._wake_at_s + JUMP_S)
+            stand_still(self._state, max(self._wake_at_s, before_s), self._now_s)
         accounts.now_s = self._now_s
         return jumped
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .estimates import Waiter
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
-from .needs import left_s
+from .needs import is_waiting, left_s
 from .policy import bytes_to_come, obstacle_to_tell, turn_ends_s, waits_for_its_memory
 from .records import Client, Device, Obstacle, Placement, Tenant
 from .settings import SchedulerSettings
@@ -307,7 +307,7 @@ class Status:
             clients = tuple(_client(client) for client in tenant.clients.values())
             shown[tenant.id] = _tenant(state, tenant, now_s, clients, tuple(_memory(tenant)))
             self._orders[tenant.id] = tenant.order
-            if tenant.turn or tenant.id in state.queue or tenant.refused_for:
+            if tenant.turn or tenant.id in state.queue or tenant.refused_for or is_waiting(tenant):
                 self._moving[tenant.id] = tenant
         changed.clear()
         return shown.values()

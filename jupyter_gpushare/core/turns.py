@@ -7,18 +7,10 @@ what is due; a look at the rest would change nothing. What it says to clients go
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .changes import Outbox
-from .commands import (
-    CancelWait,
-    GrantTurn,
-    KillClient,
-    RecallReason,
-    RecallTurn,
-    ReopenGate,
-    ReportOverdue,
-)
+from .commands import GrantTurn, KillClient, RecallReason, RecallTurn, ReopenGate, ReportOverdue
 from .holds import Holds
 from .ids import DeviceId, Seconds, TurnId
 from .lines import turn_of
@@ -32,12 +24,12 @@ from .policy import (
     is_next_again,
     may_go_first,
     obstacle,
-    overdue_at_s,
     progress_time_s,
     quantum_of_s,
     recall_due,
     to_judge,
     waits_for_its_memory,
+    wanted_for,
 )
 from .records import Client, Tenant, Turn
 from .settings import OverduePolicy
@@ -46,6 +38,7 @@ from .state import State
 from .transitions import (
     ASKED_BACK,
     WANTING,
+    WITH_TURN,
     ClientState,
     ClientTrigger,
     TenantState,
@@ -53,8 +46,9 @@ from .transitions import (
 )
 
 _TURN_COUNTED_MAX = 2**63
-"""Turns are counted on from those that clients bring. No scheduler has granted so many: a client
-that claims a higher one would take the numbers, which are of 64 bits, away from everybody."""
+"""A client that claims a higher one is not believed: turns are counted on from it, in 64 bits."""
+
+_Ask = Callable[[State, Tenant, Seconds], Recall | None]
 
 
 class Turns:
@@ -95,16 +89,13 @@ class Turns:
         client.turn = None
         _forget_recall(client)
 
-    def cancel_waits(self, tenant: Tenant) -> None:
-        """Fail the calls that wait. Each process is told: calls may wait without our knowing, and a
-        process that a signal has interrupted expects this word of the same interrupt."""
-        for client in tenant.clients.values():
-            self._outbox.put(CancelWait(client=client.id))
-
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
         """Its user gives its turn away. One that is asked already need not be again."""
         self._holds.end(tenant, now_s)
         tenant.gave_way |= tenant.turn is not None
+        if tenant.state in (TenantState.RECALLED, TenantState.STALLED):
+            for client in tenant.clients.values():
+                _note_wanted(client, now_s)
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
             self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 
@@ -178,7 +169,8 @@ class Turns:
         counted, queued = state.changes.count, len(state.queue)
         for tenant in self._stirred_holders():
             self._recall_when_due(tenant, now_s)
-            self._report_overdue(tenant, now_s)
+            if tenant.state is TenantState.RECALLED:
+                self._report_overdue(tenant, now_s)
         if len(state.queue) < queued:
             self._serve_queue(now_s)  # devices were kept for a stalled tenant, which has left it
         if state.changes.count != counted:
@@ -288,7 +280,7 @@ class Turns:
         if state.set_devices(tenant, turn, devices):
             state.note_turn(tenant)
         if tenant.state is TenantState.RECALLED:
-            self._recall_clients(tenant, Recall(RecallReason.ASKED), now_s)
+            self._recall_clients(tenant, Recall(RecallReason.ASKED, own_sake=True), now_s)
             self._stall_when_due(tenant, now_s)
         if tenant.state is TenantState.STALLED or (
             tenant.state is TenantState.HOLDING and not missing
@@ -378,15 +370,7 @@ class Turns:
             return
         if tenant.state is TenantState.STALLED and now_s < turn.retry_at_s:
             return
-        recall = recall_due(self._state, tenant, now_s)
-        quantum_is_over = recall is not None and recall.reason is RecallReason.QUANTUM_OVER
-        if quantum_is_over and self._holds.outlasts(tenant, turn, now_s):
-            recall, quantum_is_over = None, False
-        if quantum_is_over and tenant.state is TenantState.HOLDING:
-            self._state.lines.level_turn(tenant)
-            if is_next_again(self._state, tenant):
-                turn.begin_quantum(quantum_of_s(self._state, tenant), now_s)
-                return
+        recall = self._due(tenant, turn, recall_due, now_s)
         if recall is not None:
             self._recall(tenant, recall, now_s)
         elif tenant.id in self._state.queue:
@@ -400,6 +384,20 @@ class Turns:
             turn.contended_s = 0.0
             _forget_recalls(tenant)
             self._recall_when_due(tenant, now_s)
+
+    def _due(self, tenant: Tenant, turn: Turn, ask: _Ask, now_s: Seconds) -> Recall | None:
+        """Why the turn is to end. It may go on although its quantum is over."""
+        recall = ask(self._state, tenant, now_s)
+        if recall is None or recall.reason is not RecallReason.QUANTUM_OVER:
+            return recall
+        if self._holds.outlasts(tenant, turn, now_s):
+            return ask(self._state, tenant, now_s)
+        if tenant.state is TenantState.HOLDING:
+            self._state.lines.level_turn(tenant)
+            if is_next_again(self._state, tenant):
+                turn.begin_quantum(quantum_of_s(self._state, tenant), now_s)
+                return ask(self._state, tenant, now_s)
+        return recall
 
     def _stall_when_due(self, tenant: Tenant, now_s: Seconds) -> None:
         """A drain that stalls while a call of the tenant waits takes the recall back."""
@@ -415,12 +413,13 @@ class Turns:
         self._reopen(tenant)
 
     def _report_overdue(self, tenant: Tenant, now_s: Seconds) -> None:
-        settings = self._state.settings
+        settings, turn = self._state.settings, tenant.turn
+        wanted = turn is not None and self._due(tenant, turn, wanted_for, now_s) is not None
         for client in tenant.clients.values():
-            if client.state not in ASKED_BACK:
-                continue
-            at_s = overdue_at_s(self._state, tenant, client)
-            if at_s is None or client.recalled_at_s is None or now_s < at_s:
+            if wanted:
+                _note_wanted(client, now_s)
+            at_s = client.overdue_at_s(settings.overdue_s)
+            if at_s is None or now_s < at_s:
                 continue
             client.overdue = True
             self._state.changes.of_tenant(tenant)
@@ -430,7 +429,7 @@ class Turns:
                     tenant_name=tenant.name,
                     process_name=client.process_name,
                     pid=client.pid,
-                    asked_s_ago=now_s - client.recalled_at_s,
+                    asked_s_ago=now_s - at_s + settings.overdue_s,
                 )
             )
             if settings.overdue_policy is OverduePolicy.KILL:
@@ -518,11 +517,13 @@ class Turns:
         self._recall_clients(tenant, recall, now_s)
 
     def _recall_clients(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
-        for client in tenant.clients.values():
+        clients = tenant.clients.values()
+        wanted = not recall.own_sake or any(each.recalled_at_s is not None for each in clients)
+        for client in clients:
             if client.state is ClientState.HOLDING and client.turn is not None:
                 self._state.move_client(client, ClientTrigger.RECALL)
-                if client.recalled_at_s is None:
-                    client.recalled_at_s = now_s
+                if wanted:
+                    _note_wanted(client, now_s)
                 self._outbox.put(
                     RecallTurn(
                         client=client.id,
@@ -537,8 +538,15 @@ class Turns:
         for client in tenant.clients.values():
             if client.state in ASKED_BACK and client.turn is not None:
                 self._state.move_client(client, ClientTrigger.REOPEN)
-                _forget_stall(client)
+                # The recall goes on: one that stalls again and again is overdue in the end.
+                client.drain_stalled = client.calls_wait_in_drain = False
                 self._outbox.put(ReopenGate(client=client.id, turn=client.turn))
+
+
+def _note_wanted(client: Client, now_s: Seconds) -> None:
+    """Somebody wants the turn for which it was asked."""
+    if client.state in WITH_TURN and client.recalled_at_s is None:
+        client.recalled_at_s = now_s
 
 
 def _forget_recalls(tenant: Tenant) -> None:
@@ -548,12 +556,5 @@ def _forget_recalls(tenant: Tenant) -> None:
 
 
 def _forget_recall(client: Client) -> None:
-    client.recalled_at_s = None
-    client.overdue = False
-    _forget_stall(client)
-
-
-def _forget_stall(client: Client) -> None:
-    """The recall goes on: one that stalls again and again is overdue in the end."""
-    client.drain_stalled = False
-    client.calls_wait_in_drain = False
+    client.recalled_at_s, client.overdue = None, False
+    client.drain_stalled = client.calls_wait_in_drain = False

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.core import ahead
 from jupyter_gpushare.core import events as ev
-from jupyter_gpushare.core.ids import ClientId
+from jupyter_gpushare.core.ids import ClientId, DeviceId
 from jupyter_gpushare.core.settings import RestoreAhead
 
 from .memory_desk import TOTAL, USABLE, MemoryDesk
@@ -125,6 +125,31 @@ def test_a_holder_that_grows_and_shrinks_asks_once() -> None:
     desk.ask(next_one)
     desk.report(holder)
     assert desk.budget(next_one) == 3000, "another turn may need less"
+
+
+@pytest.mark.promise("While another tenant computes, parked memory...")
+def test_a_need_that_is_said_twice_is_one() -> None:
+    """The holder says it again when it has taken what it needed already. It keeps no more for that,
+    and the rest is the next one's."""
+    desk = MemoryDesk(restore_ahead=RestoreAhead.ON)
+    next_one = desk.with_memory("b", 5000)
+    desk.report(next_one, parked=5000)
+    desk.report(next_one)
+    holder = desk.client("a")
+    desk.ask(holder)
+    desk.need(holder, 1000)
+    desk.report(holder, allocated=1000)
+    desk.do(
+        ev.MemoryNeeded(
+            client=holder, device=DeviceId("A"), bytes_needed=1000, need_id=desk.last_need_id
+        )
+    )
+    desk.need(holder, 0)
+    desk.report(holder)
+    desk.ask(next_one)
+    desk.report(holder)
+    assert desk.budget(next_one) == 5000
+    assert desk.budget(holder) == USABLE - 5000
 
 
 @pytest.mark.promise("As soon as a holder is short nothing...")

@@ -141,3 +141,14 @@ def test_a_stalled_holder_that_gets_what_it_queues_for_leaves_the_queue(desk: De
     desk.drop(b)
     assert desk.granted() == [sibling]
     assert desk.queue("B") == []
+
+
+def test_a_process_that_uses_no_device_owes_nothing(desk: Desk) -> None:
+    """Its gate is open, and no turn of it is asked for when the notebook's is released twice."""
+    alice = desk.client("a")
+    desk.client("a", devices="", held_turn=1)
+    desk.ask(alice)
+    for _ in range(2):
+        release(desk, "a")
+    desk.drop(alice)
+    assert desk.holders() == []
