@@ -255,33 +255,79 @@ def test_an_interrupt_without_a_wait_is_shown_as_ever(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
+    ("owner", "name", "when"),
+    [
+        pytest.param("get_ipython()", "_showtraceback", "signals", id="while-it-is-shown"),
+        pytest.param("get_ipython().kernel", "_restore_input", "signals", id="after-the-cell"),
+        pytest.param(
+            "get_ipython().kernel.session",
+            "send",
+            "signals and 'execute_reply' in arguments",
+            id="with-the-reply",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
     "code", ["raises()", "await __import__('asyncio').sleep(0)\nraises()"], ids=["sync", "async"]
 )
 def test_a_signal_after_the_cancellation_leaves_the_reply_alone(
-    kernel: Kernel, recording: Recording, code: str
+    kernel: Kernel, recording: Recording, code: str, owner: str, name: str, when: str
 ) -> None:
     """The scheduler's word may be quicker than the signal of the same interrupt, which then comes
     while the kernel tells how the cell has ended; cells are interrupted as ever afterwards."""
     kernel.run(
-        f"{WAITS}\nimport os, signal\nshell, show = get_ipython(), get_ipython()._showtraceback\n"
-        "def late(*arguments):\n    os.kill(os.getpid(), signal.SIGINT)\n    show(*arguments)\n"
-        "shell._showtraceback = late"
+        f"{WAITS}\nimport os, signal, sys\nowner = {owner}\nnow = owner.{name}\n"
+        "signals = [signal.SIGINT]\n"
+        "def late(*arguments, **more):\n"
+        f"    if 'last_value' in vars(sys) and {when}:\n"
+        "        os.kill(os.getpid(), signals.pop())\n"
+        "    return now(*arguments, **more)\n"
+        f"owner.{name} = late"
     ).ok()
     cell = kernel.submit(code)
     await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
     recording.cancel()
     reply = kernel.wait(cell)
     assert (reply.ename, reply.printed.errors) == ("KeyboardInterrupt", ONE_LINE)
-    own = kernel.run("shell._showtraceback = show\nsignal.raise_signal(signal.SIGINT)")
+    kernel.run(f"owner.{name} = now")
+    own = kernel.run("signal.raise_signal(signal.SIGINT)")
     assert own.ename == "KeyboardInterrupt"
     assert "raise_signal" in "".join(own.printed.errors)
 
 
+@pytest.mark.parametrize(
+    ("code", "silent"),
+    [
+        pytest.param("get_ipython().run_cell('raises()')", False, id="after-a-cell-within-it"),
+        pytest.param("await sleep(0)\nget_ipython().run_cell('raises()')", False, id="async"),
+        pytest.param("await sleep(0)", True, id="async-and-silent"),
+    ],
+)
+def test_an_interrupt_after_a_cell_that_succeeds_is_nobody_elses(
+    kernel: Kernel, recording: Recording, code: str, silent: bool
+) -> None:
+    """The expressions of its request can be interrupted, though a cell within it or before it has
+    ended with a cancelled wait."""
+    kernel.run(f"{WAITS}\nfrom asyncio import sleep").ok()
+    expressions = {"own": "__import__('signal').raise_signal(2)"}
+    cell = kernel.submit("raises()" if silent else code, user_expressions=expressions)
+    await_that(lambda: "waiting" in recording.of(kernel.pid), "the cell waits")
+    recording.cancel()
+    reply = kernel.wait(cell)
+    if silent:
+        reply = kernel.run(code, silent=True, user_expressions=expressions)
+    assert reply.ok().expressions["own"]["ename"] == "KeyboardInterrupt"
+
+
 def test_the_shell_shows_exceptions_itself_after_unloading(kernel: Kernel) -> None:
-    """%unload_ext leaves nothing in the shell."""
-    assert kernel.run("'showtraceback' in vars(get_ipython())").ok().text == "True"
+    """%unload_ext leaves nothing in the shell, nor in the kernel."""
+    ours = (
+        "shell = get_ipython()\n"
+        "['showtraceback' in vars(shell), '_cancel_on_sigint' in vars(shell.kernel)]"
+    )
+    assert kernel.run(ours).ok().text == "[True, True]"
     kernel.run("%unload_ext gpushare_bootstrap").ok()
-    assert kernel.run("'showtraceback' in vars(get_ipython())").ok().text == "False"
+    assert kernel.run(ours).ok().text == "[False, False]"
 
 
 def test_an_async_wait_in_another_task_leaves_the_kernel_alive(

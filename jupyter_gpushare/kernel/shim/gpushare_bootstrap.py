@@ -388,22 +388,34 @@ class CancelledCells:
         self._show = shell.showtraceback
         self._here = threading.local()
         shell.showtraceback = self.showtraceback
+        kernel: Any = getattr(shell, "kernel", None)
+        self._kernel = kernel
+        self._cancel: Any = getattr(kernel, "_cancel_on_sigint", None)
+        if self._cancel is not None:
+            with contextlib.suppress(Exception):  # as ever, with a kernel that refuses it
+                kernel._cancel_on_sigint = self.cancel_on_sigint
 
     def end(self) -> None:
-        """The shell shows exceptions itself again, unless somebody else does it by now."""
+        """The shell and the kernel do it themselves again, unless somebody else does by now."""
         if vars(self._shell).get("showtraceback") == self.showtraceback:
             del self._shell.showtraceback
+        patched = vars(self._kernel) if self._cancel is not None else {}
+        if patched.get("_cancel_on_sigint") == self.cancel_on_sigint:
+            del self._kernel._cancel_on_sigint
 
     def cell_begins(self) -> None:
         """What is cancelled from now on is this cell's."""
         self._here.before = self._hook.gpushare_waits_cancelled()
         self._here.shown = self._here.replaced = None
+        self._here.has_shown = False
         if signal.getsignal(signal.SIGINT) == self._on_late_sigint and _is_main_thread():
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def cell_ends(self, result: Any) -> None:
         """The reply tells the exception that the notebook has shown."""
         here = self._here
+        if getattr(result, "success", False):
+            here.has_shown = False  # that was a cell within it, or its own code
         shown, replaced = getattr(here, "shown", None), getattr(here, "replaced", None)
         if shown is None:
             return
@@ -424,6 +436,7 @@ class CancelledCells:
                 shown = _interrupt_of_one_line(error, place)
                 exc_tuple = (type(shown), shown, place)
                 self._here.shown, self._here.replaced = shown, error
+                self._here.has_shown = True
                 if shown is not error:
                     self._expect_a_late_sigint()
         except Exception as problem:  # noqa: BLE001 - the kernel outlives our bugs
@@ -450,8 +463,19 @@ class CancelledCells:
         if _is_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._on_late_sigint)
 
+    @contextlib.contextmanager
+    def cancel_on_sigint(self, *arguments: Any) -> Any:
+        """In the place of the kernel's `_cancel_on_sigint`, around an async cell: after it, the
+        kernel puts the handler back that it has found here, and only then answers."""
+        self._here.has_shown = False  # nobody tells of the beginning of a silent one
+        if _is_main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._on_late_sigint)
+        with self._cancel(*arguments):
+            yield
+
     def _on_late_sigint(self, signum: int, frame: Any) -> None:
-        if _is_cells_code(frame):
+        """The notebook shows how the cell has ended, and the kernel is about to answer."""
+        if not getattr(self._here, "has_shown", False) or _is_cells_code(frame):
             signal.default_int_handler(signum, frame)
 
 
