@@ -44,6 +44,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from tests.bench.bench_swap import touch_host_memory
 from tests.bench.beside import measure_beside
@@ -62,6 +63,7 @@ from tests.bench.notebook_report import Result, Samples, result_of, tell
 from tests.support.machine import Machine, choose_machine
 from tests.support.memory_tenants import MemoryTenants, built_tenant, swapping_scheduler
 from tests.support.paths import ROOT
+from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import GIB
 
 ALONE_CELLS = 3
@@ -96,6 +98,7 @@ def play(
         ]
         samples.pids = [person.tenant.process.pid for person in people]
         set_up(people, plan, samples)
+        park_everybody(people, scheduler)
         at_work(people, plan.warm_up_s, plan.work_s)
         samples.from_s = time.monotonic()
         seconds = plan.seconds_that_count(samples.from_s - started_s)
@@ -122,6 +125,21 @@ def set_up(people: Sequence[Person], plan: Plan, samples: Samples) -> None:
         person.tenant.ok(f"hold {plan.blocks} {plan.block_bytes}", within_s=READY_S)
         person.run_cell(0.0)
         samples.alone += [person.run_cell(plan.work_s) for _ in range(ALONE_CELLS)]
+
+
+def park_everybody(people: Sequence[Person], scheduler: SchedulerUnderTest) -> None:
+    """The first park of a process waits for the host to make memory ready, once. Notebooks live for
+    hours, so each has been parked, and has come back, before anything counts."""
+    for person in people:
+        tenant = person.tenant.tenant_id
+        scheduler.client.evict_tenant(tenant)
+
+        def is_parked(status: dict[str, Any], tenant: str = tenant) -> bool:
+            (row,) = (each for each in status["tenants"] if each["id"] == tenant)
+            return all(m["bytes_resident"] <= m["bytes_fixed"] for m in row["memory"])
+
+        scheduler.eventually(is_parked)
+        person.run_cell(0.0)
 
 
 @contextmanager

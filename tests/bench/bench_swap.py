@@ -42,6 +42,7 @@ ONE_WAY_RATIO_BAR = 0.95
 FIRST_PARK_GBPS_BAR = 12.0
 FIRST_PARK_CORES = 16
 CHUNK_BYTES = 64 * MIB  # CHUNK_BYTES_MAX of hook/src/memory/chunks.h
+BLOCKS = {"2MiB": 2 * MIB, "20MiB": 20 * MIB, "64MiB": 64 * MIB, "1GiB": GIB}
 STEP_S = 300.0
 CLEANED_BYTES_PER_S = 100e9
 """A driver cleans what was freed, with a copy engine. 16 GiB take an H200 80 ms, in which plain
@@ -101,14 +102,21 @@ def plain_copies(machine: Machine, size: int, rounds: int) -> dict[str, list[int
 
 
 class Contest:
-    """Two clients and what an onlooker sees of the device."""
+    """Two clients and what an onlooker sees of the device. Each holds so many blocks."""
 
     def __init__(
-        self, scheduler: SchedulerUnderTest, tenants: MemoryTenants, used: UsedBytes, size: int
+        self,
+        scheduler: SchedulerUnderTest,
+        tenants: MemoryTenants,
+        used: UsedBytes,
+        blocks: int,
+        block_bytes: int,
     ) -> None:
         self._scheduler = scheduler
         self._used = used
-        self._size = size
+        self._blocks = blocks
+        self._block_bytes = block_bytes
+        self._size = blocks * block_bytes
         self.samples = Samples()
         self.clients = [tenants.start(name) for name in ("alice", "bob")]
 
@@ -126,8 +134,8 @@ class Contest:
         alice, bob = self.clients
         self._take_all(alice, seed=1)
         self.samples.first_park.append(self._park_for(bob))
-        bob.ok(f"fill 0 {2}", within_s=STEP_S)
-        bob.held[0] = (2, self._size)
+        bob.ok("free 0")
+        self._fill(bob, seed=1_000_000)
         bob.ok("end")
 
     def hand_over(self, giver: MemoryTenant, taker: MemoryTenant) -> None:
@@ -148,7 +156,7 @@ class Contest:
     def one_way(self, resident: MemoryTenant, other: MemoryTenant) -> None:
         """`resident` has all of the device. The other one frees what it has, parks it by an
         allocation, frees that, and lets it come back."""
-        other.free(0)
+        self._free(other)
         self._nobody_holds()
         self.samples.parks.append(self._park_for(other))
         other.ok("free 0")
@@ -166,13 +174,21 @@ class Contest:
     def _take_all(self, client: MemoryTenant, seed: int) -> None:
         self._nobody_holds()
         client.ok("begin")
-        client.ok(f"alloc 0 {self._size}", within_s=STEP_S)
-        client.ok(f"fill 0 {seed}", within_s=STEP_S)
-        client.held[0] = (seed, self._size)
+        self._fill(client, seed)
         client.ok("end")
 
+    def _fill(self, client: MemoryTenant, seed: int) -> None:
+        client.ok(f"alloc_many {self._blocks} {self._block_bytes}", within_s=STEP_S)
+        client.ok(f"fill_many {self._blocks} {seed}", within_s=STEP_S)
+        client.held = {slot: (seed + slot, self._block_bytes) for slot in range(self._blocks)}
+
+    def _free(self, client: MemoryTenant) -> None:
+        client.ok(f"free_many {self._blocks}", within_s=STEP_S)
+        client.held.clear()
+
     def _park_for(self, newcomer: MemoryTenant) -> Moved:
-        """The newcomer allocates all of the device; it begins a cell and does not end it."""
+        """The newcomer allocates all of the device at once; it begins a cell and does not end
+        it."""
         newcomer.ok("begin")
         asked_ns, had_ns = newcomer.ok(f"alloc_timed 0 {self._size}", within_s=STEP_S)
         lowest = self._used.lowest(asked_ns, had_ns)
@@ -190,8 +206,11 @@ class Contest:
 
 
 @contextmanager
-def contest(machine: Machine, folder: Path, size: int, period_s: float) -> Iterator[Contest]:
+def contest(
+    machine: Machine, folder: Path, blocks: int, block_bytes: int, period_s: float
+) -> Iterator[Contest]:
     """A scheduler for whom the device is as large as one client's memory and a bit."""
+    size = blocks * block_bytes
     limit = f"--GPUShareScheduler.device_bytes_max={size + overhead_bytes(machine, size)}"
     slow = (
         "--GPUShareScheduler.device_reserve_bytes=0",
@@ -203,7 +222,7 @@ def contest(machine: Machine, folder: Path, size: int, period_s: float) -> Itera
         watched(folder / "used.txt", machine.env, period_s=period_s) as used,
         MemoryTenants(scheduler, machine.env, folder) as tenants,
     ):
-        yield Contest(scheduler, tenants, used, size)
+        yield Contest(scheduler, tenants, used, blocks, block_bytes)
 
 
 def overhead_bytes(machine: Machine, size: int) -> int:
@@ -226,12 +245,15 @@ def touch_host_memory(size: int) -> None:
             part.kill()
 
 
-def measure(machine: Machine, folder: Path, size: int, rounds: int) -> tuple[Samples, bool]:
+def measure(
+    machine: Machine, folder: Path, blocks: int, block_bytes: int, rounds: int
+) -> tuple[Samples, bool]:
     """All samples, and whether every checksum was right."""
     if not machine.simulated:
         touch_host_memory(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") * 3 // 4)
-    plain = plain_copies(machine, size, rounds)
-    with contest(machine, folder, size, 0.002 if machine.simulated else 0.0005) as match:
+    plain = plain_copies(machine, blocks * block_bytes, rounds)
+    period_s = 0.002 if machine.simulated else 0.0005
+    with contest(machine, folder, blocks, block_bytes, period_s) as match:
         match.samples.plain_ns = plain
         match.fill_the_device()
         intact = match.verify()
@@ -300,6 +322,7 @@ def save(folder: Path, result: Result, samples: Samples) -> None:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_swap")
     parser.add_argument("--mib", type=int, default=0, help="what each client holds")
+    parser.add_argument("--block", choices=BLOCKS, help="in allocations of so much; else one")
     parser.add_argument("--rounds", type=int, default=5, help="hand-overs each way")
     parser.add_argument("--output", type=Path, default=BUILD / "bench", help="for the samples")
     options = parser.parse_args(argv)
@@ -307,9 +330,12 @@ def main(argv: list[str] | None = None) -> int:
         folder = Path(text)
         machine = choose_machine(folder, bytes_per_device=2 * GIB, context_bytes=0)
         size = options.mib * MIB or (2 * GIB - 2 * CHUNK_BYTES if machine.simulated else 16 * GIB)
-        print(f"{machine.device}: two clients of {size / GIB:.2f} GiB each", flush=True)
-        samples, intact = measure(machine, folder, size, options.rounds)
-    result = result_of(machine.device, size, samples, intact)
+        block_bytes = BLOCKS.get(options.block, size)
+        blocks = size // block_bytes
+        text = f"{size / GIB:.2f} GiB each, in {blocks} blocks"
+        print(f"{machine.device}: two clients of {text}", flush=True)
+        samples, intact = measure(machine, folder, blocks, block_bytes, options.rounds)
+    result = result_of(machine.device, blocks * block_bytes, samples, intact)
     save(options.output, result, samples)
     print(f"\n{result.device}, {result.bytes_each_way / GIB:.2f} GiB each way")
     status = exit_status(bars_of(result, machine.simulated))

@@ -32,7 +32,9 @@ GOOD_SWAP = bench_swap.Result(
     park_ratio=0.97,
     restore_ratio=0.97,
 )
-GOOD_ALLOC = bench_alloc.Result("", 50.0, 55.0, 1.1, 41_900_000, 41_900_000, 1.0, 300, 330, 1.1)
+GOOD_ALLOC = bench_alloc.Result(
+    "", 50.0, 55.0, 1.1, 41_900_000, 41_900_000, 1.0, 300, 330, 1.1, 1.1, 1.2, 1.2, 1.1
+)
 
 
 def report_of(name: str, *options: str, missed: bool = False) -> dict[str, Any]:
@@ -92,6 +94,9 @@ def test_allocating_is_measured(tmp_path: Path) -> None:
     assert report["query_under_park_ratio"] > 0 and report["query_idle_ns"] > 0
     samples = json.loads((tmp_path / "alloc-samples.json").read_text())
     assert len(samples["bare_ns"]) == len(samples["hooked_ns"]) == 200
+    others = samples["other_kinds_ns"].values()
+    assert all(len(each["bare"]) == len(each["hooked"]) == 200 for each in others) and others
+    assert all(report[name] > 0 for name in ("async_alloc_ratio", "mapped_create_large_ratio"))
 
 
 @pytest.mark.promise(
@@ -116,6 +121,11 @@ def test_swapping_is_fast_enough(tmp_path: Path) -> None:
     "speed",
     "99 of 100 questions about an address take at most twice as long while its process parks",
 )
+@pytest.mark.promise(
+    "speed",
+    "Memory of the driver's mapped kind costs at most 1.5 times the driver's own up to 64 MiB, and "
+    "4 times above; a small allocation beside 100,000 at most twice what it costs beside 100",
+)
 @pytest.mark.full
 @pytest.mark.alone
 def test_allocating_is_fast_enough(tmp_path: Path) -> None:
@@ -124,6 +134,8 @@ def test_allocating_is_fast_enough(tmp_path: Path) -> None:
     assert report["alloc_ratio"] <= 2
     assert report["small_memory_ratio"] <= 1.10
     assert report["query_under_park_ratio"] <= 2
+    assert report["mapped_create_ratio"] <= 1.5 and report["mapped_create_large_ratio"] <= 4
+    assert report["live_100k_ratio"] <= 2
 
 
 @pytest.mark.promise(
@@ -156,13 +168,21 @@ def test_a_slow_or_wrong_swap_ends_with_status_1(
 @pytest.mark.promise("A benchmark that misses a bar...")
 @pytest.mark.parametrize(
     "bad",
-    [{"alloc_ratio": 2.01}, {"small_memory_ratio": 1.11}, {"query_under_park_ratio": 2.01}],
+    [
+        {"alloc_ratio": 2.01},
+        {"small_memory_ratio": 1.11},
+        {"query_under_park_ratio": 2.01},
+        {"async_alloc_ratio": 2.01},
+        {"mapped_create_ratio": 1.51},
+        {"mapped_create_large_ratio": 4.01},
+        {"live_100k_ratio": 2.01},
+    ],
     ids=str,
 )
 def test_a_dear_allocation_ends_with_status_1(bad: dict[str, Any]) -> None:
     """Time and device memory count, each by itself."""
-    assert exit_status(bench_alloc.bars_of(GOOD_ALLOC)) == 0
-    assert exit_status(bench_alloc.bars_of(dataclasses.replace(GOOD_ALLOC, **bad))) == 1
+    assert exit_status(bench_alloc.bars_of(GOOD_ALLOC, False)) == 0
+    assert exit_status(bench_alloc.bars_of(dataclasses.replace(GOOD_ALLOC, **bad), False)) == 1
 
 
 @pytest.mark.promise("A benchmark that misses a bar...")
