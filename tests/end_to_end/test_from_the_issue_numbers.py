@@ -26,7 +26,7 @@ from tests.support.sim import MIB, SimulatedMachine
 DEVICE = 512 * MIB
 CAP = 400 * MIB
 CONTEXT, RESERVE = 8 * MIB, 16 * MIB
-PLAIN, POOLED = 320 * MIB, 16 * MIB
+PLAIN, POOLED = 320 * MIB, 32 * MIB  # a segment of a pool
 LOOKS_MAX = 20
 CUDA = "(*checked(cu.cuMemGetInfo()), checked(cu.cuDeviceTotalMem(gpu.device)))"
 NVML = """

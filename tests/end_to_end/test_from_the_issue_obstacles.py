@@ -11,11 +11,11 @@ import pytest
 
 from tests.bad_input.swapping import FOREIGN
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.test_from_the_issue_movable import CANCELLED, HELD, Room, eventually, room
+from tests.hook.test_from_the_issue_movable import CANCELLED, DEVICE, HELD, Room, eventually, room
 from tests.support.sim import MIB
 
-FIXED = 12
-POOLED = "f = made('cuMemAllocAsync', c_size_t(12 * MIB), c_void_p(0))"
+FIXED, SEGMENT = 12, 32  # the driver has memory of pools and graphs by the segment
+POOLED = "f = made('cuMemAllocAsync', c_size_t(32 * MIB), c_void_p(0))"
 MAPPED = """n = c_size_t(12 * MIB)
 f = made('cuMemAddressReserve', n, c_size_t(0), c_uint64(0), c_uint64(0))
 h = create(12 * MIB)
@@ -25,7 +25,7 @@ assert call('cuMemSetAccess', c_uint64(f), n, where, c_size_t(1)) == 0"""
 MANAGED = "f = made('cuMemAllocManaged', c_size_t(12 * MIB), 1)"
 GRAPH = """s, graph, ready = stream_create(), c_uint64(0), c_uint64(0)
 assert call('cuStreamBeginCapture_v2', c_void_p(s), 2) == 0
-f = made('cuMemAllocAsync', c_size_t(12 * MIB), c_void_p(s))
+f = made('cuMemAllocAsync', c_size_t(32 * MIB), c_void_p(s))
 assert call('cuStreamEndCapture', c_void_p(s), byref(graph)) == 0
 assert call('cuGraphInstantiateWithFlags', byref(ready), graph, c_uint64(0)) == 0
 assert call('cuGraphLaunch', ready, c_void_p(s)) == call('cuStreamSynchronize', c_void_p(s)) == 0"""
@@ -70,20 +70,21 @@ def foreign_mib(shared: Room) -> int:
 def test_memory_that_cannot_be_moved_stays_and_is_shown(tmp_path: Path, kind: str) -> None:
     """Pools, memory that the program maps itself, managed and graph-owned memory, arrays: the
     driver's own, counted as fixed, never touched while what can be moved leaves and comes back."""
-    with room(tmp_path) as shared:
+    fixed = SEGMENT if kind in ("pooled", "graph") else FIXED
+    with room(tmp_path, device_bytes=DEVICE + (fixed - FIXED) * MIB) as shared:
         alice, bob = shared.start("alice"), shared.start("bob")
         with alice.cell():
             alice.do(*KINDS.get(kind, ARRAY).splitlines())
             if kind != "array":
-                assert alice.ask("f > 0 and fill(f, 5, 12 * MIB)") == 0
+                assert alice.ask(f"f > 0 and fill(f, 5, {fixed} * MIB)") == 0
         alice.hold("a", 7, 30)
         bob.hold("b", 1, HELD)
         for _ in range(3):
             eventually(lambda: shared.memory("alice", "parked") > 0, "alice makes room")
-            has_parked_all_that_it_can(shared, "alice", FIXED * MIB)
+            has_parked_all_that_it_can(shared, "alice", fixed * MIB)
             assert alice.holds("a", 7, 30)
             if kind != "array":
-                assert alice.holds("f", 5, FIXED)
+                assert alice.holds("f", 5, fixed)
             assert bob.holds("b", 1, HELD)
 
 
@@ -99,11 +100,11 @@ def test_fixed_memory_in_the_way_is_told_and_waited_for(tmp_path: Path) -> None:
         alice, bob = shared.start("alice"), shared.start("bob")
         bob.hold("b", 1)
         with alice.cell():
-            alice.do("f = made('cuMemAllocAsync', c_size_t(44 * MIB), c_void_p(0))")
+            alice.do("f = made('cuMemAllocAsync', c_size_t(32 * MIB), c_void_p(0))")
             assert alice.ask("f > 0") is True
         bob.do("turn('began')")
         bob.begin_to_ask(f"fill(b, 2, {HELD} * MIB)")
-        told = "alice has 44.0 MiB on Simulated GPU that cannot be moved, and "
+        told = "alice has 32.0 MiB on Simulated GPU that cannot be moved, and "
         eventually(lambda: reason(shared, "bob").startswith(told), "bob is told")
         # A pool keeps what was freed until somebody waits.
         for call in ("'cuMemFreeAsync', c_uint64(f)", "'cuStreamSynchronize'"):

@@ -17,6 +17,7 @@ from jupyter_gpushare.protocol.messages import (
 from tests.hook.runtime.described import described
 from tests.hook.runtime.memory_shell import MIB, MemoryShell, Opened, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.fake_scheduler import FakeScheduler
 
 SIZE = 24 * MIB
@@ -306,6 +307,7 @@ def test_parks_and_restores_are_in_the_debug_log(holder: MemoryShell) -> None:
     holder.say("spin d 1000")
     holder.grant()
     assert holder.result("spin") == 0
+    wait_until(lambda: bool(holder.shell.log_lines("restored: ")))  # the gate may be quicker
     (parked,) = holder.shell.log_lines("parked: ")
     (restored,) = holder.shell.log_lines("restored: ")
     for line in (parked, restored):
