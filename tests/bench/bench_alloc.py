@@ -105,13 +105,13 @@ def time_pairs(bare: MemoryTenant, hooked: MemoryTenant, batches: int) -> Sample
 
 @contextmanager
 def on_one_cpu(*clients: MemoryTenant) -> Iterator[None]:
-    """The calls alone: threads that work for them are there already, and may be anywhere."""
-    cpus = os.sched_getaffinity(0)
+    """The threads that call, alone: what works for them may be anywhere."""
+    cpu = max(os.sched_getaffinity(0))
     for client in clients:
-        os.sched_setaffinity(client.process.pid, {max(cpus)})
+        client.ok(f"pin {cpu}")
     yield
     for client in clients:
-        os.sched_setaffinity(client.process.pid, cpus)
+        client.ok("unpin")
 
 
 def time_other_kinds(

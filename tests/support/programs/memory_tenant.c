@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -332,6 +333,17 @@ static long end_of_cell(char *found, size_t size) {
     return tell_hook("gpushare_cell_ended");
 }
 
+/* The calling thread alone runs on that CPU; on those of before without one. */
+static int pin(const uint64_t *cpu) {
+    static cpu_set_t before;
+    if (cpu == NULL) return sched_setaffinity(0, sizeof before, &before);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((int)*cpu, &one);
+    if (sched_getaffinity(0, sizeof before, &before) != 0) return -1;
+    return sched_setaffinity(0, sizeof one, &one);
+}
+
 static CUresult set_up(const char *command, uint64_t a, bool *known) {
     *known = true;
     if (strcmp(command, "open") == 0) return open_device((int)a, false);
@@ -370,6 +382,8 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     if (strcmp(command, "sync") == 0) return cuCtxSynchronize();
     if (strcmp(command, "stamp") == 0) return stamp(found, size);
     if (strcmp(command, "info") == 0) return memory_info(found, size);
+    if (strcmp(command, "pin") == 0) return pin(&a[0]);
+    if (strcmp(command, "unpin") == 0) return pin(NULL);
     if (strcmp(command, "fork") == 0) return fork_child();
     if (strcmp(command, "begin") == 0) return tell_hook("gpushare_cell_began");
     if (strcmp(command, "end") == 0) return end_of_cell(found, size);
