@@ -105,6 +105,16 @@ def raw() -> ctypes.CDLL:
     return ctypes.CDLL("libcuda.so.1")
 
 
+def attribute_number(which: int, pointer: int) -> int | R:
+    """An attribute of an address that is a number, also one that older bindings do not know; the
+    result code where the driver does not answer."""
+    value = ctypes.c_uint64()
+    answer = R(
+        raw().cuPointerGetAttribute(ctypes.byref(value), int(which), ctypes.c_uint64(pointer))
+    )
+    return value.value if answer is R.CUDA_SUCCESS else answer
+
+
 def code(answer: tuple[Any, ...]) -> R:
     """The result code of a call through cuda.bindings."""
     result = answer[0]

@@ -11,21 +11,13 @@ from cuda.bindings.driver import CUdevice_attribute
 from cuda.bindings.driver import CUpointer_attribute as Attribute
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import MIB, Gpu, code, ok, raw
+from tests.driver.harness import MIB, Gpu, attribute_number, code, ok, raw
 from tests.driver.test_mapped_memory import Mapper, properties
 from tests.driver.test_shared_memory import POSIX, Sharer
 
 
 def ask(which: Attribute, pointer: int) -> Any:
     return ok(cuda.cuPointerGetAttribute(which, pointer))
-
-
-def number(which: Attribute, pointer: int) -> int:
-    """The same for attributes that older bindings do not let through."""
-    value = ctypes.c_uint64()
-    answer = raw().cuPointerGetAttribute(ctypes.byref(value), which.value, ctypes.c_uint64(pointer))
-    assert R(answer) is R.CUDA_SUCCESS
-    return value.value
 
 
 def test_device_memory(gpu: Gpu) -> None:
@@ -112,8 +104,8 @@ def test_mapped_memory_knows_its_reservation(gpu: Gpu) -> None:
     assert ask(Attribute.CU_POINTER_ATTRIBUTE_MAPPED, inside)
     base, size = ok(cuda.cuMemGetAddressRange(inside))
     assert (int(base), size) == (place, mapper.granule)
-    assert number(Attribute.CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside) == place
-    assert number(Attribute.CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside) == mapper.granule
+    assert attribute_number(Attribute.CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR, inside) == place
+    assert attribute_number(Attribute.CU_POINTER_ATTRIBUTE_MAPPING_SIZE, inside) == mapper.granule
     mapper.unmap(place)
     ok(cuda.cuMemRelease(chunk))
     mapper.free(address, 4)
@@ -127,7 +119,7 @@ def test_both_mappings_of_a_chunk_are_one_block(gpu: Gpu) -> None:
         mapper.map(address, chunk)
         mapper.grant(address)
     block = Attribute.CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID
-    first, second, other = (number(block, address) for address in addresses)
+    first, second, other = (attribute_number(block, address) for address in addresses)
     assert first == second
     assert first != other
     for address in addresses:

@@ -11,7 +11,7 @@ from cuda.bindings import driver as cuda
 from cuda.bindings.driver import CUpointer_attribute as Attribute
 from cuda.bindings.driver import CUresult as R
 
-from tests.driver.harness import MIB, Gpu, PinnedWord, alone, code, ok
+from tests.driver.harness import MIB, Gpu, PinnedWord, alone, attribute_number, code, ok
 from tests.driver.test_pool_memory import RESERVED, USED, attribute, create_pool
 from tests.driver.test_pool_reuse import RESERVED_HIGH, REUSE, keep, take
 
@@ -190,7 +190,7 @@ def test_pool_memory_is_mapped_by_the_segment(gpu: Gpu) -> None:
         pointer = take(pool, size)
     ok(cuda.cuCtxSynchronize())
     answers = [
-        int(ok(cuda.cuPointerGetAttribute(which, pointer + MIB)))
+        attribute_number(which, pointer + MIB)
         for which in (
             Attribute.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
             Attribute.CU_POINTER_ATTRIBUTE_RANGE_SIZE,

@@ -37,6 +37,12 @@ gpu.download(pointer, 1 << 18)
 ok(cuda.cuMemcpyHtoD(pointer, words, 1 << 20))
 """
 
+PITCHED = """
+from tests.driver.harness import *
+gpu = Gpu()
+print(code(cuda.cuMemAllocPitch((1 << 63) + (1 << 20), 2, 4)).name)
+"""
+
 ALLOCATE = """
 from cuda.bindings import driver as cuda
 cuda.cuInit(0)
@@ -235,6 +241,11 @@ def test_a_program_has_nothing_of_the_one_that_it_replaces(sim: SimulatedMachine
     before, after = run(sim, EXEC).splitlines()
     assert before == after
     assert before.endswith(" 0")
+
+
+def test_pitched_memory_has_room_for_its_rows(sim: SimulatedMachine) -> None:
+    """Two rows whose bytes are 2 MiB beyond 2^64 are refused: the driver gives 2 MiB for them."""
+    assert run(sim, PITCHED).strip() == "CUDA_ERROR_OUT_OF_MEMORY"
 
 
 def test_a_graph_that_fails_frees_its_memory(sim: SimulatedMachine) -> None:
