@@ -313,8 +313,8 @@ def test_taken_addresses_are_only_a_wish(mapper: Mapper) -> None:
 
 
 def test_handles_are_no_addresses(gpu: Gpu) -> None:
-    """Measured on an H200 (driver 580.159.04); nor is one used again at once. An H100 used the first
-    of three again for the fourth."""
+    """Measured on an H200 (driver 580.159.04); nor is one used again at once. An H100 gave out
+    three in turn."""
     values = []
     for _ in range(5):
         chunk = ok(cuda.cuMemCreate(2 * MIB, properties(gpu), 0))
