@@ -7,7 +7,7 @@
 #include "base/namespaces.h"
 #include "device/contexts.h"
 #include "device/devices.h"
-#include "memory/blocks.h"
+#include "memory/chunks.h"
 #include "swap/host_arena.h"
 #include "swap/mover.h"
 #include "swap/readers.h"
@@ -159,7 +159,7 @@ void agent_fix_failed_memory(void) {
     void *contexts[FAILED_CONTEXTS_MAX];
     const uint32_t count = contexts_list(true, contexts, FAILED_CONTEXTS_MAX);
     for (uint32_t i = 0; i < count; i++)
-        blocks_fix_context(contexts[i]);
+        chunks_fix_context(contexts[i]);
 }
 
 void agent_forget_told(struct agent *agent) {

@@ -1,0 +1,274 @@
+#include "memory/physical.h"
+
+#include <search.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/hold.h"
+#include "memory/blocks.h"
+
+/* No driver has given out such numbers. */
+#define FIRST_NUMBER ((uint64_t)0x47 << 56)
+
+/* Guarded by LOCK_MEMORY. */
+static void *by_number; /* of search.h */
+static LIST_HEAD(, physical) all = LIST_HEAD_INITIALIZER(all);
+static TAILQ_HEAD(, view) views = TAILQ_HEAD_INITIALIZER(views);
+static uint64_t last_number = FIRST_NUMBER;
+
+/* How many there are, so that who has none takes no lock. */
+static _Atomic size_t there;
+
+static bool are_there(void) {
+    return atomic_load_explicit(&there, memory_order_acquire) != 0;
+}
+
+static int compare(const void *left, const void *right) {
+    const struct physical *a = left, *b = right;
+    return a->number == b->number ? 0 : a->number < b->number ? -1 : 1;
+}
+
+static struct physical *find(uint64_t number) {
+    const struct physical wanted = {.number = number};
+    struct physical **node = tfind(&wanted, &by_number, compare);
+    return node != NULL ? *node : NULL;
+}
+
+static struct view *view_at(uint64_t address) {
+    const struct mapping *mapping = pages_find(address);
+    return mapping != NULL ? mapping->view : NULL;
+}
+
+/* ---- what handles stand for -------------------------------------------------------------------
+ */
+
+struct physical *physical_new(const CUmemAllocationProp *properties, uint64_t bytes, bool fixed,
+                              void *context) {
+    const uint64_t part_bytes = fixed ? bytes : CHUNK_BYTES_MAX;
+    const size_t count = (bytes + part_bytes - 1) / part_bytes;
+    struct physical *physical = calloc(1, sizeof *physical + count * sizeof physical->parts[0]);
+    if (physical == NULL) return NULL;
+    physical->bytes = bytes;
+    physical->properties = *properties;
+    physical->device = properties->location.id;
+    physical->fixed = fixed;
+    physical->part_count = count;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t left = bytes - i * part_bytes;
+        physical->parts[i].chunk = (struct chunk){
+            .physical = physical,
+            .bytes = left < part_bytes ? left : part_bytes,
+            .context = context,
+            .device = physical->device,
+            .fixed = fixed,
+        };
+    }
+    return physical;
+}
+
+bool physical_is_number(uint64_t number) {
+    return number >> 56 == FIRST_NUMBER >> 56;
+}
+
+bool physical_enter(struct physical *physical, uint64_t *number) {
+    HOLD(LOCK_MEMORY);
+    physical->number = ++last_number;
+    if (tsearch(physical, &by_number, compare) == NULL) return false;
+    physical->id = blocks_next_id();
+    physical->handles = 1;
+    for (size_t i = 0; i < physical->part_count; i++)
+        chunks_enter_locked(&physical->parts[i].chunk);
+    LIST_INSERT_HEAD(&all, physical, next);
+    atomic_fetch_add(&there, 1);
+    registry_count_locked(physical->device, physical->bytes, physical->fixed ? physical->bytes : 0,
+                          1);
+    registry_unclaim_locked(physical->device, physical->bytes);
+    *number = physical->number;
+    return true;
+}
+
+struct physical *physical_hold(uint64_t number) {
+    if (!are_there()) return NULL;
+    HOLD(LOCK_MEMORY);
+    struct physical *physical = find(number);
+    if (physical != NULL) physical->holders++; /* a mapping keeps a released handle in use */
+    return physical;
+}
+
+struct physical *physical_hold_at(uint64_t address) {
+    if (!are_there()) return NULL;
+    HOLD(LOCK_MEMORY);
+    const struct view *view = view_at(address);
+    if (view != NULL) view->physical->holders++;
+    return view != NULL ? view->physical : NULL;
+}
+
+bool physical_drop(struct physical *physical) {
+    HOLD(LOCK_MEMORY);
+    return --physical->holders == 0 && physical->handles == 0;
+}
+
+void physical_remove(struct physical *physical) {
+    lock_take(LOCK_MEMORY);
+    for (size_t i = 0; i < physical->part_count; i++)
+        chunks_leave_locked(&physical->parts[i].chunk);
+    tdelete(physical, &by_number, compare);
+    LIST_REMOVE(physical, next);
+    atomic_fetch_sub(&there, 1);
+    registry_count_locked(physical->device, physical->bytes, physical->fixed ? physical->bytes : 0,
+                          -1);
+    lock_release(LOCK_MEMORY);
+    free(physical);
+}
+
+void physical_retain(struct physical *physical) {
+    HOLD(LOCK_MEMORY);
+    physical->handles++;
+}
+
+bool physical_release(uint64_t number, struct physical **held) {
+    if (!are_there()) return false;
+    HOLD(LOCK_MEMORY);
+    *held = find(number);
+    if (*held == NULL || (*held)->handles == 0) return false;
+    (*held)->handles--;
+    (*held)->holders++;
+    return true;
+}
+
+bool physical_fix(struct physical *physical) {
+    HOLD(LOCK_MEMORY);
+    if (physical->fixed) return false;
+    physical->fixed = true;
+    for (size_t i = 0; i < physical->part_count; i++)
+        chunks_fix_locked(&physical->parts[i].chunk);
+    registry_count_locked(physical->device, 0, physical->bytes, 1);
+    return true;
+}
+
+void physical_context_ended(const void *context, int device, void *other) {
+    struct physical *physical;
+    if (!are_there()) return;
+    HOLD(LOCK_MEMORY);
+    LIST_FOREACH(physical, &all, next)
+    for (size_t i = 0; physical->device == device && i < physical->part_count; i++)
+        if (physical->parts[i].chunk.context == context) physical->parts[i].chunk.context = other;
+}
+
+/* ---- where they are mapped --------------------------------------------------------------------
+ */
+
+static bool enter_pages(struct view *view) {
+    for (size_t i = 0; i < view->physical->part_count; i++) {
+        if (pages_enter(&view->pieces[i])) continue;
+        while (i-- > 0)
+            pages_leave(&view->pieces[i]);
+        return false;
+    }
+    return true;
+}
+
+bool physical_enter_view(struct view *view) {
+    HOLD(LOCK_MEMORY);
+    if (!enter_pages(view)) return false;
+    for (size_t i = 0; i < view->physical->part_count; i++) {
+        struct mapping *piece = &view->pieces[i];
+        piece->also = piece->chunk->mappings;
+        piece->chunk->mappings = piece;
+    }
+    view->physical->holders++;
+    TAILQ_INSERT_TAIL(&views, view, next);
+    return true;
+}
+
+void physical_leave_piece(struct mapping *piece) {
+    HOLD(LOCK_MEMORY);
+    pages_leave(piece);
+    struct mapping **place = &piece->chunk->mappings;
+    while (*place != piece)
+        place = &(*place)->also;
+    *place = piece->also;
+}
+
+void physical_leave_view(struct view *view) {
+    HOLD(LOCK_MEMORY);
+    TAILQ_REMOVE(&views, view, next);
+    free(view);
+}
+
+struct view *physical_view_at(uint64_t address) {
+    if (!are_there()) return NULL;
+    HOLD(LOCK_MEMORY);
+    return view_at(address);
+}
+
+static bool meets(const struct view *view, uint64_t address, uint64_t bytes) {
+    return view->address - address < bytes || address - view->address < view->physical->bytes;
+}
+
+struct view *physical_view_in(uint64_t address, uint64_t bytes) {
+    struct view *view;
+    if (!are_there()) return NULL;
+    HOLD(LOCK_MEMORY);
+    TAILQ_FOREACH(view, &views, next)
+    if (meets(view, address, bytes)) break;
+    return view;
+}
+
+struct view *physical_next_view(uint64_t address, uint64_t bytes) {
+    struct view *view = NULL;
+    if (!are_there()) return NULL;
+    HOLD(LOCK_MEMORY);
+    for (uint64_t at = address; at - address < bytes && view == NULL; at += PAGE_BYTES)
+        view = view_at(at);
+    return view;
+}
+
+bool physical_is_cut(uint64_t address, uint64_t bytes) {
+    HOLD(LOCK_MEMORY);
+    const struct view *first = view_at(address), *last = view_at(address + bytes - 1);
+    return (first != NULL && first->address != address) ||
+           (last != NULL && physical_view_end(last) != address + bytes);
+}
+
+void physical_note_access(uint64_t address, uint64_t bytes, int device, uint8_t flags) {
+    struct view *view;
+    HOLD(LOCK_MEMORY);
+    for (uint64_t at = address; at - address < bytes && (view = view_at(at)) != NULL;
+         at = physical_view_end(view))
+        view->access[device] = flags;
+}
+
+bool physical_is_here(uint64_t address) {
+    if (!are_there()) return true;
+    HOLD(LOCK_MEMORY);
+    const struct view *view = view_at(address);
+    for (size_t i = 0; view != NULL && i < view->physical->part_count; i++)
+        if (!chunks_is_here_locked(view->pieces[i].chunk)) return false;
+    return true;
+}
+
+bool physical_any_away(void) {
+    const struct physical *physical;
+    if (!are_there()) return false;
+    HOLD(LOCK_MEMORY);
+    LIST_FOREACH(physical, &all, next)
+    for (size_t i = 0; i < physical->part_count; i++)
+        if (!chunks_is_here_locked(&physical->parts[i].chunk)) return true;
+    return false;
+}
+
+void physical_after_fork(void) {
+    struct physical *physical;
+    struct view *view;
+    while ((view = TAILQ_FIRST(&views)) != NULL) {
+        TAILQ_REMOVE(&views, view, next);
+        free(view);
+    }
+    while ((physical = LIST_FIRST(&all)) != NULL) {
+        tdelete(physical, &by_number, compare);
+        LIST_REMOVE(physical, next);
+        free(physical);
+    }
+    atomic_store(&there, 0);
+}
