@@ -320,7 +320,7 @@ def test_a_graph_does_not_overlap_itself(gpu: Gpu) -> None:
 def test_memory_is_not_lost_by_a_launch_that_fails(gpu: Gpu) -> None:
     """What it was to free is there, and is freed by somebody else. (What such a launch had got of
     its own stays reserved on an H100, also after a trim.)"""
-    left, much = Captured(gpu, freed=False), int(ok(cuda.cuMemGetInfo())[0] * 0.6)
+    left, much = Captured(gpu, freed=False), int(ok(cuda.cuMemGetInfo())[1] * 0.6)
     ok(cuda.cuGraphLaunch(left.executable, left.stream))
     stream = ok(cuda.cuStreamCreate(1))
     ok(cuda.cuStreamSynchronize(left.stream))
