@@ -87,8 +87,8 @@ static struct block *empty_block(const struct request *request, uint64_t address
         struct piece *piece = &block->pieces[i];
         const uint64_t left = block->bytes - (at - address);
         const uint64_t bytes = next_chunk_bytes(chunk_bytes_for(block->bytes), left);
-        piece->mapping = (struct mapping){
-            .address = at, .bytes = bytes, .chunk = &piece->chunk, .block = block};
+        piece->mapping =
+            (struct mapping){.address = at, .bytes = bytes, .chunk = &piece->chunk, .block = block};
         piece->chunk = (struct chunk){.mappings = &piece->mapping,
                                       .bytes = bytes,
                                       .context = block->context,
@@ -136,8 +136,8 @@ static CUresult make_block(void *argument) {
     CUresult result = cuda->address_reserve(&reserved, request->block_bytes, CHUNK_GRANULE, 0, 0);
     if (result != CUDA_SUCCESS) return result;
     struct block *block = empty_block(request, reserved);
-    result =
-        block == NULL ? MAKING_NO_HOST_MEMORY : enter_block(block, small ? (uint32_t)request->bytes : 0);
+    result = block == NULL ? MAKING_NO_HOST_MEMORY
+                           : enter_block(block, small ? (uint32_t)request->bytes : 0);
     if (result == CUDA_SUCCESS) {
         request->address = reserved;
         return result;

@@ -192,8 +192,9 @@ static bool save(const struct rows *rows, struct copies_way way, int *cu_result)
     const CUcontext current = current_context();
     const struct end to = end_at(rows->to, current);
     const struct end from =
-        view != NULL ? (struct end){CU_MEMORYTYPE_DEVICE, view->pieces[0].chunk->context, true}
-                     : end_at(rows->from, current);
+        view != NULL
+            ? (struct end){CU_MEMORYTYPE_DEVICE, view->physical->parts[0].chunk.context, true}
+            : end_at(rows->from, current);
     if (!from.ours || to.type != CU_MEMORYTYPE_HOST) return false;
     bool away = false;
     for (uint64_t z = 0; z < rows->depth && !away; z++)

@@ -112,11 +112,11 @@ bool handles_create(CUmemGenericAllocationHandle *handle, size_t bytes,
 }
 
 bool handles_release(uint64_t handle, int *cu_result) {
-    struct physical *held;
+    struct physical *unused;
     *cu_result = CUDA_ERROR_INVALID_VALUE;
     if (!physical_is_number(handle)) return false;
-    if (!physical_release(handle, &held)) return true;
-    drop(held);
+    if (!physical_release(handle, &unused)) return true;
+    if (unused != NULL) give_back(unused);
     *cu_result = CUDA_SUCCESS;
     return true;
 }
@@ -213,29 +213,28 @@ bool handles_map(uint64_t address, size_t bytes, size_t offset, uint64_t handle,
         *cu_result = CUDA_ERROR_NOT_SUPPORTED;
     else
         *cu_result = (int)map(physical, address, call_name);
-    drop(physical);
+    if (*cu_result != CUDA_SUCCESS) drop(physical); /* else it is the view's */
     return true;
 }
 
 /* Piece by piece: who has claimed one chunk waits for no other. */
 static CUresult unmap_view(struct view *view) {
     struct physical *physical = view->physical;
-    CUresult result = CUDA_SUCCESS;
-    for (size_t i = 0; i < physical->part_count && result == CUDA_SUCCESS; i++) {
+    for (size_t i = 0; i < physical->part_count; i++) {
         struct mapping *piece = &view->pieces[i];
+        if (piece->chunk == NULL) continue; /* it has left before, and the next one could not */
         if (!chunks_claim_for_change(piece->chunk)) return CUDA_SUCCESS; /* the process ends */
-        result = unmap_piece(piece);
-        if (result == CUDA_SUCCESS) physical_leave_piece(piece);
-        if (chunks_change_ended(piece->chunk)) mover_freed();
+        const CUresult result = unmap_piece(piece);
+        const bool moves = physical_leave_piece(piece, result == CUDA_SUCCESS);
+        if (moves) mover_freed();
+        if (result != CUDA_SUCCESS) return result;
     }
-    if (result != CUDA_SUCCESS) return result;
-    physical_leave_view(view);
-    drop(physical);
-    return result;
+    if (physical_leave_view(view)) give_back(physical);
+    return CUDA_SUCCESS;
 }
 
-/* What lies there is the driver's, if anything: it takes a range in which nothing is mapped as it is,
- * also beyond what is reserved, but not such a range alone. */
+/* What lies there is the driver's, if anything: it takes a range in which nothing is mapped as it
+ * is, also beyond what is reserved, but not such a range alone. */
 static CUresult unmap_others(uint64_t address, uint64_t bytes) {
     const struct driver *cuda = driver_get();
     CUmemorytype type;
@@ -249,13 +248,13 @@ static CUresult unmap_others(uint64_t address, uint64_t bytes) {
 /* Whole pages alone can be mapped, and views go as a whole. */
 bool handles_unmap(uint64_t address, size_t bytes, int *cu_result) {
     if (bytes == 0 || (address | bytes) % CHUNK_GRANULE != 0) return false;
-    struct view *view = physical_next_view(address, bytes);
+    bool cut;
+    struct view *view = physical_next_view(address, bytes, &cut);
     if (view == NULL) return false;
-    CUresult result =
-        physical_is_cut(address, bytes) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    CUresult result = cut ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     const uint64_t end = address + bytes;
     for (uint64_t at = address; at != end && result == CUDA_SUCCESS;) {
-        view = physical_next_view(at, end - at);
+        if (at != address) view = physical_next_view(at, end - at, &cut);
         const uint64_t until = view != NULL ? view->address : end;
         if (until != at) result = unmap_others(at, until - at);
         at = view != NULL ? physical_view_end(view) : end;
@@ -273,8 +272,8 @@ static void note_accesses(uint64_t address, uint64_t bytes, const CUmemAccessDes
                           size_t count) {
     for (size_t i = 0; i < count; i++) {
         const CUmemLocation *to = &accesses[i].location;
-        const bool is_device = to->type == CU_MEM_LOCATION_TYPE_DEVICE && to->id >= 0 &&
-                               to->id < REGISTRY_DEVICES_MAX;
+        const bool is_device =
+            to->type == CU_MEM_LOCATION_TYPE_DEVICE && to->id >= 0 && to->id < REGISTRY_DEVICES_MAX;
         if (is_device)
             physical_note_access(address, bytes, to->id, (uint8_t)accesses[i].flags);
         else
@@ -286,8 +285,9 @@ bool handles_set_access(uint64_t address, size_t bytes, const CUmemAccessDesc *a
                         size_t count, const char *call_name, int *cu_result) {
     struct gate_call call;
     enum gate_answer answer;
-    if (bytes == 0 || accesses == NULL || physical_next_view(address, bytes) == NULL) return false;
-    if (physical_is_cut(address, bytes)) {
+    bool cut;
+    if (accesses == NULL || physical_next_view(address, bytes, &cut) == NULL) return false;
+    if (cut) {
         *cu_result = CUDA_ERROR_INVALID_VALUE;
         return true;
     }
@@ -312,7 +312,7 @@ bool handles_get_access(unsigned long long *flags, const CUmemLocation *location
 
 bool handles_refuse_free(uint64_t address, size_t bytes, int *cu_result) {
     *cu_result = CUDA_ERROR_INVALID_VALUE;
-    return physical_view_in(address, bytes) != NULL;
+    return physical_is_in(address, bytes);
 }
 
 /* ---- what others use --------------------------------------------------------------------------

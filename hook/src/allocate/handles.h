@@ -43,8 +43,8 @@ void handles_take_back(CUarrayMapInfo *maps, struct handles_lent *lent);
  * False: none of ours is there. */
 bool handles_fix(uint64_t address);
 
-/* A context is about to end, and perhaps with it the last way to bring parked memory back: waits for
- * the turn where there is such. */
+/* A context is about to end, and perhaps with it the last way to bring parked memory back: waits
+ * for the turn where there is such. */
 void handles_context_leaves(const char *call_name);
 /* A context has ended; its device may have others. */
 void handles_context_ended(const void *context, int device);

@@ -202,8 +202,7 @@ bool chunks_claim_for_change(struct chunk *chunk) {
     return claimed;
 }
 
-bool chunks_change_ended(struct chunk *chunk) {
-    HOLD(LOCK_MEMORY);
+bool chunks_change_ended_locked(struct chunk *chunk) {
     if (chunk->state != CHUNK_CHANGING) return false;
     change(chunk, (enum chunk_state)chunk->was);
     wake_waiters();

@@ -2,8 +2,8 @@
  * in host memory. Where a piece is mapped stands in pages.h.
  *
  * LOCK_MEMORY guards all of it; nothing of the driver is called under it. A chunk that is about to
- * be moved or freed is claimed first, by its state. While it is claimed, `handle`, `host` and what is
- * `there` belong to the claimer alone, who writes them without the lock; its size never changes.
+ * be moved or freed is claimed first, by its state. While it is claimed, `handle`, `host` and what
+ * is `there` belong to the claimer alone, who writes them without the lock; its size never changes.
  * Functions that end in _locked are called with the lock held, all others without it. */
 #pragma once
 
@@ -74,10 +74,10 @@ void chunks_leave_locked(struct chunk *chunk);
  * the process ends. */
 bool chunks_claim_for_free(struct chunk *chunk);
 /* Claims a chunk for a change of where it is mapped, and waits while it is moved or changed; such a
- * claim is its thread's only one. chunks_change_ended ends it: the chunk is what it was. True: the
- * mover may have to look at it. */
+ * claim is its thread's only one. chunks_change_ended_locked ends it: the chunk is what it was.
+ * True: the mover may have to look at it. */
 bool chunks_claim_for_change(struct chunk *chunk);
-bool chunks_change_ended(struct chunk *chunk);
+bool chunks_change_ended_locked(struct chunk *chunk);
 /* From now on it stays where it is. */
 void chunks_fix_locked(struct chunk *chunk);
 /* Likewise all that is on the devices of this context. */

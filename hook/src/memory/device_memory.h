@@ -9,9 +9,9 @@
 CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationHandle *handle,
                               uint64_t bytes, int device);
 
-/* Puts device memory at the chunk's addresses, as it was when it was allocated: the very memory that
- * the driver would not take back, where there is such. Nobody may use it before it is given access.
- * On failure the chunk says what it has: device_memory_take_off follows. */
+/* Puts device memory at the chunk's addresses, as it was when it was allocated: the very memory
+ * that the driver would not take back, where there is such. Nobody may use it before it is given
+ * access. On failure the chunk says what it has: device_memory_take_off follows. */
 CUresult device_memory_put(struct chunk *chunk);
 /* Takes its device memory from the chunk. On failure the chunk says what it still has. */
 CUresult device_memory_take_off(struct chunk *chunk);

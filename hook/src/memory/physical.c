@@ -103,9 +103,14 @@ struct physical *physical_hold_at(uint64_t address) {
     return view != NULL ? view->physical : NULL;
 }
 
+static bool is_unused(const struct physical *physical) {
+    return physical->holders == 0 && physical->handles == 0;
+}
+
 bool physical_drop(struct physical *physical) {
     HOLD(LOCK_MEMORY);
-    return --physical->holders == 0 && physical->handles == 0;
+    physical->holders--;
+    return is_unused(physical);
 }
 
 void physical_remove(struct physical *physical) {
@@ -126,13 +131,13 @@ void physical_retain(struct physical *physical) {
     physical->handles++;
 }
 
-bool physical_release(uint64_t number, struct physical **held) {
+bool physical_release(uint64_t number, struct physical **unused) {
     if (!are_there()) return false;
     HOLD(LOCK_MEMORY);
-    *held = find(number);
-    if (*held == NULL || (*held)->handles == 0) return false;
-    (*held)->handles--;
-    (*held)->holders++;
+    struct physical *physical = find(number);
+    if (physical == NULL || physical->handles == 0) return false;
+    physical->handles--;
+    *unused = is_unused(physical) ? physical : NULL;
     return true;
 }
 
@@ -176,24 +181,33 @@ bool physical_enter_view(struct view *view) {
         piece->also = piece->chunk->mappings;
         piece->chunk->mappings = piece;
     }
-    view->physical->holders++;
     TAILQ_INSERT_TAIL(&views, view, next);
     return true;
 }
 
-void physical_leave_piece(struct mapping *piece) {
-    HOLD(LOCK_MEMORY);
-    pages_leave(piece);
+static void leave(struct mapping *piece) {
     struct mapping **place = &piece->chunk->mappings;
     while (*place != piece)
         place = &(*place)->also;
     *place = piece->also;
+    pages_leave(piece);
+    piece->chunk = NULL;
 }
 
-void physical_leave_view(struct view *view) {
+bool physical_leave_piece(struct mapping *piece, bool is_unmapped) {
     HOLD(LOCK_MEMORY);
+    struct chunk *chunk = piece->chunk;
+    if (is_unmapped) leave(piece);
+    return chunks_change_ended_locked(chunk);
+}
+
+bool physical_leave_view(struct view *view) {
+    HOLD(LOCK_MEMORY);
+    struct physical *physical = view->physical;
     TAILQ_REMOVE(&views, view, next);
     free(view);
+    physical->holders--;
+    return is_unused(physical);
 }
 
 struct view *physical_view_at(uint64_t address) {
@@ -206,29 +220,25 @@ static bool meets(const struct view *view, uint64_t address, uint64_t bytes) {
     return view->address - address < bytes || address - view->address < view->physical->bytes;
 }
 
-struct view *physical_view_in(uint64_t address, uint64_t bytes) {
-    struct view *view;
-    if (!are_there()) return NULL;
+bool physical_is_in(uint64_t address, uint64_t bytes) {
+    const struct view *view;
+    if (!are_there()) return false;
     HOLD(LOCK_MEMORY);
     TAILQ_FOREACH(view, &views, next)
     if (meets(view, address, bytes)) break;
-    return view;
+    return view != NULL;
 }
 
-struct view *physical_next_view(uint64_t address, uint64_t bytes) {
+struct view *physical_next_view(uint64_t address, uint64_t bytes, bool *cut) {
     struct view *view = NULL;
     if (!are_there()) return NULL;
     HOLD(LOCK_MEMORY);
     for (uint64_t at = address; at - address < bytes && view == NULL; at += PAGE_BYTES)
         view = view_at(at);
+    const struct view *last = view != NULL ? view_at(address + bytes - 1) : NULL;
+    *cut = view != NULL && (view->address - address >= bytes ||
+                            (last != NULL && physical_view_end(last) != address + bytes));
     return view;
-}
-
-bool physical_is_cut(uint64_t address, uint64_t bytes) {
-    HOLD(LOCK_MEMORY);
-    const struct view *first = view_at(address), *last = view_at(address + bytes - 1);
-    return (first != NULL && first->address != address) ||
-           (last != NULL && physical_view_end(last) != address + bytes);
 }
 
 void physical_note_access(uint64_t address, uint64_t bytes, int device, uint8_t flags) {
@@ -244,7 +254,7 @@ bool physical_is_here(uint64_t address) {
     HOLD(LOCK_MEMORY);
     const struct view *view = view_at(address);
     for (size_t i = 0; view != NULL && i < view->physical->part_count; i++)
-        if (!chunks_is_here_locked(view->pieces[i].chunk)) return false;
+        if (!chunks_is_here_locked(&view->physical->parts[i].chunk)) return false;
     return true;
 }
 

@@ -30,14 +30,14 @@ struct physical {
 /* What the program has mapped as one. */
 struct view {
     uint64_t address;
-    struct physical *physical;          /* held */
+    struct physical *physical;            /* held */
     uint8_t access[REGISTRY_DEVICES_MAX]; /* CUmemAccess_flags of each device */
-    TAILQ_ENTRY(view) next;             /* among all */
-    struct mapping pieces[];            /* one a part */
+    TAILQ_ENTRY(view) next;               /* among all */
+    struct mapping pieces[];              /* one a part */
 };
 
-/* A handle's memory with nothing in it, in parts of at most CHUNK_BYTES_MAX (fixed: in one); NULL: no
- * host memory. */
+/* A handle's memory with nothing in it, in parts of at most CHUNK_BYTES_MAX (fixed: in one); NULL:
+ * no host memory. */
 struct physical *physical_new(const CUmemAllocationProp *properties, uint64_t bytes, bool fixed,
                               void *context);
 /* Its parts are on the device, and were claimed in the registry: it is counted, the claim ends, and
@@ -54,34 +54,35 @@ struct physical *physical_hold_at(uint64_t address);
 bool physical_drop(struct physical *physical);
 void physical_remove(struct physical *physical);
 
-/* The program's own counting. `retain` and `properties` are for held ones; `release` of one that the
- * program does not hold is false, and `*held` is what to drop then. */
+/* The program's own counting; it retains what is held. False: it does not hold the number. Else
+ * `*unused` is what is to be given back, as with physical_drop, or NULL. */
 void physical_retain(struct physical *physical);
-bool physical_release(uint64_t number, struct physical **held);
+bool physical_release(uint64_t number, struct physical **unused);
 
 /* From now on it stays where it is. True: that is news. */
 bool physical_fix(struct physical *physical);
 /* A context has ended: copies are made in another one of the device (NULL: there is none). */
 void physical_context_ended(const void *context, int device, void *other);
 
-/* A view that the driver has mapped, of what is held, which it keeps. False: no host memory. */
+/* A view that the driver has mapped, of what is held: that is the view's from now on. False: no
+ * host memory. */
 bool physical_enter_view(struct view *view);
-/* The view's piece is not mapped any more. */
-void physical_leave_piece(struct mapping *piece);
-/* And with all of them gone the view ends. */
-void physical_leave_view(struct view *view);
-/* The view in which an address lies, or the first one in the range; NULL: none. It stays while no
- * other thread unmaps it, which would be the program's mistake. */
+/* The claim of the view's piece for a change ends; where it is not mapped any more, it has no chunk
+ * then. True: the mover may have to look at the chunk. */
+bool physical_leave_piece(struct mapping *piece, bool is_unmapped);
+/* And with all of them gone the view ends. True as with physical_drop, of what it has held. */
+bool physical_leave_view(struct view *view);
+/* The view in which an address lies; NULL: none. It stays while no other thread unmaps it, which
+ * would be the program's mistake. */
 struct view *physical_view_at(uint64_t address);
-struct view *physical_view_in(uint64_t address, uint64_t bytes);
-/* The first one, where the range is mostly mapped: `view_in` looks at all there are, this at each
- * page. */
-struct view *physical_next_view(uint64_t address, uint64_t bytes);
+/* Some view lies in the range. */
+bool physical_is_in(uint64_t address, uint64_t bytes);
+/* The first one there, where the range is mostly mapped: `is_in` looks at all there are, this at
+ * each page. `*cut`: some view lies partly within the range. */
+struct view *physical_next_view(uint64_t address, uint64_t bytes, bool *cut);
 static inline uint64_t physical_view_end(const struct view *view) {
     return view->address + view->physical->bytes;
 }
-/* Some view lies partly within the range. */
-bool physical_is_cut(uint64_t address, uint64_t bytes);
 /* Notes the access that the driver has given from there on, as far as views lie side by side. */
 void physical_note_access(uint64_t address, uint64_t bytes, int device, uint8_t flags);
 

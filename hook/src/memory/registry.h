@@ -22,10 +22,10 @@ enum registry_space {
 
 struct allocation {
     uint64_t key;
-    uint64_t bytes;      /* counted for `device` */
-    uint64_t context;    /* generation of that in which it was made and with which it goes; or 0 */
-    int32_t device;      /* ordinal */
-    uint8_t space;       /* enum registry_space */
+    uint64_t bytes;   /* counted for `device` */
+    uint64_t context; /* generation of that in which it was made and with which it goes; or 0 */
+    int32_t device;   /* ordinal */
+    uint8_t space;    /* enum registry_space */
 };
 
 /* What is allocated on a device. */
