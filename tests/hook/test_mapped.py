@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.session import MIB, Session
+from tests.hook.session import Session
 from tests.support.sim import GIB, SimulatedMachine
 
 INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED = 1, 500, 801
