@@ -26,6 +26,11 @@ def program(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) 
     return Session(swapping, tmp_path / "trace", "mapping_session")
 
 
+@pytest.mark.promise(
+    "backing",
+    "Memory that a program makes and maps itself moves, at the addresses that it had, and not a "
+    "byte changes",
+)
 def test_it_comes_back_as_it_was(program: Session) -> None:
     """At the address that it had, as often as it leaves; none of it is fixed."""
     lines = [
@@ -40,6 +45,10 @@ def test_it_comes_back_as_it_was(program: Session) -> None:
     assert program.memory() == [(6, 0), (0, 0)]
 
 
+@pytest.mark.promise(
+    "backing",
+    "A handle of more than 64 MiB moves in parts, and is one mapping for the program",
+)
 def test_large_memory_moves_in_parts(program: Session) -> None:
     """Of 64 MiB and a rest. The program sees one mapping."""
     lines = ["handle, at = mapped(150 * MIB)"]
@@ -60,6 +69,10 @@ def test_large_memory_moves_in_parts(program: Session) -> None:
     ]
 
 
+@pytest.mark.promise(
+    "backing",
+    "What is mapped twice, nowhere or without access keeps its contents and its access",
+)
 def test_both_addresses_of_a_handle_lead_to_it(program: Session) -> None:
     """Mapped twice it is one memory, also when it comes back."""
     lines = ["handle, first = mapped(4 * MIB)", "second = reserve(4 * MIB)"]
@@ -78,6 +91,7 @@ def test_both_addresses_of_a_handle_lead_to_it(program: Session) -> None:
     ]
 
 
+@pytest.mark.promise("What is mapped twice, nowhere or...")
 def test_memory_without_an_address_keeps_its_bytes(program: Session) -> None:
     """Unmapped, it leaves and comes back by an address of ours."""
     lines = [
@@ -93,6 +107,7 @@ def test_memory_without_an_address_keeps_its_bytes(program: Session) -> None:
     assert program.run(*lines) == ["0 1 (0, 2) 1 (2, 0)", "0 0", "True 1 1", "True"]
 
 
+@pytest.mark.promise("What is mapped twice, nowhere or...")
 def test_memory_without_access_keeps_its_bytes(program: Session) -> None:
     """And has no more access than before."""
     lines = [
@@ -112,6 +127,7 @@ def test_memory_without_access_keeps_its_bytes(program: Session) -> None:
     ]
 
 
+@pytest.mark.promise("What is mapped twice, nowhere or...")
 def test_accesses_of_other_devices_come_back(program: Session) -> None:
     lines = ["second = opened(1)", "opened(0)", "handle, at = mapped(2 * MIB)"]
     lines += ["print(grant(at, 2 * MIB, READ_WRITE, 1), park(), restore())"]
@@ -146,6 +162,10 @@ def test_neighbours_are_unmapped_in_one_call(program: Session) -> None:
     assert program.run(*lines) == ["{0} 4", "{0} (0, 4) 0 (0, 0)", "0"]
 
 
+@pytest.mark.promise(
+    "backing",
+    "An export fixes memory, and asking for exportable or RDMA-capable memory does not",
+)
 def test_who_only_asks_for_an_export_has_memory_that_moves(program: Session) -> None:
     """The export itself fixes it; what is larger than a chunk is not exported."""
     lines = ["asked, at = mapped(4 * MIB, handle_types=1, rdma=1)", "print(properties(asked))"]
