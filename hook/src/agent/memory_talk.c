@@ -8,6 +8,7 @@
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "memory/chunks.h"
+#include "memory/physical.h"
 #include "swap/host_arena.h"
 #include "swap/mover.h"
 #include "swap/readers.h"
@@ -132,6 +133,10 @@ static void look_for_hidden_use(void) {
     if (residency_why_it_stays() != NULL) return;
     const char *readers = readers_loaded();
     if (readers != NULL) residency_stop_parking(readers);
+    if (readers_use_rdma() && physical_fix_for_rdma())
+        log_info(
+            "GPU memory that was made for RDMA stays on the device, because this process has "
+            "loaded libibverbs.");
     if (namespaces_have_driver())
         residency_stop_parking(
             "This process has loaded the CUDA driver by dlmopen, where GPU sharing does not see "

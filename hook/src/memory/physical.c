@@ -141,14 +141,35 @@ bool physical_release(uint64_t number, struct physical **unused) {
     return true;
 }
 
-bool physical_fix(struct physical *physical) {
-    HOLD(LOCK_MEMORY);
+static bool fix(struct physical *physical) {
     if (physical->fixed) return false;
     physical->fixed = true;
     for (size_t i = 0; i < physical->part_count; i++)
         chunks_fix_locked(&physical->parts[i].chunk);
     registry_count_locked(physical->device, 0, physical->bytes, 1);
     return true;
+}
+
+bool physical_fix(struct physical *physical) {
+    HOLD(LOCK_MEMORY);
+    return fix(physical);
+}
+
+static bool is_here(const struct physical *physical) {
+    for (size_t i = 0; i < physical->part_count; i++)
+        if (!chunks_is_here_locked(&physical->parts[i].chunk)) return false;
+    return true;
+}
+
+bool physical_fix_for_rdma(void) {
+    struct physical *physical;
+    bool is_news = false;
+    if (!are_there()) return false;
+    HOLD(LOCK_MEMORY);
+    LIST_FOREACH(physical, &all, next)
+    if (physical->properties.allocFlags.gpuDirectRDMACapable && is_here(physical))
+        is_news = fix(physical) || is_news;
+    return is_news;
 }
 
 void physical_context_ended(const void *context, int device, void *other) {
@@ -253,9 +274,7 @@ bool physical_is_here(uint64_t address) {
     if (!are_there()) return true;
     HOLD(LOCK_MEMORY);
     const struct view *view = view_at(address);
-    for (size_t i = 0; view != NULL && i < view->physical->part_count; i++)
-        if (!chunks_is_here_locked(&view->physical->parts[i].chunk)) return false;
-    return true;
+    return view == NULL || is_here(view->physical);
 }
 
 bool physical_any_away(void) {
@@ -263,9 +282,8 @@ bool physical_any_away(void) {
     if (!are_there()) return false;
     HOLD(LOCK_MEMORY);
     LIST_FOREACH(physical, &all, next)
-    for (size_t i = 0; i < physical->part_count; i++)
-        if (!chunks_is_here_locked(&physical->parts[i].chunk)) return true;
-    return false;
+    if (!is_here(physical)) break;
+    return physical != NULL;
 }
 
 void physical_after_fork(void) {

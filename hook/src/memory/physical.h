@@ -61,6 +61,8 @@ bool physical_release(uint64_t number, struct physical **unused);
 
 /* From now on it stays where it is. True: that is news. */
 bool physical_fix(struct physical *physical);
+/* The same for all that was made for RDMA and is on its device. */
+bool physical_fix_for_rdma(void);
 /* A context has ended: copies are made in another one of the device (NULL: there is none). */
 void physical_context_ended(const void *context, int device, void *other);
 

@@ -129,9 +129,10 @@ enum step_answer step_come(int device, enum mover_goal goal, uint64_t *bytes) {
     const enum step_answer claimed = mover_claim(goal, residency_claim_locked, device, &chunk);
     if (claimed != STEP_DONE) return claimed;
     *bytes = chunk->bytes;
-    /* Nothing can be copied in a context with a sticky error, so what is parked is lost with it. As
-     * a chunk that is being freed it keeps nobody's gate shut. */
-    if (contexts_has_failed(chunk->context)) {
+    if (chunk->context == NULL) chunk->context = contexts_of_device(device);
+    /* Nothing can be copied in a context with a sticky error, or without one, so what is parked is
+     * lost with it. As a chunk that is being freed it keeps nobody's gate shut. */
+    if (chunk->context == NULL || contexts_has_failed(chunk->context)) {
         chunks_settle(chunk, CHUNK_FREEING);
         return STEP_NO_CHUNK;
     }

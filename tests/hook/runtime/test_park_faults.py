@@ -555,6 +555,31 @@ def test_memory_that_a_library_uses_without_launches_stays(
 
 
 @pytest.mark.promise("Memory stays on the device where the video encoder...")
+@pytest.mark.parametrize(("kind", "fixed"), [("pieces", HELD), ("mapped", 0)])
+def test_memory_for_rdma_stays_where_that_is_loaded(
+    start: Callable[..., GpuProcess],
+    scheduler: FakeScheduler,
+    tmp_path: Path,
+    kind: str,
+    fixed: int,
+) -> None:
+    """What was made for it alone: nobody tells us what is registered."""
+    memory, library = open_memory_shell(start, scheduler.accept, kind=kind), "libibverbs.so.1"
+    hold(memory)
+    subprocess.run(["cc", "-shared", "-x", "c", "-o", tmp_path / library, "/dev/null"], check=True)
+    assert memory.run(f"load {tmp_path / library}") == 0
+    memory.take_turn()
+    memory.budget(0)
+    memory.client.expect_memory(
+        lambda report: (report.bytes_fixed, report.bytes_parked) == (fixed, HELD - fixed)
+    )
+    memory.say("sum 0")
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert_whole(memory)
+
+
+@pytest.mark.promise("Memory stays on the device where the video encoder...")
 def test_memory_that_would_stay_does_not_come_ahead_of_its_turn(
     opens: Opened, tmp_path: Path
 ) -> None:

@@ -143,7 +143,7 @@ static struct tensor *tensor_of(const char *name) {
 }
 
 /* TENSORS=mapped: memory that the program makes and maps itself, by one handle a tensor;
- * TENSORS=pieces: by one for each 8 MiB, as frameworks do. Otherwise plain memory. */
+ * TENSORS=pieces: by one for each 8 MiB, and for RDMA, as frameworks do. Otherwise plain memory. */
 static uint64_t mapped_piece_bytes(uint64_t bytes) {
     const char *kind = getenv("TENSORS");
     if (kind == NULL || strcmp(kind, "plain") == 0) return 0;
@@ -154,6 +154,7 @@ static CUresult map_piece(CUdeviceptr address, uint64_t bytes) {
     const CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+        .allocFlags = {.gpuDirectRDMACapable = strcmp(getenv("TENSORS"), "pieces") == 0},
     };
     const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle handle;
