@@ -218,3 +218,34 @@ def test_a_child_has_nothing_of_it(program: Session) -> None:
     lines += ["if child == 0: os._exit(sums() != (0, 0))"]
     lines += ["print(os.waitpid(child, 0)[1], park(), restore(), read(at, 3))"]
     assert program.run(*lines) == ["0 1 1 b'own'"]
+
+
+def imported(*lines: str) -> list[str]:
+    """As `foreign` a handle of the driver's, of memory that was given away."""
+    given = ["descriptor = export(create(2 * MIB, handle_types=1))"]
+    given += ["foreign = made('cuMemImportFromShareableHandle', ctypes.c_void_p(descriptor), 1)"]
+    return [*given, *lines]
+
+
+def test_access_reaches_beyond_memory_of_others(program: Session) -> None:
+    """It was given in one call to three mappings, of which one is not ours."""
+    lines = ["at = reserve(6 * MIB)", "places = [at, at + 2 * MIB, at + 4 * MIB]"]
+    lines += ["handles = [create(2 * MIB), foreign, create(2 * MIB)]"]
+    lines += ["print({map_at(p, 2 * MIB, h) for p, h in zip(places, handles)}, grant(at, 6 * MIB))"]
+    lines += ["print(park(), restore(), [access_at(p) for p in places])"]
+    lines += ["print([write(p, b'well') for p in places], unmap(at, 6 * MIB), release(foreign))"]
+    assert program.run(*imported(*lines)) == ["{0} 0", "2 2 [3, 3, 3]", "[0, 0, 0] 0 0"]
+
+
+def test_nothing_is_mapped_over_what_is_parked(program: Session) -> None:
+    """Although the driver has nothing there."""
+    lines = ["handle, at = mapped(2 * MIB)"]
+    lines += ["print(park(), map_at(at, 2 * MIB, foreign), restore(), sums()[1])"]
+    assert program.run(*imported(*lines)) == [f"1 {INVALID_VALUE} 1 0"]
+
+
+def test_ranges_of_no_size_that_there_is(program: Session) -> None:
+    """Unmapping more than all addresses looks at what there is."""
+    lines = ["handle, at = mapped(2 * MIB)", "print(unmap(at + 2 * MIB, 1 << 52))"]
+    lines += ["print(access_at(at, 5), map_at(at, 2 * MIB + 1, handle), access_at(at))"]
+    assert program.run(*lines)[1] == f"-101 {INVALID_VALUE} 3"

@@ -1,6 +1,7 @@
 #include "allocate/handles.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "allocate/making.h"
 #include "allocate/memory.h"
@@ -172,6 +173,11 @@ static CUresult unmap_piece(struct mapping *piece) {
     return result;
 }
 
+/* Behind a sticky error calls pass the gate for their answer, wherever the memory is. */
+static bool is_lost(const struct chunk *chunk) {
+    return chunk->handle == 0;
+}
+
 /* Inside the gate: nothing moves. */
 static CUresult map_view(struct view *view) {
     const struct driver *cuda = driver_get();
@@ -179,7 +185,9 @@ static CUresult map_view(struct view *view) {
     size_t i;
     for (i = 0; i < view->physical->part_count && result == CUDA_SUCCESS; i++) {
         struct mapping *piece = &view->pieces[i];
-        result = cuda->memory_map(piece->address, piece->bytes, 0, piece->chunk->handle, 0);
+        result = is_lost(piece->chunk)
+                     ? CUDA_ERROR_ILLEGAL_STATE
+                     : cuda->memory_map(piece->address, piece->bytes, 0, piece->chunk->handle, 0);
         piece->there = result == CUDA_SUCCESS;
     }
     if (result == CUDA_SUCCESS && !physical_enter_view(view)) result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -188,32 +196,32 @@ static CUresult map_view(struct view *view) {
     return result;
 }
 
-static CUresult map(struct physical *physical, uint64_t address, const char *call_name) {
-    struct gate_call call;
-    enum gate_answer answer;
+static CUresult map_held(struct physical *physical, uint64_t address, size_t bytes, size_t offset) {
+    if (offset != 0 || bytes != physical->bytes) return CUDA_ERROR_NOT_SUPPORTED;
     struct view *view = new_view(physical, address);
     if (view == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-    int result;
-    if (pass_gate(&call, call_name, &result, &answer)) {
-        result = (int)map_view(view);
-        leave_gate(call, answer, result);
-    }
+    const CUresult result = map_view(view);
     if (result != CUDA_SUCCESS) free(view);
-    return (CUresult)result;
+    return result;
 }
 
+/* Held within the gate alone: a handler of SIGINT may leave the wait by a jump. */
 bool handles_map(uint64_t address, size_t bytes, size_t offset, uint64_t handle,
                  unsigned long long flags, const char *call_name, int *cu_result) {
     struct physical *physical;
-    if (!hold(handle, &physical, cu_result)) return false;
-    if (physical == NULL) return true;
-    if (flags != 0)
-        *cu_result = CUDA_ERROR_INVALID_VALUE;
-    else if (offset != 0 || bytes != physical->bytes)
-        *cu_result = CUDA_ERROR_NOT_SUPPORTED;
-    else
-        *cu_result = (int)map(physical, address, call_name);
-    if (*cu_result != CUDA_SUCCESS) drop(physical); /* else it is the view's */
+    struct gate_call call;
+    enum gate_answer answer;
+    bool cut;
+    *cu_result = CUDA_ERROR_INVALID_VALUE;
+    /* Where our memory is parked the driver has nothing. */
+    if (!physical_is_number(handle)) return physical_next_view(address, bytes, &cut) != NULL;
+    if (flags != 0 || (address | bytes | offset) % CHUNK_GRANULE != 0) return true;
+    if (!pass_gate(&call, call_name, cu_result, &answer)) return true;
+    if (hold(handle, &physical, cu_result) && physical != NULL) {
+        *cu_result = (int)map_held(physical, address, bytes, offset);
+        if (*cu_result != CUDA_SUCCESS) drop(physical); /* else it is the view's */
+    }
+    leave_gate(call, answer, *cu_result);
     return true;
 }
 
@@ -225,23 +233,27 @@ static CUresult unmap_view(struct view *view) {
         if (piece->chunk == NULL) continue; /* it has left before, and the next one could not */
         if (!chunks_claim_for_change(piece->chunk)) return CUDA_SUCCESS; /* the process ends */
         const CUresult result = unmap_piece(piece);
-        const bool moves = physical_leave_piece(piece, result == CUDA_SUCCESS);
-        if (moves) mover_freed();
+        physical_leave_piece(piece, result == CUDA_SUCCESS);
+        mover_freed();
         if (result != CUDA_SUCCESS) return result;
     }
     if (physical_leave_view(view)) give_back(physical);
     return CUDA_SUCCESS;
 }
 
+/* By somebody, as the driver says. */
+static bool is_mapped(uint64_t address) {
+    CUmemorytype type;
+    return driver_get()->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+           CUDA_SUCCESS;
+}
+
 /* What lies there is the driver's, if anything: it takes a range in which nothing is mapped as it
  * is, also beyond what is reserved, but not such a range alone. */
 static CUresult unmap_others(uint64_t address, uint64_t bytes) {
-    const struct driver *cuda = driver_get();
-    CUmemorytype type;
-    const CUresult result = cuda->memory_unmap(address, bytes);
+    const CUresult result = driver_get()->memory_unmap(address, bytes);
     for (uint64_t at = address; result != CUDA_SUCCESS && at - address < bytes; at += CHUNK_GRANULE)
-        if (cuda->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at) == CUDA_SUCCESS)
-            return result;
+        if (is_mapped(at)) return result;
     return CUDA_SUCCESS;
 }
 
@@ -267,6 +279,13 @@ bool handles_unmap(uint64_t address, size_t bytes, int *cu_result) {
 /* ---- access -----------------------------------------------------------------------------------
  */
 
+/* The driver stops at a hole; memory of others between ours is none. */
+static void note_access(uint64_t address, uint64_t end, int device, CUmemAccess_flags flags) {
+    while ((address = physical_note_access(address, end, device, (uint8_t)flags)) < end &&
+           is_mapped(address))
+        address += CHUNK_GRANULE;
+}
+
 /* What cannot be given again after a move stays. */
 static void note_accesses(uint64_t address, uint64_t bytes, const CUmemAccessDesc *accesses,
                           size_t count) {
@@ -275,7 +294,7 @@ static void note_accesses(uint64_t address, uint64_t bytes, const CUmemAccessDes
         const bool is_device =
             to->type == CU_MEM_LOCATION_TYPE_DEVICE && to->id >= 0 && to->id < REGISTRY_DEVICES_MAX;
         if (is_device)
-            physical_note_access(address, bytes, to->id, (uint8_t)accesses[i].flags);
+            note_access(address, address + bytes, to->id, accesses[i].flags);
         else
             handles_fix(address);
     }
@@ -304,7 +323,9 @@ bool handles_get_access(unsigned long long *flags, const CUmemLocation *location
         location->id < 0 || location->id >= REGISTRY_DEVICES_MAX)
         return false;
     const struct view *view = physical_view_at(address);
-    if (view == NULL) return false;
+    CUdevice device;
+    if (view == NULL || driver_get()->device_get(&device, location->id) != CUDA_SUCCESS)
+        return false;
     *flags = view->access[location->id];
     *cu_result = CUDA_SUCCESS;
     return true;
@@ -330,58 +351,51 @@ bool handles_fix(uint64_t address) {
     return true;
 }
 
-bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, const char *call_name,
-                             int *cu_result) {
-    struct physical *physical;
-    struct gate_call call;
-    enum gate_answer answer;
-    if (!hold(*handle, &physical, cu_result)) return false;
-    if (physical == NULL) return true;
+static CUresult give_away(struct physical *physical, CUmemGenericAllocationHandle *handle,
+                          const char *call_name) {
     if (physical->part_count > 1) {
         log_info(
             "%s refused: GPU memory of more than 64 MiB in one cuMemCreate cannot be given away. "
             "Create it in smaller pieces, or start the kernel with GPUSHARE_MEMORY=off.",
             call_name);
-        *cu_result = CUDA_ERROR_NOT_SUPPORTED;
-    } else if (pass_gate(&call, call_name, cu_result, &answer)) {
-        fix(physical);
-        *handle = physical->parts[0].chunk.handle;
-        leave_gate(call, answer, CUDA_SUCCESS);
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
-    drop(physical);
+    if (is_lost(&physical->parts[0].chunk)) return CUDA_ERROR_ILLEGAL_STATE;
+    fix(physical);
+    *handle = physical->parts[0].chunk.handle;
+    return CUDA_SUCCESS;
+}
+
+bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, const char *call_name,
+                             int *cu_result) {
+    struct physical *physical;
+    struct gate_call call;
+    enum gate_answer answer;
+    if (!physical_is_number(*handle)) return false;
+    if (!pass_gate(&call, call_name, cu_result, &answer)) return true;
+    if (hold(*handle, &physical, cu_result) && physical != NULL) {
+        *cu_result = (int)give_away(physical, handle, call_name);
+        drop(physical);
+    }
+    leave_gate(call, answer, *cu_result);
     return *cu_result != CUDA_SUCCESS;
 }
 
-struct handles_lent {
-    unsigned int count;
-    CUmemGenericAllocationHandle ours[];
-};
-
-bool handles_lend_fails(CUarrayMapInfo *maps, unsigned int count, struct handles_lent **lent,
-                        const char *call_name, int *cu_result) {
-    *lent = NULL;
-    if (maps == NULL || count == 0) return false;
-    struct handles_lent *list = malloc(sizeof *list + count * sizeof list->ours[0]);
+/* A thread's latest copy lives until its next one: nobody hears of a call that is cancelled. */
+bool handles_lend_fails(CUarrayMapInfo **maps, unsigned int count, const char *call_name,
+                        int *cu_result) {
+    static _Thread_local CUarrayMapInfo *copy __attribute__((tls_model("initial-exec")));
+    if (*maps == NULL || count == 0) return false;
+    CUarrayMapInfo *fresh = realloc(copy, count * sizeof *fresh);
     *cu_result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (list == NULL) return true;
-    list->count = 0;
-    bool fails = false;
-    for (unsigned int i = 0; i < count && !fails; i++) {
-        list->ours[list->count++] = maps[i].memHandle.memHandle;
-        if (maps[i].memHandleType == CU_MEM_HANDLE_TYPE_GENERIC)
-            fails = handles_give_away_fails(&maps[i].memHandle.memHandle, call_name, cu_result);
-    }
-    if (fails)
-        handles_take_back(maps, list);
-    else
-        *lent = list;
-    return fails;
-}
-
-void handles_take_back(CUarrayMapInfo *maps, struct handles_lent *lent) {
-    for (unsigned int i = 0; lent != NULL && i < lent->count; i++)
-        maps[i].memHandle.memHandle = lent->ours[i];
-    free(lent);
+    if (fresh == NULL) return true;
+    copy = memcpy(fresh, *maps, count * sizeof *fresh);
+    *maps = copy;
+    for (unsigned int i = 0; i < count; i++)
+        if (copy[i].memHandleType == CU_MEM_HANDLE_TYPE_GENERIC &&
+            handles_give_away_fails(&copy[i].memHandle.memHandle, call_name, cu_result))
+            return true;
+    return false;
 }
 
 /* ---- contexts ---------------------------------------------------------------------------------

@@ -33,11 +33,9 @@ bool handles_refuse_free(uint64_t address, size_t bytes, int *cu_result);
  * result: that cannot be. */
 bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, const char *call_name,
                              int *cu_result);
-/* The same for the handles in a list of maps of arrays; `handles_take_back` puts ours in again. */
-struct handles_lent;
-bool handles_lend_fails(CUarrayMapInfo *maps, unsigned int count, struct handles_lent **lent,
-                        const char *call_name, int *cu_result);
-void handles_take_back(CUarrayMapInfo *maps, struct handles_lent *lent);
+/* The same for the handles in a list of maps of arrays, of which `*maps` is a copy from then on. */
+bool handles_lend_fails(CUarrayMapInfo **maps, unsigned int count, const char *call_name,
+                        int *cu_result);
 
 /* The memory at this address stays where it is for good; the calling thread is inside the gate.
  * False: none of ours is there. */

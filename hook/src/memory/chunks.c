@@ -202,11 +202,10 @@ bool chunks_claim_for_change(struct chunk *chunk) {
     return claimed;
 }
 
-bool chunks_change_ended_locked(struct chunk *chunk) {
-    if (chunk->state != CHUNK_CHANGING) return false;
+void chunks_change_ended_locked(struct chunk *chunk) {
+    if (chunk->state != CHUNK_CHANGING) return;
     change(chunk, (enum chunk_state)chunk->was);
     wake_waiters();
-    return chunk->state != CHUNK_RESIDENT;
 }
 
 void chunks_fix_locked(struct chunk *chunk) {

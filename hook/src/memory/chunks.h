@@ -74,10 +74,9 @@ void chunks_leave_locked(struct chunk *chunk);
  * the process ends. */
 bool chunks_claim_for_free(struct chunk *chunk);
 /* Claims a chunk for a change of where it is mapped, and waits while it is moved or changed; such a
- * claim is its thread's only one. chunks_change_ended_locked ends it: the chunk is what it was.
- * True: the mover may have to look at it. */
+ * claim is its thread's only one. chunks_change_ended_locked ends it: the chunk is what it was. */
 bool chunks_claim_for_change(struct chunk *chunk);
-bool chunks_change_ended_locked(struct chunk *chunk);
+void chunks_change_ended_locked(struct chunk *chunk);
 /* From now on it stays where it is. */
 void chunks_fix_locked(struct chunk *chunk);
 /* Likewise all that is on the devices of this context. */

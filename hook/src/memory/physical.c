@@ -9,6 +9,8 @@
 
 /* No driver has given out such numbers. */
 #define FIRST_NUMBER ((uint64_t)0x47 << 56)
+/* 64 GiB: in a larger range a look at each view is quicker than one at each page. */
+#define PAGES_LOOKED_AT ((uint64_t)32 << 10)
 
 /* Guarded by LOCK_MEMORY. */
 static void *by_number; /* of search.h */
@@ -215,11 +217,11 @@ static void leave(struct mapping *piece) {
     piece->chunk = NULL;
 }
 
-bool physical_leave_piece(struct mapping *piece, bool is_unmapped) {
+void physical_leave_piece(struct mapping *piece, bool is_unmapped) {
     HOLD(LOCK_MEMORY);
     struct chunk *chunk = piece->chunk;
     if (is_unmapped) leave(piece);
-    return chunks_change_ended_locked(chunk);
+    chunks_change_ended_locked(chunk);
 }
 
 bool physical_leave_view(struct view *view) {
@@ -250,24 +252,40 @@ bool physical_is_in(uint64_t address, uint64_t bytes) {
     return view != NULL;
 }
 
-struct view *physical_next_view(uint64_t address, uint64_t bytes, bool *cut) {
+static struct view *first_by_pages(uint64_t address, uint64_t bytes) {
     struct view *view = NULL;
-    if (!are_there()) return NULL;
-    HOLD(LOCK_MEMORY);
     for (uint64_t at = address; at - address < bytes && view == NULL; at += PAGE_BYTES)
         view = view_at(at);
+    return view;
+}
+
+static struct view *first_of_all(uint64_t address, uint64_t bytes) {
+    struct view *view, *first = NULL;
+    TAILQ_FOREACH(view, &views, next)
+    if (meets(view, address, bytes) && (first == NULL || view->address < first->address))
+        first = view;
+    return first;
+}
+
+struct view *physical_next_view(uint64_t address, uint64_t bytes, bool *cut) {
+    if (!are_there()) return NULL;
+    HOLD(LOCK_MEMORY);
+    struct view *view = bytes / PAGE_BYTES <= PAGES_LOOKED_AT ? first_by_pages(address, bytes)
+                                                              : first_of_all(address, bytes);
     const struct view *last = view != NULL ? view_at(address + bytes - 1) : NULL;
     *cut = view != NULL && (view->address - address >= bytes ||
                             (last != NULL && physical_view_end(last) != address + bytes));
     return view;
 }
 
-void physical_note_access(uint64_t address, uint64_t bytes, int device, uint8_t flags) {
+uint64_t physical_note_access(uint64_t address, uint64_t end, int device, uint8_t flags) {
     struct view *view;
     HOLD(LOCK_MEMORY);
-    for (uint64_t at = address; at - address < bytes && (view = view_at(at)) != NULL;
-         at = physical_view_end(view))
+    while (address < end && (view = view_at(address)) != NULL) {
         view->access[device] = flags;
+        address = physical_view_end(view);
+    }
+    return address;
 }
 
 bool physical_is_here(uint64_t address) {

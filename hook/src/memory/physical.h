@@ -69,9 +69,9 @@ void physical_context_ended(const void *context, int device, void *other);
 /* A view that the driver has mapped, of what is held: that is the view's from now on. False: no
  * host memory. */
 bool physical_enter_view(struct view *view);
-/* The claim of the view's piece for a change ends; where it is not mapped any more, it has no chunk
- * then. True: the mover may have to look at the chunk. */
-bool physical_leave_piece(struct mapping *piece, bool is_unmapped);
+/* The claim of the view's piece for a change ends, and the mover may have to look at its chunk;
+ * where the piece is not mapped any more, it has no chunk then. */
+void physical_leave_piece(struct mapping *piece, bool is_unmapped);
 /* And with all of them gone the view ends. True as with physical_drop, of what it has held. */
 bool physical_leave_view(struct view *view);
 /* The view in which an address lies; NULL: none. It stays while no other thread unmaps it, which
@@ -79,14 +79,14 @@ bool physical_leave_view(struct view *view);
 struct view *physical_view_at(uint64_t address);
 /* Some view lies in the range. */
 bool physical_is_in(uint64_t address, uint64_t bytes);
-/* The first one there, where the range is mostly mapped: `is_in` looks at all there are, this at
- * each page. `*cut`: some view lies partly within the range. */
+/* The first one there. `*cut`: some view lies partly within the range. */
 struct view *physical_next_view(uint64_t address, uint64_t bytes, bool *cut);
 static inline uint64_t physical_view_end(const struct view *view) {
     return view->address + view->physical->bytes;
 }
-/* Notes the access that the driver has given from there on, as far as views lie side by side. */
-void physical_note_access(uint64_t address, uint64_t bytes, int device, uint8_t flags);
+/* Notes the access of a device that the driver has given from there on, as far as views lie side by
+ * side. Returns where they end, at most `end`. */
+uint64_t physical_note_access(uint64_t address, uint64_t end, int device, uint8_t flags);
 
 /* Whether all of what lies at the address is on the device; and whether anything is not. */
 bool physical_is_here(uint64_t address);

@@ -96,9 +96,7 @@
     DONE_HERE(IS_WIDE(pointer) && ipc_open(WIDE(uint64_t, pointer), (handle), (flags), &done))
 /* Memory that the program maps itself, and that others are about to use. */
 #define GIVEN_AWAY(handle) DONE_HERE(handles_give_away_fails(&(handle), WRAPPER_NAME, &done))
-#define LENT(maps, count)      \
-    struct handles_lent *lent; \
-    DONE_HERE(handles_lend_fails((maps), (count), &lent, WRAPPER_NAME, &done))
+#define LENT(maps, count) DONE_HERE(handles_lend_fails(&(maps), (count), WRAPPER_NAME, &done))
 #define BACKED_RANGE(base, bytes, address) \
     DONE_HERE(pointers_range((uint64_t)(address), WIDE(uint64_t, base), WIDE(size_t, bytes), &done))
 
