@@ -18,10 +18,11 @@
 /* No device has so much. */
 #define BYTES_BEYOND_ALL ((uint64_t)1 << 46)
 
+/* In a process without a context nothing moves, and no turn is to be had. */
 static bool pass_gate(struct gate_call *call, const char *call_name, int *cu_result,
                       enum gate_answer *answer) {
     *call = (struct gate_call){GATE_LOOK, GATE_STREAM_LEGACY, NULL, call_name};
-    *answer = gate_enter(*call);
+    *answer = atomic_load(&contexts_open) == 0 ? GATE_NESTED : gate_enter(*call);
     if (*answer == GATE_CANCELLED) *cu_result = GATE_CANCELLED_RESULT;
     return *answer != GATE_CANCELLED;
 }
