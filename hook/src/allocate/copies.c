@@ -187,14 +187,14 @@ static CUresult save_row(uint64_t to, struct end to_end, uint64_t from, struct e
 }
 
 static bool save(const struct rows *rows, struct copies_way way, int *cu_result) {
-    const struct view *view = physical_view_at(rows->from);
-    if (view == NULL && !blocks_are_there()) return false;
+    struct physical_place place;
+    const bool is_view = physical_look(rows->from, &place);
+    if (!is_view && !blocks_are_there()) return false;
     const CUcontext current = current_context();
+    const CUcontext copied_in = is_view && place.context != NULL ? place.context : current;
     const struct end to = end_at(rows->to, current);
     const struct end from =
-        view != NULL
-            ? (struct end){CU_MEMORYTYPE_DEVICE, view->physical->parts[0].chunk.context, true}
-            : end_at(rows->from, current);
+        is_view ? (struct end){CU_MEMORYTYPE_DEVICE, copied_in, true} : end_at(rows->from, current);
     if (!from.ours || to.type != CU_MEMORYTYPE_HOST) return false;
     bool away = false;
     for (uint64_t z = 0; z < rows->depth && !away; z++)

@@ -18,11 +18,12 @@
 /* No device has so much. */
 #define BYTES_BEYOND_ALL ((uint64_t)1 << 46)
 
-/* In a process without a context nothing moves, and no turn is to be had. */
+/* In a process without a context nothing moves, nor where memory does not follow the turn. */
 static bool pass_gate(struct gate_call *call, const char *call_name, int *cu_result,
                       enum gate_answer *answer) {
     *call = (struct gate_call){GATE_LOOK, GATE_STREAM_LEGACY, NULL, call_name};
-    *answer = atomic_load(&contexts_open) == 0 ? GATE_NESTED : gate_enter(*call);
+    const bool moves = atomic_load(&contexts_open) > 0 && residency_swaps();
+    *answer = moves ? gate_enter(*call) : GATE_NESTED;
     if (*answer == GATE_CANCELLED) *cu_result = GATE_CANCELLED_RESULT;
     return *answer != GATE_CANCELLED;
 }
@@ -62,8 +63,7 @@ struct creation {
 static CUresult make(void *argument) {
     struct creation *creation = argument;
     struct physical *physical =
-        physical_new(&creation->properties, creation->bytes, creation->fixed,
-                     contexts_of_device(creation->properties.location.id));
+        physical_new(&creation->properties, creation->bytes, creation->fixed);
     if (physical == NULL) return MAKING_NO_HOST_MEMORY;
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < physical->part_count && result == CUDA_SUCCESS; i++)
@@ -212,10 +212,9 @@ bool handles_map(uint64_t address, size_t bytes, size_t offset, uint64_t handle,
     struct physical *physical;
     struct gate_call call;
     enum gate_answer answer;
-    bool cut;
     *cu_result = CUDA_ERROR_INVALID_VALUE;
     /* Where our memory is parked the driver has nothing. */
-    if (!physical_is_number(handle)) return physical_next_view(address, bytes, &cut) != NULL;
+    if (!physical_is_number(handle)) return physical_range(address, bytes) != PHYSICAL_NONE;
     if (flags != 0 || (address | bytes | offset) % CHUNK_GRANULE != 0) return true;
     if (!pass_gate(&call, call_name, cu_result, &answer)) return true;
     if (hold(handle, &physical, cu_result) && physical != NULL) {
@@ -236,7 +235,10 @@ static CUresult unmap_view(struct view *view) {
         const CUresult result = unmap_piece(piece);
         physical_leave_piece(piece, result == CUDA_SUCCESS);
         mover_freed();
-        if (result != CUDA_SUCCESS) return result;
+        if (result != CUDA_SUCCESS) {
+            physical_reopen_view(view);
+            return result;
+        }
     }
     if (physical_leave_view(view)) give_back(physical);
     return CUDA_SUCCESS;
@@ -261,17 +263,20 @@ static CUresult unmap_others(uint64_t address, uint64_t bytes) {
 /* Whole pages alone can be mapped, and views go as a whole. */
 bool handles_unmap(uint64_t address, size_t bytes, int *cu_result) {
     if (bytes == 0 || (address | bytes) % CHUNK_GRANULE != 0) return false;
-    bool cut;
-    struct view *view = physical_next_view(address, bytes, &cut);
-    if (view == NULL) return false;
-    CUresult result = cut ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    const enum physical_range range = physical_range(address, bytes);
+    if (range == PHYSICAL_NONE) return false;
+    CUresult result = range == PHYSICAL_CUT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     const uint64_t end = address + bytes;
     for (uint64_t at = address; at != end && result == CUDA_SUCCESS;) {
-        if (at != address) view = physical_next_view(at, end - at, &cut);
+        struct view *view = physical_close_view(at, end - at);
         const uint64_t until = view != NULL ? view->address : end;
+        const uint64_t next = view != NULL ? until + view->physical->bytes : end;
         if (until != at) result = unmap_others(at, until - at);
-        at = view != NULL ? physical_view_end(view) : end;
-        if (result == CUDA_SUCCESS && view != NULL) result = unmap_view(view);
+        if (result == CUDA_SUCCESS && view != NULL)
+            result = unmap_view(view);
+        else if (view != NULL)
+            physical_reopen_view(view);
+        at = next;
     }
     *cu_result = (int)result;
     return true;
@@ -305,9 +310,9 @@ bool handles_set_access(uint64_t address, size_t bytes, const CUmemAccessDesc *a
                         size_t count, const char *call_name, int *cu_result) {
     struct gate_call call;
     enum gate_answer answer;
-    bool cut;
-    if (accesses == NULL || physical_next_view(address, bytes, &cut) == NULL) return false;
-    if (cut) {
+    const enum physical_range range = physical_range(address, bytes);
+    if (accesses == NULL || range == PHYSICAL_NONE) return false;
+    if (range == PHYSICAL_CUT) {
         *cu_result = CUDA_ERROR_INVALID_VALUE;
         return true;
     }
@@ -323,11 +328,12 @@ bool handles_get_access(unsigned long long *flags, const CUmemLocation *location
     if (flags == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
         location->id < 0 || location->id >= REGISTRY_DEVICES_MAX)
         return false;
-    const struct view *view = physical_view_at(address);
+    struct physical_place place;
     CUdevice device;
-    if (view == NULL || driver_get()->device_get(&device, location->id) != CUDA_SUCCESS)
+    if (!physical_look(address, &place) ||
+        driver_get()->device_get(&device, location->id) != CUDA_SUCCESS)
         return false;
-    *flags = view->access[location->id];
+    *flags = place.access[location->id];
     *cu_result = CUDA_SUCCESS;
     return true;
 }

@@ -38,7 +38,8 @@ struct chunk {
     uint64_t bytes;            /* a multiple of CHUNK_GRANULE */
     uint64_t handle;           /* CUmemGenericAllocationHandle; 0: not on the device */
     void *host;    /* registered host memory (host_arena.h) while it has a copy there; else NULL */
-    void *context; /* in which it is copied; a block's: which it was allocated in and goes with */
+    void *context; /* a block's: in which it was allocated and with which it goes; of other memory:
+                      in which it was copied last, or NULL */
     uint64_t
         stays_until_ns; /* its last copy out has failed, so it is not moved before; 0: not so */
     TAILQ_ENTRY(chunk) next; /* among those of its device that can be claimed for the same */

@@ -3,6 +3,7 @@
 #include <search.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/hold.h"
 #include "memory/blocks.h"
@@ -38,14 +39,18 @@ static struct physical *find(uint64_t number) {
 
 static struct view *view_at(uint64_t address) {
     const struct mapping *mapping = pages_find(address);
-    return mapping != NULL ? mapping->view : NULL;
+    struct view *view = mapping != NULL ? mapping->view : NULL;
+    return view != NULL && !view->closing ? view : NULL;
+}
+
+static uint64_t end_of(const struct view *view) {
+    return view->address + view->physical->bytes;
 }
 
 /* ---- what handles stand for -------------------------------------------------------------------
  */
 
-struct physical *physical_new(const CUmemAllocationProp *properties, uint64_t bytes, bool fixed,
-                              void *context) {
+struct physical *physical_new(const CUmemAllocationProp *properties, uint64_t bytes, bool fixed) {
     const uint64_t part_bytes = fixed ? bytes : CHUNK_BYTES_MAX;
     const size_t count = (bytes + part_bytes - 1) / part_bytes;
     struct physical *physical = calloc(1, sizeof *physical + count * sizeof physical->parts[0]);
@@ -60,7 +65,6 @@ struct physical *physical_new(const CUmemAllocationProp *properties, uint64_t by
         physical->parts[i].chunk = (struct chunk){
             .physical = physical,
             .bytes = left < part_bytes ? left : part_bytes,
-            .context = context,
             .device = physical->device,
             .fixed = fixed,
         };
@@ -105,21 +109,23 @@ struct physical *physical_hold_at(uint64_t address) {
     return view != NULL ? view->physical : NULL;
 }
 
-static bool is_unused(const struct physical *physical) {
-    return physical->holders == 0 && physical->handles == 0;
+/* Whether it was the last that held it. Nobody finds it any more then. */
+static bool ends(struct physical *physical) {
+    if (physical->holders > 0 || physical->handles > 0) return false;
+    tdelete(physical, &by_number, compare);
+    return true;
 }
 
 bool physical_drop(struct physical *physical) {
     HOLD(LOCK_MEMORY);
     physical->holders--;
-    return is_unused(physical);
+    return ends(physical);
 }
 
 void physical_remove(struct physical *physical) {
     lock_take(LOCK_MEMORY);
     for (size_t i = 0; i < physical->part_count; i++)
         chunks_leave_locked(&physical->parts[i].chunk);
-    tdelete(physical, &by_number, compare);
     LIST_REMOVE(physical, next);
     atomic_fetch_sub(&there, 1);
     registry_count_locked(physical->device, physical->bytes, physical->fixed ? physical->bytes : 0,
@@ -139,12 +145,18 @@ bool physical_release(uint64_t number, struct physical **unused) {
     struct physical *physical = find(number);
     if (physical == NULL || physical->handles == 0) return false;
     physical->handles--;
-    *unused = is_unused(physical) ? physical : NULL;
+    *unused = ends(physical) ? physical : NULL;
+    return true;
+}
+
+static bool is_here(const struct physical *physical) {
+    for (size_t i = 0; i < physical->part_count; i++)
+        if (!chunks_is_here_locked(&physical->parts[i].chunk)) return false;
     return true;
 }
 
 static bool fix(struct physical *physical) {
-    if (physical->fixed) return false;
+    if (physical->fixed || !is_here(physical)) return false;
     physical->fixed = true;
     for (size_t i = 0; i < physical->part_count; i++)
         chunks_fix_locked(&physical->parts[i].chunk);
@@ -157,20 +169,13 @@ bool physical_fix(struct physical *physical) {
     return fix(physical);
 }
 
-static bool is_here(const struct physical *physical) {
-    for (size_t i = 0; i < physical->part_count; i++)
-        if (!chunks_is_here_locked(&physical->parts[i].chunk)) return false;
-    return true;
-}
-
 bool physical_fix_for_rdma(void) {
     struct physical *physical;
     bool is_news = false;
     if (!are_there()) return false;
     HOLD(LOCK_MEMORY);
     LIST_FOREACH(physical, &all, next)
-    if (physical->properties.allocFlags.gpuDirectRDMACapable && is_here(physical))
-        is_news = fix(physical) || is_news;
+    if (physical->properties.allocFlags.gpuDirectRDMACapable) is_news = fix(physical) || is_news;
     return is_news;
 }
 
@@ -230,13 +235,23 @@ bool physical_leave_view(struct view *view) {
     TAILQ_REMOVE(&views, view, next);
     free(view);
     physical->holders--;
-    return is_unused(physical);
+    return ends(physical);
 }
 
-struct view *physical_view_at(uint64_t address) {
-    if (!are_there()) return NULL;
+bool physical_look(uint64_t address, struct physical_place *place) {
+    if (!are_there()) return false;
     HOLD(LOCK_MEMORY);
-    return view_at(address);
+    const struct view *view = view_at(address);
+    if (view == NULL) return false;
+    *place = (struct physical_place){
+        .address = view->address,
+        .bytes = view->physical->bytes,
+        .id = view->physical->id,
+        .context = view->physical->parts[0].chunk.context,
+        .is_here = is_here(view->physical),
+    };
+    memcpy(place->access, view->access, sizeof place->access);
+    return true;
 }
 
 static bool meets(const struct view *view, uint64_t address, uint64_t bytes) {
@@ -262,20 +277,39 @@ static struct view *first_by_pages(uint64_t address, uint64_t bytes) {
 static struct view *first_of_all(uint64_t address, uint64_t bytes) {
     struct view *view, *first = NULL;
     TAILQ_FOREACH(view, &views, next)
-    if (meets(view, address, bytes) && (first == NULL || view->address < first->address))
+    if (!view->closing && meets(view, address, bytes) &&
+        (first == NULL || view->address < first->address))
         first = view;
     return first;
 }
 
-struct view *physical_next_view(uint64_t address, uint64_t bytes, bool *cut) {
+static struct view *first_in(uint64_t address, uint64_t bytes) {
+    return bytes / PAGE_BYTES <= PAGES_LOOKED_AT ? first_by_pages(address, bytes)
+                                                 : first_of_all(address, bytes);
+}
+
+enum physical_range physical_range(uint64_t address, uint64_t bytes) {
+    if (!are_there()) return PHYSICAL_NONE;
+    HOLD(LOCK_MEMORY);
+    const struct view *first = first_in(address, bytes);
+    if (first == NULL) return PHYSICAL_NONE;
+    const struct view *last = view_at(address + bytes - 1);
+    const bool cut =
+        first->address - address >= bytes || (last != NULL && end_of(last) != address + bytes);
+    return cut ? PHYSICAL_CUT : PHYSICAL_WHOLE;
+}
+
+struct view *physical_close_view(uint64_t address, uint64_t bytes) {
     if (!are_there()) return NULL;
     HOLD(LOCK_MEMORY);
-    struct view *view = bytes / PAGE_BYTES <= PAGES_LOOKED_AT ? first_by_pages(address, bytes)
-                                                              : first_of_all(address, bytes);
-    const struct view *last = view != NULL ? view_at(address + bytes - 1) : NULL;
-    *cut = view != NULL && (view->address - address >= bytes ||
-                            (last != NULL && physical_view_end(last) != address + bytes));
+    struct view *view = first_in(address, bytes);
+    if (view != NULL) view->closing = true;
     return view;
+}
+
+void physical_reopen_view(struct view *view) {
+    HOLD(LOCK_MEMORY);
+    view->closing = false;
 }
 
 uint64_t physical_note_access(uint64_t address, uint64_t end, int device, uint8_t flags) {
@@ -283,16 +317,9 @@ uint64_t physical_note_access(uint64_t address, uint64_t end, int device, uint8_
     HOLD(LOCK_MEMORY);
     while (address < end && (view = view_at(address)) != NULL) {
         view->access[device] = flags;
-        address = physical_view_end(view);
+        address = end_of(view);
     }
     return address;
-}
-
-bool physical_is_here(uint64_t address) {
-    if (!are_there()) return true;
-    HOLD(LOCK_MEMORY);
-    const struct view *view = view_at(address);
-    return view == NULL || is_here(view->physical);
 }
 
 bool physical_any_away(void) {

@@ -31,6 +31,7 @@ struct physical {
 struct view {
     uint64_t address;
     struct physical *physical;            /* held */
+    bool closing;                         /* a thread is unmapping it: nobody else finds it */
     uint8_t access[REGISTRY_DEVICES_MAX]; /* CUmemAccess_flags of each device */
     TAILQ_ENTRY(view) next;               /* among all */
     struct mapping pieces[];              /* one a part */
@@ -38,8 +39,7 @@ struct view {
 
 /* A handle's memory with nothing in it, in parts of at most CHUNK_BYTES_MAX (fixed: in one); NULL:
  * no host memory. */
-struct physical *physical_new(const CUmemAllocationProp *properties, uint64_t bytes, bool fixed,
-                              void *context);
+struct physical *physical_new(const CUmemAllocationProp *properties, uint64_t bytes, bool fixed);
 /* Its parts are on the device, and were claimed in the registry: it is counted, the claim ends, and
  * the program holds it once, by this number. False: no host memory. */
 bool physical_enter(struct physical *physical, uint64_t *number);
@@ -74,22 +74,34 @@ bool physical_enter_view(struct view *view);
 void physical_leave_piece(struct mapping *piece, bool is_unmapped);
 /* And with all of them gone the view ends. True as with physical_drop, of what it has held. */
 bool physical_leave_view(struct view *view);
-/* The view in which an address lies; NULL: none. It stays while no other thread unmaps it, which
- * would be the program's mistake. */
-struct view *physical_view_at(uint64_t address);
+/* What is known of an address in a view. */
+struct physical_place {
+    uint64_t address, bytes; /* of the view */
+    uint64_t id;             /* of the memory */
+    void *context;           /* in which it was copied last, or NULL */
+    bool is_here;            /* all of it */
+    uint8_t access[REGISTRY_DEVICES_MAX];
+};
+/* False: it lies in none. */
+bool physical_look(uint64_t address, struct physical_place *place);
 /* Some view lies in the range. */
 bool physical_is_in(uint64_t address, uint64_t bytes);
-/* The first one there. `*cut`: some view lies partly within the range. */
-struct view *physical_next_view(uint64_t address, uint64_t bytes, bool *cut);
-static inline uint64_t physical_view_end(const struct view *view) {
-    return view->address + view->physical->bytes;
-}
+/* The same for a range that ought to be one of whole views. */
+enum physical_range {
+    PHYSICAL_NONE,
+    PHYSICAL_WHOLE, /* views, and perhaps what is not ours between them */
+    PHYSICAL_CUT,   /* a view lies partly within it */
+};
+enum physical_range physical_range(uint64_t address, uint64_t bytes);
+/* The first view there, for the thread that is about to unmap it; NULL: none is left. */
+struct view *physical_close_view(uint64_t address, uint64_t bytes);
+/* That could not be. */
+void physical_reopen_view(struct view *view);
 /* Notes the access of a device that the driver has given from there on, as far as views lie side by
  * side. Returns where they end, at most `end`. */
 uint64_t physical_note_access(uint64_t address, uint64_t end, int device, uint8_t flags);
 
-/* Whether all of what lies at the address is on the device; and whether anything is not. */
-bool physical_is_here(uint64_t address);
+/* Whether any of it all is not on its device. */
 bool physical_any_away(void);
 
 void physical_after_fork(void);

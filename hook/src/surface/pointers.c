@@ -14,6 +14,8 @@
 #include "memory/physical.h"
 #include "sharing/ipc_imports.h"
 
+#define ASKED_AGAIN 3
+
 static bool has_context(void) {
     return memory_current_device() >= 0;
 }
@@ -24,10 +26,12 @@ static bool find(uint64_t address, struct allocated *found) {
 
 /* What the program has mapped, where its current device may use it. */
 static bool find_reached(uint64_t address, struct allocated *found) {
-    const struct view *view = physical_view_at(address);
+    struct physical_place place;
     const int device = memory_current_device();
-    if (view == NULL || device >= REGISTRY_DEVICES_MAX || view->access[device] == 0) return false;
-    *found = (struct allocated){.address = view->address, .bytes = view->physical->bytes};
+    if (device < 0 || device >= REGISTRY_DEVICES_MAX || !physical_look(address, &place) ||
+        place.access[device] == 0)
+        return false;
+    *found = (struct allocated){.address = place.address, .bytes = place.bytes};
     return true;
 }
 
@@ -42,7 +46,7 @@ bool pointers_range(uint64_t address, uint64_t *base, size_t *bytes, int *cu_res
     if (!has_context()) return false;
     if (!find(address, &found) && !find_reached(address, &found)) {
         *cu_result = CUDA_ERROR_NOT_FOUND;
-        return lies_here(address) || physical_view_at(address) != NULL;
+        return lies_here(address) || physical_look(address, &(struct physical_place){0});
     }
     if (base != NULL) *base = found.address;
     if (bytes != NULL) *bytes = found.bytes;
@@ -115,22 +119,25 @@ static uint64_t value_of(int attribute, uint64_t address, const struct allocated
 /* What the program has mapped: the driver knows it while it is there, but for what a move or a
  * split would show. */
 static bool mapped_attribute(uint64_t address, int attribute, void *data, int *cu_result) {
-    const struct view *view = physical_view_at(address);
-    if (view == NULL || !driver_can_move(driver_get())) return false;
-    if (!physical_is_here(address) && pointers_wait_fails("cuPointerGetAttribute", cu_result))
-        return true;
-    *cu_result =
-        (int)driver_get()->pointer_attribute(data, (CUpointer_attribute)attribute, address);
+    struct physical_place place;
+    if (!driver_can_move(driver_get()) || !physical_look(address, &place)) return false;
+    /* It may leave while the driver is asked. (Behind a sticky error the wait ends without it.) */
+    for (int tries = 0; tries == 0 || (!place.is_here && tries < ASKED_AGAIN); tries++) {
+        if (!place.is_here && pointers_wait_fails("cuPointerGetAttribute", cu_result)) return true;
+        *cu_result =
+            (int)driver_get()->pointer_attribute(data, (CUpointer_attribute)attribute, address);
+        if (!physical_look(address, &place)) return true;
+    }
     if (*cu_result != CUDA_SUCCESS) return true;
-    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR) *(uint64_t *)data = view->address;
-    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) *(uint64_t *)data = view->physical->bytes;
-    if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID) *(uint64_t *)data = view->physical->id;
+    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR) *(uint64_t *)data = place.address;
+    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) *(uint64_t *)data = place.bytes;
+    if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID) *(uint64_t *)data = place.id;
     return true;
 }
 
 static bool mapped_attributes(uint64_t address, unsigned int count, const int *attributes,
                               void **data, int *cu_result) {
-    if (physical_view_at(address) == NULL) return false;
+    if (!physical_look(address, &(struct physical_place){0})) return false;
     for (unsigned int i = 0; i < count; i++)
         if (data[i] == NULL || answer_bytes(attributes[i]) == 0) return false;
     for (unsigned int i = 0; i < count; i++) {
@@ -195,7 +202,7 @@ static enum gate_answer pass_gate(struct gate_call call, int *cu_result) {
 }
 
 bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result) {
-    const bool is_view = physical_view_at(address) != NULL;
+    const bool is_view = physical_look(address, &(struct physical_place){0});
     if (!is_view && !blocks_cover(address)) return false;
     const struct gate_call call = {GATE_LOOK, GATE_STREAM_LEGACY, NULL, call_name};
     const enum gate_answer answer = pass_gate(call, cu_result);
