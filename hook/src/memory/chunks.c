@@ -214,20 +214,22 @@ void chunks_fix_locked(struct chunk *chunk) {
     put_in(chunk);
 }
 
-static void fix_in(const struct chunk_list *list, const void *context) {
+static void fix_in(const struct chunk_list *list, const void *context, int device) {
     struct chunk *chunk, *next;
     for (chunk = TAILQ_FIRST(list); chunk != NULL; chunk = next) {
         next = TAILQ_NEXT(chunk, next);
-        if (chunk->context == context && !chunk->fixed) chunks_fix_locked(chunk);
+        const bool has_it =
+            chunk->context == context || (chunk->context == NULL && chunk->device == device);
+        if (has_it && !chunk->fixed) chunks_fix_locked(chunk);
     }
 }
 
-void chunks_fix_context(const void *context) {
+void chunks_fix_context(const void *context, int device) {
     HOLD(LOCK_MEMORY);
-    fix_in(&staying, context);
+    fix_in(&staying, context, device);
     for (int i = 0; i < REGISTRY_DEVICES_MAX; i++) {
-        fix_in(&devices[i].to_leave, context);
-        fix_in(&devices[i].back, context);
+        fix_in(&devices[i].to_leave, context, device);
+        fix_in(&devices[i].back, context, device);
     }
 }
 

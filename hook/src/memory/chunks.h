@@ -80,8 +80,9 @@ bool chunks_claim_for_change(struct chunk *chunk);
 void chunks_change_ended_locked(struct chunk *chunk);
 /* From now on it stays where it is. */
 void chunks_fix_locked(struct chunk *chunk);
-/* Likewise all that is on the devices of this context. */
-void chunks_fix_context(const void *context);
+/* Likewise all that is there of this context, and of none at all on this device (-1: on no device).
+ */
+void chunks_fix_context(const void *context, int device);
 
 /* Claims the next chunk of the device for parking (RESIDENT, not fixed: becomes LEAVING), for
  * restoring (PARKED: becomes COMING) or for being unmapped again (BACK: becomes LEAVING, keeps its
