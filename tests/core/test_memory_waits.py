@@ -67,6 +67,19 @@ def begins_to_wait(
     return client
 
 
+def stalls_until_it_is_refused(desk: MemoryDesk, client: ClientId) -> None:
+    """In a cell of its own, whose work waits for the call."""
+    desk.do(ev.CellBegan(client=client))
+    desk.ask(client)
+    desk.need(client, TOO_MUCH)
+    await_recall(desk, client)
+    for stalls in range(1, STALLS_MAX + 1):
+        desk.stall(client, calls_waiting=1)
+        if stalls < STALLS_MAX:
+            await_recall(desk, client)
+    assert desk.refused() == [client]
+
+
 @pytest.mark.promise(
     "accounts",
     "A call that does not fit because of memory that others cannot move gives its turn back and "

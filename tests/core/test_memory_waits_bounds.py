@@ -14,20 +14,19 @@ from jupyter_gpushare.core.settings import OverduePolicy
 
 from .memory_desk import USABLE, MemoryDesk
 from .test_memory_waits import WAIT_S, await_recall, begins_to_wait, desk, let_pass, process_of
-from .test_memory_waits_end import left_s
+from .test_memory_waits_end import fix, left_s, waits_with_memory_elsewhere
 from .test_needs import IN_THE_WAY, TOO_MUCH, fixed
 
 __all__ = ["desk"]
 OVERDUE_S = 30.0
 
 
-def fix(desk: MemoryDesk, client: ClientId, count: int, *, after_s: float = 0.0) -> list[int]:
-    """It has so much that it cannot move, and has heard what it may have then; who is refused."""
-    refused = list[int]()
-    for later_s in (after_s, 0.0):
-        desk.report(client, allocated=count, fixed=count, after_s=later_s)
-        refused += desk.refused()
-    return refused
+def fix_and_hear(
+    desk: MemoryDesk, client: ClientId, count: int, *, after_s: float = 0.0
+) -> list[int]:
+    """As `fix`, and it has heard what it may have then."""
+    refused = fix(desk, client, count, after_s=after_s)
+    return refused + fix(desk, client, count)
 
 
 def strict_desk(**changes: object) -> MemoryDesk:
@@ -115,7 +114,7 @@ def test_a_turn_that_goes_on_is_wanted_as_any_other() -> None:
     desk.need(bob, TOO_MUCH)
     await_recall(desk, bob)
     desk.stall(bob, calls_waiting=1)
-    fix(desk, alice, 0)
+    fix_and_hear(desk, alice, 0)
     desk.report(bob)
     desk.report(bob, allocated=TOO_MUCH)
     assert let_pass(desk, 600) == [] and desk.holders() == ["b"]
@@ -189,9 +188,9 @@ def test_a_moment_of_room_hides_no_stalled_drain(desk: MemoryDesk) -> None:
     desk.stall(bob, calls_waiting=1)
     assert desk.wake_at_s is not None
     desk.now_s = desk.wake_at_s - 0.01
-    assert fix(desk, alice, 0) == []
+    assert fix_and_hear(desk, alice, 0) == []
     desk.do(ev.ClockTicked(), after_s=0.02)
-    refused = fix(desk, alice, IN_THE_WAY)
+    refused = fix_and_hear(desk, alice, IN_THE_WAY)
     while not refused:
         assert desk.wake_at_s is not None and desk.now_s < began_s + 10
         desk.sleep_until_woken()
@@ -213,12 +212,12 @@ def test_room_for_the_refused_call_ends_what_is_left_of_it(desk: MemoryDesk) -> 
     bob, carol = begins_to_wait(desk), desk.client("c")
     desk.ask(carol)
     assert let_pass(desk, 10) == []
-    assert fix(desk, alice, 0) == [] and let_pass(desk, 0.2) == []
-    assert fix(desk, alice, IN_THE_WAY, after_s=0.1) == []
+    assert fix_and_hear(desk, alice, 0) == [] and let_pass(desk, 0.2) == []
+    assert fix_and_hear(desk, alice, IN_THE_WAY, after_s=0.1) == []
     assert let_pass(desk, WAIT_S) == [bob]
     desk.drop(carol)
     desk.lose(carol)
-    fix(desk, alice, 0)
+    fix_and_hear(desk, alice, 0)
     desk.measure(0, after_s=1)
     desk.need(bob, TOO_MUCH)
     assert desk.refused() == [] and desk.budget(bob) >= TOO_MUCH
@@ -228,7 +227,7 @@ def test_room_for_the_refused_call_ends_what_is_left_of_it(desk: MemoryDesk) -> 
     assert let_pass(desk, 3600) == []
     desk.ask(alice)
     desk.need(alice, IN_THE_WAY)
-    fix(desk, alice, IN_THE_WAY)
+    fix_and_hear(desk, alice, IN_THE_WAY)
     desk.drop(alice)
     waits_anew(desk, bob)
 
@@ -302,21 +301,10 @@ def test_a_turn_shows_that_memory_has_a_place() -> None:
 
 
 @pytest.mark.promise("All calls of a notebook together wait once...")
-def test_one_wait_for_two_devices_is_one(desk: MemoryDesk) -> None:
+def test_one_wait_for_two_devices_is_one() -> None:
     """The call lacks memory on A for most of the wait, and a place on B at its end. When B has
     room, the next call does not wait anew for A."""
-    desk = MemoryDesk(devices="AB", memory_wait_s=WAIT_S, overdue_s=1000, reclaim_s=0.2)
-    desk.with_memory("a", IN_THE_WAY, "A", fixed=IN_THE_WAY)
-    bob = desk.with_memory("b", 3000, "B")
-    desk.open(bob, "A")
-    desk.report(bob, "A")
-    desk.ask(bob)
-    desk.need(bob, TOO_MUCH, "A")
-    await_recall(desk, bob)
-    desk.report(bob, "A")
-    desk.drop(bob)
-    desk.ask(bob)
-    desk.report(bob, "A")
+    desk, bob = waits_with_memory_elsewhere()
     assert let_pass(desk, WAIT_S - 10) == []
     carol = desk.client("c", "B")
     desk.ask(carol)
@@ -350,13 +338,13 @@ def test_all_of_the_room_for_a_moment_is_no_release_either(desk: MemoryDesk) -> 
             refused += desk.refused()
         while not refused:
             assert desk.now_s < began_s + 2 * WAIT_S
-            refused += let_pass(desk, 19) + fix(desk, alice, 100)
-            refused += fix(desk, alice, IN_THE_WAY, after_s=0.1) + let_pass(desk, 1)
+            refused += let_pass(desk, 19) + fix_and_hear(desk, alice, 100)
+            refused += fix_and_hear(desk, alice, IN_THE_WAY, after_s=0.1) + let_pass(desk, 1)
         assert refused == [bob]
         took_s.append(desk.now_s - began_s)
         for count in (100, IN_THE_WAY):
             assert let_pass(desk, 5) == []
-            fix(desk, alice, count)
+            fix_and_hear(desk, alice, count)
     assert took_s[0] > WAIT_S - 5 and max(took_s[1:]) < 30
 
 
@@ -366,7 +354,7 @@ def test_a_part_that_others_have_released_begins_a_new_wait(desk: MemoryDesk) ->
     alice = desk.with_memory("a", IN_THE_WAY, fixed=IN_THE_WAY)
     bob = begins_to_wait(desk, count=USABLE - 500)
     assert let_pass(desk, WAIT_S + 1) == [bob]
-    assert fix(desk, alice, IN_THE_WAY - 1000) == []
+    assert fix_and_hear(desk, alice, IN_THE_WAY - 1000) == []
     desk.need(bob, USABLE - 500)
     assert desk.refused() == [] and let_pass(desk, WAIT_S / 2) == []
 
@@ -378,8 +366,8 @@ def test_what_was_released_while_nobody_asked_counts(desk: MemoryDesk) -> None:
     bob, alice = begins_to_wait(desk), process_of(desk, "a")
     assert let_pass(desk, WAIT_S + 1) == [bob]
     desk.withdraw(bob)
-    assert fix(desk, alice, 0) == [] and let_pass(desk, 60) == []
-    assert fix(desk, alice, IN_THE_WAY) == []
+    assert fix_and_hear(desk, alice, 0) == [] and let_pass(desk, 60) == []
+    assert fix_and_hear(desk, alice, IN_THE_WAY) == []
     waits_anew(desk, bob)
 
 
@@ -395,11 +383,11 @@ def test_what_was_released_is_noticed_after_a_smaller_call_was_met(desk: MemoryD
         desk.report(bob, allocated=10)
     desk.need(bob, 0)
     desk.drop(bob)
-    fix(desk, alice, 0)
+    fix_and_hear(desk, alice, 0)
     assert let_pass(desk, 3600) == []
     desk.ask(alice)
     desk.need(alice, IN_THE_WAY - 10)
-    fix(desk, alice, IN_THE_WAY)
+    fix_and_hear(desk, alice, IN_THE_WAY)
     desk.need(alice, 0)
     desk.drop(alice)
     waits_anew(desk, bob)
@@ -415,8 +403,8 @@ def test_the_process_that_waited_in_vain_may_end(desk: MemoryDesk) -> None:
     assert let_pass(desk, WAIT_S + 1) == [helper]
     desk.lose(helper)
     desk.measure(0, after_s=1)
-    assert fix(desk, alice, 0) == [] and let_pass(desk, 3600) == []
-    assert fix(desk, alice, IN_THE_WAY) == []
+    assert fix_and_hear(desk, alice, 0) == [] and let_pass(desk, 3600) == []
+    assert fix_and_hear(desk, alice, IN_THE_WAY) == []
     waits_anew(desk, kernel)
 
 
@@ -554,9 +542,9 @@ def test_time_with_room_is_no_wait_for_memory(desk: MemoryDesk) -> None:
     desk.ask(carol)
     desk.hold(carol, 1000)
     assert let_pass(desk, 20) == []
-    fix(desk, alice, 0)
+    fix_and_hear(desk, alice, 0)
     assert let_pass(desk, 5 * WAIT_S) == [] and left_s(desk) is None
-    fix(desk, alice, IN_THE_WAY)
+    fix_and_hear(desk, alice, IN_THE_WAY)
     began_s = desk.now_s
     assert let_pass(desk, WAIT_S - 30) == []
     assert let_pass(desk, 20) == [bob] and desk.now_s < began_s + WAIT_S
@@ -586,12 +574,12 @@ def test_a_standstill_while_there_is_room_counts_once(desk: MemoryDesk, still_s:
     desk.ask(carol)
     desk.hold(carol, 2000)
     assert let_pass(desk, 90) == []
-    fix(desk, alice, 0)
+    fix_and_hear(desk, alice, 0)
     assert let_pass(desk, 3) == []
     if still_s:
         desk.do(ev.ClockTicked(), after_s=max(0.0, (desk.wake_at_s or 0) - desk.now_s) + still_s)
     assert let_pass(desk, 3) == []
-    fix(desk, alice, IN_THE_WAY)
+    fix_and_hear(desk, alice, IN_THE_WAY)
     assert let_pass(desk, 3) == []
     assert left_s(desk) == pytest.approx(WAIT_S - 93, abs=3)
 

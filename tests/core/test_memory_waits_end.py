@@ -14,7 +14,7 @@ import pytest
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import KillClient, ReportOverdue
 from jupyter_gpushare.core.ids import ClientId, DeviceId
-from jupyter_gpushare.core.needs import GRACE_S, STALLS_MAX
+from jupyter_gpushare.core.needs import GRACE_S
 from jupyter_gpushare.core.settings import OverduePolicy
 from jupyter_gpushare.scheduler.service.blocked import blocked_reason
 
@@ -26,6 +26,7 @@ from .test_memory_waits import (
     desk,
     let_pass,
     process_of,
+    stalls_until_it_is_refused,
 )
 from .test_needs import IN_THE_WAY, TOO_MUCH, fixed
 
@@ -41,6 +42,23 @@ def fix(desk: MemoryDesk, client: ClientId, count: int, *, after_s: float = 0.0)
     """It has so much that it cannot move; who is refused for that."""
     desk.report(client, allocated=count, fixed=count, after_s=after_s)
     return desk.refused()
+
+
+def waits_with_memory_elsewhere() -> tuple[MemoryDesk, ClientId]:
+    """A process that waits for memory on A has some on B, too."""
+    desk = MemoryDesk(devices="AB", memory_wait_s=WAIT_S, overdue_s=1000, reclaim_s=0.2)
+    desk.with_memory("a", IN_THE_WAY, "A", fixed=IN_THE_WAY)
+    bob = desk.with_memory("b", 3000, "B")
+    desk.open(bob, "A")
+    desk.report(bob, "A")
+    desk.ask(bob)
+    desk.need(bob, TOO_MUCH, "A")
+    await_recall(desk, bob)
+    desk.report(bob, "A")
+    desk.drop(bob)
+    desk.ask(bob)
+    desk.report(bob, "A")
+    return desk, bob
 
 
 # ---- what keeps a wait ------------------------------------------------------------------------
@@ -80,18 +98,7 @@ def test_the_first_call_goes_and_the_wait_stays(desk: MemoryDesk) -> None:
 @pytest.mark.promise("A call that does not fit because of memory...")
 def test_its_memory_on_another_device_may_be_kept_away_meanwhile() -> None:
     """The wait goes on until its end."""
-    desk = MemoryDesk(devices="AB", memory_wait_s=WAIT_S, overdue_s=1000, reclaim_s=0.2)
-    desk.with_memory("a", IN_THE_WAY, "A", fixed=IN_THE_WAY)
-    bob = desk.with_memory("b", 3000, "B")
-    desk.open(bob, "A")
-    desk.report(bob, "A")
-    desk.ask(bob)
-    desk.need(bob, TOO_MUCH, "A")
-    await_recall(desk, bob)
-    desk.report(bob, "A")
-    desk.drop(bob)
-    desk.ask(bob)
-    desk.report(bob, "A")
+    desk, bob = waits_with_memory_elsewhere()
     assert let_pass(desk, 30) == []
     carol = desk.client("c", "B")
     desk.ask(carol)
@@ -247,15 +254,7 @@ def test_the_next_cell_may_wait_although_this_one_stalled(desk: MemoryDesk) -> N
     """Its work need not depend on the call."""
     fixed(desk)
     bob = desk.client("b")
-    desk.do(ev.CellBegan(client=bob))
-    desk.ask(bob)
-    desk.need(bob, TOO_MUCH)
-    await_recall(desk, bob)
-    for stalls in range(1, STALLS_MAX + 1):
-        desk.stall(bob, calls_waiting=1)
-        if stalls < STALLS_MAX:
-            await_recall(desk, bob)
-    assert desk.refused() == [bob]
+    stalls_until_it_is_refused(desk, bob)
     desk.do(ev.CellEnded(client=bob))
     desk.drop(bob)
     desk.do(ev.CellBegan(client=bob))

@@ -8,11 +8,18 @@ import pytest
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import KillClient
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.needs import STALLS_MAX
 
 from .memory_desk import MemoryDesk
-from .test_memory_waits import WAIT_S, await_recall, begins_to_wait, desk, let_pass, process_of
-from .test_memory_waits_bounds import OVERDUE_S, fix, strict_desk
+from .test_memory_waits import (
+    WAIT_S,
+    await_recall,
+    begins_to_wait,
+    desk,
+    let_pass,
+    process_of,
+    stalls_until_it_is_refused,
+)
+from .test_memory_waits_bounds import OVERDUE_S, fix_and_hear, strict_desk
 from .test_memory_waits_end import left_s
 from .test_needs import IN_THE_WAY, TOO_MUCH, fixed
 
@@ -23,8 +30,8 @@ def comes_and_goes(desk: MemoryDesk, alice: ClientId, period_s: float) -> tuple[
     """Memory in the way, as it does from step to step of a training: who is refused, and when."""
     refused, began_s = list[int](), desk.now_s
     while not refused and desk.now_s < began_s + 2 * WAIT_S:
-        refused += fix(desk, alice, 100) + let_pass(desk, period_s)
-        refused += fix(desk, alice, IN_THE_WAY) + let_pass(desk, period_s)
+        refused += fix_and_hear(desk, alice, 100) + let_pass(desk, period_s)
+        refused += fix_and_hear(desk, alice, IN_THE_WAY) + let_pass(desk, period_s)
     return refused, desk.now_s - began_s
 
 
@@ -42,10 +49,10 @@ def somebody_computes(desk: MemoryDesk) -> tuple[ClientId, ClientId]:
 def test_moments_of_room_after_a_wait_in_vain(desk: MemoryDesk, period_s: float) -> None:
     """Who tries again is refused at once, although nothing lacks for long."""
     alice, bob = somebody_computes(desk)
-    assert let_pass(desk, 10) == [] and fix(desk, alice, 100) == []
-    assert let_pass(desk, 1) == [] and fix(desk, alice, IN_THE_WAY) == []
+    assert let_pass(desk, 10) == [] and fix_and_hear(desk, alice, 100) == []
+    assert let_pass(desk, 1) == [] and fix_and_hear(desk, alice, IN_THE_WAY) == []
     assert let_pass(desk, WAIT_S + 1) == [bob]
-    fix(desk, alice, 100)
+    fix_and_hear(desk, alice, 100)
     desk.need(bob, TOO_MUCH)
     refused, after_s = comes_and_goes(desk, alice, period_s)
     assert refused == [bob] and after_s < 2
@@ -119,13 +126,13 @@ def test_a_moment_without_host_memory_is_waited_for(desk: MemoryDesk) -> None:
 def test_an_hour_of_room_ends_in_a_moment_of_doubt(desk: MemoryDesk) -> None:
     """The call waits for its turn by then, and lacks memory anew."""
     alice, bob = somebody_computes(desk)
-    assert let_pass(desk, 10) == [] and fix(desk, alice, 100) == []
-    assert fix(desk, alice, IN_THE_WAY, after_s=0.01) == []
+    assert let_pass(desk, 10) == [] and fix_and_hear(desk, alice, 100) == []
+    assert fix_and_hear(desk, alice, IN_THE_WAY, after_s=0.01) == []
     assert let_pass(desk, WAIT_S) == [bob]
-    fix(desk, alice, 100)
+    fix_and_hear(desk, alice, 100)
     desk.need(bob, TOO_MUCH)
     assert let_pass(desk, 3600) == []
-    assert fix(desk, alice, IN_THE_WAY) == []
+    assert fix_and_hear(desk, alice, IN_THE_WAY) == []
 
 
 @pytest.mark.promise("Nothing is refused for what is in the way for a moment...")
@@ -133,29 +140,29 @@ def test_room_that_comes_shortly_before_the_end_of_a_wait(desk: MemoryDesk) -> N
     """Then some lacks for 10 ms."""
     alice, _ = somebody_computes(desk)
     assert let_pass(desk, (left_s(desk) or 0) - 2) == []
-    assert fix(desk, alice, 100) == [] and let_pass(desk, 4) == []
-    assert fix(desk, alice, IN_THE_WAY) == []
-    assert fix(desk, alice, 100, after_s=0.01) == [] and let_pass(desk, 1) == []
+    assert fix_and_hear(desk, alice, 100) == [] and let_pass(desk, 4) == []
+    assert fix_and_hear(desk, alice, IN_THE_WAY) == []
+    assert fix_and_hear(desk, alice, 100, after_s=0.01) == [] and let_pass(desk, 1) == []
 
 
 @pytest.mark.promise("Nothing is refused for what is in the way for a moment...")
 def test_many_moments_without_room(desk: MemoryDesk) -> None:
     """10 ms of every four seconds: there is room, and the call waits for its turn."""
     alice, _ = somebody_computes(desk)
-    assert let_pass(desk, 10) == [] and fix(desk, alice, 100) == []
+    assert let_pass(desk, 10) == [] and fix_and_hear(desk, alice, 100) == []
     for _ in range(200):
-        assert let_pass(desk, 4) == [] and fix(desk, alice, IN_THE_WAY) == []
-        assert fix(desk, alice, 100, after_s=0.01) == []
+        assert let_pass(desk, 4) == [] and fix_and_hear(desk, alice, IN_THE_WAY) == []
+        assert fix_and_hear(desk, alice, 100, after_s=0.01) == []
 
 
 def tries_again(desk: MemoryDesk) -> tuple[ClientId, ClientId]:
     """After a wait in vain in which there was room for a second. Now there is room, and no turn."""
     alice, bob = somebody_computes(desk)
     desk.set(quantum_s=80_000)
-    assert let_pass(desk, 10) == [] and fix(desk, alice, 100) == []
-    assert let_pass(desk, 1) == [] and fix(desk, alice, IN_THE_WAY) == []
+    assert let_pass(desk, 10) == [] and fix_and_hear(desk, alice, 100) == []
+    assert let_pass(desk, 1) == [] and fix_and_hear(desk, alice, IN_THE_WAY) == []
     assert let_pass(desk, WAIT_S + 1) == [bob]
-    fix(desk, alice, 100)
+    fix_and_hear(desk, alice, 100)
     desk.need(bob, TOO_MUCH)
     assert desk.refused() == []
     return alice, bob
@@ -166,19 +173,19 @@ def tries_again(desk: MemoryDesk) -> tuple[ClientId, ClientId]:
 def test_moments_with_much_room_between_do_not_add_up(desk: MemoryDesk, room_s: float) -> None:
     """More than 5 s of it: then the call waits for its turn, as in a wait."""
     alice, _ = tries_again(desk)
-    assert fix(desk, alice, IN_THE_WAY) == [] and let_pass(desk, 0.45) == []
-    assert fix(desk, alice, 100) == [] and let_pass(desk, room_s) == []
-    assert fix(desk, alice, IN_THE_WAY) == [] and let_pass(desk, 0.06) == []
+    assert fix_and_hear(desk, alice, IN_THE_WAY) == [] and let_pass(desk, 0.45) == []
+    assert fix_and_hear(desk, alice, 100) == [] and let_pass(desk, room_s) == []
+    assert fix_and_hear(desk, alice, IN_THE_WAY) == [] and let_pass(desk, 0.06) == []
 
 
 @pytest.mark.promise("Nothing is refused for what is in the way for a moment...")
 def test_another_call_of_the_same_size_begins_anew(desk: MemoryDesk) -> None:
     """Although the one before was not called off."""
     alice, bob = tries_again(desk)
-    assert fix(desk, alice, IN_THE_WAY) == [] and let_pass(desk, 0.45) == []
-    assert fix(desk, alice, 100) == [] and let_pass(desk, 1) == []
+    assert fix_and_hear(desk, alice, IN_THE_WAY) == [] and let_pass(desk, 0.45) == []
+    assert fix_and_hear(desk, alice, 100) == [] and let_pass(desk, 1) == []
     desk.need(bob, TOO_MUCH)
-    assert fix(desk, alice, IN_THE_WAY) == [] and let_pass(desk, 0.06) == []
+    assert fix_and_hear(desk, alice, IN_THE_WAY) == [] and let_pass(desk, 0.06) == []
 
 
 # ---- what keeps a turn ---------------------------------------------------------------------------
@@ -229,15 +236,7 @@ def test_a_stalled_wait_leaves_nothing_behind_its_cell(desk: MemoryDesk) -> None
     """What is left of a wait in vain costs a look at each change: it goes with its cell."""
     fixed(desk)
     bob = desk.client("b")
-    desk.do(ev.CellBegan(client=bob))
-    desk.ask(bob)
-    desk.need(bob, TOO_MUCH)
-    await_recall(desk, bob)
-    for stalls in range(1, STALLS_MAX + 1):
-        desk.stall(bob, calls_waiting=1)
-        if stalls < STALLS_MAX:
-            await_recall(desk, bob)
-    assert desk.refused() == [bob]
+    stalls_until_it_is_refused(desk, bob)
     desk.do(ev.CellEnded(client=bob))
     state = desk.scheduler._machine._state
     assert not state.tenants[TenantId("b")].waits_in_vain
