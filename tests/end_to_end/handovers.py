@@ -32,6 +32,8 @@ CONTEXT_BYTES = 1 * MIB
 HELD_BYTES_MAX = 40 * MIB
 SIZES = (4096, 100_000, 1 * MIB, 2 * MIB, 2 * MIB + 4096, 5 * MIB, 12 * MIB, 20 * MIB)
 SLOTS = 8
+MAPPED_SHARE = 0.4
+"""Of the allocations: memory that the program makes and maps itself."""
 CALLS_THAT_FAIL = {
     "cuMemCreate": (OUT_OF_MEMORY,),
     "cuMemMap": (OUT_OF_MEMORY, 999),
@@ -91,6 +93,8 @@ class Counts:
     allocated: int = 0
     refused: int = 0
     cgroup_changes: int = 0
+    mapped: int = 0
+    moved: int = 0
     taken_back: int = 0
     faults: int = 0
 
@@ -109,6 +113,8 @@ class Director:
     cgroups: dict[str, FakeCgroup] = field(default_factory=dict)
     answers: dict[str, set[int]] = field(default_factory=dict)
     """What else a tenant's allocations may answer."""
+    mapped: dict[tuple[str, int], bool] = field(default_factory=dict)
+    """By tenant and slot: whether the program has mapped it."""
     _number: int = 0
     _limited: FakeCgroup | None = None
 
@@ -145,14 +151,31 @@ class Director:
         tenant.ok("begin")
         if self.chance.random() < 0.5:  # else the allocation itself has to wait for the turn
             tenant.ok("stamp", within_s=ANSWER_S_MAX)
-        result = tenant.result(f"alloc {slot} {size}", within_s=ANSWER_S_MAX)
+        is_mapped = self.chance.random() < MAPPED_SHARE
+        command = "map" if is_mapped else "alloc"
+        result = tenant.result(f"{command} {slot} {size}", within_s=ANSWER_S_MAX)
         allowed = (SUCCESS, OUT_OF_MEMORY, *self.answers[tenant.name])
         assert result in allowed, (tenant.name, result, tenant.process.errors())
         if result == SUCCESS:
             tenant.refill(slot, self.chance.getrandbits(32), size)
             self.counts.allocated += 1
+            self.counts.mapped += is_mapped
+            self.mapped[tenant.name, slot] = is_mapped
         else:
             self.counts.refused += 1
+        tenant.ok("end")
+        return None
+
+    def move(self, tenant: MemoryTenant) -> None:
+        """The program maps memory of its own elsewhere. It may be told that there is no room."""
+        slots = [slot for slot in sorted(tenant.held) if self.mapped.get((tenant.name, slot))]
+        if not slots:
+            return self.grow(tenant)
+        tenant.ok("begin")
+        result = tenant.result(f"move {self.chance.choice(slots)}", within_s=ANSWER_S_MAX)
+        allowed = (SUCCESS, OUT_OF_MEMORY, *self.answers[tenant.name])
+        assert result in allowed, (tenant.name, result, tenant.process.errors())
+        self.counts.moved += result == SUCCESS
         tenant.ok("end")
         return None
 
@@ -236,8 +259,8 @@ class Director:
         """Something happens, and then everybody's bytes are looked at, in random order."""
         self.counts.steps += 1
         kind = self.chance.choices(
-            ("hand over", "several", "rewrite", "grow", "shrink", "back", "kill", "cgroup"),
-            weights=(6, 4, 4, 3, 2, 3, 2, 1),
+            ("hand over", "several", "rewrite", "grow", "shrink", "move", "back", "kill", "cgroup"),
+            weights=(6, 4, 4, 3, 2, 3, 3, 2, 1),
         )[0]
         tenant = self.chance.choice(self.alive)
         if kind == "several":
@@ -248,6 +271,8 @@ class Director:
             self.grow(tenant)
         elif kind == "shrink":
             self.shrink(tenant)
+        elif kind == "move":
+            self.move(tenant)
         elif kind == "back":
             self.take_turns_back(tenant)
         elif kind == "kill":

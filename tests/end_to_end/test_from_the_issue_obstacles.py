@@ -18,10 +18,13 @@ FIXED, SEGMENT = 12, 32  # the driver has memory of pools and graphs by the segm
 POOLED = "f = made('cuMemAllocAsync', c_size_t(32 * MIB), c_void_p(0))"
 MAPPED = """n = c_size_t(12 * MIB)
 f = made('cuMemAddressReserve', n, c_size_t(0), c_uint64(0), c_uint64(0))
-h = create(12 * MIB)
+h = made('cuMemCreate', n, (ctypes.c_int * 64)(1, 1, 1, 0), c_uint64(0))
 assert map_at(f, 12 * MIB, h) == 0
 where = (ctypes.c_int * 4)(1, 0, 3, 0)
 assert call('cuMemSetAccess', c_uint64(f), n, where, c_size_t(1)) == 0"""
+EXPORTED = f"""{MAPPED}
+given = ctypes.c_int(-1)
+assert call('cuMemExportToShareableHandle', byref(given), c_uint64(h), 1, c_uint64(0)) == 0"""
 MANAGED = "f = made('cuMemAllocManaged', c_size_t(12 * MIB), 1)"
 GRAPH = """s, graph, ready = stream_create(), c_uint64(0), c_uint64(0)
 assert call('cuStreamBeginCapture_v2', c_void_p(s), 2) == 0
@@ -30,7 +33,7 @@ assert call('cuStreamEndCapture', c_void_p(s), byref(graph)) == 0
 assert call('cuGraphInstantiateWithFlags', byref(ready), graph, c_uint64(0)) == 0
 assert call('cuGraphLaunch', ready, c_void_p(s)) == call('cuStreamSynchronize', c_void_p(s)) == 0"""
 ARRAY = "made('cuArrayCreate_v2', byref(Array(1024, 3 * 1024, FLOAT, 1)))"
-KINDS = {"pooled": POOLED, "mapped": MAPPED, "managed": MANAGED, "graph": GRAPH}
+KINDS = {"pooled": POOLED, "exported": EXPORTED, "managed": MANAGED, "graph": GRAPH}
 
 
 def has_parked_all_that_it_can(shared: Room, name: str, fixed: int) -> None:
@@ -63,13 +66,13 @@ def foreign_mib(shared: Room) -> int:
 
 @pytest.mark.promise(
     "together",
-    "Stream-ordered pools, mapped, managed and graph-owned memory and arrays are passed through, "
+    "Stream-ordered pools, exported, managed and graph-owned memory and arrays are passed through, "
     "stay, are counted and shown",
 )
 @pytest.mark.parametrize("kind", [*KINDS, "array"])
 def test_memory_that_cannot_be_moved_stays_and_is_shown(tmp_path: Path, kind: str) -> None:
-    """Pools, memory that the program maps itself, managed and graph-owned memory, arrays: the
-    driver's own, counted as fixed, never touched while what can be moved leaves and comes back."""
+    """Pools, memory that was exported, managed and graph-owned memory, arrays: the driver's own,
+    or others', counted as fixed, never touched while what can be moved leaves and comes back."""
     fixed = SEGMENT if kind in ("pooled", "graph") else FIXED
     with room(tmp_path, device_bytes=DEVICE + (fixed - FIXED) * MIB) as shared:
         alice, bob = shared.start("alice"), shared.start("bob")

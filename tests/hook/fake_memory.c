@@ -22,6 +22,7 @@
 #include "memory/blocks.h"
 #include "memory/chunks.h"
 #include "memory/device_memory.h"
+#include "memory/physical.h"
 #include "memory/registry.h"
 #include "sharing/ipc.h"
 #include "swap/host_arena.h"
@@ -93,7 +94,7 @@ void host_arena_give(void *host, uint64_t bytes) {
 static bool copy(const struct chunk *chunk, bool outward) {
     const struct driver *cuda = driver_get();
     const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-    const uint64_t address = chunk->mapping->address;
+    const uint64_t address = device_memory_copied_at(chunk);
     CUstream stream = NULL;
     CUresult result = cuda->stream_create(&stream, CU_STREAM_NON_BLOCKING);
     if (result == CUDA_SUCCESS)
@@ -110,6 +111,7 @@ static void forget_in_child(void) {
     locks_after_fork_in_child();
     chunks_after_fork();
     blocks_after_fork();
+    physical_after_fork();
     registry_after_fork();
     contexts_after_fork();
     ipc_after_fork();
@@ -132,8 +134,9 @@ EXPORT int gpushare_fake_park(int device) {
     int parked = 0;
     while ((chunk = claimed(chunks_claim_leaving_locked, device)) != NULL) {
         chunk->host = malloc(chunk->bytes);
-        if (!copy(chunk, true)) return -1;
+        if (device_memory_open(chunk) != CUDA_SUCCESS || !copy(chunk, true)) return -1;
         if (device_memory_take_off(chunk) != CUDA_SUCCESS) return -1;
+        device_memory_close(chunk);
         chunks_settle(chunk, CHUNK_PARKED);
         parked++;
     }
@@ -145,11 +148,11 @@ EXPORT int gpushare_fake_restore(int device) {
     struct chunk *chunk;
     int restored = 0;
     while ((chunk = claimed(chunks_claim_coming_locked, device)) != NULL) {
+        if (device_memory_open(chunk) != CUDA_SUCCESS) return -1;
         if (device_memory_put(chunk) != CUDA_SUCCESS) return -1;
-        if (device_memory_give_access(chunk->mapping->address, chunk->bytes, device, device) !=
-            CUDA_SUCCESS)
-            return -1;
+        if (device_memory_give_accesses(chunk) != CUDA_SUCCESS) return -1;
         if (!copy(chunk, false)) return -1;
+        device_memory_close(chunk);
         chunks_settle(chunk, CHUNK_BACK);
         restored++;
     }

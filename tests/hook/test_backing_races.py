@@ -18,7 +18,7 @@ PARTS = {
     *("contexts", "streams", "failure", "peers", "work", "context_calls", "pools", "registry"),
     *("driver", "symbols", "elf_lookup", "locks", "log", "options", "refusal", "device_memory"),
     *("own_thread", "ipc", "ipc_open", "ipc_handle", "ipc_exports", "ipc_imports"),
-    *("ipc_server", "ipc_client", "descriptor"),
+    *("ipc_server", "ipc_client", "descriptor", "making", "physical", "handles"),
 }
 
 # The simulated GPU is not built with the sanitizers: its own ordering is not seen.

@@ -16,6 +16,7 @@
 #include "gate/threads.h"
 #include "memory/blocks.h"
 #include "memory/chunks.h"
+#include "memory/physical.h"
 #include "memory/pools.h"
 #include "memory/registry.h"
 #include "sharing/ipc.h"
@@ -44,6 +45,7 @@ static void on_fork_in_child(void) {
     bell_after_fork();
     mover_after_fork();
     blocks_after_fork();
+    physical_after_fork();
     registry_after_fork();
     pools_after_fork();
     chunks_after_fork();

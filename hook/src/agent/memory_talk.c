@@ -7,7 +7,8 @@
 #include "base/namespaces.h"
 #include "device/contexts.h"
 #include "device/devices.h"
-#include "memory/blocks.h"
+#include "memory/chunks.h"
+#include "memory/physical.h"
 #include "swap/host_arena.h"
 #include "swap/mover.h"
 #include "swap/readers.h"
@@ -132,6 +133,10 @@ static void look_for_hidden_use(void) {
     if (residency_why_it_stays() != NULL) return;
     const char *readers = readers_loaded();
     if (readers != NULL) residency_stop_parking(readers);
+    if (readers_use_rdma() && physical_fix_for_rdma())
+        log_info(
+            "GPU memory that was made for RDMA stays on the device, because this process has "
+            "loaded libibverbs.");
     if (namespaces_have_driver())
         residency_stop_parking(
             "This process has loaded the CUDA driver by dlmopen, where GPU sharing does not see "
@@ -154,12 +159,19 @@ void agent_on_budget(struct agent *agent, const struct message_memory_budget *bu
 
 #define FAILED_CONTEXTS_MAX 16
 
+/* The failed context's device, where it has no other. */
+static int device_without_context(const void *failed) {
+    const struct context context = contexts_copy(failed);
+    const bool has_another = context.generation == 0 || contexts_of_device(context.ordinal) != NULL;
+    return has_another ? -1 : context.ordinal;
+}
+
 /* Nothing can be copied out of a context with a sticky error, so what it has is fixed. */
 void agent_fix_failed_memory(void) {
     void *contexts[FAILED_CONTEXTS_MAX];
     const uint32_t count = contexts_list(true, contexts, FAILED_CONTEXTS_MAX);
     for (uint32_t i = 0; i < count; i++)
-        blocks_fix_context(contexts[i]);
+        chunks_fix_context(contexts[i], device_without_context(contexts[i]));
 }
 
 void agent_forget_told(struct agent *agent) {

@@ -2,10 +2,10 @@
 
 #include <stdlib.h>
 
+#include "allocate/making.h"
 #include "allocate/memory.h"
 #include "base/driver.h"
 #include "base/ending.h"
-#include "base/log.h"
 #include "device/contexts.h"
 #include "device/failure.h"
 #include "device/peers.h"
@@ -15,7 +15,6 @@
 #include "memory/blocks.h"
 #include "memory/device_memory.h"
 #include "memory/slab.h"
-#include "swap/host_arena.h"
 #include "swap/mover.h"
 #include "swap/residency.h"
 
@@ -24,14 +23,12 @@
 #define BYTES_BEYOND_ALL ((uint64_t)1 << 46)
 #define PITCH_ALIGNMENT 512u
 #define LOOKED_AT_ONCE 64
-#define ROOM_TRIES_MAX 5
-/* Among ourselves: there is none for our tables. No room on the device would help. */
-#define NO_HOST_MEMORY ((CUresult) - 1)
 
 struct request {
     const char *call_name;
     uint64_t bytes;       /* as asked for */
     uint64_t block_bytes; /* to be mapped when there is no room in a slab */
+    uint64_t address;     /* of what was made */
     void *context;
     uint64_t generation;
     int device;
@@ -68,19 +65,9 @@ static size_t chunk_count(uint64_t bytes) {
     return count;
 }
 
-static void drop_chunk(struct chunk *chunk) {
-    const CUresult result = device_memory_take_off(chunk);
-    if (result != CUDA_SUCCESS) /* after a sticky error, say */
-        log_info(
-            "%llu bytes of GPU memory could not be freed (error %d). They are free when this "
-            "process ends.",
-            (unsigned long long)chunk->bytes, (int)result);
-    if (chunk->host != NULL) host_arena_give(chunk->host, chunk->bytes);
-}
-
 static void drop_chunks(struct block *block) {
     for (size_t i = 0; i < block->piece_count; i++)
-        drop_chunk(&block->pieces[i].chunk);
+        making_drop_chunk(&block->pieces[i].chunk);
 }
 
 /* A block for the request with nothing in it; NULL: no host memory. */
@@ -100,8 +87,9 @@ static struct block *empty_block(const struct request *request, uint64_t address
         struct piece *piece = &block->pieces[i];
         const uint64_t left = block->bytes - (at - address);
         const uint64_t bytes = next_chunk_bytes(chunk_bytes_for(block->bytes), left);
-        piece->mapping = (struct mapping){at, bytes, &piece->chunk, block};
-        piece->chunk = (struct chunk){.mapping = &piece->mapping,
+        piece->mapping =
+            (struct mapping){.address = at, .bytes = bytes, .chunk = &piece->chunk, .block = block};
+        piece->chunk = (struct chunk){.mappings = &piece->mapping,
                                       .bytes = bytes,
                                       .context = block->context,
                                       .device = block->device};
@@ -132,7 +120,7 @@ static CUresult enter_block(struct block *block, uint32_t small_bytes) {
     if (result != CUDA_SUCCESS) return result;
     if (!blocks_add(block, small_bytes)) {
         drop_chunks(block);
-        return NO_HOST_MEMORY;
+        return MAKING_NO_HOST_MEMORY;
     }
     /* A peer that was enabled meanwhile did not find the block in the table. */
     if (peers_changes() != peers_before) set_access(block);
@@ -140,17 +128,18 @@ static CUresult enter_block(struct block *block, uint32_t small_bytes) {
 }
 
 /* A block of its own for the request, or a slab with the request in it. */
-static CUresult make_block(const struct request *request, uint64_t *address) {
+static CUresult make_block(void *argument) {
+    struct request *request = argument;
     const struct driver *cuda = driver_get();
     const bool small = request->bytes <= SLAB_ALLOCATION_BYTES_MAX;
     CUdeviceptr reserved = 0;
     CUresult result = cuda->address_reserve(&reserved, request->block_bytes, CHUNK_GRANULE, 0, 0);
     if (result != CUDA_SUCCESS) return result;
     struct block *block = empty_block(request, reserved);
-    result =
-        block == NULL ? NO_HOST_MEMORY : enter_block(block, small ? (uint32_t)request->bytes : 0);
+    result = block == NULL ? MAKING_NO_HOST_MEMORY
+                           : enter_block(block, small ? (uint32_t)request->bytes : 0);
     if (result == CUDA_SUCCESS) {
-        *address = reserved;
+        request->address = reserved;
         return result;
     }
     free(block);
@@ -176,7 +165,7 @@ static void give_back(struct block *block) {
     if (tell) tell(address);
     for (size_t i = 0; i < block->piece_count; i++) {
         if (!chunks_claim_for_free(&block->pieces[i].chunk) || ending_has_begun()) return;
-        drop_chunk(&block->pieces[i].chunk);
+        making_drop_chunk(&block->pieces[i].chunk);
     }
     blocks_remove(block);
     memory_tell(device);
@@ -207,57 +196,29 @@ static bool serves(struct request *request) {
     return request->generation != 0 && !failure_in_current_context() && may_allocate(cuda);
 }
 
-static CUresult make_behind_gate(const struct request *request, struct memory_claim *claim,
-                                 uint64_t *address) {
-    const struct gate_call call = {GATE_ALLOC, GATE_STREAM_LEGACY, NULL, request->call_name};
-    const enum gate_answer answer = memory_enter(claim, call);
-    if (answer == GATE_CANCELLED) return (CUresult)GATE_CANCELLED_RESULT;
-    const CUresult result = make_block(request, address);
-    if (answer == GATE_PASS) gate_leave(call, (int)result);
-    return result;
-}
-
-/* Tries again while others make room. */
-static CUresult make_with_room(const struct request *request, struct memory_claim *claim,
-                               uint64_t *address) {
-    CUresult result = make_behind_gate(request, claim, address);
-    for (uint32_t tries = 0; result == CUDA_ERROR_OUT_OF_MEMORY && tries < ROOM_TRIES_MAX;
-         tries++) {
-        result = (CUresult)memory_room_for_block(claim, tries, request->call_name);
-        if (result != CUDA_SUCCESS) return result;
-        result = make_behind_gate(request, claim, address);
-    }
-    if (result != NO_HOST_MEMORY) return result;
-    memory_refused(REFUSAL_HOST, request->device, request->bytes, request->call_name);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult allocate_block(const struct request *request, uint64_t *address) {
-    struct memory_claim claim;
-    CUresult result =
-        (CUresult)memory_claim(&claim, request->device, request->block_bytes, request->call_name);
-    if (result != CUDA_SUCCESS) return result;
-    result = make_with_room(request, &claim, address);
-    if (result == CUDA_SUCCESS)
-        memory_claim_ended(&claim);
-    else
-        memory_unclaim(&claim);
-    return result;
+static CUresult allocate_block(struct request *request) {
+    const struct making making = {
+        .call_name = request->call_name,
+        .device = request->device,
+        .bytes = request->block_bytes,
+        .make = make_block,
+        .argument = request,
+    };
+    return making_run(&making);
 }
 
 /* Room in a slab is the tenant's already, wherever the slab is: that takes neither a claim nor the
  * turn. */
-static CUresult allocate_small(const struct request *request, uint64_t *address) {
-    if (blocks_take_small(request->generation, (uint32_t)request->bytes, address))
+static CUresult allocate_small(struct request *request) {
+    if (blocks_take_small(request->generation, (uint32_t)request->bytes, &request->address))
         return CUDA_SUCCESS;
-    return allocate_block(request, address);
+    return allocate_block(request);
 }
 
 bool backing_allocate(uint64_t *address, uint64_t bytes, const char *call_name, int *cu_result) {
     struct request request = {.call_name = call_name, .bytes = bytes};
     if (!serves(&request)) return false;
     backing_catch_up();
-    uint64_t allocated = 0;
     CUresult result;
     if (address == NULL || bytes == 0)
         result = CUDA_ERROR_INVALID_VALUE;
@@ -265,10 +226,10 @@ bool backing_allocate(uint64_t *address, uint64_t bytes, const char *call_name, 
         result = CUDA_ERROR_OUT_OF_MEMORY;
     else {
         request.block_bytes = round_up(bytes, CHUNK_GRANULE);
-        result = bytes <= SLAB_ALLOCATION_BYTES_MAX ? allocate_small(&request, &allocated)
-                                                    : allocate_block(&request, &allocated);
+        result = bytes <= SLAB_ALLOCATION_BYTES_MAX ? allocate_small(&request)
+                                                    : allocate_block(&request);
     }
-    if (result == CUDA_SUCCESS) *address = allocated;
+    if (result == CUDA_SUCCESS) *address = request.address;
     *cu_result = (int)result;
     return true;
 }

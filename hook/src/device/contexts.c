@@ -325,6 +325,14 @@ bool contexts_has_failed(void *handle) {
     return contexts_copy(handle).failed_result != 0;
 }
 
+void *contexts_of_device(int ordinal) {
+    HOLD(LOCK_STREAMS);
+    for (uint32_t i = 0; i < contexts_used; i++)
+        if (contexts[i].ordinal == ordinal && contexts_may_ask(&contexts[i]))
+            return contexts[i].handle;
+    return NULL;
+}
+
 uint32_t contexts_list(bool failed, void *handles[], uint32_t max) {
     uint32_t listed = 0;
     HOLD(LOCK_STREAMS);

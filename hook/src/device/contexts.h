@@ -90,6 +90,8 @@ uint64_t contexts_owner(void *handle);
 /* Notes a sticky error; true the first time for this context. Gives the device. */
 bool contexts_fails(uint64_t generation, int cu_result, int *ordinal);
 bool contexts_has_failed(void *handle);
+/* One of the device that can be used; NULL: there is none. */
+void *contexts_of_device(int ordinal);
 /* Handles of those that have failed, or of those that can be used. */
 uint32_t contexts_list(bool failed, void *handles[], uint32_t max);
 

@@ -161,17 +161,12 @@ size_t blocks_list(int device, uint64_t after, struct block_range *ranges, size_
 /* ---- pieces -----------------------------------------------------------------------------------
  */
 
-static bool is_on_the_device(const struct chunk *chunk) {
-    return chunk->state == CHUNK_RESIDENT || chunk->state == CHUNK_BACK ||
-           (chunk->state == CHUNK_FREEING && chunk->handle != 0);
-}
-
 bool blocks_fix(uint64_t address, bool *is_news) {
     HOLD(LOCK_MEMORY);
     struct block *block = block_around(address);
     if (block == NULL) return false;
     for (size_t i = 0; i < block->piece_count; i++)
-        if (!is_on_the_device(&block->pieces[i].chunk)) return false;
+        if (!chunks_is_here_locked(&block->pieces[i].chunk)) return false;
     *is_news = !block->fixed;
     if (block->fixed) return true;
     for (size_t i = 0; i < block->piece_count; i++)
@@ -179,18 +174,6 @@ bool blocks_fix(uint64_t address, bool *is_news) {
     block->fixed = true;
     registry_count_locked(block->device, 0, block->bytes, 1);
     return true;
-}
-
-void blocks_fix_context(void *context) {
-    struct block *block;
-    HOLD(LOCK_MEMORY);
-    TAILQ_FOREACH(block, &blocks, next) {
-        for (size_t i = 0; block->context == context && i < block->piece_count; i++) {
-            struct chunk *chunk = &block->pieces[i].chunk;
-            if (chunk->state == CHUNK_RESIDENT || chunk->state == CHUNK_BACK)
-                chunks_fix_locked(chunk);
-        }
-    }
 }
 
 void blocks_visit(uint64_t address, void (*look)(const struct chunk *chunk, void *argument),

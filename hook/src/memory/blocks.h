@@ -80,8 +80,6 @@ struct block *blocks_close_of_context(uint64_t generation);
 /* From now on the memory around this address stays where it is. False, and nothing changed: some is
  * not on the device, or is being moved. `*is_news`: it was not fixed before. */
 bool blocks_fix(uint64_t address, bool *is_news);
-/* Likewise for all that is on the device of this context. */
-void blocks_fix_context(void *context);
 /* Calls `look` for each chunk of the block that lies there, under the lock. */
 void blocks_visit(uint64_t address, void (*look)(const struct chunk *chunk, void *argument),
                   void *argument);

@@ -64,6 +64,16 @@ static bool may_move(const struct chunk *chunk) {
     return !chunk->fixed && chunk->stays_until_ns == 0;
 }
 
+static bool is_parked(const struct chunk *chunk) {
+    return chunk->state == CHUNK_PARKED ||
+           (chunk->state == CHUNK_CHANGING && chunk->was == CHUNK_PARKED);
+}
+
+static bool has_copy(const struct chunk *chunk) {
+    return chunk->state == CHUNK_BACK ||
+           (chunk->state == CHUNK_CHANGING && chunk->was == CHUNK_BACK);
+}
+
 static bool is_moving(const struct chunk *chunk) {
     return chunk->state == CHUNK_LEAVING || chunk->state == CHUNK_COMING;
 }
@@ -73,7 +83,7 @@ static void count(const struct chunk *chunk, int times) {
     struct chunk_sums *sums = &devices[chunk->device].sums;
     const uint64_t bytes = chunk->bytes * (uint64_t)(int64_t)times;
     const uint32_t one = (uint32_t)times;
-    const bool moves = may_move(chunk), parked = chunk->state == CHUNK_PARKED;
+    const bool moves = may_move(chunk), parked = is_parked(chunk);
     if (chunk->counts_as_off) {
         sums->bytes_parked += bytes;
     } else {
@@ -82,14 +92,14 @@ static void count(const struct chunk *chunk, int times) {
     }
     if (is_moving(chunk)) sums->moving += one;
     if (is_moving(chunk) || parked) chunks_away += (size_t)times;
-    if (moves && parked) sums->to_come += one;
+    if (moves && chunk->state == CHUNK_PARKED) sums->to_come += one;
     if (moves && chunk->state == CHUNK_RESIDENT) sums->to_leave += one;
     if (moves && chunk->state == CHUNK_BACK) sums->to_take_back += one;
     if (chunk->state == CHUNK_BACK) {
         sums->copies += one;
         sums->bytes_back += moves ? bytes : 0;
-        chunks_copies += (size_t)times;
     }
+    if (has_copy(chunk)) chunks_copies += (size_t)times;
 }
 
 /* The list in which a chunk waits to be claimed; NULL for none. */
@@ -112,7 +122,7 @@ static void take_out(struct chunk *chunk) {
 static void put_in(struct chunk *chunk) {
     struct chunk_list *list = list_of(chunk);
     chunk->counts_as_off =
-        chunk->handle == 0 && (chunk->state == CHUNK_PARKED || chunk->state == CHUNK_FREEING);
+        chunk->handle == 0 && (is_parked(chunk) || chunk->state == CHUNK_FREEING);
     count(chunk, 1);
     if (list == NULL) return;
     if (list->tqh_last == NULL) TAILQ_INIT(list);
@@ -178,10 +188,49 @@ bool chunks_claim_for_free(struct chunk *chunk) {
     return claimed;
 }
 
+bool chunks_claim_for_change(struct chunk *chunk) {
+    bool claimed = true;
+    HOLD(LOCK_MEMORY);
+    while (claimed && (is_moving(chunk) || chunk->state == CHUNK_CHANGING))
+        claimed = wait_for_settling();
+    if (claimed && chunk->state != CHUNK_FREEING) { /* then it is lost, and stays so */
+        take_out(chunk);
+        chunk->was = chunk->state;
+        chunk->state = CHUNK_CHANGING;
+        put_in(chunk);
+    }
+    return claimed;
+}
+
+void chunks_change_ended_locked(struct chunk *chunk) {
+    if (chunk->state != CHUNK_CHANGING) return;
+    change(chunk, (enum chunk_state)chunk->was);
+    wake_waiters();
+}
+
 void chunks_fix_locked(struct chunk *chunk) {
     take_out(chunk);
     chunk->fixed = true;
     put_in(chunk);
+}
+
+static void fix_in(const struct chunk_list *list, const void *context, int device) {
+    struct chunk *chunk, *next;
+    for (chunk = TAILQ_FIRST(list); chunk != NULL; chunk = next) {
+        next = TAILQ_NEXT(chunk, next);
+        const bool has_it =
+            chunk->context == context || (chunk->context == NULL && chunk->device == device);
+        if (has_it && !chunk->fixed) chunks_fix_locked(chunk);
+    }
+}
+
+void chunks_fix_context(const void *context, int device) {
+    HOLD(LOCK_MEMORY);
+    fix_in(&staying, context, device);
+    for (int i = 0; i < REGISTRY_DEVICES_MAX; i++) {
+        fix_in(&devices[i].to_leave, context, device);
+        fix_in(&devices[i].back, context, device);
+    }
 }
 
 void chunks_settle(struct chunk *chunk, enum chunk_state state) {
@@ -262,15 +311,19 @@ void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes)) {
 bool chunks_source(uint64_t address, const void **host, uint64_t *bytes) {
     HOLD(LOCK_MEMORY);
     const struct mapping *mapping = pages_find(address);
-    const bool found = mapping != NULL && mapping->block != NULL;
+    const bool found = mapping != NULL;
     if (found) {
         const struct chunk *chunk = mapping->chunk;
         const uint64_t offset = address - mapping->address;
-        const bool in_host = chunk->state == CHUNK_PARKED || chunk->state == CHUNK_COMING;
+        const bool in_host = is_parked(chunk) || chunk->state == CHUNK_COMING;
         *host = in_host ? (const char *)chunk->host + offset : NULL;
         *bytes = mapping->bytes - offset;
     }
     return found;
+}
+
+bool chunks_is_here_locked(const struct chunk *chunk) {
+    return !is_moving(chunk) && !is_parked(chunk) && !chunk->counts_as_off;
 }
 
 struct chunk_sums chunks_sums_locked(int device) {

@@ -2,8 +2,8 @@
  * in host memory. Where a piece is mapped stands in pages.h.
  *
  * LOCK_MEMORY guards all of it; nothing of the driver is called under it. A chunk that is about to
- * be moved or freed is claimed first, by its state. While it is claimed, `handle`, `host` and
- * `unmapped` belong to the claimer alone, who writes them without the lock; its size never changes.
+ * be moved or freed is claimed first, by its state. While it is claimed, `handle`, `host` and what
+ * is `there` belong to the claimer alone, who writes them without the lock; its size never changes.
  * Functions that end in _locked are called with the lock held, all others without it. */
 #pragma once
 
@@ -28,27 +28,27 @@ enum chunk_state {
     CHUNK_PARKED,   /* not mapped; what it holds is at `host` */
     CHUNK_COMING,   /* claimed by the mover: being mapped and copied in */
     CHUNK_BACK,     /* mapped and copied in; `host` still has the same until all is back */
+    CHUNK_CHANGING, /* claimed for another change; counts as what it was */
     CHUNK_FREEING,  /* claimed by cuMemFree or the end of its context */
 };
 
 struct chunk {
-    const struct mapping *mapping; /* where it is mapped while it is on the device */
-    uint64_t bytes;                /* a multiple of CHUNK_GRANULE */
-    uint64_t handle;               /* CUmemGenericAllocationHandle; 0: not on the device */
+    struct mapping *mappings;  /* where it is mapped while it is on the device; NULL: nowhere */
+    struct physical *physical; /* of which it is a part (physical.h); NULL: of a block */
+    uint64_t bytes;            /* a multiple of CHUNK_GRANULE */
+    uint64_t handle;           /* CUmemGenericAllocationHandle; 0: not on the device */
     void *host;    /* registered host memory (host_arena.h) while it has a copy there; else NULL */
-    void *context; /* the context that it was allocated in, and with which it goes */
+    void *context; /* a block's: in which it was allocated and with which it goes; of other memory:
+                      in which it was copied last, or NULL */
     uint64_t
         stays_until_ns; /* its last copy out has failed, so it is not moved before; 0: not so */
     TAILQ_ENTRY(chunk) next; /* among those of its device that can be claimed for the same */
-    uint32_t holders;        /* of memory that the program has made: its handles and mappings */
     int32_t device;          /* ordinal */
     uint8_t state;           /* enum chunk_state */
     uint8_t was;             /* likewise, before it was claimed */
     uint8_t failures;        /* copies out that failed, in a row */
     bool fixed;              /* never moved any more */
     bool counts_as_off;      /* in the sums */
-    /* `handle` is device memory that is mapped nowhere: the driver would not take it back. */
-    bool unmapped;
 };
 
 /* What there is on one device. A FREEING chunk counts as what it was until it is removed, but as
@@ -74,8 +74,15 @@ void chunks_leave_locked(struct chunk *chunk);
  * so one that is FREEING already was given up by the mover and is claimed like the others. False:
  * the process ends. */
 bool chunks_claim_for_free(struct chunk *chunk);
+/* Claims a chunk for a change of where it is mapped, and waits while it is moved or changed; such a
+ * claim is its thread's only one. chunks_change_ended_locked ends it: the chunk is what it was. */
+bool chunks_claim_for_change(struct chunk *chunk);
+void chunks_change_ended_locked(struct chunk *chunk);
 /* From now on it stays where it is. */
 void chunks_fix_locked(struct chunk *chunk);
+/* Likewise all that is there of this context, and of none at all on this device (-1: on no device).
+ */
+void chunks_fix_context(const void *context, int device);
 
 /* Claims the next chunk of the device for parking (RESIDENT, not fixed: becomes LEAVING), for
  * restoring (PARKED: becomes COMING) or for being unmapped again (BACK: becomes LEAVING, keeps its
@@ -101,14 +108,16 @@ void chunks_confirm_back(int device, void (*give)(void *host, uint64_t bytes));
 /* Where what lies at an address is whole: in the host memory given, or on the device where that is
  * NULL; and for how many bytes from there on that is so. For the end of the process, when no chunk
  * moves any more: one that was leaving is still mapped, one that was coming is not all there yet.
- * False: no chunk of a block is there. */
+ * False: no chunk is there. */
 bool chunks_source(uint64_t address, const void **host, uint64_t *bytes);
 
 struct chunk_sums chunks_sums_of(int device);
 struct chunk_sums chunks_sums_locked(int device);
-/* The context of some chunk that could be parked; NULL: there is none. */
+/* The context of some chunk that could be parked; NULL: there is none, or none is known. */
 void *chunks_movable_context(void);
 
+/* All of its memory is on the device, and is not being moved. */
+bool chunks_is_here_locked(const struct chunk *chunk);
 /* No chunk of any device is parked or being moved. */
 bool chunks_all_here(void);
 /* Nor has any a host copy that was not confirmed: the gate may open, and a restore is at its end.

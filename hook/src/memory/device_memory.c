@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "device/peers.h"
+#include "memory/physical.h"
 #include "memory/registry.h"
 
 /* The driver takes no handle types for memory of this device. */
@@ -52,34 +53,51 @@ CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationH
 /* ---- mapping ----------------------------------------------------------------------------------
  */
 
+static CUresult create_for(struct chunk *chunk) {
+    const struct driver *cuda = driver_get();
+    CUmemGenericAllocationHandle handle;
+    const CUresult result =
+        chunk->physical == NULL
+            ? device_memory_create(cuda, &handle, chunk->bytes, chunk->device)
+            : cuda->memory_create(&handle, chunk->bytes, &chunk->physical->properties, 0);
+    if (result == CUDA_SUCCESS) chunk->handle = handle;
+    return result;
+}
+
 CUresult device_memory_put(struct chunk *chunk) {
     const struct driver *cuda = driver_get();
-    CUresult result = CUDA_SUCCESS;
-    if (chunk->handle == 0) {
-        CUmemGenericAllocationHandle handle;
-        result = device_memory_create(cuda, &handle, chunk->bytes, chunk->device);
-        if (result != CUDA_SUCCESS) return result;
-        chunk->handle = handle;
-        chunk->unmapped = true;
+    CUresult result = chunk->handle == 0 ? create_for(chunk) : CUDA_SUCCESS;
+    for (struct mapping *at = chunk->mappings; at != NULL && result == CUDA_SUCCESS;
+         at = at->also) {
+        if (at->there) continue;
+        result = cuda->memory_map(at->address, at->bytes, 0, chunk->handle, 0);
+        at->there = result == CUDA_SUCCESS;
     }
-    if (chunk->unmapped)
-        result = cuda->memory_map(chunk->mapping->address, chunk->bytes, 0, chunk->handle, 0);
-    chunk->unmapped = chunk->unmapped && result != CUDA_SUCCESS;
+    return result;
+}
+
+static CUresult take_off_mapping(struct mapping *mapping) {
+    if (!mapping->there) return CUDA_SUCCESS;
+    const CUresult result = driver_get()->memory_unmap(mapping->address, mapping->bytes);
+    mapping->there = result != CUDA_SUCCESS;
     return result;
 }
 
 CUresult device_memory_take_off(struct chunk *chunk) {
-    const struct driver *cuda = driver_get();
-    if (chunk->handle == 0) return CUDA_SUCCESS;
     CUresult result = CUDA_SUCCESS;
-    if (!chunk->unmapped) result = cuda->memory_unmap(chunk->mapping->address, chunk->bytes);
-    if (result != CUDA_SUCCESS) return result;
-    chunk->unmapped = true;
-    result = cuda->memory_release(chunk->handle);
-    if (result != CUDA_SUCCESS) return result;
-    chunk->unmapped = false;
-    chunk->handle = 0;
+    if (chunk->handle == 0) return CUDA_SUCCESS;
+    for (struct mapping *at = chunk->mappings; at != NULL && result == CUDA_SUCCESS; at = at->also)
+        result = take_off_mapping(at);
+    if (result == CUDA_SUCCESS) result = driver_get()->memory_release(chunk->handle);
+    if (result == CUDA_SUCCESS) chunk->handle = 0;
     return result;
+}
+
+bool device_memory_is_whole(const struct chunk *chunk) {
+    const struct mapping *at = chunk->mappings;
+    while (at != NULL && at->there)
+        at = at->also;
+    return chunk->handle != 0 && at == NULL;
 }
 
 CUresult device_memory_give_access(uint64_t address, uint64_t bytes, int owner, int user) {
@@ -90,4 +108,69 @@ CUresult device_memory_give_access(uint64_t address, uint64_t bytes, int owner, 
     for (int i = 0; i < peer_count; i++)
         if (peers[i].location.id != user) accesses[count++] = peers[i];
     return driver_get()->memory_set_access(address, bytes, accesses, count);
+}
+
+/* Of a block: for its device and those that have peer access. Of a view: as the program has set it.
+ */
+static CUresult give_access_of(const struct mapping *mapping) {
+    const struct chunk *chunk = mapping->chunk;
+    if (mapping->view == NULL)
+        return device_memory_give_access(mapping->address, mapping->bytes, chunk->device,
+                                         chunk->device);
+    CUmemAccessDesc accesses[REGISTRY_DEVICES_MAX];
+    size_t count = 0;
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
+        if (mapping->view->access[device] != 0)
+            accesses[count++] =
+                peers_access_of(device, (CUmemAccess_flags)mapping->view->access[device]);
+    if (count == 0) return CUDA_SUCCESS;
+    return driver_get()->memory_set_access(mapping->address, mapping->bytes, accesses, count);
+}
+
+CUresult device_memory_give_accesses(const struct chunk *chunk) {
+    CUresult result = CUDA_SUCCESS;
+    for (const struct mapping *at = chunk->mappings; at != NULL && result == CUDA_SUCCESS;
+         at = at->also)
+        result = give_access_of(at);
+    return result;
+}
+
+/* ---- copies -----------------------------------------------------------------------------------
+ */
+
+/* Where the chunk's own device may write. */
+static const struct mapping *writable(const struct chunk *chunk) {
+    const struct mapping *at = chunk->mappings;
+    while (at != NULL && at->view != NULL &&
+           at->view->access[chunk->device] != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+        at = at->also;
+    return at;
+}
+
+uint64_t device_memory_copied_at(const struct chunk *chunk) {
+    return writable(chunk)->address;
+}
+
+CUresult device_memory_open(struct chunk *chunk) {
+    if (writable(chunk) != NULL) return CUDA_SUCCESS;
+    const struct driver *cuda = driver_get();
+    struct mapping *own = &((struct part *)chunk)->own;
+    CUdeviceptr address = own->address;
+    CUresult result = CUDA_SUCCESS;
+    if (address == 0) result = cuda->address_reserve(&address, chunk->bytes, CHUNK_GRANULE, 0, 0);
+    if (result != CUDA_SUCCESS) return result;
+    *own = (struct mapping){
+        .address = address, .bytes = chunk->bytes, .chunk = chunk, .also = chunk->mappings};
+    chunk->mappings = own;
+    if (chunk->handle == 0) return CUDA_SUCCESS; /* mapped when it comes */
+    result = device_memory_put(chunk);
+    if (result == CUDA_SUCCESS) result = give_access_of(own);
+    if (result != CUDA_SUCCESS) device_memory_close(chunk);
+    return result;
+}
+
+void device_memory_close(struct chunk *chunk) {
+    struct mapping *own = chunk->mappings;
+    if (own == NULL || own->view != NULL || own->block != NULL) return;
+    if (take_off_mapping(own) == CUDA_SUCCESS) chunk->mappings = own->also;
 }

@@ -10,13 +10,17 @@
 
 struct block;
 struct chunk;
+struct view;
 
 /* Physical memory at an address. */
 struct mapping {
     uint64_t address;
-    uint64_t bytes;      /* of whole pages; all of the chunk */
-    struct chunk *chunk; /* what is there (chunks.h) */
-    struct block *block; /* of which it is a part (blocks.h); NULL: the program has mapped it */
+    uint64_t bytes;       /* of whole pages; all of the chunk */
+    struct chunk *chunk;  /* what is there (chunks.h) */
+    struct block *block;  /* of which it is a part (blocks.h), or */
+    struct view *view;    /* what the program has mapped (physical.h); neither: ours, for copies */
+    struct mapping *also; /* another one of its chunk */
+    bool there;           /* the driver has mapped it; written like `handle` of the chunk */
 };
 
 /* False: no host memory for it, and nothing is changed. The mapping stays where it is until it

@@ -77,10 +77,6 @@ bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed) 
     HOLD(LOCK_MEMORY);
     registry_unclaim_locked(allocation->device, bytes_claimed);
     struct record *old = find((enum registry_space)allocation->space, allocation->key);
-    if (old != NULL && allocation->chunk != NULL && old->allocation.chunk == allocation->chunk) {
-        old->allocation.references++;
-        return false;
-    }
     if (old != NULL) removed(old, NULL);
     struct record *record = malloc(sizeof *record);
     if (record == NULL) return false;
@@ -102,31 +98,11 @@ bool registry_take(enum registry_space space, uint64_t key, struct allocation *t
     return true;
 }
 
-const struct allocation *registry_look_locked(enum registry_space space, uint64_t key) {
-    const struct record *record = find(space, key);
-    return record != NULL ? &record->allocation : NULL;
-}
-
 bool registry_find(enum registry_space space, uint64_t key, struct allocation *found) {
     HOLD(LOCK_MEMORY);
-    const struct allocation *known = registry_look_locked(space, key);
-    if (known != NULL) *found = *known;
+    const struct record *known = find(space, key);
+    if (known != NULL) *found = known->allocation;
     return known != NULL;
-}
-
-bool registry_retain(uint64_t handle) {
-    HOLD(LOCK_MEMORY);
-    struct record *record = find(REGISTRY_HANDLE, handle);
-    if (record != NULL) record->allocation.references++;
-    return record != NULL;
-}
-
-bool registry_release(uint64_t handle, struct allocation *copy) {
-    HOLD(LOCK_MEMORY);
-    struct record *record = find(REGISTRY_HANDLE, handle);
-    if (record == NULL || --record->allocation.references > 0) return false;
-    removed(record, copy);
-    return true;
 }
 
 void registry_drop_context(uint64_t context) {

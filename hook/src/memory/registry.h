@@ -18,17 +18,14 @@ enum registry_space {
     REGISTRY_ARRAY,   /* a CUarray or CUmipmappedArray */
     REGISTRY_POOL,    /* a CUmemoryPool: no bytes, tells the device */
     REGISTRY_KEPT,    /* likewise: what it keeps beyond what is allocated from it (pools.h) */
-    REGISTRY_HANDLE,  /* a CUmemGenericAllocationHandle of cuMemCreate: no bytes (physical.h) */
 };
 
 struct allocation {
     uint64_t key;
-    uint64_t bytes;      /* counted for `device` */
-    struct chunk *chunk; /* HANDLE: what it stands for */
-    uint64_t context;    /* generation of that in which it was made and with which it goes; or 0 */
-    uint32_t references; /* HANDLE: how often the program holds it */
-    int32_t device;      /* ordinal */
-    uint8_t space;       /* enum registry_space */
+    uint64_t bytes;   /* counted for `device` */
+    uint64_t context; /* generation of that in which it was made and with which it goes; or 0 */
+    int32_t device;   /* ordinal */
+    uint8_t space;    /* enum registry_space */
 };
 
 /* What is allocated on a device. */
@@ -42,8 +39,7 @@ struct registry_sums {
  * allocation about to be made. False, and nothing taken, when that is too little. */
 bool registry_claim(int device, uint64_t bytes, uint64_t limit_bytes);
 /* Records an allocation; one of the same space and key is replaced. False: no host memory left,
- * the allocation stays unknown; or it is a handle that stands for its chunk already, which is held
- * once more. */
+ * the allocation stays unknown. */
 bool registry_add(const struct allocation *allocation);
 /* Likewise, and ends the claim that it was made with: nobody sees it counted twice. */
 bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed);
@@ -51,17 +47,12 @@ bool registry_keep(const struct allocation *allocation, uint64_t bytes_claimed);
 bool registry_take(enum registry_space space, uint64_t key, struct allocation *taken);
 /* Copies; false when it is unknown. */
 bool registry_find(enum registry_space space, uint64_t key, struct allocation *found);
-/* Holds a handle once more; false when it is unknown. */
-bool registry_retain(uint64_t handle);
-/* Holds it once less. True: it was held no more; the record is removed, and copied. */
-bool registry_release(uint64_t handle, struct allocation *removed);
 /* Forgets everything that a context takes with it. */
 void registry_drop_context(uint64_t context);
 
 struct registry_sums registry_sums_of(int device);
 
 /* The functions that end in _locked are called with LOCK_MEMORY held. */
-const struct allocation *registry_look_locked(enum registry_space space, uint64_t key);
 /* What there is without a record counts (`times` 1) or does no more (-1), and
  * a claim ends. */
 void registry_count_locked(int device, uint64_t bytes, uint64_t bytes_fixed, int times);

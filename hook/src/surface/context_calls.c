@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "allocate/backing.h"
+#include "allocate/handles.h"
 #include "allocate/memory.h"
 #include "base/bell.h"
 #include "device/streams.h"
@@ -20,6 +21,7 @@ void context_calls_cuda_opened(void) {
 void context_calls_ended(struct context_end ended) {
     if (ended.generation == 0) return;
     backing_context_ended(ended.generation);
+    handles_context_ended(ended.handle, ended.ordinal);
     ipc_context_ended(ended.generation);
     host_arena_forget_context(ended.generation);
     registry_drop_context(ended.generation);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "allocate/backing.h"
+#include "allocate/handles.h"
 #include "allocate/memory.h"
 #include "base/log.h"
 #include "device/peers.h"
@@ -10,7 +11,10 @@
 #include "memory/blocks.h"
 #include "memory/chunks.h"
 #include "memory/device_memory.h"
+#include "memory/physical.h"
 #include "sharing/ipc_imports.h"
+
+#define ASKED_AGAIN 3
 
 static bool has_context(void) {
     return memory_current_device() >= 0;
@@ -18,6 +22,17 @@ static bool has_context(void) {
 
 static bool find(uint64_t address, struct allocated *found) {
     return blocks_find(address, found) || imports_find(address, found);
+}
+
+/* What the program has mapped, where its current device may use it. */
+static bool find_reached(uint64_t address, struct allocated *found) {
+    struct physical_place place;
+    const int device = memory_current_device();
+    if (device < 0 || device >= REGISTRY_DEVICES_MAX || !physical_look(address, &place) ||
+        place.access[device] == 0)
+        return false;
+    *found = (struct allocated){.address = place.address, .bytes = place.bytes};
+    return true;
 }
 
 /* In a block of ours, but behind the bytes that were asked for, or freed: the driver would say that
@@ -29,9 +44,9 @@ static bool lies_here(uint64_t address) {
 bool pointers_range(uint64_t address, uint64_t *base, size_t *bytes, int *cu_result) {
     struct allocated found;
     if (!has_context()) return false;
-    if (!find(address, &found)) {
+    if (!find(address, &found) && !find_reached(address, &found)) {
         *cu_result = CUDA_ERROR_NOT_FOUND;
-        return lies_here(address);
+        return lies_here(address) || physical_look(address, &(struct physical_place){0});
     }
     if (base != NULL) *base = found.address;
     if (bytes != NULL) *bytes = found.bytes;
@@ -101,10 +116,46 @@ static uint64_t value_of(int attribute, uint64_t address, const struct allocated
     }
 }
 
+/* What the program has mapped: the driver knows it while it is there, but for what a move or a
+ * split would show. */
+static bool mapped_attribute(uint64_t address, int attribute, void *data, int *cu_result) {
+    struct physical_place place;
+    if (!driver_can_move(driver_get()) || !physical_look(address, &place)) return false;
+    /* It may leave while the driver is asked. (Behind a sticky error the wait ends without it.) */
+    for (int tries = 0; tries == 0 || (!place.is_here && tries < ASKED_AGAIN); tries++) {
+        if (!place.is_here && pointers_wait_fails("cuPointerGetAttribute", cu_result)) return true;
+        *cu_result =
+            (int)driver_get()->pointer_attribute(data, (CUpointer_attribute)attribute, address);
+        if (!physical_look(address, &place)) return true;
+    }
+    if (*cu_result != CUDA_SUCCESS) return true;
+    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR) *(uint64_t *)data = place.address;
+    if (attribute == CU_POINTER_ATTRIBUTE_MAPPING_SIZE) *(uint64_t *)data = place.bytes;
+    if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID) *(uint64_t *)data = place.id;
+    return true;
+}
+
+static bool mapped_attributes(uint64_t address, unsigned int count, const int *attributes,
+                              void **data, int *cu_result) {
+    if (!physical_look(address, &(struct physical_place){0})) return false;
+    for (unsigned int i = 0; i < count; i++)
+        if (data[i] == NULL || answer_bytes(attributes[i]) == 0) return false;
+    for (unsigned int i = 0; i < count; i++) {
+        memset(data[i], 0, answer_bytes(attributes[i]));
+        if (!mapped_attribute(address, attributes[i], data[i], cu_result)) return false;
+        if (*cu_result == GATE_CANCELLED_RESULT) return true;
+    }
+    *cu_result = CUDA_SUCCESS;
+    return true;
+}
+
 bool pointers_attribute(uint64_t address, int attribute, void *data, int *cu_result) {
     struct allocated found;
-    *cu_result = CUDA_ERROR_INVALID_VALUE;
     if (data == NULL || !has_context()) return false;
+    if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) /* with which other devices find the memory */
+        return pointers_fix_fails(address, "cuPointerGetAttribute", cu_result);
+    if (mapped_attribute(address, attribute, data, cu_result)) return true;
+    *cu_result = CUDA_ERROR_INVALID_VALUE;
     if (!find(address, &found)) return lies_here(address);
     if (answer_bytes(attribute) == 0) return false; /* newer than this list, or tokens for RDMA */
     if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER) return true;
@@ -119,6 +170,7 @@ bool pointers_attributes(uint64_t address, unsigned int count, const int *attrib
                          int *cu_result) {
     struct allocated found;
     if (count == 0 || attributes == NULL || data == NULL || !has_context()) return false;
+    if (mapped_attributes(address, count, attributes, data, cu_result)) return true;
     const bool known = find(address, &found);
     if (!known && !lies_here(address)) return false;
     for (unsigned int i = 0; i < count; i++)
@@ -150,11 +202,12 @@ static enum gate_answer pass_gate(struct gate_call call, int *cu_result) {
 }
 
 bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result) {
-    if (!blocks_cover(address)) return false;
+    const bool is_view = physical_look(address, &(struct physical_place){0});
+    if (!is_view && !blocks_cover(address)) return false;
     const struct gate_call call = {GATE_LOOK, GATE_STREAM_LEGACY, NULL, call_name};
     const enum gate_answer answer = pass_gate(call, cu_result);
     if (answer == GATE_CANCELLED) return true;
-    const bool fixed = backing_fix(address);
+    const bool fixed = is_view ? handles_fix(address) : backing_fix(address);
     if (answer == GATE_PASS) gate_leave(call, 0);
     if (!fixed) log_debug("pointers: %s of memory that is not there", call_name);
     return false;

@@ -9,8 +9,8 @@
 #include "agent/memory_query.h"
 #include "allocate/backing.h"
 #include "allocate/copies.h"
+#include "allocate/handles.h"
 #include "allocate/memory.h"
-#include "allocate/physical.h"
 #include "base/ending.h"
 #include "device/streams.h"
 #include "gate/threads.h"
@@ -47,7 +47,9 @@
     } while (0)
 
 /* The context may end in the driver's call. */
-#define LEAVES(ends) const struct context_end end = context_calls_leave(ends)
+#define LEAVES(ends)                      \
+    handles_context_leaves(WRAPPER_NAME); \
+    const struct context_end end = context_calls_leave(ends)
 #define LEFT context_calls_left(&end, (int)result)
 
 /* Pointers to addresses and sizes of the first ABI are narrower; ours fit none of them. */
@@ -92,6 +94,9 @@
                                      (height), (element), WRAPPER_NAME, &done))
 #define OPENED_HERE(pointer, handle, flags) \
     DONE_HERE(IS_WIDE(pointer) && ipc_open(WIDE(uint64_t, pointer), (handle), (flags), &done))
+/* Memory that the program maps itself, and that others are about to use. */
+#define GIVEN_AWAY(handle) DONE_HERE(handles_give_away_fails(&(handle), WRAPPER_NAME, &done))
+#define LENT(maps, count) DONE_HERE(handles_lend_fails(&(maps), (count), WRAPPER_NAME, &done))
 #define BACKED_RANGE(base, bytes, address) \
     DONE_HERE(pointers_range((uint64_t)(address), WIDE(uint64_t, base), WIDE(size_t, bytes), &done))
 
@@ -129,7 +134,6 @@
 #define MEMORY_CLAIM(bytes) CLAIM_ON(MEMORY_CURRENT_DEVICE, (bytes))
 #define MEMORY_CLAIM_FROM_POOL(pool, bytes, stream) \
     CLAIM_IN_STREAM(memory_pool_device((uintptr_t)(pool)), (pool), bytes, stream)
-#define MEMORY_CLAIM_PHYSICAL(properties, bytes) CLAIM_ON(LOCATION_DEVICE(properties), (bytes))
 
 #define LOCATION_DEVICE(properties)                                                     \
     ((properties) != NULL && (properties)->location.type == CU_MEM_LOCATION_TYPE_DEVICE \
@@ -160,7 +164,6 @@
     KEEP_BYTES(REGISTRY_ADDRESS, pointer, (uint64_t)*(pitch) * (height))
 #define MEMORY_KEEP_ASYNC(pointer, bytes) \
     KEPT(memory_keep_from_pool(&claim, pool_used, (uint64_t)*(pointer), (bytes)))
-#define MEMORY_KEEP_PHYSICAL(handle) KEPT(physical_created(&claim, *(handle)))
 
 #define MEMORY_TAKE(space, key) \
     struct allocation taken;    \

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/driver.h"
 #include "device/failure.h"
+#include "memory/device_memory.h"
 #include "swap/swap_plan.h"
 
 #define LANES_MAX 64
@@ -68,7 +69,7 @@ int pipeline_open(void *context) {
  * H200). `began`: at least one is on its way, even if a later one was refused. */
 static CUresult copy(const struct chunk *chunk, bool outward, CUstream stream, bool *began) {
     const struct driver *cuda = driver_get();
-    const uint64_t address = chunk->mapping->address;
+    const uint64_t address = device_memory_copied_at(chunk);
     CUresult result = CUDA_SUCCESS;
     for (uint64_t done = 0; done < chunk->bytes && result == CUDA_SUCCESS; done += PIECE_BYTES) {
         const uint64_t left = chunk->bytes - done;

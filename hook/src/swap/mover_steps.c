@@ -10,12 +10,16 @@
 #include "swap/residency.h"
 
 static CUresult map(struct chunk *chunk) {
-    CUresult result = device_memory_put(chunk);
-    if (result == CUDA_SUCCESS)
-        result = device_memory_give_access(chunk->mapping->address, chunk->bytes, chunk->device,
-                                           chunk->device);
+    CUresult result = device_memory_open(chunk);
+    if (result == CUDA_SUCCESS) result = device_memory_put(chunk);
+    if (result == CUDA_SUCCESS) result = device_memory_give_accesses(chunk);
     if (result != CUDA_SUCCESS) device_memory_take_off(chunk);
     return result;
+}
+
+static void settle(struct chunk *chunk, enum chunk_state state) {
+    device_memory_close(chunk);
+    chunks_settle(chunk, state);
 }
 
 /* ---- failures ---------------------------------------------------------------------------------
@@ -29,6 +33,7 @@ static void note_failure(const struct chunk *chunk, int cu_result, const char *w
 
 /* It stays where it is from now on: what a sticky error has in its hands cannot be copied. */
 static void leave_alone(struct chunk *chunk) {
+    device_memory_close(chunk);
     chunk->host = NULL;
     chunks_settle_fixed(chunk);
 }
@@ -42,6 +47,7 @@ static void give_host(struct chunk *chunk) {
 static enum step_answer leave_for_now(struct chunk *chunk, int cu_result) {
     give_host(chunk);
     note_failure(chunk, cu_result, "park");
+    device_memory_close(chunk);
     if (failure_is_sticky(cu_result))
         leave_alone(chunk);
     else
@@ -50,12 +56,12 @@ static enum step_answer leave_for_now(struct chunk *chunk, int cu_result) {
 }
 
 /* The host memory has what the device has: the latter goes. Where the driver refuses, the chunk
- * stays on the device; where it has unmapped it already, its device memory is kept for it. */
+ * stays on the device; where it has unmapped some already, its device memory is kept for it. */
 static enum step_answer park(struct chunk *chunk) {
     const CUresult result = device_memory_take_off(chunk);
-    if (result != CUDA_SUCCESS && !chunk->unmapped) return leave_for_now(chunk, (int)result);
+    if (device_memory_is_whole(chunk)) return leave_for_now(chunk, (int)result);
     if (result != CUDA_SUCCESS) note_failure(chunk, (int)result, "release");
-    chunks_settle(chunk, CHUNK_PARKED);
+    settle(chunk, CHUNK_PARKED);
     return result == CUDA_SUCCESS ? STEP_DONE : STEP_FAILED;
 }
 
@@ -63,7 +69,7 @@ static enum step_answer park(struct chunk *chunk) {
 static enum step_answer stay_parked(struct chunk *chunk, int cu_result) {
     device_memory_take_off(chunk);
     note_failure(chunk, cu_result, "restore");
-    chunks_settle(chunk, CHUNK_PARKED);
+    settle(chunk, CHUNK_PARKED);
     return cu_result == CUDA_ERROR_OUT_OF_MEMORY ? STEP_NO_ROOM : STEP_FAILED;
 }
 
@@ -85,7 +91,7 @@ static enum step_answer give_up_copy(const struct flight *flight, int cu_result)
 /* Its chunk stays, to be claimed again. */
 static enum step_answer not_now(struct chunk *chunk, enum step_answer answer) {
     give_host(chunk);
-    chunks_settle(chunk, CHUNK_RESIDENT);
+    settle(chunk, CHUNK_RESIDENT);
     return answer;
 }
 
@@ -95,11 +101,13 @@ enum step_answer step_leave(int device, uint64_t *bytes) {
         mover_claim(MOVER_PARK, chunks_claim_leaving_locked, device, &chunk);
     if (claimed != STEP_DONE) return claimed;
     *bytes = chunk->bytes;
+    if (chunk->context == NULL) chunk->context = contexts_of_device(device);
     if (contexts_has_failed(chunk->context)) {
         leave_alone(chunk);
         return STEP_DONE;
     }
     int cu_result = pipeline_open(chunk->context);
+    if (cu_result == CUDA_SUCCESS) cu_result = (int)device_memory_open(chunk);
     if (cu_result == CUDA_SUCCESS) {
         chunk->host = host_arena_take(chunk->bytes);
         if (chunk->host == NULL) return not_now(chunk, STEP_NO_HOST);
@@ -121,9 +129,10 @@ enum step_answer step_come(int device, enum mover_goal goal, uint64_t *bytes) {
     const enum step_answer claimed = mover_claim(goal, residency_claim_locked, device, &chunk);
     if (claimed != STEP_DONE) return claimed;
     *bytes = chunk->bytes;
-    /* Nothing can be copied in a context with a sticky error, so what is parked is lost with it. As
-     * a chunk that is being freed it keeps nobody's gate shut. */
-    if (contexts_has_failed(chunk->context)) {
+    if (chunk->context == NULL) chunk->context = contexts_of_device(device);
+    /* Nothing can be copied in a context with a sticky error, or without one, so what is parked is
+     * lost with it. As a chunk that is being freed it keeps nobody's gate shut. */
+    if (chunk->context == NULL || contexts_has_failed(chunk->context)) {
         chunks_settle(chunk, CHUNK_FREEING);
         return STEP_NO_CHUNK;
     }
@@ -150,7 +159,7 @@ static enum step_answer finish_leaving(struct chunk *chunk, int cu_result, enum 
 
 static enum step_answer finish_coming(struct chunk *chunk, int cu_result) {
     if (cu_result != CUDA_SUCCESS) return stay_parked(chunk, cu_result);
-    chunks_settle(chunk, CHUNK_BACK);
+    settle(chunk, CHUNK_BACK);
     return STEP_DONE;
 }
 

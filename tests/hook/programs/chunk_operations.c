@@ -31,7 +31,7 @@ static void give(void *host, uint64_t bytes) {
 static void add(struct piece *piece) {
     piece->mapping.bytes = CHUNK_GRANULE;
     piece->chunk = (struct chunk){
-        .mapping = &piece->mapping, .bytes = CHUNK_GRANULE, .handle = 1, .state = CHUNK_RESIDENT};
+        .mappings = &piece->mapping, .bytes = CHUNK_GRANULE, .handle = 1, .state = CHUNK_RESIDENT};
     lock_take(LOCK_MEMORY);
     chunks_enter_locked(&piece->chunk);
     lock_release(LOCK_MEMORY);
@@ -52,7 +52,7 @@ static struct chunk *claimed(struct chunk *(*claim_locked)(int device)) {
 
 static uint64_t place_of(const struct chunk *chunk) {
     if (chunk == NULL) return NONE;
-    return (uint64_t)((const struct piece *)chunk->mapping - pieces);
+    return (uint64_t)((const struct piece *)chunk->mappings - pieces);
 }
 
 static void settle(struct chunk *chunk, enum chunk_state state, uint64_t handle, void *host) {

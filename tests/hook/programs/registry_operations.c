@@ -16,7 +16,6 @@ static struct allocation record(uint64_t space, uint64_t key, uint64_t bytes, ui
     return (struct allocation){
         .key = key,
         .bytes = bytes,
-        .references = 1,
         .context = context,
         .space = (uint8_t)space,
     };
@@ -30,8 +29,6 @@ static uint64_t perform(const char *operation, uint64_t space, uint64_t key, uin
     if (strcmp(operation, "add") == 0) return registry_add(&fresh);
     if (strcmp(operation, "take") == 0) return registry_take(in, key, &removed);
     if (strcmp(operation, "find") == 0) return registry_find(in, key, &removed);
-    if (strcmp(operation, "retain") == 0) return registry_retain(key);
-    if (strcmp(operation, "release") == 0) return registry_release(key, &removed);
     registry_drop_context(context);
     return 0;
 }

@@ -129,10 +129,12 @@ def open_memory_shell(
     accept: Callable[[], HookedClient],
     *,
     env: dict[str, str] | None = None,
+    kind: str = "plain",
     **settings: Any,
 ) -> MemoryShell:
-    """A shell that has opened its device, welcomed with the memory mode `swap`."""
-    shell = start("shell", env=env)
+    """A shell that has opened its device, welcomed with the memory mode `swap`. Its tensors are of
+    that kind (shell.c)."""
+    shell = start("shell", env={**(env or {}), "TENSORS": kind})
     shell.say("0 open")
     client = accept()
     options = {"memory_mode": MemoryMode.SWAP, "reclaim_ms": 2000, **settings}

@@ -27,11 +27,13 @@ def sim(tmp_path: Path) -> SimulatedMachine:
     return SimulatedMachine(tmp_path / "sim", copy_bytes_per_s=SLOW)
 
 
-@pytest.fixture
-def opens(start: Callable[..., GpuProcess], scheduler: FakeScheduler) -> Opened:
-    """Starts a shell whose memory follows the turn, with these faults."""
+@pytest.fixture(params=["plain", pytest.param("pieces", marks=pytest.mark.full)])
+def opens(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
+) -> Opened:
+    """Starts a shell whose memory, of each kind, follows the turn, with these faults."""
     return lambda faults: open_memory_shell(
-        start, scheduler.accept, env={"GPUSHARE_SIM_FAULTS": faults}
+        start, scheduler.accept, env={"GPUSHARE_SIM_FAULTS": faults}, kind=request.param
     )
 
 

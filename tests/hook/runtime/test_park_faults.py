@@ -36,10 +36,24 @@ def sim(tmp_path: Path) -> SimulatedMachine:
     return SimulatedMachine(tmp_path / "sim", bytes_per_device=HELD + 3 * CONTEXT)
 
 
-@pytest.fixture
-def opens(start: Callable[..., GpuProcess], scheduler: FakeScheduler) -> Opened:
-    """Starts a shell whose memory follows the turn."""
-    return lambda **options: open_memory_shell(start, scheduler.accept, **options)
+@pytest.fixture(params=["plain", pytest.param("mapped", marks=pytest.mark.full)])
+def opens_whole(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
+) -> Opened:
+    """The same, where each tensor is made by one call."""
+    return lambda **options: open_memory_shell(
+        start, scheduler.accept, kind=request.param, **options
+    )
+
+
+@pytest.fixture(params=["plain", pytest.param("pieces", marks=pytest.mark.full)])
+def opens(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
+) -> Opened:
+    """Starts a shell whose memory, of each kind, follows the turn."""
+    return lambda **options: open_memory_shell(
+        start, scheduler.accept, kind=request.param, **options
+    )
 
 
 def hold(memory: MemoryShell) -> MemoryShell:
@@ -154,10 +168,10 @@ def fill_up(start: Callable[..., GpuProcess], free_bytes: int) -> GpuProcess:
 @pytest.mark.promise("park", "No more room is asked for than is missing")
 @pytest.mark.parametrize(("free_mib", "asked_mib"), [(10, 22), (30, 8)])
 def test_no_more_room_is_asked_for_than_is_missing(
-    opens: Opened, start: Callable[..., GpuProcess], free_mib: int, asked_mib: int
+    opens_whole: Opened, start: Callable[..., GpuProcess], free_mib: int, asked_mib: int
 ) -> None:
     """What the driver has free need not be made, and crumbs are not asked for."""
-    memory = hold(opens(reclaim_ms=20_000))
+    memory = hold(opens_whole(reclaim_ms=20_000))
     stranger = fill_up(start, free_mib * MIB)
     memory.say(f"new 2 {CONTEXT}")
     assert memory.client.expect(RoomRequested).bytes == asked_mib * MIB
@@ -199,11 +213,11 @@ def test_an_answer_to_another_request_is_none(
 
 @pytest.mark.promise("Out-of-memory although the budget has room...")
 def test_room_is_asked_for_again_when_somebody_took_it(
-    opens: Opened, start: Callable[..., GpuProcess]
+    opens_whole: Opened, start: Callable[..., GpuProcess]
 ) -> None:
     """It was made, and is gone before the allocation is tried again: what is missing then is asked
     for anew."""
-    memory = hold(opens(reclaim_ms=20_000))
+    memory = hold(opens_whole(reclaim_ms=20_000))
     stranger = fill_up(start, 10 * MIB)
     memory.say(f"new 2 {CONTEXT}")
     assert memory.client.expect(RoomRequested).bytes == 22 * MIB
@@ -421,10 +435,10 @@ def test_memory_of_a_context_with_a_sticky_error_is_fixed(opens: Opened) -> None
 
 
 @pytest.mark.promise("A holder that grows waits for...")
-def test_a_recall_passes_by_a_call_that_waits_for_budget(opens: Opened) -> None:
+def test_a_recall_passes_by_a_call_that_waits_for_budget(opens_whole: Opened) -> None:
     """It is outside the gate and has nothing yet, so the turn goes back; its need is told again
     with what is there then."""
-    memory = hold(opens())
+    memory = hold(opens_whole())
     memory.limit(HELD)
     memory.say(f"new 2 {CONTEXT}")
     memory.need(CONTEXT)
@@ -534,6 +548,31 @@ def test_memory_that_a_library_uses_without_launches_stays(
     report = memory.client.expect_memory(lambda report: report.bytes_fixed == HELD)
     assert report.bytes_parked == 0
     memory.shell.expect_error(library.removesuffix(".so.1"))
+    memory.say("sum 0")
+    memory.grant()
+    assert memory.result("sum") == 0
+    assert_whole(memory)
+
+
+@pytest.mark.promise("Memory stays on the device where the video encoder...")
+@pytest.mark.parametrize(("kind", "fixed"), [("pieces", HELD), ("mapped", 0)])
+def test_memory_for_rdma_stays_where_that_is_loaded(
+    start: Callable[..., GpuProcess],
+    scheduler: FakeScheduler,
+    tmp_path: Path,
+    kind: str,
+    fixed: int,
+) -> None:
+    """What was made for it alone: nobody tells us what is registered."""
+    memory, library = open_memory_shell(start, scheduler.accept, kind=kind), "libibverbs.so.1"
+    hold(memory)
+    subprocess.run(["cc", "-shared", "-x", "c", "-o", tmp_path / library, "/dev/null"], check=True)
+    assert memory.run(f"load {tmp_path / library}") == 0
+    memory.take_turn()
+    memory.budget(0)
+    memory.client.expect_memory(
+        lambda report: (report.bytes_fixed, report.bytes_parked) == (fixed, HELD - fixed)
+    )
     memory.say("sum 0")
     memory.grant()
     assert memory.result("sum") == 0

@@ -38,6 +38,7 @@ static struct {
 static struct {
     CUdeviceptr address;
     uint64_t bytes;
+    CUmemGenericAllocationHandle handle; /* mapped by ourselves; 0: plain */
 } slots[SLOTS];
 
 static uint64_t now_ns(void) {
@@ -129,7 +130,81 @@ static CUresult allocate(int slot, uint64_t bytes) {
     return result;
 }
 
+/* ---- memory that the program makes and maps itself ---- */
+
+#define MAPPED_UNIT ((uint64_t)2 << 20)
+
+static uint64_t mapped_bytes(uint64_t bytes) {
+    return (bytes + MAPPED_UNIT - 1) / MAPPED_UNIT * MAPPED_UNIT;
+}
+
+static CUmemAllocationProp mapped_properties(void) {
+    return (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gpu.device},
+    };
+}
+
+/* On failure nothing is left of it. */
+static CUresult map_at_fresh_addresses(CUdeviceptr *address, uint64_t bytes,
+                                       CUmemGenericAllocationHandle handle) {
+    const CUmemAccessDesc access = {mapped_properties().location,
+                                    CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr fresh;
+    CUresult result = cuMemAddressReserve(&fresh, bytes, 0, 0, 0);
+    if (result != CUDA_SUCCESS) return result;
+    result = cuMemMap(fresh, bytes, 0, handle, 0);
+    if (result == CUDA_SUCCESS) {
+        result = cuMemSetAccess(fresh, bytes, &access, 1);
+        if (result == CUDA_SUCCESS) {
+            *address = fresh;
+            return result;
+        }
+        cuMemUnmap(fresh, bytes);
+    }
+    cuMemAddressFree(fresh, bytes);
+    return result;
+}
+
+static CUresult allocate_mapped(int slot, uint64_t bytes) {
+    const CUmemAllocationProp properties = mapped_properties();
+    CUmemGenericAllocationHandle handle;
+    CUresult result = cuMemCreate(&handle, mapped_bytes(bytes), &properties, 0);
+    if (result != CUDA_SUCCESS) return result;
+    result = map_at_fresh_addresses(&slots[slot].address, mapped_bytes(bytes), handle);
+    if (result != CUDA_SUCCESS) {
+        cuMemRelease(handle);
+        return result;
+    }
+    slots[slot].bytes = bytes;
+    slots[slot].handle = handle;
+    return result;
+}
+
+static CUresult unmap(CUdeviceptr address, uint64_t bytes) {
+    const CUresult result = cuMemUnmap(address, mapped_bytes(bytes));
+    return result != CUDA_SUCCESS ? result : cuMemAddressFree(address, mapped_bytes(bytes));
+}
+
+/* To other addresses, where it is for a while at both. */
+static CUresult move_mapped(int slot) {
+    const CUdeviceptr before = slots[slot].address;
+    const CUresult result = map_at_fresh_addresses(
+        &slots[slot].address, mapped_bytes(slots[slot].bytes), slots[slot].handle);
+    return result != CUDA_SUCCESS ? result : unmap(before, slots[slot].bytes);
+}
+
+static CUresult release_mapped(int slot) {
+    const CUmemGenericAllocationHandle handle = slots[slot].handle;
+    const CUresult result = unmap(slots[slot].address, slots[slot].bytes);
+    slots[slot].bytes = 0;
+    slots[slot].handle = 0;
+    return result != CUDA_SUCCESS ? result : cuMemRelease(handle);
+}
+
 static CUresult release(int slot) {
+    if (slots[slot].handle != 0) return release_mapped(slot);
     slots[slot].bytes = 0;
     return cuMemFree(slots[slot].address); /* the address stays: it can be freed twice */
 }
@@ -361,6 +436,8 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     uint64_t sum = 0;
     if (known) return result;
     if (strcmp(command, "alloc") == 0) return allocate(slot, a[1]);
+    if (strcmp(command, "map") == 0) return allocate_mapped(slot, a[1]);
+    if (strcmp(command, "move") == 0) return move_mapped(slot);
     if (strcmp(command, "alloc_timed") == 0) return timed_allocation(slot, a[1], found, size);
     if (strcmp(command, "alloc_many") == 0) return allocate_many(a[0], a[1]);
     if (strcmp(command, "free_many") == 0) return release_many(a[0]);

@@ -142,10 +142,59 @@ static struct tensor *tensor_of(const char *name) {
     return &tensors[name[0] - '0'];
 }
 
+/* TENSORS=mapped: memory that the program makes and maps itself, by one handle a tensor;
+ * TENSORS=pieces: by one for each 8 MiB, and for RDMA, as frameworks do. Otherwise plain memory. */
+static uint64_t mapped_piece_bytes(uint64_t bytes) {
+    const char *kind = getenv("TENSORS");
+    if (kind == NULL || strcmp(kind, "plain") == 0) return 0;
+    return strcmp(kind, "pieces") == 0 ? (uint64_t)8 << 20 : bytes;
+}
+
+static CUresult map_piece(CUdeviceptr address, uint64_t bytes) {
+    const CUmemAllocationProp properties = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
+        .allocFlags = {.gpuDirectRDMACapable = strcmp(getenv("TENSORS"), "pieces") == 0},
+    };
+    const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CUresult result = cuMemCreate(&handle, bytes, &properties, 0);
+    if (result != CUDA_SUCCESS) return result;
+    result = cuMemMap(address, bytes, 0, handle, 0);
+    if (result == CUDA_SUCCESS) result = cuMemSetAccess(address, bytes, &access, 1);
+    const CUresult released = cuMemRelease(handle);
+    return result != CUDA_SUCCESS ? result : released;
+}
+
+static CUresult drop_mapped(struct tensor *tensor) {
+    CUresult result = cuMemUnmap(tensor->address, tensor->bytes);
+    if (result == CUDA_SUCCESS) result = cuMemAddressFree(tensor->address, tensor->bytes);
+    tensor->address = 0;
+    return result;
+}
+
+static CUresult new_mapped(struct tensor *tensor, uint64_t piece_bytes) {
+    CUresult result = cuMemAddressReserve(&tensor->address, tensor->bytes, 0, 0, 0);
+    for (uint64_t at = 0; at < tensor->bytes && result == CUDA_SUCCESS; at += piece_bytes) {
+        const uint64_t left = tensor->bytes - at;
+        result = map_piece(tensor->address + at, left < piece_bytes ? left : piece_bytes);
+    }
+    if (result != CUDA_SUCCESS && tensor->address != 0) drop_mapped(tensor);
+    return result;
+}
+
 static long new_tensor(const char *name, const char *bytes) {
     struct tensor *tensor = tensor_of(name);
     tensor->bytes = strtoull(bytes, NULL, 10);
+    const uint64_t piece_bytes = mapped_piece_bytes(tensor->bytes);
+    if (piece_bytes > 0) return new_mapped(tensor, piece_bytes);
     return cuMemAlloc(&tensor->address, tensor->bytes);
+}
+
+static long drop_tensor(const char *name) {
+    struct tensor *tensor = tensor_of(name);
+    if (mapped_piece_bytes(tensor->bytes) > 0) return drop_mapped(tensor);
+    return cuMemFree(tensor->address);
 }
 
 /* Each MiB is filled with the seed and its own number. */
@@ -187,7 +236,7 @@ static long churn(const char *name, const char *bytes, const char *count) {
     long result = 0;
     for (int i = 0; i < atoi(count) && result == 0; i++) {
         result = new_tensor(name, bytes);
-        if (result == 0) result = cuMemFree(tensor_of(name)->address);
+        if (result == 0) result = drop_tensor(name);
     }
     return result;
 }
@@ -283,7 +332,7 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "alloc") == 0) return cuMemAlloc(&words, strtoull(a, NULL, 10));
     if (strcmp(command, "free") == 0) return cuMemFree(words);
     if (strcmp(command, "new") == 0) return new_tensor(a, b);
-    if (strcmp(command, "drop") == 0) return cuMemFree(tensor_of(a)->address);
+    if (strcmp(command, "drop") == 0) return drop_tensor(a);
     if (strcmp(command, "pattern") == 0) return pattern(a, b);
     if (strcmp(command, "churn") == 0) return churn(a, b, c);
     if (strcmp(command, "fork") == 0) return fork_child();

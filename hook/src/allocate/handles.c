@@ -1,0 +1,421 @@
+#include "allocate/handles.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocate/making.h"
+#include "allocate/memory.h"
+#include "base/driver.h"
+#include "base/ending.h"
+#include "base/log.h"
+#include "device/contexts.h"
+#include "gate/gate.h"
+#include "memory/device_memory.h"
+#include "memory/physical.h"
+#include "swap/mover.h"
+#include "swap/residency.h"
+
+/* No device has so much. */
+#define BYTES_BEYOND_ALL ((uint64_t)1 << 46)
+
+/* In a process without a context nothing moves, nor where memory does not follow the turn. */
+static bool pass_gate(struct gate_call *call, const char *call_name, int *cu_result,
+                      enum gate_answer *answer) {
+    *call = (struct gate_call){GATE_LOOK, GATE_STREAM_LEGACY, NULL, call_name};
+    const bool moves = atomic_load(&contexts_open) > 0 && residency_swaps();
+    *answer = moves ? gate_enter(*call) : GATE_NESTED;
+    if (*answer == GATE_CANCELLED) *cu_result = GATE_CANCELLED_RESULT;
+    return *answer != GATE_CANCELLED;
+}
+
+static void leave_gate(struct gate_call call, enum gate_answer answer, int cu_result) {
+    if (answer == GATE_PASS) gate_leave(call, cu_result);
+}
+
+/* ---- making and ending ------------------------------------------------------------------------
+ */
+
+static void give_back(struct physical *physical) {
+    const struct driver *cuda = driver_get();
+    const int device = physical->device;
+    for (size_t i = 0; i < physical->part_count; i++) {
+        struct part *part = &physical->parts[i];
+        if (!chunks_claim_for_free(&part->chunk) || ending_has_begun()) return;
+        making_drop_chunk(&part->chunk);
+        if (part->own.address != 0) cuda->address_free(part->own.address, part->own.bytes);
+    }
+    physical_remove(physical);
+    memory_tell(device);
+    mover_freed();
+}
+
+static void drop(struct physical *physical) {
+    if (physical_drop(physical)) give_back(physical);
+}
+
+struct creation {
+    CUmemAllocationProp properties;
+    uint64_t bytes;
+    bool fixed;
+    uint64_t handle; /* of what was made */
+};
+
+static CUresult make(void *argument) {
+    struct creation *creation = argument;
+    struct physical *physical =
+        physical_new(&creation->properties, creation->bytes, creation->fixed);
+    if (physical == NULL) return MAKING_NO_HOST_MEMORY;
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < physical->part_count && result == CUDA_SUCCESS; i++)
+        result = device_memory_put(&physical->parts[i].chunk);
+    if (result == CUDA_SUCCESS && !physical_enter(physical, &creation->handle))
+        result = MAKING_NO_HOST_MEMORY;
+    if (result == CUDA_SUCCESS) return result;
+    for (size_t i = 0; i < physical->part_count; i++)
+        making_drop_chunk(&physical->parts[i].chunk);
+    free(physical);
+    return result;
+}
+
+static bool can_map(const struct driver *cuda) {
+    return cuda != NULL && cuda->memory_create != NULL && cuda->memory_release != NULL &&
+           cuda->memory_map != NULL && cuda->memory_unmap != NULL &&
+           cuda->memory_set_access != NULL;
+}
+
+/* What the driver refuses it is to refuse itself. */
+static bool serves(const CUmemGenericAllocationHandle *handle, size_t bytes,
+                   const CUmemAllocationProp *properties, unsigned long long flags) {
+    return can_map(driver_get()) && handle != NULL && properties != NULL && flags == 0 &&
+           bytes > 0 && bytes < BYTES_BEYOND_ALL && bytes % CHUNK_GRANULE == 0 &&
+           properties->type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           properties->location.id >= 0 && properties->location.id < REGISTRY_DEVICES_MAX;
+}
+
+bool handles_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                    const CUmemAllocationProp *properties, unsigned long long flags,
+                    const char *call_name, int *cu_result) {
+    if (!serves(handle, bytes, properties, flags)) return false;
+    /* Sparse arrays map parts of their memory; all that is split could not be. */
+    struct creation creation = {.properties = *properties,
+                                .bytes = bytes,
+                                .fixed = !residency_swaps() || !driver_can_move(driver_get()) ||
+                                         properties->allocFlags.usage != 0};
+    creation.properties.allocFlags.compressionType = 0; /* a wish, which is not granted */
+    const struct making making = {.call_name = call_name,
+                                  .device = properties->location.id,
+                                  .bytes = bytes,
+                                  .make = make,
+                                  .argument = &creation};
+    *cu_result = (int)making_run(&making);
+    if (*cu_result == CUDA_SUCCESS) *handle = creation.handle;
+    return true;
+}
+
+bool handles_release(uint64_t handle, int *cu_result) {
+    struct physical *unused;
+    *cu_result = CUDA_ERROR_INVALID_VALUE;
+    if (!physical_is_number(handle)) return false;
+    if (!physical_release(handle, &unused)) return true;
+    if (unused != NULL) give_back(unused);
+    *cu_result = CUDA_SUCCESS;
+    return true;
+}
+
+bool handles_retain(CUmemGenericAllocationHandle *handle, uint64_t address, int *cu_result) {
+    struct physical *physical = handle == NULL ? NULL : physical_hold_at(address);
+    if (physical == NULL) return false;
+    physical_retain(physical);
+    *handle = physical->number;
+    drop(physical);
+    *cu_result = CUDA_SUCCESS;
+    return true;
+}
+
+/* True: it is a number of ours; of memory that is gone where there is none to hold. */
+static bool hold(uint64_t handle, struct physical **physical, int *cu_result) {
+    if (!physical_is_number(handle)) return false;
+    *physical = physical_hold(handle);
+    *cu_result = *physical != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return true;
+}
+
+bool handles_properties(CUmemAllocationProp *properties, uint64_t handle, int *cu_result) {
+    struct physical *physical;
+    if (properties == NULL || !hold(handle, &physical, cu_result)) return false;
+    if (physical == NULL) return true;
+    *properties = physical->properties;
+    drop(physical);
+    return true;
+}
+
+/* ---- mapping ----------------------------------------------------------------------------------
+ */
+
+static struct view *new_view(struct physical *physical, uint64_t address) {
+    struct view *view = calloc(1, sizeof *view + physical->part_count * sizeof view->pieces[0]);
+    if (view == NULL) return NULL;
+    view->address = address;
+    view->physical = physical;
+    for (size_t i = 0; i < physical->part_count; i++) {
+        struct chunk *chunk = &physical->parts[i].chunk;
+        view->pieces[i] = (struct mapping){
+            .address = address, .bytes = chunk->bytes, .chunk = chunk, .view = view};
+        address += chunk->bytes;
+    }
+    return view;
+}
+
+static CUresult unmap_piece(struct mapping *piece) {
+    if (!piece->there) return CUDA_SUCCESS;
+    const CUresult result = driver_get()->memory_unmap(piece->address, piece->bytes);
+    piece->there = result != CUDA_SUCCESS;
+    return result;
+}
+
+/* Behind a sticky error calls pass the gate for their answer, wherever the memory is. */
+static bool is_lost(const struct chunk *chunk) {
+    return chunk->handle == 0;
+}
+
+/* Inside the gate: nothing moves. */
+static CUresult map_view(struct view *view) {
+    const struct driver *cuda = driver_get();
+    CUresult result = CUDA_SUCCESS;
+    size_t i;
+    for (i = 0; i < view->physical->part_count && result == CUDA_SUCCESS; i++) {
+        struct mapping *piece = &view->pieces[i];
+        result = is_lost(piece->chunk)
+                     ? CUDA_ERROR_ILLEGAL_STATE
+                     : cuda->memory_map(piece->address, piece->bytes, 0, piece->chunk->handle, 0);
+        piece->there = result == CUDA_SUCCESS;
+    }
+    if (result == CUDA_SUCCESS && !physical_enter_view(view)) result = CUDA_ERROR_OUT_OF_MEMORY;
+    while (result != CUDA_SUCCESS && i-- > 0)
+        unmap_piece(&view->pieces[i]);
+    return result;
+}
+
+static CUresult map_held(struct physical *physical, uint64_t address, size_t bytes, size_t offset) {
+    if (offset != 0 || bytes != physical->bytes) return CUDA_ERROR_NOT_SUPPORTED;
+    struct view *view = new_view(physical, address);
+    if (view == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult result = map_view(view);
+    if (result != CUDA_SUCCESS) free(view);
+    return result;
+}
+
+/* Held within the gate alone: a handler of SIGINT may leave the wait by a jump. */
+bool handles_map(uint64_t address, size_t bytes, size_t offset, uint64_t handle,
+                 unsigned long long flags, const char *call_name, int *cu_result) {
+    struct physical *physical;
+    struct gate_call call;
+    enum gate_answer answer;
+    *cu_result = CUDA_ERROR_INVALID_VALUE;
+    /* Where our memory is parked the driver has nothing. */
+    if (!physical_is_number(handle)) return physical_range(address, bytes) != PHYSICAL_NONE;
+    if (flags != 0 || (address | bytes | offset) % CHUNK_GRANULE != 0) return true;
+    if (!pass_gate(&call, call_name, cu_result, &answer)) return true;
+    if (hold(handle, &physical, cu_result) && physical != NULL) {
+        *cu_result = (int)map_held(physical, address, bytes, offset);
+        if (*cu_result != CUDA_SUCCESS) drop(physical); /* else it is the view's */
+    }
+    leave_gate(call, answer, *cu_result);
+    return true;
+}
+
+/* Piece by piece: who has claimed one chunk waits for no other. */
+static CUresult unmap_view(struct view *view) {
+    struct physical *physical = view->physical;
+    for (size_t i = 0; i < physical->part_count; i++) {
+        struct mapping *piece = &view->pieces[i];
+        if (piece->chunk == NULL) continue; /* it has left before, and the next one could not */
+        if (!chunks_claim_for_change(piece->chunk)) return CUDA_SUCCESS; /* the process ends */
+        const CUresult result = unmap_piece(piece);
+        physical_leave_piece(piece, result == CUDA_SUCCESS);
+        mover_freed();
+        if (result != CUDA_SUCCESS) {
+            physical_reopen_view(view);
+            return result;
+        }
+    }
+    if (physical_leave_view(view)) give_back(physical);
+    return CUDA_SUCCESS;
+}
+
+/* By somebody, as the driver says. */
+static bool is_mapped(uint64_t address) {
+    CUmemorytype type;
+    return driver_get()->pointer_attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+           CUDA_SUCCESS;
+}
+
+/* What lies there is the driver's, if anything: it takes a range in which nothing is mapped as it
+ * is, also beyond what is reserved, but not such a range alone. */
+static CUresult unmap_others(uint64_t address, uint64_t bytes) {
+    const CUresult result = driver_get()->memory_unmap(address, bytes);
+    for (uint64_t at = address; result != CUDA_SUCCESS && at - address < bytes; at += CHUNK_GRANULE)
+        if (is_mapped(at)) return result;
+    return CUDA_SUCCESS;
+}
+
+/* Whole pages alone can be mapped, and views go as a whole. */
+bool handles_unmap(uint64_t address, size_t bytes, int *cu_result) {
+    if (bytes == 0 || (address | bytes) % CHUNK_GRANULE != 0) return false;
+    const enum physical_range range = physical_range(address, bytes);
+    if (range == PHYSICAL_NONE) return false;
+    CUresult result = range == PHYSICAL_CUT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    const uint64_t end = address + bytes;
+    for (uint64_t at = address; at != end && result == CUDA_SUCCESS;) {
+        struct view *view = physical_close_view(at, end - at);
+        const uint64_t until = view != NULL ? view->address : end;
+        const uint64_t next = view != NULL ? until + view->physical->bytes : end;
+        if (until != at) result = unmap_others(at, until - at);
+        if (result == CUDA_SUCCESS && view != NULL)
+            result = unmap_view(view);
+        else if (view != NULL)
+            physical_reopen_view(view);
+        at = next;
+    }
+    *cu_result = (int)result;
+    return true;
+}
+
+/* ---- access -----------------------------------------------------------------------------------
+ */
+
+/* The driver stops at a hole; memory of others between ours is none. */
+static void note_access(uint64_t address, uint64_t end, int device, CUmemAccess_flags flags) {
+    while ((address = physical_note_access(address, end, device, (uint8_t)flags)) < end &&
+           is_mapped(address))
+        address += CHUNK_GRANULE;
+}
+
+/* What cannot be given again after a move stays. */
+static void note_accesses(uint64_t address, uint64_t bytes, const CUmemAccessDesc *accesses,
+                          size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        const CUmemLocation *to = &accesses[i].location;
+        const bool is_device =
+            to->type == CU_MEM_LOCATION_TYPE_DEVICE && to->id >= 0 && to->id < REGISTRY_DEVICES_MAX;
+        if (is_device)
+            note_access(address, address + bytes, to->id, accesses[i].flags);
+        else
+            handles_fix(address);
+    }
+}
+
+bool handles_set_access(uint64_t address, size_t bytes, const CUmemAccessDesc *accesses,
+                        size_t count, const char *call_name, int *cu_result) {
+    struct gate_call call;
+    enum gate_answer answer;
+    const enum physical_range range = physical_range(address, bytes);
+    if (accesses == NULL || range == PHYSICAL_NONE) return false;
+    if (range == PHYSICAL_CUT) {
+        *cu_result = CUDA_ERROR_INVALID_VALUE;
+        return true;
+    }
+    if (!pass_gate(&call, call_name, cu_result, &answer)) return true;
+    *cu_result = (int)driver_get()->memory_set_access(address, bytes, accesses, count);
+    if (*cu_result == CUDA_SUCCESS) note_accesses(address, bytes, accesses, count);
+    leave_gate(call, answer, *cu_result);
+    return true;
+}
+
+bool handles_get_access(unsigned long long *flags, const CUmemLocation *location, uint64_t address,
+                        int *cu_result) {
+    if (flags == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        location->id < 0 || location->id >= REGISTRY_DEVICES_MAX)
+        return false;
+    struct physical_place place;
+    CUdevice device;
+    if (!physical_look(address, &place) ||
+        driver_get()->device_get(&device, location->id) != CUDA_SUCCESS)
+        return false;
+    *flags = place.access[location->id];
+    *cu_result = CUDA_SUCCESS;
+    return true;
+}
+
+bool handles_refuse_free(uint64_t address, size_t bytes, int *cu_result) {
+    *cu_result = CUDA_ERROR_INVALID_VALUE;
+    return physical_is_in(address, bytes);
+}
+
+/* ---- what others use --------------------------------------------------------------------------
+ */
+
+static void fix(struct physical *physical) {
+    if (physical_fix(physical)) memory_tell(physical->device);
+}
+
+bool handles_fix(uint64_t address) {
+    struct physical *physical = physical_hold_at(address);
+    if (physical == NULL) return false;
+    fix(physical);
+    drop(physical);
+    return true;
+}
+
+static CUresult give_away(struct physical *physical, CUmemGenericAllocationHandle *handle,
+                          const char *call_name) {
+    if (physical->part_count > 1) {
+        log_info(
+            "%s refused: GPU memory of more than 64 MiB in one cuMemCreate cannot be given away. "
+            "Create it in smaller pieces, or start the kernel with GPUSHARE_MEMORY=off.",
+            call_name);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (is_lost(&physical->parts[0].chunk)) return CUDA_ERROR_ILLEGAL_STATE;
+    fix(physical);
+    *handle = physical->parts[0].chunk.handle;
+    return CUDA_SUCCESS;
+}
+
+bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, const char *call_name,
+                             int *cu_result) {
+    struct physical *physical;
+    struct gate_call call;
+    enum gate_answer answer;
+    if (!physical_is_number(*handle)) return false;
+    if (!pass_gate(&call, call_name, cu_result, &answer)) return true;
+    if (hold(*handle, &physical, cu_result) && physical != NULL) {
+        *cu_result = (int)give_away(physical, handle, call_name);
+        drop(physical);
+    }
+    leave_gate(call, answer, *cu_result);
+    return *cu_result != CUDA_SUCCESS;
+}
+
+/* A thread's latest copy lives until its next one: nobody hears of a call that is cancelled. */
+bool handles_lend_fails(CUarrayMapInfo **maps, unsigned int count, const char *call_name,
+                        int *cu_result) {
+    static _Thread_local CUarrayMapInfo *copy __attribute__((tls_model("initial-exec")));
+    if (*maps == NULL || count == 0) return false;
+    CUarrayMapInfo *fresh = realloc(copy, count * sizeof *fresh);
+    *cu_result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (fresh == NULL) return true;
+    copy = memcpy(fresh, *maps, count * sizeof *fresh);
+    *maps = copy;
+    for (unsigned int i = 0; i < count; i++)
+        if (copy[i].memHandleType == CU_MEM_HANDLE_TYPE_GENERIC &&
+            handles_give_away_fails(&copy[i].memHandle.memHandle, call_name, cu_result))
+            return true;
+    return false;
+}
+
+/* ---- contexts ---------------------------------------------------------------------------------
+ */
+
+void handles_context_leaves(const char *call_name) {
+    struct gate_call call;
+    enum gate_answer answer;
+    int cu_result;
+    if (ending_has_begun() || !physical_any_away()) return;
+    if (pass_gate(&call, call_name, &cu_result, &answer)) leave_gate(call, answer, 0);
+}
+
+void handles_context_ended(const void *context, int device) {
+    physical_context_ended(context, device, contexts_of_device(device));
+}

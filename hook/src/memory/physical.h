@@ -1,0 +1,107 @@
+/* Memory that the program has made itself (cuMemCreate): what its handle stands for, in parts that
+ * move one by one, and where the program has mapped it. The handle is a number of ours, because the
+ * driver's own changes with each move. It lives until its last handle is released and its last
+ * mapping is gone, as with the driver.
+ *
+ * LOCK_MEMORY guards the tables, and nothing of the driver is called under it. */
+#pragma once
+
+#include "base/driver.h"
+#include "memory/chunks.h"
+#include "memory/registry.h"
+
+struct physical {
+    uint64_t number; /* the program's handle; never used twice */
+    uint64_t id;     /* that the driver would tell of its addresses; as of blocks */
+    uint64_t bytes;
+    CUmemAllocationProp properties; /* as it was asked for */
+    uint32_t handles;               /* how often the program holds it */
+    uint32_t holders;               /* views, and calls that are on their way with it */
+    int32_t device;                 /* ordinal */
+    bool fixed;                     /* for good, as a whole */
+    LIST_ENTRY(physical) next;      /* among all */
+    size_t part_count;
+    struct part {
+        struct chunk chunk; /* first: it is found by that */
+        struct mapping own; /* where it is copied while the program has no address for that */
+    } parts[];
+};
+
+/* What the program has mapped as one. */
+struct view {
+    uint64_t address;
+    struct physical *physical;            /* held */
+    bool closing;                         /* a thread is unmapping it: nobody else finds it */
+    uint8_t access[REGISTRY_DEVICES_MAX]; /* CUmemAccess_flags of each device */
+    TAILQ_ENTRY(view) next;               /* among all */
+    struct mapping pieces[];              /* one a part */
+};
+
+/* A handle's memory with nothing in it, in parts of at most CHUNK_BYTES_MAX (fixed: in one); NULL:
+ * no host memory. */
+struct physical *physical_new(const CUmemAllocationProp *properties, uint64_t bytes, bool fixed);
+/* Its parts are on the device, and were claimed in the registry: it is counted, the claim ends, and
+ * the program holds it once, by this number. False: no host memory. */
+bool physical_enter(struct physical *physical, uint64_t *number);
+
+/* The number is one of ours, now or once. */
+bool physical_is_number(uint64_t number);
+
+/* Both hold it for a call; NULL: no such memory of ours. */
+struct physical *physical_hold(uint64_t number);
+struct physical *physical_hold_at(uint64_t address);
+/* True: nobody has it any more, and its memory is to be given back; physical_remove follows. */
+bool physical_drop(struct physical *physical);
+void physical_remove(struct physical *physical);
+
+/* The program's own counting; it retains what is held. False: it does not hold the number. Else
+ * `*unused` is what is to be given back, as with physical_drop, or NULL. */
+void physical_retain(struct physical *physical);
+bool physical_release(uint64_t number, struct physical **unused);
+
+/* From now on it stays where it is. True: that is news. */
+bool physical_fix(struct physical *physical);
+/* The same for all that was made for RDMA and is on its device. */
+bool physical_fix_for_rdma(void);
+/* A context has ended: copies are made in another one of the device (NULL: there is none). */
+void physical_context_ended(const void *context, int device, void *other);
+
+/* A view that the driver has mapped, of what is held: that is the view's from now on. False: no
+ * host memory. */
+bool physical_enter_view(struct view *view);
+/* The claim of the view's piece for a change ends, and the mover may have to look at its chunk;
+ * where the piece is not mapped any more, it has no chunk then. */
+void physical_leave_piece(struct mapping *piece, bool is_unmapped);
+/* And with all of them gone the view ends. True as with physical_drop, of what it has held. */
+bool physical_leave_view(struct view *view);
+/* What is known of an address in a view. */
+struct physical_place {
+    uint64_t address, bytes; /* of the view */
+    uint64_t id;             /* of the memory */
+    void *context;           /* in which it was copied last, or NULL */
+    bool is_here;            /* all of it */
+    uint8_t access[REGISTRY_DEVICES_MAX];
+};
+/* False: it lies in none. */
+bool physical_look(uint64_t address, struct physical_place *place);
+/* Some view lies in the range. */
+bool physical_is_in(uint64_t address, uint64_t bytes);
+/* The same for a range that ought to be one of whole views. */
+enum physical_range {
+    PHYSICAL_NONE,
+    PHYSICAL_WHOLE, /* views, and perhaps what is not ours between them */
+    PHYSICAL_CUT,   /* a view lies partly within it */
+};
+enum physical_range physical_range(uint64_t address, uint64_t bytes);
+/* The first view there, for the thread that is about to unmap it; NULL: none is left. */
+struct view *physical_close_view(uint64_t address, uint64_t bytes);
+/* That could not be. */
+void physical_reopen_view(struct view *view);
+/* Notes the access of a device that the driver has given from there on, as far as views lie side by
+ * side. Returns where they end, at most `end`. */
+uint64_t physical_note_access(uint64_t address, uint64_t end, int device, uint8_t flags);
+
+/* Whether any of it all is not on its device. */
+bool physical_any_away(void);
+
+void physical_after_fork(void);
