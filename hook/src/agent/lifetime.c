@@ -17,6 +17,7 @@
 #include "memory/blocks.h"
 #include "memory/chunks.h"
 #include "memory/physical.h"
+#include "memory/pooled.h"
 #include "memory/pools.h"
 #include "memory/registry.h"
 #include "sharing/ipc.h"
@@ -46,6 +47,7 @@ static void on_fork_in_child(void) {
     mover_after_fork();
     blocks_after_fork();
     physical_after_fork();
+    pooled_after_fork();
     registry_after_fork();
     pools_after_fork();
     chunks_after_fork();

@@ -12,6 +12,7 @@
 #include "gate/gate.h"
 #include "memory/device_memory.h"
 #include "memory/physical.h"
+#include "memory/pooled.h"
 #include "swap/mover.h"
 #include "swap/residency.h"
 
@@ -161,7 +162,12 @@ static struct view *new_view(struct physical *physical, uint64_t address) {
     for (size_t i = 0; i < physical->part_count; i++) {
         struct chunk *chunk = &physical->parts[i].chunk;
         view->pieces[i] = (struct mapping){
-            .address = address, .bytes = chunk->bytes, .chunk = chunk, .view = view};
+            .address = address,
+            .bytes = chunk->bytes,
+            .chunk = chunk,
+            .view = view,
+            .access = view->access,
+        };
         address += chunk->bytes;
     }
     return view;
@@ -412,10 +418,12 @@ void handles_context_leaves(const char *call_name) {
     struct gate_call call;
     enum gate_answer answer;
     int cu_result;
-    if (ending_has_begun() || !physical_any_away()) return;
+    if (ending_has_begun() || !(physical_any_away() || pooled_any_away())) return;
     if (pass_gate(&call, call_name, &cu_result, &answer)) leave_gate(call, answer, 0);
 }
 
-void handles_context_ended(const void *context, int device) {
-    physical_context_ended(context, device, contexts_of_device(device));
+void handles_context_ended(uint64_t generation, const void *context, int device) {
+    void *const other = contexts_of_device(device);
+    physical_context_ended(context, device, other);
+    pooled_context_ended(generation, context, device, other);
 }

@@ -41,8 +41,8 @@ bool handles_lend_fails(CUarrayMapInfo **maps, unsigned int count, const char *c
  * False: none of ours is there. */
 bool handles_fix(uint64_t address);
 
-/* A context is about to end, and perhaps with it the last way to bring parked memory back: waits
- * for the turn where there is such. */
+/* A context is about to end, and perhaps with it the last way to bring parked memory back that is
+ * its device's, pools included: waits for the turn where there is such. */
 void handles_context_leaves(const char *call_name);
 /* A context has ended; its device may have others. */
-void handles_context_ended(const void *context, int device);
+void handles_context_ended(uint64_t generation, const void *context, int device);

@@ -1,6 +1,7 @@
 #include "allocate/making.h"
 
 #include "allocate/memory.h"
+#include "allocate/pooling.h"
 #include "base/log.h"
 #include "gate/gate.h"
 #include "memory/device_memory.h"
@@ -33,6 +34,7 @@ static CUresult make_with_room(const struct making *making, struct memory_claim 
 
 CUresult making_run(const struct making *making) {
     struct memory_claim claim;
+    pooling_make_room(making->device, making->bytes);
     CUresult result =
         (CUresult)memory_claim(&claim, making->device, making->bytes, making->call_name);
     if (result != CUDA_SUCCESS) return result;

@@ -73,6 +73,7 @@ struct driver {
     /* What a pool has of its device, and the pool that allocations of a device come from. */
     CUresult (*pool_attribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
     CUresult (*device_pool)(CUmemoryPool *pool, CUdevice device);
+    CUresult (*device_default_pool)(CUmemoryPool *pool, CUdevice device);
     /* Between any two ends, each in the context that it names; not in a capture, which it ends. */
     CUresult (*copy_box)(const CUDA_MEMCPY3D_PEER *box);
     CUresult (*copy_box_per_thread)(const CUDA_MEMCPY3D_PEER *box);
@@ -81,6 +82,8 @@ struct driver {
     /* Of memory that the driver knows; an error for the rest of the host's. */
     CUresult (*pointer_attribute)(void *value, CUpointer_attribute attribute, CUdeviceptr address);
     CUresult (*stream_destroy)(CUstream stream);
+    /* What comes after it in the stream comes after the event as it is recorded now. */
+    CUresult (*stream_wait_event)(CUstream stream, CUevent event, unsigned int flags);
 
     /* Pins memory of the process for copies: about 40 GB/s where it is in huge pages already. */
     CUresult (*host_register)(void *host, size_t bytes, unsigned int flags);

@@ -115,6 +115,12 @@ uint64_t streams_number(void *stream, void **context) {
     return number_of(stream, context);
 }
 
+bool streams_is_blocking(uint64_t number) {
+    HOLD(LOCK_STREAMS);
+    const struct stream_entry *entry = streams_find_number(number);
+    return entry != NULL && entry->blocking;
+}
+
 /* Called with LOCK_STREAMS held. */
 static void *take_spare(uint64_t context) {
     for (uint32_t i = 0; i < streams.spares_used; i++) {

@@ -64,6 +64,9 @@ void streams_closing(void *stream);
  * be told. */
 uint64_t streams_number(void *stream, void **context);
 
+/* The created stream with this number keeps order with the legacy one. */
+bool streams_is_blocking(uint64_t number);
+
 /* How many streams are being destroyed: their work is in no table. */
 extern _Atomic uint32_t streams_leaving;
 

@@ -217,3 +217,25 @@ CUresult work_wait(uint64_t context) {
     if (failure_is_sticky((int)result)) failure_of(context, (int)result);
     return result;
 }
+
+static bool ask_about(const struct driver *cuda, uint64_t context, uint64_t number) {
+    if (number == 0)
+        return !streams_blocking_captures(context) &&
+               cuda->stream_query(DRIVER_STREAM_LEGACY) == CUDA_SUCCESS;
+    const struct stream_entry *entry = streams_find_number(number);
+    return entry != NULL && work_ask_stream(cuda, entry) == CUDA_SUCCESS;
+}
+
+bool work_of_stream_is_over(uint64_t context, uint64_t number) {
+    const struct driver *cuda = driver_get();
+    CUcontext popped;
+    HOLD(LOCK_STREAMS);
+    const struct context *known = contexts_find(context);
+    if (!contexts_may_ask(known) || cuda->context_push(known->handle) != CUDA_SUCCESS)
+        return false;
+    const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+    const bool over = ask_about(cuda, context, number);
+    driver_relaxed_end(cuda, mode);
+    cuda->context_pop(&popped);
+    return over;
+}

@@ -23,3 +23,7 @@ CUresult work_ask_stream(const struct driver *cuda, const struct stream_entry *e
  * memory down. Disturbs no capture: CUDA_ERROR_NOT_READY where one has begun and work cannot be
  * told from what comes after it. */
 CUresult work_wait(uint64_t context);
+
+/* Whether all that is in the stream with this number now is over (0: in the legacy stream of the
+ * context). Adds nothing to it and waits for nothing; false too where it cannot be asked. */
+bool work_of_stream_is_over(uint64_t context, uint64_t number);

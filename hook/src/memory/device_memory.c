@@ -110,21 +110,22 @@ CUresult device_memory_give_access(uint64_t address, uint64_t bytes, int owner, 
     return driver_get()->memory_set_access(address, bytes, accesses, count);
 }
 
-/* Of a block: for its device and those that have peer access. Of a view: as the program has set it.
- */
-static CUresult give_access_of(const struct mapping *mapping) {
-    const struct chunk *chunk = mapping->chunk;
-    if (mapping->view == NULL)
-        return device_memory_give_access(mapping->address, mapping->bytes, chunk->device,
-                                         chunk->device);
+CUresult device_memory_give_these(uint64_t address, uint64_t bytes,
+                                  const uint8_t flags[REGISTRY_DEVICES_MAX]) {
     CUmemAccessDesc accesses[REGISTRY_DEVICES_MAX];
     size_t count = 0;
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
-        if (mapping->view->access[device] != 0)
-            accesses[count++] =
-                peers_access_of(device, (CUmemAccess_flags)mapping->view->access[device]);
+        if (flags[device] != 0)
+            accesses[count++] = peers_access_of(device, (CUmemAccess_flags)flags[device]);
     if (count == 0) return CUDA_SUCCESS;
-    return driver_get()->memory_set_access(mapping->address, mapping->bytes, accesses, count);
+    return driver_get()->memory_set_access(address, bytes, accesses, count);
+}
+
+static CUresult give_access_of(const struct mapping *mapping) {
+    const int device = mapping->chunk->device;
+    return mapping->access != NULL
+               ? device_memory_give_these(mapping->address, mapping->bytes, mapping->access)
+               : device_memory_give_access(mapping->address, mapping->bytes, device, device);
 }
 
 CUresult device_memory_give_accesses(const struct chunk *chunk) {
@@ -141,8 +142,8 @@ CUresult device_memory_give_accesses(const struct chunk *chunk) {
 /* Where the chunk's own device may write. */
 static const struct mapping *writable(const struct chunk *chunk) {
     const struct mapping *at = chunk->mappings;
-    while (at != NULL && at->view != NULL &&
-           at->view->access[chunk->device] != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    while (at != NULL && at->access != NULL &&
+           at->access[chunk->device] != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
         at = at->also;
     return at;
 }
@@ -171,6 +172,6 @@ CUresult device_memory_open(struct chunk *chunk) {
 
 void device_memory_close(struct chunk *chunk) {
     struct mapping *own = chunk->mappings;
-    if (own == NULL || own->view != NULL || own->block != NULL) return;
+    if (own == NULL || own->view != NULL || own->block != NULL || own->segment != NULL) return;
     if (take_off_mapping(own) == CUDA_SUCCESS) chunk->mappings = own->also;
 }

@@ -4,6 +4,7 @@
 
 #include "base/driver.h"
 #include "memory/chunks.h"
+#include "memory/registry.h"
 
 /* Takes so much (a multiple of CHUNK_GRANULE) of the device. */
 CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationHandle *handle,
@@ -20,6 +21,9 @@ bool device_memory_is_whole(const struct chunk *chunk);
 /* Lets a device use what is mapped there, and those that may use the memory of `owner`, which has
  * it. Most often the two are the same. */
 CUresult device_memory_give_access(uint64_t address, uint64_t bytes, int owner, int user);
+/* Lets the devices use what is mapped there whose flags are not 0. */
+CUresult device_memory_give_these(uint64_t address, uint64_t bytes,
+                                  const uint8_t flags[REGISTRY_DEVICES_MAX]);
 /* Lets those use the chunk who might before it left, at each of its addresses. */
 CUresult device_memory_give_accesses(const struct chunk *chunk);
 

@@ -10,6 +10,7 @@
 
 struct block;
 struct chunk;
+struct segment;
 struct view;
 
 /* Physical memory at an address. */
@@ -17,10 +18,12 @@ struct mapping {
     uint64_t address;
     uint64_t bytes;       /* of whole pages; all of the chunk */
     struct chunk *chunk;  /* what is there (chunks.h) */
-    struct block *block;  /* of which it is a part (blocks.h), or */
-    struct view *view;    /* what the program has mapped (physical.h); neither: ours, for copies */
-    struct mapping *also; /* another one of its chunk */
-    bool there;           /* the driver has mapped it; written like `handle` of the chunk */
+    struct block *block;     /* of which it is a part (blocks.h), or */
+    struct view *view;       /* what the program has mapped (physical.h), or */
+    struct segment *segment; /* of a pool (pooled.h); none of them: ours, for copies */
+    const uint8_t *access;   /* CUmemAccess_flags of each device; NULL: as the contexts have it */
+    struct mapping *also;    /* another one of its chunk */
+    bool there;              /* the driver has mapped it; written like `handle` of the chunk */
 };
 
 /* False: no host memory for it, and nothing is changed. The mapping stays where it is until it

@@ -21,7 +21,7 @@ void context_calls_cuda_opened(void) {
 void context_calls_ended(struct context_end ended) {
     if (ended.generation == 0) return;
     backing_context_ended(ended.generation);
-    handles_context_ended(ended.handle, ended.ordinal);
+    handles_context_ended(ended.generation, ended.handle, ended.ordinal);
     ipc_context_ended(ended.generation);
     host_arena_forget_context(ended.generation);
     registry_drop_context(ended.generation);

@@ -5,6 +5,7 @@
 #include "allocate/backing.h"
 #include "allocate/handles.h"
 #include "allocate/memory.h"
+#include "allocate/pooling.h"
 #include "base/log.h"
 #include "device/peers.h"
 #include "gate/gate.h"
@@ -12,6 +13,7 @@
 #include "memory/chunks.h"
 #include "memory/device_memory.h"
 #include "memory/physical.h"
+#include "memory/pooled.h"
 #include "sharing/ipc_imports.h"
 
 #define ASKED_AGAIN 3
@@ -21,7 +23,8 @@ static bool has_context(void) {
 }
 
 static bool find(uint64_t address, struct allocated *found) {
-    return blocks_find(address, found) || imports_find(address, found);
+    return blocks_find(address, found) || pooled_find(address, found) ||
+           imports_find(address, found);
 }
 
 /* What the program has mapped, where its current device may use it. */
@@ -38,7 +41,7 @@ static bool find_reached(uint64_t address, struct allocated *found) {
 /* In a block of ours, but behind the bytes that were asked for, or freed: the driver would say that
  * something is mapped there. */
 static bool lies_here(uint64_t address) {
-    return blocks_cover(address) || imports_cover(address);
+    return blocks_cover(address) || pooled_cover(address) || imports_cover(address);
 }
 
 bool pointers_range(uint64_t address, uint64_t *base, size_t *bytes, int *cu_result) {
@@ -98,14 +101,19 @@ static uint64_t value_of(int attribute, uint64_t address, const struct allocated
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
             return (uint32_t)found->device;
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
             return found->address;
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
             return found->bytes;
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+            return found->is_pooled ? found->block_address : found->address;
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+            return found->is_pooled ? found->block_bytes : found->bytes;
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+            return (uintptr_t)found->pool;
         case CU_POINTER_ATTRIBUTE_MAPPED:
             return 1;
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+            if (found->is_pooled) return pooled_access(address, memory_current_device());
             return imports_cover(address) || peers_reach(memory_current_device(), found->device)
                        ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
                        : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
@@ -203,11 +211,14 @@ static enum gate_answer pass_gate(struct gate_call call, int *cu_result) {
 
 bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result) {
     const bool is_view = physical_look(address, &(struct physical_place){0});
-    if (!is_view && !blocks_cover(address)) return false;
+    const bool is_pooled = pooled_cover(address);
+    if (!is_view && !is_pooled && !blocks_cover(address)) return false;
     const struct gate_call call = {GATE_LOOK, GATE_STREAM_LEGACY, NULL, call_name};
     const enum gate_answer answer = pass_gate(call, cu_result);
     if (answer == GATE_CANCELLED) return true;
-    const bool fixed = is_view ? handles_fix(address) : backing_fix(address);
+    const bool fixed = is_view     ? handles_fix(address)
+                       : is_pooled ? pooling_fix(address)
+                                   : backing_fix(address);
     if (answer == GATE_PASS) gate_leave(call, 0);
     if (!fixed) log_debug("pointers: %s of memory that is not there", call_name);
     return false;

@@ -11,6 +11,7 @@
 #include "allocate/copies.h"
 #include "allocate/handles.h"
 #include "allocate/memory.h"
+#include "allocate/pooling.h"
 #include "base/ending.h"
 #include "device/streams.h"
 #include "gate/threads.h"
@@ -44,6 +45,12 @@
     do {                                   \
         int done = CUDA_SUCCESS;           \
         if (call) return (CUresult)(done); \
+    } while (0)
+
+/* Behind the driver's call. */
+#define ON_SUCCESS(call)                   \
+    do {                                   \
+        if (result == CUDA_SUCCESS) call; \
     } while (0)
 
 /* The context may end in the driver's call. */
@@ -97,6 +104,7 @@
 /* Memory that the program maps itself, and that others are about to use. */
 #define GIVEN_AWAY(handle) DONE_HERE(handles_give_away_fails(&(handle), WRAPPER_NAME, &done))
 #define LENT(maps, count) DONE_HERE(handles_lend_fails(&(maps), (count), WRAPPER_NAME, &done))
+#define POOLING_STREAM(stream) ((struct pooling_stream){(stream), WRAPPER_VARIANT})
 #define BACKED_RANGE(base, bytes, address) \
     DONE_HERE(pointers_range((uint64_t)(address), WIDE(uint64_t, base), WIDE(size_t, bytes), &done))
 

@@ -1,0 +1,24 @@
+/* When memory of our pools that was freed in a stream is over, and what becomes of it. */
+#pragma once
+
+#include "allocate/pooling.h"
+#include "memory/pooled.h"
+
+/* The stream's name among those that free. False: it is not known, captures, or may not be used
+ * beside a capture: the driver says so. */
+bool pool_frees_key(struct pooling_stream stream, struct stream_key *key, int *device);
+
+/* Looks which frees in other streams are over, where the pool allows that they are taken then, or
+ * (no key) for its own sake. Adds no work to any stream. */
+void pool_frees_look(struct pool *pool, struct stream_key but);
+/* Lets the stream have what others have yet to free, where the pool allows it: it waits for that in
+ * its own order, where an event is behind the free, and its thread waits a while for the rest, but
+ * not for ever: that may wait for this thread. False: there was nothing. */
+bool pool_frees_follow(struct pool *pool, struct stream_key key, struct pooling_stream stream);
+
+/* So much can be had on the device besides what is allocated. */
+bool pool_frees_fits(int device, uint64_t bytes);
+/* Gives segments back, as long as so much is left. */
+bool pool_frees_release(struct pool *pool, uint64_t keep_bytes);
+/* Ends what pooled.h holds. */
+void pool_frees_drop(struct pool *pool);

@@ -1,0 +1,149 @@
+/* The pools that are ours (decisions/0020): their addresses, and the memory there, in segments each
+ * of which is one chunk. A segment belongs to its device, not to a context. LOCK_MEMORY guards all
+ * of it, and nothing of the driver is called under it. */
+#pragma once
+
+#include "memory/blocks.h"
+#include "memory/registry.h"
+#include "memory/space.h"
+
+struct pool {
+    void *handle;           /* the driver's; NULL: destroyed, and gone with its last memory */
+    int32_t device;         /* ordinal */
+    uint32_t holders;       /* calls on their way */
+    struct space space;     /* of no bytes before the first allocation */
+    uint64_t bytes_max;     /* as the program has limited it; 0: not */
+    uint64_t threshold;     /* what is kept when somebody has waited */
+    bool takes_what_is_over; /* though nobody has waited for that (REUSE_ALLOW_OPPORTUNISTIC) */
+    bool follows;            /* other streams' frees (REUSE_ALLOW_INTERNAL_DEPENDENCIES) */
+    bool wants_events;      /* a stream has lacked what another one had freed */
+    uint64_t bytes_reserved, most_reserved, most_used;
+    uint8_t access[REGISTRY_DEVICES_MAX]; /* CUmemAccess_flags of each device */
+    uint32_t access_changes;
+    LIST_ENTRY(pool) next;
+    LIST_HEAD(, segment) segments;
+};
+
+struct segment {
+    struct mapping mapping;
+    struct chunk chunk;
+    struct pool *pool;
+    bool fixed;
+    LIST_ENTRY(segment) next;
+};
+
+/* The pool becomes ours. NULL: no host memory. Held. */
+struct pool *pooled_add(const struct pool *wanted);
+/* Both hold it; NULL: it is not ours. */
+struct pool *pooled_hold(const void *handle);
+/* Ends that. Not NULL: the pool is gone, its addresses are to be given back, and it is freed by
+ * the caller. */
+struct pool *pooled_drop(struct pool *pool);
+/* The driver is about to destroy it: nobody finds it any more; held. It may not have been so. */
+struct pool *pooled_leaves(const void *handle);
+void pooled_stays(struct pool *pool, void *handle);
+/* The next one behind `pool` (NULL: the first), held. */
+struct pool *pooled_next(const struct pool *pool);
+
+/* It has addresses from now on. False: no host memory, or it had some already. */
+bool pooled_open(struct pool *pool, uint64_t address, uint64_t bytes);
+bool pooled_is_open(struct pool *pool);
+
+/* What programs set and ask (CU_MEMPOOL_ATTR_…). */
+void pooled_set_threshold(struct pool *pool, uint64_t bytes);
+void pooled_set_reuse(bool *rule, bool allowed);
+void pooled_reset_marks(struct pool *pool, bool reserved, bool used);
+struct pooled_numbers {
+    uint64_t reserved, most_reserved, used, most_used;
+};
+struct pooled_numbers pooled_numbers(struct pool *pool);
+/* What the pool keeps when somebody has waited. */
+uint64_t pooled_keeps(struct pool *pool);
+/* Who may use its memory; and a number that each such change counts up. */
+void pooled_set_access(struct pool *pool, int device, uint8_t flags);
+uint32_t pooled_access_changes(struct pool *pool);
+
+/* An allocation where there is memory; 0: there is none. */
+uint64_t pooled_take(struct pool *pool, uint64_t bytes, struct stream_key key);
+/* What would be missing for it; UINT64_MAX: it cannot be. */
+uint64_t pooled_missing(struct pool *pool, uint64_t bytes, struct stream_key key);
+/* As space_claim. Its missing memory becomes the pool's with pooled_settle: it is counted, a claim
+ * of `claimed_bytes` in the registry ends, and the allocation is made. 0: no host memory, and the
+ * segments are the caller's as before. */
+bool pooled_claim(struct pool *pool, uint64_t bytes, struct stream_key key, struct run *run);
+uint64_t pooled_settle(struct pool *pool, const struct run *run, struct segment **segments,
+                       size_t count, uint64_t bytes, uint64_t claimed_bytes);
+void pooled_unclaim(struct pool *pool, const struct run *run);
+
+/* There are pools of ours with memory. */
+bool pooled_are_there(void);
+/* What is allocated at the address; false: nothing of ours. */
+bool pooled_find(uint64_t address, struct allocated *found);
+/* It lies in memory of a pool of ours. */
+bool pooled_cover(uint64_t address);
+/* The device may use it: CUmemAccess_flags. */
+uint8_t pooled_access(uint64_t address, int device);
+/* The number of a free that is made now, and of the latest one. */
+uint64_t pooled_latest_free(void);
+/* Frees what begins there: for its stream, or (NULL) for work that is not known. False: nothing
+ * begins there. */
+bool pooled_free(uint64_t address, const struct stream_key *key);
+/* The same when all work is over. First it is closed: nobody finds it any more. */
+bool pooled_close(uint64_t address, struct allocated *closed);
+void pooled_reopen(const struct allocated *closed);
+void pooled_free_closed(const struct allocated *closed);
+
+/* What a stream, or each one of a context (ALL_STREAMS), had freed up to that free is over. */
+#define ALL_STREAMS UINT64_MAX
+void pooled_over(struct stream_key key, uint64_t point);
+/* A context has ended: what was freed in it is over, and copies are made in another one. */
+void pooled_context_ended(uint64_t generation, const void *context, int device, void *other);
+
+/* Another stream of the pool waits for that: it has what was freed. */
+void pooled_follow(struct pool *pool, struct stream_key freed, uint64_t point,
+                   struct stream_key key);
+/* Likewise what was freed for work that is not known, in this pool. */
+void pooled_unknown_over(struct pool *pool, uint64_t point);
+
+/* A stream with frees that are not known to be over. */
+struct freed {
+    struct stream_key key;
+    uint64_t last; /* the latest one */
+    void *event;   /* behind the one with the number `event_point`; or NULL */
+    uint64_t event_point;
+};
+/* Those behind the first `skipped`. Returns how many. */
+size_t pooled_list_freed(struct pool *pool, size_t skipped, struct freed *list, size_t max);
+/* There are such, or the one. */
+bool pooled_has_freed(struct pool *pool);
+bool pooled_has_freed_in(struct pool *pool, struct stream_key key);
+/* Who allocates in this stream may take what others have freed, and there is something; from now on
+ * frees are marked. With no key: there is something. */
+bool pooled_may_look(struct pool *pool, struct stream_key key);
+/* The pool at the address, held, where frees of the stream are to be marked, and are not. */
+struct pool *pooled_wants_event(uint64_t address, struct stream_key key);
+/* An event behind its frees up to a point. Returns what is of no more use: the one that was there,
+ * or the new one where nothing is freed any more, or NULL. */
+void *pooled_swap_event(struct pool *pool, struct stream_key key, void *event, uint64_t point);
+/* The event is the caller's again. False: it is not there any more. */
+bool pooled_take_event(struct pool *pool, struct stream_key key, const void *event);
+
+/* A segment that is free for all, so that its pool keeps `keep_bytes` without it; nobody has its
+ * addresses. Its chunk is to be given back. NULL: there is none. */
+struct segment *pooled_vacate(struct pool *pool, uint64_t keep_bytes, struct extent **extent);
+/* It was; the segment is freed. */
+void pooled_vacated(struct segment *segment, struct extent *extent);
+/* What all pools of the device keep without use. */
+uint64_t pooled_kept_bytes(int device);
+
+/* The memory of the allocation stays where it is from now on. False: it is not there, or not all of
+ * it. */
+bool pooled_fix(uint64_t address, bool *is_news);
+/* Some of it all is not on its device. */
+bool pooled_any_away(void);
+/* Segments of the pool: those that begin at `after` (0: at the first address) or behind it, at most
+ * `max`. */
+size_t pooled_list_mapped(struct pool *pool, uint64_t after, struct block_range *ranges,
+                          size_t max);
+
+void pooled_after_fork(void);
