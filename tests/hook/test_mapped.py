@@ -249,3 +249,11 @@ def test_ranges_of_no_size_that_there_is(program: Session) -> None:
     lines = ["handle, at = mapped(2 * MIB)", "print(unmap(at + 2 * MIB, 1 << 52))"]
     lines += ["print(access_at(at, 5), map_at(at, 2 * MIB + 1, handle), access_at(at))"]
     assert program.run(*lines)[1] == f"-101 {INVALID_VALUE} 3"
+
+
+def test_an_unmap_that_fails_halfway_is_made_again(program: Session) -> None:
+    """The parts that are gone stay so, and nothing of it keeps the memory."""
+    lines = ["handle, at = mapped(150 * MIB)", "print(unmap(at, 150 * MIB), unmap(at, 150 * MIB))"]
+    lines += ["print(release(handle), unreserve(at, 150 * MIB), sums())"]
+    answers = program.run(*lines, GPUSHARE_SIM_FAULTS="fail cuMemUnmap nth=2 result=999")
+    assert answers == ["999 0", "0 0 (0, 0)"]

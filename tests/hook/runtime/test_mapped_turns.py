@@ -1,0 +1,232 @@
+"""Memory that programs make and map themselves, while the turn comes and goes: calls that meet a
+move, contexts that end or fail under it, and waits that end early. The simulated driver holds calls
+until the test says."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import (
+    DeviceOpened,
+    MemoryMode,
+    TurnDropped,
+    TurnRequested,
+)
+from tests.hook.runtime.mapping_program import (
+    SIZE,
+    MappingProgram,
+    Opens,
+    start_mapping_program,
+)
+from tests.hook.runtime.memory_shell import MIB, MemoryShell
+from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.two_devices import Files
+from tests.support.fake_scheduler import FakeScheduler
+from tests.support.sim import SimulatedMachine
+
+ASSERT, P2P_TOKENS = 710, 5
+MOVER = "thread=gpushare-mem"
+COPY_RUNS = f"hold cuEventQuery {MOVER} until=copied times=0"
+"""The mover does not learn of the end of a copy before the test says."""
+
+
+@pytest.fixture
+def sim(tmp_path: Path, request: pytest.FixtureRequest) -> SimulatedMachine:
+    """With a configuration where a test names one."""
+    return SimulatedMachine(tmp_path / "sim", devices=2, **getattr(request, "param", {}))
+
+
+@pytest.fixture
+def opens(tmp_path: Path, scheduler: FakeScheduler, sim: SimulatedMachine) -> Iterator[Opens]:
+    """Starts a program that has opened a device and is welcomed."""
+    started: list[GpuProcess] = []
+
+    def start(faults: str = "", **env: str) -> MappingProgram:
+        started.append(start_mapping_program(tmp_path, scheduler, sim, faults, env))
+        return MappingProgram(started[0], scheduler, Files(sim))
+
+    yield start
+    for process in started:
+        process.end()
+
+
+def leaving(opens: Opens, *lines: str) -> MappingProgram:
+    """A program that has done this and then lost the turn, and whose memory is being copied out
+    until the file `copied` comes."""
+    program = opens(COPY_RUNS)
+    program.make()
+    assert {program.run(line) for line in lines} <= {"0"}
+    program.memory.take_turn()
+    program.memory.budget(0)
+    program.files.wait_for_held("copied")
+    return program
+
+
+# ---- calls that meet a move ----
+
+
+def test_a_budget_that_comes_while_memory_changes(opens: Opens) -> None:
+    """The mover finds nothing that may leave. It looks again when the call that has it is over."""
+    program = opens("hold cuMemUnmap nth=1 until=unmapped")
+    program.make()
+    program.memory.take_turn()
+    program.say(f"unmap(at, {SIZE})", thread=2)
+    program.files.wait_for_held("unmapped")
+    program.memory.limit(0)
+    program.memory.limit(0)  # the mover was told before it hears of the second one
+    program.wait_until_the_mover_waits()
+    program.files.make("unmapped")
+    assert program.result(thread=2) == "0"
+    program.client.expect_memory(lambda report: report.bytes_parked == SIZE)
+
+
+def test_an_attribute_is_asked_while_the_memory_leaves(opens: Opens) -> None:
+    """The driver does not know the address any more, so it is asked again when the turn is back."""
+    program = opens("hold cuPointerGetAttribute nth=1 until=parked from=asks")
+    program.make()
+    assert program.run("attribute(2, at)") == "2"
+    program.files.make("asks")
+    program.say("attribute(2, at)")
+    program.files.wait_for_held("parked")
+    program.park()
+    program.files.make("parked")
+    program.memory.grant()
+    assert program.result() == "2"
+
+
+def test_a_released_number_stands_for_nothing(opens: Opens) -> None:
+    """From the moment of its release, although the memory cannot be given back before its copy has
+    ended."""
+    program = leaving(opens, f"unmap(at, {SIZE})")
+    assert program.run("properties(handle)") == "(0, 0, 0, 0)"
+    program.say("release(handle)", thread=2)
+    program.wait_until_it_waits(2)
+    assert program.run("properties(handle), release(handle), retain(at)") == "((-1,), 1, -1)"
+    program.files.make("copied")
+    assert program.result(thread=2) == "0"
+    program.expect_nothing_allocated()
+
+
+# ---- memory that does not follow the turn ----
+
+
+def test_memory_that_stays_is_mapped_without_the_turn(opens: Opens) -> None:
+    """GPUSHARE_MEMORY=off: nothing moves, so there is nothing to wait for."""
+    program = opens(GPUSHARE_MEMORY="off")
+    program.make()
+    program.memory.take_turn()
+    program.run(f"other = reserve({SIZE})")
+    assert program.run(f"map_at(other, {SIZE}, handle), grant(other, {SIZE})") == "(0, 0)"
+    assert program.run("access_at(other)") == "3"
+    assert program.client.count(TurnRequested) == 1
+
+
+def test_memory_is_mapped_without_a_context(opens: Opens) -> None:
+    """Nothing can be copied without one, so nothing moves, and no scheduler is asked."""
+    program = opens()
+    program.make()
+    program.memory.take_turn()
+    assert program.run("call('cuDevicePrimaryCtxRelease_v2', 0)") == "0"
+    program.run(f"other = reserve({SIZE})")
+    assert program.run(f"map_at(other, {SIZE}, handle), grant(other, {SIZE})") == "(0, 0)"
+    assert program.client.count(TurnRequested) == 1
+
+
+# ---- contexts ----
+
+
+def parked(opens: Opens, faults: str = "") -> MappingProgram:
+    """A program without the turn, whose memory is in host memory."""
+    program = opens(faults)
+    program.make(asked="handle_types=1")
+    program.park()
+    return program
+
+
+def end_context(program: MappingProgram, call: str) -> None:
+    """Its end waits for the turn, and the wait is cancelled."""
+    program.say(f"call('{call}', 0)")
+    program.client.expect(TurnRequested)
+    program.cancel_waits()
+    assert program.result() == "0"
+
+
+@pytest.mark.parametrize("call", ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"])
+def test_a_context_that_ends_under_parked_memory(opens: Opens, call: str) -> None:
+    """The memory belongs to the device: it comes back in the device's next context."""
+    program = parked(opens)
+    end_context(program, call)
+    program.run("opened(0)")
+    program.begin_cell()
+    program.say("read(at, 4)")
+    program.memory.grant()
+    assert program.result() == "b'kept'"
+
+
+def test_a_failed_context_beside_parked_memory(opens: Opens, sim: SimulatedMachine) -> None:
+    """Calls in it pass the gate for their error, and get no memory that is not there. What is
+    parked comes back for the other context."""
+    asks_driver = ("cuMemMap", "cuMemExportToShareableHandle")
+    program = opens(";".join(f"stall {call} ms=0 from=fails" for call in asks_driver))
+    program.make(asked="handle_types=1")
+    program.run("failed = made('cuCtxCreate_v2', 0, 0)")
+    assert program.run("launch('assert_fail', 0), call('cuCtxSynchronize')") == f"(0, {ASSERT})"
+    program.client.expect(TurnDropped)
+    assert program.memory.park_to(0).bytes_parked == SIZE
+    program.run(f"other = reserve({SIZE})")
+    program.files.make("fails")
+    calls = [f"map_at(other, {SIZE}, handle)", f"grant(at, {SIZE})", "-export(handle)"]
+    for call in (*calls, f"-attribute({P2P_TOKENS}, at)"):
+        assert int(program.run(call)) > 0, call
+    assert sim.happened() == []  # the driver crashes where it is given no handle
+    assert program.run("call('cuCtxSetCurrent', c_void_p(CONTEXT))") == "0"
+    program.say("read(at, 4)")
+    program.memory.grant()
+    assert program.result() == "b'kept'"
+    program.park()  # none of the calls has fixed it
+
+
+def test_a_context_that_ends_while_memory_is_made(opens: Opens) -> None:
+    """The memory is copied in the other one of the device."""
+    program = opens("hold cuMemCreate nth=1 until=made")
+    program.say(f"handle, at = mapped({SIZE})")
+    program.memory.grant()
+    program.files.wait_for_held("made")
+    assert int(program.run("made('cuCtxCreate_v2', 0, 0)", thread=2)) > 0
+    assert program.run("call('cuDevicePrimaryCtxRelease_v2', 0)", thread=2) == "0"
+    program.files.make("made")
+    assert program.result() == "None"
+    assert program.run("write(at, b'kept')", thread=2) == "0"
+    program.memory.take_turn()
+    assert program.memory.park_to(0).bytes_parked == SIZE
+    program.say("read(at, 4)", thread=2)
+    program.memory.grant()
+    assert program.result(thread=2) == "b'kept'"
+
+
+# ---- waits that end early ----
+
+
+@pytest.mark.parametrize("call", ["map", "export"])
+def test_a_jump_out_of_the_wait_leaves_nothing_behind(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, call: str
+) -> None:
+    """Of the handler of SIGINT: with its last release the memory is free."""
+    process = start("jumps_out_of_handles", call)
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=300)
+    memory = MemoryShell(process, client, client.expect(DeviceOpened).device)
+    memory.grant()
+    process.expect("created 0")
+    memory.take_turn()
+    assert memory.park_to(0).bytes_parked == 64 * MIB
+    process.say("go on")
+    client.expect(TurnRequested)
+    process.signal(signal.SIGINT)
+    process.expect("jumped")
+    process.expect("released 0")
+    client.expect_memory(lambda report: report.bytes_allocated == 0)
