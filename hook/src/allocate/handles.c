@@ -258,8 +258,10 @@ static bool is_mapped(uint64_t address) {
 }
 
 /* What lies there is the driver's, if anything: it takes a range in which nothing is mapped as it
- * is, also beyond what is reserved, but not such a range alone. */
+ * is, also beyond what is reserved, but not such a range alone. A view there is another thread's,
+ * which unmaps it when no copy uses it. */
 static CUresult unmap_others(uint64_t address, uint64_t bytes) {
+    if (physical_is_in(address, bytes)) return CUDA_SUCCESS;
     const CUresult result = driver_get()->memory_unmap(address, bytes);
     for (uint64_t at = address; result != CUDA_SUCCESS && at - address < bytes; at += CHUNK_GRANULE)
         if (is_mapped(at)) return result;
@@ -270,7 +272,7 @@ static CUresult unmap_others(uint64_t address, uint64_t bytes) {
 bool handles_unmap(uint64_t address, size_t bytes, int *cu_result) {
     if (bytes == 0 || (address | bytes) % CHUNK_GRANULE != 0) return false;
     const enum physical_range range = physical_range(address, bytes);
-    if (range == PHYSICAL_NONE) return false;
+    if (range == PHYSICAL_NONE && !physical_is_in(address, bytes)) return false;
     CUresult result = range == PHYSICAL_CUT ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     const uint64_t end = address + bytes;
     for (uint64_t at = address; at != end && result == CUDA_SUCCESS;) {

@@ -98,6 +98,22 @@ def test_an_attribute_is_asked_while_the_memory_leaves(opens: Opens) -> None:
     assert program.result() == "2"
 
 
+@pytest.mark.parametrize("sim", [{"copy_bytes_per_s": SIZE}], indirect=True)
+def test_two_threads_unmap_the_same_memory(opens: Opens, sim: SimulatedMachine) -> None:
+    """While it leaves: one of them waits for the copy and unmaps it, and the other one takes
+    nothing from under the copy."""
+    program = leaving(opens)
+    program.say(f"unmap(at, {SIZE})", thread=2)
+    program.wait_until_it_waits(2)
+    program.say(f"unmap(at, {SIZE})", thread=3)
+    program.wait_until_it_waits(3)
+    program.files.make("copied")
+    assert {program.result(thread=2), program.result(thread=3)} == {"0"}
+    assert program.run(f"release(handle), unreserve(at, {SIZE})") == "(0, 0)"
+    program.expect_nothing_allocated()
+    assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
+
+
 def test_a_released_number_stands_for_nothing(opens: Opens) -> None:
     """From the moment of its release, although the memory cannot be given back before its copy has
     ended."""
