@@ -246,11 +246,20 @@ static void finish_copies(void) {
     }
 }
 
+/* Its last context has ended without the turn: the wait for it was cancelled. */
+static void lose_without_context(void) {
+    for (int device = 0; device < REGISTRY_DEVICES_MAX && state.goal == MOVER_RESTORE; device++)
+        if (step_lose(device))
+            log_info("GPU memory is lost: the last context of device %d ended while it was parked.",
+                     device);
+}
+
 /* Takes steps until there is nothing to do but wait. */
 static void step_devices(void) {
     int ordinals[DEVICES_MAX];
     const int count = devices_open(ordinals);
     bool further = true, gives_up = false;
+    lose_without_context();
     while (further) {
         further = false;
         gives_up = count > 0 && atomic_load(&contexts_leaving) == 0;

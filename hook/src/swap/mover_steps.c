@@ -31,7 +31,8 @@ static void note_failure(const struct chunk *chunk, int cu_result, const char *w
     if (failure_is_sticky(cu_result)) failure_of(contexts_generation(chunk->context), cu_result);
 }
 
-/* It stays where it is from now on: what a sticky error has in its hands cannot be copied. */
+/* It stays where it is from now on: what a sticky error has in its hands cannot be copied.
+ */
 static void leave_alone(struct chunk *chunk) {
     device_memory_close(chunk);
     chunk->host = NULL;
@@ -138,6 +139,18 @@ enum step_answer step_come(int device, enum mover_goal goal, uint64_t *bytes) {
     }
     const CUresult result = begin_to_come(chunk);
     return result == CUDA_SUCCESS ? STEP_DONE : stay_parked(chunk, (int)result);
+}
+
+bool step_lose(int device) {
+    struct chunk *chunk;
+    bool any = false;
+    while (chunks_sums_of(device).to_come > 0 && contexts_of_device(device) == NULL &&
+           atomic_load(&contexts_leaving) == 0 &&
+           mover_claim(MOVER_RESTORE, chunks_claim_coming_locked, device, &chunk) == STEP_DONE) {
+        chunks_settle(chunk, CHUNK_FREEING);
+        any = true;
+    }
+    return any;
 }
 
 enum step_answer step_unmap(int device, enum mover_goal goal, uint64_t *bytes) {

@@ -17,6 +17,9 @@ enum step_answer {
 enum step_answer step_leave(int device, uint64_t *bytes);
 enum step_answer step_come(int device, enum mover_goal goal, uint64_t *bytes);
 enum step_answer step_unmap(int device, enum mover_goal goal, uint64_t *bytes);
+/* What is parked for a device without a context is lost: it keeps nobody's gate shut, for nobody
+ * has a budget for it any more. Whether there was any. */
+bool step_lose(int device);
 
 /* A copy has ended. STEP_FAILED: with an error; the chunk is where it was before. STEP_NO_ROOM: as
  * that, on the way in, because the driver had no memory. */

@@ -25,7 +25,7 @@ from tests.hook.runtime.mapping_program import (
 from tests.hook.runtime.memory_shell import MIB, MemoryShell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.two_devices import Files
-from tests.support.fake_scheduler import FakeScheduler
+from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
 
 ASSERT, P2P_TOKENS = 710, 5
@@ -181,6 +181,20 @@ def test_a_context_that_ends_under_parked_memory(opens: Opens, call: str) -> Non
     program.say("read(at, 4)")
     program.memory.grant()
     assert program.result() == "b'kept'"
+
+
+def test_a_device_that_is_closed_over_parked_memory(opens: Opens) -> None:
+    """Nothing can be copied there any more, so no other device waits for it."""
+    program = parked(opens)
+    end_context(program, "cuDevicePrimaryCtxRelease_v2")
+    program.run("opened(1)")
+    other = program.client.expect(DeviceOpened).device
+    program.begin_cell()
+    program.say(f"alloc({SIZE}) > 0")
+    program.client.expect(TurnRequested)
+    program.client.budget(other, UNLIMITED)
+    program.allow_all()
+    assert program.result() == "True"
 
 
 def test_a_failed_context_beside_parked_memory(opens: Opens, sim: SimulatedMachine) -> None:
