@@ -31,10 +31,9 @@ static void note_failure(const struct chunk *chunk, int cu_result, const char *w
     if (failure_is_sticky(cu_result)) failure_of(contexts_generation(chunk->context), cu_result);
 }
 
-/* It stays where it is from now on: what a sticky error has in its hands cannot be copied.
- */
+/* It stays where it is from now on: what a sticky error has in its hands cannot be copied. A copy
+ * without an end may still use the address that it was copied at. */
 static void leave_alone(struct chunk *chunk) {
-    device_memory_close(chunk);
     chunk->host = NULL;
     chunks_settle_fixed(chunk);
 }

@@ -260,3 +260,27 @@ def test_a_jump_out_of_the_wait_leaves_nothing_behind(
     process.expect("jumped")
     process.expect("released 0")
     client.expect_memory(lambda report: report.bytes_allocated == 0)
+
+
+# ---- copies without an end ----
+
+
+def test_nothing_is_unmapped_under_a_copy_without_an_end(
+    opens: Opens, sim: SimulatedMachine
+) -> None:
+    """Nor the address of ours by which memory without one is copied. It stays on the device."""
+    unknown = f"{MOVER} result=999 times=0"
+    faults = [f"hold cuEventQuery {MOVER} until=copies", f"fail cuMemUnmap {MOVER} from=copies"]
+    faults += [f"fail {call} {unknown}" for call in ("cuEventQuery", "cuStreamQuery")]
+    program = opens(";".join(faults))
+    program.make()
+    assert program.run(f"unmap(at, {SIZE})") == "0"
+    program.memory.take_turn()
+    program.memory.budget(0)
+    program.files.wait_for_held("copies")
+    program.files.make("copies")
+    program.client.expect_memory(lambda report: report.bytes_fixed == SIZE)
+    assert "fail cuStreamQuery" in sim.happened()
+    assert "fail cuMemUnmap" not in sim.happened()
+    assert program.run("release(handle)") == "0"
+    program.expect_nothing_allocated()
