@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.hook.session import Session
-from tests.support.sim import GIB, SimulatedMachine
+from tests.support.sim import GIB, SimulatedMachine, driver_with
 
 INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED = 1, 500, 801
 
@@ -249,6 +249,29 @@ def test_ranges_of_no_size_that_there_is(program: Session) -> None:
     lines = ["handle, at = mapped(2 * MIB)", "print(unmap(at + 2 * MIB, 1 << 52))"]
     lines += ["print(access_at(at, 5), map_at(at, 2 * MIB + 1, handle), access_at(at))"]
     assert program.run(*lines)[1] == f"-101 {INVALID_VALUE} 3"
+
+
+def test_access_of_the_host_fixes_all_that_it_covers(program: Session, tmp_path: Path) -> None:
+    """It could not be given again after a move. (The simulated GPU has no such access.)"""
+    libraries = driver_with(tmp_path / "host", "int cuMemSetAccess(void) { return 0; }\n")
+    lines = ["at = reserve(4 * MIB)", "handles = [create(2 * MIB), create(2 * MIB)]"]
+    lines += ["print({map_at(at + n * 2 * MIB, 2 * MIB, h) for n, h in enumerate(handles)})"]
+    lines += ["host, where = Access(2, 0, 3), (c_uint64(at), c_size_t(4 * MIB))"]
+    lines += ["print(call('cuMemSetAccess', *where, byref(host), c_size_t(1)), park(), sums())"]
+    answers = program.run(*lines, LD_LIBRARY_PATH=libraries)
+    assert answers == ["{0}", "0 0 (2, 0)"]
+    assert program.memory()[-1] == (4, 4)
+
+
+@pytest.mark.parametrize("later", ["fail cuMemUnmap nth=1 result=999", ""])
+def test_a_mapping_that_fails_halfway(program: Session, later: str) -> None:
+    """Nothing of it stays mapped. What the driver would not unmap again is the same memory for
+    good: it does not move any more."""
+    lines = ["handle, at = create(66 * MIB), reserve(66 * MIB)"]
+    lines += ["print(map_at(at, 66 * MIB, handle), park(), restore(), sums())"]
+    lines += ["print(unmap(at, 66 * MIB), release(handle), unreserve(at, 66 * MIB), sums())"]
+    answers = program.run(*lines, GPUSHARE_SIM_FAULTS=f"fail cuMemMap nth=2 result=2;{later}")
+    assert answers == ["2 0 0 (33, 0)" if later else "2 2 2 (33, 0)", "0 0 0 (0, 0)"]
 
 
 def test_an_unmap_that_fails_halfway_is_made_again(program: Session) -> None:

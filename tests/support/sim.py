@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,20 @@ def load_journal_reader() -> ModuleType:
         sys.modules[name] = module
         spec.loader.exec_module(module)
     return sys.modules[name]
+
+
+def driver_with(folder: Path, source: str) -> str:
+    """The simulated driver with these functions of C besides, or in the place of its own: the
+    LD_LIBRARY_PATH that leads to it."""
+    folder.mkdir()
+    older = (SIM_LIBRARIES / "libcuda.so.1").read_bytes()
+    (folder / "libcudb.so.1").write_bytes(older.replace(b"libcuda.so.1\0", b"libcudb.so.1\0"))
+    (folder / "functions.c").write_text(source)
+    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,--no-as-needed"]
+    libraries = [f"-L{folder}", "-l:libcudb.so.1"]
+    output = ["-o", str(folder / "libcuda.so.1"), str(folder / "functions.c")]
+    subprocess.run(["cc", *flags, *output, *libraries], check=True)
+    return f"{folder}:{SIM_LIBRARIES}"
 
 
 class SimulatedMachine:

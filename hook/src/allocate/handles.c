@@ -33,6 +33,10 @@ static void leave_gate(struct gate_call call, enum gate_answer answer, int cu_re
     if (answer == GATE_PASS) gate_leave(call, cu_result);
 }
 
+static void fix(struct physical *physical) {
+    if (physical_fix(physical)) memory_tell(physical->device);
+}
+
 /* ---- making and ending ------------------------------------------------------------------------
  */
 
@@ -198,8 +202,8 @@ static CUresult map_view(struct view *view) {
         piece->there = result == CUDA_SUCCESS;
     }
     if (result == CUDA_SUCCESS && !physical_enter_view(view)) result = CUDA_ERROR_OUT_OF_MEMORY;
-    while (result != CUDA_SUCCESS && i-- > 0)
-        unmap_piece(&view->pieces[i]);
+    while (result != CUDA_SUCCESS && i-- > 0) /* what stays mapped there is to stay the same */
+        if (unmap_piece(&view->pieces[i]) != CUDA_SUCCESS) fix(view->physical);
     return result;
 }
 
@@ -310,7 +314,8 @@ static void note_accesses(uint64_t address, uint64_t bytes, const CUmemAccessDes
         if (is_device)
             note_access(address, address + bytes, to->id, accesses[i].flags);
         else
-            handles_fix(address);
+            for (uint64_t at = address; at - address < bytes; at += CHUNK_GRANULE)
+                handles_fix(at);
     }
 }
 
@@ -353,10 +358,6 @@ bool handles_refuse_free(uint64_t address, size_t bytes, int *cu_result) {
 
 /* ---- what others use --------------------------------------------------------------------------
  */
-
-static void fix(struct physical *physical) {
-    if (physical_fix(physical)) memory_tell(physical->device);
-}
 
 bool handles_fix(uint64_t address) {
     struct physical *physical = physical_hold_at(address);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from jupyter_gpushare.protocol.messages import TurnRequested
 from tests.hook.runtime.memory_shell import MIB, MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import FakeScheduler
-from tests.support.paths import SIM_LIBRARIES
+from tests.support.sim import driver_with
 
 Start = Callable[..., GpuProcess]
 SIZE = 24 * MIB
@@ -21,17 +20,8 @@ SIZE = 24 * MIB
 @pytest.fixture
 def newer_driver(tmp_path: Path) -> dict[str, str]:
     """The simulated driver with one function more, which no header has."""
-    folder = tmp_path / "newer"
-    folder.mkdir()
-    older = (SIM_LIBRARIES / "libcuda.so.1").read_bytes()
-    (folder / "libcudb.so.1").write_bytes(older.replace(b"libcuda.so.1\0", b"libcudb.so.1\0"))
-    source = folder / "newer.c"
-    source.write_text("int cuBrandNew(void) { return 0; }\n")
-    flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-Wl,--no-as-needed"]
-    libraries = [f"-L{folder}", "-l:libcudb.so.1"]
-    command = ["cc", *flags, "-o", folder / "libcuda.so.1", source, *libraries]
-    subprocess.run(command, check=True)
-    return {"LD_LIBRARY_PATH": f"{folder}:{SIM_LIBRARIES}"}
+    source = "int cuBrandNew(void) { return 0; }\n"
+    return {"LD_LIBRARY_PATH": driver_with(tmp_path / "newer", source)}
 
 
 def parked(start: Start, scheduler: FakeScheduler, env: dict[str, str]) -> MemoryShell:
