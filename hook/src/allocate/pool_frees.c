@@ -172,8 +172,7 @@ bool pool_frees_release(struct pool *pool, uint64_t keep_bytes) {
     struct extent *extent;
     struct segment *segment;
     bool any = false;
-    while (!ending_has_begun() &&
-           (segment = pooled_vacate(pool, keep_bytes, &extent)) != NULL) {
+    while (!ending_has_begun() && (segment = pooled_vacate(pool, keep_bytes, &extent)) != NULL) {
         if (!chunks_claim_for_free(&segment->chunk) || ending_has_begun()) return any;
         making_drop_chunk(&segment->chunk);
         pooled_vacated(segment, extent);
@@ -320,7 +319,8 @@ void pooling_context_waited(uint64_t freed_before) {
     const uint64_t generation = contexts_current_generation();
     pooled_over((struct stream_key){generation, ALL_STREAMS}, freed_before);
     struct pool *pool;
-    if (atomic_load(&contexts_open) == 1) FOR_EACH_POOL(pool) pooled_unknown_over(pool, freed_before);
+    if (atomic_load(&contexts_open) == 1)
+        FOR_EACH_POOL(pool) pooled_unknown_over(pool, freed_before);
     release_all(-1, false);
 }
 

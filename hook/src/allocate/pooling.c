@@ -86,8 +86,7 @@ void pooling_created(void *pool, const CUmemPoolProps *properties) {
                           properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
                           properties->location.id >= 0 &&
                           properties->location.id < REGISTRY_DEVICES_MAX && properties->usage == 0;
-    struct pool *added =
-        is_plain ? add(pool, properties->location.id, properties->maxSize) : NULL;
+    struct pool *added = is_plain ? add(pool, properties->location.id, properties->maxSize) : NULL;
     if (added != NULL) pool_frees_drop(added);
 }
 
@@ -135,8 +134,8 @@ static CUresult make_segment(struct pool *pool, uint64_t address, uint64_t bytes
         .segment = segment,
         .access = pool->access,
     };
-    segment->chunk = (struct chunk){
-        .mappings = &segment->mapping, .bytes = bytes, .device = pool->device};
+    segment->chunk =
+        (struct chunk){.mappings = &segment->mapping, .bytes = bytes, .device = pool->device};
     made->segments[made->count++] = segment;
     return device_memory_put(&segment->chunk);
 }
@@ -147,8 +146,7 @@ static CUresult fill(struct pool *pool, uint64_t address, uint64_t bytes, struct
         part = bytes - done < CHUNK_BYTES_MAX ? bytes - done : CHUNK_BYTES_MAX;
         result = make_segment(pool, address + done, part, made);
     }
-    return result == CUDA_SUCCESS ? device_memory_give_these(address, bytes, pool->access)
-                                  : result;
+    return result == CUDA_SUCCESS ? device_memory_give_these(address, bytes, pool->access) : result;
 }
 
 static CUresult fill_run(struct pool *pool, const struct run *run, struct made *made) {
@@ -181,8 +179,8 @@ static CUresult make(void *argument) {
     CUresult result = AGAIN;
     if (run.bytes_missing <= request->missing) result = fill_run(pool, &run, &made);
     if (result == CUDA_SUCCESS) {
-        request->address = pooled_settle(pool, &run, made.segments, made.count, request->bytes,
-                                         request->missing);
+        request->address =
+            pooled_settle(pool, &run, made.segments, made.count, request->bytes, request->missing);
         if (request->address == 0) result = MAKING_NO_HOST_MEMORY;
     }
     if (result != CUDA_SUCCESS) {
@@ -223,8 +221,8 @@ static CUresult take_or_grow(struct request *request, bool *waited) {
     struct pool *pool = request->pool;
     if (take(request)) return CUDA_SUCCESS;
     request->missing = pooled_missing(pool, request->bytes, request->key);
-    const bool fits = request->missing != UINT64_MAX &&
-                      pool_frees_fits(pool->device, request->missing);
+    const bool fits =
+        request->missing != UINT64_MAX && pool_frees_fits(pool->device, request->missing);
     if (fits || *waited) return grow(request);
     *waited = true;
     return pool_frees_follow(pool, request->key, request->stream) ? AGAIN : grow(request);

@@ -231,8 +231,7 @@ bool work_of_stream_is_over(uint64_t context, uint64_t number) {
     CUcontext popped;
     HOLD(LOCK_STREAMS);
     const struct context *known = contexts_find(context);
-    if (!contexts_may_ask(known) || cuda->context_push(known->handle) != CUDA_SUCCESS)
-        return false;
+    if (!contexts_may_ask(known) || cuda->context_push(known->handle) != CUDA_SUCCESS) return false;
     const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
     const bool over = ask_about(cuda, context, number);
     driver_relaxed_end(cuda, mode);

@@ -43,7 +43,7 @@ struct allocated {
     int32_t device;
     uint64_t block_address; /* the block in which it lies */
     uint64_t block_bytes;
-    void *event; /* put off: the work before its free, in its context; NULL: not known */
+    void *event;    /* put off: the work before its free, in its context; NULL: not known */
     bool is_pooled; /* it is of a pool of ours (pooled.h): */
     void *pool;     /* this one; NULL: it was destroyed */
 };

@@ -16,8 +16,8 @@ struct view;
 /* Physical memory at an address. */
 struct mapping {
     uint64_t address;
-    uint64_t bytes;       /* of whole pages; all of the chunk */
-    struct chunk *chunk;  /* what is there (chunks.h) */
+    uint64_t bytes;          /* of whole pages; all of the chunk */
+    struct chunk *chunk;     /* what is there (chunks.h) */
     struct block *block;     /* of which it is a part (blocks.h), or */
     struct view *view;       /* what the program has mapped (physical.h), or */
     struct segment *segment; /* of a pool (pooled.h); none of them: ours, for copies */

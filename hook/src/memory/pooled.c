@@ -352,8 +352,7 @@ size_t pooled_list_freed(struct pool *pool, size_t skipped, struct freed *list, 
             continue;
         }
         if (listed == max) break;
-        list[listed++] =
-            (struct freed){freer->key, freer->last, freer->event, freer->event_point};
+        list[listed++] = (struct freed){freer->key, freer->last, freer->event, freer->event_point};
     }
     return listed;
 }
@@ -514,7 +513,8 @@ size_t pooled_list_mapped(struct pool *pool, uint64_t after, struct block_range 
                           size_t max) {
     size_t listed = 0;
     HOLD(LOCK_MEMORY);
-    for (uint64_t at = after != 0 ? after : pool->space.address; at - pool->space.address < pool->space.bytes && listed < max;) {
+    for (uint64_t at = after != 0 ? after : pool->space.address;
+         at - pool->space.address < pool->space.bytes && listed < max;) {
         const struct segment *segment = segment_at(at);
         if (segment != NULL)
             ranges[listed++] =

@@ -8,15 +8,15 @@
 #include "memory/space.h"
 
 struct pool {
-    void *handle;           /* the driver's; NULL: destroyed, and gone with its last memory */
-    int32_t device;         /* ordinal */
-    uint32_t holders;       /* calls on their way */
-    struct space space;     /* of no bytes before the first allocation */
-    uint64_t bytes_max;     /* as the program has limited it; 0: not */
-    uint64_t threshold;     /* what is kept when somebody has waited */
+    void *handle;            /* the driver's; NULL: destroyed, and gone with its last memory */
+    int32_t device;          /* ordinal */
+    uint32_t holders;        /* calls on their way */
+    struct space space;      /* of no bytes before the first allocation */
+    uint64_t bytes_max;      /* as the program has limited it; 0: not */
+    uint64_t threshold;      /* what is kept when somebody has waited */
     bool takes_what_is_over; /* though nobody has waited for that (REUSE_ALLOW_OPPORTUNISTIC) */
     bool follows;            /* other streams' frees (REUSE_ALLOW_INTERNAL_DEPENDENCIES) */
-    bool wants_events;      /* a stream has lacked what another one had freed */
+    bool wants_events;       /* a stream has lacked what another one had freed */
     uint64_t bytes_reserved, most_reserved, most_used;
     uint8_t access[REGISTRY_DEVICES_MAX]; /* CUmemAccess_flags of each device */
     uint32_t access_changes;

@@ -248,8 +248,7 @@ bool space_claim(struct space *space, uint64_t bytes, struct stream_key key, str
     run->first = extent;
     run->last = NULL;
     for (; extent != NULL && left > 0; extent = TAILQ_NEXT(extent, next)) {
-        const uint64_t unit =
-            extent->state == EXTENT_EMPTY ? SPACE_SLOT_BYTES : SPACE_UNIT_BYTES;
+        const uint64_t unit = extent->state == EXTENT_EMPTY ? SPACE_SLOT_BYTES : SPACE_UNIT_BYTES;
         const uint64_t wanted = round_up(left, unit);
         const uint64_t part = extent->bytes < wanted ? extent->bytes : wanted;
         if (!split(space, extent, part)) break;

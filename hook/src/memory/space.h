@@ -28,13 +28,13 @@ enum extent_state {
 
 struct extent {
     uint64_t address;
-    uint64_t bytes;       /* of whole units */
-    uint64_t bytes_asked; /* USED */
-    uint64_t id;          /* USED: as of blocks */
-    uint64_t point;       /* FREE: the number of its latest free */
-    struct freer *freer;  /* FREE: who has it */
-    uint8_t state;        /* enum extent_state */
-    uint8_t was;          /* CLAIMED: likewise */
+    uint64_t bytes;           /* of whole units */
+    uint64_t bytes_asked;     /* USED */
+    uint64_t id;              /* USED: as of blocks */
+    uint64_t point;           /* FREE: the number of its latest free */
+    struct freer *freer;      /* FREE: who has it */
+    uint8_t state;            /* enum extent_state */
+    uint8_t was;              /* CLAIMED: likewise */
     TAILQ_ENTRY(extent) next; /* by address */
     LIST_ENTRY(extent) alike; /* FREE: among those of its freer and bin */
 };
@@ -42,10 +42,10 @@ struct extent {
 /* A stream that has freed memory, which is not known to be over. */
 struct freer {
     struct stream_key key;
-    uint64_t extents;     /* FREE ones and such that were */
-    uint64_t last;        /* the number of its latest free */
-    void *event;          /* of its context, recorded behind */
-    uint64_t event_point; /* the free with this number; NULL: none is on its way */
+    uint64_t extents;                     /* FREE ones and such that were */
+    uint64_t last;                        /* the number of its latest free */
+    void *event;                          /* of its context, recorded behind */
+    uint64_t event_point;                 /* the free with this number; NULL: none is on its way */
     LIST_HEAD(, extent) bins[SPACE_BINS]; /* by powers of two of units */
     LIST_ENTRY(freer) next;
 };
@@ -55,9 +55,9 @@ struct space {
     TAILQ_HEAD(extent_list, extent) extents; /* all of it, by address */
     void *by_address;                        /* the same, of search.h */
     LIST_HEAD(, freer) freers;
-    struct freer anybody;  /* what is free for all */
-    struct freer nobody;   /* freed by a stream that is not known: over with all work */
-    uint64_t bytes_asked;  /* of what is allocated */
+    struct freer anybody; /* what is free for all */
+    struct freer nobody;  /* freed by a stream that is not known: over with all work */
+    uint64_t bytes_asked; /* of what is allocated */
     uint64_t allocations;
 };
 

@@ -48,8 +48,8 @@
     } while (0)
 
 /* Behind the driver's call. */
-#define ON_SUCCESS(call)                   \
-    do {                                   \
+#define ON_SUCCESS(call)                  \
+    do {                                  \
         if (result == CUDA_SUCCESS) call; \
     } while (0)
 

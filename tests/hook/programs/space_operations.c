@@ -19,7 +19,7 @@ static void print_parts(void) {
     const struct extent *extent;
     TAILQ_FOREACH(extent, &space.extents, next) {
         const struct freer *freer = extent->freer;
-        const int64_t stream = freer == NULL              ? -1
+        const int64_t stream = freer == NULL             ? -1
                                : freer == &space.anybody ? 0
                                : freer == &space.nobody  ? 99
                                                          : (int64_t)freer->key.stream;
