@@ -42,6 +42,7 @@ ONE_WAY_RATIO_BAR = 0.95
 FIRST_PARK_GBPS_BAR = 12.0
 FIRST_PARK_CORES = 16
 CHUNK_BYTES = 64 * MIB  # CHUNK_BYTES_MAX of hook/src/memory/chunks.h
+KINDS = {"plain": 0, "mapped": 1, "async": 2}  # as memory_tenant.c numbers them
 BLOCKS = {"2MiB": 2 * MIB, "20MiB": 20 * MIB, "64MiB": 64 * MIB, "1GiB": GIB}
 STEP_S = 300.0
 CLEANED_BYTES_PER_S = 100e9
@@ -49,6 +50,19 @@ CLEANED_BYTES_PER_S = 100e9
 copies to the device go at half their speed, too; a restore that is timed alone begins later."""
 HOST_PARTS = 8
 """So many processes touch the host's memory before anything is timed."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What each client allocates."""
+
+    blocks: int
+    block_bytes: int
+    kind: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.blocks * self.block_bytes
 
 
 @dataclass(frozen=True)
@@ -109,16 +123,16 @@ class Contest:
         scheduler: SchedulerUnderTest,
         tenants: MemoryTenants,
         used: UsedBytes,
-        blocks: int,
-        block_bytes: int,
+        held: Held,
     ) -> None:
         self._scheduler = scheduler
         self._used = used
-        self._blocks = blocks
-        self._block_bytes = block_bytes
-        self._size = blocks * block_bytes
+        self._held = held
+        self._size = held.size
         self.samples = Samples()
         self.clients = [tenants.start(name) for name in ("alice", "bob")]
+        for client in self.clients:
+            client.ok(f"kind {held.kind}")
 
     def verify(self) -> bool:
         """Whether both still have what they wrote."""
@@ -135,6 +149,7 @@ class Contest:
         self._take_all(alice, seed=1)
         self.samples.first_park.append(self._park_for(bob))
         bob.ok("free 0")
+        bob.ok("sync")
         self._fill(bob, seed=1_000_000)
         bob.ok("end")
 
@@ -160,6 +175,7 @@ class Contest:
         self._nobody_holds()
         self.samples.parks.append(self._park_for(other))
         other.ok("free 0")
+        other.ok("sync")
         other.ok("end")
         self._nobody_holds()
         time.sleep(self._size / CLEANED_BYTES_PER_S)
@@ -178,12 +194,15 @@ class Contest:
         client.ok("end")
 
     def _fill(self, client: MemoryTenant, seed: int) -> None:
-        client.ok(f"alloc_many {self._blocks} {self._block_bytes}", within_s=STEP_S)
-        client.ok(f"fill_many {self._blocks} {seed}", within_s=STEP_S)
-        client.held = {slot: (seed + slot, self._block_bytes) for slot in range(self._blocks)}
+        client.ok(f"alloc_many {self._held.blocks} {self._held.block_bytes}", within_s=STEP_S)
+        client.ok(f"fill_many {self._held.blocks} {seed}", within_s=STEP_S)
+        client.held = {
+            slot: (seed + slot, self._held.block_bytes) for slot in range(self._held.blocks)
+        }
 
     def _free(self, client: MemoryTenant) -> None:
-        client.ok(f"free_many {self._blocks}", within_s=STEP_S)
+        client.ok(f"free_many {self._held.blocks}", within_s=STEP_S)
+        client.ok("sync")  # then a pool gives back what it has
         client.held.clear()
 
     def _park_for(self, newcomer: MemoryTenant) -> Moved:
@@ -206,11 +225,9 @@ class Contest:
 
 
 @contextmanager
-def contest(
-    machine: Machine, folder: Path, blocks: int, block_bytes: int, period_s: float
-) -> Iterator[Contest]:
+def contest(machine: Machine, folder: Path, held: Held, period_s: float) -> Iterator[Contest]:
     """A scheduler for whom the device is as large as one client's memory and a bit."""
-    size = blocks * block_bytes
+    size = held.size
     limit = f"--GPUShareScheduler.device_bytes_max={size + overhead_bytes(machine, size)}"
     slow = (
         "--GPUShareScheduler.device_reserve_bytes=0",
@@ -222,7 +239,7 @@ def contest(
         watched(folder / "used.txt", machine.env, period_s=period_s) as used,
         MemoryTenants(scheduler, machine.env, folder) as tenants,
     ):
-        yield Contest(scheduler, tenants, used, blocks, block_bytes)
+        yield Contest(scheduler, tenants, used, held)
 
 
 def overhead_bytes(machine: Machine, size: int) -> int:
@@ -245,15 +262,13 @@ def touch_host_memory(size: int) -> None:
             part.kill()
 
 
-def measure(
-    machine: Machine, folder: Path, blocks: int, block_bytes: int, rounds: int
-) -> tuple[Samples, bool]:
+def measure(machine: Machine, folder: Path, held: Held, rounds: int) -> tuple[Samples, bool]:
     """All samples, and whether every checksum was right."""
     if not machine.simulated:
         touch_host_memory(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES") * 3 // 4)
-    plain = plain_copies(machine, blocks * block_bytes, rounds)
+    plain = plain_copies(machine, held.size, rounds)
     period_s = 0.002 if machine.simulated else 0.0005
-    with contest(machine, folder, blocks, block_bytes, period_s) as match:
+    with contest(machine, folder, held, period_s) as match:
         match.samples.plain_ns = plain
         match.fill_the_device()
         intact = match.verify()
@@ -323,6 +338,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_swap")
     parser.add_argument("--mib", type=int, default=0, help="what each client holds")
     parser.add_argument("--block", choices=BLOCKS, help="in allocations of so much; else one")
+    parser.add_argument("--kind", choices=KINDS, default="plain", help="how they allocate")
     parser.add_argument("--rounds", type=int, default=5, help="hand-overs each way")
     parser.add_argument("--output", type=Path, default=BUILD / "bench", help="for the samples")
     options = parser.parse_args(argv)
@@ -332,9 +348,10 @@ def main(argv: list[str] | None = None) -> int:
         size = options.mib * MIB or (2 * GIB - 2 * CHUNK_BYTES if machine.simulated else 16 * GIB)
         block_bytes = BLOCKS.get(options.block, size)
         blocks = size // block_bytes
-        text = f"{size / GIB:.2f} GiB each, in {blocks} blocks"
+        text = f"{size / GIB:.2f} GiB each, in {blocks} blocks ({options.kind})"
         print(f"{machine.device}: two clients of {text}", flush=True)
-        samples, intact = measure(machine, folder, blocks, block_bytes, options.rounds)
+        held = Held(blocks, block_bytes, KINDS[options.kind])
+        samples, intact = measure(machine, folder, held, options.rounds)
     result = result_of(machine.device, blocks * block_bytes, samples, intact)
     save(options.output, result, samples)
     print(f"\n{result.device}, {result.bytes_each_way / GIB:.2f} GiB each way")

@@ -27,13 +27,14 @@ from tests.support.memory_tenants import (
 from tests.support.sim import MIB, SimulatedMachine
 
 TENANTS = 6
-DEVICE_BYTES = 96 * MIB
+DEVICE_BYTES = 160 * MIB
 CONTEXT_BYTES = 1 * MIB
 HELD_BYTES_MAX = 40 * MIB
 SIZES = (4096, 100_000, 1 * MIB, 2 * MIB, 2 * MIB + 4096, 5 * MIB, 12 * MIB, 20 * MIB)
 SLOTS = 8
-MAPPED_SHARE = 0.4
-"""Of the allocations: memory that the program makes and maps itself."""
+KINDS = {"alloc": 0.4, "map": 0.35, "pool": 0.25}
+"""Of the allocations: plain ones, memory that the program makes and maps itself, and such that is
+allocated in a stream."""
 CALLS_THAT_FAIL = {
     "cuMemCreate": (OUT_OF_MEMORY,),
     "cuMemMap": (OUT_OF_MEMORY, 999),
@@ -94,6 +95,7 @@ class Counts:
     refused: int = 0
     cgroup_changes: int = 0
     mapped: int = 0
+    pooled: int = 0
     moved: int = 0
     taken_back: int = 0
     faults: int = 0
@@ -151,16 +153,16 @@ class Director:
         tenant.ok("begin")
         if self.chance.random() < 0.5:  # else the allocation itself has to wait for the turn
             tenant.ok("stamp", within_s=ANSWER_S_MAX)
-        is_mapped = self.chance.random() < MAPPED_SHARE
-        command = "map" if is_mapped else "alloc"
+        command = self.chance.choices(list(KINDS), weights=list(KINDS.values()))[0]
         result = tenant.result(f"{command} {slot} {size}", within_s=ANSWER_S_MAX)
         allowed = (SUCCESS, OUT_OF_MEMORY, *self.answers[tenant.name])
         assert result in allowed, (tenant.name, result, tenant.process.errors())
         if result == SUCCESS:
             tenant.refill(slot, self.chance.getrandbits(32), size)
             self.counts.allocated += 1
-            self.counts.mapped += is_mapped
-            self.mapped[tenant.name, slot] = is_mapped
+            self.counts.mapped += command == "map"
+            self.counts.pooled += command == "pool"
+            self.mapped[tenant.name, slot] = command == "map"
         else:
             self.counts.refused += 1
         tenant.ok("end")

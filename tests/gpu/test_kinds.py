@@ -27,8 +27,15 @@ KINDS = [
         {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
         id="torch-expandable",
     ),
+    pytest.param(
+        "torch",
+        "torch_eager",
+        {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
+        id="torch-async",
+    ),
     pytest.param("jax", "jax_work", {}, id="jax"),
     pytest.param("cupy", "cupy_work", {}, id="cupy"),
+    pytest.param("cupy", "cupy_work", {"CUPY_WORK_POOL": "async"}, id="cupy-async"),
 ]
 
 
@@ -62,8 +69,9 @@ class Shares:
 
 @pytest.mark.promise(
     "gpu",
-    "More than nine tenths of what PyTorch (expandable segments, too), JAX and CuPy hold is seen "
-    "to leave the device, and their results are bit-identical",
+    "More than nine tenths of what PyTorch (expandable segments and cudaMallocAsync, too), JAX and "
+    "CuPy (its async pool, too) hold is seen to leave the device, and their results are "
+    "bit-identical",
 )
 @pytest.mark.parametrize(("module", "workload", "settings"), KINDS)
 def test_memory_of_each_kind_is_seen_to_move(

@@ -1,7 +1,10 @@
 """CuPy: element-wise and matrix work, also with the per-thread default stream
-(CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1)."""
+(CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1), and with its pool of stream-ordered memory
+(CUPY_WORK_POOL=async)."""
 
 from __future__ import annotations
+
+import os
 
 import cupy
 
@@ -18,6 +21,8 @@ def run(steps: int) -> str:
 
 if __name__ == "__main__":
     steps = steps_from_argv(5000)
+    if os.environ.get("CUPY_WORK_POOL") == "async":
+        cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
     ballast = cupy_ballast()
     result = run(steps)
     report(workload="cupy_work", steps=steps, digest=result, ballast_intact=ballast.intact())

@@ -38,7 +38,8 @@ static struct {
 static struct {
     CUdeviceptr address;
     uint64_t bytes;
-    CUmemGenericAllocationHandle handle; /* mapped by ourselves; 0: plain */
+    CUmemGenericAllocationHandle handle; /* mapped by ourselves; 0: not so */
+    bool pooled;                         /* allocated in a stream */
 } slots[SLOTS];
 
 static uint64_t now_ns(void) {
@@ -124,10 +125,34 @@ static CUresult spin(uint64_t nanoseconds) {
     return cuLaunchKernel(gpu.spin, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
 }
 
-static CUresult allocate(int slot, uint64_t bytes) {
+static CUresult allocate_plain(int slot, uint64_t bytes) {
     CUresult result = cuMemAlloc(&slots[slot].address, bytes);
     slots[slot].bytes = result ? 0 : bytes;
     return result;
+}
+
+/* ---- memory that is allocated in a stream ---- */
+
+static CUstream stream_of(int slot) {
+    static CUstream created;
+    if (slot % 2 == 0) return NULL;
+    if (created == NULL && cuStreamCreate(&created, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+        return NULL;
+    return created;
+}
+
+static CUresult allocate_pooled(int slot, uint64_t bytes) {
+    CUresult result = cuMemAllocAsync(&slots[slot].address, bytes, stream_of(slot));
+    if (!result) result = cuStreamSynchronize(stream_of(slot));
+    slots[slot].bytes = result ? 0 : bytes;
+    slots[slot].pooled = !result;
+    return result;
+}
+
+static CUresult release_pooled(int slot) {
+    slots[slot].bytes = 0;
+    slots[slot].pooled = false;
+    return cuMemFreeAsync(slots[slot].address, stream_of(slot));
 }
 
 /* ---- memory that the program makes and maps itself ---- */
@@ -205,8 +230,19 @@ static CUresult release_mapped(int slot) {
 
 static CUresult release(int slot) {
     if (slots[slot].handle != 0) return release_mapped(slot);
+    if (slots[slot].pooled) return release_pooled(slot);
     slots[slot].bytes = 0;
     return cuMemFree(slots[slot].address); /* the address stays: it can be freed twice */
+}
+
+/* How `alloc` and its kin allocate. */
+static CUresult (*allocate)(int slot, uint64_t bytes) = allocate_plain;
+
+static long choose_kind(uint64_t kind) {
+    static CUresult (*const KINDS[])(int slot, uint64_t bytes) = {allocate_plain, allocate_mapped,
+                                                                  allocate_pooled};
+    allocate = KINDS[kind % 3];
+    return 0;
 }
 
 /* The child of a process that has CUDA has none; it must be able to say so, and to end. */
@@ -436,7 +472,9 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     uint64_t sum = 0;
     if (known) return result;
     if (strcmp(command, "alloc") == 0) return allocate(slot, a[1]);
+    if (strcmp(command, "kind") == 0) return choose_kind(a[0]);
     if (strcmp(command, "map") == 0) return allocate_mapped(slot, a[1]);
+    if (strcmp(command, "pool") == 0) return allocate_pooled(slot, a[1]);
     if (strcmp(command, "move") == 0) return move_mapped(slot);
     if (strcmp(command, "alloc_timed") == 0) return timed_allocation(slot, a[1], found, size);
     if (strcmp(command, "alloc_many") == 0) return allocate_many(a[0], a[1]);
