@@ -14,7 +14,19 @@ else:
 
 CLASSES = ("gate", "memory", "report", "lifecycle", "pass")
 GATES = ("launch", "sync", "alloc", "claim", "look")
-_KEYS = {"class", "why", "names", "gate", "stream", "room", "other", "within", "before", "after"}
+_KEYS = {
+    "class",
+    "why",
+    "names",
+    "gate",
+    "stream",
+    "room",
+    "other",
+    "within",
+    "before",
+    "after",
+    "beside",
+}
 
 
 class SpecError(Exception):
@@ -33,6 +45,7 @@ class Rule:
     within: str | None
     before: str | None
     after: str | None
+    beside: str | None
 
     @property
     def wraps(self) -> bool:
@@ -56,12 +69,15 @@ def _rule(table: dict[str, object]) -> Rule:
         within=texts.get("within"),
         before=texts.get("before"),
         after=texts.get("after"),
+        beside=texts.get("beside"),
     )
     if rule.kind not in CLASSES or (rule.gate is not None and rule.gate not in GATES):
         raise SpecError(f"rule {rule.why!r}: class {rule.kind}, gate {rule.gate} is not known")
     inside = rule.other is not None or rule.within is not None
     if inside and (rule.gate is None or rule.room is not None):
         raise SpecError(f"rule {rule.why!r}: only gated calls that need no room do more inside")
+    if rule.beside is not None and (rule.gate != "launch" or rule.room is None):
+        raise SpecError(f"rule {rule.why!r}: only a launch that may need room has another way")
     if rule.wraps != bool(rule.gate or rule.room or rule.before or rule.after):
         raise SpecError(f"rule {rule.why!r}: a wrapper that does nothing, or a pass that does")
     return rule

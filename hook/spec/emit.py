@@ -109,12 +109,19 @@ def _attempts(rule: Rule, result_type: str, arguments: str) -> tuple[list[str], 
     return [*first, *other, *within, leave], [enter, call, leave]
 
 
+def _with_first(statements: str, entry: EntryPoint) -> str:
+    """The variants of a function do not always have the same names for their parameters."""
+    parameters = entry.parameters or ()
+    return statements.replace("$1", parameters[0].name) if parameters else statements
+
+
 def _is_plain_launch(rule: Rule) -> bool:
     """Nothing but the gate and a second attempt: then the way through the open gate is short."""
-    return rule.gate == "launch" and rule.room is not None and not (rule.before or rule.after)
+    extra = (rule.before or rule.after) and not rule.beside
+    return rule.gate == "launch" and rule.room is not None and not extra
 
 
-def _through_open_gate(entry: EntryPoint, stream: str, result_type: str) -> list[str]:
+def _through_open_gate(entry: EntryPoint, stream: str, result_type: str, beside: str) -> list[str]:
     """The launch as such. It calls nothing but the driver, so that the arguments stay in their
     registers. For a second attempt those are kept on the stack, by one instruction each, and the
     others are read once more where the caller has left them: else the compiler would save and
@@ -130,7 +137,7 @@ def _through_open_gate(entry: EntryPoint, stream: str, result_type: str) -> list
         " ".join(f"volatile __typeof__({one}) kept_{one} = {one};" for one in registers),
         *([f'__asm__ volatile("" : {memory});'] if stack else []),
         f"REAL({name});",
-        f"if (real == NULL || !gate_enter_open({stream}, WRAPPER_VARIANT))",
+        f"if (real == NULL || {beside}!gate_enter_open({stream}, WRAPPER_VARIANT))",
         f"    return {name}_group({kept});",
         f"const {result_type} result = real({', '.join(names)});",
         "if (gate_leave_open((int)result)) return result;",
@@ -139,13 +146,13 @@ def _through_open_gate(entry: EntryPoint, stream: str, result_type: str) -> list
         f"return OUT_OF_MEMORY(result) ? {name}_slow(true, {kept}) : result;",
     ]
     return [
-        *_through_windowed_gate(entry, stream, result_type, declared),
+        *_through_windowed_gate(entry, stream, result_type, declared, beside),
         *[f"{result_type} {name}({declared}) {{", *(f"    {line}" for line in body), "}", ""],
     ]
 
 
 def _through_windowed_gate(
-    entry: EntryPoint, stream: str, result_type: str, declared: str
+    entry: EntryPoint, stream: str, result_type: str, declared: str, beside: str
 ) -> list[str]:
     """The launch that follows another one through a windowed gate. It has the launch's own
     parameters, so that the open gate's way goes on here by a jump."""
@@ -153,7 +160,7 @@ def _through_windowed_gate(
     arguments = ", ".join(parameter.name for parameter in entry.parameters or ())
     body = [
         f"REAL({name});",
-        f"if (real == NULL || !gate_enter_group({stream}, WRAPPER_VARIANT))",
+        f"if (real == NULL || {beside}!gate_enter_group({stream}, WRAPPER_VARIANT))",
         f"    return {name}_slow(false, {arguments});",
         f"const {result_type} result = real({arguments});",
         f"const struct gate_call call = {{GATE_LAUNCH, WRAPPER_VARIANT, {stream}, WRAPPER_NAME}};",
@@ -186,7 +193,7 @@ def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> st
         first += ["if (!tried) {", *(f"    {line}" for line in again), "}"]
     lines.append(f"    REAL_OR_RETURN({name}, ({arguments}), {absent});")
     if rule.before is not None:
-        lines.append(f"    {rule.before}")
+        lines.append(f"    {_with_first(rule.before, entry)}")
     stream = _stream(entry, rule) if rule.gate is not None else "NULL"
     if rule.gate is not None:
         call = f'{_GATES[rule.gate]}, {_VARIANTS[entry.variant]}, {stream}, "{name}"'
@@ -200,7 +207,8 @@ def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> st
         lines.append(f"    {rule.after}")
     lines += ["    return result;", "}", ""]
     if _is_plain_launch(rule):
-        lines += _through_open_gate(entry, stream, result_type)
+        beside = f"__builtin_expect({rule.beside}, 0) || " if rule.beside else ""
+        lines += _through_open_gate(entry, stream, result_type, beside)
     return "\n".join(lines)
 
 

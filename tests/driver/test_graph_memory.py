@@ -348,3 +348,16 @@ def test_graph_memory_is_not_larger_than_all_addresses(gpu: Gpu, size: int) -> N
     assert code(cuda.cuMemAllocAsync(size, stream)) is not R.CUDA_SUCCESS
     cuda.cuStreamEndCapture(stream)
     ok(cuda.cuStreamDestroy(stream))
+
+
+@alone
+def test_what_a_graph_allocates_can_be_asked(gpu: Gpu) -> None:
+    """Documented: of the node, with where it is; of no other kind of node."""
+    captured = Captured(gpu, freed=True)
+    count = ok(cuda.cuGraphGetNodes(captured.graph))[1]
+    nodes = ok(cuda.cuGraphGetNodes(captured.graph, count))[0]
+    answers = [cuda.cuGraphMemAllocNodeGetParams(node) for node in nodes]
+    told = [answer[1] for answer in answers if code(answer) is R.CUDA_SUCCESS]
+    assert {code(answer) for answer in answers} == {R.CUDA_SUCCESS, R.CUDA_ERROR_INVALID_VALUE}
+    assert [(node.bytesize, int(node.dptr)) for node in told] == [(SIZE, captured.pointer)]
+    assert told[0].poolProps.location.id == int(gpu.device)

@@ -5,6 +5,7 @@
 
 #include "capture/capture.h"
 #include "capture/submit.h"
+#include "memory/graph_memory.h"
 #include "memory/memory.h"
 #include "process/context.h"
 #include "sim_api.h"
@@ -283,6 +284,21 @@ CUresult sim_cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type) {
     const struct graph_node *node = graph_node_check(hNode);
     if (node == NULL || type == NULL) return CUDA_ERROR_INVALID_VALUE;
     *type = node->type;
+    return CUDA_SUCCESS;
+}
+
+/* Accesses are not told. */
+CUresult sim_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
+    const struct graph_node *node = graph_node_check(hNode);
+    if (node == NULL || params == NULL || node->type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        return CUDA_ERROR_INVALID_VALUE;
+    const struct graph_memory *memory = node->op.memory;
+    *params = (CUDA_MEM_ALLOC_NODE_PARAMS){
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = memory->ordinal}},
+        .bytesize = memory->bytes,
+        .dptr = memory->address,
+    };
     return CUDA_SUCCESS;
 }
 

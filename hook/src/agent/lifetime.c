@@ -16,6 +16,7 @@
 #include "gate/threads.h"
 #include "memory/blocks.h"
 #include "memory/chunks.h"
+#include "memory/graph_memory.h"
 #include "memory/physical.h"
 #include "memory/pooled.h"
 #include "memory/pools.h"
@@ -50,6 +51,7 @@ static void on_fork_in_child(void) {
     pooled_after_fork();
     registry_after_fork();
     pools_after_fork();
+    graph_memory_after_fork();
     chunks_after_fork();
     ipc_after_fork();
     residency_after_fork();

@@ -6,6 +6,8 @@
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "device/streams.h"
+#include "allocate/pooling.h"
+#include "memory/graph_memory.h"
 #include "memory/pools.h"
 #include "swap/residency.h"
 
@@ -58,8 +60,8 @@ void memory_refused(enum refusal_kind kind, int device, uint64_t bytes, const ch
     refusal_tell(&refusal);
 }
 
-int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes,
-                          const char *function) {
+static int claim_under_cap(struct memory_claim *claim, int device, uint64_t bytes,
+                           const char *function) {
     if (device == MEMORY_CURRENT_DEVICE) device = memory_current_device();
     *claim = (struct memory_claim){.device = device, .bytes = bytes};
     if (device < 0) return CUDA_SUCCESS;
@@ -68,6 +70,15 @@ int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes
     if (registry_claim(device, bytes, limit_bytes)) return CUDA_SUCCESS;
     memory_refused(REFUSAL_CAP, device, bytes, function);
     return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+int memory_captured(struct memory_claim *claim, int device, uint64_t bytes, const char *function) {
+    const int refused = claim_under_cap(claim, device, bytes, function);
+    if (refused != CUDA_SUCCESS) return refused;
+    if (claim->device >= 0) residency_unclaim(claim->device, bytes, false);
+    claim->device = MEMORY_NOT_ON_DEVICE;
+    graph_memory_seen();
+    return CUDA_SUCCESS;
 }
 
 static bool inside_gate(void) {
@@ -87,7 +98,7 @@ void memory_claim_ended(const struct memory_claim *claim) {
 
 int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const char *function) {
     if (!inside_gate()) memory_unclaim(&mine);
-    const int refused = memory_claim_captured(claim, device, bytes, function);
+    const int refused = claim_under_cap(claim, device, bytes, function);
     if (refused != CUDA_SUCCESS || claim->device < 0) return refused;
     mine = *claim;
     mine.waits = true;
@@ -235,7 +246,37 @@ uint64_t memory_beyond_pool(void *pool, uint64_t bytes) {
 }
 
 void memory_pools_changed(void) {
-    if (!streams_capture_anywhere()) pools_look(memory_tell);
+    if (streams_capture_anywhere()) return;
+    pools_look(memory_tell);
+    graph_memory_look(memory_tell);
+}
+
+/* It counts from here on, so that nothing is between the claim and the launch, which waits at the
+ * gate by itself. */
+int memory_claim_graph(int *device, void *executable, const char *function) {
+    uint64_t bytes;
+    *device = MEMORY_NOT_ON_DEVICE;
+    if (!graph_memory_of(executable, device, &bytes)) return CUDA_SUCCESS;
+    const uint64_t counted_bytes = graph_memory_counted(*device);
+    const uint64_t needed_bytes = bytes > counted_bytes ? bytes - counted_bytes : 0;
+    struct memory_claim claim = {.device = MEMORY_NOT_ON_DEVICE};
+    if (needed_bytes > 0) {
+        pooling_make_room(*device, needed_bytes);
+        const int refused = memory_claim(&claim, *device, needed_bytes, function);
+        if (refused != CUDA_SUCCESS) {
+            *device = MEMORY_NOT_ON_DEVICE;
+            return refused;
+        }
+        if (claim.waits) residency_claim_passed(*device, needed_bytes);
+    }
+    graph_memory_launching(*device, bytes, needed_bytes);
+    if (needed_bytes > 0) memory_claim_ended(&claim);
+    return CUDA_SUCCESS;
+}
+
+void memory_graph_launched(int device) {
+    if (device >= 0) graph_memory_launched(device);
+    memory_pools_changed();
 }
 
 void memory_keep_from_pool(const struct memory_claim *claim, void *pool, uint64_t key,

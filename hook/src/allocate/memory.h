@@ -24,9 +24,8 @@ struct memory_claim {
  * turn. 0, or the CUresult that the caller answers: out-of-memory, or cancelled. Not inside the
  * gate. */
 int memory_claim(struct memory_claim *claim, int device, uint64_t bytes, const char *function);
-/* Under the cap alone: for what belongs to a capture, which never waits. */
-int memory_claim_captured(struct memory_claim *claim, int device, uint64_t bytes,
-                          const char *function);
+/* For what belongs to a capture, which never waits: looks at the cap alone, and leaves no claim. */
+int memory_captured(struct memory_claim *claim, int device, uint64_t bytes, const char *function);
 /* An allocation of ours ends in out-of-memory: tells the user. */
 void memory_refused(enum refusal_kind kind, int device, uint64_t bytes, const char *function);
 void memory_unclaim(const struct memory_claim *claim);
@@ -55,6 +54,10 @@ void memory_pool_created(uint64_t pool, int device);
 void memory_pool_destroyed(uint64_t pool);
 /* Where the allocations of a pool are; the current device for pools made elsewhere. */
 int memory_pool_device(uint64_t pool);
+/* Before a graph is launched that allocates: claims what it needs beyond what graphs have of the
+ * device, as memory_claim does. `*device` goes to memory_graph_launched, behind the launch. */
+int memory_claim_graph(int *device, void *executable, const char *function);
+void memory_graph_launched(int device);
 /* Where stream-ordered allocations in this stream are, and the pool that they are from (NULL: not
  * known). */
 int memory_stream_device(void *stream);

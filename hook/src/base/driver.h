@@ -74,6 +74,12 @@ struct driver {
     CUresult (*pool_attribute)(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
     CUresult (*device_pool)(CUmemoryPool *pool, CUdevice device);
     CUresult (*device_default_pool)(CUmemoryPool *pool, CUdevice device);
+    /* What graphs have of a device, and giving up what none uses; the nodes of a graph. */
+    CUresult (*graph_memory)(CUdevice device, CUgraphMem_attribute attribute, void *value);
+    CUresult (*graph_trim)(CUdevice device);
+    CUresult (*graph_nodes)(CUgraph graph, CUgraphNode *nodes, size_t *count);
+    CUresult (*graph_node_type)(CUgraphNode node, CUgraphNodeType *type);
+    CUresult (*graph_allocation)(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS *params);
     /* Between any two ends, each in the context that it names; not in a capture, which it ends. */
     CUresult (*copy_box)(const CUDA_MEMCPY3D_PEER *box);
     CUresult (*copy_box_per_thread)(const CUDA_MEMCPY3D_PEER *box);

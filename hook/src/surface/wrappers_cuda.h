@@ -12,6 +12,7 @@
 #include "allocate/handles.h"
 #include "allocate/memory.h"
 #include "allocate/pooling.h"
+#include "memory/graph_memory.h"
 #include "base/ending.h"
 #include "device/streams.h"
 #include "gate/threads.h"
@@ -125,20 +126,32 @@
     struct memory_claim claim;                                                                \
     const CUresult refused = (CUresult)memory_claim(&claim, (device), (bytes), WRAPPER_NAME); \
     if (refused != CUDA_SUCCESS) return refused
-/* For stream-ordered allocations: what a capture takes belongs to the graph. What the pool keeps
- * is counted already. */
+/* For stream-ordered allocations: what a capture takes belongs to the graph, and is claimed when that
+ * is launched. What the pool keeps is counted already. */
 #define CLAIM_IN_STREAM(device, from, bytes, stream)                                               \
     const bool captured = memory_is_captured((stream), WRAPPER_VARIANT);                           \
     void *const pool_used = captured ? NULL : (from);                                              \
     struct memory_claim claim;                                                                     \
     const CUresult refused =                                                                       \
-        (CUresult)(captured ? memory_claim_captured(&claim, (device), (bytes), WRAPPER_NAME)       \
+        (CUresult)(captured ? memory_captured(&claim, (device), (bytes), WRAPPER_NAME)             \
                             : memory_claim(&claim, (device),                                       \
                                            memory_beyond_pool(pool_used, (bytes)), WRAPPER_NAME)); \
     if (refused != CUDA_SUCCESS) return refused
 #define MEMORY_CLAIM_ASYNC(bytes, stream)                   \
     const int stream_device = memory_stream_device(stream); \
     CLAIM_IN_STREAM(stream_device, memory_pool_of(stream_device), bytes, stream)
+/* A launch of a graph that allocates. */
+#define GRAPHS_ALLOCATE atomic_load_explicit(&graph_memory_is_used, memory_order_relaxed)
+#define CLAIM_FOR_GRAPH(executable)                                                    \
+    int graph_device = MEMORY_NOT_ON_DEVICE;                                           \
+    const int refused = memory_claim_graph(&graph_device, (executable), WRAPPER_NAME); \
+    if (refused != CUDA_SUCCESS) return (CUresult)refused
+#define GRAPH_LAUNCHED memory_graph_launched(graph_device)
+#define NODE_ADDED(params)                                                                         \
+    do {                                                                                           \
+        if ((params) != NULL && (params)->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) graph_memory_seen(); \
+    } while (0)
+#define GRAPH_MADE(executable, graph) ON_SUCCESS(graph_memory_instantiated(*(executable), (graph)))
 #define MEMORY_CLAIM(bytes) CLAIM_ON(MEMORY_CURRENT_DEVICE, (bytes))
 #define MEMORY_CLAIM_FROM_POOL(pool, bytes, stream) \
     CLAIM_IN_STREAM(memory_pool_device((uintptr_t)(pool)), (pool), bytes, stream)

@@ -18,6 +18,7 @@
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "memory/chunks.h"
+#include "memory/graph_memory.h"
 #include "memory/registry.h"
 #include "swap/copy_pipeline.h"
 #include "swap/host_arena.h"
@@ -90,6 +91,7 @@ static struct {
     uint32_t goal_number;
     bool has_failed;
     bool told_restored;
+    bool has_trimmed; /* graphs, for this goal */
     struct burst out, in;
     uint64_t unreported_bytes, reported_at_ns;
 } state;
@@ -254,12 +256,21 @@ static void lose_without_context(void) {
                      device);
 }
 
+/* What graphs keep goes before anything is copied. The gate is shut, so none runs. */
+static void trim_graphs(void) {
+    if (state.goal != MOVER_PARK || state.has_trimmed) return;
+    state.has_trimmed = true;
+    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
+        if (residency_bytes_over(device) > 0 && graph_memory_trim(device)) report(true);
+}
+
 /* Takes steps until there is nothing to do but wait. */
 static void step_devices(void) {
     int ordinals[DEVICES_MAX];
     const int count = devices_open(ordinals);
     bool further = true, gives_up = false;
     lose_without_context();
+    trim_graphs();
     while (further) {
         further = false;
         gives_up = count > 0 && atomic_load(&contexts_leaving) == 0;
@@ -306,7 +317,7 @@ static void see_goal(void) {
     lock_release(LOCK_MEMORY);
     if (!changed) return;
     mover_waits_end();
-    state.has_failed = state.told_restored = false;
+    state.has_failed = state.told_restored = state.has_trimmed = false;
     mover_host_goal_changed();
 }
 
@@ -382,7 +393,9 @@ static bool has_work(enum mover_goal wanted) {
     int ordinals[DEVICES_MAX];
     const int count = devices_open(ordinals);
     for (int i = 0; i < count; i++)
-        if (residency_bytes_over(ordinals[i]) > 0 && chunks_sums_of(ordinals[i]).bytes_movable > 0)
+        if (residency_bytes_over(ordinals[i]) > 0 &&
+            (chunks_sums_of(ordinals[i]).bytes_movable > 0 ||
+             graph_memory_counted(ordinals[i]) > 0))
             return true;
     return false;
 }
