@@ -112,7 +112,7 @@ def _attempts(rule: Rule, result_type: str, arguments: str) -> tuple[list[str], 
 def _with_first(statements: str, entry: EntryPoint) -> str:
     """The variants of a function do not always have the same names for their parameters."""
     parameters = entry.parameters or ()
-    return statements.replace("$1", parameters[0].name) if parameters else statements
+    return statements.replace("$1", parameters[0].name if parameters else "NULL")
 
 
 def _is_plain_launch(rule: Rule) -> bool:
@@ -204,7 +204,7 @@ def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> st
         lines += [f"        {line}" for line in again]
         lines.append("    }")
     if rule.after is not None:
-        lines.append(f"    {rule.after}")
+        lines.append(f"    {_with_first(rule.after, entry)}")
     lines += ["    return result;", "}", ""]
     if _is_plain_launch(rule):
         beside = f"__builtin_expect({rule.beside}, 0) || " if rule.beside else ""

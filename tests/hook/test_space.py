@@ -16,7 +16,6 @@ from tests.support.paths import hook_source
 
 UNIT, SLOT_UNITS, SLOTS = 512, 65536, 24
 MIB = 1 << 20
-ANYBODY, UNKNOWN = 0, 99
 Part = tuple[int, int, str, int]
 
 
@@ -102,6 +101,11 @@ class Running:
         point = int(self.do("free", start, stream)[0])
         self.pending.append((start, start + size, stream, point))
 
+    def follow(self, stream: int, key: int) -> None:
+        now = int(self.do("follow", stream, key)[0])
+        moved = [(a, b, key, now) if s == stream else (a, b, s, p) for a, b, s, p in self.pending]
+        self.pending = moved
+
     def over(self, stream: int, point: int) -> None:
         self.do("over", point, stream)
         gone = [p for p in self.pending if p[2] == stream and p[3] <= point]
@@ -125,9 +129,10 @@ streams = st.integers(1, 3)
 steps = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(("take", "grow", "fail")), sizes, streams),
-        st.tuples(st.just("free"), st.integers(0, 1000), st.sampled_from((1, 2, 3, UNKNOWN))),
+        st.tuples(st.just("free"), st.integers(0, 1000), streams),
         st.tuples(st.just("now"), st.integers(0, 1000), st.just(0)),
-        st.tuples(st.just("over"), st.integers(0, 20), st.sampled_from((1, 2, 3, UNKNOWN))),
+        st.tuples(st.just("over"), st.integers(0, 20), streams),
+        st.tuples(st.just("follow"), streams, streams),
         st.tuples(st.just("vacate"), st.integers(0, SLOTS - 2), st.integers(1, 2)),
     ),
     max_size=60,
@@ -171,6 +176,9 @@ def test_addresses_are_kept_in_order(space: Path, chosen: list[tuple[str, int, i
             assert running.parts == parts
         elif operation == "vacate":
             running.vacate(first, second)
+        elif operation == "follow":
+            if first != second:
+                running.follow(first, second)
         elif operation == "over":
             running.over(second, first)
         elif starts and operation == "free":

@@ -14,6 +14,7 @@
 #include "gate/work.h"
 #include "memory/blocks.h"
 #include "memory/device_memory.h"
+#include "memory/pooled.h"
 #include "memory/slab.h"
 #include "swap/mover.h"
 #include "swap/residency.h"
@@ -268,9 +269,20 @@ static CUresult wait_for_work(uint64_t context) {
 }
 
 static void end_closed(const struct allocated *closed) {
+    if (closed->is_pooled) {
+        pooled_free_closed(closed);
+        return;
+    }
     if (closed->event != NULL) streams_adopt_event(closed->generation, closed->event, false);
     struct block *unused = blocks_end(closed);
     if (unused != NULL) give_back(unused);
+}
+
+static void reopen(const struct allocated *closed) {
+    if (closed->is_pooled)
+        pooled_reopen(closed);
+    else
+        blocks_reopen(closed);
 }
 
 /* What exit handlers free goes with the process: the mover has stopped, perhaps with a chunk in its
@@ -290,7 +302,7 @@ void backing_catch_up(void) {
     while (!streams_capture_anywhere() && result == CUDA_SUCCESS && blocks_take_put_off(&closed)) {
         result = free_closed(&closed);
         if (failure_is_sticky((int)result)) {
-            blocks_reopen(&closed);
+            reopen(&closed);
             result = CUDA_SUCCESS;
         } else if (result != CUDA_SUCCESS) {
             blocks_put_off(&closed);

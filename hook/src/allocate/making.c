@@ -23,7 +23,10 @@ static CUresult make_with_room(const struct making *making, struct memory_claim 
     CUresult result = make_behind_gate(making, claim);
     for (uint32_t tries = 0; result == CUDA_ERROR_OUT_OF_MEMORY && tries < ROOM_TRIES_MAX;
          tries++) {
-        result = (CUresult)memory_room_for_block(claim, tries, making->call_name);
+        if (!pooling_give_up(making->device))
+            result = (CUresult)memory_room_for_block(claim, tries, making->call_name);
+        else
+            result = CUDA_SUCCESS;
         if (result != CUDA_SUCCESS) return result;
         result = make_behind_gate(making, claim);
     }

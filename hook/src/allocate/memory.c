@@ -1,12 +1,12 @@
 #include "allocate/memory.h"
 
+#include "allocate/pooling.h"
 #include "allocate/shortage.h"
 #include "base/bell.h"
 #include "base/driver.h"
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "device/streams.h"
-#include "allocate/pooling.h"
 #include "memory/graph_memory.h"
 #include "memory/pools.h"
 #include "swap/residency.h"

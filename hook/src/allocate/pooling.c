@@ -30,16 +30,22 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
 /* The pool of each device from which its streams allocate; NULL: the driver is to be asked. */
 static _Atomic(void *) current_pools[REGISTRY_DEVICES_MAX];
 
+static _Atomic uint32_t current_changes;
+
 void pooling_current_changed(void) {
+    atomic_fetch_add(&current_changes, 1);
     for (int i = 0; i < REGISTRY_DEVICES_MAX; i++)
         atomic_store(&current_pools[i], NULL);
 }
 
+/* What the driver said before it was told of another one is forgotten at once. */
 static void *current_pool(int device) {
     void *pool = atomic_load(&current_pools[device]);
     if (pool != NULL) return pool;
+    const uint32_t changes = atomic_load(&current_changes);
     pool = memory_pool_of(device);
     atomic_store(&current_pools[device], pool);
+    if (atomic_load(&current_changes) != changes) atomic_store(&current_pools[device], NULL);
     return pool;
 }
 
@@ -161,11 +167,17 @@ static CUresult fill_run(struct pool *pool, const struct run *run, struct made *
     return result;
 }
 
-static void drop_made(const struct made *made) {
+/* False: the driver has not given some of it back, so its addresses are nobody's any more. */
+static bool drop_made(const struct made *made) {
+    bool all = true;
     for (size_t i = 0; i < made->count; i++) {
         making_drop_chunk(&made->segments[i]->chunk);
-        free(made->segments[i]);
+        if (made->segments[i]->chunk.handle == 0)
+            free(made->segments[i]);
+        else
+            all = false;
     }
+    return all;
 }
 
 /* Inside the gate, where something is missing. */
@@ -183,10 +195,7 @@ static CUresult make(void *argument) {
             pooled_settle(pool, &run, made.segments, made.count, request->bytes, request->missing);
         if (request->address == 0) result = MAKING_NO_HOST_MEMORY;
     }
-    if (result != CUDA_SUCCESS) {
-        drop_made(&made);
-        pooled_unclaim(pool, &run);
-    }
+    if (result != CUDA_SUCCESS && drop_made(&made)) pooled_unclaim(pool, &run);
     /* Somebody who was given access meanwhile did not find them. */
     for (size_t i = 0; result == CUDA_SUCCESS && i < made.count; i++)
         if (pooled_access_changes(pool) != changes)
@@ -216,25 +225,35 @@ static bool take(struct request *request) {
     return request->address != 0;
 }
 
-/* Where the pool or its device is full, what other streams have yet to free does as well: once. */
-static CUresult take_or_grow(struct request *request, bool *waited) {
+/* What other streams have yet to free would make it less. */
+static bool follow(struct request *request) {
+    return pooled_missing(request->pool, request->bytes, NULL) < request->missing &&
+           pool_frees_follow(request->pool, request->key, request->stream);
+}
+
+/* Where the pool or its device is full, what others have yet to free does as well: once. */
+static CUresult take_or_grow(struct request *request, bool *followed) {
     struct pool *pool = request->pool;
     if (take(request)) return CUDA_SUCCESS;
-    request->missing = pooled_missing(pool, request->bytes, request->key);
-    const bool fits =
-        request->missing != UINT64_MAX && pool_frees_fits(pool->device, request->missing);
-    if (fits || *waited) return grow(request);
-    *waited = true;
-    return pool_frees_follow(pool, request->key, request->stream) ? AGAIN : grow(request);
+    request->missing = pooled_missing(pool, request->bytes, &request->key);
+    const bool fits = request->missing != UINT64_MAX &&
+                      pool_frees_fits(pool->device, request->missing);
+    if (fits || *followed) return grow(request);
+    *followed = true;
+    return follow(request) ? AGAIN : grow(request);
 }
 
 static CUresult allocate(struct request *request) {
     CUresult result = AGAIN;
-    bool waited = false;
+    bool followed = false;
     if (take(request)) return CUDA_SUCCESS;
-    pool_frees_look(request->pool, request->key);
-    for (int tries = 0; result == AGAIN && tries < TRIES_MAX; tries++)
-        result = take_or_grow(request, &waited);
+    pool_frees_look(request->pool, &request->key);
+    for (int tries = 0; result == AGAIN && tries < TRIES_MAX; tries++) {
+        result = take_or_grow(request, &followed);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY || followed) continue;
+        followed = true;
+        if (follow(request)) result = AGAIN;
+    }
     return result == AGAIN ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
@@ -259,6 +278,15 @@ static struct pool *serving(void *handle, int device) {
     return NULL;
 }
 
+/* This thread's pool. A handler of SIGINT may leave any wait of its call by a jump, and never come
+ * back to end it: the thread's next call does. */
+static _Thread_local struct pool *mine __attribute__((tls_model("initial-exec")));
+
+static void drop_mine(void) {
+    if (mine != NULL && pooled_is_there(mine)) pool_frees_drop(mine);
+    mine = NULL;
+}
+
 bool pooling_allocate(uint64_t *address, uint64_t bytes, void *pool, struct pooling_stream stream,
                       const char *call_name, int *cu_result) {
     struct request request = {.bytes = bytes, .stream = stream, .call_name = call_name};
@@ -266,10 +294,11 @@ bool pooling_allocate(uint64_t *address, uint64_t bytes, void *pool, struct pool
     if (address == NULL || bytes == 0 || bytes >= BYTES_BEYOND_ALL || !residency_swaps() ||
         failure_in_current_context() || !pool_frees_key(stream, &request.key, &device))
         return false;
-    request.pool = serving(pool, device);
+    drop_mine();
+    request.pool = mine = serving(pool, device);
     if (request.pool == NULL) return false;
     *cu_result = (int)allocate(&request);
-    pool_frees_drop(request.pool);
+    drop_mine();
     if (*cu_result == CUDA_SUCCESS) *address = request.address;
     return true;
 }
@@ -332,7 +361,7 @@ void pooling_set_attribute(void *pool, CUmemPool_attribute attribute, const void
 void pooling_trim(void *pool, uint64_t keep_bytes) {
     struct pool *ours = pooled_hold(pool);
     if (ours == NULL) return;
-    pool_frees_look(ours, (struct stream_key){0});
+    pool_frees_look(ours, NULL);
     pool_frees_release(ours, keep_bytes);
     pool_frees_drop(ours);
 }
@@ -355,4 +384,25 @@ void pooling_set_access(void *pool, const CUmemAccessDesc *accesses, size_t coun
         }
     }
     pool_frees_drop(ours);
+}
+
+/* ---- freeing at once --------------------------------------------------------------------------
+ */
+
+bool pooling_free(uint64_t address, int *cu_result) {
+    struct allocated closed;
+    if (!pooling_close(address, &closed)) return false;
+    CUresult result = CUDA_SUCCESS;
+    if (streams_capture_anywhere())
+        result = CUDA_ERROR_NOT_READY;
+    else if (!ending_has_begun())
+        result = pooling_free_closed(&closed);
+    if (result == CUDA_ERROR_NOT_READY) { /* a capture goes on, or has begun */
+        blocks_put_off(&closed);
+        result = CUDA_SUCCESS;
+    } else if (result != CUDA_SUCCESS) {
+        pooled_reopen(&closed); /* it stays allocated, as with the driver */
+    }
+    *cu_result = (int)result;
+    return true;
 }

@@ -47,11 +47,14 @@ void pooling_set_access(void *pool, const CUmemAccessDesc *accesses, size_t coun
 /* Ahead of the driver's call: what counts is what was freed before. */
 uint64_t pooling_waits(void);
 void pooling_stream_waited(struct pooling_stream stream, uint64_t freed_before);
-void pooling_context_waited(uint64_t freed_before);
+/* `context`: NULL is the current one. */
+void pooling_context_waited(void *context, uint64_t freed_before);
 void pooling_event_waited(void);
 /* Before it is destroyed. */
 void pooling_stream_leaves(void *stream);
 
+/* Pools of the device give up what they keep. False: that was nothing. */
+bool pooling_give_up(int device);
 /* So much is to be allocated: pools of the device give up what they keep, if it does not fit
  * otherwise. */
 void pooling_make_room(int device, uint64_t bytes);

@@ -238,3 +238,23 @@ bool work_of_stream_is_over(uint64_t context, uint64_t number) {
     cuda->context_pop(&popped);
     return over;
 }
+
+void *work_mark_stream(uint64_t context, uint64_t number) {
+    const struct driver *cuda = driver_get();
+    CUcontext popped;
+    void *event = NULL;
+    lock_take(LOCK_STREAMS);
+    const struct context *known = contexts_find(context);
+    void *handle = contexts_may_ask(known) ? known->handle : NULL;
+    const bool may = handle != NULL && streams_recording_begins();
+    lock_release(LOCK_STREAMS);
+    if (!may) return NULL;
+    if (cuda->context_push(handle) == CUDA_SUCCESS) {
+        const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
+        event = streams_record(context, number);
+        driver_relaxed_end(cuda, mode);
+        cuda->context_pop(&popped);
+    }
+    streams_recording_ends();
+    return event;
+}

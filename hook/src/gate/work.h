@@ -27,3 +27,5 @@ CUresult work_wait(uint64_t context);
 /* Whether all that is in the stream with this number now is over (0: in the legacy stream of the
  * context). Adds nothing to it and waits for nothing; false too where it cannot be asked. */
 bool work_of_stream_is_over(uint64_t context, uint64_t number);
+/* An event behind that. NULL: it cannot be recorded. Waits where the stream's queue is full. */
+void *work_mark_stream(uint64_t context, uint64_t number);

@@ -244,7 +244,7 @@ void blocks_remove(struct block *block) {
 static void forget_put_off_of(uint64_t generation) {
     size_t kept = 0;
     for (size_t i = 0; i < put_off_used; i++) {
-        if (put_off[i].generation != generation) {
+        if (put_off[i].generation != generation || put_off[i].is_pooled) {
             put_off[kept++] = put_off[i];
             continue;
         }

@@ -127,8 +127,7 @@ static bool count(int device, uint64_t reserved) {
 }
 
 void graph_memory_look(void (*changed)(int device)) {
-    const struct driver *cuda =
-        atomic_load(&graph_memory_is_used) ? driver_get() : NULL;
+    const struct driver *cuda = atomic_load(&graph_memory_is_used) ? driver_get() : NULL;
     if (!driver_can_move(cuda)) return;
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
         cuuint64_t reserved = 0;

@@ -1,5 +1,5 @@
-/* Memory that CUDA graphs allocate when they run. The driver owns it: all graphs of a device have it
- * in turn, it is taken at a launch, and stays reserved after that. So what is reserved counts as
+/* Memory that CUDA graphs allocate when they run. The driver owns it: all graphs of a device have
+ * it in turn, it is taken at a launch, and stays reserved after that. So what is reserved counts as
  * fixed, is claimed ahead of a launch, and is given up after a drain when memory is short. */
 #pragma once
 

@@ -31,6 +31,7 @@ struct pool *pooled_add(const struct pool *wanted) {
     if (added == NULL) return NULL;
     *added = *wanted;
     added->holders = 1;
+    added->name = wanted->handle;
     HOLD(LOCK_MEMORY);
     struct pool *pool = find_pool(wanted->handle); /* another thread was faster */
     if (pool != NULL) {
@@ -69,6 +70,14 @@ struct pool *pooled_leaves(const void *handle) {
 void pooled_stays(struct pool *pool, void *handle) {
     HOLD(LOCK_MEMORY);
     pool->handle = handle;
+}
+
+bool pooled_is_there(const struct pool *pool) {
+    const struct pool *each;
+    HOLD(LOCK_MEMORY);
+    LIST_FOREACH(each, &pools, next)
+    if (each == pool) break;
+    return each != NULL;
 }
 
 struct pool *pooled_next(const struct pool *pool) {
@@ -139,27 +148,47 @@ static uint64_t allocated_in(struct pool *pool, const struct extent *extent) {
     return extent->address;
 }
 
+static bool is_same(struct stream_key left, struct stream_key right) {
+    return left.context == right.context && left.stream == right.stream;
+}
+
+static void note_stream(struct pool *pool, struct stream_key key) {
+    if (pool->first.context == 0) pool->first = key;
+    if (!is_same(pool->first, key)) pool->is_shared = true;
+}
+
 uint64_t pooled_take(struct pool *pool, uint64_t bytes, struct stream_key key) {
     HOLD(LOCK_MEMORY);
+    note_stream(pool, key);
     if (pool->space.bytes == 0) return 0;
     return allocated_in(pool, space_take(&pool->space, bytes, key, blocks_next_id()));
 }
 
-uint64_t pooled_missing(struct pool *pool, uint64_t bytes, struct stream_key key) {
+static bool is_full(const struct pool *pool, uint64_t missing) {
+    return pool->bytes_max != 0 &&
+           pool->bytes_reserved + pool->bytes_claimed + missing > pool->bytes_max;
+}
+
+uint64_t pooled_missing(struct pool *pool, uint64_t bytes, const struct stream_key *key) {
     HOLD(LOCK_MEMORY);
     const uint64_t missing = space_missing(&pool->space, bytes, key);
-    const bool is_full = pool->bytes_max != 0 && missing != UINT64_MAX &&
-                         pool->bytes_reserved + missing > pool->bytes_max;
-    return is_full ? UINT64_MAX : missing;
+    return missing == UINT64_MAX || is_full(pool, missing) ? UINT64_MAX : missing;
 }
 
 bool pooled_claim(struct pool *pool, uint64_t bytes, struct stream_key key, struct run *run) {
     HOLD(LOCK_MEMORY);
-    return space_claim(&pool->space, bytes, key, run);
+    if (!space_claim(&pool->space, bytes, key, run)) return false;
+    const bool full = is_full(pool, run->bytes_missing);
+    if (full)
+        space_unclaim(&pool->space, run);
+    else
+        pool->bytes_claimed += run->bytes_missing;
+    return !full;
 }
 
 void pooled_unclaim(struct pool *pool, const struct run *run) {
     HOLD(LOCK_MEMORY);
+    pool->bytes_claimed -= run->bytes_missing;
     space_unclaim(&pool->space, run);
 }
 
@@ -177,6 +206,7 @@ uint64_t pooled_settle(struct pool *pool, const struct run *run, struct segment 
                        size_t count, uint64_t bytes, uint64_t claimed_bytes) {
     HOLD(LOCK_MEMORY);
     if (!enter_pages(segments, count)) return 0;
+    pool->bytes_claimed -= run->bytes_missing;
     for (size_t i = 0; i < count; i++) {
         chunks_enter_locked(&segments[i]->chunk);
         LIST_INSERT_HEAD(&pool->segments, segments[i], next);
@@ -221,7 +251,7 @@ bool pooled_find(uint64_t address, struct allocated *found) {
         .block_address = address - in_pool % SPACE_SLOT_BYTES,
         .block_bytes = SPACE_SLOT_BYTES,
         .is_pooled = true,
-        .pool = pool->handle,
+        .pool = pool->name,
     };
     return true;
 }
@@ -254,13 +284,38 @@ static struct extent *allocation_at(uint64_t address, uint64_t id, struct pool *
     return extent->state == (id != 0 ? EXTENT_CLAIMED : EXTENT_USED) ? extent : NULL;
 }
 
-bool pooled_free(uint64_t address, const struct stream_key *key) {
-    struct pool *pool;
+static bool is_lost(const struct extent *extent) {
+    for (uint64_t at = extent->address; at < extent->address + extent->bytes;
+         at += SPACE_SLOT_BYTES) {
+        const struct segment *segment = segment_at(at);
+        if (segment == NULL || segment->lost) return true;
+    }
+    const struct segment *last = segment_at(extent->address + extent->bytes - 1);
+    return last == NULL || last->lost;
+}
+
+static struct freed use(struct freer *freer) {
+    if (freer == NULL) return (struct freed){0};
+    freer->users++;
+    return (struct freed){freer, freer->key, freer->last, freer->old, freer->latest};
+}
+
+bool pooled_free(uint64_t address, struct stream_key key, struct pool **pool, struct freed *mark) {
+    *mark = (struct freed){0};
     if (!pooled_are_there()) return false;
     HOLD(LOCK_MEMORY);
-    struct extent *extent = allocation_at(address, 0, &pool);
-    if (extent != NULL) space_free(&pool->space, extent, key, ++latest_free);
-    return extent != NULL;
+    struct extent *extent = allocation_at(address, 0, pool);
+    if (extent == NULL) return false;
+    note_stream(*pool, key);
+    if (is_lost(extent)) {
+        space_free_never(&(*pool)->space, extent);
+        return true;
+    }
+    space_free(&(*pool)->space, extent, key, ++latest_free);
+    if ((*pool)->is_shared || key.stream >= POOLED_FIRST_THREAD)
+        *mark = use(space_freer(&(*pool)->space, key));
+    if (mark->freer != NULL) (*pool)->holders++;
+    return true;
 }
 
 bool pooled_close(uint64_t address, struct allocated *closed) {
@@ -270,7 +325,8 @@ bool pooled_close(uint64_t address, struct allocated *closed) {
     struct extent *extent = allocation_at(address, 0, &pool);
     if (extent == NULL) return false;
     extent->state = EXTENT_CLAIMED;
-    *closed = (struct allocated){.address = address, .id = extent->id, .device = pool->device};
+    *closed = (struct allocated){
+        .address = address, .id = extent->id, .device = pool->device, .is_pooled = true};
     return true;
 }
 
@@ -285,7 +341,11 @@ void pooled_free_closed(const struct allocated *closed) {
     struct pool *pool;
     HOLD(LOCK_MEMORY);
     struct extent *extent = allocation_at(closed->address, closed->id, &pool);
-    if (extent != NULL) space_free_now(&pool->space, extent);
+    if (extent == NULL) return;
+    if (is_lost(extent))
+        space_free_never(&pool->space, extent);
+    else
+        space_free_now(&pool->space, extent);
 }
 
 /* ---- what is over -----------------------------------------------------------------------------
@@ -298,34 +358,27 @@ static bool is_of(const struct freer *freer, struct stream_key key) {
 
 void pooled_over(struct stream_key key, uint64_t point) {
     struct pool *pool;
-    struct freer *freer, *next;
+    struct freer *freer;
     if (!pooled_are_there()) return;
     HOLD(LOCK_MEMORY);
     LIST_FOREACH(pool, &pools, next)
-    for (freer = LIST_FIRST(&pool->space.freers); freer != NULL; freer = next) {
-        next = LIST_NEXT(freer, next);
-        if (is_of(freer, key)) space_over(&pool->space, freer, point);
-    }
+    LIST_FOREACH(freer, &pool->space.freers, next)
+    if (is_of(freer, key)) space_over(&pool->space, freer, point);
 }
 
 void pooled_follow(struct pool *pool, struct stream_key freed, uint64_t point,
                    struct stream_key key) {
     HOLD(LOCK_MEMORY);
     struct freer *freer = space_freer(&pool->space, freed);
-    if (freer != NULL) space_follow(&pool->space, freer, point, key);
+    if (freer != NULL) space_follow(&pool->space, freer, point, key, ++latest_free);
 }
 
-void pooled_unknown_over(struct pool *pool, uint64_t point) {
-    HOLD(LOCK_MEMORY);
-    if (pool->space.bytes > 0) space_over(&pool->space, &pool->space.nobody, point);
-}
-
+/* Events go with their context. */
 static void context_ended(struct pool *pool, uint64_t generation) {
-    struct freer *freer, *next;
-    for (freer = LIST_FIRST(&pool->space.freers); freer != NULL; freer = next) {
-        next = LIST_NEXT(freer, next);
+    struct freer *freer;
+    LIST_FOREACH(freer, &pool->space.freers, next) {
         if (freer->key.context != generation) continue;
-        freer->event = NULL; /* it has gone with the context */
+        freer->old = freer->latest = (struct freed_mark){0};
         space_over(&pool->space, freer, UINT64_MAX);
     }
 }
@@ -342,67 +395,78 @@ void pooled_context_ended(uint64_t generation, const void *context, int device, 
     }
 }
 
+/* What is free of it is nobody's from now on. */
+void pooled_lost(const struct chunk *chunk) {
+    HOLD(LOCK_MEMORY);
+    struct segment *segment = chunk->mappings != NULL ? chunk->mappings->segment : NULL;
+    if (segment == NULL || segment->lost) return;
+    segment->lost = true;
+    space_lose(&segment->pool->space, segment->mapping.address, segment->mapping.bytes);
+}
+
 size_t pooled_list_freed(struct pool *pool, size_t skipped, struct freed *list, size_t max) {
     size_t listed = 0;
-    const struct freer *freer;
+    struct freer *freer;
     HOLD(LOCK_MEMORY);
     LIST_FOREACH(freer, &pool->space.freers, next) {
-        if (skipped > 0) {
-            skipped--;
-            continue;
-        }
         if (listed == max) break;
-        list[listed++] = (struct freed){freer->key, freer->last, freer->event, freer->event_point};
+        if (skipped > 0)
+            skipped--;
+        else
+            list[listed++] = use(freer);
     }
     return listed;
 }
 
-bool pooled_has_freed(struct pool *pool) {
+void pooled_unuse(const struct freed *freed) {
     HOLD(LOCK_MEMORY);
-    return !LIST_EMPTY(&pool->space.freers) || pool->space.nobody.extents > 0;
+    freed->freer->users--;
 }
 
-bool pooled_has_freed_in(struct pool *pool, struct stream_key key) {
-    HOLD(LOCK_MEMORY);
-    return space_freer(&pool->space, key) != NULL;
-}
-
-bool pooled_may_look(struct pool *pool, struct stream_key key) {
+bool pooled_has_freed(struct pool *pool, const struct stream_key *but) {
     const struct freer *freer;
     HOLD(LOCK_MEMORY);
-    if (key.context != 0 && !pool->takes_what_is_over) return false;
     LIST_FOREACH(freer, &pool->space.freers, next)
-    if (!is_of(freer, key)) break;
-    pool->wants_events = pool->wants_events || (freer != NULL && key.context != 0);
+    if (freer->extents > 0 && (but == NULL || !is_same(freer->key, *but))) break;
     return freer != NULL;
 }
 
-struct pool *pooled_wants_event(uint64_t address, struct stream_key key) {
+struct freer *pooled_take_idle(struct pool *pool) {
+    struct freer *freer;
     HOLD(LOCK_MEMORY);
-    const struct segment *segment = segment_at(address);
-    if (segment == NULL || !segment->pool->wants_events) return NULL;
-    const struct freer *freer = space_freer(&segment->pool->space, key);
-    if (freer == NULL || freer->event != NULL) return NULL;
-    segment->pool->holders++;
-    return segment->pool;
+    LIST_FOREACH(freer, &pool->space.freers, next)
+    if (space_forget(freer)) break;
+    return freer;
 }
 
-void *pooled_swap_event(struct pool *pool, struct stream_key key, void *event, uint64_t point) {
-    HOLD(LOCK_MEMORY);
-    struct freer *freer = space_freer(&pool->space, key);
-    if (freer == NULL) return event;
-    void *before = freer->event;
-    freer->event = event;
-    freer->event_point = point;
-    return before;
+static void raise_point(struct freed_mark *mark, uint64_t point) {
+    if (point > mark->point) mark->point = point;
 }
 
-bool pooled_take_event(struct pool *pool, struct stream_key key, const void *event) {
+void *pooled_marked(const struct freed *freed, void *event, uint64_t point) {
+    struct freer *freer = freed->freer;
     HOLD(LOCK_MEMORY);
-    struct freer *freer = space_freer(&pool->space, key);
-    if (freer == NULL || freer->event != event) return false;
-    freer->event = NULL;
-    return true;
+    if (freer->old.event == event) {
+        raise_point(&freer->old, point);
+    } else if (freer->old.event == NULL) {
+        freer->old = (struct freed_mark){event, point};
+    } else if (freer->latest.event == NULL || freer->latest.event == event) {
+        freer->latest.event = event;
+        raise_point(&freer->latest, point);
+    } else {
+        return event;
+    }
+    return NULL;
+}
+
+void *pooled_mark_done(const struct freed *freed) {
+    struct freer *freer = freed->freer;
+    HOLD(LOCK_MEMORY);
+    if (freer->users > 1 || freer->old.event != freed->old.event) return NULL;
+    void *event = freer->old.event;
+    freer->old = freer->latest;
+    freer->latest = (struct freed_mark){0};
+    return event;
 }
 
 /* ---- giving memory back -----------------------------------------------------------------------
@@ -424,7 +488,7 @@ static bool look_at_free(const struct extent *extent, void *argument) {
         const uint64_t segment_end = segment->mapping.address + segment->mapping.bytes;
         const bool is_within = segment->mapping.address >= at && segment_end <= end;
         const uint64_t left = vacancy->pool->bytes_reserved - segment->mapping.bytes;
-        if (is_within && left >= vacancy->keep_bytes) {
+        if (is_within && !segment->lost && left >= vacancy->keep_bytes) {
             vacancy->segment = segment;
             return true;
         }

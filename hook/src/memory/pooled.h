@@ -7,16 +7,22 @@
 #include "memory/registry.h"
 #include "memory/space.h"
 
+/* Numbers of created streams are smaller: the default stream of a thread. */
+#define POOLED_FIRST_THREAD ((uint64_t)1 << 62)
+
 struct pool {
     void *handle;            /* the driver's; NULL: destroyed, and gone with its last memory */
+    void *name;              /* the same, also then */
     int32_t device;          /* ordinal */
     uint32_t holders;        /* calls on their way */
     struct space space;      /* of no bytes before the first allocation */
     uint64_t bytes_max;      /* as the program has limited it; 0: not */
+    uint64_t bytes_claimed;  /* being made for it */
     uint64_t threshold;      /* what is kept when somebody has waited */
     bool takes_what_is_over; /* though nobody has waited for that (REUSE_ALLOW_OPPORTUNISTIC) */
     bool follows;            /* other streams' frees (REUSE_ALLOW_INTERNAL_DEPENDENCIES) */
-    bool wants_events;       /* a stream has lacked what another one had freed */
+    bool is_shared;          /* by several streams: frees are marked by events */
+    struct stream_key first; /* the only one before; no context: none */
     uint64_t bytes_reserved, most_reserved, most_used;
     uint8_t access[REGISTRY_DEVICES_MAX]; /* CUmemAccess_flags of each device */
     uint32_t access_changes;
@@ -29,6 +35,7 @@ struct segment {
     struct chunk chunk;
     struct pool *pool;
     bool fixed;
+    bool lost; /* what was there cannot come back: nobody is given its addresses */
     LIST_ENTRY(segment) next;
 };
 
@@ -42,6 +49,8 @@ struct pool *pooled_drop(struct pool *pool);
 /* The driver is about to destroy it: nobody finds it any more; held. It may not have been so. */
 struct pool *pooled_leaves(const void *handle);
 void pooled_stays(struct pool *pool, void *handle);
+/* It has not been freed. */
+bool pooled_is_there(const struct pool *pool);
 /* The next one behind `pool` (NULL: the first), held. */
 struct pool *pooled_next(const struct pool *pool);
 
@@ -65,8 +74,9 @@ uint32_t pooled_access_changes(struct pool *pool);
 
 /* An allocation where there is memory; 0: there is none. */
 uint64_t pooled_take(struct pool *pool, uint64_t bytes, struct stream_key key);
-/* What would be missing for it; UINT64_MAX: it cannot be. */
-uint64_t pooled_missing(struct pool *pool, uint64_t bytes, struct stream_key key);
+/* What would be missing for it (no key: if all that is free were its own); UINT64_MAX: it cannot
+ * be. */
+uint64_t pooled_missing(struct pool *pool, uint64_t bytes, const struct stream_key *key);
 /* As space_claim. Its missing memory becomes the pool's with pooled_settle: it is counted, a claim
  * of `claimed_bytes` in the registry ends, and the allocation is made. 0: no host memory, and the
  * segments are the caller's as before. */
@@ -83,11 +93,19 @@ bool pooled_find(uint64_t address, struct allocated *found);
 bool pooled_cover(uint64_t address);
 /* The device may use it: CUmemAccess_flags. */
 uint8_t pooled_access(uint64_t address, int device);
-/* The number of a free that is made now, and of the latest one. */
+/* The number of the latest free. */
 uint64_t pooled_latest_free(void);
-/* Frees what begins there: for its stream, or (NULL) for work that is not known. False: nothing
- * begins there. */
-bool pooled_free(uint64_t address, const struct stream_key *key);
+/* A stream with frees that are not known to be over: its record, which stays and keeps its events
+ * until it is given back with pooled_unuse, and what was in it. */
+struct freed {
+    struct freer *freer; /* NULL: none */
+    struct stream_key key;
+    uint64_t last; /* the latest one */
+    struct freed_mark old, latest;
+};
+/* Frees what begins there for its stream. False: nothing begins there. `mark` is what is to be
+ * marked by an event, in the pool that is held then; no freer: nothing is. */
+bool pooled_free(uint64_t address, struct stream_key key, struct pool **pool, struct freed *mark);
 /* The same when all work is over. First it is closed: nobody finds it any more. */
 bool pooled_close(uint64_t address, struct allocated *closed);
 void pooled_reopen(const struct allocated *closed);
@@ -96,37 +114,28 @@ void pooled_free_closed(const struct allocated *closed);
 /* What a stream, or each one of a context (ALL_STREAMS), had freed up to that free is over. */
 #define ALL_STREAMS UINT64_MAX
 void pooled_over(struct stream_key key, uint64_t point);
-/* A context has ended: what was freed in it is over, and copies are made in another one. */
-void pooled_context_ended(uint64_t generation, const void *context, int device, void *other);
-
-/* Another stream of the pool waits for that: it has what was freed. */
+/* Another stream of the pool waits for that from now on: it has what was freed. */
 void pooled_follow(struct pool *pool, struct stream_key freed, uint64_t point,
                    struct stream_key key);
-/* Likewise what was freed for work that is not known, in this pool. */
-void pooled_unknown_over(struct pool *pool, uint64_t point);
+/* A context has ended: what was freed in it is over, its events are gone, and copies are made in
+ * another one. */
+void pooled_context_ended(uint64_t generation, const void *context, int device, void *other);
+/* The memory of a chunk cannot come back. */
+void pooled_lost(const struct chunk *chunk);
 
-/* A stream with frees that are not known to be over. */
-struct freed {
-    struct stream_key key;
-    uint64_t last; /* the latest one */
-    void *event;   /* behind the one with the number `event_point`; or NULL */
-    uint64_t event_point;
-};
-/* Those behind the first `skipped`. Returns how many. */
+/* Those behind the first `skipped`, to be given back. Returns how many. */
 size_t pooled_list_freed(struct pool *pool, size_t skipped, struct freed *list, size_t max);
-/* There are such, or the one. */
-bool pooled_has_freed(struct pool *pool);
-bool pooled_has_freed_in(struct pool *pool, struct stream_key key);
-/* Who allocates in this stream may take what others have freed, and there is something; from now on
- * frees are marked. With no key: there is something. */
-bool pooled_may_look(struct pool *pool, struct stream_key key);
-/* The pool at the address, held, where frees of the stream are to be marked, and are not. */
-struct pool *pooled_wants_event(uint64_t address, struct stream_key key);
-/* An event behind its frees up to a point. Returns what is of no more use: the one that was there,
- * or the new one where nothing is freed any more, or NULL. */
-void *pooled_swap_event(struct pool *pool, struct stream_key key, void *event, uint64_t point);
-/* The event is the caller's again. False: it is not there any more. */
-bool pooled_take_event(struct pool *pool, struct stream_key key, const void *event);
+void pooled_unuse(const struct freed *freed);
+/* There are such, or (not NULL) such of other streams. */
+bool pooled_has_freed(struct pool *pool, const struct stream_key *but);
+/* One of which nothing is left, in no table any more: its events are the caller's, who frees it. */
+struct freer *pooled_take_idle(struct pool *pool);
+/* The event was recorded behind the free with this number. Returns what is of no use: that event,
+ * where the freer has others; or NULL. */
+void *pooled_marked(const struct freed *freed, void *event, uint64_t point);
+/* The older event is done: the later one takes its place. Returns the older one, for others; NULL:
+ * somebody else uses it. */
+void *pooled_mark_done(const struct freed *freed);
 
 /* A segment that is free for all, so that its pool keeps `keep_bytes` without it; nobody has its
  * addresses. Its chunk is to be given back. NULL: there is none. */

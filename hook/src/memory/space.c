@@ -102,7 +102,6 @@ static void set_used(struct space *space, struct extent *extent, uint64_t bytes,
     extent->bytes_asked = bytes;
     extent->id = id;
     space->bytes_asked += bytes;
-    space->allocations++;
 }
 
 /* ---- the whole --------------------------------------------------------------------------------
@@ -177,11 +176,11 @@ struct extent *space_take(struct space *space, uint64_t bytes, struct stream_key
  */
 
 static bool may_have(const struct space *space, const struct extent *extent,
-                     struct stream_key key) {
+                     const struct stream_key *key) {
     if (extent->state != EXTENT_FREE) return extent->state == EXTENT_EMPTY;
     const struct freer *freer = extent->freer;
-    return freer == &space->anybody ||
-           (freer->key.context == key.context && freer->key.stream == key.stream);
+    return key == NULL || freer == &space->anybody ||
+           (freer->key.context == key->context && freer->key.stream == key->stream);
 }
 
 static uint64_t missing_in(const struct extent *extent) {
@@ -209,8 +208,8 @@ static void drop_first(struct window *window) {
 }
 
 /* Where the best such parts begin; NULL: there are none. */
-static struct extent *best_first(const struct space *space, uint64_t bytes, struct stream_key key,
-                                 uint64_t *missing) {
+static struct extent *best_first(const struct space *space, uint64_t bytes,
+                                 const struct stream_key *key, uint64_t *missing) {
     struct extent *best = NULL, *extent;
     struct window window = {.first = TAILQ_FIRST(&space->extents)};
     *missing = UINT64_MAX;
@@ -236,7 +235,7 @@ static struct extent *best_first(const struct space *space, uint64_t bytes, stru
     return best;
 }
 
-uint64_t space_missing(const struct space *space, uint64_t bytes, struct stream_key key) {
+uint64_t space_missing(const struct space *space, uint64_t bytes, const struct stream_key *key) {
     uint64_t missing;
     best_first(space, round_up(bytes, SPACE_UNIT_BYTES), key, &missing);
     return missing;
@@ -244,7 +243,7 @@ uint64_t space_missing(const struct space *space, uint64_t bytes, struct stream_
 
 bool space_claim(struct space *space, uint64_t bytes, struct stream_key key, struct run *run) {
     uint64_t left = round_up(bytes, SPACE_UNIT_BYTES);
-    struct extent *extent = best_first(space, left, key, &run->bytes_missing);
+    struct extent *extent = best_first(space, left, &key, &run->bytes_missing);
     run->first = extent;
     run->last = NULL;
     for (; extent != NULL && left > 0; extent = TAILQ_NEXT(extent, next)) {
@@ -263,12 +262,20 @@ bool space_claim(struct space *space, uint64_t bytes, struct stream_key key, str
     return false;
 }
 
+/* What it was free for may be over meanwhile. */
+static void enter_again(struct space *space, struct extent *extent) {
+    enter_bin(extent);
+    if (extent->freer == &space->anybody || extent->point > extent->freer->over) return;
+    leave_freer(extent);
+    set_free(extent, &space->anybody, 0);
+}
+
 void space_unclaim(struct space *space, const struct run *run) {
     struct extent *const end = TAILQ_NEXT(run->last, next);
     struct extent *extent, *next;
     for (extent = run->first; extent != end; extent = TAILQ_NEXT(extent, next)) {
         extent->state = extent->was;
-        if (extent->state == EXTENT_FREE) enter_bin(extent);
+        if (extent->state == EXTENT_FREE) enter_again(space, extent);
     }
     for (extent = run->first; extent != end; extent = next) {
         next = TAILQ_NEXT(extent, next);
@@ -301,28 +308,27 @@ struct extent *space_settle(struct space *space, const struct run *run, uint64_t
 /* ---- freeing ----------------------------------------------------------------------------------
  */
 
-static struct freer *freer_for(struct space *space, const struct stream_key *key) {
-    if (key == NULL) return &space->nobody;
-    struct freer *freer = space_freer(space, *key);
+static struct freer *freer_for(struct space *space, struct stream_key key) {
+    struct freer *freer = space_freer(space, key);
     if (freer != NULL) return freer;
     freer = calloc(1, sizeof *freer);
-    if (freer == NULL) return &space->nobody;
-    freer->key = *key;
+    if (freer == NULL) return NULL;
+    freer->key = key;
     LIST_INSERT_HEAD(&space->freers, freer, next);
     return freer;
 }
 
 static void give(struct space *space, struct extent *extent, struct freer *freer, uint64_t point) {
     space->bytes_asked -= extent->bytes_asked;
-    space->allocations--;
     extent->id = 0;
+    extent->state = EXTENT_CLAIMED;
+    if (freer == NULL) return;
     if (point > freer->last) freer->last = point;
     set_free(extent, freer, point);
     join_neighbours(space, extent);
 }
 
-void space_free(struct space *space, struct extent *extent, const struct stream_key *key,
-                uint64_t point) {
+void space_free(struct space *space, struct extent *extent, struct stream_key key, uint64_t point) {
     give(space, extent, freer_for(space, key), point);
 }
 
@@ -330,32 +336,41 @@ void space_free_now(struct space *space, struct extent *extent) {
     give(space, extent, &space->anybody, 0);
 }
 
-/* A freer that has nothing is forgotten. */
-static void move(struct space *space, struct freer *freer, uint64_t point, struct freer *to) {
+void space_free_never(struct space *space, struct extent *extent) {
+    give(space, extent, NULL, 0);
+}
+
+static void move(struct space *space, struct freer *freer, uint64_t point, struct freer *to,
+                 uint64_t now) {
     struct extent *extent, *next;
     for (unsigned bin = 0; bin < SPACE_BINS; bin++) {
         for (extent = LIST_FIRST(&freer->bins[bin]); extent != NULL; extent = next) {
             next = LIST_NEXT(extent, alike);
             if (extent->point > point) continue;
             leave_freer(extent);
-            set_free(extent, to, to == &space->anybody ? 0 : extent->point);
+            set_free(extent, to, now);
             join_neighbours(space, extent);
         }
     }
-    if (freer->extents > 0 || freer->event != NULL || freer == &space->nobody) return;
-    LIST_REMOVE(freer, next);
-    free(freer);
 }
 
 void space_over(struct space *space, struct freer *freer, uint64_t point) {
-    move(space, freer, point, &space->anybody);
+    if (point > freer->over) freer->over = point < freer->last ? point : freer->last;
+    move(space, freer, point, &space->anybody, 0);
 }
 
-void space_follow(struct space *space, struct freer *freer, uint64_t point, struct stream_key key) {
-    struct freer *to = freer_for(space, &key);
-    if (to == &space->nobody) return; /* no host memory */
-    if (freer->last > to->last) to->last = freer->last;
-    move(space, freer, point, to);
+void space_follow(struct space *space, struct freer *freer, uint64_t point, struct stream_key key,
+                  uint64_t now) {
+    struct freer *to = freer_for(space, key);
+    if (to == NULL || to == freer) return;
+    to->last = now;
+    move(space, freer, point, to, now);
+}
+
+bool space_forget(struct freer *freer) {
+    if (freer->extents > 0 || freer->users > 0) return false;
+    LIST_REMOVE(freer, next);
+    return true;
 }
 
 /* ---- giving memory back -----------------------------------------------------------------------
@@ -382,6 +397,22 @@ struct extent *space_vacate(struct space *space, uint64_t address, uint64_t byte
 void space_vacated(struct space *space, struct extent *extent) {
     extent->state = EXTENT_EMPTY;
     join_neighbours(space, extent);
+}
+
+void space_lose(struct space *space, uint64_t address, uint64_t bytes) {
+    struct extent *extent = space_find(space, address);
+    for (; extent != NULL && extent->address < address + bytes; extent = TAILQ_NEXT(extent, next)) {
+        if (extent->state != EXTENT_FREE) continue;
+        if (extent->address < address) {
+            if (!split(space, extent, address - extent->address)) continue;
+            extent = TAILQ_NEXT(extent, next);
+        }
+        const uint64_t end = address + bytes;
+        if (extent->address + extent->bytes > end && !split(space, extent, end - extent->address))
+            continue;
+        leave_freer(extent);
+        extent->state = EXTENT_CLAIMED;
+    }
 }
 
 bool space_look(const struct space *space, uint64_t bytes,

@@ -39,13 +39,20 @@ struct extent {
     LIST_ENTRY(extent) alike; /* FREE: among those of its freer and bin */
 };
 
+/* An event of the stream, behind its free with this number; NULL: there is none. */
+struct freed_mark {
+    void *event;
+    uint64_t point;
+};
+
 /* A stream that has freed memory, which is not known to be over. */
 struct freer {
     struct stream_key key;
     uint64_t extents;                     /* FREE ones and such that were */
     uint64_t last;                        /* the number of its latest free */
-    void *event;                          /* of its context, recorded behind */
-    uint64_t event_point;                 /* the free with this number; NULL: none is on its way */
+    uint64_t over;                        /* all up to this one is over */
+    struct freed_mark old, latest;        /* events that are the freer's as long as it is there */
+    uint32_t users;                       /* who ask them just now */
     LIST_HEAD(, extent) bins[SPACE_BINS]; /* by powers of two of units */
     LIST_ENTRY(freer) next;
 };
@@ -56,9 +63,7 @@ struct space {
     void *by_address;                        /* the same, of search.h */
     LIST_HEAD(, freer) freers;
     struct freer anybody; /* what is free for all */
-    struct freer nobody;  /* freed by a stream that is not known: over with all work */
     uint64_t bytes_asked; /* of what is allocated */
-    uint64_t allocations;
 };
 
 /* Addresses without memory, of whole slots. False: no host memory. */
@@ -75,8 +80,9 @@ struct run {
     struct extent *first, *last;
     uint64_t bytes_missing;
 };
-/* What would be missing; UINT64_MAX: there are not so many addresses. */
-uint64_t space_missing(const struct space *space, uint64_t bytes, struct stream_key key);
+/* What would be missing for the stream (NULL: if all that is free were its own); UINT64_MAX: there
+ * are not so many addresses. */
+uint64_t space_missing(const struct space *space, uint64_t bytes, const struct stream_key *key);
 /* Nobody else has them from then on. What is missing is EMPTY yet (`was`). False: there are none,
  * or no host memory. */
 bool space_claim(struct space *space, uint64_t bytes, struct stream_key key, struct run *run);
@@ -88,22 +94,29 @@ void space_unclaim(struct space *space, const struct run *run);
 
 /* Around the address; NULL: outside. */
 struct extent *space_find(const struct space *space, uint64_t address);
-/* Of an allocation, which may be CLAIMED: it was freed in that stream (NULL: in none that is
- * known), as the free with this number; or its memory is over at once. */
-void space_free(struct space *space, struct extent *extent, const struct stream_key *key,
-                uint64_t point);
+/* Of an allocation, which may be CLAIMED: it was freed in that stream, as the free with this number;
+ * or its memory is over at once; or it is lost, and nobody has it any more. Without host memory for
+ * the freer it is lost, too. */
+void space_free(struct space *space, struct extent *extent, struct stream_key key, uint64_t point);
 void space_free_now(struct space *space, struct extent *extent);
-/* What the freer has freed up to that free is over. A freer that has nothing is forgotten: its
- * event is to be taken first. */
+void space_free_never(struct space *space, struct extent *extent);
+/* What the freer has freed up to that free is over. */
 void space_over(struct space *space, struct freer *freer, uint64_t point);
-/* Another stream waits for that: what was freed up to then is freed in that one. */
-void space_follow(struct space *space, struct freer *freer, uint64_t point, struct stream_key key);
+/* Another stream waits for that: what was freed up to then is freed in that one, as the free `now`,
+ * behind which nothing of that stream is yet. */
+void space_follow(struct space *space, struct freer *freer, uint64_t point, struct stream_key key,
+                  uint64_t now);
+/* True: nobody has anything of it, nor uses it. It is in no table then, and the caller's, with its
+ * events. */
+bool space_forget(struct freer *freer);
 struct freer *space_freer(struct space *space, struct stream_key key);
 
 /* A part that is free for all, around these addresses: CLAIMED, to become EMPTY. NULL: it is not
  * such, or there is no host memory. */
 struct extent *space_vacate(struct space *space, uint64_t address, uint64_t bytes);
 void space_vacated(struct space *space, struct extent *extent);
+/* What is free there, for whomever, is lost. */
+void space_lose(struct space *space, uint64_t address, uint64_t bytes);
 /* Calls `look` for each part that is free for all and may have so many bytes, until one answers
  * true; whether one has. */
 bool space_look(const struct space *space, uint64_t bytes,

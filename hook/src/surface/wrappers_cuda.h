@@ -12,11 +12,11 @@
 #include "allocate/handles.h"
 #include "allocate/memory.h"
 #include "allocate/pooling.h"
-#include "memory/graph_memory.h"
 #include "base/ending.h"
 #include "device/streams.h"
 #include "gate/threads.h"
 #include "memory/blocks.h"
+#include "memory/graph_memory.h"
 #include "memory/peer_mappings.h"
 #include "memory/pools.h"
 #include "sharing/ipc.h"
@@ -126,8 +126,8 @@
     struct memory_claim claim;                                                                \
     const CUresult refused = (CUresult)memory_claim(&claim, (device), (bytes), WRAPPER_NAME); \
     if (refused != CUDA_SUCCESS) return refused
-/* For stream-ordered allocations: what a capture takes belongs to the graph, and is claimed when that
- * is launched. What the pool keeps is counted already. */
+/* For stream-ordered allocations: what a capture takes belongs to the graph, and is claimed when
+ * that is launched. What the pool keeps is counted already. */
 #define CLAIM_IN_STREAM(device, from, bytes, stream)                                               \
     const bool captured = memory_is_captured((stream), WRAPPER_VARIANT);                           \
     void *const pool_used = captured ? NULL : (from);                                              \
@@ -147,9 +147,10 @@
     const int refused = memory_claim_graph(&graph_device, (executable), WRAPPER_NAME); \
     if (refused != CUDA_SUCCESS) return (CUresult)refused
 #define GRAPH_LAUNCHED memory_graph_launched(graph_device)
-#define NODE_ADDED(params)                                                                         \
-    do {                                                                                           \
-        if ((params) != NULL && (params)->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) graph_memory_seen(); \
+#define NODE_ADDED(params)                                                      \
+    do {                                                                        \
+        if ((params) != NULL && (params)->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) \
+            graph_memory_seen();                                                \
     } while (0)
 #define GRAPH_MADE(executable, graph) ON_SUCCESS(graph_memory_instantiated(*(executable), (graph)))
 #define MEMORY_CLAIM(bytes) CLAIM_ON(MEMORY_CURRENT_DEVICE, (bytes))

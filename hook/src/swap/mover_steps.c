@@ -6,6 +6,7 @@
 #include "device/contexts.h"
 #include "device/failure.h"
 #include "memory/device_memory.h"
+#include "memory/pooled.h"
 #include "swap/host_arena.h"
 #include "swap/residency.h"
 
@@ -124,6 +125,11 @@ static CUresult begin_to_come(struct chunk *chunk) {
     return result == CUDA_SUCCESS ? (CUresult)pipeline_begin(chunk, false) : result;
 }
 
+static void lose(struct chunk *chunk) {
+    pooled_lost(chunk);
+    chunks_settle(chunk, CHUNK_FREEING);
+}
+
 enum step_answer step_come(int device, enum mover_goal goal, uint64_t *bytes) {
     struct chunk *chunk;
     const enum step_answer claimed = mover_claim(goal, residency_claim_locked, device, &chunk);
@@ -133,7 +139,7 @@ enum step_answer step_come(int device, enum mover_goal goal, uint64_t *bytes) {
     /* Nothing can be copied in a context with a sticky error, or without one, so what is parked is
      * lost with it. As a chunk that is being freed it keeps nobody's gate shut. */
     if (chunk->context == NULL || contexts_has_failed(chunk->context)) {
-        chunks_settle(chunk, CHUNK_FREEING);
+        lose(chunk);
         return STEP_NO_CHUNK;
     }
     const CUresult result = begin_to_come(chunk);
@@ -146,7 +152,7 @@ bool step_lose(int device) {
     while (chunks_sums_of(device).to_come > 0 && contexts_of_device(device) == NULL &&
            atomic_load(&contexts_leaving) == 0 &&
            mover_claim(MOVER_RESTORE, chunks_claim_coming_locked, device, &chunk) == STEP_DONE) {
-        chunks_settle(chunk, CHUNK_FREEING);
+        lose(chunk);
         any = true;
     }
     return any;

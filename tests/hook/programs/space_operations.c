@@ -2,6 +2,7 @@
  * then all parts as "START:UNITS:STATE:STREAM", in units of 512 bytes. Without memory 24 slots. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "memory/space.h"
@@ -19,10 +20,8 @@ static void print_parts(void) {
     const struct extent *extent;
     TAILQ_FOREACH(extent, &space.extents, next) {
         const struct freer *freer = extent->freer;
-        const int64_t stream = freer == NULL             ? -1
-                               : freer == &space.anybody ? 0
-                               : freer == &space.nobody  ? 99
-                                                         : (int64_t)freer->key.stream;
+        const int64_t stream = freer == NULL || freer == &space.anybody ? (freer != NULL) - 1
+                                                                       : (int64_t)freer->key.stream;
         printf(" %" PRIu64 ":%" PRIu64 ":%c:%" PRId64, unit_of(extent->address),
                extent->bytes / SPACE_UNIT_BYTES, STATES[extent->state], stream);
         if (space_find(&space, extent->address + extent->bytes - 1) != extent) printf(" lost");
@@ -40,7 +39,8 @@ static void print_made(const struct extent *extent, uint64_t missing) {
 
 static void grow(uint64_t bytes, struct stream_key key, bool succeeds) {
     struct run run;
-    const uint64_t missing = space_missing(&space, bytes, key);
+    const uint64_t missing = space_missing(&space, bytes, &key);
+    if (space_missing(&space, bytes, NULL) > missing) printf("wrong ");
     if (!space_claim(&space, bytes, key, &run)) {
         print_made(NULL, 0);
         return;
@@ -66,16 +66,21 @@ int main(void) {
         } else if (strcmp(operation, "grow") == 0 || strcmp(operation, "fail") == 0) {
             grow(first, key, operation[0] == 'g');
         } else if (strcmp(operation, "free") == 0) {
-            const bool is_known = second != 99;
-            space_free(&space, space_find(&space, address), is_known ? &key : NULL, ++point);
+            space_free(&space, space_find(&space, address), key, ++point);
             printf("%" PRIu64, point);
         } else if (strcmp(operation, "now") == 0) {
             space_free_now(&space, space_find(&space, address));
             printf("done");
         } else if (strcmp(operation, "over") == 0) {
-            struct freer *freer = second != 99 ? space_freer(&space, key) : &space.nobody;
+            struct freer *freer = space_freer(&space, key);
             if (freer != NULL) space_over(&space, freer, first);
+            if (freer != NULL && space_forget(freer)) free(freer);
             printf("done");
+        } else if (strcmp(operation, "follow") == 0) {
+            const struct stream_key other = {7, first};
+            struct freer *freer = space_freer(&space, other);
+            if (freer != NULL) space_follow(&space, freer, point, key, point + 1);
+            printf("%" PRIu64, ++point);
         } else {
             struct extent *left = space_vacate(&space, address, second * SPACE_SLOT_BYTES);
             if (left != NULL) space_vacated(&space, left);
