@@ -20,14 +20,16 @@ from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.fake_scheduler import FakeScheduler
 
-SIZE = 24 * MIB
-CALLS = {"plain": "cuMemAlloc_v2", "mapped": "cuMemCreate"}
+SIZE = 64 * MIB
+SMALL = 32 * MIB
+"""All sizes are multiples of a pool's segment."""
+CALLS = {"plain": "cuMemAlloc_v2", "mapped": "cuMemCreate", "pooled": "cuMemAllocAsync"}
 """By which memory of each kind is made."""
 
 
-@pytest.fixture(params=["plain", "mapped"])
+@pytest.fixture(params=["plain", "mapped", "pooled"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Of memory: cuMemAlloc, or made and mapped by the program."""
+    """Of memory: cuMemAlloc, made and mapped by the program, or stream-ordered."""
     return str(request.param)
 
 
@@ -41,17 +43,17 @@ def opens(start: Callable[..., GpuProcess], scheduler: FakeScheduler, kind: str)
 def holder(opens: Opened) -> MemoryShell:
     """A shell that holds the turn and two tensors."""
     memory = opens()
-    memory.say(f"new 9 {2 * MIB}")
+    memory.say(f"new 9 {SMALL}")
     memory.grant()
     assert memory.result("new") == 0
     memory.fill(0, SIZE)
-    memory.fill(1, SIZE // 2)
+    memory.fill(1, SMALL)
     memory.need(0)
     return memory
 
 
-HELD = SIZE + SIZE // 2 + 2 * MIB
-FIRST = 2 * MIB + SIZE
+HELD = SIZE + 2 * SMALL
+FIRST = SMALL + SIZE
 """What comes back first: chunks come in the order of their addresses."""
 
 
@@ -201,8 +203,8 @@ def test_a_need_that_cannot_be_met_is_out_of_memory(holder: MemoryShell) -> None
     holder.say(f"new 3 {SIZE}")
     holder.need(SIZE)
     assert holder.refuse("new", HELD) == 2
-    holder.limit(HELD + MIB * 4)
-    assert holder.run(f"new 3 {4 * MIB}") == 0
+    holder.limit(HELD + SMALL)
+    assert holder.run(f"new 3 {SMALL}") == 0
 
 
 @pytest.mark.promise("A holder that grows waits for...")
@@ -232,11 +234,11 @@ def test_a_refusal_that_crosses_a_cancellation_hits_nobody_else(holder: MemorySh
     holder.client.cancel()
     assert holder.result("new") == 800
     holder.begin_cell()
-    holder.say(f"new 3 {4 * MIB}")
-    assert holder.need(4 * MIB).need != gone
+    holder.say(f"new 3 {SMALL}")
+    assert holder.need(SMALL).need != gone
     holder.budget(HELD, refused=gone)
     assert holder.shell.is_silent(for_s=0.2)
-    holder.budget(HELD + 4 * MIB)
+    holder.budget(HELD + SMALL)
     assert holder.result("new") == 0
 
 
@@ -250,8 +252,8 @@ def test_a_refusal_after_a_cancellation_is_believed_at_once(holder: MemoryShell)
     assert holder.result("new") == 800
     holder.begin_cell()
     for _ in range(2):
-        holder.say(f"new 3 {4 * MIB}")
-        holder.need(4 * MIB)
+        holder.say(f"new 3 {SMALL}")
+        holder.need(SMALL)
         assert holder.refuse("new", HELD) == 2
 
 
@@ -268,11 +270,11 @@ def test_the_user_reads_once_that_memory_was_refused(holder: MemoryShell, kind: 
         assert holder.refuse("new", HELD, usable_bytes=HELD + MIB) == 2
     (line,) = holder.shell.errors().splitlines()
     assert line == (
-        f"gpushare: {CALLS[kind]} of 24.0 MiB on GPU 0 is out of memory, because this process has "
-        "38.0 MiB there and can have 39.0 MiB at most. Free GPU memory in it, or see what is in "
+        f"gpushare: {CALLS[kind]} of 64.0 MiB on GPU 0 is out of memory, because this process has "
+        "128.0 MiB there and can have 129.0 MiB at most. Free GPU memory in it, or see what is in "
         "the way: jupyter gpushare status."
     )
-    assert len(holder.shell.log_lines(f"refused: {CALLS[kind]} of 24.0 MiB on GPU 0")) == 2
+    assert len(holder.shell.log_lines(f"refused: {CALLS[kind]} of 64.0 MiB on GPU 0")) == 2
 
 
 @pytest.mark.promise(
@@ -328,14 +330,14 @@ def test_parks_and_restores_are_in_the_debug_log(holder: MemoryShell) -> None:
 def test_the_description_tells_what_is_where(holder: MemoryShell) -> None:
     """For each device: allocated, on the device, parked, fixed, and the budget."""
     holder.take_turn()
-    holder.park_to(HELD - SIZE // 2)
+    holder.park_to(HELD - SMALL)
     holder.say("describe")
     text = holder.shell.expect("description ").removeprefix("description ")
     (device,) = json.loads(text)["memory"]
     assert (device["device"], device["allocated"], device["fixed"]) == (0, HELD, 0)
-    assert device["parked"] >= SIZE // 2
+    assert device["parked"] >= SMALL
     assert device["resident"] == HELD - device["parked"]
-    assert device["budget"] == HELD - SIZE // 2
+    assert device["budget"] == HELD - SMALL
     assert json.loads(text)["memory_follows"] is True
 
 

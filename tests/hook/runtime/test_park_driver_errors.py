@@ -16,7 +16,8 @@ from tests.hook.runtime.two_devices import CHUNK, Files, TwoDevices, program_of
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
 
-SIZE = 5 * CHUNK
+SIZE = 8 * CHUNK
+"""A multiple of a pool's segment."""
 MOVER = "thread=gpushare-mem"
 SLOW = 100_000_000
 """Bytes each second: a chunk is on its way for 80 ms."""
@@ -27,11 +28,23 @@ def sim(tmp_path: Path) -> SimulatedMachine:
     return SimulatedMachine(tmp_path / "sim", copy_bytes_per_s=SLOW)
 
 
-@pytest.fixture(params=["plain", pytest.param("pieces", marks=pytest.mark.full)])
+@pytest.fixture(
+    params=["plain", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("pieces", "pooled"))]
+)
 def opens(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
 ) -> Opened:
     """Starts a shell whose memory, of each kind, follows the turn, with these faults."""
+    return lambda faults: open_memory_shell(
+        start, scheduler.accept, env={"GPUSHARE_SIM_FAULTS": faults}, kind=request.param
+    )
+
+
+@pytest.fixture(params=["plain", pytest.param("pieces", marks=pytest.mark.full)])
+def opens_in_chunks(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
+) -> Opened:
+    """The same, where each chunk is of 8 MiB."""
     return lambda faults: open_memory_shell(
         start, scheduler.accept, env={"GPUSHARE_SIM_FAULTS": faults}, kind=request.param
     )
@@ -75,11 +88,11 @@ def assert_comes_back(memory: MemoryShell, sim: SimulatedMachine) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
 def test_memory_that_the_driver_would_not_take_back(
-    opens: Opened, sim: SimulatedMachine, call: str
+    opens_in_chunks: Opened, sim: SimulatedMachine, call: str
 ) -> None:
     """It is not told as parked: where it could not be unmapped it stays for a while and is tried
     again, where it could not be released it is kept and counts as fixed until it is used again."""
-    memory = hold(opens(f"fail {call} {MOVER} result=999"))
+    memory = hold(opens_in_chunks(f"fail {call} {MOVER} result=999"))
     memory.budget(0)
     report = memory.client.expect_memory(
         lambda report: report.bytes_parked + report.bytes_fixed == SIZE
@@ -97,10 +110,10 @@ def test_memory_that_the_driver_would_not_take_back(
 @pytest.mark.promise("Memory that the driver would not...")
 @pytest.mark.parametrize("call", ["cuMemUnmap", "cuMemRelease"])
 def test_memory_that_the_driver_would_not_take_back_is_freed(
-    opens: Opened, sim: SimulatedMachine, call: str
+    opens_in_chunks: Opened, sim: SimulatedMachine, call: str
 ) -> None:
     """Where the program frees it meanwhile, all of the device's memory is free."""
-    memory = hold(opens(f"fail {call} {MOVER} times=4 result=999"))
+    memory = hold(opens_in_chunks(f"fail {call} {MOVER} times=4 result=999"))
     memory.budget(0)
     memory.client.expect_memory(lambda report: report.bytes_fixed == 4 * CHUNK)
     assert memory.run("drop 0") == 0
@@ -135,10 +148,12 @@ def test_a_restore_that_cannot_be_rolled_back(
 @pytest.mark.full
 @pytest.mark.parametrize("way", ["out", "in"])
 def test_an_answer_that_says_nothing_of_a_copy_is_not_its_end(
-    opens: Opened, sim: SimulatedMachine, way: str
+    opens_in_chunks: Opened, sim: SimulatedMachine, way: str
 ) -> None:
     """The copy runs on; nothing is taken from under it, and the memory is whole in the end."""
-    memory = hold(opens(f"fail cuEventQuery {MOVER} from=copies nth=3 result=999 times=2"))
+    memory = hold(
+        opens_in_chunks(f"fail cuEventQuery {MOVER} from=copies nth=3 result=999 times=2")
+    )
     if way == "in":
         memory.park_to(0)
     Files(sim).make("copies")
@@ -152,13 +167,13 @@ def test_an_answer_that_says_nothing_of_a_copy_is_not_its_end(
 @pytest.mark.full
 @pytest.mark.parametrize("way", ["out", "in"])
 def test_a_copy_whose_end_the_driver_never_tells(
-    opens: Opened, sim: SimulatedMachine, way: str
+    opens_in_chunks: Opened, sim: SimulatedMachine, way: str
 ) -> None:
     """After a second it is given up: on the way out its chunk is fixed, on the way in it is copied
     once more; no memory that it may use is given back."""
     queries = ("cuEventQuery", "cuStreamQuery")
     faults = [f"fail {call} {MOVER} from=copies until=clear times=0 result=999" for call in queries]
-    memory = hold(opens(";".join(faults)))
+    memory = hold(opens_in_chunks(";".join(faults)))
     if way == "in":
         memory.park_to(0)
     files = Files(sim)

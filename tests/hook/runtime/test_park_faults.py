@@ -25,7 +25,8 @@ from tests.hook.runtime.process import GpuProcess
 from tests.support.fake_scheduler import FakeScheduler
 from tests.support.sim import GIB, SimulatedMachine
 
-SIZE = 40 * MIB
+SIZE = 64 * MIB
+"""A multiple of a pool's segment."""
 HELD = 2 * SIZE
 CONTEXT = 32 * MIB
 
@@ -36,7 +37,9 @@ def sim(tmp_path: Path) -> SimulatedMachine:
     return SimulatedMachine(tmp_path / "sim", bytes_per_device=HELD + 3 * CONTEXT)
 
 
-@pytest.fixture(params=["plain", pytest.param("mapped", marks=pytest.mark.full)])
+@pytest.fixture(
+    params=["plain", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("mapped", "pooled"))]
+)
 def opens_whole(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
 ) -> Opened:
@@ -46,11 +49,23 @@ def opens_whole(
     )
 
 
-@pytest.fixture(params=["plain", pytest.param("pieces", marks=pytest.mark.full)])
+@pytest.fixture(
+    params=["plain", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("pieces", "pooled"))]
+)
 def opens(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
 ) -> Opened:
     """Starts a shell whose memory, of each kind, follows the turn."""
+    return lambda **options: open_memory_shell(
+        start, scheduler.accept, kind=request.param, **options
+    )
+
+
+@pytest.fixture(params=["plain", pytest.param("pieces", marks=pytest.mark.full)])
+def opens_in_chunks(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
+) -> Opened:
+    """The same, where each chunk is of 8 MiB."""
     return lambda **options: open_memory_shell(
         start, scheduler.accept, kind=request.param, **options
     )
@@ -290,10 +305,10 @@ def test_a_copy_that_failed_on_the_way_out_is_made_again_later(opens: Opened) ->
 
 
 @pytest.mark.promise("A chunk that could not be...")
-def test_a_device_on_which_no_copy_succeeds_is_soon_left_alone(opens: Opened) -> None:
+def test_a_device_on_which_no_copy_succeeds_is_soon_left_alone(opens_in_chunks: Opened) -> None:
     """Each chunk is tried again after one second, then after two: the mover does not spin."""
     faults = "fail cuMemcpyDtoHAsync nth=1 times=0 result=1"
-    memory = hold(opens(env={"GPUSHARE_SIM_FAULTS": faults}))
+    memory = hold(opens_in_chunks(env={"GPUSHARE_SIM_FAULTS": faults}))
     memory.take_turn()
     memory.budget(0)
     chunks = HELD // (8 * MIB)
@@ -459,12 +474,12 @@ def test_recalls_among_allocations_give_the_turn_back_with_true_numbers(opens: O
     """However allocations and recalls meet: with the drop everything is counted, and nothing is
     beyond the budget."""
     memory = hold(opens())
-    budget_bytes = HELD + 8 * MIB
+    budget_bytes = HELD + CONTEXT
     memory.limit(budget_bytes)
     for thread in (1, 2, 3):
         assert memory.run("current", thread=thread) == 0
     for thread in (1, 2, 3):
-        memory.say(f"churn {thread + 1} {4 * MIB} 1000", thread=thread)
+        memory.say(f"churn {thread + 1} {CONTEXT // 2} 500", thread=thread)
     answers = {f"{thread} churn 0" for thread in (1, 2, 3)}
     memory.take_turn()
     while memory.client.hears(TurnRequested, unless=lambda: memory.shell.has_said(answers)):

@@ -142,19 +142,24 @@ static struct tensor *tensor_of(const char *name) {
     return &tensors[name[0] - '0'];
 }
 
-/* TENSORS=mapped: memory that the program makes and maps itself, by one handle a tensor;
+/* TENSORS=pooled: stream-ordered memory of the default stream.
+ * TENSORS=mapped: memory that the program makes and maps itself, by one handle a tensor;
  * TENSORS=pieces: by one for each 8 MiB, and for RDMA, as frameworks do. Otherwise plain memory. */
+static bool tensors_are(const char *kind) {
+    const char *asked = getenv("TENSORS");
+    return asked != NULL && strcmp(asked, kind) == 0;
+}
+
 static uint64_t mapped_piece_bytes(uint64_t bytes) {
-    const char *kind = getenv("TENSORS");
-    if (kind == NULL || strcmp(kind, "plain") == 0) return 0;
-    return strcmp(kind, "pieces") == 0 ? (uint64_t)8 << 20 : bytes;
+    if (tensors_are("pieces")) return (uint64_t)8 << 20;
+    return tensors_are("mapped") ? bytes : 0;
 }
 
 static CUresult map_piece(CUdeviceptr address, uint64_t bytes) {
     const CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
-        .allocFlags = {.gpuDirectRDMACapable = strcmp(getenv("TENSORS"), "pieces") == 0},
+        .allocFlags = {.gpuDirectRDMACapable = tensors_are("pieces")},
     };
     const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle handle;
@@ -188,13 +193,16 @@ static long new_tensor(const char *name, const char *bytes) {
     tensor->bytes = strtoull(bytes, NULL, 10);
     const uint64_t piece_bytes = mapped_piece_bytes(tensor->bytes);
     if (piece_bytes > 0) return new_mapped(tensor, piece_bytes);
+    if (tensors_are("pooled")) return cuMemAllocAsync(&tensor->address, tensor->bytes, NULL);
     return cuMemAlloc(&tensor->address, tensor->bytes);
 }
 
 static long drop_tensor(const char *name) {
     struct tensor *tensor = tensor_of(name);
     if (mapped_piece_bytes(tensor->bytes) > 0) return drop_mapped(tensor);
-    return cuMemFree(tensor->address);
+    if (!tensors_are("pooled")) return cuMemFree(tensor->address);
+    const CUresult result = cuMemFreeAsync(tensor->address, NULL);
+    return result != CUDA_SUCCESS ? result : cuStreamSynchronize(NULL);
 }
 
 /* Each MiB is filled with the seed and its own number. */
