@@ -26,7 +26,7 @@ from tests.support.sim import MIB, SimulatedMachine
 DEVICE = 512 * MIB
 CAP = 400 * MIB
 CONTEXT, RESERVE = 8 * MIB, 16 * MIB
-PLAIN, POOLED = 320 * MIB, 32 * MIB  # a segment of a pool
+PLAIN, MANAGED = 320 * MIB, 32 * MIB
 LOOKS_MAX = 20
 CUDA = "(*checked(cu.cuMemGetInfo()), checked(cu.cuDeviceTotalMem(gpu.device)))"
 NVML = """
@@ -129,13 +129,13 @@ def test_all_who_tell_of_memory_tell_the_same(tmp_path: Path) -> None:
     """Of a kernel with a limit, some of whose memory is parked and some cannot be moved."""
     with crowded(tmp_path, f"memory_cap_bytes={CAP}") as gpu:
         alice, bob = gpu.kernel("alice.ipynb"), gpu.kernel("bob.ipynb")
-        alice.run(f"pooled = checked(cu.cuMemAllocAsync({POOLED}, 0))\ngpu.spin(1)").ok()
+        alice.run(f"managed = checked(cu.cuMemAllocManaged({MANAGED}, 1))\ngpu.spin(1)").ok()
         alice.run(f"plain = gpu.allocate({PLAIN // 4})\ngpu.spin(1)").ok()
         bob.run(f"plain = gpu.allocate({PLAIN // 4})\ngpu.spin(1)").ok()
         await_that(lambda: by_status(gpu, "alice.ipynb")["parked"] > 0, "alice is parked")
         told = by_status(gpu, "alice.ipynb")
-        assert (told["cap"], told["fixed"]) == (CAP, POOLED)
-        assert told["resident"] + told["parked"] == PLAIN + POOLED
+        assert (told["cap"], told["fixed"]) == (CAP, MANAGED)
+        assert told["resident"] + told["parked"] == PLAIN + MANAGED
         assert by_panel(gpu, alice) == told
         assert by_magic(alice) == told
         used = told["resident"] + told["parked"]

@@ -15,7 +15,8 @@ from tests.hook.test_from_the_issue_movable import CANCELLED, DEVICE, HELD, Room
 from tests.support.sim import MIB
 
 FIXED, SEGMENT = 12, 32  # the driver has memory of pools and graphs by the segment
-POOLED = "f = made('cuMemAllocAsync', c_size_t(32 * MIB), c_void_p(0))"
+POOLED = """pool = made('cuMemPoolCreate', (ctypes.c_int * 64)(1, 1, 1, 0))
+f = made('cuMemAllocFromPoolAsync', c_size_t(32 * MIB), c_void_p(pool), c_void_p(0))"""
 MAPPED = """n = c_size_t(12 * MIB)
 f = made('cuMemAddressReserve', n, c_size_t(0), c_uint64(0), c_uint64(0))
 h = made('cuMemCreate', n, (ctypes.c_int * 64)(1, 1, 1, 0), c_uint64(0))
@@ -66,12 +67,12 @@ def foreign_mib(shared: Room) -> int:
 
 @pytest.mark.promise(
     "together",
-    "Stream-ordered pools, exported, managed and graph-owned memory and arrays are passed through, "
-    "stay, are counted and shown",
+    "Pools that others may have, exported, managed and graph-owned memory and arrays are passed "
+    "through, stay, are counted and shown",
 )
 @pytest.mark.parametrize("kind", [*KINDS, "array"])
 def test_memory_that_cannot_be_moved_stays_and_is_shown(tmp_path: Path, kind: str) -> None:
-    """Pools, memory that was exported, managed and graph-owned memory, arrays: the driver's own,
+    """Pools that others may have, memory that was exported, managed and graph-owned memory, arrays: the driver's own,
     or others', counted as fixed, never touched while what can be moved leaves and comes back."""
     fixed = SEGMENT if kind in ("pooled", "graph") else FIXED
     with room(tmp_path, device_bytes=DEVICE + (fixed - FIXED) * MIB) as shared:
@@ -103,7 +104,7 @@ def test_fixed_memory_in_the_way_is_told_and_waited_for(tmp_path: Path) -> None:
         alice, bob = shared.start("alice"), shared.start("bob")
         bob.hold("b", 1)
         with alice.cell():
-            alice.do("f = made('cuMemAllocAsync', c_size_t(32 * MIB), c_void_p(0))")
+            alice.do(*POOLED.splitlines())
             assert alice.ask("f > 0") is True
         bob.do("turn('began')")
         bob.begin_to_ask(f"fill(b, 2, {HELD} * MIB)")

@@ -95,8 +95,8 @@ static void tidy(struct pool *pool) {
 /* ---- events -----------------------------------------------------------------------------------
  */
 
-/* An event behind what is in the stream, which belongs to the current context: the freer's own, or a
- * new one. NULL: that cannot be. */
+/* An event behind what is in the stream, which belongs to the current context: the freer's own, or
+ * a new one. NULL: that cannot be. */
 static void *record(const struct freed *freed, void *stream) {
     const struct driver *cuda = driver_get();
     void *event = freed->latest.event;
@@ -205,8 +205,7 @@ bool pool_frees_follow(struct pool *pool, struct stream_key key, struct pooling_
     if (look_at_all(pool, &key)) return true;
     const size_t listed = pooled_list_freed(pool, 0, list, LISTED_AT_ONCE);
     for (size_t i = 0; i < listed; i++) {
-        if (!is_same(list[i].key, key))
-            any = follow(pool, &list[i], key, handle_of(stream)) || any;
+        if (!is_same(list[i].key, key)) any = follow(pool, &list[i], key, handle_of(stream)) || any;
         pooled_unuse(&list[i]);
     }
     tidy(pool);

@@ -236,8 +236,8 @@ static CUresult take_or_grow(struct request *request, bool *followed) {
     struct pool *pool = request->pool;
     if (take(request)) return CUDA_SUCCESS;
     request->missing = pooled_missing(pool, request->bytes, &request->key);
-    const bool fits = request->missing != UINT64_MAX &&
-                      pool_frees_fits(pool->device, request->missing);
+    const bool fits =
+        request->missing != UINT64_MAX && pool_frees_fits(pool->device, request->missing);
     if (fits || *followed) return grow(request);
     *followed = true;
     return follow(request) ? AGAIN : grow(request);

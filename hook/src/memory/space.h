@@ -94,9 +94,9 @@ void space_unclaim(struct space *space, const struct run *run);
 
 /* Around the address; NULL: outside. */
 struct extent *space_find(const struct space *space, uint64_t address);
-/* Of an allocation, which may be CLAIMED: it was freed in that stream, as the free with this number;
- * or its memory is over at once; or it is lost, and nobody has it any more. Without host memory for
- * the freer it is lost, too. */
+/* Of an allocation, which may be CLAIMED: it was freed in that stream, as the free with this
+ * number; or its memory is over at once; or it is lost, and nobody has it any more. Without host
+ * memory for the freer it is lost, too. */
 void space_free(struct space *space, struct extent *extent, struct stream_key key, uint64_t point);
 void space_free_now(struct space *space, struct extent *extent);
 void space_free_never(struct space *space, struct extent *extent);

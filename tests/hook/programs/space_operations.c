@@ -20,8 +20,9 @@ static void print_parts(void) {
     const struct extent *extent;
     TAILQ_FOREACH(extent, &space.extents, next) {
         const struct freer *freer = extent->freer;
-        const int64_t stream = freer == NULL || freer == &space.anybody ? (freer != NULL) - 1
-                                                                       : (int64_t)freer->key.stream;
+        const int64_t stream = freer == NULL || freer == &space.anybody
+                                   ? (freer != NULL) - 1
+                                   : (int64_t)freer->key.stream;
         printf(" %" PRIu64 ":%" PRIu64 ":%c:%" PRId64, unit_of(extent->address),
                extent->bytes / SPACE_UNIT_BYTES, STATES[extent->state], stream);
         if (space_find(&space, extent->address + extent->bytes - 1) != extent) printf(" lost");

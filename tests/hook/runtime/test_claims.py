@@ -41,7 +41,7 @@ def opened(start: Start, scheduler: FakeScheduler, faults: str) -> MemoryShell:
 @pytest.mark.promise("The status tells resident, parked and...")
 def test_a_failed_allocation_is_no_longer_told(start: Start, scheduler: FakeScheduler) -> None:
     """Its claim was told while it was being made, as any great allocation's is."""
-    faults = f"stall cuMemCreate nth=11 ms=300;fail cuMemCreate nth=14 result={REFUSED}"
+    faults = f"stall cuMemCreate nth=17 ms=300;fail cuMemCreate nth=20 result={REFUSED}"
     memory = opened(start, scheduler, faults)
     memory.limit(HELD)
     memory.say(f"new 2 {CONTEXT}")
@@ -86,7 +86,7 @@ def test_a_failed_claim_wakes_who_waits_for_its_room(
     start: Start, scheduler: FakeScheduler, sim: SimulatedMachine
 ) -> None:
     """One thread's claim fits and its call fails; another waits for the budget that this frees."""
-    faults = f"stall cuMemCreate nth=11 ms=500;fail cuMemCreate nth=14 result={REFUSED}"
+    faults = f"stall cuMemCreate nth=17 ms=500;fail cuMemCreate nth=20 result={REFUSED}"
     memory = opened(start, scheduler, faults)
     memory.run("current", thread=1)
     memory.limit(HELD + CONTEXT)

@@ -22,7 +22,7 @@ from tests.support.sim import SimulatedMachine
 
 Start = Callable[..., GpuProcess]
 CANCELLED = 800
-CREATED_BY_HOLD = 10
+CREATED_BY_HOLD = 16
 """Chunks."""
 
 pytestmark = pytest.mark.promise("Memory mode, reserve and a smaller...")
