@@ -2,6 +2,11 @@
 #include "base/hold.h"
 #include "memory/pooled.h"
 
+bool pooled_is_open(struct pool *pool) {
+    HOLD(LOCK_MEMORY);
+    return pool->space.bytes > 0;
+}
+
 void pooled_set_threshold(struct pool *pool, uint64_t bytes) {
     HOLD(LOCK_MEMORY);
     pool->threshold = bytes;

@@ -92,11 +92,6 @@ bool pooled_open(struct pool *pool, uint64_t address, uint64_t bytes) {
     return pool->space.bytes == 0 && space_open(&pool->space, address, bytes);
 }
 
-bool pooled_is_open(struct pool *pool) {
-    HOLD(LOCK_MEMORY);
-    return pool->space.bytes > 0;
-}
-
 /* ---- allocating -------------------------------------------------------------------------------
  */
 
@@ -253,7 +248,6 @@ static bool is_lost(const struct extent *extent) {
 }
 
 static struct freed use(struct freer *freer) {
-    if (freer == NULL) return (struct freed){0};
     freer->users++;
     return (struct freed){freer, freer->key, freer->last, freer->old, freer->latest};
 }
@@ -270,9 +264,10 @@ bool pooled_free(uint64_t address, struct stream_key key, struct pool **pool, st
         return true;
     }
     space_free(&(*pool)->space, extent, key, ++latest_free);
-    if ((*pool)->is_shared || key.stream >= POOLED_FIRST_THREAD)
-        *mark = use(space_freer(&(*pool)->space, key));
-    if (mark->freer != NULL) (*pool)->holders++;
+    struct freer *freer = space_freer(&(*pool)->space, key);
+    if (freer == NULL || !((*pool)->is_shared || key.stream >= POOLED_FIRST_THREAD)) return true;
+    *mark = use(freer);
+    (*pool)->holders++;
     return true;
 }
 
