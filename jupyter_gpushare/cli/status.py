@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from typing import Any
 
-from jupyter_gpushare.client.memory import bytes_used, memory_of
+from jupyter_gpushare.client.memory import bytes_used, kinds_that_stay, memory_of
 from jupyter_gpushare.core.shares.entries import name_of_tenant
 
 from .options import add_runtime_dir, client_of
@@ -144,7 +145,7 @@ def _notes(tenant: dict[str, Any]) -> list[str]:
     """What is wrong with it, and what to do. An older scheduler tells less."""
     told = (tenant.get(word) for word in _NOTES)
     reasons = [f"{tenant['name']}: {sentences}" for sentences in told if sentences]
-    return _failure_lines(tenant) + reasons
+    return _failure_lines(tenant) + _staying_lines(tenant) + reasons
 
 
 def _failure_lines(tenant: dict[str, Any]) -> list[str]:
@@ -155,6 +156,18 @@ def _failure_lines(tenant: dict[str, Any]) -> list[str]:
         f"{tenant['name']} met an error from which CUDA cannot recover. Restart it; that frees "
         f"{size(sum(kept))}."
     ]
+
+
+def _staying_lines(tenant: dict[str, Any]) -> list[str]:
+    """What cannot be moved, and why."""
+    kinds: Counter[str] = Counter()
+    for each in memory_of(tenant):
+        kinds.update(each["kinds"])
+    staying = kinds_that_stay(kinds)
+    if not staying:
+        return []
+    told = ", ".join(f"{size(count)} {kind}" for kind, count in staying)
+    return [f"{tenant['name']} has memory that cannot be moved: {told}."]
 
 
 def _memory(tenant: dict[str, Any]) -> str:

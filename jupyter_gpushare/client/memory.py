@@ -5,14 +5,38 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-_AMOUNTS = ("bytes_resident", "bytes_parked", "bytes_fixed", "cap_bytes")
+_SHOWN = ("device", "bytes_resident", "bytes_parked", "bytes_fixed", "cap_bytes")
 
 
 def memory_of(tenant: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """What a tenant has of each device: on it (resident), of that what cannot be moved (fixed), in
     host memory (parked), and how much it may have (cap; 0: as much as there is)."""
     told = tenant["memory"] if tenant else ()
-    return [{name: each[name] for name in ("device", *_AMOUNTS)} for each in told]
+    return [
+        {"kinds": dict(each.get("kinds", {})), **{name: each[name] for name in _SHOWN}}
+        for each in told
+    ]
+
+
+KINDS = {
+    "plain": "plain",
+    "mapped": "mapped",
+    "pooled": "of pools",
+    "driver_pools": "of the driver's pools",
+    "graphs": "of graphs",
+    "managed": "managed",
+    "arrays": "arrays",
+    "other": "other",
+    "stopped": "used by others",
+}
+"""What memory is, for people, by the names of the status. docs/memory.md says what moves."""
+_MOVING = ("plain", "mapped", "pooled")
+
+
+def kinds_that_stay(kinds: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The kinds that cannot be moved, with their bytes, the largest first."""
+    staying = [(KINDS[kind], kinds[kind]) for kind in kinds if kind not in _MOVING]
+    return sorted(staying, key=lambda each: -each[1])
 
 
 def bytes_used(device: Mapping[str, Any], tenants: Collection[Mapping[str, Any]]) -> int:

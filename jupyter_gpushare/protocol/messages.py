@@ -208,6 +208,41 @@ class MemoryReported(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryKindsReported(Message):
+    """What the device memory of this client is, by kind; together all of bytes_allocated. Plain,
+    mapped and pooled memory moves, but for bytes_stopped of it, which other processes or devices
+    use; the rest cannot be moved. Told before the MemoryReported that it belongs to, when it has
+    changed.
+    """
+
+    TYPE: ClassVar[int] = 17
+    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("device", Kind.UUID),
+        Field("bytes_plain", Kind.U64),
+        Field("bytes_mapped", Kind.U64),
+        Field("bytes_pooled", Kind.U64),
+        Field("bytes_stopped", Kind.U64),
+        Field("bytes_driver_pools", Kind.U64),
+        Field("bytes_graphs", Kind.U64),
+        Field("bytes_managed", Kind.U64),
+        Field("bytes_arrays", Kind.U64),
+        Field("bytes_other", Kind.U64),
+    )
+
+    device: bytes
+    bytes_plain: int
+    bytes_mapped: int
+    bytes_pooled: int
+    bytes_stopped: int
+    bytes_driver_pools: int
+    bytes_graphs: int
+    bytes_managed: int
+    bytes_arrays: int
+    bytes_other: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextFailed(Message):
     """A context of the client has a sticky error; only a restart of the process cures it."""
 
@@ -566,6 +601,7 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     8: CellBegan,
     9: CellEnded,
     10: MemoryReported,
+    17: MemoryKindsReported,
     11: ContextFailed,
     12: MemoryQueried,
     13: HoldRequested,

@@ -11,6 +11,7 @@ import {
   type IHolder,
   type IKernel,
   type IMemory,
+  type StayingKind,
   type ITenant,
   type IWait
 } from './state';
@@ -323,6 +324,23 @@ export interface IKernelShare {
   readonly words: string;
 }
 
+/** What cannot move, and of which kinds it is, the largest first. */
+function formatFixed(memory: IMemory, trans: TranslationBundle): string {
+  const all = trans.__('cannot move %1', formatBytes(memory.bytesFixed));
+  const words: Record<StayingKind, string> = {
+    stopped: trans.__('used by others'),
+    driver_pools: trans.__('of the driver’s pools'),
+    graphs: trans.__('of graphs'),
+    managed: trans.__('managed'),
+    arrays: trans.__('arrays'),
+    other: trans.__('other')
+  };
+  const kinds = [...memory.staying]
+    .sort(([, left], [, right]) => right - left)
+    .map(([kind, bytes]) => `${formatBytes(bytes)} ${words[kind]}`);
+  return kinds.length > 0 ? `${all} (${kinds.join(', ')})` : all;
+}
+
 /** What one kernel has of one device; empty when it has nothing there. */
 export function formatKernelMemory(
   memory: IMemory,
@@ -335,7 +353,7 @@ export function formatKernelMemory(
   const amounts = [
     ['resident', bytesResident, trans.__('%1 on the GPU', formatBytes(bytesResident))],
     ['parked', bytesParked, trans.__('in host memory %1', formatBytes(bytesParked))],
-    ['fixed', bytesFixed, trans.__('cannot move %1', formatBytes(bytesFixed))],
+    ['fixed', bytesFixed, formatFixed(memory, trans)],
     ['cap', capBytes, trans.__('limit %1', formatBytes(capBytes))]
   ] as const;
   return amounts.flatMap(([kind, bytes, words]) => (bytes > 0 ? [{ kind, words }] : []));

@@ -72,6 +72,17 @@ export interface IDevice {
 }
 
 /** What a kernel has of one device. */
+/** The kinds of memory that cannot be parked, as the scheduler names them. */
+export const STAYING_KINDS = [
+  'stopped',
+  'driver_pools',
+  'graphs',
+  'managed',
+  'arrays',
+  'other'
+] as const;
+export type StayingKind = (typeof STAYING_KINDS)[number];
+
 export interface IMemory {
   readonly deviceId: string;
   /** On the device. */
@@ -80,6 +91,8 @@ export interface IMemory {
   readonly bytesParked: number;
   /** Of what is resident: it cannot be parked. */
   readonly bytesFixed: number;
+  /** Bytes of what cannot be parked, by kind. */
+  readonly staying: ReadonlyMap<StayingKind, number>;
   /** More than this the kernel does not get; 0 where it may have all. */
   readonly capBytes: number;
 }
@@ -297,6 +310,17 @@ function parseTrim(value: unknown): ITrim {
   };
 }
 
+/** A scheduler of an older package tells no kinds. */
+function parseStaying(value: unknown): ReadonlyMap<StayingKind, number> {
+  const kinds = value === undefined ? {} : asRecord(value, 'memory.kinds');
+  return new Map(
+    STAYING_KINDS.filter(kind => kinds[kind] !== undefined).map(kind => [
+      kind,
+      asAmount(kinds[kind], `kinds.${kind}`)
+    ])
+  );
+}
+
 function parseMemory(value: unknown): IMemory {
   const memory = asRecord(value, 'memory');
   return {
@@ -304,6 +328,7 @@ function parseMemory(value: unknown): IMemory {
     bytesResident: asAmount(memory.bytes_resident, 'bytes_resident'),
     bytesParked: asAmount(memory.bytes_parked, 'bytes_parked'),
     bytesFixed: asAmount(memory.bytes_fixed, 'bytes_fixed'),
+    staying: parseStaying(memory.kinds),
     capBytes: asAmount(memory.cap_bytes, 'cap_bytes')
   };
 }

@@ -16,6 +16,7 @@ from jupyter_gpushare.protocol.messages import (
     ContextFailed,
     HoldChanged,
     HoldRequested,
+    MemoryKindsReported,
     QueuePosition,
     Settings,
     TurnGivenAway,
@@ -254,6 +255,49 @@ def test_a_failed_context_is_explained(scheduler: SchedulerUnderTest, gpushare: 
     assert "broken met an error" in text
     assert "Restart it; that frees 3.0 GiB." in text
     assert [text.splitlines()[-3].split()[i] for i in (0, 3)] == ["broken", "failed"]
+
+
+@pytest.mark.promise(
+    "cli",
+    "`jupyter gpushare status`, the panel and `%gpushare` tell which kinds of memory cannot be "
+    "moved",
+)
+def test_memory_that_cannot_be_moved_is_told_by_kind(
+    scheduler: SchedulerUnderTest, gpushare: Command
+) -> None:
+    """The largest first; all processes of a tenant together, and nothing of one that has gone."""
+    kinds = dict.fromkeys(
+        ("plain", "mapped", "pooled", "stopped", "driver_pools", "graphs", "managed", "arrays"), 0
+    )
+    told = {f"bytes_{kind}": count for kind, count in {**kinds, "other": 0}.items()}
+    with scheduler.joined("work") as work:
+        work.send(
+            memory_reported(DEVICE, 8 * GIB, fixed=3 * GIB),
+            MemoryKindsReported(
+                device=DEVICE,
+                **{
+                    **told,
+                    "bytes_plain": 5 * GIB,
+                    "bytes_managed": 2 * GIB,
+                    "bytes_graphs": GIB,
+                    "bytes_stopped": 4 * GIB,
+                },
+            ),
+        )
+        scheduler.eventually(lambda s: s["tenants"][0]["memory"][0].get("kinds"))
+        (shown,) = scheduler.status()["tenants"][0]["memory"]
+        assert shown["kinds"] == {
+            "plain": 5 * GIB,
+            "stopped": 4 * GIB,
+            "graphs": GIB,
+            "managed": 2 * GIB,
+        }
+        text = gpushare("status").stdout
+    assert (
+        "work has memory that cannot be moved: 4.0 GiB used by others, 2.0 GiB managed, 1.0 GiB "
+        "of graphs." in text
+    )
+    scheduler.eventually(lambda s: not s["tenants"] or not s["tenants"][0]["memory"])
 
 
 @pytest.mark.promise(

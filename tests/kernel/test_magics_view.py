@@ -51,6 +51,12 @@ def test_memory_of_this_kernel_alone() -> None:
         "Memory of this kernel: 8.0 GiB on Test <b>GPU, parked 12.0 GiB, fixed 512 MiB, "
         "limit 40.0 GiB."
     ]
+    told["tenants"][0]["memory"][0]["kinds"] = {
+        "plain": 20 * GIB,
+        "managed": GIB // 64,
+        "graphs": GIB // 2,
+    }
+    assert "fixed 512 MiB (512 MiB of graphs, 16 MiB managed), " in notes_on_memory(told, "a")[0]
     assert notes_on_memory(told, "b") == [
         "Memory of this kernel: 0 MiB on Test <b>GPU, parked 1.0 GiB."
     ]

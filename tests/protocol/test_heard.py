@@ -23,8 +23,9 @@ from jupyter_gpushare.scheduler.hook.translate import event_of
 from .samples import Golden, golden
 
 AGENT = Path(__file__).resolve().parents[2] / "hook" / "src" / "agent"
-NO_EVENT = (messages.Hello, messages.MemoryQueried)
-"""The first message of a connection, which is read where it is accepted; and a question."""
+NO_EVENT = (messages.Hello, messages.MemoryQueried, messages.MemoryKindsReported)
+"""The first message of a connection, which is read where it is accepted; a question; and what is
+only shown."""
 
 TO_SCHEDULER = [sample for sample in golden() if sample.message.TO is Receiver.SCHEDULER]
 TO_HOOK = [kind for kind in MESSAGE_TYPES.values() if kind.TO is Receiver.HOOK]

@@ -287,7 +287,8 @@ def test_kernels_are_shown_while_the_scheduler_is_away() -> None:
 def test_memory_that_is_resident_parked_and_fixed() -> None:
     """Of each device what my kernels have and may have, and of the device what is not theirs."""
     amounts = {"bytes_resident": 30, "bytes_parked": 12, "bytes_fixed": 2, "cap_bytes": 60}
-    mine = {**tenant("a", "idle"), "memory": [{"device": "0", **amounts}]}
+    kinds = {"plain": 40, "managed": 2}
+    mine = {**tenant("a", "idle"), "memory": [{"device": "0", **amounts, "kinds": kinds}]}
     others = {"bytes_resident": 5, "bytes_parked": 0, "bytes_fixed": 0, "cap_bytes": 0}
     other = {"id": "other-1", "memory": [{"device": "0", **others}]}
     told = {**device([], []), "bytes_foreign": 7, "bytes_reserved": 3}
@@ -297,7 +298,7 @@ def test_memory_that_is_resident_parked_and_fixed() -> None:
     assert shown["bytes_used"] == 50
     told["bytes_used"] = 1  # NVML was asked before they took it
     assert state_of([kernel("a", "a")], [mine, other], told)["devices"][0]["bytes_used"] == 42
-    assert state["kernels"][0]["memory"] == [{"device": "0", **amounts}]
+    assert state["kernels"][0]["memory"] == [{"device": "0", **amounts, "kinds": kinds}]
 
 
 @pytest.mark.promise("Browsers are told whose the memory...")

@@ -36,6 +36,7 @@ struct agent {
     uint64_t host_room_bytes;
     uint64_t host_look_at_ms; /* that was too little: look again then; 0: it was enough */
     struct residency_numbers told_numbers[REGISTRY_DEVICES_MAX];
+    struct registry_sums told_kinds[REGISTRY_DEVICES_MAX];
     struct told_need {
         uint32_t number; /* 0: none */
         uint64_t bytes_resident;

@@ -9,6 +9,7 @@
 #include "device/devices.h"
 #include "memory/chunks.h"
 #include "memory/physical.h"
+#include "memory/registry.h"
 #include "swap/host_arena.h"
 #include "swap/mover.h"
 #include "swap/readers.h"
@@ -36,6 +37,29 @@ static void report(struct agent *agent, int device, const struct residency_numbe
     reported->budget_serial = numbers->serial;
     session_send(&agent->session, &message);
     agent->told_numbers[device] = *numbers;
+}
+
+/* Before the report that it belongs to: nothing comes between that and what follows it. */
+static void report_kinds(struct agent *agent, int device) {
+    struct message message = {.type = MESSAGE_MEMORY_KINDS_REPORTED};
+    struct message_memory_kinds_reported *kinds = &message.memory_kinds_reported;
+    const struct registry_sums sums = registry_sums_of(device);
+    struct registry_sums *told = &agent->told_kinds[device];
+    if (memcmp(told->bytes_of, sums.bytes_of, sizeof sums.bytes_of) == 0 &&
+        told->bytes_stopped == sums.bytes_stopped)
+        return;
+    if (!devices_uuid_of(device, kinds->device)) return;
+    kinds->bytes_plain = sums.bytes_of[KIND_PLAIN];
+    kinds->bytes_mapped = sums.bytes_of[KIND_MAPPED];
+    kinds->bytes_pooled = sums.bytes_of[KIND_POOLED];
+    kinds->bytes_stopped = sums.bytes_stopped;
+    kinds->bytes_driver_pools = sums.bytes_of[KIND_DRIVER_POOLS];
+    kinds->bytes_graphs = sums.bytes_of[KIND_GRAPHS];
+    kinds->bytes_managed = sums.bytes_of[KIND_MANAGED];
+    kinds->bytes_arrays = sums.bytes_of[KIND_ARRAYS];
+    kinds->bytes_other = sums.bytes_of[KIND_OTHER];
+    session_send(&agent->session, &message);
+    *told = sums;
 }
 
 /* Finding out takes long enough to be left out where a turn is given back: there it is only said
@@ -66,6 +90,7 @@ void agent_report_memory(struct agent *agent, bool all) {
         if (as_told && (!all || numbers.bytes_allocated == 0)) continue;
         if (!as_told && !has_looked) look_at_host_room(agent);
         has_looked = has_looked || !as_told;
+        report_kinds(agent, ordinals[i]);
         report(agent, ordinals[i], &numbers);
         agent->memory_report_at_ms = clock_now_ms() + MEMORY_REPORT_PERIOD_MS;
     }
@@ -176,6 +201,7 @@ void agent_fix_failed_memory(void) {
 
 void agent_forget_told(struct agent *agent) {
     memset(agent->told_numbers, 0, sizeof(agent->told_numbers));
+    memset(agent->told_kinds, 0, sizeof(agent->told_kinds));
     memset(agent->told_needs, 0, sizeof(agent->told_needs));
     room_ask_again();
 }

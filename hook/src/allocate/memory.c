@@ -186,7 +186,7 @@ void memory_unclaim(const struct memory_claim *claim) {
     memory_claim_ended(claim); /* it may have been told, and others may wait for its room */
 }
 
-void memory_keep(const struct memory_claim *claim, enum registry_space space, uint64_t key,
+void memory_keep(const struct memory_claim *claim, enum registry_kind kind, uint64_t key,
                  uint64_t bytes) {
     if (claim->device < 0) return;
     const struct allocation allocation = {
@@ -194,7 +194,8 @@ void memory_keep(const struct memory_claim *claim, enum registry_space space, ui
         .bytes = bytes,
         .context = contexts_current_generation(),
         .device = claim->device,
-        .space = (uint8_t)space,
+        .space = kind == KIND_ARRAYS ? REGISTRY_ARRAY : REGISTRY_ADDRESS,
+        .kind = (uint8_t)kind,
     };
     registry_keep(&allocation, claim->bytes);
     memory_claim_ended(claim);
@@ -283,7 +284,7 @@ void memory_keep_from_pool(const struct memory_claim *claim, void *pool, uint64_
                            uint64_t bytes) {
     pools_seen(pool, claim->device);
     memory_pools_changed();
-    memory_keep(claim, REGISTRY_ADDRESS, key, bytes);
+    memory_keep(claim, KIND_DRIVER_POOLS, key, bytes);
 }
 
 bool memory_is_captured(void *stream, enum gate_stream_variant variant) {

@@ -32,7 +32,7 @@ void memory_unclaim(const struct memory_claim *claim);
 /* What was claimed is counted in the place of its claim, or not at all. */
 void memory_claim_ended(const struct memory_claim *claim);
 /* The allocation was made, with `bytes` in the end. */
-void memory_keep(const struct memory_claim *claim, enum registry_space space, uint64_t key,
+void memory_keep(const struct memory_claim *claim, enum registry_kind kind, uint64_t key,
                  uint64_t bytes);
 /* Its call passes the gate, or waits at it. A claim that waited stands then. */
 enum gate_answer memory_enter(struct memory_claim *claim, struct gate_call call);

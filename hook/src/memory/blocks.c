@@ -109,7 +109,7 @@ bool blocks_add(struct block *block, uint32_t small_bytes) {
         chunks_enter_locked(&block->pieces[i].chunk);
     TAILQ_INSERT_TAIL(&blocks, block, next);
     atomic_fetch_add(&blocks_there, 1);
-    registry_count_locked(block->device, block->bytes, 0, 1);
+    registry_count_locked(block->device, KIND_PLAIN, block->bytes, 0, 1);
     registry_unclaim_locked(block->device, block->bytes);
     return true;
 }
@@ -172,7 +172,7 @@ bool blocks_fix(uint64_t address, bool *is_news) {
     for (size_t i = 0; i < block->piece_count; i++)
         chunks_fix_locked(&block->pieces[i].chunk);
     block->fixed = true;
-    registry_count_locked(block->device, 0, block->bytes, 1);
+    registry_count_locked(block->device, KIND_PLAIN, 0, block->bytes, 1);
     return true;
 }
 
@@ -235,7 +235,8 @@ void blocks_remove(struct block *block) {
     if (block->slab != NULL) note_room(block, false);
     TAILQ_REMOVE(&blocks, block, next);
     atomic_fetch_sub(&blocks_there, 1);
-    registry_count_locked(block->device, block->bytes, block->fixed ? block->bytes : 0, -1);
+    registry_count_locked(block->device, KIND_PLAIN, block->bytes, block->fixed ? block->bytes : 0,
+                          -1);
     lock_release(LOCK_MEMORY);
     free(block->slab);
     free(block);

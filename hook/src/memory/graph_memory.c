@@ -101,8 +101,8 @@ uint64_t graph_memory_counted(int device) {
 static bool set_counted(int device, uint64_t bytes) {
     const uint64_t before = devices[device].counted;
     if (before == bytes) return false;
-    registry_count_locked(device, before, before, -1);
-    registry_count_locked(device, bytes, bytes, 1);
+    registry_count_locked(device, KIND_GRAPHS, before, before, -1);
+    registry_count_locked(device, KIND_GRAPHS, bytes, bytes, 1);
     devices[device].counted = bytes;
     return true;
 }

@@ -86,8 +86,8 @@ bool physical_enter(struct physical *physical, uint64_t *number) {
         chunks_enter_locked(&physical->parts[i].chunk);
     LIST_INSERT_HEAD(&all, physical, next);
     atomic_fetch_add(&there, 1);
-    registry_count_locked(physical->device, physical->bytes, physical->fixed ? physical->bytes : 0,
-                          1);
+    registry_count_locked(physical->device, KIND_MAPPED, physical->bytes,
+                          physical->fixed ? physical->bytes : 0, 1);
     registry_unclaim_locked(physical->device, physical->bytes);
     *number = physical->number;
     return true;
@@ -128,8 +128,8 @@ void physical_remove(struct physical *physical) {
         chunks_leave_locked(&physical->parts[i].chunk);
     LIST_REMOVE(physical, next);
     atomic_fetch_sub(&there, 1);
-    registry_count_locked(physical->device, physical->bytes, physical->fixed ? physical->bytes : 0,
-                          -1);
+    registry_count_locked(physical->device, KIND_MAPPED, physical->bytes,
+                          physical->fixed ? physical->bytes : 0, -1);
     lock_release(LOCK_MEMORY);
     free(physical);
 }
@@ -160,7 +160,7 @@ static bool fix(struct physical *physical) {
     physical->fixed = true;
     for (size_t i = 0; i < physical->part_count; i++)
         chunks_fix_locked(&physical->parts[i].chunk);
-    registry_count_locked(physical->device, 0, physical->bytes, 1);
+    registry_count_locked(physical->device, KIND_MAPPED, 0, physical->bytes, 1);
     return true;
 }
 

@@ -164,7 +164,7 @@ uint64_t pooled_settle(struct pool *pool, const struct run *run, struct segment 
         chunks_enter_locked(&segments[i]->chunk);
         LIST_INSERT_HEAD(&pool->segments, segments[i], next);
         pool->bytes_reserved += segments[i]->chunk.bytes;
-        registry_count_locked(pool->device, segments[i]->chunk.bytes, 0, 1);
+        registry_count_locked(pool->device, KIND_POOLED, segments[i]->chunk.bytes, 0, 1);
     }
     atomic_fetch_add(&there, count);
     registry_unclaim_locked(pool->device, claimed_bytes);
@@ -470,7 +470,7 @@ void pooled_vacated(struct segment *segment, struct extent *extent) {
     LIST_REMOVE(segment, next);
     atomic_fetch_sub(&there, 1);
     pool->bytes_reserved -= bytes;
-    registry_count_locked(pool->device, bytes, segment->fixed ? bytes : 0, -1);
+    registry_count_locked(pool->device, KIND_POOLED, bytes, segment->fixed ? bytes : 0, -1);
     space_vacated(&pool->space, extent);
     lock_release(LOCK_MEMORY);
     free(segment);
@@ -494,7 +494,7 @@ static bool fix(struct segment *segment) {
     if (segment->fixed) return false;
     segment->fixed = true;
     chunks_fix_locked(&segment->chunk);
-    registry_count_locked(segment->pool->device, 0, segment->chunk.bytes, 1);
+    registry_count_locked(segment->pool->device, KIND_POOLED, 0, segment->chunk.bytes, 1);
     return true;
 }
 

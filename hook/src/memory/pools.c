@@ -43,6 +43,7 @@ static void count(void *pool, int device, uint64_t kept_bytes) {
         .bytes = kept_bytes,
         .device = device,
         .space = REGISTRY_KEPT,
+        .kind = KIND_DRIVER_POOLS,
     };
     struct allocation before;
     if (kept_bytes > 0)

@@ -32,15 +32,20 @@ static struct registry_sums *sums_of(int device) {
     return device >= 0 && device < REGISTRY_DEVICES_MAX ? &sums[device] : NULL;
 }
 
-void registry_count_locked(int device, uint64_t bytes, uint64_t bytes_fixed, int times) {
+void registry_count_locked(int device, enum registry_kind kind, uint64_t bytes,
+                           uint64_t bytes_fixed, int times) {
     struct registry_sums *device_sums = sums_of(device);
+    const uint64_t sign = (uint64_t)(int64_t)times;
     if (device_sums == NULL) return;
-    device_sums->bytes_allocated += bytes * (uint64_t)(int64_t)times;
-    device_sums->bytes_fixed += bytes_fixed * (uint64_t)(int64_t)times;
+    device_sums->bytes_allocated += bytes * sign;
+    device_sums->bytes_fixed += bytes_fixed * sign;
+    device_sums->bytes_of[kind] += bytes * sign;
+    if (kind <= KIND_POOLED) device_sums->bytes_stopped += bytes_fixed * sign;
 }
 
 static void count(const struct allocation *allocation, int times) {
-    registry_count_locked(allocation->device, allocation->bytes, allocation->bytes, times);
+    registry_count_locked(allocation->device, (enum registry_kind)allocation->kind,
+                          allocation->bytes, allocation->bytes, times);
 }
 
 static void removed(struct record *record, struct allocation *copy) {

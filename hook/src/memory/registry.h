@@ -20,12 +20,26 @@ enum registry_space {
     REGISTRY_KEPT,    /* likewise: what it keeps beyond what is allocated from it (pools.h) */
 };
 
+/* What kind of memory it is, as people are told (docs/memory.md). The first three may move. */
+enum registry_kind {
+    KIND_PLAIN,        /* cuMemAlloc */
+    KIND_MAPPED,       /* cuMemCreate */
+    KIND_POOLED,       /* stream-ordered */
+    KIND_DRIVER_POOLS, /* of the driver's own pools */
+    KIND_GRAPHS,
+    KIND_MANAGED,
+    KIND_ARRAYS,
+    KIND_OTHER, /* the driver's own for other reasons, and what other processes have given */
+    REGISTRY_KINDS,
+};
+
 struct allocation {
     uint64_t key;
     uint64_t bytes;   /* counted for `device` */
     uint64_t context; /* generation of that in which it was made and with which it goes; or 0 */
     int32_t device;   /* ordinal */
     uint8_t space;    /* enum registry_space */
+    uint8_t kind;     /* enum registry_kind */
 };
 
 /* What is allocated on a device. */
@@ -33,6 +47,8 @@ struct registry_sums {
     uint64_t bytes_allocated;
     uint64_t bytes_claimed; /* allocations that are on their way through the driver */
     uint64_t bytes_fixed;
+    uint64_t bytes_of[REGISTRY_KINDS];
+    uint64_t bytes_stopped; /* of the kinds that may move: fixed all the same */
 };
 
 /* Takes `bytes` of what is left of `limit_bytes` (UINT64_MAX: no limit) on the device, for an
@@ -55,7 +71,8 @@ struct registry_sums registry_sums_of(int device);
 /* The functions that end in _locked are called with LOCK_MEMORY held. */
 /* What there is without a record counts (`times` 1) or does no more (-1), and
  * a claim ends. */
-void registry_count_locked(int device, uint64_t bytes, uint64_t bytes_fixed, int times);
+void registry_count_locked(int device, enum registry_kind kind, uint64_t bytes,
+                           uint64_t bytes_fixed, int times);
 void registry_unclaim_locked(int device, uint64_t bytes);
 struct registry_sums registry_sums_locked(int device);
 

@@ -179,11 +179,11 @@
         call;                   \
     else                        \
         memory_unclaim(&claim)
-#define KEEP_BYTES(space, pointer, bytes) \
-    KEPT(memory_keep(&claim, (space), (uint64_t)(uintptr_t)*(pointer), (bytes)))
-#define MEMORY_KEEP(space, pointer) KEEP_BYTES(space, pointer, claim.bytes)
+#define KEEP_BYTES(kind, pointer, bytes) \
+    KEPT(memory_keep(&claim, (kind), (uint64_t)(uintptr_t)*(pointer), (bytes)))
+#define MEMORY_KEEP(kind, pointer) KEEP_BYTES(kind, pointer, claim.bytes)
 #define MEMORY_KEEP_PITCH(pointer, pitch, height) \
-    KEEP_BYTES(REGISTRY_ADDRESS, pointer, (uint64_t)*(pitch) * (height))
+    KEEP_BYTES(KIND_OTHER, pointer, (uint64_t)*(pitch) * (height))
 #define MEMORY_KEEP_ASYNC(pointer, bytes) \
     KEPT(memory_keep_from_pool(&claim, pool_used, (uint64_t)*(pointer), (bytes)))
 

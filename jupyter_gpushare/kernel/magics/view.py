@@ -3,7 +3,7 @@
 import html
 from typing import Any
 
-from .words import clock, duration, length, size
+from .words import clock, duration, kinds_that_stay, length, size
 
 _BAR_LETTERS = 20
 NOTHING: Any = {"devices": [], "tenants": []}
@@ -65,9 +65,14 @@ def notes_on_memory(status: Any, tenant: str) -> "list[str]":
         parts = [
             "{} on {}".format(size(memory["bytes_resident"]), names.get(memory["device"], "?"))
         ]
-        for word in ("parked", "fixed"):
-            if memory["bytes_" + word]:
-                parts.append("{} {}".format(word, size(memory["bytes_" + word])))
+        if memory["bytes_parked"]:
+            parts.append("parked {}".format(size(memory["bytes_parked"])))
+        if memory["bytes_fixed"]:
+            staying = kinds_that_stay(memory.get("kinds") or {})
+            why = ", ".join(f"{size(count)} {kind}" for kind, count in staying)
+            parts.append(
+                "fixed {}{}".format(size(memory["bytes_fixed"]), f" ({why})" if why else "")
+            )
         if memory["cap_bytes"]:
             parts.append("limit {}".format(size(memory["cap_bytes"])))
         if memory["bytes_resident"] or memory["bytes_parked"]:

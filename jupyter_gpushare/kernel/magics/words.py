@@ -53,3 +53,19 @@ def seconds_of(text: str) -> float:
     if found is None:
         raise UsageError(f"{text!r} is not a time.")
     return float(found.group(1)) * _UNITS_S[found.group(2)]
+
+
+_STAYING = {
+    "driver_pools": "of the driver's pools",
+    "graphs": "of graphs",
+    "managed": "managed",
+    "arrays": "arrays",
+    "other": "other",
+    "stopped": "used by others",
+}
+
+
+def kinds_that_stay(kinds: "dict[str, int]") -> "list[tuple[str, int]]":
+    """The kinds of memory that cannot be moved, in words, with their bytes; the largest first."""
+    staying = [(_STAYING[kind], count) for kind, count in kinds.items() if kind in _STAYING]
+    return sorted(staying, key=lambda each: -each[1])

@@ -293,12 +293,16 @@ class Inbound:
         if isinstance(message, messages.MemoryQueried):
             self._ask_for_memory(number, message.device)
             return
+        if isinstance(message, messages.MemoryKindsReported):
+            self._members.kinds.told(number, device_id(message.device), message)
+            return
         if isinstance(message, messages.DeviceOpened) and not self._may_open(number, message):
             return
         event = event_of(number, message)
         if event is not None:
             self._submit(event)
         if isinstance(event, events.DeviceClosed):
+            self._members.kinds.closed(number, event.device)
             self._submit_all(self._devices.closed(number, event.device))
 
     def lost(self, client: int, cause: str) -> None:

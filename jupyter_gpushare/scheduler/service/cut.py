@@ -84,6 +84,13 @@ def _tenant(tenant: dict[str, Any]) -> dict[str, Any]:
     return tenant
 
 
+KindsOf = Callable[[list[int], str], dict[str, int]]
+
+
+def no_kinds(clients: list[int], device: str) -> dict[str, int]:
+    return {}
+
+
 def status_of(
     plain: Plain,
     tenants: TenantBook,
@@ -92,6 +99,7 @@ def status_of(
     may_see: Callable[[str], bool],
     visibility: Visibility = Visibility.ANONYMOUS,
     estimates: EstimatesOf = no_estimates,
+    kinds: KindsOf = no_kinds,
 ) -> dict[str, Any]:
     """Everything, with the tenants of owners that `may_see` denies cut to what `visibility` shows:
     nothing, their users, or their own names and what they have had so far too."""
@@ -135,7 +143,12 @@ def status_of(
         for told_in_words in ("obstacle", "asked_class", "hold_refused", "memory_wait_left_s"):
             del tenant[told_in_words]
         if mine:
-            shown_tenants.append({**tenant, "kernel_id": tenants.kernel_id(tenant["id"])})
+            clients = [client["id"] for client in tenant["clients"]]
+            memory = [
+                {**each, "kinds": kinds(clients, each["device"])} for each in tenant["memory"]
+            ]
+            kernel_id = tenants.kernel_id(tenant["id"])
+            shown_tenants.append({**tenant, "memory": memory, "kernel_id": kernel_id})
             continue
         alias = hidden[tenant["id"]] = f"other-{len(hidden) + 1}"
         shown_tenants.append({**_without_ids(tenant, alias), **_nameless(tenant, visibility)})

@@ -11,6 +11,7 @@ from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, Visibi
 from ..identity.tenants import TenantBook
 from ..identity.tokens import TenantRecord, owner_of
 from .cut import OTHER, seen_name
+from .kinds import MemoryKinds
 from .looks import Look
 
 
@@ -24,6 +25,7 @@ class Members:
         self._see_everything: set[ClientId] = set()
         self.pids: dict[ClientId, int] = {}
         """Of those whose processes are seen from here."""
+        self.kinds = MemoryKinds()
 
     def __len__(self) -> int:
         return len(self._tenant_of)
@@ -38,6 +40,7 @@ class Members:
         """The tenant that it belonged to."""
         self._see_everything.discard(client)
         self.pids.pop(client, None)
+        self.kinds.forget(client)
         return self._tenant_of.pop(client, None)
 
     def shown_name(self, client: ClientId, tenant: TenantId | None, name: str) -> str:

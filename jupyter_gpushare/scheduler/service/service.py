@@ -174,6 +174,7 @@ class Service:
             may_see=lambda key: caller.is_admin or key == caller.key,
             visibility=self._settings.now.visibility,
             estimates=self._estimates,
+            kinds=self._members.kinds.of,
         )
 
     def timeline(self, caller: Caller, look: Look) -> dict[str, Any]:

@@ -114,6 +114,15 @@ describe('format', () => {
     ).toEqual(['in host memory 12 GiB', 'cannot move 1.0 MiB', 'limit 40 GiB']);
   });
 
+  it('tells why memory cannot move, the most first', () => {
+    const kinds = { plain: 2 ** 30, managed: 2 ** 20, graphs: 3 * 2 ** 20 };
+    const fields = { bytes_fixed: 4 * 2 ** 20, kinds };
+    const shares = formatKernelMemory(only(aKernel({ memory: [memory(fields)] }).memory), trans);
+    expect(shares.map(({ words }) => words)).toContain(
+      'cannot move 4.0 MiB (3.0 MiB of graphs, 1.0 MiB managed)'
+    );
+  });
+
   it('begins the name of a device as nvidia-smi does', () => {
     expect(formatDeviceId(aDevice({}))).toBe('GPU-01234567');
   });

@@ -14,6 +14,7 @@ import pytest
 from jupyter_gpushare.protocol.fields import Message
 from jupyter_gpushare.protocol.messages import (
     DeviceOpened,
+    MemoryKindsReported,
     MemoryLimit,
     MemoryMode,
     MemoryNeeded,
@@ -240,3 +241,22 @@ def test_a_handler_that_jumps_when_its_claim_fits_leaves_the_turn_free(
     client.recall()
     client.expect(TurnDropped)
     assert program.finish() == 0
+
+
+@pytest.mark.promise(
+    "accounts",
+    "The hook tells of what kinds a process's memory is, before each report that it belongs to",
+)
+def test_kinds_of_memory_are_told(start: Start, scheduler: FakeScheduler) -> None:
+    """By what was allocated, parked or not; and none when it is freed."""
+    memory = opened(start, scheduler, "")
+    memory.client.expect_memory(lambda report: report.bytes_allocated == HELD)
+    told = [m for m in memory.client.received if isinstance(m, MemoryKindsReported)][-1]
+    assert (told.bytes_plain, told.bytes_mapped, told.bytes_managed) == (HELD, 0, 0)
+    place = memory.client.received.index(told)
+    assert isinstance(memory.client.received[place + 1], MemoryReported)
+    for tensor in (0, 1):
+        assert memory.run(f"drop {tensor}") == 0
+    memory.client.expect_memory(lambda report: report.bytes_allocated == 0)
+    told = [m for m in memory.client.received if isinstance(m, MemoryKindsReported)][-1]
+    assert told.bytes_plain == 0
