@@ -17,6 +17,8 @@ from tests.support.timeline import hand_overs
 SHARE_OF_DEVICE = 0.8
 PARKED_SHARE_MIN = 0.5
 CELLS = 3
+KINDS = (("",), ("_pooled", "_mapped"))
+"""The first notebook holds plain memory, the second one a pool's and such that it maps itself."""
 REAL_DEVICE_BYTES = 16 * GIB
 SIMULATED_DEVICE_BYTES = GIB // 2
 SIMULATED_CONTEXT_BYTES = 8 * MIB
@@ -42,7 +44,7 @@ def _memory(title: str, device_bytes: int, cells: int, memory_mode: str) -> Scen
     words = bytes_held(device_bytes) // 4
 
     def cell(notebook: int, number: int) -> str:
-        return gpu_cells.keep_and_check(notebook + 1, words)
+        return gpu_cells.keep_and_check(notebook + 1, words, KINDS[notebook % len(KINDS)])
 
     settings = {"memory_mode": memory_mode, "device_reserve_bytes": device_bytes // 16}
     return Scene(title, {"turns": "on", **settings}, cells, cell, moves_memory=True)

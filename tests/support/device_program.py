@@ -22,6 +22,7 @@ def checked(answer: tuple[Any, ...]) -> Any:
 
 
 BLOCK_WORDS = 4 << 20
+MAPPED_UNIT = 2 << 20
 
 
 def block_value(seed: int, block: int) -> int:
@@ -40,6 +41,7 @@ class Gpu:
         checked(cu.cuCtxSetCurrent(self.context))
         self.module = checked(cu.cuModuleLoadData(module_text + b"\0"))
         self._functions: dict[str, Any] = {}
+        self.mapped: dict[int, int] = {}
 
     def launch(self, name: str, *arguments: tuple[Any, Any], threads: int = 1) -> None:
         """Each argument is a value and its ctypes type (None for what cuda-python wraps)."""
@@ -70,8 +72,35 @@ class Gpu:
         """Room for `length` 32-bit words."""
         return checked(cu.cuMemAlloc(4 * length))
 
+    def allocate_pooled(self, length: int) -> Any:
+        """The same from the device's pool, in stream order."""
+        return checked(cu.cuMemAllocAsync(4 * length, 0))
+
+    def allocate_mapped(self, length: int) -> Any:
+        """The same in memory that the program makes and maps itself."""
+        size = -(-4 * length // MAPPED_UNIT) * MAPPED_UNIT
+        wanted, access = cu.CUmemAllocationProp(), cu.CUmemAccessDesc()
+        wanted.type = cu.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        wanted.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        wanted.location.id = int(self.device)
+        access.location = wanted.location
+        access.flags = cu.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        handle = checked(cu.cuMemCreate(size, wanted, 0))
+        address = checked(cu.cuMemAddressReserve(size, 0, 0, 0))
+        checked(cu.cuMemMap(address, size, 0, handle, 0))
+        checked(cu.cuMemSetAccess(address, size, [access], 1))
+        checked(cu.cuMemRelease(handle))  # the mapping keeps it
+        self.mapped[int(address)] = size
+        return address
+
     def free(self, memory: Any) -> None:
-        checked(cu.cuMemFree(memory))
+        size = self.mapped.pop(int(memory), 0)
+        if size == 0:
+            checked(cu.cuMemFree(memory))
+            return
+        checked(cu.cuCtxSynchronize())
+        checked(cu.cuMemUnmap(memory, size))
+        checked(cu.cuMemAddressFree(memory, size))
 
     def fill(self, memory: Any, value: int, length: int) -> None:
         self.launch(

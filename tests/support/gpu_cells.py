@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.paths import BUILTINS_PTX
@@ -42,14 +43,21 @@ def spin_until_interrupted(milliseconds: float) -> str:
     return f"while True:\n    gpu.spin({milliseconds})"
 
 
-def keep_and_check(seed: int, words: int) -> str:
-    """A cell that keeps so much memory from its first run on, and looks at all of it in each."""
+def keep_and_check(seed: int, words: int, kinds: Sequence[str] = ("",)) -> str:
+    """A cell that keeps so much memory from its first run on, in equal parts of these kinds
+    ("", "_pooled", "_mapped"), and looks at all of it in each."""
+    part = words // len(kinds)
+    makers = ", ".join(f"gpu.allocate{kind}" for kind in kinds)
     return (
         f"if 'kept' not in globals():\n"
-        f"    kept = gpu.allocate({words})\n"
-        f"    gpu.write_blocks(kept, {seed}, {words})\n"
+        f"    kept = []\n"
+        f"    for allocate in [{makers}]:\n"
+        f"        kept.append(allocate({part}))\n"
+        f"    for place, memory in enumerate(kept):\n"
+        f"        gpu.write_blocks(memory, {seed} + 100 * place, {part})\n"
         f"gpu.spin(1)\n"
-        f"gpu.check_blocks(kept, {seed}, {words})\n"
+        f"for place, memory in enumerate(kept):\n"
+        f"    gpu.check_blocks(memory, {seed} + 100 * place, {part})\n"
     )
 
 
@@ -69,7 +77,13 @@ def until_memory_follows(follows: bool) -> str:
 
 def let_go() -> str:
     """A cell that frees what `keep_and_check` keeps, if there is any."""
-    return "if 'kept' in globals():\n    gpu.free(kept)\n    del kept\n"
+    return (
+        "if 'kept' in globals():\n"
+        "    for memory in kept:\n"
+        "        gpu.free(memory)\n"
+        "    gpu.synchronize()\n"  # then pools give back what they keep
+        "    del kept\n"
+    )
 
 
 def fill_and_check(value: int, milliseconds: float = 0, count: int = 1) -> str:
