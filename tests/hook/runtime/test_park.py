@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -76,11 +77,15 @@ def test_parked_memory_comes_back_as_it_was(holder: MemoryShell) -> None:
 
 @pytest.mark.promise("Memory stays where it is when...")
 def test_only_what_has_to_leave_leaves(holder: MemoryShell) -> None:
-    """A budget below what is there parks down to it, chunk by chunk, and no further."""
+    """A budget below what is there parks down to it, chunk by chunk, and no further. A small chunk
+    that has left before a large one may be back at once, within the budget."""
     holder.take_turn()
-    report = holder.park_to(HELD - 10 * MIB)
-    assert 10 * MIB <= report.bytes_parked <= 10 * MIB + SIZE
-    assert holder.client.hears_none(MemoryReported, for_s=0.3)
+    most = holder.park_to(HELD - 10 * MIB).bytes_parked
+    assert 10 * MIB <= most <= 10 * MIB + SIZE
+    with suppress(TimeoutError):
+        while True:
+            report = holder.client.expect(MemoryReported, within_s=0.3)
+            assert 10 * MIB <= report.bytes_parked <= most
 
 
 @pytest.mark.promise(
