@@ -1,0 +1,100 @@
+"""Stream-ordered memory while the turn comes and goes, with the real mover: its device's last
+context ends under it, and others want what its pool keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.protocol.messages import DeviceOpened, TurnRequested
+from tests.hook.runtime.mapping_program import (
+    SIZE,
+    MappingProgram,
+    Opens,
+    start_mapping_program,
+)
+from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.test_mapped_turns import end_context
+from tests.hook.runtime.two_devices import Files
+from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
+from tests.support.sim import GIB, SimulatedMachine
+
+
+@pytest.fixture
+def sim(tmp_path: Path) -> SimulatedMachine:
+    return SimulatedMachine(tmp_path / "sim", devices=2, bytes_per_device=GIB)
+
+
+@pytest.fixture
+def opens(tmp_path: Path, scheduler: FakeScheduler, sim: SimulatedMachine) -> Iterator[Opens]:
+    """Starts a program that has opened a device and is welcomed, with the words for pools."""
+    started: list[GpuProcess] = []
+
+    def start(faults: str = "", **env: str) -> MappingProgram:
+        started.append(start_mapping_program(tmp_path, scheduler, sim, faults, env))
+        program = MappingProgram(started[0], scheduler, Files(sim))
+        program.run("from tests.hook.pooled_session import *")
+        return program
+
+    yield start
+    for process in started:
+        process.end()
+
+
+def take(program: MappingProgram, name: str, size: str) -> None:
+    """With the turn."""
+    program.say(f"{name} = take({size})")
+    program.memory.grant()
+    assert program.result() == "None"
+
+
+@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.parametrize("frees", ["", "give(a)"])
+def test_what_was_lost_is_not_handed_out_again(
+    opens: Opens, sim: SimulatedMachine, frees: str
+) -> None:
+    """The last context of a device ended while memory of a pool was in host memory, and another
+    device went on. The next context of the first one has other memory."""
+    program = opens()
+    take(program, "a", "8 * MIB")
+    assert program.run("a > 0, write(a, b'kept'), call('cuCtxSynchronize')") == "(True, 0, 0)"
+    program.park()
+    end_context(program, "cuDevicePrimaryCtxRelease_v2")
+    program.run("opened(1)")
+    other = program.client.expect(DeviceOpened).device
+    program.begin_cell()
+    program.say(f"alloc({SIZE}) > 0")
+    program.client.expect(TurnRequested)
+    program.client.budget(other, UNLIMITED)
+    program.allow_all()
+    assert program.result() == "True"
+    program.run("opened(0)")
+    if frees:
+        assert program.run(frees) == "0"
+    program.say("b = take(40 * MIB)")
+    program.client.expect(TurnRequested)
+    program.client.budget(other, UNLIMITED)
+    program.allow_all()
+    assert program.result() == "None"
+    assert program.run("b > 0, a // SEGMENT in range(b // SEGMENT, b // SEGMENT + 2)") == (
+        "(True, False)"
+    )
+    assert program.run("write(b, b'new'), read(b, 3)") == "(0, b'new')"
+    assert program.run("call('cuMemsetD8Async', c_uint64(b), 1, c_size_t(4096), None), wait()") == (
+        "(0, 0)"
+    )
+    assert [record for record in sim.journal() if record.kind.name == "FAULT"] == []
+
+
+@pytest.mark.promise("What pools keep is given up...")
+@pytest.mark.parametrize("asks", ["alloc(700 * MIB)", "create(700 * MIB)"])
+def test_a_full_device_has_what_pools_keep(opens: Opens, asks: str) -> None:
+    """Before others are asked for room, or after they made none."""
+    program = opens()
+    take(program, "a", "600 * MIB")
+    assert program.run("keep(default_pool()), give(a), wait()") == "(0, 0, 0)"
+    program.say(f"({asks}) > 0, figures(default_pool())[0]")
+    program.client.room(program.memory.device, made=False, request=1)
+    assert program.result() == "(True, 0)"
