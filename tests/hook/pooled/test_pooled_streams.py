@@ -169,22 +169,6 @@ def test_a_look_ends_no_capture(program: Session, looks: str) -> None:
 
 
 @pytest.mark.promise("A capture is not disturbed by...")
-def test_a_look_ends_no_capture_of_another_thread(program: Session) -> None:
-    """Not even of one that forbids every thread what is not safe."""
-    lines = [OWN, "pool, s, captured = pool_create(), stream_create(), stream_create()"]
-    lines += ["keep(pool)", "begun, done, answers = threading.Event(), threading.Event(), []"]
-    lines += ["a, graph = take(8 * MIB, OWN, pool), c_uint64(0)", "print(give(a, OWN))"]
-    lines += ["def captures():", "    call('cuCtxSetCurrent', c_void_p(CONTEXT))"]
-    lines += ["    answers.append(call('cuStreamBeginCapture_v2', c_void_p(captured), 0))"]
-    lines += ["    begun.set(); done.wait()"]
-    lines += ["    end = c_void_p(captured), byref(graph)"]
-    lines += ["    answers.append(call('cuStreamEndCapture', *end))"]
-    lines += ["thread = threading.Thread(target=captures)", "thread.start(); begun.wait()"]
-    lines += ["print(take(128 * MIB, s, pool) > 0)", "done.set(); thread.join()", "print(answers)"]
-    assert same_without_the_hook(program, *lines)[-1] == "[0, 0]"
-
-
-@pytest.mark.promise("A capture is not disturbed by...")
 def test_memory_that_is_freed_beside_a_capture_is_given_back(program: Session) -> None:
     """By cuMemFree, with two contexts open, when the capture has ended."""
     lines = [*SECOND, "pool, s, captured = pool_create(), stream_create(), stream_create()"]

@@ -3,20 +3,23 @@ context ends under it, and others want what its pool keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.protocol.messages import DeviceOpened, TurnRequested
+from jupyter_gpushare.protocol.messages import DeviceOpened, MemoryMode, TurnRequested
 from tests.hook.runtime.mapping_program import (
     SIZE,
     MappingProgram,
     Opens,
     start_mapping_program,
 )
+from tests.hook.runtime.memory_shell import MIB, MemoryShell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_mapped_turns import end_context
+from tests.hook.runtime.test_park_faults import wait_until
 from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import GIB, SimulatedMachine
@@ -98,3 +101,27 @@ def test_a_full_device_has_what_pools_keep(opens: Opens, asks: str) -> None:
     program.say(f"({asks}) > 0, figures(default_pool())[0]")
     program.client.room(program.memory.device, made=False, request=1)
     assert program.result() == "(True, 0)"
+
+
+@pytest.mark.promise("Memory of pools outlives its pool...")
+def test_a_jump_out_of_an_allocation_keeps_no_pool(
+    start: Callable[..., GpuProcess], scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """Of the handler of SIGINT: the addresses of the pool are given back when it is destroyed, at
+    the latest at the thread's next allocation."""
+    process = start(
+        "jumps_out_of_pools", env={"GPUSHARE_SIM_FAULTS": "stall cuMemAddressFree nth=1 ms=0"}
+    )
+    client = scheduler.accept()
+    client.welcome(memory_mode=MemoryMode.SWAP, reclaim_ms=300)
+    memory = MemoryShell(process, client, client.expect(DeviceOpened).device)
+    memory.grant()
+    process.expect("created 0")
+    memory.take_turn()
+    assert memory.park_to(0).bytes_parked == 64 * MIB
+    process.say("go on")
+    client.expect(TurnRequested)
+    process.signal(signal.SIGINT)
+    for said in ("jumped", "freed 0", "destroyed 0", "waited 0"):
+        process.expect(said)
+    wait_until(lambda: sim.happened() == ["stall cuMemAddressFree"])
