@@ -311,15 +311,14 @@ static bool waits_for_legacy(struct stream_key key) {
     return key.stream >= POOLED_FIRST_THREAD || streams_is_blocking(key.stream);
 }
 
-/* A context's legacy stream waits for its blocking ones. */
-static void blocking_waited(struct pool *pool, uint64_t context, uint64_t point) {
+/* A context's legacy stream may have waited for its blocking ones: they are asked. */
+static void look_at_blocking(struct pool *pool, uint64_t context) {
     struct freed list[LISTED_AT_ONCE];
     size_t listed = LISTED_AT_ONCE;
     for (size_t skipped = 0; listed == LISTED_AT_ONCE; skipped += listed) {
         listed = pooled_list_freed(pool, skipped, list, LISTED_AT_ONCE);
         for (size_t i = 0; i < listed; i++) {
-            if (list[i].key.context == context && waits_for_legacy(list[i].key))
-                pooled_over(list[i].key, point);
+            if (list[i].key.context == context && waits_for_legacy(list[i].key)) look_at(&list[i]);
             pooled_unuse(&list[i]);
         }
     }
@@ -338,7 +337,7 @@ void pooling_stream_waited(struct pooling_stream stream, uint64_t freed_before) 
     if (freed_before == 0 || !pooled_are_there() || !key_of(handle_of(stream), &key, &device))
         return;
     pooled_over(key, freed_before);
-    if (key.stream == 0) FOR_EACH_POOL(pool) blocking_waited(pool, key.context, freed_before);
+    if (key.stream == 0) FOR_EACH_POOL(pool) look_at_blocking(pool, key.context);
     release_kept();
 }
 

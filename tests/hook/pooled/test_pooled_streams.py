@@ -417,3 +417,13 @@ def test_a_pool_that_is_current_no_more_is_forgotten(
     lines += ["before = sums()", "a = take(40 * MIB, s)"]
     lines += [f"print(attribute(17, a) == {after}, sums() > before)"]
     assert program.run(*lines, **late) == ["0", "True True"]
+
+
+def test_the_legacy_stream_says_nothing_of_work_that_runs(program: Session) -> None:
+    """A wait for it may return while a blocking stream still uses what it will free."""
+    lines = ["s = made('cuStreamCreate', 0)", "a, go = take(40 * MIB, s), held(s)"]
+    lines += ["fill = launch('fill', s, c_uint64(a), c_uint(7), c_uint64(1000))"]
+    lines += ["stop = threading.Timer(1, lambda: setattr(go, 'value', 1))"]
+    lines += ["print(fill, give(a, s)); stop.start()"]
+    lines += ["print(wait()); stop.join()", "print(call('cuCtxSynchronize'))"]
+    assert program.run(*lines) == ["0 0", "0", "0"]
