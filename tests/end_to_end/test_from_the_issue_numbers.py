@@ -94,8 +94,8 @@ def by_magic(kernel: Kernel) -> dict[str, int]:
     """%gpushare, in MiB as it is written."""
     text = kernel.run("%gpushare").ok().text
     found = re.search(
-        r"Memory of this kernel: (\d+) MiB on .*, parked (\d+) MiB, fixed (\d+) MiB \(32 MiB managed\), "
-        r"limit (\d+) MiB\.",
+        r"Memory of this kernel: (\d+) MiB on .*, parked (\d+) MiB, "
+        r"fixed (\d+) MiB \(32 MiB managed\), limit (\d+) MiB\.",
         text,
     )
     assert found, text
