@@ -289,6 +289,9 @@ static void reopen(const struct allocated *closed) {
  * hands. */
 static CUresult free_closed(const struct allocated *closed) {
     if (ending_has_begun()) return CUDA_SUCCESS;
+    /* Put off beside a capture, perhaps in another context: who comes next does not wait for it. */
+    if (closed->is_pooled && chunks_all_here() && !work_is_over(closed->generation))
+        return CUDA_ERROR_NOT_READY;
     const CUresult result = wait_for_work(closed->generation);
     if (result == CUDA_SUCCESS) end_closed(closed);
     return result;

@@ -253,31 +253,23 @@ void memory_pools_changed(void) {
 }
 
 /* It counts from here on, so that nothing is between the claim and the launch, which waits at the
- * gate by itself. */
-int memory_claim_graph(int *device, void *executable, const char *function) {
+ * gate by itself. What is reserved counts as idle: by the driver's figures a graph uses its memory
+ * until the next launch of any. */
+int memory_claim_graph(void *executable, const char *function) {
     uint64_t bytes;
-    *device = MEMORY_NOT_ON_DEVICE;
-    if (!graph_memory_of(executable, device, &bytes)) return CUDA_SUCCESS;
-    const uint64_t counted_bytes = graph_memory_counted(*device);
-    const uint64_t needed_bytes = bytes > counted_bytes ? bytes - counted_bytes : 0;
-    struct memory_claim claim = {.device = MEMORY_NOT_ON_DEVICE};
-    if (needed_bytes > 0) {
-        pooling_make_room(*device, needed_bytes);
-        const int refused = memory_claim(&claim, *device, needed_bytes, function);
-        if (refused != CUDA_SUCCESS) {
-            *device = MEMORY_NOT_ON_DEVICE;
-            return refused;
-        }
-        if (claim.waits) residency_claim_passed(*device, needed_bytes);
-    }
-    graph_memory_launching(*device, bytes, needed_bytes);
-    if (needed_bytes > 0) memory_claim_ended(&claim);
+    int device;
+    if (!graph_memory_of(executable, &device, &bytes)) return CUDA_SUCCESS;
+    const uint64_t counted_bytes = graph_memory_counted(device);
+    if (bytes <= counted_bytes) return CUDA_SUCCESS;
+    const uint64_t needed_bytes = bytes - counted_bytes;
+    struct memory_claim claim;
+    pooling_make_room(device, needed_bytes);
+    const int refused = memory_claim(&claim, device, needed_bytes, function);
+    if (refused != CUDA_SUCCESS) return refused;
+    if (claim.waits) residency_claim_passed(device, needed_bytes);
+    graph_memory_expect(device, needed_bytes);
+    memory_claim_ended(&claim);
     return CUDA_SUCCESS;
-}
-
-void memory_graph_launched(int device) {
-    if (device >= 0) graph_memory_launched(device);
-    memory_pools_changed();
 }
 
 void memory_keep_from_pool(const struct memory_claim *claim, void *pool, uint64_t key,

@@ -55,9 +55,9 @@ void memory_pool_destroyed(uint64_t pool);
 /* Where the allocations of a pool are; the current device for pools made elsewhere. */
 int memory_pool_device(uint64_t pool);
 /* Before a graph is launched that allocates: claims what it needs beyond what graphs have of the
- * device, as memory_claim does. `*device` goes to memory_graph_launched, behind the launch. */
-int memory_claim_graph(int *device, void *executable, const char *function);
-void memory_graph_launched(int device);
+ * device unused, as memory_claim does. Behind the launch memory_pools_changed finds what it took.
+ */
+int memory_claim_graph(void *executable, const char *function);
 /* Where stream-ordered allocations in this stream are, and the pool that they are from (NULL: not
  * known). */
 int memory_stream_device(void *stream);

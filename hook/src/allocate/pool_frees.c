@@ -5,6 +5,7 @@
 #include "allocate/backing.h"
 #include "allocate/making.h"
 #include "allocate/memory.h"
+#include "base/clock.h"
 #include "base/driver.h"
 #include "base/ending.h"
 #include "device/contexts.h"
@@ -15,6 +16,8 @@
 #include "swap/residency.h"
 
 #define LISTED_AT_ONCE 64
+#define LOOKS_MAX 8
+#define LOOK_PAUSE_NS 100000u
 
 /* ---- names of streams -------------------------------------------------------------------------
  */
@@ -95,26 +98,13 @@ static void tidy(struct pool *pool) {
 /* ---- events -----------------------------------------------------------------------------------
  */
 
-/* An event behind what is in the stream, which belongs to the current context: the freer's own, or
- * a new one. NULL: that cannot be. */
-static void *record(const struct freed *freed, void *stream) {
-    const struct driver *cuda = driver_get();
-    void *event = freed->latest.event;
-    if (streams_capture_anywhere() || freed->key.context != contexts_current_generation())
-        return NULL;
-    if (event == NULL) event = streams_spare_event(freed->key.context);
-    CUevent made = event;
-    if (made == NULL && cuda->event_create(&made, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-        return NULL;
-    if (cuda->event_record(made, stream) == CUDA_SUCCESS) return made;
-    if (made != freed->latest.event) streams_adopt_event(freed->key.context, made, false);
-    return NULL;
-}
-
-/* What is of no use goes to others. */
-static void note_mark(const struct freed *freed, void *event, uint64_t point) {
-    if (event != NULL) event = pooled_marked(freed, event, point);
-    if (event != NULL) streams_adopt_event(freed->key.context, event, false);
+/* By the thread that uses the stream, which may have to wait where its queue is full. What is of no
+ * use goes to others. */
+static void mark(const struct freed *freed, void *stream) {
+    const uint64_t context = freed->key.context;
+    void *event = work_mark(context, stream, freed->key.stream == 0, freed->latest.event);
+    if (event != NULL) event = pooled_marked(freed, event, freed->last);
+    if (event != NULL) streams_adopt_event(context, event, false);
 }
 
 static bool is_done(const struct freed *freed, const struct freed_mark *mark) {
@@ -175,39 +165,56 @@ void pool_frees_look(struct pool *pool, const struct stream_key *but) {
 /* ---- what others have yet to free -------------------------------------------------------------
  */
 
-/* The event behind most of what is freed there. Where there is none behind all of it, one is
- * recorded, which waits where that stream's queue is full. */
-static struct freed_mark mark_of(const struct freed *freed) {
-    const bool is_thread = freed->key.stream >= POOLED_FIRST_THREAD;
-    if (freed->latest.point < freed->last && freed->old.point < freed->last && !is_thread) {
-        void *event = work_mark_stream(freed->key.context, freed->key.stream);
-        note_mark(freed, event, freed->last);
-        if (event != NULL) return (struct freed_mark){event, freed->last};
-    }
-    return freed->latest.event != NULL ? freed->latest : freed->old;
-}
-
-/* The stream waits for it, in its own order. */
+/* The stream waits for what is marked, in its own order. */
 static bool follow(struct pool *pool, const struct freed *freed, struct stream_key key,
                    void *stream) {
-    const struct freed_mark mark = mark_of(freed);
-    if (mark.event == NULL ||
-        driver_get()->stream_wait_event(stream, mark.event, 0) != CUDA_SUCCESS)
+    const struct freed_mark *mark = freed->latest.event != NULL ? &freed->latest : &freed->old;
+    if (!freed->has_any || mark->event == NULL ||
+        driver_get()->stream_wait_event(stream, mark->event, 0) != CUDA_SUCCESS)
         return false;
-    pooled_follow(pool, freed->key, mark.point, key);
+    pooled_follow(pool, freed->key, mark->point, key);
     return true;
 }
 
-bool pool_frees_follow(struct pool *pool, struct stream_key key, struct pooling_stream stream) {
+static bool is_enough(struct pool *pool, uint64_t bytes, const struct stream_key *key) {
+    const uint64_t missing = pooled_missing(pool, bytes, key);
+    return missing != UINT64_MAX && pool_frees_fits(pool->device, missing);
+}
+
+/* All that is freed there, behind what is in the stream now. */
+static void mark_last(struct pool *pool, struct stream_key key, void *stream) {
     struct freed list[LISTED_AT_ONCE];
-    bool any = false;
-    if (!pool->follows || !pooled_has_freed(pool, &key)) return false;
-    if (look_at_all(pool, &key)) return true;
-    const size_t listed = pooled_list_freed(pool, 0, list, LISTED_AT_ONCE);
-    for (size_t i = 0; i < listed; i++) {
-        if (!is_same(list[i].key, key)) any = follow(pool, &list[i], key, handle_of(stream)) || any;
-        pooled_unuse(&list[i]);
+    size_t listed = LISTED_AT_ONCE;
+    for (size_t skipped = 0; listed == LISTED_AT_ONCE; skipped += listed) {
+        listed = pooled_list_freed(pool, skipped, list, LISTED_AT_ONCE);
+        for (size_t i = 0; i < listed; i++) {
+            if (is_same(list[i].key, key)) mark(&list[i], stream);
+            pooled_unuse(&list[i]);
+        }
     }
+}
+
+/* One after the other: who waits for less is sooner done, and waits for nobody in vain. */
+bool pool_frees_follow(struct pool *pool, uint64_t bytes, struct stream_key key,
+                       struct pooling_stream stream) {
+    struct freed list[LISTED_AT_ONCE];
+    size_t listed = LISTED_AT_ONCE;
+    bool any = false, enough = false;
+    if (!pool->follows || !pooled_has_freed(pool, &key)) return false;
+    any = look_at_all(pool, &key);
+    enough = any && is_enough(pool, bytes, &key);
+    for (size_t skipped = 0; !enough && listed == LISTED_AT_ONCE; skipped += listed) {
+        listed = pooled_list_freed(pool, skipped, list, LISTED_AT_ONCE);
+        for (size_t i = 0; i < listed; i++) {
+            if (!enough && !is_same(list[i].key, key) &&
+                follow(pool, &list[i], key, handle_of(stream))) {
+                any = true;
+                enough = is_enough(pool, bytes, &key);
+            }
+            pooled_unuse(&list[i]);
+        }
+    }
+    if (any) mark_last(pool, key, handle_of(stream)); /* others may follow this one */
     tidy(pool);
     return any;
 }
@@ -252,12 +259,18 @@ bool pool_frees_fits(int device, uint64_t bytes) {
            (cap_bytes == 0 || used_bytes + bytes <= cap_bytes);
 }
 
+/* A stream that has just freed is busy for a moment with its mark. */
 bool pooling_give_up(int device) {
     struct pool *pool;
-    if (device < 0 || pooled_kept_bytes(device) == 0) return false;
-    FOR_EACH_POOL(pool)
-    if (pool->device == device) look_at_all(pool, NULL);
-    return release_all(device, true);
+    bool any = false;
+    if (device < 0) return false;
+    for (int looks = 0; looks < LOOKS_MAX && pooled_kept_bytes(device) > 0; looks++) {
+        if (looks > 0) clock_sleep_ns(LOOK_PAUSE_NS);
+        FOR_EACH_POOL(pool)
+        if (pool->device == device) look_at_all(pool, NULL);
+        any = release_all(device, true) || any;
+    }
+    return any;
 }
 
 void pooling_make_room(int device, uint64_t bytes) {
@@ -274,14 +287,14 @@ static bool has_context(void) {
 bool pooling_free_later(uint64_t address, struct pooling_stream stream, int *cu_result) {
     struct stream_key key;
     struct pool *pool;
-    struct freed mark;
+    struct freed freed;
     int device;
     void *handle = handle_of(stream);
     if (!pooled_cover(address) || streams_is_capturing(handle)) return false;
-    if (!key_of(handle, &key, &device) || !pooled_free(address, key, &pool, &mark)) return false;
-    if (mark.freer != NULL) {
-        note_mark(&mark, record(&mark, handle), mark.last);
-        pooled_unuse(&mark);
+    if (!key_of(handle, &key, &device) || !pooled_free(address, key, &pool, &freed)) return false;
+    if (freed.freer != NULL) {
+        mark(&freed, handle);
+        pooled_unuse(&freed);
         pool_frees_drop(pool);
     }
     *cu_result = CUDA_SUCCESS;
@@ -361,18 +374,6 @@ void pooling_event_waited(void) {
 
 /* Nobody can ask about it any more: events say when its work is over, or the end of its context's
  * work. */
-static void mark_last(struct pool *pool, struct stream_key key) {
-    struct freed list[LISTED_AT_ONCE];
-    size_t listed = LISTED_AT_ONCE;
-    for (size_t skipped = 0; listed == LISTED_AT_ONCE; skipped += listed) {
-        listed = pooled_list_freed(pool, skipped, list, LISTED_AT_ONCE);
-        for (size_t i = 0; i < listed; i++) {
-            if (is_same(list[i].key, key)) mark_of(&list[i]);
-            pooled_unuse(&list[i]);
-        }
-    }
-}
-
 void pooling_stream_leaves(void *stream) {
     struct stream_key key;
     struct pool *pool;
@@ -382,7 +383,7 @@ void pooling_stream_leaves(void *stream) {
         return;
     if (is_over(key)) pooled_over(key, UINT64_MAX);
     FOR_EACH_POOL(pool) {
-        mark_last(pool, key);
+        mark_last(pool, key, stream);
         tidy(pool);
     }
 }

@@ -195,7 +195,12 @@ static CUresult make(void *argument) {
             pooled_settle(pool, &run, made.segments, made.count, request->bytes, request->missing);
         if (request->address == 0) result = MAKING_NO_HOST_MEMORY;
     }
-    if (result != CUDA_SUCCESS && drop_made(&made)) pooled_unclaim(pool, &run);
+    if (result != CUDA_SUCCESS) {
+        if (drop_made(&made))
+            pooled_unclaim(pool, &run);
+        else
+            pooled_forfeit(pool, &run);
+    }
     /* Somebody who was given access meanwhile did not find them. */
     for (size_t i = 0; result == CUDA_SUCCESS && i < made.count; i++)
         if (pooled_access_changes(pool) != changes)
@@ -228,7 +233,7 @@ static bool take(struct request *request) {
 /* What other streams have yet to free would make it less. */
 static bool follow(struct request *request) {
     return pooled_missing(request->pool, request->bytes, NULL) < request->missing &&
-           pool_frees_follow(request->pool, request->key, request->stream);
+           pool_frees_follow(request->pool, request->bytes, request->key, request->stream);
 }
 
 /* Where the pool or its device is full, what others have yet to free does as well: once. */

@@ -239,22 +239,34 @@ bool work_of_stream_is_over(uint64_t context, uint64_t number) {
     return over;
 }
 
-void *work_mark_stream(uint64_t context, uint64_t number) {
+void *work_mark(uint64_t context, void *stream, bool is_legacy, void *event) {
     const struct driver *cuda = driver_get();
     CUcontext popped;
-    void *event = NULL;
+    CUevent made = event;
+    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
     lock_take(LOCK_STREAMS);
     const struct context *known = contexts_find(context);
     void *handle = contexts_may_ask(known) ? known->handle : NULL;
-    const bool may = handle != NULL && streams_recording_begins();
+    const bool may = handle != NULL && (!is_legacy || streams_recording_begins());
     lock_release(LOCK_STREAMS);
     if (!may) return NULL;
     if (cuda->context_push(handle) == CUDA_SUCCESS) {
         const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-        event = streams_record(context, number);
+        if (made == NULL) made = streams_spare_event(context);
+        result = made != NULL ? CUDA_SUCCESS : cuda->event_create(&made, CU_EVENT_DISABLE_TIMING);
+        if (result == CUDA_SUCCESS) result = cuda->event_record(made, stream);
         driver_relaxed_end(cuda, mode);
         cuda->context_pop(&popped);
     }
-    streams_recording_ends();
-    return event;
+    if (is_legacy) streams_recording_ends();
+    if (result == CUDA_SUCCESS) return made;
+    if (made != NULL && made != event) streams_adopt_event(context, made, false);
+    return NULL;
+}
+
+bool work_is_over(uint64_t context) {
+    struct work work = {.cuda = driver_get(), .context = context};
+    const bool over = look(&work) && work.error == CUDA_SUCCESS;
+    end(&work);
+    return over;
 }

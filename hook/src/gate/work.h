@@ -27,5 +27,9 @@ CUresult work_wait(uint64_t context);
 /* Whether all that is in the stream with this number now is over (0: in the legacy stream of the
  * context). Adds nothing to it and waits for nothing; false too where it cannot be asked. */
 bool work_of_stream_is_over(uint64_t context, uint64_t number);
-/* An event behind that. NULL: it cannot be recorded. Waits where the stream's queue is full. */
-void *work_mark_stream(uint64_t context, uint64_t number);
+/* An event behind what is in a stream of the context: this one, or (NULL) another. NULL: it cannot
+ * be recorded, in the legacy stream beside a capture. Waits where the stream's queue is full, so it
+ * is for a thread that uses the stream. */
+void *work_mark(uint64_t context, void *stream, bool is_legacy, void *event);
+/* All work that the context has now is over. Waits for nothing. */
+bool work_is_over(uint64_t context);

@@ -17,10 +17,7 @@ static struct executable {
     int device;
 } *executables;
 static size_t executables_used, executables_room;
-static struct {
-    uint64_t counted;
-    uint32_t launching;
-} devices[REGISTRY_DEVICES_MAX];
+static uint64_t counted_on[REGISTRY_DEVICES_MAX];
 
 void graph_memory_seen(void) {
     atomic_store(&graph_memory_is_used, true);
@@ -29,38 +26,56 @@ void graph_memory_seen(void) {
 /* ---- what a launch needs ----------------------------------------------------------------------
  */
 
-static void add_node(const struct driver *cuda, CUgraphNode node, struct executable *found) {
+/* Addresses of an allocation. */
+struct span {
+    uint64_t begin, end;
+};
+
+static int compare(const void *left, const void *right) {
+    const struct span *a = left, *b = right;
+    return a->begin == b->begin ? 0 : a->begin < b->begin ? -1 : 1;
+}
+
+/* Allocations that are not there at one time may have the same addresses. */
+static uint64_t bytes_of_all(struct span *spans, size_t count) {
+    uint64_t bytes = 0, end = 0;
+    qsort(spans, count, sizeof *spans, compare);
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t begin = spans[i].begin > end ? spans[i].begin : end;
+        if (spans[i].end <= begin) continue;
+        bytes += spans[i].end - begin;
+        end = spans[i].end;
+    }
+    return bytes;
+}
+
+static bool is_allocation(const struct driver *cuda, CUgraphNode node,
+                          CUDA_MEM_ALLOC_NODE_PARAMS *params) {
     CUgraphNodeType type;
-    CUDA_MEM_ALLOC_NODE_PARAMS params;
-    if (cuda->graph_node_type(node, &type) != CUDA_SUCCESS || type != CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-        return;
-    if (cuda->graph_allocation(node, &params) != CUDA_SUCCESS) return;
-    found->bytes += params.bytesize;
-    found->device = params.poolProps.location.id;
+    return cuda->graph_node_type(node, &type) == CUDA_SUCCESS &&
+           type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+           cuda->graph_allocation(node, params) == CUDA_SUCCESS;
 }
 
 /* Graphs that allocate are no parts of others (the driver refuses that). */
 static struct executable look_at(const struct driver *cuda, void *graph) {
     struct executable found = {.device = -1};
-    size_t count = 0;
+    CUDA_MEM_ALLOC_NODE_PARAMS params;
+    size_t count = 0, used = 0;
     if (cuda->graph_nodes(graph, NULL, &count) != CUDA_SUCCESS) return found;
     CUgraphNode *nodes = calloc(count + 1, sizeof *nodes);
-    if (nodes != NULL && cuda->graph_nodes(graph, nodes, &count) == CUDA_SUCCESS)
-        for (size_t i = 0; i < count; i++)
-            add_node(cuda, nodes[i], &found);
+    struct span *spans = calloc(count + 1, sizeof *spans);
+    if (nodes == NULL || spans == NULL || cuda->graph_nodes(graph, nodes, &count) != CUDA_SUCCESS)
+        count = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!is_allocation(cuda, nodes[i], &params)) continue;
+        spans[used++] = (struct span){params.dptr, params.dptr + params.bytesize};
+        found.device = params.poolProps.location.id;
+    }
+    if (used > 0) found.bytes = bytes_of_all(spans, used);
     free(nodes);
+    free(spans);
     return found;
-}
-
-void graph_memory_instantiated(void *executable, void *graph) {
-    const struct driver *cuda = driver_get();
-    if (!atomic_load(&graph_memory_is_used) || !driver_can_move(cuda)) return;
-    struct executable found = look_at(cuda, graph);
-    if (found.bytes == 0 || found.device < 0 || found.device >= REGISTRY_DEVICES_MAX) return;
-    found.handle = executable;
-    HOLD(LOCK_MEMORY);
-    if (ARRAY_MAKE_ROOM(executables, executables_used, 1, executables_room))
-        executables[executables_used++] = found;
 }
 
 static struct executable *find(const void *handle) {
@@ -74,6 +89,18 @@ void graph_memory_destroyed(void *executable) {
     HOLD(LOCK_MEMORY);
     struct executable *found = find(executable);
     if (found != NULL) *found = executables[--executables_used];
+}
+
+void graph_memory_instantiated(void *executable, void *graph) {
+    const struct driver *cuda = driver_get();
+    if (!atomic_load(&graph_memory_is_used) || !driver_can_move(cuda)) return;
+    graph_memory_destroyed(executable); /* without a word, and the driver gives its handle again */
+    struct executable found = look_at(cuda, graph);
+    if (found.bytes == 0 || found.device < 0 || found.device >= REGISTRY_DEVICES_MAX) return;
+    found.handle = executable;
+    HOLD(LOCK_MEMORY);
+    if (ARRAY_MAKE_ROOM(executables, executables_used, 1, executables_room))
+        executables[executables_used++] = found;
 }
 
 bool graph_memory_of(void *executable, int *device, uint64_t *bytes) {
@@ -94,46 +121,44 @@ static bool is_known(int device) {
 
 uint64_t graph_memory_counted(int device) {
     HOLD(LOCK_MEMORY);
-    return is_known(device) ? devices[device].counted : 0;
+    return is_known(device) ? counted_on[device] : 0;
+}
+
+static bool ask(const struct driver *cuda, int device, uint64_t *reserved) {
+    cuuint64_t value = 0;
+    const bool answered =
+        cuda->graph_memory(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &value) == CUDA_SUCCESS;
+    *reserved = value;
+    return answered;
 }
 
 /* With LOCK_MEMORY held. Whether it is another number. */
 static bool set_counted(int device, uint64_t bytes) {
-    const uint64_t before = devices[device].counted;
+    const uint64_t before = counted_on[device];
     if (before == bytes) return false;
     registry_count_locked(device, KIND_GRAPHS, before, before, -1);
     registry_count_locked(device, KIND_GRAPHS, bytes, bytes, 1);
-    devices[device].counted = bytes;
+    counted_on[device] = bytes;
     return true;
 }
 
-void graph_memory_launching(int device, uint64_t bytes, uint64_t claimed_bytes) {
+void graph_memory_expect(int device, uint64_t bytes) {
     HOLD(LOCK_MEMORY);
-    devices[device].launching++;
-    if (bytes > devices[device].counted) set_counted(device, bytes);
-    registry_unclaim_locked(device, claimed_bytes);
+    set_counted(device, counted_on[device] + bytes);
+    registry_unclaim_locked(device, bytes);
 }
 
-void graph_memory_launched(int device) {
-    HOLD(LOCK_MEMORY);
-    devices[device].launching--;
-}
-
-/* While a launch is on its way its memory may not be there yet. */
 static bool count(int device, uint64_t reserved) {
     HOLD(LOCK_MEMORY);
-    if (devices[device].launching > 0 && reserved < devices[device].counted) return false;
     return set_counted(device, reserved);
 }
 
 void graph_memory_look(void (*changed)(int device)) {
     const struct driver *cuda = atomic_load(&graph_memory_is_used) ? driver_get() : NULL;
+    uint64_t reserved;
     if (!driver_can_move(cuda)) return;
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
-        cuuint64_t reserved = 0;
-        if (cuda->graph_memory(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
-            CUDA_SUCCESS)
-            return; /* there are no more devices */
+        if (!ask(cuda, device, &reserved)) return; /* there are no more devices */
         if (count(device, reserved)) changed(device);
     }
 }
@@ -141,19 +166,16 @@ void graph_memory_look(void (*changed)(int device)) {
 bool graph_memory_trim(int device) {
     const struct driver *cuda = driver_get();
     const uint64_t before = graph_memory_counted(device);
-    cuuint64_t reserved = 0;
+    uint64_t reserved;
     if (before == 0 || !driver_can_move(cuda) || cuda->graph_trim(device) != CUDA_SUCCESS ||
-        cuda->graph_memory(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved) !=
-            CUDA_SUCCESS)
+        !ask(cuda, device, &reserved))
         return false;
     return count(device, reserved) && reserved < before;
 }
 
 void graph_memory_after_fork(void) {
     executables_used = 0;
-    for (int i = 0; i < REGISTRY_DEVICES_MAX; i++) {
-        devices[i].counted = 0;
-        devices[i].launching = 0;
-    }
+    for (int i = 0; i < REGISTRY_DEVICES_MAX; i++)
+        counted_on[i] = 0;
     atomic_store(&graph_memory_is_used, false);
 }

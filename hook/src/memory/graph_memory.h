@@ -19,10 +19,9 @@ bool graph_memory_of(void *executable, int *device, uint64_t *bytes);
 
 /* What counts as reserved on the device. */
 uint64_t graph_memory_counted(int device);
-/* A launch is on its way for which so much may be reserved: from now on that counts, and a claim
- * of `claimed_bytes` in the registry ends. */
-void graph_memory_launching(int device, uint64_t bytes, uint64_t claimed_bytes);
-void graph_memory_launched(int device);
+/* A launch is on its way for which so much more will be reserved: it counts from now on, in the
+ * place of a claim in the registry. */
+void graph_memory_expect(int device, uint64_t bytes);
 /* Asks the driver what is reserved, counts it, and calls `changed` where that is another number. */
 void graph_memory_look(void (*changed)(int device));
 /* Gives up what no graph has just now; whether there was anything. */

@@ -105,14 +105,8 @@ static bool is_same(struct stream_key left, struct stream_key right) {
     return left.context == right.context && left.stream == right.stream;
 }
 
-static void note_stream(struct pool *pool, struct stream_key key) {
-    if (pool->first.context == 0) pool->first = key;
-    if (!is_same(pool->first, key)) pool->is_shared = true;
-}
-
 uint64_t pooled_take(struct pool *pool, uint64_t bytes, struct stream_key key) {
     HOLD(LOCK_MEMORY);
-    note_stream(pool, key);
     if (pool->space.bytes == 0) return 0;
     return allocated_in(pool, space_take(&pool->space, bytes, key, blocks_next_id()));
 }
@@ -137,6 +131,11 @@ bool pooled_claim(struct pool *pool, uint64_t bytes, struct stream_key key, stru
     else
         pool->bytes_claimed += run->bytes_missing;
     return !full;
+}
+
+void pooled_forfeit(struct pool *pool, const struct run *run) {
+    HOLD(LOCK_MEMORY);
+    pool->bytes_claimed -= run->bytes_missing;
 }
 
 void pooled_unclaim(struct pool *pool, const struct run *run) {
@@ -249,7 +248,8 @@ static bool is_lost(const struct extent *extent) {
 
 static struct freed use(struct freer *freer) {
     freer->users++;
-    return (struct freed){freer, freer->key, freer->last, freer->old, freer->latest};
+    return (struct freed){freer,       freer->key, freer->extents > 0,
+                          freer->last, freer->old, freer->latest};
 }
 
 bool pooled_free(uint64_t address, struct stream_key key, struct pool **pool, struct freed *mark) {
@@ -258,14 +258,13 @@ bool pooled_free(uint64_t address, struct stream_key key, struct pool **pool, st
     HOLD(LOCK_MEMORY);
     struct extent *extent = allocation_at(address, 0, pool);
     if (extent == NULL) return false;
-    note_stream(*pool, key);
     if (is_lost(extent)) {
         space_free_never(&(*pool)->space, extent);
         return true;
     }
     space_free(&(*pool)->space, extent, key, ++latest_free);
     struct freer *freer = space_freer(&(*pool)->space, key);
-    if (freer == NULL || !((*pool)->is_shared || key.stream >= POOLED_FIRST_THREAD)) return true;
+    if (freer == NULL) return true; /* no host memory */
     *mark = use(freer);
     (*pool)->holders++;
     return true;
@@ -406,6 +405,10 @@ void *pooled_marked(const struct freed *freed, void *event, uint64_t point) {
     } else if (freer->latest.event == NULL || freer->latest.event == event) {
         freer->latest.event = event;
         raise_point(&freer->latest, point);
+    } else if (freer->users == 1 && point > freer->latest.point) {
+        void *before = freer->latest.event;
+        freer->latest = (struct freed_mark){event, point};
+        return before;
     } else {
         return event;
     }

@@ -21,8 +21,6 @@ struct pool {
     uint64_t threshold;      /* what is kept when somebody has waited */
     bool takes_what_is_over; /* though nobody has waited for that (REUSE_ALLOW_OPPORTUNISTIC) */
     bool follows;            /* other streams' frees (REUSE_ALLOW_INTERNAL_DEPENDENCIES) */
-    bool is_shared;          /* by several streams: frees are marked by events */
-    struct stream_key first; /* the only one before; no context: none */
     uint64_t bytes_reserved, most_reserved, most_used;
     uint8_t access[REGISTRY_DEVICES_MAX]; /* CUmemAccess_flags of each device */
     uint32_t access_changes;
@@ -84,6 +82,8 @@ bool pooled_claim(struct pool *pool, uint64_t bytes, struct stream_key key, stru
 uint64_t pooled_settle(struct pool *pool, const struct run *run, struct segment **segments,
                        size_t count, uint64_t bytes, uint64_t claimed_bytes);
 void pooled_unclaim(struct pool *pool, const struct run *run);
+/* It cannot be given back: nobody has these addresses any more. */
+void pooled_forfeit(struct pool *pool, const struct run *run);
 
 /* There are pools of ours with memory. */
 bool pooled_are_there(void);
@@ -100,11 +100,12 @@ uint64_t pooled_latest_free(void);
 struct freed {
     struct freer *freer; /* NULL: none */
     struct stream_key key;
+    bool has_any;  /* something is not known to be over */
     uint64_t last; /* the latest one */
     struct freed_mark old, latest;
 };
 /* Frees what begins there for its stream. False: nothing begins there. `mark` is what is to be
- * marked by an event, in the pool that is held then; no freer: nothing is. */
+ * marked by an event, in the pool that is held then; no freer: nothing can be. */
 bool pooled_free(uint64_t address, struct stream_key key, struct pool **pool, struct freed *mark);
 /* The same when all work is over. First it is closed: nobody finds it any more. */
 bool pooled_close(uint64_t address, struct allocated *closed);

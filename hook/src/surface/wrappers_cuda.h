@@ -143,10 +143,8 @@
 /* A launch of a graph that allocates. */
 #define GRAPHS_ALLOCATE atomic_load_explicit(&graph_memory_is_used, memory_order_relaxed)
 #define CLAIM_FOR_GRAPH(executable)                                                    \
-    int graph_device = MEMORY_NOT_ON_DEVICE;                                           \
-    const int refused = memory_claim_graph(&graph_device, (executable), WRAPPER_NAME); \
-    if (refused != CUDA_SUCCESS) return (CUresult)refused
-#define GRAPH_LAUNCHED memory_graph_launched(graph_device)
+    const CUresult refused = (CUresult)memory_claim_graph((executable), WRAPPER_NAME); \
+    if (refused != CUDA_SUCCESS) return refused
 #define NODE_ADDED(params)                                                      \
     do {                                                                        \
         if ((params) != NULL && (params)->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) \

@@ -91,7 +91,7 @@ static struct {
     uint32_t goal_number;
     bool has_failed;
     bool told_restored;
-    bool has_trimmed; /* graphs, for this goal */
+    uint64_t trimmed; /* devices whose graphs were, for this goal */
     struct burst out, in;
     uint64_t unreported_bytes, reported_at_ns;
 } state;
@@ -258,10 +258,14 @@ static void lose_without_context(void) {
 
 /* What graphs keep goes before anything is copied. The gate is shut, so none runs. */
 static void trim_graphs(void) {
-    if (state.goal != MOVER_PARK || state.has_trimmed) return;
-    state.has_trimmed = true;
-    for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
-        if (residency_bytes_over(device) > 0 && graph_memory_trim(device)) report(true);
+    for (int device = 0; device < REGISTRY_DEVICES_MAX && state.goal == MOVER_PARK; device++) {
+        const uint64_t bit = (uint64_t)1 << device;
+        if ((state.trimmed & bit) != 0 || atomic_load(&contexts_leaving) > 0 ||
+            residency_bytes_over(device) == 0)
+            continue;
+        state.trimmed |= bit;
+        if (graph_memory_trim(device)) report(true);
+    }
 }
 
 /* Takes steps until there is nothing to do but wait. */
@@ -317,7 +321,8 @@ static void see_goal(void) {
     lock_release(LOCK_MEMORY);
     if (!changed) return;
     mover_waits_end();
-    state.has_failed = state.told_restored = state.has_trimmed = false;
+    state.has_failed = state.told_restored = false;
+    state.trimmed = 0;
     mover_host_goal_changed();
 }
 
