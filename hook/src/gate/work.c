@@ -239,24 +239,34 @@ bool work_of_stream_is_over(uint64_t context, uint64_t number) {
     return over;
 }
 
+static CUresult record_in(const struct driver *cuda, void *stream, CUevent *event) {
+    /* Without captures nothing is disturbed. */
+    const bool relaxes = streams_capture_anywhere();
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    CUresult result = CUDA_SUCCESS;
+    if (relaxes) mode = driver_relaxed_begin(cuda);
+    if (*event == NULL) result = cuda->event_create(event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) result = cuda->event_record(*event, stream);
+    if (relaxes) driver_relaxed_end(cuda, mode);
+    return result;
+}
+
 void *work_mark(uint64_t context, void *stream, bool is_legacy, void *event) {
     const struct driver *cuda = driver_get();
-    CUcontext popped;
-    CUevent made = event;
-    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
+    CUcontext current = NULL, popped;
     lock_take(LOCK_STREAMS);
     const struct context *known = contexts_find(context);
     void *handle = contexts_may_ask(known) ? known->handle : NULL;
     const bool may = handle != NULL && (!is_legacy || streams_recording_begins());
     lock_release(LOCK_STREAMS);
     if (!may) return NULL;
-    if (cuda->context_push(handle) == CUDA_SUCCESS) {
-        const CUstreamCaptureMode mode = driver_relaxed_begin(cuda);
-        if (made == NULL) made = streams_spare_event(context);
-        result = made != NULL ? CUDA_SUCCESS : cuda->event_create(&made, CU_EVENT_DISABLE_TIMING);
-        if (result == CUDA_SUCCESS) result = cuda->event_record(made, stream);
-        driver_relaxed_end(cuda, mode);
-        cuda->context_pop(&popped);
+    CUevent made = event != NULL ? event : streams_spare_event(context);
+    CUresult result = cuda->context_get_current(&current);
+    const bool pushes = result != CUDA_SUCCESS || current != handle;
+    if (pushes) result = cuda->context_push(handle);
+    if (result == CUDA_SUCCESS) {
+        result = record_in(cuda, stream, &made);
+        if (pushes) cuda->context_pop(&popped);
     }
     if (is_legacy) streams_recording_ends();
     if (result == CUDA_SUCCESS) return made;

@@ -45,3 +45,8 @@ uint32_t pooled_access_changes(struct pool *pool) {
     HOLD(LOCK_MEMORY);
     return pool->access_changes;
 }
+
+void pooled_forfeit(struct pool *pool, const struct run *run) {
+    HOLD(LOCK_MEMORY);
+    pool->bytes_claimed -= run->bytes_missing;
+}

@@ -133,11 +133,6 @@ bool pooled_claim(struct pool *pool, uint64_t bytes, struct stream_key key, stru
     return !full;
 }
 
-void pooled_forfeit(struct pool *pool, const struct run *run) {
-    HOLD(LOCK_MEMORY);
-    pool->bytes_claimed -= run->bytes_missing;
-}
-
 void pooled_unclaim(struct pool *pool, const struct run *run) {
     HOLD(LOCK_MEMORY);
     pool->bytes_claimed -= run->bytes_missing;
