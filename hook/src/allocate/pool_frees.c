@@ -98,10 +98,13 @@ static void tidy(struct pool *pool) {
 /* ---- events -----------------------------------------------------------------------------------
  */
 
-/* By the thread that uses the stream, which may have to wait where its queue is full. What is of no
- * use goes to others. */
+/* By the thread that uses the stream, which may have to wait where its queue is full. A stream that
+ * is idle needs no mark: it can be asked. What is of no use goes to others. */
 static void mark(const struct freed *freed, void *stream) {
     const uint64_t context = freed->key.context;
+    if (!streams_capture_anywhere() && freed->key.stream < POOLED_FIRST_THREAD &&
+        driver_get()->stream_query(stream) == CUDA_SUCCESS)
+        return;
     void *event = work_mark(context, stream, freed->key.stream == 0, freed->latest.event);
     if (event != NULL) event = pooled_marked(freed, event, freed->last);
     if (event != NULL) streams_adopt_event(context, event, false);

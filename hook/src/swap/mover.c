@@ -258,6 +258,7 @@ static void lose_without_context(void) {
 
 /* What graphs keep goes before anything is copied. The gate is shut, so none runs. */
 static void trim_graphs(void) {
+    if (!atomic_load(&graph_memory_is_used)) return;
     for (int device = 0; device < REGISTRY_DEVICES_MAX && state.goal == MOVER_PARK; device++) {
         const uint64_t bit = (uint64_t)1 << device;
         if ((state.trimmed & bit) != 0 || atomic_load(&contexts_leaving) > 0 ||
