@@ -18,24 +18,20 @@ def memory_of(tenant: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     ]
 
 
-KINDS = {
-    "plain": "plain",
-    "mapped": "mapped",
-    "pooled": "of pools",
+_STAYING = {
+    "stopped": "used by others",
     "driver_pools": "of the driver's pools",
     "graphs": "of graphs",
     "managed": "managed",
     "arrays": "arrays",
     "other": "other",
-    "stopped": "used by others",
 }
-"""What memory is, for people, by the names of the status. docs/memory.md says what moves."""
-_MOVING = ("plain", "mapped", "pooled")
+"""Kinds of memory that cannot be moved, for people, by the names of the status."""
 
 
 def kinds_that_stay(kinds: Mapping[str, int]) -> list[tuple[str, int]]:
     """The kinds that cannot be moved, with their bytes, the largest first."""
-    staying = [(KINDS[kind], kinds[kind]) for kind in kinds if kind not in _MOVING]
+    staying = [(_STAYING[kind], count) for kind, count in kinds.items() if kind in _STAYING]
     return sorted(staying, key=lambda each: -each[1])
 
 
