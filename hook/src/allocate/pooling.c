@@ -19,6 +19,8 @@
 /* Others may take what was found meanwhile. */
 #define TRIES_MAX 8
 #define AGAIN CUDA_ERROR_NOT_READY
+/* Memory of a pool that is made for these uses is made for them by us, too. */
+#define KNOWN_USAGE CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS
 
 static uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -49,7 +51,7 @@ static void *current_pool(int device) {
     return pool;
 }
 
-static struct pool *add(void *handle, int device, uint64_t bytes_max) {
+static struct pool *add(void *handle, int device, uint64_t bytes_max, uint16_t usage) {
     const struct driver *cuda = driver_get();
     cuuint64_t threshold = 0;
     int takes = 1, follows = 1;
@@ -61,6 +63,7 @@ static struct pool *add(void *handle, int device, uint64_t bytes_max) {
         .handle = handle,
         .device = device,
         .bytes_max = round_up(bytes_max, SPACE_SLOT_BYTES),
+        .usage = usage,
         .threshold = threshold,
         .takes_what_is_over = takes != 0,
         .follows = follows != 0,
@@ -75,7 +78,7 @@ static struct pool *hold_default(void *handle) {
     CUmemoryPool pool = NULL;
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
         if (cuda->device_default_pool(&pool, device) != CUDA_SUCCESS) return NULL;
-        if (pool == handle) return add(handle, device, 0);
+        if (pool == handle) return add(handle, device, 0, 0);
     }
     return NULL;
 }
@@ -87,12 +90,14 @@ static struct pool *hold(void *handle) {
 }
 
 void pooling_created(void *pool, const CUmemPoolProps *properties) {
-    const bool is_plain = properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
-                          properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
-                          properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-                          properties->location.id >= 0 &&
-                          properties->location.id < REGISTRY_DEVICES_MAX && properties->usage == 0;
-    struct pool *added = is_plain ? add(pool, properties->location.id, properties->maxSize) : NULL;
+    const bool is_plain =
+        properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+        properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+        properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE && properties->location.id >= 0 &&
+        properties->location.id < REGISTRY_DEVICES_MAX && (properties->usage & ~KNOWN_USAGE) == 0;
+    struct pool *added = NULL;
+    if (is_plain)
+        added = add(pool, properties->location.id, properties->maxSize, properties->usage);
     if (added != NULL) pool_frees_drop(added);
 }
 
@@ -140,8 +145,10 @@ static CUresult make_segment(struct pool *pool, uint64_t address, uint64_t bytes
         .segment = segment,
         .access = pool->access,
     };
-    segment->chunk =
-        (struct chunk){.mappings = &segment->mapping, .bytes = bytes, .device = pool->device};
+    segment->chunk = (struct chunk){.mappings = &segment->mapping,
+                                    .bytes = bytes,
+                                    .device = pool->device,
+                                    .usage = pool->usage};
     made->segments[made->count++] = segment;
     return device_memory_put(&segment->chunk);
 }

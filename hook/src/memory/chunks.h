@@ -44,6 +44,7 @@ struct chunk {
         stays_until_ns; /* its last copy out has failed, so it is not moved before; 0: not so */
     TAILQ_ENTRY(chunk) next; /* among those of its device that can be claimed for the same */
     int32_t device;          /* ordinal */
+    uint16_t usage;          /* of a pool: as in CUmemAllocationProp.allocFlags; of a block: 0 */
     uint8_t state;           /* enum chunk_state */
     uint8_t was;             /* likewise, before it was claimed */
     uint8_t failures;        /* copies out that failed, in a row */

@@ -20,12 +20,13 @@ bool device_memory_shareable(int device) {
 
 /* Not capable of RDMA: who registers memory without a word to CUDA is refused, instead of being
  * left with memory that has moved. */
-static CUmemAllocationProp properties_of(int device, bool shareable) {
+static CUmemAllocationProp properties_of(const struct chunk *chunk, bool shareable) {
     return (CUmemAllocationProp){
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = chunk->device},
         .requestedHandleTypes =
             shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE,
+        .allocFlags = {.usage = chunk->usage},
     };
 }
 
@@ -34,17 +35,18 @@ static bool may_mean_the_handle_type(CUresult result) {
            result == CUDA_ERROR_NOT_PERMITTED;
 }
 
-CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationHandle *handle,
-                              uint64_t bytes, int device) {
-    const bool shareable = device_memory_shareable(device);
-    CUmemAllocationProp properties = properties_of(device, shareable);
-    const CUresult result = cuda->memory_create(handle, bytes, &properties, 0);
+/* Takes so much (a multiple of CHUNK_GRANULE) of the device. */
+static CUresult create(const struct driver *cuda, CUmemGenericAllocationHandle *handle,
+                       const struct chunk *chunk) {
+    const bool shareable = device_memory_shareable(chunk->device);
+    CUmemAllocationProp properties = properties_of(chunk, shareable);
+    const CUresult result = cuda->memory_create(handle, chunk->bytes, &properties, 0);
     if (!shareable || !may_mean_the_handle_type(result)) return result;
-    properties = properties_of(device, false);
-    const CUresult again = cuda->memory_create(handle, bytes, &properties, 0);
+    properties = properties_of(chunk, false);
+    const CUresult again = cuda->memory_create(handle, chunk->bytes, &properties, 0);
     if (again == CUDA_SUCCESS) {
-        atomic_store(&unshareable[device], true);
-        log_debug("device %d: the driver answers %d to memory for several processes", device,
+        atomic_store(&unshareable[chunk->device], true);
+        log_debug("device %d: the driver answers %d to memory for several processes", chunk->device,
                   (int)result);
     }
     return again;
@@ -58,7 +60,7 @@ static CUresult create_for(struct chunk *chunk) {
     CUmemGenericAllocationHandle handle;
     const CUresult result =
         chunk->physical == NULL
-            ? device_memory_create(cuda, &handle, chunk->bytes, chunk->device)
+            ? create(cuda, &handle, chunk)
             : cuda->memory_create(&handle, chunk->bytes, &chunk->physical->properties, 0);
     if (result == CUDA_SUCCESS) chunk->handle = handle;
     return result;

@@ -6,10 +6,6 @@
 #include "memory/chunks.h"
 #include "memory/registry.h"
 
-/* Takes so much (a multiple of CHUNK_GRANULE) of the device. */
-CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationHandle *handle,
-                              uint64_t bytes, int device);
-
 /* Puts device memory at the chunk's addresses, as it was when it was allocated: the very memory
  * that the driver would not take back, where there is such. Nobody may use it before it is given
  * access. On failure the chunk says what it has: device_memory_take_off follows. */

@@ -17,6 +17,7 @@ struct pool {
     uint32_t holders;        /* calls on their way */
     struct space space;      /* of no bytes before the first allocation */
     uint64_t bytes_max;      /* as the program has limited it; 0: not */
+    uint16_t usage;          /* of its memory, as in CUmemAllocationProp.allocFlags */
     uint64_t bytes_claimed;  /* being made for it */
     uint64_t threshold;      /* what is kept when somebody has waited */
     bool takes_what_is_over; /* though nobody has waited for that (REUSE_ALLOW_OPPORTUNISTIC) */

@@ -66,6 +66,16 @@ def test_none_of_it_is_fixed(program: Session) -> None:
 
 
 @pytest.mark.promise("Memory of pools moves, at the addresses...")
+@pytest.mark.parametrize(("usage", "moves"), [(2, True), (4, False)])
+def test_memory_for_a_use_that_is_known(usage: int, moves: bool, program: Session) -> None:
+    """Of pools whose memory is made for a use of its own, those for decompression by the hardware
+    are ours, as RMM makes them; a use that we do not know is the driver's to make."""
+    lines = [f"a = take(40 * MIB, 0, pool_create(usage={usage}))", "print(write(a, b'kept'))"]
+    lines += ["print(park() > 0, restore() > 0, read(a, 4))"]
+    assert program.run(*lines) == ["0", f"{moves} {moves} {b'kept'}"]
+
+
+@pytest.mark.promise("Memory of pools moves, at the addresses...")
 def test_work_reads_what_came_back(program: Session) -> None:
     """Work in streams writes to it before a move and reads it after that."""
     lines = ["s = stream_create()", "a, b = take(40 * MIB, s), take(8, s)"]
