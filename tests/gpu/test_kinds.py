@@ -36,6 +36,8 @@ KINDS = [
     pytest.param("jax", "jax_work", {}, id="jax"),
     pytest.param("cupy", "cupy_work", {}, id="cupy"),
     pytest.param("cupy", "cupy_work", {"CUPY_WORK_POOL": "async"}, id="cupy-async"),
+    pytest.param("rmm", "cupy_work", {"CUPY_WORK_POOL": "rmm-async"}, id="rmm-async"),
+    pytest.param("rmm", "cupy_work", {"CUPY_WORK_POOL": "rmm-pool"}, id="rmm-pool"),
 ]
 
 
@@ -69,8 +71,8 @@ class Shares:
 
 @pytest.mark.promise(
     "gpu",
-    "More than nine tenths of what PyTorch (expandable segments and cudaMallocAsync, too), JAX and "
-    "CuPy (its async pool, too) hold is seen to leave the device, and their results are "
+    "More than nine tenths of what PyTorch (expandable segments and cudaMallocAsync, too), JAX, "
+    "CuPy (its async pool, too) and RMM hold is seen to leave the device, and their results are "
     "bit-identical",
 )
 @pytest.mark.parametrize(("module", "workload", "settings"), KINDS)

@@ -1,6 +1,7 @@
 """CuPy: element-wise and matrix work, also with the per-thread default stream
-(CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1), and with its pool of stream-ordered memory
-(CUPY_WORK_POOL=async)."""
+(CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1), with its pool of stream-ordered memory
+(CUPY_WORK_POOL=async), and with RMM's two: of the driver's stream-ordered memory
+(CUPY_WORK_POOL=rmm-async), and one of RMM's own over plain memory (CUPY_WORK_POOL=rmm-pool)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,22 @@ from tests.gpu.workloads.ballast import cupy_ballast
 from tests.gpu.workloads.report import digest, report, steps_from_argv
 
 
+def use_pool(name: str) -> None:
+    """Whose memory CuPy takes from now on. An empty name: its own pool's."""
+    if name == "async":
+        cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
+    elif name:
+        import rmm
+        from rmm.allocators.cupy import rmm_cupy_allocator
+
+        if name == "rmm-async":
+            resource = rmm.mr.CudaAsyncMemoryResource()
+        else:
+            resource = rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), 64 << 20)
+        rmm.mr.set_current_device_resource(resource)
+        cupy.cuda.set_allocator(rmm_cupy_allocator)
+
+
 def run(steps: int) -> str:
     matrix = cupy.random.RandomState(5).rand(512, 512, dtype=cupy.float32)
     for _ in range(steps):
@@ -21,8 +38,7 @@ def run(steps: int) -> str:
 
 if __name__ == "__main__":
     steps = steps_from_argv(5000)
-    if os.environ.get("CUPY_WORK_POOL") == "async":
-        cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
+    use_pool(os.environ.get("CUPY_WORK_POOL", ""))
     ballast = cupy_ballast()
     result = run(steps)
     report(workload="cupy_work", steps=steps, digest=result, ballast_intact=ballast.intact())
