@@ -43,6 +43,7 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     "In a fresh clone `make test` and `make lint` set themselves up, without Node, a browser or a "
     "home",
 )
+@pytest.mark.long
 def test_tests_and_lint_set_themselves_up(clone: Path, env: dict[str, str]) -> None:
     """`make test` and `make lint` work in a fresh clone without write access to HOME, Node and a
     browser, and leave nothing behind that git would see."""
