@@ -36,9 +36,7 @@ from tests.support.paths import BUILD, ROOT
 from tests.support.scheduler_process import SchedulerUnderTest
 from tests.support.sim import GIB, MIB
 
-RATIO_BAR = 0.80
-RATIO_BAR_SIMULATED = 0.75
-ONE_WAY_RATIO_BAR = 0.95
+SIMULATED_BAR = 0.85
 FIRST_PARK_GBPS_BAR = 12.0
 FIRST_PARK_CORES = 16
 CHUNK_BYTES = 64 * MIB  # CHUNK_BYTES_MAX of hook/src/memory/chunks.h
@@ -81,6 +79,30 @@ class Result:
     checksums_ok: bool
     park_ratio: float
     restore_ratio: float
+
+
+@dataclass(frozen=True)
+class Floors:
+    """What a real device has to reach at least, of the plain copies' rates."""
+
+    hand_over: float
+    park: float
+    restore: float
+
+
+LARGE = Floors(hand_over=0.90, park=0.97, restore=0.97)
+SMALLER = {
+    20 * MIB: Floors(hand_over=0.60, park=0.95, restore=0.95),
+    2 * MIB: Floors(hand_over=0.45, park=0.80, restore=0.65),
+}
+"""Blocks that are chunks of their own. Each is mapped by itself, which waits for the copies of the
+other process; docs/results.md has what was measured before these were written."""
+
+
+def floors_of(held: Held) -> Floors:
+    """A pool has its memory in segments of 64 MiB, whatever is allocated from it."""
+    is_pooled = held.kind == KINDS["async"]
+    return LARGE if is_pooled else SMALLER.get(held.block_bytes, LARGE)
 
 
 @dataclass(frozen=True)
@@ -309,17 +331,18 @@ def result_of(device: str, size: int, samples: Samples, intact: bool) -> Result:
     )
 
 
-def bars_of(result: Result, simulated: bool) -> list[Bar]:
+def bars_of(result: Result, held: Held, simulated: bool) -> list[Bar]:
     """What the figures are held to. Simulated copies take their time by the clock, whoever makes
-    them: of that device only the hand-over says something."""
-    handoff = RATIO_BAR_SIMULATED if simulated else RATIO_BAR
-    intact = Bar("checksums that are right", float(result.checksums_ok), at_least=1)
-    bars = [intact, Bar("hand-over / plain both ways", result.ratio_to_limit, at_least=handoff)]
+    them: of that device only the hand-over of large blocks says something."""
+    floors = floors_of(held)
+    bars = [Bar("checksums that are right", float(result.checksums_ok), at_least=1)]
     if simulated:
-        return bars
+        least = SIMULATED_BAR if floors is LARGE else 0
+        return [*bars, Bar("hand-over / plain both ways", result.ratio_to_limit, at_least=least)]
     bars += [
-        Bar("park / plain copy out", result.park_ratio, at_least=ONE_WAY_RATIO_BAR),
-        Bar("restore / plain copy in", result.restore_ratio, at_least=ONE_WAY_RATIO_BAR),
+        Bar("hand-over / plain both ways", result.ratio_to_limit, at_least=floors.hand_over),
+        Bar("park / plain copy out", result.park_ratio, at_least=floors.park),
+        Bar("restore / plain copy in", result.restore_ratio, at_least=floors.restore),
     ]
     if (os.cpu_count() or 1) >= FIRST_PARK_CORES:
         first = result.first_park_gbps
@@ -355,7 +378,7 @@ def main(argv: list[str] | None = None) -> int:
     result = result_of(machine.device, blocks * block_bytes, samples, intact)
     save(options.output, result, samples)
     print(f"\n{result.device}, {result.bytes_each_way / GIB:.2f} GiB each way")
-    status = exit_status(bars_of(result, machine.simulated))
+    status = exit_status(bars_of(result, held, machine.simulated))
     print(f"samples: {options.output / 'swap-samples.json'}")
     print(json.dumps(asdict(result)))
     return status

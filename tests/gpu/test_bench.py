@@ -37,17 +37,17 @@ def report_of(name: str, *options: str) -> dict[str, Any]:
 
 @pytest.mark.promise(
     "gpu",
-    "On a real GPU with 16 GiB each way, a hand-over has at least 0.80 of the plain copy's rate "
-    "both ways, park and restore 0.95 of it one way, and a first park 12 GB/s with 16 cores",
+    "On a real GPU with 16 GiB each way, a hand-over has at least 0.90 of the plain copy's rate "
+    "both ways, park and restore 0.97 of it one way, and a first park 12 GB/s with 16 cores",
 )
 def test_swapping_is_as_fast_as_the_bus(tmp_path: Path) -> None:
-    """With 16 GiB each way, a hand-over has four fifths of the plain copy's rate both ways, a park
-    and a restore 0.95 of it, and a first park 12 GB/s where there are 16 cores."""
+    """With 16 GiB each way, a hand-over has nine tenths of the plain copy's rate both ways, a park
+    and a restore 0.97 of it, and a first park 12 GB/s where there are 16 cores."""
     report = report_of("swap", f"--output={tmp_path}")
     assert report["checksums_ok"] is True
     assert report["bytes_each_way"] >= 14 * GIB  # the device has room for a bit of both
-    assert report["ratio_to_limit"] >= 0.80
-    assert report["park_ratio"] >= 0.95 and report["restore_ratio"] >= 0.95
+    assert report["ratio_to_limit"] >= 0.90
+    assert report["park_ratio"] >= 0.97 and report["restore_ratio"] >= 0.97
     if (os.cpu_count() or 1) >= FIRST_PARK_CORES:
         assert report["first_park_gbps"] >= 12
 
