@@ -19,9 +19,12 @@
 #include "device/contexts.h"
 #include "gate/gate_control.h"
 #include "memory/chunks.h"
+#include "memory/physical.h"
 #include "swap/mover.h"
+#include "swap/wholes.h"
 
 #define DEAF_PAUSE_NS 10000000
+#define REMAKE_STALLS_MAX 50
 
 static struct agent agent; /* the agent thread's */
 
@@ -59,9 +62,25 @@ static void look_at_calls(struct agent *agent) {
     agent_feed_kind(agent, wait ? TURN_EVENT_CALLS_WAIT : TURN_EVENT_NO_CALLS_WAIT);
 }
 
+/* Memory that is to be one allocation is made so while the gate is shut. Work that waits for a later
+ * call of the program would never end: the gate opens for it now and then, and in the end whoever
+ * waits for the memory is refused. */
+static void look_at_wholes(struct agent *agent) {
+    if (!physical_whole_wanted()) {
+        agent->remake_stalls = 0;
+        return;
+    }
+    if (agent->turn.phase == TURN_UNSCHEDULED || agent->remake_stalls >= REMAKE_STALLS_MAX)
+        wholes_refuse();
+    else if (agent->turn.phase == TURN_HELD)
+        agent_feed_kind(agent, TURN_EVENT_REMAKE);
+    else if (agent->turn.phase == TURN_RESTORING)
+        mover_look();
+}
+
 /* The gate first: calls wait for it. */
 static void look_at_mover(struct agent *agent) {
-    if (agent->turn.phase == TURN_RESTORING && chunks_all_confirmed())
+    if (agent->turn.phase == TURN_RESTORING && chunks_all_confirmed() && !physical_whole_wanted())
         agent_feed_kind(agent, TURN_EVENT_RESTORED);
     else if (agent->turn.phase == TURN_RESTORING && mover_gave_up())
         agent_feed_kind(agent, TURN_EVENT_RESTORE_FAILED);
@@ -86,6 +105,7 @@ static void look_at_news(struct agent *agent) {
     if (what & NEWS_NEEDS_CHANGED) agent_tell_needs(agent);
     look_at_cells(agent);
     look_at_calls(agent);
+    look_at_wholes(agent);
     agent_tell_wishes(agent);
     bell_acted(asked);
 }
@@ -105,6 +125,7 @@ static void step_drain(struct agent *agent) {
         agent_feed_kind(agent, TURN_EVENT_DRAINED);
     } else if (now_ms - agent->drain_progress_ms >= agent->drain_stall_ms) {
         agent->drain_progress_ms = now_ms;
+        agent->remake_stalls += agent->turn.remakes;
         agent_feed_kind(agent, TURN_EVENT_STALLED);
     }
 }
