@@ -25,6 +25,7 @@
 
 #define DEAF_PAUSE_NS 10000000
 #define REMAKE_STALLS_MAX 50
+#define REMAKE_PAUSE_MS 10
 
 static struct agent agent; /* the agent thread's */
 
@@ -68,8 +69,11 @@ static void look_at_calls(struct agent *agent) {
 static void look_at_wholes(struct agent *agent) {
     if (!physical_whole_wanted()) {
         agent->remake_stalls = 0;
+        agent->remake_at_ms = 0;
         return;
     }
+    if (clock_now_ms() < agent->remake_at_ms) return;
+    agent->remake_at_ms = 0;
     if (agent->turn.phase == TURN_UNSCHEDULED || agent->remake_stalls >= REMAKE_STALLS_MAX)
         wholes_refuse();
     else if (agent->turn.phase == TURN_HELD)
@@ -125,7 +129,10 @@ static void step_drain(struct agent *agent) {
         agent_feed_kind(agent, TURN_EVENT_DRAINED);
     } else if (now_ms - agent->drain_progress_ms >= agent->drain_stall_ms) {
         agent->drain_progress_ms = now_ms;
-        agent->remake_stalls += agent->turn.remakes;
+        if (agent->turn.remakes) {
+            agent->remake_stalls++;
+            agent->remake_at_ms = now_ms + REMAKE_PAUSE_MS;
+        }
         agent_feed_kind(agent, TURN_EVENT_STALLED);
     }
 }
@@ -170,6 +177,7 @@ static uint64_t pause_ns(void) {
     wake_ms = least(wake_ms, session_wake_ms(&agent.session));
     if (agent.memory_report_at_ms > now_ms) wake_ms = least(wake_ms, agent.memory_report_at_ms);
     if (agent.host_look_at_ms > 0) wake_ms = least(wake_ms, agent.host_look_at_ms);
+    if (agent.remake_at_ms > 0) wake_ms = least(wake_ms, agent.remake_at_ms);
     uint64_t pause = UINT64_MAX;
     if (wake_ms != UINT64_MAX) pause = wake_ms > now_ms ? (wake_ms - now_ms) * 1000000 : 0;
     if (agent.draining) pause = least(pause, drain_pause_ns());

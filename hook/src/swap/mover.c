@@ -15,6 +15,7 @@
 #include "base/hold.h"
 #include "base/log.h"
 #include "base/own_thread.h"
+#include "base/wait.h"
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "memory/chunks.h"
@@ -99,6 +100,7 @@ static struct {
     uint32_t goal_number;
     bool has_failed;
     bool told_restored;
+    bool has_answers; /* for those that wait for memory to be one allocation */
     uint64_t whole_late_since_ns; /* one is to be made that a call still uses; 0: none */
     uint64_t trimmed; /* devices whose graphs were, for this goal */
     struct burst out, in;
@@ -287,6 +289,7 @@ static bool make_whole(void) {
         return false;
     state.told_restored = false;
     const bool made = wholes_step(&late);
+    state.has_answers = true;
     const uint64_t now_ns = clock_now_ns();
     if (!late || made)
         state.whole_late_since_ns = 0;
@@ -380,6 +383,8 @@ static void tell_restored(void) {
 static void rest(uint32_t seen) {
     const uint64_t ns = pause_ns();
     tell_restored();
+    if (state.has_answers) wait_wake_all();
+    state.has_answers = false;
     if (pipeline_flights() == 0) {
         end_burst(&state.out, state.goal == MOVER_PARK ? "parked" : "left");
         if (state.goal != MOVER_RESTORE) end_burst(&state.in, "came");

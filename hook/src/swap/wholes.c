@@ -196,10 +196,27 @@ static enum physical_whole make_of_host(struct physical *physical, struct whole 
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
-/* Its host memory has all of it: as parked memory it comes back with the others. */
-static void park(struct physical *physical) {
-    for (size_t i = 0; i < physical->part_count; i++)
-        chunks_settle(chunk_of(physical, i), CHUNK_PARKED);
+/* Its host memory has all of it. */
+static bool comes_back(struct chunk *chunk) {
+    bool unknown = false;
+    CUresult result = device_memory_open(chunk);
+    if (result == CUDA_SUCCESS) result = device_memory_put(chunk);
+    if (result == CUDA_SUCCESS) result = device_memory_give_accesses(chunk);
+    if (result == CUDA_SUCCESS) result = (CUresult)pipeline_begin(chunk, false);
+    const bool came = result == CUDA_SUCCESS && end_copies(0, &unknown);
+    if (!came && !unknown) device_memory_take_off(chunk);
+    device_memory_close(chunk);
+    return came;
+}
+
+/* As it was, or, where that cannot be now, as parked memory that comes back with the turn. */
+static void come_back(struct physical *physical) {
+    bool all = true;
+    for (size_t i = 0; i < physical->part_count; i++) {
+        struct chunk *chunk = chunk_of(physical, i);
+        all = all && comes_back(chunk);
+        chunks_settle(chunk, all ? CHUNK_BACK : CHUNK_PARKED);
+    }
 }
 
 static void stay(struct physical *physical) {
@@ -261,7 +278,7 @@ static enum physical_whole make(struct physical *physical) {
     if (answer == WHOLE_MADE)
         enter(physical, &whole);
     else
-        park(physical);
+        come_back(physical);
     return answer;
 }
 
@@ -281,6 +298,5 @@ bool wholes_step(bool *later) {
               (double)(clock_now_ns() - began_ns) / 1e6);
     void (*const unused)(struct physical *physical) = atomic_load(&on_unused);
     if (physical_whole_end(physical, answer) && unused != NULL) unused(physical);
-    wait_wake_all();
     return answer != WHOLE_WANTED;
 }
