@@ -28,6 +28,7 @@
 #include "swap/host_arena.h"
 #include "swap/mover.h"
 #include "swap/residency.h"
+#include "swap/wholes.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -74,6 +75,16 @@ enum shortage_answer shortage_ask(const struct shortage *shortage) {
 }
 
 void mover_freed(void) {}
+
+/* Nobody is there to do it. */
+enum physical_whole wholes_make(uint64_t number, const char *call_name) {
+    fake_trace("whole %d %s\n", physical_whole(number, false), call_name);
+    return WHOLE_STAYS;
+}
+
+void wholes_on_unused(void (*unused)(struct physical *physical)) {
+    (void)unused;
+}
 
 void residency_memory_changed(void) {}
 
