@@ -60,7 +60,7 @@ void chunks_stop(void) {
  */
 
 static bool may_move(const struct chunk *chunk) {
-    return !chunk->fixed && chunk->stays_until_ns == 0;
+    return !chunk->fixed && !chunk->shared && chunk->stays_until_ns == 0;
 }
 
 static bool is_parked(const struct chunk *chunk) {
@@ -105,7 +105,7 @@ static void count(const struct chunk *chunk, int times) {
 static struct chunk_list *list_of(const struct chunk *chunk) {
     struct device_chunks *device = &devices[chunk->device];
     if (chunk->state == CHUNK_BACK) return &device->back; /* fixed ones too: they are confirmed */
-    if (chunk->fixed) return NULL;
+    if (chunk->fixed || chunk->shared) return NULL;
     if (chunk->state == CHUNK_RESIDENT)
         return chunk->stays_until_ns != 0 ? &staying : &device->to_leave;
     return chunk->state == CHUNK_PARKED ? &device->to_come : NULL;
@@ -215,6 +215,12 @@ void chunks_change_ended_locked(struct chunk *chunk) {
 void chunks_fix_locked(struct chunk *chunk) {
     take_out(chunk);
     chunk->fixed = true;
+    put_in(chunk);
+}
+
+void chunks_share_locked(struct chunk *chunk, bool shared) {
+    take_out(chunk);
+    chunk->shared = shared;
     put_in(chunk);
 }
 

@@ -48,6 +48,7 @@ struct chunk {
     uint8_t was;             /* likewise, before it was claimed */
     uint8_t failures;        /* copies out that failed, in a row */
     bool fixed;              /* never moved any more */
+    bool shared;             /* nor as long as another process has it */
     bool counts_as_off;      /* in the sums */
 };
 
@@ -84,6 +85,8 @@ bool chunks_wait_locked(void);
 void chunks_ended(void);
 /* From now on it stays where it is. */
 void chunks_fix_locked(struct chunk *chunk);
+/* The same until it is shared no more. */
+void chunks_share_locked(struct chunk *chunk, bool shared);
 /* Likewise all that is there of this context, and of none at all on this device (-1: on no device).
  */
 void chunks_fix_context(const void *context, int device);
