@@ -433,6 +433,14 @@ bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, const char *c
     return handles_export_fails(handle, CU_MEM_HANDLE_TYPE_NONE, call_name, cu_result);
 }
 
+bool handles_give_away_at_fails(uint64_t address, const char *call_name, int *cu_result) {
+    struct physical *physical = physical_hold_at(address);
+    if (physical == NULL) return false;
+    CUmemGenericAllocationHandle number = physical->number;
+    drop(physical);
+    return handles_give_away_fails(&number, call_name, cu_result);
+}
+
 bool handles_export_fails(CUmemGenericAllocationHandle *handle, CUmemAllocationHandleType type,
                           const char *call_name, int *cu_result) {
     struct giving giving = {.handle = handle, .type = type, .call_name = call_name};

@@ -34,6 +34,8 @@ bool handles_refuse_free(uint64_t address, size_t bytes, int *cu_result);
  * cannot be. */
 bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, const char *call_name,
                              int *cu_result);
+/* The same for the memory at an address; false too where none of ours is. */
+bool handles_give_away_at_fails(uint64_t address, const char *call_name, int *cu_result);
 /* The same for an export of this type. Memory that was not made for it moves on: the driver refuses
  * that. */
 bool handles_export_fails(CUmemGenericAllocationHandle *handle, CUmemAllocationHandleType type,

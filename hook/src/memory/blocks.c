@@ -180,6 +180,12 @@ bool blocks_fix(uint64_t address, bool *is_news) {
     return true;
 }
 
+bool blocks_is_fixed(uint64_t address) {
+    HOLD(LOCK_MEMORY);
+    const struct block *block = block_around(address);
+    return block != NULL && block->fixed;
+}
+
 static void set_shared(struct block *block, bool shared) {
     for (size_t i = 0; i < block->piece_count; i++)
         chunks_share_locked(&block->pieces[i].chunk, shared);

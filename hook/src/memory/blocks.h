@@ -83,6 +83,7 @@ struct block *blocks_close_of_context(uint64_t generation);
 /* From now on the memory around this address stays where it is. False, and nothing changed: some is
  * not on the device, or is being moved. `*is_news`: it was not fixed before. */
 bool blocks_fix(uint64_t address, bool *is_news);
+bool blocks_is_fixed(uint64_t address);
 /* From now on the memory around this address stays where it is, until that many blocks_unshare. The
  * id of its block (0: any, which it becomes) is what names it then. False, and nothing changed: it
  * is not that block, or some of it is not on the device alone, or it is being freed. */
