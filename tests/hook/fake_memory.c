@@ -12,9 +12,11 @@
 #include <string.h>
 
 #include "allocate/shortage.h"
+#include "base/clock.h"
 #include "base/driver.h"
 #include "base/ending.h"
 #include "base/hold.h"
+#include "base/wait.h"
 #include "device/contexts.h"
 #include "device/peers.h"
 #include "device/streams.h"
@@ -34,6 +36,20 @@
 
 bool ending_has_begun(void) {
     return fake_number("FAKE_EXIT") != 0;
+}
+
+bool ending_driver_use_begin(void) {
+    return !ending_has_begun();
+}
+
+void ending_driver_use_end(void) {}
+
+/* Nobody cancels it. */
+bool wait_for(const struct wait_condition *condition, const char *call_name) {
+    (void)call_name;
+    while (!condition->holds(condition->argument) && clock_now_ns() < condition->until_ns)
+        clock_sleep_ns(1000000);
+    return true;
 }
 
 bool residency_swaps(void) {
@@ -80,10 +96,6 @@ void mover_freed(void) {}
 enum physical_whole wholes_make(uint64_t number, const char *call_name) {
     fake_trace("whole %d %s\n", physical_whole(number, false), call_name);
     return WHOLE_STAYS;
-}
-
-void wholes_on_unused(void (*unused)(struct physical *physical)) {
-    (void)unused;
 }
 
 void residency_memory_changed(void) {}

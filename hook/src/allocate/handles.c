@@ -56,6 +56,13 @@ static void give_back(struct physical *physical) {
     mover_freed();
 }
 
+/* What the program has let go while it was made one allocation: the mover frees nothing. */
+static void give_back_unused(void) {
+    struct physical *unused;
+    while ((unused = physical_take_unused()) != NULL)
+        give_back(unused);
+}
+
 static void drop(struct physical *physical) {
     if (physical_drop(physical)) give_back(physical);
 }
@@ -104,6 +111,7 @@ bool handles_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                     const CUmemAllocationProp *properties, unsigned long long flags,
                     const char *call_name, int *cu_result) {
     if (!serves(handle, bytes, properties, flags)) return false;
+    give_back_unused(); /* of a wait that was cancelled */
     /* Sparse arrays map parts of their memory; all that is split could not be. */
     struct creation creation = {.properties = *properties,
                                 .bytes = bytes,
@@ -418,8 +426,8 @@ static bool gives_away(struct giving *giving, int *cu_result) {
     bool may_wait;
     while (give_away_in_turn(giving, &may_wait, cu_result) && giving->why_not == WHOLE_WANTED) {
         enum physical_whole answer = WHOLE_STAYS;
-        if (may_wait) wholes_on_unused(give_back);
         if (may_wait) answer = wholes_make(number, giving->call_name);
+        give_back_unused();
         if (answer == WHOLE_MADE || answer == WHOLE_NOT_ASKED || answer == WHOLE_GONE) continue;
         *cu_result = answer == WHOLE_WANTED ? GATE_CANCELLED_RESULT
                                             : (int)refused_whole(giving, answer);

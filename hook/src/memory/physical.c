@@ -21,7 +21,7 @@ static uint64_t last_number = FIRST_NUMBER;
 
 /* How many there are, so that who has none takes no lock. */
 static _Atomic size_t there;
-static _Atomic size_t wholes_wanted;
+static _Atomic size_t wholes_wanted, unused_there;
 
 static bool are_there(void) {
     return atomic_load_explicit(&there, memory_order_acquire) != 0;
@@ -459,13 +459,26 @@ void physical_whole_made(struct physical *physical, uint64_t handle) {
     registry_count_locked(physical->device, KIND_MAPPED, 0, physical->bytes, 1);
 }
 
-bool physical_whole_end(struct physical *physical, enum physical_whole answer) {
+void physical_whole_end(struct physical *physical, enum physical_whole answer) {
     HOLD(LOCK_MEMORY);
     if (physical->whole == WHOLE_WANTED) note_whole(physical, answer);
     physical->changes = false;
     physical->holders--;
+    physical->unused = ends(physical);
+    if (physical->unused) atomic_fetch_add(&unused_there, 1);
     chunks_ended();
-    return ends(physical);
+}
+
+struct physical *physical_take_unused(void) {
+    struct physical *physical;
+    if (atomic_load(&unused_there) == 0) return NULL;
+    HOLD(LOCK_MEMORY);
+    LIST_FOREACH(physical, &all, next)
+    if (physical->unused) break;
+    if (physical == NULL) return NULL;
+    physical->unused = false;
+    atomic_fetch_sub(&unused_there, 1);
+    return physical;
 }
 
 bool physical_any_away(void) {
@@ -491,4 +504,5 @@ void physical_after_fork(void) {
     }
     atomic_store(&there, 0);
     atomic_store(&wholes_wanted, 0);
+    atomic_store(&unused_there, 0);
 }

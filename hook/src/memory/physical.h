@@ -21,6 +21,7 @@ struct physical {
     bool fixed;                     /* for good, as a whole */
     uint8_t whole;                  /* enum physical_whole: whether its parts are to become one */
     bool changes;                   /* they become one: who wants to hold it waits */
+    bool unused;                    /* nobody has it, and somebody is to give it back */
     LIST_ENTRY(physical) next;      /* among all */
     size_t part_count;
     struct part {
@@ -128,8 +129,11 @@ struct physical *physical_whole_begin(bool *later);
 struct view *physical_next_view(const struct physical *physical, const struct view *after);
 /* It is one part now, whose memory this is, mapped where it was, and stays so. */
 void physical_whole_made(struct physical *physical, uint64_t handle);
-/* That is over, with this answer, or (WANTED) for now. True as with physical_drop. */
-bool physical_whole_end(struct physical *physical, enum physical_whole answer);
+/* That is over, with this answer, or (WANTED) for now. */
+void physical_whole_end(struct physical *physical, enum physical_whole answer);
+/* What nobody has had any more at such an end, to be given back as with physical_drop. NULL: there
+ * is none. */
+struct physical *physical_take_unused(void);
 
 /* Whether any of it all is not on its device. */
 bool physical_any_away(void);

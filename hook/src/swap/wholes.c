@@ -1,7 +1,5 @@
 #include "swap/wholes.h"
 
-#include <stdatomic.h>
-
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/ending.h"
@@ -282,12 +280,6 @@ static enum physical_whole make(struct physical *physical) {
     return answer;
 }
 
-static _Atomic(void (*)(struct physical *physical)) on_unused;
-
-void wholes_on_unused(void (*unused)(struct physical *physical)) {
-    atomic_store(&on_unused, unused);
-}
-
 bool wholes_step(bool *later) {
     struct physical *physical = physical_whole_begin(later);
     if (physical == NULL) return false;
@@ -296,7 +288,6 @@ bool wholes_step(bool *later) {
     log_debug("whole: %llu bytes, %s, %.3f ms", (unsigned long long)bytes,
               answer == WHOLE_MADE ? "made" : "not made",
               (double)(clock_now_ns() - began_ns) / 1e6);
-    void (*const unused)(struct physical *physical) = atomic_load(&on_unused);
-    if (physical_whole_end(physical, answer) && unused != NULL) unused(physical);
+    physical_whole_end(physical, answer);
     return answer != WHOLE_WANTED;
 }

@@ -16,5 +16,3 @@ void wholes_refuse(void);
  * yet. The calling thread uses the driver, and wakes those that wait (wait_wake_all) when the agent
  * has heard that all is back: else it would give the turn back that nobody seems to want. */
 bool wholes_step(bool *later);
-/* `unused` is what to do with memory that nobody has any more by then. */
-void wholes_on_unused(void (*unused)(struct physical *physical));
