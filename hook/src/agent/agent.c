@@ -63,9 +63,9 @@ static void look_at_calls(struct agent *agent) {
     agent_feed_kind(agent, wait ? TURN_EVENT_CALLS_WAIT : TURN_EVENT_NO_CALLS_WAIT);
 }
 
-/* Memory that is to be one allocation is made so while the gate is shut. Work that waits for a later
- * call of the program would never end: the gate opens for it now and then, and in the end whoever
- * waits for the memory is refused. */
+/* Memory that is to be one allocation is made so while the gate is shut. Work that waits for a
+ * later call of the program would never end: the gate opens for it now and then, and in the end
+ * whoever waits for the memory is refused. */
 static void look_at_wholes(struct agent *agent) {
     if (!physical_whole_wanted()) {
         agent->remake_stalls = 0;

@@ -262,8 +262,8 @@ static unsigned take(struct turn_state *state, const struct turn_row *row,
     if (event->kind == TURN_EVENT_GRANTED) state->turn_id = event->turn_id;
     if (event->kind == TURN_EVENT_RECALLED) state->recalled = true;
     if (row->to == TURN_HELD && row->from != TURN_HELD) state->recalled = false;
-    state->remakes = row->to == TURN_CLOSING &&
-                     (state->remakes || event->kind == TURN_EVENT_REMAKE);
+    state->remakes =
+        row->to == TURN_CLOSING && (state->remakes || event->kind == TURN_EVENT_REMAKE);
     if (actions & TURN_ACT_SAY_WAITING) state->said_waiting = true;
     if (actions & TURN_ACT_PROBE) state->probing = true;
     if (actions & TURN_ACT_DROP) {

@@ -15,6 +15,7 @@
 #include "memory/physical.h"
 #include "memory/pooled.h"
 #include "swap/mover.h"
+#include "swap/readers.h"
 #include "swap/residency.h"
 #include "swap/wholes.h"
 
@@ -107,16 +108,21 @@ static bool serves(const CUmemGenericAllocationHandle *handle, size_t bytes,
            properties->location.id >= 0 && properties->location.id < REGISTRY_DEVICES_MAX;
 }
 
+/* In one part: sparse arrays map parts of their memory, which would not fit, and what is about to
+ * be fixed for RDMA could not become one later. */
+static bool stays(const CUmemAllocationProp *properties) {
+    return !residency_swaps() || !driver_can_move(driver_get()) ||
+           properties->allocFlags.usage != 0 ||
+           (properties->allocFlags.gpuDirectRDMACapable && readers_use_rdma());
+}
+
 bool handles_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                     const CUmemAllocationProp *properties, unsigned long long flags,
                     const char *call_name, int *cu_result) {
     if (!serves(handle, bytes, properties, flags)) return false;
     give_back_unused(); /* of a wait that was cancelled */
-    /* Sparse arrays map parts of their memory; all that is split could not be. */
-    struct creation creation = {.properties = *properties,
-                                .bytes = bytes,
-                                .fixed = !residency_swaps() || !driver_can_move(driver_get()) ||
-                                         properties->allocFlags.usage != 0};
+    struct creation creation = {
+        .properties = *properties, .bytes = bytes, .fixed = stays(properties)};
     creation.properties.allocFlags.compressionType = 0; /* a wish, which is not granted */
     const struct making making = {.call_name = call_name,
                                   .device = properties->location.id,
@@ -429,8 +435,8 @@ static bool gives_away(struct giving *giving, int *cu_result) {
         if (may_wait) answer = wholes_make(number, giving->call_name);
         give_back_unused();
         if (answer == WHOLE_MADE || answer == WHOLE_NOT_ASKED || answer == WHOLE_GONE) continue;
-        *cu_result = answer == WHOLE_WANTED ? GATE_CANCELLED_RESULT
-                                            : (int)refused_whole(giving, answer);
+        *cu_result =
+            answer == WHOLE_WANTED ? GATE_CANCELLED_RESULT : (int)refused_whole(giving, answer);
         return false;
     }
     return *cu_result == CUDA_SUCCESS;

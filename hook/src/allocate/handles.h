@@ -28,9 +28,9 @@ bool handles_get_access(unsigned long long *flags, const CUmemLocation *location
                         int *cu_result);
 bool handles_refuse_free(uint64_t address, size_t bytes, int *cu_result);
 
-/* Somebody else is about to use the memory by its handle (a multicast object, an array): from now on
- * it stays where it is, and `*handle` is the driver's. Passes the gate, and waits for the work of
- * the process where the memory is to become one allocation for that. True, with the result: that
+/* Somebody else is about to use the memory by its handle (a multicast object, an array): from now
+ * on it stays where it is, and `*handle` is the driver's. Passes the gate, and waits for the work
+ * of the process where the memory is to become one allocation for that. True, with the result: that
  * cannot be. */
 bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, const char *call_name,
                              int *cu_result);

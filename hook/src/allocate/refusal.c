@@ -116,6 +116,8 @@ static const char *reason_of(enum physical_whole why) {
 void refusal_tell_whole(enum physical_whole why, const char *call_name) {
     log_info("refused: %s, memory of several handles, %d", call_name, (int)why);
     if (!is_due(&told_whole_at_ns)) return;
-    log_error("%s refused: GPU memory of more than 64 MiB in one cuMemCreate cannot be given away, "
-              "%s", call_name, reason_of(why));
+    log_error(
+        "%s refused: GPU memory of more than 64 MiB in one cuMemCreate cannot be given away, "
+        "%s",
+        call_name, reason_of(why));
 }

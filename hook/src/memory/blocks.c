@@ -189,7 +189,8 @@ bool blocks_is_fixed(uint64_t address) {
 static void set_shared(struct block *block, bool shared) {
     for (size_t i = 0; i < block->piece_count; i++)
         chunks_share_locked(&block->pieces[i].chunk, shared);
-    if (!block->fixed) registry_count_locked(block->device, KIND_PLAIN, 0, block->bytes, shared ? 1 : -1);
+    if (!block->fixed)
+        registry_count_locked(block->device, KIND_PLAIN, 0, block->bytes, shared ? 1 : -1);
 }
 
 /* A host copy that a chunk still has would be older than what the others write. */

@@ -97,9 +97,8 @@ static bool says_to_wait(const struct ipc_batch *batch, ssize_t bytes, size_t de
 
 /* `*again`: the exporter is still busy with it. */
 static enum ipc_client_answer take_packet(struct ipc_client *client,
-                                          const struct ipc_handle *handle,
-                                          struct ipc_batch *batch, int descriptors[IPC_BATCH_MAX],
-                                          bool *again) {
+                                          const struct ipc_handle *handle, struct ipc_batch *batch,
+                                          int descriptors[IPC_BATCH_MAX], bool *again) {
     union {
         struct cmsghdr header;
         char room[CMSG_SPACE(IPC_BATCH_MAX * sizeof(int))];

@@ -1,6 +1,6 @@
-/* Blocks of movable memory that other processes may map: a descriptor for each chunk, while somebody
- * has it. Nobody: the descriptors go, and the block moves again, until somebody asks for it by its
- * number (decisions/0009). LOCK_IPC guards the table. */
+/* Blocks of movable memory that other processes may map: a descriptor for each chunk, while
+ * somebody has it. Nobody: the descriptors go, and the block moves again, until somebody asks for
+ * it by its number (decisions/0009). LOCK_IPC guards the table. */
 #pragma once
 
 #include "base/descriptor.h"
@@ -12,7 +12,7 @@ struct export_piece {
 };
 
 struct export {
-    uint64_t address;  /* of the block */
+    uint64_t address; /* of the block */
     uint64_t bytes;
     uint64_t block_id; /* of the block: the address may be another one's later */
     uint64_t number;   /* never used twice */
@@ -23,7 +23,7 @@ struct export {
     uint32_t importers;          /* that may have it */
     uint32_t waiters;            /* that wait for it to be shared again */
     uint64_t idle_since_ns;      /* nobody has had it since then */
-    bool is_kept;  /* who has it is not known: it stays as long as there is the block */
+    bool is_kept;    /* who has it is not known: it stays as long as there is the block */
     bool has_failed; /* it could not be shared again for those that wait */
 };
 

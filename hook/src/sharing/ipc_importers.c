@@ -51,7 +51,8 @@ static bool look_at_process(int32_t pid, struct process *process) {
 static bool has_died(const struct importer *importer) {
     struct process process;
     if (importer->pid <= 0 || importer->started == 0) return false;
-    if (!look_at_process(importer->pid, &process)) return kill(importer->pid, 0) != 0 && errno == ESRCH;
+    if (!look_at_process(importer->pid, &process))
+        return kill(importer->pid, 0) != 0 && errno == ESRCH;
     const bool is_over = (process.state == 'Z' || process.state == 'X') && process.threads <= 1;
     return is_over || process.started != importer->started;
 }
@@ -88,7 +89,8 @@ struct pollfd *importers_poll(size_t from, size_t *count) {
     *count = from;
     for (size_t i = 0; polled != NULL && i < importers_used; i++)
         if (!importers[i].is_quiet)
-            polled[(*count)++] = (struct pollfd){.fd = importers[i].connection.fd, .events = POLLIN};
+            polled[(*count)++] =
+                (struct pollfd){.fd = importers[i].connection.fd, .events = POLLIN};
     return polled;
 }
 

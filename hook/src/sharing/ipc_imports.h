@@ -13,8 +13,8 @@ struct import {
     uint64_t generation; /* of the context */
     uint64_t address;    /* where it is here */
     uint64_t bytes;
-    int32_t device;    /* ordinal of the device that has it, or else of the context's */
-    uint32_t openings; /* allocations that are open in it; 0: to be unmapped */
+    int32_t device;               /* ordinal of the device that has it, or else of the context's */
+    uint32_t openings;            /* allocations that are open in it; 0: to be unmapped */
     struct descriptor connection; /* to the exporter, while it is mapped */
     bool is_lost;                 /* some of it could not be unmapped */
 };

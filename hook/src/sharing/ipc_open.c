@@ -21,7 +21,8 @@
 /* ---- mapping ----------------------------------------------------------------------------------
  */
 
-/* What is mapped at the beginning of the reserved addresses, or all of it. False: it is not gone. */
+/* What is mapped at the beginning of the reserved addresses, or all of it. False: it is not gone.
+ */
 static bool unmap(const struct import *mapped, uint64_t mapped_bytes) {
     const struct driver *cuda = driver_get();
     CUresult result = CUDA_SUCCESS;

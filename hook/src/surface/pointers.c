@@ -97,8 +97,8 @@ bool pointers_give_on_fails(uint64_t address, uint64_t bytes, int *cu_result) {
     return !is_kept;
 }
 
-/* With them other devices find the memory, and the driver marks it. It has our memory in chunks, and
- * the program knows one allocation. */
+/* With them other devices find the memory, and the driver marks it. It has our memory in chunks,
+ * and the program knows one allocation. */
 static bool tokens(uint64_t address, void *data, int *cu_result) {
     struct allocated found = {0};
     const struct driver *cuda = driver_get();

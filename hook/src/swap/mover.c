@@ -100,9 +100,9 @@ static struct {
     uint32_t goal_number;
     bool has_failed;
     bool told_restored;
-    bool has_answers; /* for those that wait for memory to be one allocation */
+    bool has_answers;             /* for those that wait for memory to be one allocation */
     uint64_t whole_late_since_ns; /* one is to be made that a call still uses; 0: none */
-    uint64_t trimmed; /* devices whose graphs were, for this goal */
+    uint64_t trimmed;             /* devices whose graphs were, for this goal */
     struct burst out, in;
     uint64_t unreported_bytes, reported_at_ns;
 } state;

@@ -1,7 +1,7 @@
 /* Memory that programs map themselves and whose parts move one by one becomes one allocation of the
- * driver's, when somebody needs one handle for it (decisions/0022): its contents wait in host memory
- * meanwhile, and afterwards it stays where it is. Done by the mover, while the gate is shut and the
- * work drained. */
+ * driver's, when somebody needs one handle for it (decisions/0022): its contents wait in host
+ * memory meanwhile, and afterwards it stays where it is. Done by the mover, while the gate is shut
+ * and the work drained. */
 #pragma once
 
 #include "memory/physical.h"

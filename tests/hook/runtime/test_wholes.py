@@ -4,6 +4,7 @@ handle: it becomes one allocation of the driver's, while nothing uses it."""
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,7 +162,8 @@ def test_without_room_on_the_host(opens: Opens, tmp_path: Path) -> None:
 
 @pytest.mark.promise("Memory that cannot become one...")
 @pytest.mark.parametrize(
-    "call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemcpyHtoDAsync", "cuMemAddressReserve"]
+    "call",
+    ["cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemcpyHtoDAsync", "cuMemAddressReserve"],
 )
 def test_a_driver_that_fails_on_the_way(opens: Opens, sim: SimulatedMachine, call: str) -> None:
     """In the middle of it, when the parts are gone: they come back from host memory, and all of it
@@ -285,3 +287,15 @@ def test_a_process_that_ends_meanwhile_ends(opens: Opens) -> None:
     program.say("export(handle)")
     program.process.signal(signal.SIGTERM)
     program.process.wait()
+
+
+def test_memory_for_rdma_is_made_in_one(opens: Opens, tmp_path: Path) -> None:
+    """Where a library for that is loaded: it is fixed from the start, and can be exported."""
+    library = tmp_path / "libibverbs.so.1"
+    subprocess.run(["cc", "-shared", "-x", "c", "-o", library, "/dev/null"], check=True)
+    program = opens()
+    program.run(f"ctypes.CDLL({str(library)!r})")
+    made(program, asked="handle_types=1, rdma=1")
+    fixed(program, SIZE)
+    assert program.run("export(handle) > 0") == "True"
+    assert program.client.count(TurnDropped) == 0

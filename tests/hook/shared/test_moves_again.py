@@ -287,4 +287,3 @@ def test_two_importers(pair: Pair, tmp_path: Path) -> None:
         assert pair.room.memory("alice", "fixed") == SHARED * MIB
         assert other.ask("close_shared(a)") == 0
         eventually(lambda: moves(pair), "it moves again")
-
