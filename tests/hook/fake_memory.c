@@ -12,9 +12,11 @@
 #include <string.h>
 
 #include "allocate/shortage.h"
+#include "base/clock.h"
 #include "base/driver.h"
 #include "base/ending.h"
 #include "base/hold.h"
+#include "base/wait.h"
 #include "device/contexts.h"
 #include "device/peers.h"
 #include "device/streams.h"
@@ -28,11 +30,26 @@
 #include "swap/host_arena.h"
 #include "swap/mover.h"
 #include "swap/residency.h"
+#include "swap/wholes.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 bool ending_has_begun(void) {
     return fake_number("FAKE_EXIT") != 0;
+}
+
+bool ending_driver_use_begin(void) {
+    return !ending_has_begun();
+}
+
+void ending_driver_use_end(void) {}
+
+/* Nobody cancels it. */
+bool wait_for(const struct wait_condition *condition, const char *call_name) {
+    (void)call_name;
+    while (!condition->holds(condition->argument) && clock_now_ns() < condition->until_ns)
+        clock_sleep_ns(1000000);
+    return true;
 }
 
 bool residency_swaps(void) {
@@ -74,6 +91,12 @@ enum shortage_answer shortage_ask(const struct shortage *shortage) {
 }
 
 void mover_freed(void) {}
+
+/* Nobody is there to do it. */
+enum physical_whole wholes_make(uint64_t number, const char *call_name) {
+    fake_trace("whole %d %s\n", physical_whole(number, false), call_name);
+    return WHOLE_STAYS;
+}
 
 void residency_memory_changed(void) {}
 

@@ -527,15 +527,49 @@ def test_a_context_takes_only_its_own(backed: Session) -> None:
 @pytest.mark.promise("backing", "Memory that is registered for other devices is fixed")
 def test_registering_for_other_devices_fixes_memory(backed: Session) -> None:
     """Whoever registers memory for RDMA first asks for synchronous operations on it. The driver
-    refuses that for mapped memory, and so the program is told; the whole of the block stays where
-    it is all the same, and counts as fixed. It can still be freed."""
+    refuses that for mapped memory, and so the program is told: nobody uses it, and it moves on."""
     lines = [
         "a, b, yes = alloc(20 * MIB), alloc(20 * MIB), c_uint(1)",
         "print(call('cuPointerSetAttribute', byref(yes), 6, c_uint64(a + MIB)))",
         "print(park(), sums(), restore(), free(a), free(b))",
     ]
-    assert backed.run(*lines) == [f"{NOT_SUPPORTED}", "3 (10, 10) 3 0 0"]
+    assert backed.run(*lines) == [f"{NOT_SUPPORTED}", "6 (0, 20) 6 0 0"]
+    assert backed.memory() == [(20, 0), (40, 0), (20, 0), (0, 0)]
+
+
+@pytest.mark.promise(
+    "backing",
+    "Memory that the driver lets other devices use (tokens, DMA-BUF) stays until it is freed, all "
+    "that the call names",
+)
+def test_tokens_for_other_devices_fix_memory(backed: Session) -> None:
+    """Asked for one by one, for all of the allocation, which has the driver's mark from then on;
+    the driver refuses them among several attributes. It can still be freed."""
+    lines = [
+        "a, b, tokens = alloc(20 * MIB), alloc(20 * MIB), (c_uint64 * 2)()",
+        "print([attribute(6, a), attributes(a, 2, 5)], park(), restore())",
+        "print(call('cuPointerGetAttribute', tokens, 5, c_uint64(a + MIB)))",
+        "print([attribute(6, p) for p in (a, a + 19 * MIB, b)], attributes(a, 6))",
+        "print(park(), sums(), restore(), free(a), free(b))",
+    ]
+    expected = ["[0, []] 6 6", "0", "[1, 1, 0] [1]", "3 (10, 10) 3 0 0"]
+    assert backed.run(*lines) == expected
     assert backed.memory() == [(20, 0), (40, 0), (40, 20), (20, 0), (0, 0)]
+
+
+@pytest.mark.promise("Memory that the driver lets other devices use...")
+def test_a_dma_buf_fixes_all_that_it_names(backed: Session) -> None:
+    """Over the border of a block, where the driver has one for that; of what it refuses nothing."""
+    lines = [
+        "first, second = sorted(alloc(20 * MIB) for _ in range(2))",
+        "fd, beside = c_int(-1), second == first + 20 * MIB",
+        "place, size = (first, 40 * MIB) if beside else (second, 20 * MIB)",
+        "ask = lambda at, n: call('cuMemGetHandleForAddressRange', byref(fd), c_uint64(at), "
+        "c_size_t(n), 1, c_uint64(0))",
+        "print(ask(place + 1, MIB), park(), restore(), ask(place, size))",
+        "print(park() == (0 if beside else 3))",
+    ]
+    assert backed.run(*lines) == [f"{INVALID_VALUE} 6 6 0", "True"]
 
 
 @pytest.mark.promise(

@@ -45,12 +45,11 @@ FREE_MEMORY = (
     "test_shared_memory.py::test_an_import_takes_no_more_of_the_device",
     "test_shared_memory.py::test_what_an_importer_has_is_not_free",
 )
-# The hook answers these otherwise than the driver, for reasons of its own that are to go: it keeps
-# no mark of synchronous operations and gives no tokens for its own, does not count what only a
-# descriptor keeps, and does not know what other streams wait for when it hands out freed memory.
+# The hook answers these otherwise than the driver, for reasons of its own that are to go: it sets
+# no mark of synchronous operations for its own, does not count what only a descriptor keeps, and
+# does not know what other streams wait for when it hands out freed memory.
 UNLIKE_THE_DRIVER = (
     "test_pointers.py::test_synchronous_operations_are_a_mark_of_the_memory",
-    "test_pointers.py::test_tokens_for_other_devices_mark_memory",
     "test_descriptors.py::test_an_exported_descriptor_keeps_memory",
     "test_descriptors.py::test_a_copy_of_a_descriptor_keeps_memory_too",
     "test_descriptors.py::test_a_dma_buf_keeps_memory",

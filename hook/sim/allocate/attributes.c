@@ -123,7 +123,7 @@ static bool mark_sync_memops(struct range *range, void *argument) {
 /* Who registers memory for other devices asks for them: from then on copies of it wait. */
 static CUresult answer_tokens(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS *tokens, CUdeviceptr address,
                               const struct range *range) {
-    if (range->kind == RANGE_POOLED || !is_rdma_capable(range)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (on_host(range) || range->kind == RANGE_MANAGED) return CUDA_ERROR_NOT_SUPPORTED;
     bool wanted = true;
     memory_for_each(address, 1, mark_sync_memops, &wanted);
     tokens->p2pToken = range->id;
@@ -218,6 +218,8 @@ CUresult sim_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attrib
     if (attributes == NULL || data == NULL || numAttributes == 0) return CUDA_ERROR_INVALID_VALUE;
     struct range found;
     bool known = memory_find(ptr, &found);
+    for (unsigned i = 0; i < numAttributes; i++)
+        if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS) return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < numAttributes; i++) {
         if (data[i] == NULL) return CUDA_ERROR_INVALID_VALUE;
         memset(data[i], 0, answer_bytes(attributes[i]));

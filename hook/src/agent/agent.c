@@ -19,9 +19,13 @@
 #include "device/contexts.h"
 #include "gate/gate_control.h"
 #include "memory/chunks.h"
+#include "memory/physical.h"
 #include "swap/mover.h"
+#include "swap/wholes.h"
 
 #define DEAF_PAUSE_NS 10000000
+#define REMAKE_STALLS_MAX 50
+#define REMAKE_PAUSE_MS 10
 
 static struct agent agent; /* the agent thread's */
 
@@ -59,9 +63,28 @@ static void look_at_calls(struct agent *agent) {
     agent_feed_kind(agent, wait ? TURN_EVENT_CALLS_WAIT : TURN_EVENT_NO_CALLS_WAIT);
 }
 
+/* Memory that is to be one allocation is made so while the gate is shut. Work that waits for a
+ * later call of the program would never end: the gate opens for it now and then, and in the end
+ * whoever waits for the memory is refused. */
+static void look_at_wholes(struct agent *agent) {
+    if (!physical_whole_wanted()) {
+        agent->remake_stalls = 0;
+        agent->remake_at_ms = 0;
+        return;
+    }
+    if (clock_now_ms() < agent->remake_at_ms) return;
+    agent->remake_at_ms = 0;
+    if (agent->turn.phase == TURN_UNSCHEDULED || agent->remake_stalls >= REMAKE_STALLS_MAX)
+        wholes_refuse();
+    else if (agent->turn.phase == TURN_HELD)
+        agent_feed_kind(agent, TURN_EVENT_REMAKE);
+    else if (agent->turn.phase == TURN_RESTORING)
+        mover_look();
+}
+
 /* The gate first: calls wait for it. */
 static void look_at_mover(struct agent *agent) {
-    if (agent->turn.phase == TURN_RESTORING && chunks_all_confirmed())
+    if (agent->turn.phase == TURN_RESTORING && chunks_all_confirmed() && !physical_whole_wanted())
         agent_feed_kind(agent, TURN_EVENT_RESTORED);
     else if (agent->turn.phase == TURN_RESTORING && mover_gave_up())
         agent_feed_kind(agent, TURN_EVENT_RESTORE_FAILED);
@@ -86,6 +109,7 @@ static void look_at_news(struct agent *agent) {
     if (what & NEWS_NEEDS_CHANGED) agent_tell_needs(agent);
     look_at_cells(agent);
     look_at_calls(agent);
+    look_at_wholes(agent);
     agent_tell_wishes(agent);
     bell_acted(asked);
 }
@@ -105,6 +129,10 @@ static void step_drain(struct agent *agent) {
         agent_feed_kind(agent, TURN_EVENT_DRAINED);
     } else if (now_ms - agent->drain_progress_ms >= agent->drain_stall_ms) {
         agent->drain_progress_ms = now_ms;
+        if (agent->turn.remakes) {
+            agent->remake_stalls++;
+            agent->remake_at_ms = now_ms + REMAKE_PAUSE_MS;
+        }
         agent_feed_kind(agent, TURN_EVENT_STALLED);
     }
 }
@@ -149,6 +177,7 @@ static uint64_t pause_ns(void) {
     wake_ms = least(wake_ms, session_wake_ms(&agent.session));
     if (agent.memory_report_at_ms > now_ms) wake_ms = least(wake_ms, agent.memory_report_at_ms);
     if (agent.host_look_at_ms > 0) wake_ms = least(wake_ms, agent.host_look_at_ms);
+    if (agent.remake_at_ms > 0) wake_ms = least(wake_ms, agent.remake_at_ms);
     uint64_t pause = UINT64_MAX;
     if (wake_ms != UINT64_MAX) pause = wake_ms > now_ms ? (wake_ms - now_ms) * 1000000 : 0;
     if (agent.draining) pause = least(pause, drain_pause_ns());

@@ -21,6 +21,8 @@ struct agent {
     uint64_t drain_began_ns;
     uint64_t drain_progress_ms;
     uint32_t drain_stall_ms;
+    uint32_t remake_stalls; /* of drains for memory that is to be made anew, in a row */
+    uint64_t remake_at_ms;  /* not before */
     uint32_t window_ms;
     bool gate_is_open, gate_is_windowed;
     uint64_t request_id;

@@ -9,6 +9,7 @@
 #include "base/wait.h"
 #include "device/devices.h"
 #include "gate/window.h"
+#include "memory/physical.h"
 #include "swap/mover.h"
 #include "swap/room.h"
 
@@ -41,6 +42,7 @@ static void on_granted(struct agent *agent, const struct message_turn_granted *g
         .turn_id = granted->turn_id,
         .waiters = granted->waiters,
         .memory_away = agent_memory_is_away(),
+        .remakes = physical_whole_wanted(),
     };
     agent_feed(agent, &event);
 }

@@ -41,6 +41,10 @@ static bool memory_is_away(const struct turn_state *state) {
     return state->event.memory_away;
 }
 
+static bool must_restore(const struct turn_state *state) {
+    return state->event.memory_away || state->event.remakes;
+}
+
 static bool is_recalled(const struct turn_state *state) {
     return state->recalled;
 }
@@ -53,7 +57,17 @@ static bool is_ours_to_keep(const struct turn_state *state) {
 }
 
 static bool is_ours_to_keep_alone(const struct turn_state *state) {
-    return is_ours_to_keep(state) && state->waiters == 0;
+    return is_ours_to_keep(state) && state->waiters == 0 && !state->remakes;
+}
+
+/* Who waited for the memory does so no more. */
+static bool was_in_vain(const struct turn_state *state) {
+    return state->remakes && !state->recalled && !state->is_too_small && state->turn_id != 0 &&
+           state->reason == DROP_REASON_IDLE;
+}
+
+static bool goes_on_with_memory(const struct turn_state *state) {
+    return is_ours_to_keep(state) && state->remakes;
 }
 
 /* Memory is never brought back without the scheduler's word that there is room. */
@@ -84,7 +98,7 @@ static const struct turn_row ROWS[] = {
 
     {TURN_ASKED, TURN_EVENT_NO_CALLS_WAIT, NULL, TURN_NONE, TURN_ACT_WITHDRAW, 0},
     {TURN_ASKED, TURN_EVENT_CONNECTED, NULL, TURN_ASKED, TURN_ACT_ASK, 0},
-    {TURN_ASKED, TURN_EVENT_GRANTED, memory_is_away, TURN_RESTORING, TURN_ACT_RESTORE, 0},
+    {TURN_ASKED, TURN_EVENT_GRANTED, must_restore, TURN_RESTORING, TURN_ACT_RESTORE, 0},
     {TURN_ASKED, TURN_EVENT_GRANTED, NULL, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_ASKED, TURN_EVENT_TICK, may_run_alone, TURN_UNSCHEDULED,
      TURN_ACT_OPEN | TURN_ACT_SAY_RUNNING, 0},
@@ -130,6 +144,7 @@ static const struct turn_row ROWS[] = {
      DROP_REASON_CLOSING},
     {TURN_HELD, TURN_EVENT_CONTEXT_FAILED, NULL, TURN_CLOSING, TURN_ACT_SHUT,
      DROP_REASON_CONTEXT_FAILED},
+    {TURN_HELD, TURN_EVENT_REMAKE, NULL, TURN_CLOSING, TURN_ACT_SHUT, DROP_REASON_IDLE},
     {TURN_HELD, TURN_EVENT_SAMPLED, is_idle, TURN_HELD, TURN_ACT_PROBE, 0},
     {TURN_HELD, TURN_EVENT_PROBED, is_idle, TURN_CLOSING, TURN_ACT_SHUT, DROP_REASON_IDLE},
 
@@ -138,9 +153,11 @@ static const struct turn_row ROWS[] = {
     {TURN_CLOSING, TURN_EVENT_GRANTED, NULL, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_CLOSING, TURN_EVENT_REOPENED, can_reopen, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_CLOSING, TURN_EVENT_CALLS_WAIT, is_ours_to_keep_alone, TURN_HELD, TURN_ACT_OPEN, 0},
+    {TURN_CLOSING, TURN_EVENT_NO_CALLS_WAIT, was_in_vain, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_CLOSING, TURN_EVENT_STALLED, is_recalled, TURN_CLOSING, TURN_ACT_STALL, 0},
     {TURN_CLOSING, TURN_EVENT_STALLED, is_ours_to_keep, TURN_HELD, TURN_ACT_OPEN, 0},
     {TURN_CLOSING, TURN_EVENT_CONTEXT_FAILED, NULL, TURN_CLOSING, 0, DROP_REASON_CONTEXT_FAILED},
+    {TURN_CLOSING, TURN_EVENT_DRAINED, goes_on_with_memory, TURN_RESTORING, TURN_ACT_RESTORE, 0},
     {TURN_CLOSING, TURN_EVENT_DRAINED, NULL, TURN_NONE, TURN_ACT_DROP, 0},
 
     {TURN_UNSCHEDULED, TURN_EVENT_CONNECTED, NULL, TURN_CLOSING, TURN_ACT_SHUT, DROP_REASON_IDLE},
@@ -245,6 +262,8 @@ static unsigned take(struct turn_state *state, const struct turn_row *row,
     if (event->kind == TURN_EVENT_GRANTED) state->turn_id = event->turn_id;
     if (event->kind == TURN_EVENT_RECALLED) state->recalled = true;
     if (row->to == TURN_HELD && row->from != TURN_HELD) state->recalled = false;
+    state->remakes =
+        row->to == TURN_CLOSING && (state->remakes || event->kind == TURN_EVENT_REMAKE);
     if (actions & TURN_ACT_SAY_WAITING) state->said_waiting = true;
     if (actions & TURN_ACT_PROBE) state->probing = true;
     if (actions & TURN_ACT_DROP) {

@@ -49,6 +49,7 @@ enum turn_event_kind {
     TURN_EVENT_HOLD_ENDED,         /* no longer */
     TURN_EVENT_RESTORED,           /* all memory is back */
     TURN_EVENT_RESTORE_FAILED,     /* there is no room for it; what had come is gone again */
+    TURN_EVENT_REMAKE,             /* memory is to be made anew, which takes a drain */
 };
 
 struct turn_event {
@@ -58,6 +59,7 @@ struct turn_event {
     bool busy;
     bool turn_lost;
     bool memory_away; /* some of it is parked, or on its way */
+    bool remakes;     /* GRANTED: some is to be made anew, before the gate opens */
 };
 
 /* What the agent is to do, as bits; in this order where there are several. */
@@ -88,6 +90,7 @@ struct turn_state {
     bool recalled;           /* the scheduler asked for it back */
     bool is_too_small;       /* a device was opened since it was granted */
     bool memory_away;        /* it was granted while memory was away, which is not all back */
+    bool remakes;            /* it is closing to make memory anew, and is to go on then */
     bool connected;
     bool calls_wait;
     bool cell_runs;

@@ -5,6 +5,7 @@
 
 #include "allocate/making.h"
 #include "allocate/memory.h"
+#include "allocate/refusal.h"
 #include "base/driver.h"
 #include "base/ending.h"
 #include "base/log.h"
@@ -14,7 +15,9 @@
 #include "memory/physical.h"
 #include "memory/pooled.h"
 #include "swap/mover.h"
+#include "swap/readers.h"
 #include "swap/residency.h"
+#include "swap/wholes.h"
 
 /* No device has so much. */
 #define BYTES_BEYOND_ALL ((uint64_t)1 << 46)
@@ -52,6 +55,13 @@ static void give_back(struct physical *physical) {
     physical_remove(physical);
     memory_tell(device);
     mover_freed();
+}
+
+/* What the program has let go while it was made one allocation: the mover frees nothing. */
+static void give_back_unused(void) {
+    struct physical *unused;
+    while ((unused = physical_take_unused()) != NULL)
+        give_back(unused);
 }
 
 static void drop(struct physical *physical) {
@@ -98,15 +108,21 @@ static bool serves(const CUmemGenericAllocationHandle *handle, size_t bytes,
            properties->location.id >= 0 && properties->location.id < REGISTRY_DEVICES_MAX;
 }
 
+/* In one part: sparse arrays map parts of their memory, which would not fit, and what is about to
+ * be fixed for RDMA could not become one later. */
+static bool stays(const CUmemAllocationProp *properties) {
+    return !residency_swaps() || !driver_can_move(driver_get()) ||
+           properties->allocFlags.usage != 0 ||
+           (properties->allocFlags.gpuDirectRDMACapable && readers_use_rdma());
+}
+
 bool handles_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                     const CUmemAllocationProp *properties, unsigned long long flags,
                     const char *call_name, int *cu_result) {
     if (!serves(handle, bytes, properties, flags)) return false;
-    /* Sparse arrays map parts of their memory; all that is split could not be. */
-    struct creation creation = {.properties = *properties,
-                                .bytes = bytes,
-                                .fixed = !residency_swaps() || !driver_can_move(driver_get()) ||
-                                         properties->allocFlags.usage != 0};
+    give_back_unused(); /* of a wait that was cancelled */
+    struct creation creation = {
+        .properties = *properties, .bytes = bytes, .fixed = stays(properties)};
     creation.properties.allocFlags.compressionType = 0; /* a wish, which is not granted */
     const struct making making = {.call_name = call_name,
                                   .device = properties->location.id,
@@ -367,34 +383,82 @@ bool handles_fix(uint64_t address) {
     return true;
 }
 
-static CUresult give_away(struct physical *physical, CUmemGenericAllocationHandle *handle,
-                          const char *call_name) {
-    if (physical->part_count > 1) {
-        log_info(
-            "%s refused: GPU memory of more than 64 MiB in one cuMemCreate cannot be given away. "
-            "Create it in smaller pieces, or start the kernel with GPUSHARE_MEMORY=off.",
-            call_name);
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+struct giving {
+    CUmemGenericAllocationHandle *handle;
+    CUmemAllocationHandleType type; /* of an export; NONE: something else is to be done with it */
+    const char *call_name;
+    enum physical_whole why_not;
+};
+
+/* What has several handles of the driver's is to have one first: WHOLE_WANTED. */
+static CUresult give_away(struct physical *physical, struct giving *giving) {
+    const bool is_export = giving->type != CU_MEM_HANDLE_TYPE_NONE;
+    giving->why_not = WHOLE_MADE;
     if (is_lost(&physical->parts[0].chunk)) return CUDA_ERROR_ILLEGAL_STATE;
-    fix(physical);
-    *handle = physical->parts[0].chunk.handle;
+    if (!is_export || (physical->properties.requestedHandleTypes & giving->type) != 0) {
+        if (physical->part_count > 1) giving->why_not = WHOLE_WANTED;
+        if (physical->part_count > 1) return CUDA_ERROR_NOT_SUPPORTED;
+        fix(physical);
+    }
+    *giving->handle = physical->parts[0].chunk.handle;
     return CUDA_SUCCESS;
+}
+
+/* False: it was cancelled. */
+static bool give_away_in_turn(struct giving *giving, bool *may_wait, int *cu_result) {
+    struct physical *physical;
+    struct gate_call call;
+    enum gate_answer answer;
+    giving->why_not = WHOLE_MADE;
+    if (!pass_gate(&call, giving->call_name, cu_result, &answer)) return false;
+    *may_wait = answer == GATE_PASS;
+    if (hold(*giving->handle, &physical, cu_result) && physical != NULL) {
+        *cu_result = (int)give_away(physical, giving);
+        drop(physical);
+    }
+    leave_gate(call, answer, *cu_result);
+    return true;
+}
+
+static CUresult refused_whole(const struct giving *giving, enum physical_whole why) {
+    refusal_tell_whole(why, giving->call_name);
+    return why == WHOLE_NO_HOST || why == WHOLE_NO_ROOM ? CUDA_ERROR_OUT_OF_MEMORY
+                                                        : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* Somebody else's cancelled wait for the same memory ends this one's, too: it is asked for anew. */
+static bool gives_away(struct giving *giving, int *cu_result) {
+    const uint64_t number = *giving->handle;
+    bool may_wait;
+    while (give_away_in_turn(giving, &may_wait, cu_result) && giving->why_not == WHOLE_WANTED) {
+        enum physical_whole answer = WHOLE_STAYS;
+        if (may_wait) answer = wholes_make(number, giving->call_name);
+        give_back_unused();
+        if (answer == WHOLE_MADE || answer == WHOLE_NOT_ASKED || answer == WHOLE_GONE) continue;
+        *cu_result =
+            answer == WHOLE_WANTED ? GATE_CANCELLED_RESULT : (int)refused_whole(giving, answer);
+        return false;
+    }
+    return *cu_result == CUDA_SUCCESS;
 }
 
 bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, const char *call_name,
                              int *cu_result) {
-    struct physical *physical;
-    struct gate_call call;
-    enum gate_answer answer;
-    if (!physical_is_number(*handle)) return false;
-    if (!pass_gate(&call, call_name, cu_result, &answer)) return true;
-    if (hold(*handle, &physical, cu_result) && physical != NULL) {
-        *cu_result = (int)give_away(physical, handle, call_name);
-        drop(physical);
-    }
-    leave_gate(call, answer, *cu_result);
-    return *cu_result != CUDA_SUCCESS;
+    return handles_export_fails(handle, CU_MEM_HANDLE_TYPE_NONE, call_name, cu_result);
+}
+
+bool handles_give_away_at_fails(uint64_t address, const char *call_name, int *cu_result) {
+    struct physical *physical = physical_hold_at(address);
+    if (physical == NULL) return false;
+    CUmemGenericAllocationHandle number = physical->number;
+    drop(physical);
+    return handles_give_away_fails(&number, call_name, cu_result);
+}
+
+bool handles_export_fails(CUmemGenericAllocationHandle *handle, CUmemAllocationHandleType type,
+                          const char *call_name, int *cu_result) {
+    struct giving giving = {.handle = handle, .type = type, .call_name = call_name};
+    return physical_is_number(*handle) && !gives_away(&giving, cu_result);
 }
 
 /* A thread's latest copy lives until its next one: nobody hears of a call that is cancelled. */

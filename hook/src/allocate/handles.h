@@ -28,11 +28,18 @@ bool handles_get_access(unsigned long long *flags, const CUmemLocation *location
                         int *cu_result);
 bool handles_refuse_free(uint64_t address, size_t bytes, int *cu_result);
 
-/* Somebody else is about to use the memory by its handle (an export, a multicast object, an array):
- * from now on it stays where it is, and `*handle` is the driver's. Passes the gate. True, with the
- * result: that cannot be. */
+/* Somebody else is about to use the memory by its handle (a multicast object, an array): from now
+ * on it stays where it is, and `*handle` is the driver's. Passes the gate, and waits for the work
+ * of the process where the memory is to become one allocation for that. True, with the result: that
+ * cannot be. */
 bool handles_give_away_fails(CUmemGenericAllocationHandle *handle, const char *call_name,
                              int *cu_result);
+/* The same for the memory at an address; false too where none of ours is. */
+bool handles_give_away_at_fails(uint64_t address, const char *call_name, int *cu_result);
+/* The same for an export of this type. Memory that was not made for it moves on: the driver refuses
+ * that. */
+bool handles_export_fails(CUmemGenericAllocationHandle *handle, CUmemAllocationHandleType type,
+                          const char *call_name, int *cu_result);
 /* The same for the handles in a list of maps of arrays, of which `*maps` is a copy from then on. */
 bool handles_lend_fails(CUarrayMapInfo **maps, unsigned int count, const char *call_name,
                         int *cu_result);

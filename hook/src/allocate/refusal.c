@@ -10,14 +10,14 @@
 #define TEXT_BYTES 160
 
 /* When a line of each kind was last written, and 1; 0: not yet. */
-static _Atomic uint64_t told_at_ns[REFUSAL_KINDS];
+static _Atomic uint64_t told_at_ns[REFUSAL_KINDS], told_whole_at_ns;
 
 /* Of threads that are refused at once, one tells. */
-static bool is_due(enum refusal_kind kind) {
+static bool is_due(_Atomic uint64_t *told) {
     const uint64_t now_ns = clock_now_ns();
-    uint64_t before_ns = atomic_load(&told_at_ns[kind]);
+    uint64_t before_ns = atomic_load(told);
     if (before_ns != 0 && now_ns - before_ns < QUIET_NS) return false;
-    return atomic_compare_exchange_strong(&told_at_ns[kind], &before_ns, now_ns);
+    return atomic_compare_exchange_strong(told, &before_ns, now_ns);
 }
 
 static void put_size(char text[static TEXT_BYTES], uint64_t bytes) {
@@ -93,5 +93,31 @@ void refusal_tell(const struct refusal *refusal) {
     put_call(call, refusal);
     log_info("refused: %s, %llu bytes, %s", call, (unsigned long long)refusal->bytes,
              names[refusal->kind]);
-    if (is_due(refusal->kind)) tell_user(refusal, call);
+    if (is_due(&told_at_ns[refusal->kind])) tell_user(refusal, call);
+}
+
+static const char *reason_of(enum physical_whole why) {
+    switch (why) {
+        case WHOLE_NO_HOST:
+            return "because this machine, or this kernel's share of it, has too little memory for "
+                   "its contents meanwhile. Free host memory, or create it in smaller pieces.";
+        case WHOLE_NO_ROOM:
+            return "because the GPU has no room for it in one piece. Try again later, or create it "
+                   "in smaller pieces.";
+        case WHOLE_BUSY:
+            return "because GPU work of this process does not end. Wait for that work first, or "
+                   "create it in smaller pieces.";
+        default:
+            return "because it cannot be moved. Create it in smaller pieces, or start the kernel "
+                   "with GPUSHARE_MEMORY=off.";
+    }
+}
+
+void refusal_tell_whole(enum physical_whole why, const char *call_name) {
+    log_info("refused: %s, memory of several handles, %d", call_name, (int)why);
+    if (!is_due(&told_whole_at_ns)) return;
+    log_error(
+        "%s refused: GPU memory of more than 64 MiB in one cuMemCreate cannot be given away, "
+        "%s",
+        call_name, reason_of(why));
 }

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "memory/physical.h"
+
 enum refusal_kind {
     REFUSAL_CAP,    /* it would pass the tenant's cap */
     REFUSAL_BUDGET, /* the device cannot have so much room for this process */
@@ -24,3 +26,7 @@ struct refusal {
 
 /* Also a line of information for each of them. */
 void refusal_tell(const struct refusal *refusal);
+
+/* Memory that a program has made itself cannot become one allocation, for this reason, as somebody
+ * who is to be given it needs. */
+void refusal_tell_whole(enum physical_whole why, const char *call_name);

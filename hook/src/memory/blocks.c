@@ -161,19 +161,63 @@ size_t blocks_list(int device, uint64_t after, struct block_range *ranges, size_
 /* ---- pieces -----------------------------------------------------------------------------------
  */
 
+static bool stays(const struct block *block) {
+    return block->fixed || block->shares > 0;
+}
+
 bool blocks_fix(uint64_t address, bool *is_news) {
     HOLD(LOCK_MEMORY);
     struct block *block = block_around(address);
     if (block == NULL) return false;
     for (size_t i = 0; i < block->piece_count; i++)
         if (!chunks_is_here_locked(&block->pieces[i].chunk)) return false;
-    *is_news = !block->fixed;
+    *is_news = !stays(block);
     if (block->fixed) return true;
     for (size_t i = 0; i < block->piece_count; i++)
         chunks_fix_locked(&block->pieces[i].chunk);
     block->fixed = true;
-    registry_count_locked(block->device, KIND_PLAIN, 0, block->bytes, 1);
+    if (*is_news) registry_count_locked(block->device, KIND_PLAIN, 0, block->bytes, 1);
     return true;
+}
+
+bool blocks_is_fixed(uint64_t address) {
+    HOLD(LOCK_MEMORY);
+    const struct block *block = block_around(address);
+    return block != NULL && block->fixed;
+}
+
+static void set_shared(struct block *block, bool shared) {
+    for (size_t i = 0; i < block->piece_count; i++)
+        chunks_share_locked(&block->pieces[i].chunk, shared);
+    if (!block->fixed)
+        registry_count_locked(block->device, KIND_PLAIN, 0, block->bytes, shared ? 1 : -1);
+}
+
+/* A host copy that a chunk still has would be older than what the others write. */
+static bool is_here_alone(const struct block *block) {
+    for (size_t i = 0; i < block->piece_count; i++) {
+        const struct chunk *chunk = &block->pieces[i].chunk;
+        if (chunk->state != CHUNK_RESIDENT || chunk->handle == 0) return false;
+    }
+    return true;
+}
+
+bool blocks_share(uint64_t address, uint64_t *id) {
+    HOLD(LOCK_MEMORY);
+    struct block *block = block_around(address);
+    if (block == NULL || block->closing || (*id != 0 && block->id != *id) || !is_here_alone(block))
+        return false;
+    *id = block->id;
+    if (block->shares++ == 0) set_shared(block, true);
+    return true;
+}
+
+bool blocks_unshare(uint64_t address, uint64_t id) {
+    HOLD(LOCK_MEMORY);
+    struct block *block = block_around(address);
+    if (block == NULL || block->id != id || --block->shares > 0) return false;
+    set_shared(block, false);
+    return !block->fixed;
 }
 
 void blocks_visit(uint64_t address, void (*look)(const struct chunk *chunk, void *argument),
@@ -235,7 +279,7 @@ void blocks_remove(struct block *block) {
     if (block->slab != NULL) note_room(block, false);
     TAILQ_REMOVE(&blocks, block, next);
     atomic_fetch_sub(&blocks_there, 1);
-    registry_count_locked(block->device, KIND_PLAIN, block->bytes, block->fixed ? block->bytes : 0,
+    registry_count_locked(block->device, KIND_PLAIN, block->bytes, stays(block) ? block->bytes : 0,
                           -1);
     lock_release(LOCK_MEMORY);
     free(block->slab);

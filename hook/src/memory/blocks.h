@@ -23,6 +23,7 @@ struct block {
     int32_t device;              /* ordinal */
     bool closing;                /* is being freed */
     bool fixed;                  /* for good, as a whole */
+    uint32_t shares;             /* or as long as there are such */
     TAILQ_ENTRY(block) next;     /* among all, by id */
     LIST_ENTRY(block) with_room; /* among slabs that may have some */
     bool has_room;               /* it is among them */
@@ -82,6 +83,13 @@ struct block *blocks_close_of_context(uint64_t generation);
 /* From now on the memory around this address stays where it is. False, and nothing changed: some is
  * not on the device, or is being moved. `*is_news`: it was not fixed before. */
 bool blocks_fix(uint64_t address, bool *is_news);
+bool blocks_is_fixed(uint64_t address);
+/* From now on the memory around this address stays where it is, until that many blocks_unshare. The
+ * id of its block (0: any, which it becomes) is what names it then. False, and nothing changed: it
+ * is not that block, or some of it is not on the device alone, or it is being freed. */
+bool blocks_share(uint64_t address, uint64_t *id);
+/* Whether it may move again; nothing happens where the block is gone. */
+bool blocks_unshare(uint64_t address, uint64_t id);
 /* Calls `look` for each chunk of the block that lies there, under the lock. */
 void blocks_visit(uint64_t address, void (*look)(const struct chunk *chunk, void *argument),
                   void *argument);

@@ -33,8 +33,7 @@ static _Atomic bool stopped; /* the process ends: no claim ends any more */
 /* ---- waiting ----------------------------------------------------------------------------------
  */
 
-/* Called with LOCK_MEMORY held, which is not held while it waits. False: nobody ends claims now. */
-static bool wait_for_settling(void) {
+bool chunks_wait_locked(void) {
     atomic_fetch_add(&waiters, 1);
     const uint32_t seen = atomic_load(&settled);
     if (!atomic_load(&stopped)) {
@@ -46,7 +45,7 @@ static bool wait_for_settling(void) {
     return !atomic_load(&stopped);
 }
 
-static void wake_waiters(void) {
+void chunks_ended(void) {
     atomic_fetch_add(&settled, 1);
     if (atomic_load(&waiters) > 0)
         syscall(SYS_futex, &settled, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
@@ -54,14 +53,14 @@ static void wake_waiters(void) {
 
 void chunks_stop(void) {
     atomic_store(&stopped, true);
-    wake_waiters();
+    chunks_ended();
 }
 
 /* ---- sums and lists ---------------------------------------------------------------------------
  */
 
 static bool may_move(const struct chunk *chunk) {
-    return !chunk->fixed && chunk->stays_until_ns == 0;
+    return !chunk->fixed && !chunk->shared && chunk->stays_until_ns == 0;
 }
 
 static bool is_parked(const struct chunk *chunk) {
@@ -106,7 +105,7 @@ static void count(const struct chunk *chunk, int times) {
 static struct chunk_list *list_of(const struct chunk *chunk) {
     struct device_chunks *device = &devices[chunk->device];
     if (chunk->state == CHUNK_BACK) return &device->back; /* fixed ones too: they are confirmed */
-    if (chunk->fixed) return NULL;
+    if (chunk->fixed || chunk->shared) return NULL;
     if (chunk->state == CHUNK_RESIDENT)
         return chunk->stays_until_ns != 0 ? &staying : &device->to_leave;
     return chunk->state == CHUNK_PARKED ? &device->to_come : NULL;
@@ -146,7 +145,7 @@ void chunks_enter_locked(struct chunk *chunk) {
 
 void chunks_leave_locked(struct chunk *chunk) {
     take_out(chunk);
-    wake_waiters();
+    chunks_ended();
 }
 
 /* ---- claims -----------------------------------------------------------------------------------
@@ -179,11 +178,16 @@ struct chunk *chunks_claim_back_locked(int device) {
     return claim_first(&devices[device].back, CHUNK_LEAVING);
 }
 
+void chunks_claim_locked(struct chunk *chunk) {
+    chunk->was = chunk->state;
+    change(chunk, CHUNK_LEAVING);
+}
+
 bool chunks_claim_for_free(struct chunk *chunk) {
     bool claimed = true;
     HOLD(LOCK_MEMORY);
     while (claimed && is_moving(chunk))
-        claimed = wait_for_settling();
+        claimed = chunks_wait_locked();
     if (claimed) change(chunk, CHUNK_FREEING);
     return claimed;
 }
@@ -192,7 +196,7 @@ bool chunks_claim_for_change(struct chunk *chunk) {
     bool claimed = true;
     HOLD(LOCK_MEMORY);
     while (claimed && (is_moving(chunk) || chunk->state == CHUNK_CHANGING))
-        claimed = wait_for_settling();
+        claimed = chunks_wait_locked();
     if (claimed && chunk->state != CHUNK_FREEING) { /* then it is lost, and stays so */
         take_out(chunk);
         chunk->was = chunk->state;
@@ -205,12 +209,18 @@ bool chunks_claim_for_change(struct chunk *chunk) {
 void chunks_change_ended_locked(struct chunk *chunk) {
     if (chunk->state != CHUNK_CHANGING) return;
     change(chunk, (enum chunk_state)chunk->was);
-    wake_waiters();
+    chunks_ended();
 }
 
 void chunks_fix_locked(struct chunk *chunk) {
     take_out(chunk);
     chunk->fixed = true;
+    put_in(chunk);
+}
+
+void chunks_share_locked(struct chunk *chunk, bool shared) {
+    take_out(chunk);
+    chunk->shared = shared;
     put_in(chunk);
 }
 
@@ -236,7 +246,7 @@ void chunks_fix_context(const void *context, int device) {
 void chunks_settle(struct chunk *chunk, enum chunk_state state) {
     HOLD(LOCK_MEMORY);
     change(chunk, state);
-    wake_waiters();
+    chunks_ended();
 }
 
 /* ---- copies that failed -----------------------------------------------------------------------
@@ -246,7 +256,7 @@ void chunks_settle_fixed(struct chunk *chunk) {
     HOLD(LOCK_MEMORY);
     change(chunk, CHUNK_RESIDENT);
     chunks_fix_locked(chunk);
-    wake_waiters();
+    chunks_ended();
 }
 
 void chunks_settle_failed(struct chunk *chunk, uint64_t now_ns) {
@@ -256,7 +266,7 @@ void chunks_settle_failed(struct chunk *chunk, uint64_t now_ns) {
     chunk->stays_until_ns = now_ns + (CHUNK_STAYS_NS << chunk->failures);
     chunk->fixed = ++chunk->failures >= CHUNK_FAILURES_MAX;
     put_in(chunk);
-    wake_waiters();
+    chunks_ended();
 }
 
 static uint64_t next_let_go_ns(void) {
@@ -324,6 +334,10 @@ bool chunks_source(uint64_t address, const void **host, uint64_t *bytes) {
 
 bool chunks_is_here_locked(const struct chunk *chunk) {
     return !is_moving(chunk) && !is_parked(chunk) && !chunk->counts_as_off;
+}
+
+bool chunks_may_leave_locked(const struct chunk *chunk) {
+    return may_move(chunk) && (chunk->state == CHUNK_RESIDENT || chunk->state == CHUNK_BACK);
 }
 
 struct chunk_sums chunks_sums_locked(int device) {

@@ -49,6 +49,7 @@ struct chunk {
     uint8_t was;             /* likewise, before it was claimed */
     uint8_t failures;        /* copies out that failed, in a row */
     bool fixed;              /* never moved any more */
+    bool shared;             /* nor as long as another process has it */
     bool counts_as_off;      /* in the sums */
 };
 
@@ -79,8 +80,14 @@ bool chunks_claim_for_free(struct chunk *chunk);
  * claim is its thread's only one. chunks_change_ended_locked ends it: the chunk is what it was. */
 bool chunks_claim_for_change(struct chunk *chunk);
 void chunks_change_ended_locked(struct chunk *chunk);
+/* Waits for the end of any claim; with LOCK_MEMORY held, which it gives away meanwhile. False: the
+ * process ends. For what is not a chunk's: chunks_ended wakes such waiters. */
+bool chunks_wait_locked(void);
+void chunks_ended(void);
 /* From now on it stays where it is. */
 void chunks_fix_locked(struct chunk *chunk);
+/* The same until it is shared no more. */
+void chunks_share_locked(struct chunk *chunk, bool shared);
 /* Likewise all that is there of this context, and of none at all on this device (-1: on no device).
  */
 void chunks_fix_context(const void *context, int device);
@@ -91,6 +98,8 @@ void chunks_fix_context(const void *context, int device);
 struct chunk *chunks_claim_leaving_locked(int device);
 struct chunk *chunks_claim_coming_locked(int device);
 struct chunk *chunks_claim_back_locked(int device);
+/* Claims this one, RESIDENT or BACK, to be made anew (wholes.h): LEAVING. */
+void chunks_claim_locked(struct chunk *chunk);
 /* Ends a claim: the chunk is now in `state`. One that is as it was before is claimed first again.
  */
 void chunks_settle(struct chunk *chunk, enum chunk_state state);
@@ -119,6 +128,8 @@ void *chunks_movable_context(void);
 
 /* All of its memory is on the device, and is not being moved. */
 bool chunks_is_here_locked(const struct chunk *chunk);
+/* The mover could claim it now: it is here, and nothing keeps it there. */
+bool chunks_may_leave_locked(const struct chunk *chunk);
 /* No chunk of any device is parked or being moved. */
 bool chunks_all_here(void);
 /* Nor has any a host copy that was not confirmed: the gate may open, and a restore is at its end.

@@ -21,6 +21,7 @@ static uint64_t last_number = FIRST_NUMBER;
 
 /* How many there are, so that who has none takes no lock. */
 static _Atomic size_t there;
+static _Atomic size_t wholes_wanted, unused_there;
 
 static bool are_there(void) {
     return atomic_load_explicit(&there, memory_order_acquire) != 0;
@@ -97,6 +98,8 @@ struct physical *physical_hold(uint64_t number) {
     if (!are_there()) return NULL;
     HOLD(LOCK_MEMORY);
     struct physical *physical = find(number);
+    while (physical != NULL && physical->changes && chunks_wait_locked())
+        physical = find(number);
     if (physical != NULL) physical->holders++; /* a mapping keeps a released handle in use */
     return physical;
 }
@@ -105,6 +108,8 @@ struct physical *physical_hold_at(uint64_t address) {
     if (!are_there()) return NULL;
     HOLD(LOCK_MEMORY);
     const struct view *view = view_at(address);
+    while (view != NULL && view->physical->changes && chunks_wait_locked())
+        view = view_at(address);
     if (view != NULL) view->physical->holders++;
     return view != NULL ? view->physical : NULL;
 }
@@ -122,8 +127,15 @@ bool physical_drop(struct physical *physical) {
     return ends(physical);
 }
 
+static void note_whole(struct physical *physical, enum physical_whole whole) {
+    if (physical->whole == WHOLE_WANTED) atomic_fetch_sub(&wholes_wanted, 1);
+    if (whole == WHOLE_WANTED) atomic_fetch_add(&wholes_wanted, 1);
+    physical->whole = (uint8_t)whole;
+}
+
 void physical_remove(struct physical *physical) {
     lock_take(LOCK_MEMORY);
+    note_whole(physical, WHOLE_GONE);
     for (size_t i = 0; i < physical->part_count; i++)
         chunks_leave_locked(&physical->parts[i].chunk);
     LIST_REMOVE(physical, next);
@@ -303,6 +315,8 @@ struct view *physical_close_view(uint64_t address, uint64_t bytes) {
     if (!are_there()) return NULL;
     HOLD(LOCK_MEMORY);
     struct view *view = first_in(address, bytes);
+    while (view != NULL && view->physical->changes && chunks_wait_locked())
+        view = first_in(address, bytes);
     if (view != NULL) view->closing = true;
     return view;
 }
@@ -320,6 +334,151 @@ uint64_t physical_note_access(uint64_t address, uint64_t end, int device, uint8_
         address = end_of(view);
     }
     return address;
+}
+
+/* ---- becoming one allocation ------------------------------------------------------------------
+ */
+
+enum physical_whole physical_whole(uint64_t number, bool wants) {
+    HOLD(LOCK_MEMORY);
+    struct physical *physical = find(number);
+    if (physical == NULL) return WHOLE_GONE;
+    if (physical->part_count == 1) return WHOLE_MADE;
+    if (wants) note_whole(physical, WHOLE_WANTED);
+    return (enum physical_whole)physical->whole;
+}
+
+bool physical_whole_refuse(uint64_t number, enum physical_whole why) {
+    struct physical *physical;
+    bool any = false;
+    if (!physical_whole_wanted()) return false;
+    HOLD(LOCK_MEMORY);
+    LIST_FOREACH(physical, &all, next) {
+        const bool is_meant = number == 0 || physical->number == number;
+        if (!is_meant || physical->whole != WHOLE_WANTED || physical->changes) continue;
+        note_whole(physical, why);
+        any = true;
+    }
+    return any;
+}
+
+bool physical_whole_wanted(void) {
+    return atomic_load(&wholes_wanted) > 0;
+}
+
+struct view *physical_next_view(const struct physical *physical, const struct view *after) {
+    HOLD(LOCK_MEMORY);
+    struct view *view = after == NULL ? TAILQ_FIRST(&views) : TAILQ_NEXT(after, next);
+    while (view != NULL && view->physical != physical)
+        view = TAILQ_NEXT(view, next);
+    return view;
+}
+
+/* Whether a call uses it, or a thread is about to unmap it. Nobody begins while the gate is shut.
+ */
+static bool is_in_use(const struct physical *physical) {
+    const struct view *view;
+    uint32_t mapped = 0;
+    TAILQ_FOREACH(view, &views, next) {
+        if (view->physical != physical) continue;
+        if (view->closing) return true;
+        mapped++;
+    }
+    if (physical->holders != mapped) return true;
+    for (size_t i = 0; i < physical->part_count; i++)
+        if (physical->parts[i].chunk.state == CHUNK_CHANGING) return true;
+    return false;
+}
+
+/* An unmap that failed halfway has left parts of a view. */
+static bool can_be_whole(const struct physical *physical) {
+    const struct view *view;
+    for (size_t i = 0; i < physical->part_count; i++)
+        if (!chunks_may_leave_locked(&physical->parts[i].chunk)) return false;
+    TAILQ_FOREACH(view, &views, next)
+    for (size_t i = 0; view->physical == physical && i < physical->part_count; i++)
+        if (view->pieces[i].chunk == NULL || !view->pieces[i].there) return false;
+    return true;
+}
+
+struct physical *physical_whole_begin(bool *later) {
+    struct physical *physical;
+    *later = false;
+    if (!physical_whole_wanted()) return NULL;
+    HOLD(LOCK_MEMORY);
+    LIST_FOREACH(physical, &all, next) {
+        if (physical->whole != WHOLE_WANTED) continue;
+        if (is_in_use(physical))
+            *later = true;
+        else if (can_be_whole(physical))
+            break;
+        else
+            note_whole(physical, WHOLE_STAYS);
+    }
+    if (physical == NULL) return NULL;
+    physical->changes = true;
+    physical->holders++;
+    for (size_t i = 0; i < physical->part_count; i++)
+        chunks_claim_locked(&physical->parts[i].chunk);
+    return physical;
+}
+
+/* One mapping of all of it, in the chain of its chunk. */
+static void join_pieces(struct view *view, size_t part_count, struct chunk *chunk) {
+    for (size_t i = 0; i < part_count; i++)
+        pages_leave(&view->pieces[i]);
+    struct mapping *piece = &view->pieces[0];
+    piece->bytes = view->physical->bytes;
+    piece->chunk = chunk;
+    piece->there = true;
+    piece->also = chunk->mappings;
+    chunk->mappings = piece;
+    pages_enter(piece); /* these addresses were there before */
+}
+
+void physical_whole_made(struct physical *physical, uint64_t handle) {
+    struct view *view;
+    const size_t part_count = physical->part_count;
+    struct chunk *chunk = &physical->parts[0].chunk;
+    HOLD(LOCK_MEMORY);
+    for (size_t i = 0; i < part_count; i++)
+        chunks_leave_locked(&physical->parts[i].chunk);
+    *chunk = (struct chunk){
+        .physical = physical,
+        .bytes = physical->bytes,
+        .handle = handle,
+        .context = chunk->context,
+        .device = physical->device,
+        .fixed = true,
+    };
+    physical->part_count = 1;
+    TAILQ_FOREACH(view, &views, next)
+    if (view->physical == physical) join_pieces(view, part_count, chunk);
+    chunks_enter_locked(chunk);
+    physical->fixed = true;
+    registry_count_locked(physical->device, KIND_MAPPED, 0, physical->bytes, 1);
+}
+
+void physical_whole_end(struct physical *physical, enum physical_whole answer) {
+    HOLD(LOCK_MEMORY);
+    if (physical->whole == WHOLE_WANTED) note_whole(physical, answer);
+    physical->changes = false;
+    physical->holders--;
+    physical->unused = ends(physical);
+    if (physical->unused) atomic_fetch_add(&unused_there, 1);
+    chunks_ended();
+}
+
+struct physical *physical_take_unused(void) {
+    struct physical *physical;
+    if (atomic_load(&unused_there) == 0) return NULL;
+    HOLD(LOCK_MEMORY);
+    LIST_FOREACH(physical, &all, next)
+    if (physical->unused) break;
+    if (physical == NULL) return NULL;
+    physical->unused = false;
+    atomic_fetch_sub(&unused_there, 1);
+    return physical;
 }
 
 bool physical_any_away(void) {
@@ -344,4 +503,6 @@ void physical_after_fork(void) {
         free(physical);
     }
     atomic_store(&there, 0);
+    atomic_store(&wholes_wanted, 0);
+    atomic_store(&unused_there, 0);
 }

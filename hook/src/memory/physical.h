@@ -19,6 +19,9 @@ struct physical {
     uint32_t holders;               /* views, and calls that are on their way with it */
     int32_t device;                 /* ordinal */
     bool fixed;                     /* for good, as a whole */
+    uint8_t whole;                  /* enum physical_whole: whether its parts are to become one */
+    bool changes;                   /* they become one: who wants to hold it waits */
+    bool unused;                    /* nobody has it, and somebody is to give it back */
     LIST_ENTRY(physical) next;      /* among all */
     size_t part_count;
     struct part {
@@ -100,6 +103,37 @@ void physical_reopen_view(struct view *view);
 /* Notes the access of a device that the driver has given from there on, as far as views lie side by
  * side. Returns where they end, at most `end`. */
 uint64_t physical_note_access(uint64_t address, uint64_t end, int device, uint8_t flags);
+
+/* Whoever is given a handle of the driver's needs the parts to be one allocation of its (wholes.h).
+ */
+enum physical_whole {
+    WHOLE_NOT_ASKED,
+    WHOLE_WANTED,  /* somebody waits for it */
+    WHOLE_MADE,    /* it is one part */
+    WHOLE_GONE,    /* there is no such memory any more */
+    WHOLE_NO_HOST, /* no host memory for its contents meanwhile; from here on all is as it was */
+    WHOLE_NO_ROOM, /* the driver had no memory for it in one */
+    WHOLE_STAYS,   /* it cannot be moved */
+    WHOLE_BUSY,    /* work that may use it does not end */
+};
+/* How it stands with this one; `wants`: it is wanted from now on. */
+enum physical_whole physical_whole(uint64_t number, bool wants);
+/* Nobody waits for this one any more; or (0) for none, for this reason. Whether any was wanted. */
+bool physical_whole_refuse(uint64_t number, enum physical_whole why);
+/* Some is wanted. */
+bool physical_whole_wanted(void);
+/* The next of those that are wanted, with all its parts claimed; nobody maps, unmaps or holds it
+ * until physical_whole_end. NULL: there is none; `*later`: but for one that a call still uses. */
+struct physical *physical_whole_begin(bool *later);
+/* The first of its views, or the one after it. */
+struct view *physical_next_view(const struct physical *physical, const struct view *after);
+/* It is one part now, whose memory this is, mapped where it was, and stays so. */
+void physical_whole_made(struct physical *physical, uint64_t handle);
+/* That is over, with this answer, or (WANTED) for now. */
+void physical_whole_end(struct physical *physical, enum physical_whole answer);
+/* What nobody has had any more at such an end, to be given back as with physical_drop. NULL: there
+ * is none. */
+struct physical *physical_take_unused(void);
 
 /* Whether any of it all is not on its device. */
 bool physical_any_away(void);

@@ -45,47 +45,14 @@ static void say_why_not(CUresult result) {
 /* ---- cuIpcGetMemHandle ------------------------------------------------------------------------
  */
 
-/* Room for them was made by what a block can have at most. */
-static void gather(const struct chunk *chunk, void *argument) {
-    struct export *block = argument;
-    if (chunk->handle != 0)
-        block->pieces[block->piece_count++] = (struct export_piece){
-            .descriptor = {.fd = -1}, .handle = chunk->handle, .bytes = chunk->bytes};
-}
-
-static CUresult export_piece(struct export_piece *piece) {
-    const struct driver *cuda = driver_get();
-    int fd = -1;
-    const CUresult result =
-        cuda->memory_export(&fd, piece->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    if (result != CUDA_SUCCESS) return result;
-    return descriptor_adopt(&piece->descriptor, fd, 0) ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
-}
-
-/* A descriptor for each chunk of the block. They are on the device and stay there. */
-static CUresult export_pieces(struct export *block) {
-    blocks_visit(block->address, gather, block);
-    uint64_t bytes = 0;
-    CUresult result = CUDA_SUCCESS;
-    for (uint32_t i = 0; i < block->piece_count && result == CUDA_SUCCESS; i++) {
-        bytes += block->pieces[i].bytes;
-        result = export_piece(&block->pieces[i]);
-    }
-    if (result == CUDA_SUCCESS && bytes != block->bytes) result = CUDA_ERROR_INVALID_VALUE;
-    return result;
-}
-
-static CUresult export_block(const struct allocated *of, uint64_t *number) {
-    const size_t pieces_max = (size_t)(of->block_bytes / CHUNK_GRANULE);
-    struct export block = {.address = of->block_address, .bytes = of->block_bytes};
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    block.pieces = malloc(pieces_max * sizeof *block.pieces);
-    if (block.pieces != NULL && devices_uuid_of(of->device, block.device_uuid))
-        result = export_pieces(&block);
-    if (result != CUDA_SUCCESS)
-        exports_drop_pieces(&block);
-    else if (!exports_add(&block, number))
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+static CUresult export_block(const struct allocated *of, uint64_t block_id, uint64_t *number) {
+    struct export block = {.address = of->block_address,
+                           .bytes = of->block_bytes,
+                           .block_id = block_id,
+                           .device = of->device};
+    CUresult result = CUDA_ERROR_INVALID_DEVICE;
+    if (devices_uuid_of(of->device, block.device_uuid)) result = (CUresult)exports_make(&block);
+    if (result == CUDA_SUCCESS && !exports_add(&block, number)) result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) say_why_not(result);
     return result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY ? result
                                                                         : CUDA_ERROR_MAP_FAILED;
@@ -93,9 +60,9 @@ static CUresult export_block(const struct allocated *of, uint64_t *number) {
 
 /* The block may be freed by another thread meanwhile: then it must not be found under its address
  * by whoever has that next. */
-static CUresult number_of(const struct allocated *of, uint64_t *number) {
+static CUresult number_of(const struct allocated *of, uint64_t block_id, uint64_t *number) {
     if (exports_find(of->block_address, number)) return CUDA_SUCCESS;
-    const CUresult result = export_block(of, number);
+    const CUresult result = export_block(of, block_id, number);
     struct allocated again;
     if (result != CUDA_SUCCESS || (blocks_find(of->address, &again) && again.id == of->id))
         return result;
@@ -103,18 +70,22 @@ static CUresult number_of(const struct allocated *of, uint64_t *number) {
     return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* The block stays while its descriptors are made, and as long as there are such. */
 static CUresult make_handle(void *encoded, const struct allocated *of) {
     struct ipc_handle handle = {
         .offset = of->address - of->block_address,
         .bytes = of->bytes,
     };
-    if (!backing_fix(of->address)) return CUDA_ERROR_MAP_FAILED;
-    if (!ipc_server_start(&handle)) {
+    uint64_t block_id = 0;
+    if (!blocks_share(of->address, &block_id)) return CUDA_ERROR_MAP_FAILED;
+    CUresult result = CUDA_ERROR_MAP_FAILED;
+    if (ipc_server_start(&handle))
+        result = number_of(of, block_id, &handle.block);
+    else
         say_why_not(CUDA_ERROR_OPERATING_SYSTEM);
-        return CUDA_ERROR_MAP_FAILED;
-    }
-    const CUresult result = number_of(of, &handle.block);
+    blocks_unshare(of->block_address, block_id);
     if (result == CUDA_SUCCESS) ipc_handle_encode(&handle, encoded);
+    exports_tell();
     return result;
 }
 

@@ -4,14 +4,19 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/descriptor.h"
+#include "base/wait.h"
 
 #define PATIENCE_S 10
+#define PATIENCE_NS (PATIENCE_S * 1000000000ull)
+#define AT_ONCE_MS 20
+#define LOOK_NS 10000000u
 
 /* Waits for a place in the exporter's queue where that is full. Whoever else has bound the name is
  * not told the token. */
@@ -29,7 +34,7 @@ static bool connect_to(int fd, uint64_t server, uint64_t until_ns) {
 enum ipc_client_answer ipc_client_ask(struct ipc_client *client, const struct ipc_handle *handle) {
     *client = (struct ipc_client){
         .socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0),
-        .until_ns = clock_now_ns() + PATIENCE_S * 1000000000ull,
+        .until_ns = clock_now_ns() + PATIENCE_NS,
     };
     if (client->socket < 0) return IPC_CLIENT_NO_ROOM;
     const struct ipc_request request = ipc_request_of(handle);
@@ -40,14 +45,23 @@ enum ipc_client_answer ipc_client_ask(struct ipc_client *client, const struct ip
     return IPC_CLIENT_HERE;
 }
 
-static bool wait_for_packet(const struct ipc_client *client) {
+static bool is_readable(void *argument) {
+    struct pollfd readable = {.fd = ((struct ipc_client *)argument)->socket, .events = POLLIN};
+    return poll(&readable, 1, 0) != 0;
+}
+
+/* Most answers are there at once. The others may take as long as a turn of somebody else, so the
+ * wait can be cancelled. */
+static enum ipc_client_answer wait_for_packet(struct ipc_client *client) {
+    struct pollfd readable = {.fd = client->socket, .events = POLLIN};
+    if (poll(&readable, 1, AT_ONCE_MS) == 1) return IPC_CLIENT_HERE;
     for (;;) {
         const uint64_t now_ns = clock_now_ns();
-        if (now_ns >= client->until_ns) return false;
-        struct pollfd readable = {.fd = client->socket, .events = POLLIN};
-        const int ready = poll(&readable, 1, (int)((client->until_ns - now_ns) / 1000000) + 1);
-        if (ready == 1) return true;
-        if (ready < 0 && errno != EINTR) return false;
+        const struct wait_condition condition = {
+            .holds = is_readable, .argument = client, .until_ns = now_ns + LOOK_NS};
+        if (now_ns >= client->until_ns) return IPC_CLIENT_GONE;
+        if (!wait_for(&condition, "cuIpcOpenMemHandle")) return IPC_CLIENT_CANCELLED;
+        if (is_readable(client)) return IPC_CLIENT_HERE;
     }
 }
 
@@ -76,8 +90,15 @@ static enum ipc_client_answer refusal(const struct ipc_batch *batch, ssize_t byt
     return has_status && batch->status == IPC_UNKNOWN ? IPC_CLIENT_NO_BLOCK : IPC_CLIENT_GONE;
 }
 
-enum ipc_client_answer ipc_client_next(struct ipc_client *client, const struct ipc_handle *handle,
-                                       struct ipc_batch *batch, int descriptors[IPC_BATCH_MAX]) {
+static bool says_to_wait(const struct ipc_batch *batch, ssize_t bytes, size_t descriptors) {
+    return bytes >= (ssize_t)offsetof(struct ipc_batch, piece_bytes) && descriptors == 0 &&
+           ipc_batch_waits(batch);
+}
+
+/* `*again`: the exporter is still busy with it. */
+static enum ipc_client_answer take_packet(struct ipc_client *client,
+                                          const struct ipc_handle *handle, struct ipc_batch *batch,
+                                          int descriptors[IPC_BATCH_MAX], bool *again) {
     union {
         struct cmsghdr header;
         char room[CMSG_SPACE(IPC_BATCH_MAX * sizeof(int))];
@@ -87,23 +108,42 @@ enum ipc_client_answer ipc_client_next(struct ipc_client *client, const struct i
                              .msg_iovlen = 1,
                              .msg_control = &control,
                              .msg_controllen = sizeof control};
-    if (!wait_for_packet(client)) return IPC_CLIENT_GONE;
     const ssize_t received = recvmsg(client->socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    *again = false;
     if (received <= 0) return IPC_CLIENT_GONE;
     const size_t count = take_descriptors(&message, descriptors);
-    if ((message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) == 0 &&
-        ipc_batch_check(batch, (size_t)received, count, handle, &client->progress))
+    *again = says_to_wait(batch, received, count);
+    if (*again || ((message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) == 0 &&
+                   ipc_batch_check(batch, (size_t)received, count, handle, &client->progress)))
         return IPC_CLIENT_HERE;
     for (size_t i = 0; i < count; i++)
         close(descriptors[i]);
     return refusal(batch, received, message.msg_flags);
 }
 
+enum ipc_client_answer ipc_client_next(struct ipc_client *client, const struct ipc_handle *handle,
+                                       struct ipc_batch *batch, int descriptors[IPC_BATCH_MAX]) {
+    bool again = true;
+    enum ipc_client_answer answer = IPC_CLIENT_HERE;
+    while (again && (answer = wait_for_packet(client)) == IPC_CLIENT_HERE) {
+        answer = take_packet(client, handle, batch, descriptors, &again);
+        client->until_ns = clock_now_ns() + PATIENCE_NS;
+    }
+    return answer;
+}
+
 bool ipc_client_is_done(const struct ipc_client *client) {
     return client->progress.pieces > 0 && client->progress.pieces_heard == client->progress.pieces;
 }
 
-void ipc_client_end(struct ipc_client *client) {
-    if (client->socket >= 0) close(client->socket);
+void ipc_client_keep(struct ipc_client *client, struct descriptor *connection) {
+    if (!descriptor_adopt(connection, client->socket, S_IFSOCK)) connection->fd = -1;
     client->socket = -1;
+}
+
+bool ipc_client_tell(const struct descriptor *connection, enum ipc_word word) {
+    const uint64_t said = ipc_word_encode(word);
+    return descriptor_is_ours(connection) &&
+           send(connection->fd, &said, sizeof said, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+               (ssize_t)sizeof said;
 }

@@ -5,6 +5,8 @@
 static const uint8_t MAGIC[8] = {'g', 'p', 'u', 's', 'h', 'a', 'r', 'e'};
 #define REQUEST_MAGIC 0x316b736170697067u   /* gpipask1 */
 #define BATCH_MAGIC 0x3176696770697067u     /* gpipgiv1 */
+#define BYE_MAGIC 0x3165796270697067u       /* gpipbye1 */
+#define KEEP_MAGIC 0x70656b3170697067u      /* gpip1kep */
 #define BLOCK_BYTES_MAX ((uint64_t)1 << 46) /* sums of sizes do not overflow */
 
 /* The 64 bytes. */
@@ -73,6 +75,17 @@ bool ipc_request_check(const void *packet, size_t bytes, const uint8_t token[IPC
     return request->magic == REQUEST_MAGIC && is_token(request->token, token);
 }
 
+uint64_t ipc_word_encode(enum ipc_word word) {
+    return word == IPC_WORD_BYE ? BYE_MAGIC : word == IPC_WORD_KEEP ? KEEP_MAGIC : 0;
+}
+
+enum ipc_word ipc_word_decode(const void *packet, size_t bytes) {
+    uint64_t magic = 0;
+    if (bytes == sizeof magic) memcpy(&magic, packet, sizeof magic);
+    if (magic == BYE_MAGIC) return IPC_WORD_BYE;
+    return magic == KEEP_MAGIC ? IPC_WORD_KEEP : IPC_WORD_NONE;
+}
+
 void ipc_batch_begin(struct ipc_batch *batch, enum ipc_status status) {
     memset(batch, 0, sizeof *batch);
     batch->magic = BATCH_MAGIC;
@@ -81,6 +94,10 @@ void ipc_batch_begin(struct ipc_batch *batch, enum ipc_status status) {
 
 size_t ipc_batch_bytes(const struct ipc_batch *batch) {
     return offsetof(struct ipc_batch, piece_bytes) + batch->count * sizeof batch->piece_bytes[0];
+}
+
+bool ipc_batch_waits(const struct ipc_batch *batch) {
+    return batch->magic == BATCH_MAGIC && batch->status == IPC_WAITS && batch->count == 0;
 }
 
 static bool begins(const struct ipc_batch *batch, const struct ipc_handle *handle) {

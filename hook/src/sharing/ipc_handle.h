@@ -48,7 +48,17 @@ struct ipc_request {
 enum ipc_status {
     IPC_SERVED = 0,
     IPC_UNKNOWN = 1, /* no such block, or not any more */
+    IPC_WAITS = 2,   /* it has to come back to the device first: another packet follows */
 };
+
+/* What an importer says later, on the same connection. */
+enum ipc_word {
+    IPC_WORD_NONE,
+    IPC_WORD_BYE,  /* it has nothing of the block any more */
+    IPC_WORD_KEEP, /* others may have it, unseen: it is to stay as long as there is the block */
+};
+uint64_t ipc_word_encode(enum ipc_word word);
+enum ipc_word ipc_word_decode(const void *packet, size_t bytes);
 
 /* Packets from the exporter: each has the descriptors of `count` pieces, from the piece `first` on.
  * Those behind `pieces` stay away where there are fewer than IPC_BATCH_MAX. */
@@ -70,6 +80,8 @@ bool ipc_request_check(const void *packet, size_t bytes, const uint8_t token[IPC
 
 void ipc_batch_begin(struct ipc_batch *batch, enum ipc_status status);
 size_t ipc_batch_bytes(const struct ipc_batch *batch);
+/* It says that another one follows, and nothing else. */
+bool ipc_batch_waits(const struct ipc_batch *batch);
 
 /* What an importer has heard so far of a block. */
 struct ipc_progress {

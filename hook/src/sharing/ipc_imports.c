@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/hold.h"
+#include "sharing/ipc_client.h"
 
 /* An allocation that the program has opened, so many times. */
 struct opening {
@@ -160,7 +161,16 @@ bool imports_cover(uint64_t address) {
     return import_around(address) != NULL;
 }
 
+bool imports_keep(uint64_t address) {
+    HOLD(LOCK_IPC);
+    const struct import *import = import_around(address);
+    return import != NULL && ipc_client_tell(&import->connection, IPC_WORD_KEEP);
+}
+
+/* The child has nothing of it, and its copies of the connections would outlive the parent's. */
 void imports_after_fork(void) {
+    for (size_t i = 0; i < imports_used; i++)
+        descriptor_close(&imports[i].connection);
     imports_used = openings_used = 0;
     atomic_store(&imports_there, 0);
 }

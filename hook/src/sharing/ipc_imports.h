@@ -2,6 +2,7 @@
  * the program has opened. LOCK_IPC guards the tables. Results are CUresult, as int. */
 #pragma once
 
+#include "base/descriptor.h"
 #include "memory/blocks.h"
 #include "sharing/ipc_handle.h"
 
@@ -12,8 +13,10 @@ struct import {
     uint64_t generation; /* of the context */
     uint64_t address;    /* where it is here */
     uint64_t bytes;
-    int32_t device;    /* ordinal of the device that has it, or else of the context's */
-    uint32_t openings; /* allocations that are open in it; 0: to be unmapped */
+    int32_t device;               /* ordinal of the device that has it, or else of the context's */
+    uint32_t openings;            /* allocations that are open in it; 0: to be unmapped */
+    struct descriptor connection; /* to the exporter, while it is mapped */
+    bool is_lost;                 /* some of it could not be unmapped */
 };
 
 /* Opens once more what the context has mapped already. */
@@ -38,5 +41,8 @@ bool imports_put_back(const struct import *unused);
 /* The opened allocation in which the address lies; whether it lies in such memory at all. */
 bool imports_find(uint64_t address, struct allocated *found);
 bool imports_cover(uint64_t address);
+/* What lies there is about to be given to others, unseen: the exporter is told. False: it cannot
+ * be. */
+bool imports_keep(uint64_t address);
 
 void imports_after_fork(void);

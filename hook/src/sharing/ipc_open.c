@@ -9,6 +9,7 @@
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "device/streams.h"
+#include "gate/gate.h"
 #include "gate/work.h"
 #include "memory/chunks.h"
 #include "memory/device_memory.h"
@@ -20,11 +21,20 @@
 /* ---- mapping ----------------------------------------------------------------------------------
  */
 
-/* What is mapped at the beginning of the reserved addresses, or all of it. */
-static void unmap(const struct import *mapped, uint64_t mapped_bytes) {
+/* What is mapped at the beginning of the reserved addresses, or all of it. False: it is not gone.
+ */
+static bool unmap(const struct import *mapped, uint64_t mapped_bytes) {
     const struct driver *cuda = driver_get();
-    if (mapped_bytes > 0) cuda->memory_unmap(mapped->address, mapped_bytes);
+    CUresult result = CUDA_SUCCESS;
+    if (mapped_bytes > 0) result = cuda->memory_unmap(mapped->address, mapped_bytes);
     cuda->address_free(mapped->address, mapped->bytes);
+    return result == CUDA_SUCCESS;
+}
+
+/* And the exporter hears of it. */
+static void take_down(struct import *mapped) {
+    if (unmap(mapped, mapped->bytes)) ipc_client_tell(&mapped->connection, IPC_WORD_BYE);
+    descriptor_close(&mapped->connection);
 }
 
 /* The mapping alone keeps the memory. The descriptor is closed by the caller. */
@@ -61,6 +71,7 @@ static CUresult result_of(enum ipc_client_answer answer) {
             "this process has no file descriptor left to open another one's GPU memory "
             "(cuIpcOpenMemHandle). Raise its limit of open files (ulimit -n) and restart it.");
     log_debug("ipc: memory of another process is not to be had (%d)", (int)answer);
+    if (answer == IPC_CLIENT_CANCELLED) return (CUresult)GATE_CANCELLED_RESULT;
     return answer == IPC_CLIENT_NO_BLOCK ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_MAP_FAILED;
 }
 
@@ -93,8 +104,8 @@ static CUresult map_block(struct ipc_client *client, const struct ipc_handle *ha
         result = device_memory_give_access(mapped->address, mapped->bytes, mapped->device, own);
     if (result == CUDA_SUCCESS) return result;
     log_debug("ipc: the driver answers %d to another process's memory", (int)result);
-    unmap(mapped, mapped_bytes);
-    return CUDA_ERROR_MAP_FAILED;
+    mapped->is_lost = !unmap(mapped, mapped_bytes);
+    return result == (CUresult)GATE_CANCELLED_RESULT ? result : CUDA_ERROR_MAP_FAILED;
 }
 
 /* ---- opening ----------------------------------------------------------------------------------
@@ -111,10 +122,14 @@ static CUresult open_new(const struct ipc_handle *handle, void *context, uint64_
     CUresult result = result_of(ipc_client_ask(&client, handle));
     if (result == CUDA_SUCCESS)
         result = map_block(&client, handle, memory_current_device(), &mapped);
-    ipc_client_end(&client);
-    if (result != CUDA_SUCCESS) return result;
+    ipc_client_keep(&client, &mapped.connection);
+    if (result != CUDA_SUCCESS) {
+        if (!mapped.is_lost) ipc_client_tell(&mapped.connection, IPC_WORD_BYE);
+        descriptor_close(&mapped.connection);
+        return result;
+    }
     const enum imports_answer answer = imports_add(&mapped, handle, address);
-    if (answer != IMPORTS_ADDED) unmap(&mapped, mapped.bytes);
+    if (answer != IMPORTS_ADDED) take_down(&mapped);
     return answer == IMPORTS_NO_ROOM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
@@ -129,7 +144,7 @@ static CUresult unmap_unused(void) {
         const CUresult waited = work_wait(unused.generation);
         if (waited == CUDA_ERROR_NOT_READY && imports_put_back(&unused)) break;
         if (waited != CUDA_SUCCESS) result = waited;
-        unmap(&unused, unused.bytes);
+        take_down(&unused);
     }
     return result;
 }
@@ -171,5 +186,5 @@ bool ipc_close(uint64_t address, int *cu_result) {
 void ipc_context_ended(uint64_t generation) {
     struct import taken;
     while (!ending_has_begun() && imports_take(generation, &taken))
-        unmap(&taken, taken.bytes);
+        take_down(&taken);
 }

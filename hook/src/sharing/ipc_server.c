@@ -12,16 +12,25 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/ending.h"
 #include "base/hold.h"
 #include "base/log.h"
 #include "base/own_thread.h"
+#include "gate/gate.h"
 #include "sharing/ipc_exports.h"
+#include "sharing/ipc_importers.h"
 
 #define BACKLOG 128
 #define REQUEST_PATIENCE_MS 1000
 #define REPLY_PATIENCE_NS 10000000000u
 #define FULL_PAUSE_MS 5
 #define NO_DESCRIPTOR_PAUSE_NS 20000000
+#define CANCELLED_PAUSE_NS 300000000u
+#define SERVED_PAUSE_NS 10000000u
+#define WAITING_LOOK_MS 5
+#define LOOK_MS 250
+/* A handle is most often opened at once, and more than once. */
+#define IDLE_NS 1000000000u
 
 struct server {
     struct descriptor socket;
@@ -50,22 +59,82 @@ static void wait_for_room(int client) {
     clock_sleep_ns(1000000); /* descriptors on their way may be too many though there is room */
 }
 
-static void serve(int client, const uint8_t *token) {
-    struct ipc_request request;
-    if (descriptor_peer_uid(client) != geteuid()) return;
-    if (!receive_request(client, token, &request)) return;
+/* All of a block that is there. */
+static void serve(int client, uint64_t number) {
     const uint64_t until_ns = clock_now_ns() + REPLY_PATIENCE_NS;
     uint32_t first = 0;
     enum exports_answer answer;
     do {
-        answer = exports_send(client, request.block, &first);
+        answer = exports_send(client, number, &first);
         if (answer == EXPORTS_WAIT) wait_for_room(client);
     } while (answer == EXPORTS_WAIT ? clock_now_ns() < until_ns
                                     : answer == EXPORTS_SENT && first > 0);
 }
 
+/* ---- blocks that have to come back ------------------------------------------------------------
+ */
+
+static _Atomic bool comes_back; /* the thread for that runs */
+
+/* Waits for the turn as a call of the program does, and ends when nothing is waited for. An
+ * interrupt cancels this wait too, which is then begun anew. */
+static void *bring_back(void *nothing) {
+    const struct gate_call call = {GATE_LOOK, GATE_STREAM_LEGACY, NULL, "cuIpcOpenMemHandle"};
+    bool any = true;
+    pthread_setname_np(pthread_self(), "gpushare-ipc-in");
+    while (any && !ending_has_begun()) {
+        const enum gate_answer answer = gate_enter(call);
+        if (answer == GATE_CANCELLED) {
+            clock_sleep_ns(CANCELLED_PAUSE_NS);
+            continue;
+        }
+        any = ending_driver_use_begin();
+        if (any) {
+            any = exports_share_again();
+            exports_tell();
+            ending_driver_use_end();
+        }
+        if (answer == GATE_PASS) gate_leave(call, 0);
+        if (any) clock_sleep_ns(SERVED_PAUSE_NS); /* whoever waits is served meanwhile */
+    }
+    atomic_store(&comes_back, false);
+    return nothing;
+}
+
+static void bring_blocks_back(void) {
+    if (atomic_exchange(&comes_back, true)) return;
+    if (!own_thread_start(bring_back, NULL)) atomic_store(&comes_back, false);
+}
+
 /* ---- the thread -------------------------------------------------------------------------------
  */
+
+/* It is an importer before it has the first descriptor. */
+static void take_in(struct descriptor *connection, const uint8_t *token) {
+    struct ipc_request request;
+    struct ipc_batch refusal;
+    if (descriptor_peer_uid(connection->fd) != geteuid() ||
+        !receive_request(connection->fd, token, &request)) {
+        descriptor_close(connection);
+        return;
+    }
+    enum exports_state state = EXPORTS_FAILED;
+    if (ending_driver_use_begin()) {
+        state = exports_ask(request.block);
+        ending_driver_use_end();
+    }
+    const bool is_taken = state == EXPORTS_READY || state == EXPORTS_AWAY;
+    if (is_taken && importers_add(connection, request.block, state == EXPORTS_AWAY)) {
+        if (state == EXPORTS_READY) serve(connection->fd, request.block);
+        return;
+    }
+    if (state == EXPORTS_READY) exports_returned(request.block);
+    if (state == EXPORTS_AWAY) exports_ask_again(request.block, true);
+    ipc_batch_begin(&refusal, IPC_UNKNOWN);
+    if (state == EXPORTS_NO_MORE)
+        send(connection->fd, &refusal, ipc_batch_bytes(&refusal), MSG_DONTWAIT | MSG_NOSIGNAL);
+    descriptor_close(connection);
+}
 
 static void accept_one(const struct server *served_at) {
     const int client = accept4(served_at->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -78,10 +147,29 @@ static void accept_one(const struct server *served_at) {
     lock_take(LOCK_IPC);
     served = connection;
     lock_release(LOCK_IPC);
-    serve(connection.fd, served_at->token);
+    take_in(&connection, served_at->token);
     lock_take(LOCK_IPC);
-    descriptor_close(&served);
+    served.fd = -1; /* closed, or the importers' */
     lock_release(LOCK_IPC);
+}
+
+static int pause_ms(bool some_wait) {
+    if (some_wait) return WAITING_LOOK_MS;
+    return LOOK_MS; /* another thread may have exported something */
+}
+
+/* Until somebody comes or says something, or it is time to look. */
+static void pause_for(const struct server *served_at, int pause) {
+    size_t count;
+    struct pollfd *polled = importers_poll(1, &count);
+    struct pollfd alone;
+    if (polled == NULL) count = 1;
+    struct pollfd *const first = polled != NULL ? polled : &alone;
+    first[0] = (struct pollfd){.fd = served_at->socket.fd, .events = POLLIN};
+    const int ready = poll(first, count, pause);
+    const bool comes = ready > 0 && (first[0].revents & POLLIN) != 0;
+    free(polled);
+    if (comes && descriptor_is_ours(&served_at->socket)) accept_one(served_at);
 }
 
 /* Ends when the program has closed our socket; the next export starts another one. */
@@ -90,9 +178,12 @@ static void *run(void *argument) {
     free(argument);
     pthread_setname_np(pthread_self(), "gpushare-ipc");
     while (descriptor_is_ours(&served_at.socket)) {
-        struct pollfd readable = {.fd = served_at.socket.fd, .events = POLLIN};
-        if (poll(&readable, 1, -1) == 1 && descriptor_is_ours(&served_at.socket))
-            accept_one(&served_at);
+        const bool some_wait = importers_serve(serve);
+        if (some_wait) bring_blocks_back();
+        pause_for(&served_at, pause_ms(some_wait));
+        importers_look();
+        exports_let_go(IDLE_NS);
+        exports_tell();
     }
     return NULL;
 }
@@ -148,4 +239,6 @@ void ipc_server_after_fork(void) {
     descriptor_close(&served);
     descriptor_close(&server.socket);
     server.number = 0;
+    importers_after_fork();
+    atomic_store(&comes_back, false);
 }

@@ -57,6 +57,69 @@ bool pointers_range(uint64_t address, uint64_t *base, size_t *bytes, int *cu_res
     return true;
 }
 
+/* ---- what other devices use -------------------------------------------------------------------
+ */
+
+static enum gate_answer pass_gate(struct gate_call call, int *cu_result) {
+    const enum gate_answer answer = gate_enter(call);
+    if (answer == GATE_CANCELLED) *cu_result = GATE_CANCELLED_RESULT;
+    return answer;
+}
+
+/* Where what lies there ends; 0: nothing of ours does. */
+static uint64_t fix_at(uint64_t address) {
+    struct physical_place place;
+    struct allocated found;
+    if (physical_look(address, &place)) {
+        handles_fix(address);
+        return place.address + place.bytes;
+    }
+    const bool is_pooled = pooled_cover(address);
+    if (is_pooled ? pooling_fix(address) : backing_fix(address))
+        if (find(address, &found)) return found.block_address + found.block_bytes;
+    if (is_pooled || blocks_cover(address)) return address / PAGE_BYTES * PAGE_BYTES + PAGE_BYTES;
+    return 0;
+}
+
+void pointers_fix(uint64_t address, uint64_t bytes) {
+    uint64_t next;
+    for (uint64_t at = address; at - address < bytes && (next = fix_at(at)) > at; at = next)
+        continue;
+}
+
+bool pointers_give_on_fails(uint64_t address, uint64_t bytes, int *cu_result) {
+    struct allocated found;
+    bool is_kept = true;
+    *cu_result = CUDA_ERROR_NOT_SUPPORTED;
+    for (uint64_t at = address; at - address < bytes && imports_find(at, &found);
+         at = found.block_address + found.block_bytes)
+        is_kept = imports_keep(at) && is_kept;
+    return !is_kept;
+}
+
+/* With them other devices find the memory, and the driver marks it. It has our memory in chunks,
+ * and the program knows one allocation. */
+static bool tokens(uint64_t address, void *data, int *cu_result) {
+    struct allocated found = {0};
+    const struct driver *cuda = driver_get();
+    const struct gate_call call = {GATE_LOOK, GATE_STREAM_LEGACY, NULL, "cuPointerGetAttribute"};
+    const bool is_block = blocks_find(address, &found);
+    if (!is_block && !pooled_cover(address) && !physical_look(address, &(struct physical_place){0}))
+        return false;
+    const enum gate_answer answer = pass_gate(call, cu_result);
+    if (answer == GATE_CANCELLED) return true;
+    const CUpointer_attribute which = CU_POINTER_ATTRIBUTE_P2P_TOKENS;
+    *cu_result = (int)cuda->pointer_attribute(data, which, address);
+    if (*cu_result == CUDA_SUCCESS) {
+        CUDA_POINTER_ATTRIBUTE_P2P_TOKENS others;
+        pointers_fix(address, 1);
+        for (uint64_t at = 0; at < found.block_bytes; at += PAGE_BYTES)
+            cuda->pointer_attribute(&others, which, found.block_address + at);
+    }
+    if (answer == GATE_PASS) gate_leave(call, *cu_result);
+    return true;
+}
+
 /* ---- attributes -------------------------------------------------------------------------------
  */
 
@@ -85,6 +148,14 @@ static size_t answer_bytes(int attribute) {
         [CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = 8,
     };
     return (size_t)attribute < sizeof BYTES ? BYTES[attribute] : 0;
+}
+
+/* The driver marks what other devices use (tokens), which is fixed. */
+static bool is_marked(uint64_t address) {
+    unsigned int mark = 0;
+    const CUpointer_attribute which = CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+    return blocks_is_fixed(address) &&
+           driver_get()->pointer_attribute(&mark, which, address) == CUDA_SUCCESS && mark != 0;
 }
 
 static uint64_t value_of(int attribute, uint64_t address, const struct allocated *found) {
@@ -119,6 +190,8 @@ static uint64_t value_of(int attribute, uint64_t address, const struct allocated
                        : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: /* not what is another process's */
             return blocks_cover(address) && device_memory_shareable(found->device);
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+            return is_marked(address);
         default: /* not managed, from no pool, not for the host or RDMA, without handle types */
             return 0;
     }
@@ -160,8 +233,7 @@ static bool mapped_attributes(uint64_t address, unsigned int count, const int *a
 bool pointers_attribute(uint64_t address, int attribute, void *data, int *cu_result) {
     struct allocated found;
     if (data == NULL || !has_context()) return false;
-    if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) /* with which other devices find the memory */
-        return pointers_fix_fails(address, "cuPointerGetAttribute", cu_result);
+    if (attribute == CU_POINTER_ATTRIBUTE_P2P_TOKENS) return tokens(address, data, cu_result);
     if (mapped_attribute(address, attribute, data, cu_result)) return true;
     *cu_result = CUDA_ERROR_INVALID_VALUE;
     if (!find(address, &found)) return lies_here(address);
@@ -173,11 +245,23 @@ bool pointers_attribute(uint64_t address, int attribute, void *data, int *cu_res
     return true;
 }
 
+static bool is_ours(uint64_t address) {
+    return lies_here(address) || physical_look(address, &(struct physical_place){0});
+}
+
+static bool has_tokens(unsigned int count, const int *attributes) {
+    for (unsigned int i = 0; i < count; i++)
+        if (attributes[i] == CU_POINTER_ATTRIBUTE_P2P_TOKENS) return true;
+    return false;
+}
+
 /* An attribute that an address does not have is no error here: its answer is zero. */
 bool pointers_attributes(uint64_t address, unsigned int count, const int *attributes, void **data,
                          int *cu_result) {
     struct allocated found;
     if (count == 0 || attributes == NULL || data == NULL || !has_context()) return false;
+    *cu_result = CUDA_ERROR_INVALID_VALUE; /* tokens are given one by one */
+    if (is_ours(address) && has_tokens(count, attributes)) return true;
     if (mapped_attributes(address, count, attributes, data, cu_result)) return true;
     const bool known = find(address, &found);
     if (!known && !lies_here(address)) return false;
@@ -201,27 +285,6 @@ bool pointers_attributes(uint64_t address, unsigned int count, const int *attrib
 bool pointers_refuse(uint64_t address, int *cu_result) {
     *cu_result = CUDA_ERROR_INVALID_VALUE;
     return lies_here(address);
-}
-
-static enum gate_answer pass_gate(struct gate_call call, int *cu_result) {
-    const enum gate_answer answer = gate_enter(call);
-    if (answer == GATE_CANCELLED) *cu_result = GATE_CANCELLED_RESULT;
-    return answer;
-}
-
-bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result) {
-    const bool is_view = physical_look(address, &(struct physical_place){0});
-    const bool is_pooled = pooled_cover(address);
-    if (!is_view && !is_pooled && !blocks_cover(address)) return false;
-    const struct gate_call call = {GATE_LOOK, GATE_STREAM_LEGACY, NULL, call_name};
-    const enum gate_answer answer = pass_gate(call, cu_result);
-    if (answer == GATE_CANCELLED) return true;
-    const bool fixed = is_view     ? handles_fix(address)
-                       : is_pooled ? pooling_fix(address)
-                                   : backing_fix(address);
-    if (answer == GATE_PASS) gate_leave(call, 0);
-    if (!fixed) log_debug("pointers: %s of memory that is not there", call_name);
-    return false;
 }
 
 bool pointers_wait_fails(const char *call_name, int *cu_result) {

@@ -19,10 +19,11 @@ bool pointers_attributes(uint64_t address, unsigned int count, const int *attrib
  * answers them with an invalid value. */
 bool pointers_refuse(uint64_t address, int *cu_result);
 
-/* The memory is about to be registered for access by other devices: from now on it stays where it
- * is. Passes the gate, so that it is on the device. True, with the result: the wait was cancelled.
- */
-bool pointers_fix_fails(uint64_t address, const char *call_name, int *cu_result);
+/* Other devices may use the memory from now on: as far as it is ours it stays where it is. The
+ * calling thread is inside the gate, so that it is on the device. */
+void pointers_fix(uint64_t address, uint64_t bytes);
+/* The same is to be said of memory of another process. True, with the result: it cannot be. */
+bool pointers_give_on_fails(uint64_t address, uint64_t bytes, int *cu_result);
 
 /* The driver is about to look up addresses in a call that takes no turn: while memory is parked,
  * that waits for the turn. True, with the result: the wait was cancelled. */

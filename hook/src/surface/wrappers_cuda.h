@@ -104,6 +104,8 @@
     DONE_HERE(IS_WIDE(pointer) && ipc_open(WIDE(uint64_t, pointer), (handle), (flags), &done))
 /* Memory that the program maps itself, and that others are about to use. */
 #define GIVEN_AWAY(handle) DONE_HERE(handles_give_away_fails(&(handle), WRAPPER_NAME, &done))
+#define EXPORTED(handle, type) \
+    DONE_HERE(handles_export_fails(&(handle), (type), WRAPPER_NAME, &done))
 #define LENT(maps, count) DONE_HERE(handles_lend_fails(&(maps), (count), WRAPPER_NAME, &done))
 #define POOLING_STREAM(stream) ((struct pooling_stream){(stream), WRAPPER_VARIANT})
 #define BACKED_RANGE(base, bytes, address) \

@@ -67,9 +67,9 @@ int pipeline_open(void *context) {
 
 /* In pieces: one copy into a mapping of 64 MiB is slower than two (52 against 53.5 GB/s on an
  * H200). `began`: at least one is on its way, even if a later one was refused. */
-static CUresult copy(const struct chunk *chunk, bool outward, CUstream stream, bool *began) {
+static CUresult copy(const struct chunk *chunk, uint64_t address, bool outward, CUstream stream,
+                     bool *began) {
     const struct driver *cuda = driver_get();
-    const uint64_t address = device_memory_copied_at(chunk);
     CUresult result = CUDA_SUCCESS;
     for (uint64_t done = 0; done < chunk->bytes && result == CUDA_SUCCESS; done += PIECE_BYTES) {
         const uint64_t left = chunk->bytes - done;
@@ -83,6 +83,10 @@ static CUresult copy(const struct chunk *chunk, bool outward, CUstream stream, b
 }
 
 int pipeline_begin(struct chunk *chunk, bool outward) {
+    return pipeline_begin_at(chunk, device_memory_copied_at(chunk), outward);
+}
+
+int pipeline_begin_at(struct chunk *chunk, uint64_t address, bool outward) {
     const struct driver *cuda = driver_get();
     struct lane *lane;
     if (flights_used == SWAP_FLIGHTS_MAX) return CUDA_ERROR_NOT_READY;
@@ -90,7 +94,7 @@ int pipeline_begin(struct chunk *chunk, bool outward) {
     CUresult result = open_lane(&lane, chunk->context);
     if (result != CUDA_SUCCESS) return (int)result;
     bool began = false;
-    result = copy(chunk, outward, lane->stream, &began);
+    result = copy(chunk, address, outward, lane->stream, &began);
     if (!began) return (int)result;
     /* As many events as flights there can be: the next one's copy has ended long ago. */
     CUevent event = lane->events[lane->next_event++ % SWAP_FLIGHTS_MAX];

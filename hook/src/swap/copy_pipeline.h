@@ -23,6 +23,8 @@ int pipeline_open(void *context);
 
 /* Begins a copy between the chunk and its `host`. What the driver answers; not 0: no copy began. */
 int pipeline_begin(struct chunk *chunk, bool outward);
+/* The same where its bytes are, or are to be, at this address. */
+int pipeline_begin_at(struct chunk *chunk, uint64_t address, bool outward);
 
 /* The oldest copy, where the driver has said that it has ended; `cu_result` is how. Where that
  * tells of a sticky error, so will all others of that context. An answer that says nothing of the

@@ -15,6 +15,7 @@
 #include "base/hold.h"
 #include "base/log.h"
 #include "base/own_thread.h"
+#include "base/wait.h"
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "memory/chunks.h"
@@ -27,8 +28,11 @@
 #include "swap/mover_waits.h"
 #include "swap/residency.h"
 #include "swap/swap_plan.h"
+#include "swap/wholes.h"
 
 #define POLL_NS 50000u
+#define LATE_WHOLE_NS 1000000u
+#define LATE_WHOLE_NS_MAX 2000000000u
 #define FORGET_LOOK_NS 200000000u
 #define REPORT_BYTES ((uint64_t)64 << 20)
 #define REPORT_NS 2000000u
@@ -72,6 +76,11 @@ bool mover_can_run(void) {
     return has_thread || !started;
 }
 
+bool mover_restores(void) {
+    HOLD(LOCK_MEMORY);
+    return goal == MOVER_RESTORE;
+}
+
 bool mover_gave_up(void) {
     HOLD(LOCK_MEMORY);
     return goal == MOVER_RESTORE && gave_up == goal_number;
@@ -91,7 +100,9 @@ static struct {
     uint32_t goal_number;
     bool has_failed;
     bool told_restored;
-    uint64_t trimmed; /* devices whose graphs were, for this goal */
+    bool has_answers;             /* for those that wait for memory to be one allocation */
+    uint64_t whole_late_since_ns; /* one is to be made that a call still uses; 0: none */
+    uint64_t trimmed;             /* devices whose graphs were, for this goal */
     struct burst out, in;
     uint64_t unreported_bytes, reported_at_ns;
 } state;
@@ -269,6 +280,26 @@ static void trim_graphs(void) {
     }
 }
 
+/* When all is back, before the gate opens. What could not be made is parked then, and comes back as
+ * it was. */
+static bool make_whole(void) {
+    bool late = false;
+    if (state.goal != MOVER_RESTORE || state.has_failed || !physical_whole_wanted() ||
+        !chunks_all_here() || pipeline_flights() > 0 || atomic_load(&contexts_leaving) > 0)
+        return false;
+    state.told_restored = false;
+    const bool made = wholes_step(&late);
+    state.has_answers = true;
+    const uint64_t now_ns = clock_now_ns();
+    if (!late || made)
+        state.whole_late_since_ns = 0;
+    else if (state.whole_late_since_ns == 0)
+        state.whole_late_since_ns = now_ns;
+    else if (now_ns - state.whole_late_since_ns > LATE_WHOLE_NS_MAX)
+        wholes_refuse();
+    return made;
+}
+
 /* Takes steps until there is nothing to do but wait. */
 static void step_devices(void) {
     int ordinals[DEVICES_MAX];
@@ -287,6 +318,7 @@ static void step_devices(void) {
             further |= step != SWAP_NOTHING && step != SWAP_WAIT && step != SWAP_GIVE_UP;
             gives_up = gives_up && step == SWAP_GIVE_UP;
         }
+        further = further || make_whole();
         lock_take(LOCK_MEMORY);
         further &= goal_number == state.goal_number && !leaving_context && !ending_has_begun();
         lock_release(LOCK_MEMORY);
@@ -323,12 +355,14 @@ static void see_goal(void) {
     if (!changed) return;
     mover_waits_end();
     state.has_failed = state.told_restored = false;
+    state.whole_late_since_ns = 0;
     state.trimmed = 0;
     mover_host_goal_changed();
 }
 
 static uint64_t pause_ns(void) {
     if (pipeline_flights() > 0 || atomic_load(&contexts_leaving) > 0) return POLL_NS;
+    if (state.whole_late_since_ns != 0 && physical_whole_wanted()) return LATE_WHOLE_NS;
     uint64_t ns = mover_host_pause_ns(state.goal);
     const uint64_t go_at_ns = chunks_next_let_go_ns(), now_ns = clock_now_ns();
     const uint64_t go_ns = go_at_ns > now_ns ? go_at_ns - now_ns : POLL_NS;
@@ -339,7 +373,9 @@ static uint64_t pause_ns(void) {
 
 /* Whatever brought it about: what was on its way out may just have stayed. */
 static void tell_restored(void) {
-    if (state.goal != MOVER_RESTORE || state.told_restored || !chunks_all_confirmed()) return;
+    if (state.goal != MOVER_RESTORE || state.told_restored || !chunks_all_confirmed() ||
+        physical_whole_wanted())
+        return;
     state.told_restored = true;
     report(true);
 }
@@ -347,6 +383,8 @@ static void tell_restored(void) {
 static void rest(uint32_t seen) {
     const uint64_t ns = pause_ns();
     tell_restored();
+    if (state.has_answers) wait_wake_all();
+    state.has_answers = false;
     if (pipeline_flights() == 0) {
         end_burst(&state.out, state.goal == MOVER_PARK ? "parked" : "left");
         if (state.goal != MOVER_RESTORE) end_burst(&state.in, "came");

@@ -23,6 +23,8 @@ bool mover_gave_up(void);
 
 /* False where no thread could be started: then nothing is ever parked. */
 bool mover_can_run(void);
+/* Its goal is still to bring all back. */
+bool mover_restores(void);
 
 /* A context is about to end: nothing of the mover is in it any more when this returns. */
 void mover_forget_context(void *context);

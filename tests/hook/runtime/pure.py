@@ -46,6 +46,7 @@ class Happens(enum.IntEnum):
     HOLD_ENDED = 20
     RESTORED = 21
     RESTORE_FAILED = 22
+    REMAKE = 23
 
 
 class Act(enum.IntFlag):
@@ -108,6 +109,7 @@ class TurnState:
         busy: bool = False,
         turn_lost: bool = False,
         memory_away: bool = False,
+        remakes: bool = False,
     ) -> Act:
         return Act(
             self._c.ts_event(
@@ -120,6 +122,7 @@ class TurnState:
                 int(busy),
                 int(turn_lost),
                 int(memory_away),
+                int(remakes),
             )
         )
 

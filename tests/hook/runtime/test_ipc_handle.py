@@ -227,3 +227,31 @@ def test_a_last_packet_that_leaves_a_hole(pure: Pure) -> None:
     batch = reply.batch(0)
     batch.bytes += GRANULE
     assert not reply.takes(batch)
+
+
+@pytest.mark.promise("Only a process that shows the...")
+@anything
+@given(st.binary(max_size=16))
+def test_what_importers_say_later(pure: Pure, nonsense: bytes) -> None:
+    """Two words, each of eight bytes; anything else is none."""
+    pure.library.ih_word.restype = c_uint64
+    words = [int(pure.library.ih_word(number)).to_bytes(8, "little") for number in (1, 2)]
+    assert len(set(words)) == 2
+    for number, word in enumerate(words, start=1):
+        assert pure.library.ih_word_of(word, c_size_t(8)) == number
+        for size in (0, 7, 9):
+            assert pure.library.ih_word_of(word + b"x", c_size_t(size)) == 0
+    if nonsense not in words:
+        assert pure.library.ih_word_of(nonsense, c_size_t(len(nonsense))) == 0
+
+
+def test_a_block_that_is_on_its_way(pure: Pure) -> None:
+    """The packet that says so is not taken for one with descriptors, nor the other way round."""
+    reply = Reply(pure, [GRANULE])
+    waits = Batch()
+    pure.library.ih_batch_begin(ctypes.byref(waits), 2)
+    assert pure.library.ih_batch_waits(ctypes.byref(waits))
+    assert not reply.takes(waits)
+    assert not pure.library.ih_batch_waits(ctypes.byref(reply.batch(0)))
+    waits.count = 1
+    assert not pure.library.ih_batch_waits(ctypes.byref(waits))

@@ -20,7 +20,7 @@ from tests.hook.runtime.test_sanitizers import (
     sanitized,
 )
 from tests.hook.runtime.two_devices import Files
-from tests.support.fake_scheduler import FakeScheduler
+from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
 
 __all__ = ["sanitized"]
@@ -104,6 +104,42 @@ def test_a_process_that_ends_in_a_restore_under_a_sanitizer(memory: MemoryShell)
         assert memory.result("spin") == 800
         memory.client.expect(TurnDropped)
         memory.begin_cell()
+    assert_clean(memory.shell)
+
+
+@pytest.mark.full
+@pytest.mark.promise("Park and restore are clean under...")
+@pytest.mark.promise("Memory of more than 64 MiB in one...")
+def test_memory_is_given_away_under_a_sanitizer(
+    sanitized: Sanitized, scheduler: FakeScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By two threads at once, while another one launches and the turn comes and goes; a third one
+    drops some of it meanwhile. Every byte is there in the end."""
+    monkeypatch.setenv("TENSORS", "given")
+    starts: Callable[..., GpuProcess] = lambda name, **_: sanitized(name)  # noqa: E731
+    memory = open_memory_shell(starts, scheduler.accept)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    for tensor in range(3):
+        memory.fill(tensor, 70 * MIB)
+    for thread in (1, 2, 3, 4):
+        assert memory.run("current", thread=thread) == 0
+    memory.say("loop p 20000", thread=2)
+    memory.say("give 0", thread=1)
+    memory.say("give 0", thread=3)
+    memory.take_turn()
+    memory.budget(UNLIMITED)
+    memory.client.grant()
+    assert {memory.shell.expect("") for _ in range(2)} == {"1 give 0", "3 give 0"}
+    memory.say("give 1", thread=1)
+    memory.say("drop 1", thread=4)
+    answers = {memory.shell.expect("") for _ in range(2)}
+    assert answers in ({"4 drop 0", "1 give 0"}, {"4 drop 0", "1 give 1"})
+    memory.shell.say("0 stop")
+    assert memory.run("echo", thread=2) == 0
+    assert memory.is_whole(0)
+    assert memory.is_whole(2)
     assert_clean(memory.shell)
 
 

@@ -404,6 +404,40 @@ def test_memory_that_is_away_comes_back_before_the_gate_opens(state: TurnState) 
     assert (state.phase, state.turn) == (Phase.HELD, 7)
 
 
+@pytest.mark.promise("Memory of more than 64 MiB in one...")
+def test_memory_is_made_anew_within_the_turn(state: TurnState) -> None:
+    """The work drains first; the turn is kept, whoever else calls meanwhile."""
+    hold(state)
+    assert state.happens(Happens.REMAKE) == Act.SHUT
+    assert state.happens(Happens.CALLS_WAIT) == Act.NONE
+    assert state.happens(Happens.DRAINED) == Act.RESTORE
+    assert state.happens(Happens.RESTORED) == Act.OPEN
+    assert (state.phase, state.turn) == (Phase.HELD, 7)
+
+
+@pytest.mark.promise("Memory of more than 64 MiB in one...")
+def test_memory_is_made_anew_with_the_next_turn(state: TurnState) -> None:
+    """A recall comes first, and the next grant does not open the gate at once."""
+    hold(state)
+    state.happens(Happens.REMAKE)
+    state.happens(Happens.CALLS_WAIT)
+    assert state.happens(Happens.RECALLED, turn=7) == Act.NONE
+    assert state.happens(Happens.DRAINED) == Act.DROP | Act.ASK
+    assert state.happens(Happens.GRANTED, turn=8, remakes=True) == Act.RESTORE
+    assert state.happens(Happens.RESTORED) == Act.OPEN
+
+
+def test_memory_that_nobody_wants_anew_any_more(state: TurnState) -> None:
+    """The wait was cancelled: the gate opens again. One that stalls opens it for a moment."""
+    hold(state)
+    state.happens(Happens.CALLS_WAIT)
+    state.happens(Happens.REMAKE)
+    assert state.happens(Happens.STALLED) == Act.OPEN
+    state.happens(Happens.REMAKE)
+    assert state.happens(Happens.NO_CALLS_WAIT) == Act.OPEN
+    assert (state.phase, state.turn) == (Phase.HELD, 7)
+
+
 @pytest.mark.promise("A restore that finds no room...")
 def test_a_restore_that_fails_gives_the_turn_back_and_asks_again(state: TurnState) -> None:
     """No room for what is parked: memory_short, and the calls that wait stay in the queue."""

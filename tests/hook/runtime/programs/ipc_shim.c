@@ -36,3 +36,15 @@ int ih_batch_check(const struct ipc_batch *batch, size_t bytes, size_t descripto
                    const struct ipc_handle *handle, struct ipc_progress *progress) {
     return ipc_batch_check(batch, bytes, descriptors, handle, progress);
 }
+
+uint64_t ih_word(int word) {
+    return ipc_word_encode((enum ipc_word)word);
+}
+
+int ih_word_of(const void *packet, size_t bytes) {
+    return (int)ipc_word_decode(packet, bytes);
+}
+
+int ih_batch_waits(const struct ipc_batch *batch) {
+    return ipc_batch_waits(batch);
+}

@@ -144,6 +144,7 @@ static struct tensor *tensor_of(const char *name) {
 
 /* TENSORS=pooled: stream-ordered memory of the default stream.
  * TENSORS=mapped: memory that the program makes and maps itself, by one handle a tensor;
+ * TENSORS=given: the same, which can be exported;
  * TENSORS=pieces: by one for each 8 MiB, and for RDMA, as frameworks do. Otherwise plain memory. */
 static bool tensors_are(const char *kind) {
     const char *asked = getenv("TENSORS");
@@ -152,12 +153,14 @@ static bool tensors_are(const char *kind) {
 
 static uint64_t mapped_piece_bytes(uint64_t bytes) {
     if (tensors_are("pieces")) return (uint64_t)8 << 20;
-    return tensors_are("mapped") ? bytes : 0;
+    return tensors_are("mapped") || tensors_are("given") ? bytes : 0;
 }
 
 static CUresult map_piece(CUdeviceptr address, uint64_t bytes) {
     const CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = tensors_are("given") ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+                                                     : CU_MEM_HANDLE_TYPE_NONE,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
         .allocFlags = {.gpuDirectRDMACapable = tensors_are("pieces")},
     };
@@ -203,6 +206,19 @@ static long drop_tensor(const char *name) {
     if (!tensors_are("pooled")) return cuMemFree(tensor->address);
     const CUresult result = cuMemFreeAsync(tensor->address, NULL);
     return result != CUDA_SUCCESS ? result : cuStreamSynchronize(NULL);
+}
+
+/* As a descriptor, which is closed at once. */
+static long give(const char *name) {
+    CUmemGenericAllocationHandle handle;
+    int fd = -1;
+    CUresult result =
+        cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)tensor_of(name)->address);
+    if (result != CUDA_SUCCESS) return result;
+    result = cuMemExportToShareableHandle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result == CUDA_SUCCESS) close(fd);
+    const CUresult released = cuMemRelease(handle);
+    return result != CUDA_SUCCESS ? result : released;
 }
 
 /* Each MiB is filled with the seed and its own number. */
@@ -341,6 +357,7 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "free") == 0) return cuMemFree(words);
     if (strcmp(command, "new") == 0) return new_tensor(a, b);
     if (strcmp(command, "drop") == 0) return drop_tensor(a);
+    if (strcmp(command, "give") == 0) return give(a);
     if (strcmp(command, "pattern") == 0) return pattern(a, b);
     if (strcmp(command, "churn") == 0) return churn(a, b, c);
     if (strcmp(command, "fork") == 0) return fork_child();
