@@ -210,9 +210,9 @@ class MemoryReported(Message):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryKindsReported(Message):
     """What the device memory of this client is, by kind; together all of bytes_allocated. Plain,
-    mapped and pooled memory moves, but for bytes_stopped of it, which other processes or devices
-    use; the rest cannot be moved. Told before the MemoryReported that it belongs to, when it has
-    changed.
+    mapped, pooled and prefetched (managed) memory moves, but for bytes_stopped of it, which other
+    processes or devices use; the rest, with what stays of managed memory, cannot be moved. Told
+    before the MemoryReported that it belongs to, when it has changed.
     """
 
     TYPE: ClassVar[int] = 17
@@ -222,6 +222,7 @@ class MemoryKindsReported(Message):
         Field("bytes_plain", Kind.U64),
         Field("bytes_mapped", Kind.U64),
         Field("bytes_pooled", Kind.U64),
+        Field("bytes_prefetched", Kind.U64),
         Field("bytes_stopped", Kind.U64),
         Field("bytes_driver_pools", Kind.U64),
         Field("bytes_graphs", Kind.U64),
@@ -234,6 +235,7 @@ class MemoryKindsReported(Message):
     bytes_plain: int
     bytes_mapped: int
     bytes_pooled: int
+    bytes_prefetched: int
     bytes_stopped: int
     bytes_driver_pools: int
     bytes_graphs: int

@@ -52,6 +52,7 @@ static void report_kinds(struct agent *agent, int device) {
     kinds->bytes_plain = sums.bytes_of[KIND_PLAIN];
     kinds->bytes_mapped = sums.bytes_of[KIND_MAPPED];
     kinds->bytes_pooled = sums.bytes_of[KIND_POOLED];
+    kinds->bytes_prefetched = sums.bytes_of[KIND_PREFETCHED];
     kinds->bytes_stopped = sums.bytes_stopped;
     kinds->bytes_driver_pools = sums.bytes_of[KIND_DRIVER_POOLS];
     kinds->bytes_graphs = sums.bytes_of[KIND_GRAPHS];

@@ -55,7 +55,11 @@ CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationH
 
 static CUresult create_for(struct chunk *chunk) {
     const struct driver *cuda = driver_get();
-    CUmemGenericAllocationHandle handle;
+    CUmemGenericAllocationHandle handle = chunk->managed_at;
+    if (handle != 0) {
+        chunk->handle = handle;
+        return CUDA_SUCCESS;
+    }
     const CUresult result =
         chunk->physical == NULL
             ? device_memory_create(cuda, &handle, chunk->bytes, chunk->device)
@@ -88,7 +92,8 @@ CUresult device_memory_take_off(struct chunk *chunk) {
     if (chunk->handle == 0) return CUDA_SUCCESS;
     for (struct mapping *at = chunk->mappings; at != NULL && result == CUDA_SUCCESS; at = at->also)
         result = take_off_mapping(at);
-    if (result == CUDA_SUCCESS) result = driver_get()->memory_release(chunk->handle);
+    if (result == CUDA_SUCCESS && chunk->managed_at == 0)
+        result = driver_get()->memory_release(chunk->handle);
     if (result == CUDA_SUCCESS) chunk->handle = 0;
     return result;
 }
@@ -153,7 +158,7 @@ uint64_t device_memory_copied_at(const struct chunk *chunk) {
 }
 
 CUresult device_memory_open(struct chunk *chunk) {
-    if (writable(chunk) != NULL) return CUDA_SUCCESS;
+    if (chunk->managed_at != 0 || writable(chunk) != NULL) return CUDA_SUCCESS;
     const struct driver *cuda = driver_get();
     struct mapping *own = &((struct part *)chunk)->own;
     CUdeviceptr address = own->address;

@@ -1,5 +1,6 @@
 /* Device memory for movable allocations: the one place that says what it is like, so that a chunk
- * that comes back is as it was. */
+ * that comes back is as it was. Managed memory stays mapped: here only its chunk says whether it is
+ * on the device. */
 #pragma once
 
 #include "base/driver.h"

@@ -169,6 +169,7 @@ static void leave(int device, uint64_t bytes_to_leave) {
     begin_burst(&state.out);
     const enum step_answer answer = step_leave(device, &bytes);
     if (answer == STEP_NO_HOST) mover_host_want(bytes_to_leave > bytes ? bytes_to_leave : bytes);
+    if (answer == STEP_NO_SYSTEM) mover_host_lacks();
     if (answer == STEP_FAILED) changed(bytes);
     if (answer == STEP_NO_ROOM) mover_waits_for_streams();
     if (answer == STEP_DONE) mover_waits_end_streams();
@@ -190,11 +191,6 @@ static void unmap(int device) {
     const enum step_answer answer = step_unmap(device, state.goal, &bytes);
     if (answer == STEP_DONE) moved(&state.out, bytes);
     if (answer == STEP_FAILED) changed(bytes);
-}
-
-static void confirm(int device) {
-    chunks_confirm_back(device, host_arena_give);
-    if (chunks_all_confirmed()) end_burst(&state.in, "restored");
 }
 
 static void give_up(void) {
@@ -223,7 +219,7 @@ static enum swap_step take_step(int device) {
             unmap(device);
             break;
         case SWAP_CONFIRM:
-            confirm(device);
+            chunks_confirm_back(device, host_arena_give);
             break;
         case SWAP_GIVE_UP:
         case SWAP_NOTHING:
@@ -341,6 +337,7 @@ static uint64_t pause_ns(void) {
 static void tell_restored(void) {
     if (state.goal != MOVER_RESTORE || state.told_restored || !chunks_all_confirmed()) return;
     state.told_restored = true;
+    end_burst(&state.in, "restored");
     report(true);
 }
 
