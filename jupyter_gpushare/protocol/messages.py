@@ -185,7 +185,8 @@ class MemoryReported(Message):
     bytes_host_room: how many more bytes the client can park now. budget_serial: the serial of the
     latest MemoryBudget on this connection (0: none; then the budget is what the client has on the
     device). The client allocates nothing beyond its budget. Without a turn it parks what exceeds
-    the budget.
+    the budget. bytes_kept: managed memory among the parked; the driver may count as much device
+    memory as used, and gives it to whoever allocates.
     """
 
     TYPE: ClassVar[int] = 10
@@ -197,6 +198,7 @@ class MemoryReported(Message):
         Field("bytes_fixed", Kind.U64),
         Field("bytes_host_room", Kind.U64),
         Field("budget_serial", Kind.U32),
+        Field("bytes_kept", Kind.U64),
     )
 
     device: bytes
@@ -205,6 +207,7 @@ class MemoryReported(Message):
     bytes_fixed: int
     bytes_host_room: int
     budget_serial: int
+    bytes_kept: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

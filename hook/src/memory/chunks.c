@@ -87,6 +87,7 @@ static void count(const struct chunk *chunk, int times) {
     const bool moves = may_move(chunk), parked = is_parked(chunk);
     if (chunk->counts_as_off) {
         sums->bytes_parked += bytes;
+        if (chunk->managed_at != 0) sums->bytes_kept += bytes;
     } else {
         sums->bytes_resident += bytes;
         if (moves && !parked && chunk->state != CHUNK_FREEING) {

@@ -50,7 +50,8 @@ struct chunk {
     uint8_t was;             /* likewise, before it was claimed */
     uint8_t failures;        /* copies out that failed, in a row */
     bool fixed;              /* never moved any more */
-    bool comes_by_faults;    /* managed memory that the program wants elsewhere than here */
+    bool comes_by_faults;    /* managed memory that the program wants elsewhere than here, */
+    bool has_pages;          /* and such that was on the host, where the driver keeps its pages */
     bool counts_as_off;      /* in the sums */
 };
 
@@ -62,6 +63,7 @@ struct chunk_sums {
     uint64_t bytes_movable;  /* of those, what could be parked */
     uint64_t bytes_managed;  /* of those, what needs host memory of the driver's, not of ours */
     uint64_t bytes_parked;
+    uint64_t bytes_kept;     /* of those, managed memory, whose pages the driver may keep there */
     uint64_t bytes_next; /* of those, the one that comes next; 0: that one's is still there */
     uint64_t bytes_back; /* of the resident ones, what needs no host memory to leave again */
     uint32_t moving;     /* LEAVING or COMING */

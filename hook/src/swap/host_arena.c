@@ -12,6 +12,7 @@
 #include "memory/chunks.h"
 #include "memory/registry.h"
 #include "swap/cgroup.h"
+#include "swap/managed_room.h"
 #include "swap/prefault.h"
 
 #define GRANULES_PER_SEGMENT (HOST_ARENA_SEGMENT_BYTES / CHUNK_GRANULE)
@@ -348,8 +349,9 @@ static bool lay_in_row(struct laying *laying, uint64_t granules) {
 static void lay(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     if (laying->ends) return;
-    laying->ends = chunk->managed_at != 0 ? !take_from_system(laying, chunk->bytes)
-                                          : !lay_in_row(laying, chunk->bytes / CHUNK_GRANULE);
+    laying->ends = chunk->managed_at != 0
+                       ? !take_from_system(laying, managed_room_bytes(chunk))
+                       : !lay_in_row(laying, chunk->bytes / CHUNK_GRANULE);
     if (!laying->ends) laying->laid_bytes += chunk->bytes;
 }
 

@@ -1,6 +1,7 @@
 #include "swap/managed_room.h"
 
 #include "base/driver.h"
+#include "memory/device_memory.h"
 #include "swap/cgroup.h"
 #include "swap/copy_pipeline.h"
 
@@ -18,14 +19,31 @@ void managed_room_note_wish(struct chunk *chunk) {
         names_another(chunk, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION);
 }
 
+uint64_t managed_room_bytes(const struct chunk *chunk) {
+    return chunk->has_pages ? 0 : chunk->bytes;
+}
+
 bool managed_room_on_host(const struct chunk *chunk) {
+    if (chunk->has_pages) return true;
     const uint64_t wanted_bytes = chunk->bytes + pipeline_managed_bytes(true);
     return cgroup_look(wanted_bytes).room_bytes >= wanted_bytes;
+}
+
+/* What the driver keeps of memory that has left does not count as free, but an allocation gets it.
+ */
+static bool can_be_had(const struct chunk *chunk) {
+    const struct driver *cuda = driver_get();
+    const uint64_t bytes = (chunk->bytes + CHUNK_GRANULE - 1) / CHUNK_GRANULE * CHUNK_GRANULE;
+    CUmemGenericAllocationHandle handle;
+    if (device_memory_create(cuda, &handle, bytes, chunk->device) != CUDA_SUCCESS) return false;
+    return cuda->memory_release(handle) == CUDA_SUCCESS;
 }
 
 bool managed_room_on_device(const struct chunk *chunk) {
     size_t free_bytes = 0, total_bytes;
     if (chunk->comes_by_faults) return true;
     const CUresult result = driver_get()->memory_get_info(&free_bytes, &total_bytes);
-    return result == CUDA_SUCCESS && free_bytes >= chunk->bytes + pipeline_managed_bytes(false);
+    if (result == CUDA_SUCCESS && free_bytes >= chunk->bytes + pipeline_managed_bytes(false))
+        return true;
+    return can_be_had(chunk);
 }

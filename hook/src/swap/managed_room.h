@@ -8,8 +8,11 @@
  * or its advice. Then it is not brought back there, and comes when it is used. */
 void managed_room_note_wish(struct chunk *chunk);
 
-/* The system has so much host memory, beside what is on its way. */
+/* How much host memory it takes to leave: none when it was there before, because the driver keeps
+ * the pages on the host as long as it is allocated. */
+uint64_t managed_room_bytes(const struct chunk *chunk);
+/* The system has so much, beside what is on its way. */
 bool managed_room_on_host(const struct chunk *chunk);
-/* The device of the current context has so much free. Without that a prefetch would put out managed
- * memory of others. */
+/* The device of the current context has room for it: where there is none, a prefetch puts out
+ * managed memory that others use, or finds nothing to put out. */
 bool managed_room_on_device(const struct chunk *chunk);

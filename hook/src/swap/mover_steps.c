@@ -61,6 +61,7 @@ static enum step_answer leave_for_now(struct chunk *chunk, int cu_result) {
  * stays on the device; where it has unmapped some already, its device memory is kept for it. */
 static enum step_answer park(struct chunk *chunk) {
     const CUresult result = device_memory_take_off(chunk);
+    chunk->has_pages = chunk->managed_at != 0;
     if (device_memory_is_whole(chunk)) return leave_for_now(chunk, (int)result);
     if (result != CUDA_SUCCESS) note_failure(chunk, (int)result, "release");
     settle(chunk, CHUNK_PARKED);
