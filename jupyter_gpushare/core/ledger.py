@@ -6,8 +6,8 @@ is ever given out than there is.
 
 Bytes on a device that are under no client are *foreign*. They are not seen directly: the device
 tells its used bytes, the clients tell theirs, and neither at the same moment. Between two samples a
-client had at least the least that it reported and at most its charge, and what the driver keeps for it.
-So each sample bounds the foreign bytes from both sides, and the earlier belief stands where it lies
+client had at least the least that it reported, and at most its charge and what is kept for it. So
+each sample bounds the foreign bytes from both sides, and the earlier belief stands where it lies
 between the bounds. Foreign bytes that grow inside the bounds are seen when the clients rest: when
 nobody has reported a change for `SETTLED_S`, the smallest of the samples since then is believed.
 A share tells of each change (`Attention.note`): a look costs what there is to do, and no more.

@@ -41,8 +41,8 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
 /* ---- mapping ----------------------------------------------------------------------------------
  */
 
-/* Powers of two fill segments of host memory. The next chunk of a block of which so much is left. A rest that would leave nearly half of a
- * segment to nobody is two. */
+/* Powers of two fill segments of host memory. The next chunk of a block of which so much is left. A
+ * rest that would leave nearly half of a segment to nobody is two. */
 static uint64_t next_chunk_bytes(uint64_t chunk_bytes, uint64_t left) {
     if (left >= chunk_bytes) return chunk_bytes;
     return left > CHUNK_BYTES_MAX / 2 ? CHUNK_BYTES_MAX / 2 : left;

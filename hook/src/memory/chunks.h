@@ -63,7 +63,7 @@ struct chunk_sums {
     uint64_t bytes_movable;  /* of those, what could be parked */
     uint64_t bytes_managed;  /* of those, what needs host memory of the driver's, not of ours */
     uint64_t bytes_parked;
-    uint64_t bytes_kept;     /* of those, managed memory, whose pages the driver may keep there */
+    uint64_t bytes_kept; /* of those, managed memory, whose pages the driver may keep there */
     uint64_t bytes_next; /* of those, the one that comes next; 0: that one's is still there */
     uint64_t bytes_back; /* of the resident ones, what needs no host memory to leave again */
     uint32_t moving;     /* LEAVING or COMING */
@@ -72,8 +72,8 @@ struct chunk_sums {
     uint32_t copies; /* BACK ones, fixed or not: all that have a host copy to confirm */
 };
 
-/* Into how large pieces memory of so many bytes is cut: a power of two, up to CHUNK_BYTES_MAX. Large
- * ones copy at the full rate, small ones let a budget be kept to more exactly. */
+/* Into how large pieces memory of so many bytes is cut: a power of two, up to CHUNK_BYTES_MAX.
+ * Large ones copy at the full rate, small ones let a budget be kept to more exactly. */
 uint64_t chunks_piece_bytes(uint64_t bytes);
 
 /* A chunk of a new block, RESIDENT, on a device below REGISTRY_DEVICES_MAX; and its end. */

@@ -1,6 +1,6 @@
 /* Managed memory that moves: the driver has made it and keeps it at its addresses, wherever it is.
- * Its pieces leave the device by a prefetch to the host, and come back by one. Nobody knows how much
- * of it is on the device, so a piece counts as there until it has left.
+ * Its pieces leave the device by a prefetch to the host, and come back by one. Nobody knows how
+ * much of it is on the device, so a piece counts as there until it has left.
  *
  * LOCK_MEMORY guards the table, and nothing of the driver is called under it. */
 #pragma once

@@ -196,9 +196,9 @@
 #define MANAGED_TAKE(pointer) \
     struct managed *const managed = managing_free_begins((uint64_t)(pointer))
 #define MANAGED_GIVE_UP managing_free_ended(managed, (int)result)
-#define MANAGED_ADVICE(pointer, bytes, advice)                                            \
-    DONE_HERE(managing_advice_fails((uint64_t)(pointer), (bytes), (int)(advice), WRAPPER_NAME, \
-                                    &done))
+#define MANAGED_ADVICE(pointer, bytes, advice) \
+    DONE_HERE(                                 \
+        managing_advice_fails((uint64_t)(pointer), (bytes), (int)(advice), WRAPPER_NAME, &done))
 
 #define REPORT_MEMORY(device, free_bytes, total_bytes)                             \
     if (result == CUDA_SUCCESS && (free_bytes) != NULL && (total_bytes) != NULL) { \

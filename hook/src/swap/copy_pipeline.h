@@ -21,7 +21,8 @@ bool pipeline_use_context(void *context);
 /* Makes ready what copies of this context need: what the driver answers. */
 int pipeline_open(void *context);
 
-/* Begins a copy between the chunk and its `host`, or a prefetch of managed memory. What the driver answers; not 0: no copy began. */
+/* Begins a copy between the chunk and its `host`, or a prefetch of managed memory. What the driver
+ * answers; not 0: no copy began. */
 int pipeline_begin(struct chunk *chunk, bool outward);
 
 /* The oldest copy, where the driver has said that it has ended; `cu_result` is how. Where that

@@ -349,9 +349,8 @@ static bool lay_in_row(struct laying *laying, uint64_t granules) {
 static void lay(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     if (laying->ends) return;
-    laying->ends = chunk->managed_at != 0
-                       ? !take_from_system(laying, managed_room_bytes(chunk))
-                       : !lay_in_row(laying, chunk->bytes / CHUNK_GRANULE);
+    laying->ends = chunk->managed_at != 0 ? !take_from_system(laying, managed_room_bytes(chunk))
+                                          : !lay_in_row(laying, chunk->bytes / CHUNK_GRANULE);
     if (!laying->ends) laying->laid_bytes += chunk->bytes;
 }
 

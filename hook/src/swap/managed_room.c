@@ -14,9 +14,8 @@ static bool names_another(const struct chunk *chunk, CUmem_range_attribute attri
 }
 
 void managed_room_note_wish(struct chunk *chunk) {
-    chunk->comes_by_faults =
-        names_another(chunk, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION) ||
-        names_another(chunk, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION);
+    chunk->comes_by_faults = names_another(chunk, CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION) ||
+                             names_another(chunk, CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION);
 }
 
 uint64_t managed_room_bytes(const struct chunk *chunk) {

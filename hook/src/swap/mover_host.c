@@ -17,7 +17,7 @@
 
 static struct {
     uint64_t wanted_bytes;
-    bool is_lacking; /* not to be had, and not told yet */
+    bool is_lacking;         /* not to be had, and not told yet */
     uint64_t short_until_ns; /* 0: not of late */
     uint64_t excess_since_ns;
 } host;

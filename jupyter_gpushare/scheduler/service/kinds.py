@@ -20,8 +20,8 @@ KINDS = (
     "arrays",
     "other",
 )
-"""As the message names them. "stopped" is the part of the first four that cannot be moved; "managed"
-is what stays of managed memory, and "prefetched" the rest of it."""
+"""As the message names them. "stopped" is the part of the first four that cannot be moved. Of
+managed memory, "prefetched" moves and "managed" stays."""
 
 
 class MemoryKinds:

@@ -25,9 +25,7 @@ def sim(tmp_path: Path) -> SimulatedMachine:
 
 
 @pytest.fixture
-def opens(
-    start: Callable[..., GpuProcess], scheduler: FakeScheduler
-) -> Callable[..., Managed]:
+def opens(start: Callable[..., GpuProcess], scheduler: FakeScheduler) -> Callable[..., Managed]:
     """Starts a shell that holds the turn and has said nothing of its memory yet."""
 
     def open_shell(**options: object) -> Managed:

@@ -31,8 +31,8 @@ ONE, BOTH, OWN_STREAM = 1, 2, 4
 
 @pytest.mark.promise(
     "park",
-    "Managed memory is prefetched to the host at a park and back at a restore, every byte the same, "
-    "and others can allocate what it has left",
+    "Managed memory is prefetched to the host at a park and back at a restore, every byte the "
+    "same, and others can allocate what it has left",
 )
 def test_managed_memory_leaves_and_comes_back(holder: Managed, stranger: Takes) -> None:
     """Others get its place although the driver goes on counting it, until they need it."""
@@ -88,8 +88,8 @@ def test_its_kind_is_told(holder: Managed) -> None:
 
 @pytest.mark.promise(
     "park",
-    "Advice on managed memory outlives its moves; what is mostly read stays on the device, piece by "
-    "piece",
+    "Advice on managed memory outlives its moves; what is mostly read stays on the device, piece "
+    "by piece",
 )
 def test_advice_outlives_a_move(holder: Managed) -> None:
     """The preferred location and who accesses it; memory that prefers its device leaves it, too."""
@@ -143,9 +143,7 @@ def test_advice_on_parked_memory_waits_for_the_turn(holder: Managed) -> None:
     "brought back to the device",
 )
 @pytest.mark.parametrize("wish", ["prefetch 0 h", f"advise 0 {SET_PREFERRED} h"])
-def test_what_the_program_wants_on_the_host_is_not_brought_back(
-    holder: Managed, wish: str
-) -> None:
+def test_what_the_program_wants_on_the_host_is_not_brought_back(holder: Managed, wish: str) -> None:
     """It comes when the device uses it. The other tensor is brought."""
     assert holder.run(wish) == 0
     assert holder.run("sync") == 0

@@ -278,8 +278,9 @@ static long prefetch(const char *name, const char *place, const char *part) {
 static long range_attribute(const char *name, const char *attribute) {
     const struct tensor *tensor = tensor_of(name);
     int32_t value = -100;
-    const CUresult result = cuMemRangeGetAttribute(
-        &value, sizeof value, (CUmem_range_attribute)atoi(attribute), tensor->address, tensor->bytes);
+    const CUresult result =
+        cuMemRangeGetAttribute(&value, sizeof value, (CUmem_range_attribute)atoi(attribute),
+                               tensor->address, tensor->bytes);
     printf("attribute %d\n", value);
     return result;
 }
