@@ -36,6 +36,7 @@ KINDS = [
     pytest.param("jax", "jax_work", {}, id="jax"),
     pytest.param("cupy", "cupy_work", {}, id="cupy"),
     pytest.param("cupy", "cupy_work", {"CUPY_WORK_POOL": "async"}, id="cupy-async"),
+    pytest.param("cupy", "cupy_work", {"CUPY_WORK_POOL": "managed"}, id="cupy-managed"),
 ]
 
 
@@ -70,8 +71,8 @@ class Shares:
 @pytest.mark.promise(
     "gpu",
     "More than nine tenths of what PyTorch (expandable segments and cudaMallocAsync, too), JAX and "
-    "CuPy (its async pool, too) hold is seen to leave the device, and their results are "
-    "bit-identical",
+    "CuPy (its async pool and managed memory, too) hold is seen to leave the device, and their "
+    "results are bit-identical",
 )
 @pytest.mark.parametrize(("module", "workload", "settings"), KINDS)
 def test_memory_of_each_kind_is_seen_to_move(

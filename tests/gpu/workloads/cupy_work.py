@@ -1,6 +1,6 @@
 """CuPy: element-wise and matrix work, also with the per-thread default stream
-(CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1), and with its pool of stream-ordered memory
-(CUPY_WORK_POOL=async)."""
+(CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1), and with its pools of stream-ordered and of managed memory
+(CUPY_WORK_POOL=async and managed)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ if __name__ == "__main__":
     steps = steps_from_argv(5000)
     if os.environ.get("CUPY_WORK_POOL") == "async":
         cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
+    if os.environ.get("CUPY_WORK_POOL") == "managed":
+        cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc)
     ballast = cupy_ballast()
     result = run(steps)
     report(workload="cupy_work", steps=steps, digest=result, ballast_intact=ballast.intact())

@@ -30,8 +30,8 @@ def opened(opens: Opens, faults: str, **options: object) -> Managed:
 
 @pytest.mark.promise(
     "park",
-    "A prefetch that the driver refuses loses nothing: on the way out the memory stays, fixed for a "
-    "while, and on the way in it comes when it is used",
+    "A prefetch that the driver refuses loses nothing: on the way out the memory stays, fixed for "
+    "a while, and on the way in it comes when it is used",
 )
 @pytest.mark.parametrize("result", [1, OUT_OF_MEMORY, 999])
 def test_a_prefetch_to_the_host_is_refused(opens: Opens, result: int) -> None:
