@@ -222,7 +222,8 @@ class TurnGivenAway(ClientEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReported(ClientEvent):
     """Device memory of the client: all of it, what of it is in host memory, what of the rest cannot
-    be moved. It could park `bytes_parkable` more, and has heard the budget of this serial."""
+    be moved. It could park `bytes_parkable` more, and has heard the budget of this serial. Of what
+    is parked, at most `bytes_kept` are on the device until others need them."""
 
     device: DeviceId
     bytes_allocated: int
@@ -230,6 +231,7 @@ class MemoryReported(ClientEvent):
     bytes_parked: int = 0
     bytes_parkable: int = 0
     budget_serial: int = 0
+    bytes_kept: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

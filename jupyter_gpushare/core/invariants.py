@@ -304,6 +304,7 @@ def shares_are_of_clients(state: State) -> None:
                 share.bytes_charged if share.silent else share.bytes_resident
                 for share in shares.values()
             ),
+            bytes_kept=sum(share.bytes_kept for share in shares.values()),
         )
         _rule(device.memory.totals == sums, "the totals are the sums of the shares")
         for share in shares.values():

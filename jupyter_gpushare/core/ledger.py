@@ -6,12 +6,11 @@ is ever given out than there is.
 
 Bytes on a device that are under no client are *foreign*. They are not seen directly: the device
 tells its used bytes, the clients tell theirs, and neither at the same moment. Between two samples a
-client had at least the least that it reported and at most its charge. So each sample bounds the
-foreign bytes from both sides, and the earlier belief stands where it lies between the bounds.
-Foreign bytes that grow inside the bounds are seen when the clients rest: when nobody has reported a
-change for `SETTLED_S`, the smallest of the samples since then is believed.
-
-A share tells of each change (`Attention.note`). So a look costs what there is to do, and no more.
+client had at least the least that it reported, and at most its charge and what is kept for it. So
+each sample bounds the foreign bytes from both sides, and the earlier belief stands where it lies
+between the bounds. Foreign bytes that grow inside the bounds are seen when the clients rest: when
+nobody has reported a change for `SETTLED_S`, the smallest of the samples since then is believed.
+A share tells of each change (`Attention.note`): a look costs what there is to do, and no more.
 """
 
 from __future__ import annotations
@@ -185,9 +184,10 @@ class Totals:
     bytes_staying: int = 0
     bytes_taken: int = 0
     """As resident, but the charges of those that are silent."""
+    bytes_kept: int = 0
 
 
-Counts = tuple[int, int, int, int, int]
+Counts = tuple[int, int, int, int, int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -208,13 +208,11 @@ class Share:
     bytes_parked: int = 0
     bytes_fixed: int = 0
     bytes_parkable: int = 0
+    bytes_kept: int = 0  # on the device of what is parked, at most; others may have it at any time
     failed: bool = False
-    bytes_resident: int = 0
-    """Allocated and not parked."""
-    bytes_ahead: int = 0
-    """Of these, what came back ahead of a turn."""
-    budget_bytes: int = 0
-    """The last budget that it was told."""
+    bytes_resident: int = 0  # allocated and not parked
+    bytes_ahead: int = 0  # of these, what came back ahead of a turn
+    budget_bytes: int = 0  # the last that it was told
     bytes_charged: int = 0
     needed_bytes: int = 0
     """Bytes that a call of it waits for."""
@@ -244,7 +242,7 @@ class Share:
     told_usable_bytes: int = -1
     told_hint_bytes: int = 0
     told_at_s: Seconds = 0.0
-    _counted: Counts = (0, 0, 0, 0, 0)
+    _counted: Counts = (0, 0, 0, 0, 0, 0)
     """What this share has added to the totals."""
     _believed: deque[tuple[int, int]] = field(default_factory=lambda: deque([(0, 0)]))
     """Serials and budgets; it has heard the first, and may have heard any of the others."""
@@ -286,7 +284,7 @@ class Share:
         self._count()
 
     def reported(
-        self, *, allocated: int, parked: int, fixed: int, parkable: int, serial: int
+        self, *, allocated: int, parked: int, fixed: int, parkable: int, serial: int, kept: int = 0
     ) -> None:
         """It has this, and has heard the budget with this serial."""
         if allocated - self.bytes_allocated >= self.granted_bytes:
@@ -295,7 +293,7 @@ class Share:
         self.bytes_parked = min(parked, allocated)
         self.bytes_resident = allocated - self.bytes_parked
         self.bytes_fixed = min(fixed, self.bytes_resident)
-        self.bytes_parkable = parkable
+        self.bytes_parkable, self.bytes_kept = parkable, min(kept, self.bytes_parked)
         if serial <= self._believed[-1][0]:  # else it speaks of a connection before this one
             while len(self._believed) > 1 and self._believed[1][0] <= serial:
                 self._believed.popleft()
@@ -385,12 +383,13 @@ class Share:
             movable = 0 if self.failed else min(resident - self.bytes_fixed, self.bytes_parkable)
             self.bytes_movable, self.bytes_staying = movable, resident - movable
         taken = charged if self.silent else resident
-        self._count_in((self.bytes_allocated, resident, charged, self.bytes_staying, taken))
+        counts = (self.bytes_allocated, resident, charged, self.bytes_staying, taken)
+        self._count_in((*counts, self.bytes_kept))
         self.attention.note(self)
 
     def leave_totals(self) -> None:
         """The share ends."""
-        self._count_in((0, 0, 0, 0, 0))
+        self._count_in((0, 0, 0, 0, 0, 0))
         self.attention.forget(self)
 
     def _count_in(self, counts: Counts) -> None:
@@ -400,6 +399,7 @@ class Share:
         totals.bytes_charged += counts[2] - before[2]
         totals.bytes_staying += counts[3] - before[3]
         totals.bytes_taken += counts[4] - before[4]
+        totals.bytes_kept += counts[5] - before[5]
         self._counted = counts
 
 
@@ -471,18 +471,18 @@ class DeviceMemory:
         if not self.is_measured:
             self._resident_least = self.bytes_resident
         self.note()
-        least = max(0, bytes_used - self._charged_most)
+        least = max(0, bytes_used - self._charged_most - self.totals.bytes_kept)
         most = max(0, bytes_used - self._resident_least)
         before = self.bytes_foreign + self.bytes_ghost
         self.bytes_foreign = max(least, min(self.bytes_foreign, most))
         if self._resident_least == self._resident_most:
-            self._quiet.append((now_s, most))
+            self._quiet.append((now_s, max(0, most - self.totals.bytes_kept)))
         else:
             self._quiet.clear()
         while len(self._quiet) > 1 and self._quiet[1][0] <= now_s - SETTLED_S:
             self._quiet.popleft()
         if not self.is_measured:
-            self.bytes_foreign = most
+            self.bytes_foreign = max(0, most - self.totals.bytes_kept)
         elif self._quiet and self._quiet[0][0] <= now_s - SETTLED_S:
             self.bytes_foreign = max(self.bytes_foreign, min(bound for _, bound in self._quiet))
         if self.looked_since_loss:  # the look before may have begun before the loss

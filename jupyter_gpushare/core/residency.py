@@ -83,15 +83,15 @@ class Residency:
         whether anything may follow from it."""
         memory = self._state.devices[event.device].memory
         allocated, parked, fixed = share.bytes_allocated, share.bytes_parked, share.bytes_fixed
-        resident, charged = share.bytes_resident, share.bytes_charged
-        staying, heard, owed = share.bytes_staying, share.heard_serial, share.owes
-        parkable = share.bytes_parkable
+        parkable, heard, owed = share.bytes_parkable, share.heard_serial, share.owes
+        resident, charged, staying = share.bytes_resident, share.bytes_charged, share.bytes_staying
         share.reported(
             allocated=event.bytes_allocated,
             parked=event.bytes_parked,
             fixed=event.bytes_fixed,
             parkable=event.bytes_parkable,
             serial=event.budget_serial,
+            kept=event.bytes_kept,
         )
         if (allocated, parked, fixed, parkable, heard) == (
             share.bytes_allocated,

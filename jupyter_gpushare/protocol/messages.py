@@ -185,7 +185,8 @@ class MemoryReported(Message):
     bytes_host_room: how many more bytes the client can park now. budget_serial: the serial of the
     latest MemoryBudget on this connection (0: none; then the budget is what the client has on the
     device). The client allocates nothing beyond its budget. Without a turn it parks what exceeds
-    the budget.
+    the budget. bytes_kept: managed memory among the parked; the driver may count as much device
+    memory as used, and gives it to whoever allocates.
     """
 
     TYPE: ClassVar[int] = 10
@@ -197,6 +198,7 @@ class MemoryReported(Message):
         Field("bytes_fixed", Kind.U64),
         Field("bytes_host_room", Kind.U64),
         Field("budget_serial", Kind.U32),
+        Field("bytes_kept", Kind.U64),
     )
 
     device: bytes
@@ -205,14 +207,15 @@ class MemoryReported(Message):
     bytes_fixed: int
     bytes_host_room: int
     budget_serial: int
+    bytes_kept: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryKindsReported(Message):
     """What the device memory of this client is, by kind; together all of bytes_allocated. Plain,
-    mapped and pooled memory moves, but for bytes_stopped of it, which other processes or devices
-    use; the rest cannot be moved. Told before the MemoryReported that it belongs to, when it has
-    changed.
+    mapped, pooled and prefetched (managed) memory moves, but for bytes_stopped of it, which other
+    processes or devices use; the rest, with what stays of managed memory, cannot be moved. Told
+    before the MemoryReported that it belongs to, when it has changed.
     """
 
     TYPE: ClassVar[int] = 17
@@ -222,6 +225,7 @@ class MemoryKindsReported(Message):
         Field("bytes_plain", Kind.U64),
         Field("bytes_mapped", Kind.U64),
         Field("bytes_pooled", Kind.U64),
+        Field("bytes_prefetched", Kind.U64),
         Field("bytes_stopped", Kind.U64),
         Field("bytes_driver_pools", Kind.U64),
         Field("bytes_graphs", Kind.U64),
@@ -234,6 +238,7 @@ class MemoryKindsReported(Message):
     bytes_plain: int
     bytes_mapped: int
     bytes_pooled: int
+    bytes_prefetched: int
     bytes_stopped: int
     bytes_driver_pools: int
     bytes_graphs: int

@@ -22,6 +22,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnGivenAway,
     TurnRecalled,
 )
+from jupyter_gpushare.scheduler.service.kinds import KINDS
 from tests.cli.conftest import Command, command_at
 from tests.support.hook_client import DEVICE, GIB, memory_reported
 from tests.support.other_user import OTHER_UID, as_root_only
@@ -266,10 +267,7 @@ def test_memory_that_cannot_be_moved_is_told_by_kind(
     scheduler: SchedulerUnderTest, gpushare: Command
 ) -> None:
     """The largest first; all processes of a tenant together, and nothing of one that has gone."""
-    kinds = dict.fromkeys(
-        ("plain", "mapped", "pooled", "stopped", "driver_pools", "graphs", "managed", "arrays"), 0
-    )
-    told = {f"bytes_{kind}": count for kind, count in {**kinds, "other": 0}.items()}
+    told = {f"bytes_{kind}": 0 for kind in KINDS}
     with scheduler.joined("work") as work:
         work.send(
             memory_reported(DEVICE, 8 * GIB, fixed=3 * GIB),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from jupyter_gpushare.core.ids import ClientId, TenantId
 from jupyter_gpushare.core.ledger import DeviceMemory, Share
 
@@ -84,3 +86,56 @@ def test_foreign_bytes_that_go_are_seen_at_once() -> None:
     memory, _ = memory_of(16)
     memory.measured(16 * GIB, 3.1)
     assert memory.bytes_foreign == 0
+
+
+def kept_by_driver(memory: DeviceMemory, share: Share, allocated: int, kept: int) -> None:
+    """All of it is parked, and is managed memory, of which the driver keeps the pages."""
+    share.reported(allocated=allocated, parked=allocated, fixed=0, parkable=0, serial=0, kept=kept)
+    memory.note()
+
+
+@pytest.mark.promise(
+    "accounts",
+    "Device memory that the driver keeps of parked managed memory is not taken for foreign, and "
+    "what is foreign beside it is still known when others have got it",
+)
+def test_what_the_driver_keeps_of_parked_memory_is_not_foreign() -> None:
+    """The device counts it as used, for as long as nobody needs it; and then no more, which nobody
+    tells."""
+    memory, (alice, bob) = memory_of(16, 0)
+    kept_by_driver(memory, alice, 16 * GIB, 16 * GIB)
+    for now_s in (4.0, 5.0, 6.0):
+        memory.measured(CONTEXTS + 16 * GIB, now_s)
+        assert memory.bytes_foreign == CONTEXTS
+    report(memory, bob, 16 * GIB)
+    for now_s in (7.0, 8.0, 9.0):
+        memory.measured(CONTEXTS + 16 * GIB, now_s)
+        assert memory.bytes_foreign == CONTEXTS
+    report(memory, bob, 0)
+    report(memory, alice, 16 * GIB)
+    for now_s in (10.0, 11.0, 12.0):
+        memory.measured(CONTEXTS + 16 * GIB, now_s)
+        assert memory.bytes_foreign == CONTEXTS
+
+
+@pytest.mark.promise("Device memory that the driver keeps of parked...")
+def test_foreign_bytes_grow_beside_what_is_kept() -> None:
+    """Beyond what may be kept they are seen."""
+    memory, (alice,) = memory_of(16)
+    kept_by_driver(memory, alice, 16 * GIB, 16 * GIB)
+    for now_s in (4.0, 5.0, 6.0):
+        memory.measured(CONTEXTS + 40 * GIB, now_s)
+    assert memory.bytes_foreign == CONTEXTS + 24 * GIB
+
+
+@pytest.mark.promise("Device memory that the driver keeps of parked...")
+def test_a_first_look_counts_what_may_be_kept() -> None:
+    """After a restart of the scheduler, say; and a client keeps no more than it has parked."""
+    memory = DeviceMemory()
+    share = memory.open(ClientId(1), TenantId("t1"))
+    kept_by_driver(memory, share, 16 * GIB, 100 * GIB)
+    assert memory.totals.bytes_kept == 16 * GIB
+    memory.measured(CONTEXTS + 16 * GIB, 1.0)
+    assert memory.bytes_foreign == CONTEXTS
+    memory.close(share)
+    assert memory.totals.bytes_kept == 0

@@ -32,9 +32,9 @@ CONTEXT_BYTES = 1 * MIB
 HELD_BYTES_MAX = 40 * MIB
 SIZES = (4096, 100_000, 1 * MIB, 2 * MIB, 2 * MIB + 4096, 5 * MIB, 12 * MIB, 20 * MIB)
 SLOTS = 8
-KINDS = {"alloc": 0.4, "map": 0.35, "pool": 0.25}
-"""Of the allocations: plain ones, memory that the program makes and maps itself, and such that is
-allocated in a stream."""
+KINDS = {"alloc": 0.3, "map": 0.3, "pool": 0.2, "managed": 0.2}
+"""Of the allocations: plain ones, memory that the program makes and maps itself, such that is
+allocated in a stream, and managed memory."""
 CALLS_THAT_FAIL = {
     "cuMemCreate": (OUT_OF_MEMORY,),
     "cuMemMap": (OUT_OF_MEMORY, 999),
@@ -42,9 +42,14 @@ CALLS_THAT_FAIL = {
     "cuMemcpyHtoDAsync": (OUT_OF_MEMORY, 999),
     "cuMemHostRegister": (OUT_OF_MEMORY,),
     "cuMemAddressReserve": (OUT_OF_MEMORY,),
+    "cuMemPrefetchAsync": (OUT_OF_MEMORY, 1, 999),
+    "cuMemAllocManaged": (OUT_OF_MEMORY,),
 }
 CALLS_THAT_ALLOCATE = ("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess")
-CALLS_THAT_STALL = ("cuMemCreate", "cuMemUnmap", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync")
+CALLS_THAT_STALL = (
+    *("cuMemCreate", "cuMemUnmap", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync"),
+    "cuMemPrefetchAsync",
+)
 ANSWER_S_MAX = 60.0
 
 
@@ -96,6 +101,7 @@ class Counts:
     cgroup_changes: int = 0
     mapped: int = 0
     pooled: int = 0
+    managed: int = 0
     moved: int = 0
     taken_back: int = 0
     faults: int = 0
@@ -162,6 +168,7 @@ class Director:
             self.counts.allocated += 1
             self.counts.mapped += command == "map"
             self.counts.pooled += command == "pool"
+            self.counts.managed += command == "managed"
             self.mapped[tenant.name, slot] = command == "map"
         else:
             self.counts.refused += 1

@@ -26,7 +26,8 @@ assert call('cuMemSetAccess', c_uint64(f), n, where, c_size_t(1)) == 0"""
 EXPORTED = f"""{MAPPED}
 given = ctypes.c_int(-1)
 assert call('cuMemExportToShareableHandle', byref(given), c_uint64(h), 1, c_uint64(0)) == 0"""
-MANAGED = "f = made('cuMemAllocManaged', c_size_t(12 * MIB), 1)"
+MANAGED = """f = made('cuMemAllocManaged', c_size_t(12 * MIB), 1)
+assert call('cuMemAdvise', c_uint64(f), c_size_t(12 * MIB), 1, 0) == 0"""
 GRAPH = """s, graph, ready = stream_create(), c_uint64(0), c_uint64(0)
 assert call('cuStreamBeginCapture_v2', c_void_p(s), 2) == 0
 f = made('cuMemAllocAsync', c_size_t(32 * MIB), c_void_p(s))
@@ -67,13 +68,13 @@ def foreign_mib(shared: Room) -> int:
 
 @pytest.mark.promise(
     "together",
-    "Pools that others may have, exported, managed and graph-owned memory and arrays are passed "
-    "through, stay, are counted and shown",
+    "Pools that others may have, exported, read-mostly managed and graph-owned memory and arrays "
+    "are passed through, stay, are counted and shown",
 )
 @pytest.mark.parametrize("kind", [*KINDS, "array"])
 def test_memory_that_cannot_be_moved_stays_and_is_shown(tmp_path: Path, kind: str) -> None:
-    """Pools that others may have, memory that was exported, managed and graph-owned memory, arrays:
-    the driver's own, or others', counted as fixed, never touched while what can be moved leaves and
+    """Pools that others may have, memory that was exported, that is managed and mostly read or
+    graph-owned, arrays: the driver's own, or others', counted as fixed, never touched while what can be moved leaves and
     comes back."""
     fixed = SEGMENT if kind in ("pooled", "graph") else FIXED
     with room(tmp_path, device_bytes=DEVICE + (fixed - FIXED) * MIB) as shared:

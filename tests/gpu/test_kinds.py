@@ -38,6 +38,7 @@ KINDS = [
     pytest.param("cupy", "cupy_work", {"CUPY_WORK_POOL": "async"}, id="cupy-async"),
     pytest.param("rmm", "cupy_work", {"CUPY_WORK_POOL": "rmm-async"}, id="rmm-async"),
     pytest.param("rmm", "cupy_work", {"CUPY_WORK_POOL": "rmm-pool"}, id="rmm-pool"),
+    pytest.param("cupy", "cupy_work", {"CUPY_WORK_POOL": "managed"}, id="cupy-managed"),
 ]
 
 
@@ -72,8 +73,8 @@ class Shares:
 @pytest.mark.promise(
     "gpu",
     "More than nine tenths of what PyTorch (expandable segments and cudaMallocAsync, too), JAX, "
-    "CuPy (its async pool, too) and RMM hold is seen to leave the device, and their results are "
-    "bit-identical",
+    "CuPy (its async pool and managed memory, too) and RMM hold is seen to leave the device, and "
+    "their results are bit-identical",
 )
 @pytest.mark.parametrize(("module", "workload", "settings"), KINDS)
 def test_memory_of_each_kind_is_seen_to_move(

@@ -37,6 +37,7 @@ def memory_reported(
     fixed: int = 0,
     room: int = 0,
     serial: int = 0,
+    kept: int = 0,
 ) -> MemoryReported:
     """What a client has on a device, in bytes."""
     return MemoryReported(
@@ -46,6 +47,7 @@ def memory_reported(
         bytes_fixed=fixed,
         bytes_host_room=room,
         budget_serial=serial,
+        bytes_kept=kept,
     )
 
 

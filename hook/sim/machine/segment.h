@@ -32,7 +32,7 @@
 #define SIM_ENV_DRIVER_VERSION "GPUSHARE_SIM_DRIVER_VERSION"     /* driver_version=13000 */
 
 #define SIM_SEGMENT_MAGIC 0x4d495355u
-#define SIM_SEGMENT_VERSION 2u
+#define SIM_SEGMENT_VERSION 3u
 #define SIM_DEVICES_MAX 16
 #define SIM_PROCESSES_MAX 256
 #define SIM_SHARED_MAX 1024
@@ -70,6 +70,7 @@ struct sim_device {
 /* What one process uses of one device. */
 struct sim_process_use {
     _Atomic uint64_t bytes_used; /* contexts included */
+    uint64_t bytes_kept;         /* of them, what managed memory has left: anybody may have it */
     uint32_t contexts;
     uint32_t active_jobs[SIM_ENGINES];
     uint64_t next_virtual_ns[SIM_ENGINES]; /* when its first running job ends, in virtual time */
@@ -147,10 +148,18 @@ bool segment_reap(struct sim_segment *segment);
 /* True while the process of this row lives (pid and start time agree). */
 bool segment_process_lives(const struct sim_process *process);
 
-/* Takes or gives back bytes of a device. False when they are not there, also after reaping. */
+/* Takes or gives back bytes of a device. False when they are not there, also after reaping, and
+ * without what is kept for anybody. */
 bool segment_charge(struct sim_segment *segment, struct sim_process *self, uint32_t device,
                     uint64_t bytes);
 void segment_discharge(struct sim_segment *segment, struct sim_process *self, uint32_t device,
+                       uint64_t bytes);
+
+/* Charged memory is kept until somebody needs it; and what is left of so much is this process's
+ * again: false where some of it is gone. */
+void segment_keep(struct sim_segment *segment, struct sim_process *self, uint32_t device,
+                  uint64_t bytes);
+bool segment_take_kept(struct sim_segment *segment, struct sim_process *self, uint32_t device,
                        uint64_t bytes);
 
 /* Charged memory of this process may be had by others from now on: its key; 0: too many. Call

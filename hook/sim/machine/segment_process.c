@@ -98,6 +98,21 @@ void segment_leave(struct sim_segment *segment, struct sim_process *self) {
     segment_unlock(segment);
 }
 
+/* Call with the lock held. */
+static void give_up_kept(struct sim_segment *segment, uint32_t device, uint64_t bytes) {
+    struct sim_device *target = &segment->devices[device];
+    for (int i = 0; i < SIM_PROCESSES_MAX; i++) {
+        struct sim_process_use *use = &segment->processes[i].use[device];
+        const uint64_t left = target->bytes_total - atomic_load(&target->bytes_used);
+        if (bytes <= left) return;
+        const uint64_t missing = bytes - left;
+        const uint64_t gone = missing < use->bytes_kept ? missing : use->bytes_kept;
+        use->bytes_kept -= gone;
+        atomic_fetch_sub(&use->bytes_used, gone);
+        atomic_fetch_sub(&target->bytes_used, gone);
+    }
+}
+
 bool segment_charge(struct sim_segment *segment, struct sim_process *self, uint32_t device,
                     uint64_t bytes) {
     struct sim_device *target = &segment->devices[device];
@@ -105,6 +120,10 @@ bool segment_charge(struct sim_segment *segment, struct sim_process *self, uint3
     bool fits = bytes <= target->bytes_total - atomic_load(&target->bytes_used);
     if (!fits && segment_reap(segment))
         fits = bytes <= target->bytes_total - atomic_load(&target->bytes_used);
+    if (!fits) {
+        give_up_kept(segment, device, bytes);
+        fits = bytes <= target->bytes_total - atomic_load(&target->bytes_used);
+    }
     if (fits) {
         atomic_fetch_add(&target->bytes_used, bytes);
         atomic_fetch_add(&self->use[device].bytes_used, bytes);
@@ -119,4 +138,20 @@ void segment_discharge(struct sim_segment *segment, struct sim_process *self, ui
     atomic_fetch_sub(&segment->devices[device].bytes_used, bytes);
     atomic_fetch_sub(&self->use[device].bytes_used, bytes);
     segment_unlock(segment);
+}
+
+void segment_keep(struct sim_segment *segment, struct sim_process *self, uint32_t device,
+                  uint64_t bytes) {
+    segment_lock(segment);
+    self->use[device].bytes_kept += bytes;
+    segment_unlock(segment);
+}
+
+bool segment_take_kept(struct sim_segment *segment, struct sim_process *self, uint32_t device,
+                       uint64_t bytes) {
+    segment_lock(segment);
+    const bool is_left = self->use[device].bytes_kept >= bytes;
+    if (is_left) self->use[device].bytes_kept -= bytes;
+    segment_unlock(segment);
+    return is_left;
 }

@@ -14,6 +14,7 @@
 struct managed {
     size_t block_count;
     _Atomic uint32_t *places;   /* of each block: device + 1; 0: the host */
+    uint32_t *kept;             /* likewise where it was, and may still have its memory */
     struct managed_note *notes; /* of each page */
 };
 
@@ -29,22 +30,41 @@ bool managed_open(struct range *range) {
     if (managed == NULL) return false;
     managed->block_count = (range->bytes + MEMORY_GRANULE_BYTES - 1) / MEMORY_GRANULE_BYTES;
     managed->places = calloc(managed->block_count, sizeof *managed->places);
+    managed->kept = calloc(managed->block_count, sizeof *managed->kept);
     managed->notes = calloc(pages_of(range->bytes), sizeof *managed->notes);
     range->managed = managed;
-    if (managed->places != NULL && managed->notes != NULL) return true;
+    if (managed->places != NULL && managed->kept != NULL && managed->notes != NULL) return true;
     managed_close(range);
     return false;
 }
 
-/* Call with managed_lock held. What does not fit stays where it is. */
+/* What is kept of a block becomes the process's own again. False: there is none, or not all. */
+static bool take_kept(struct managed *managed, size_t block, uint32_t device) {
+    if (managed->kept[block] != device + 1) return false;
+    managed->kept[block] = 0;
+    return segment_take_kept(process_segment, process_row, device, MEMORY_GRANULE_BYTES);
+}
+
+static void drop_kept(struct managed *managed, size_t block) {
+    const uint32_t kept = managed->kept[block];
+    if (kept != 0 && take_kept(managed, block, kept - 1))
+        segment_discharge(process_segment, process_row, kept - 1, MEMORY_GRANULE_BYTES);
+}
+
+/* Call with managed_lock held. What does not fit stays where it is. A block that leaves a device
+ * keeps its memory there, until somebody else needs it. */
 static void put(struct managed *managed, size_t block, uint32_t device) {
     const uint32_t before = atomic_load(&managed->places[block]);
     const uint32_t wanted = device == MANAGED_HOST ? 0 : device + 1;
     if (before == wanted) return;
-    if (wanted != 0 && !segment_charge(process_segment, process_row, device, MEMORY_GRANULE_BYTES))
+    if (wanted != 0 && !take_kept(managed, block, device) &&
+        !segment_charge(process_segment, process_row, device, MEMORY_GRANULE_BYTES))
         return;
-    if (before != 0)
-        segment_discharge(process_segment, process_row, before - 1, MEMORY_GRANULE_BYTES);
+    drop_kept(managed, block);
+    if (before != 0) {
+        segment_keep(process_segment, process_row, before - 1, MEMORY_GRANULE_BYTES);
+        managed->kept[block] = before;
+    }
     atomic_store(&managed->places[block], wanted);
 }
 
@@ -52,10 +72,14 @@ void managed_close(struct range *range) {
     struct managed *managed = range->managed;
     if (managed == NULL) return;
     pthread_mutex_lock(&managed_lock);
-    for (size_t i = 0; managed->places != NULL && i < managed->block_count; i++)
+    for (size_t i = 0; managed->places != NULL && managed->kept != NULL && i < managed->block_count;
+         i++) {
         put(managed, i, MANAGED_HOST);
+        drop_kept(managed, i);
+    }
     pthread_mutex_unlock(&managed_lock);
     free(managed->places);
+    free(managed->kept);
     free(managed->notes);
     free(managed);
     range->managed = NULL;

@@ -1,7 +1,8 @@
 /* Where managed memory is, and what its user has said about it.
  *
  * A block is on the device that last touched it, or to which it was prefetched; that device is
- * charged for it. A block for which the device has no room stays where it is. The processor's
+ * charged for it. When it leaves, its memory there is kept until somebody needs it, as the real
+ * driver keeps it. A block for which the device has no room stays where it is. The processor's
  * touches are not seen: for it, memory comes back by a prefetch alone. */
 #ifndef GPUSHARE_SIM_MANAGED_H
 #define GPUSHARE_SIM_MANAGED_H

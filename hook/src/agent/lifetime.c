@@ -17,6 +17,7 @@
 #include "memory/blocks.h"
 #include "memory/chunks.h"
 #include "memory/graph_memory.h"
+#include "memory/managed.h"
 #include "memory/physical.h"
 #include "memory/pooled.h"
 #include "memory/pools.h"
@@ -49,6 +50,7 @@ static void on_fork_in_child(void) {
     blocks_after_fork();
     physical_after_fork();
     pooled_after_fork();
+    managed_after_fork();
     registry_after_fork();
     pools_after_fork();
     graph_memory_after_fork();

@@ -23,7 +23,8 @@ static bool is_as_told(const struct agent *agent, int device,
     const struct residency_numbers *told = &agent->told_numbers[device];
     return told->bytes_allocated == numbers->bytes_allocated &&
            told->bytes_parked == numbers->bytes_parked &&
-           told->bytes_fixed == numbers->bytes_fixed && told->serial == numbers->serial;
+           told->bytes_fixed == numbers->bytes_fixed && told->bytes_kept == numbers->bytes_kept &&
+           told->serial == numbers->serial;
 }
 
 static void report(struct agent *agent, int device, const struct residency_numbers *numbers) {
@@ -35,6 +36,7 @@ static void report(struct agent *agent, int device, const struct residency_numbe
     reported->bytes_fixed = numbers->bytes_fixed;
     reported->bytes_host_room = agent->host_room_bytes;
     reported->budget_serial = numbers->serial;
+    reported->bytes_kept = numbers->bytes_kept;
     session_send(&agent->session, &message);
     agent->told_numbers[device] = *numbers;
 }
@@ -52,6 +54,7 @@ static void report_kinds(struct agent *agent, int device) {
     kinds->bytes_plain = sums.bytes_of[KIND_PLAIN];
     kinds->bytes_mapped = sums.bytes_of[KIND_MAPPED];
     kinds->bytes_pooled = sums.bytes_of[KIND_POOLED];
+    kinds->bytes_prefetched = sums.bytes_of[KIND_PREFETCHED];
     kinds->bytes_stopped = sums.bytes_stopped;
     kinds->bytes_driver_pools = sums.bytes_of[KIND_DRIVER_POOLS];
     kinds->bytes_graphs = sums.bytes_of[KIND_GRAPHS];

@@ -19,7 +19,6 @@
 #include "swap/mover.h"
 #include "swap/residency.h"
 
-#define CHUNK_BYTES_LEAST ((uint64_t)8 << 20)
 /* No device has so much; sums of sizes below it do not overflow. */
 #define BYTES_BEYOND_ALL ((uint64_t)1 << 46)
 #define PITCH_ALIGNMENT 512u
@@ -42,24 +41,15 @@ static uint64_t round_up(uint64_t value, uint64_t unit) {
 /* ---- mapping ----------------------------------------------------------------------------------
  */
 
-/* Large chunks copy at the full rate, small ones let a budget be kept to more exactly. Powers of
- * two fill segments of host memory. */
-static uint64_t chunk_bytes_for(uint64_t bytes) {
-    uint64_t chunk_bytes = CHUNK_BYTES_LEAST;
-    while (chunk_bytes < CHUNK_BYTES_MAX && chunk_bytes < bytes / 8)
-        chunk_bytes *= 2;
-    return chunk_bytes;
-}
-
-/* The next chunk of a block of which so much is left. A rest that would leave nearly half of a
- * segment to nobody is two. */
+/* Powers of two fill segments of host memory. The next chunk of a block of which so much is left. A
+ * rest that would leave nearly half of a segment to nobody is two. */
 static uint64_t next_chunk_bytes(uint64_t chunk_bytes, uint64_t left) {
     if (left >= chunk_bytes) return chunk_bytes;
     return left > CHUNK_BYTES_MAX / 2 ? CHUNK_BYTES_MAX / 2 : left;
 }
 
 static size_t chunk_count(uint64_t bytes) {
-    const uint64_t chunk_bytes = chunk_bytes_for(bytes);
+    const uint64_t chunk_bytes = chunks_piece_bytes(bytes);
     size_t count = 0;
     for (uint64_t left = bytes; left > 0; count++)
         left -= next_chunk_bytes(chunk_bytes, left);
@@ -87,7 +77,7 @@ static struct block *empty_block(const struct request *request, uint64_t address
     for (size_t i = 0; i < count; i++) {
         struct piece *piece = &block->pieces[i];
         const uint64_t left = block->bytes - (at - address);
-        const uint64_t bytes = next_chunk_bytes(chunk_bytes_for(block->bytes), left);
+        const uint64_t bytes = next_chunk_bytes(chunks_piece_bytes(block->bytes), left);
         piece->mapping =
             (struct mapping){.address = at, .bytes = bytes, .chunk = &piece->chunk, .block = block};
         piece->chunk = (struct chunk){.mappings = &piece->mapping,

@@ -67,6 +67,9 @@ static const struct driver_row ROWS[] = {
     ROW(FOR_MOVING, pointer_attribute, "cuPointerGetAttribute"),
     ROW(FOR_MOVING, stream_destroy, "cuStreamDestroy_v2"),
     ROW(FOR_MOVING, stream_wait_event, "cuStreamWaitEvent"),
+    ROW(FOR_MOVING, prefetch, "cuMemPrefetchAsync"),
+    ROW(FOR_MOVING, range_attribute, "cuMemRangeGetAttribute"),
+    ROW(FOR_MOVING, device_attribute, "cuDeviceGetAttribute"),
     ROW(FOR_MOVING, host_register, "cuMemHostRegister_v2"),
     ROW(FOR_MOVING, host_unregister, "cuMemHostUnregister"),
     /* Without these movable memory cannot be given to other processes. */

@@ -91,6 +91,14 @@ struct driver {
     /* What comes after it in the stream comes after the event as it is recorded now. */
     CUresult (*stream_wait_event)(CUstream stream, CUevent event, unsigned int flags);
 
+    /* Managed memory goes to a device or to the host (CU_DEVICE_CPU), in stream order. What the
+     * device has no room for puts other managed memory out, of whatever process. */
+    CUresult (*prefetch)(CUdeviceptr address, size_t bytes, CUdevice device, CUstream stream);
+    /* What was said about such memory; an answer where all of the range has the same. */
+    CUresult (*range_attribute)(void *value, size_t size, CUmem_range_attribute attribute,
+                                CUdeviceptr address, size_t bytes);
+    CUresult (*device_attribute)(int *value, CUdevice_attribute attribute, CUdevice device);
+
     /* Pins memory of the process for copies: about 40 GB/s where it is in huge pages already. */
     CUresult (*host_register)(void *host, size_t bytes, unsigned int flags);
     CUresult (*host_unregister)(void *host);

@@ -27,6 +27,7 @@ static _Atomic uint32_t settled;
 static _Atomic uint32_t waiters;
 static _Atomic bool stopped; /* the process ends: no claim ends any more */
 
+#define CHUNK_BYTES_LEAST ((uint64_t)8 << 20)
 /* What stays for hardly longer goes with the rest. */
 #define TOGETHER_NS (CHUNK_STAYS_NS / 4)
 
@@ -85,9 +86,13 @@ static void count(const struct chunk *chunk, int times) {
     const bool moves = may_move(chunk), parked = is_parked(chunk);
     if (chunk->counts_as_off) {
         sums->bytes_parked += bytes;
+        if (chunk->managed_at != 0) sums->bytes_kept += bytes;
     } else {
         sums->bytes_resident += bytes;
-        if (moves && !parked && chunk->state != CHUNK_FREEING) sums->bytes_movable += bytes;
+        if (moves && !parked && chunk->state != CHUNK_FREEING) {
+            sums->bytes_movable += bytes;
+            if (chunk->managed_at != 0) sums->bytes_managed += bytes;
+        }
     }
     if (is_moving(chunk)) sums->moving += one;
     if (is_moving(chunk) || parked) chunks_away += (size_t)times;
@@ -136,6 +141,13 @@ static void change(struct chunk *chunk, enum chunk_state state) {
     chunk->state = (uint8_t)state;
     if (state == CHUNK_PARKED) chunk->failures = 0;
     put_in(chunk);
+}
+
+uint64_t chunks_piece_bytes(uint64_t bytes) {
+    uint64_t piece_bytes = CHUNK_BYTES_LEAST;
+    while (piece_bytes < CHUNK_BYTES_MAX && piece_bytes < bytes / 8)
+        piece_bytes *= 2;
+    return piece_bytes;
 }
 
 void chunks_enter_locked(struct chunk *chunk) {

@@ -25,7 +25,7 @@
 enum chunk_state {
     CHUNK_RESIDENT, /* mapped; what it holds is on the device alone */
     CHUNK_LEAVING,  /* claimed by the mover: being copied out, then unmapped */
-    CHUNK_PARKED,   /* not mapped; what it holds is at `host` */
+    CHUNK_PARKED,   /* not mapped; what it holds is at `host`, or with the driver (managed) */
     CHUNK_COMING,   /* claimed by the mover: being mapped and copied in */
     CHUNK_BACK,     /* mapped and copied in; `host` still has the same until all is back */
     CHUNK_CHANGING, /* claimed for another change; counts as what it was */
@@ -35,8 +35,10 @@ enum chunk_state {
 struct chunk {
     struct mapping *mappings;  /* where it is mapped while it is on the device; NULL: nowhere */
     struct physical *physical; /* of which it is a part (physical.h); NULL: of a block */
-    uint64_t bytes;            /* a multiple of CHUNK_GRANULE */
-    uint64_t handle;           /* CUmemGenericAllocationHandle; 0: not on the device */
+    uint64_t managed_at;       /* where it is, of managed memory (managed.h); 0: of other */
+    uint64_t bytes;            /* a multiple of CHUNK_GRANULE; of managed memory any number */
+    uint64_t handle;           /* CUmemGenericAllocationHandle, or of managed memory its address; 0:
+                                  not on the device */
     void *host;    /* registered host memory (host_arena.h) while it has a copy there; else NULL */
     void *context; /* a block's: in which it was allocated and with which it goes; of other memory:
                       in which it was copied last, or NULL */
@@ -50,6 +52,8 @@ struct chunk {
     uint8_t failures;        /* copies out that failed, in a row */
     bool fixed;              /* never moved any more */
     bool shared;             /* nor as long as another process has it */
+    bool comes_by_faults;    /* managed memory that the program wants elsewhere than here, */
+    bool has_pages;          /* and such that was on the host, where the driver keeps its pages */
     bool counts_as_off;      /* in the sums */
 };
 
@@ -59,7 +63,9 @@ struct chunk {
 struct chunk_sums {
     uint64_t bytes_resident; /* RESIDENT, LEAVING, COMING, BACK: mapped, or about to be */
     uint64_t bytes_movable;  /* of those, what could be parked */
+    uint64_t bytes_managed;  /* of those, what needs host memory of the driver's, not of ours */
     uint64_t bytes_parked;
+    uint64_t bytes_kept; /* of those, managed memory, whose pages the driver may keep there */
     uint64_t bytes_next; /* of those, the one that comes next; 0: that one's is still there */
     uint64_t bytes_back; /* of the resident ones, what needs no host memory to leave again */
     uint32_t moving;     /* LEAVING or COMING */
@@ -67,6 +73,10 @@ struct chunk_sums {
     uint32_t to_leave, to_come, to_take_back;
     uint32_t copies; /* BACK ones, fixed or not: all that have a host copy to confirm */
 };
+
+/* Into how large pieces memory of so many bytes is cut: a power of two, up to CHUNK_BYTES_MAX.
+ * Large ones copy at the full rate, small ones let a budget be kept to more exactly. */
+uint64_t chunks_piece_bytes(uint64_t bytes);
 
 /* A chunk of a new block, RESIDENT, on a device below REGISTRY_DEVICES_MAX; and its end. */
 void chunks_enter_locked(struct chunk *chunk);

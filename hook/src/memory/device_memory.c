@@ -35,19 +35,19 @@ static bool may_mean_the_handle_type(CUresult result) {
            result == CUDA_ERROR_NOT_PERMITTED;
 }
 
-/* Takes so much (a multiple of CHUNK_GRANULE) of the device. */
-static CUresult create(const struct driver *cuda, CUmemGenericAllocationHandle *handle,
-                       const struct chunk *chunk) {
+CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationHandle *handle,
+                              const struct chunk *chunk) {
+    const uint64_t bytes = (chunk->bytes + CHUNK_GRANULE - 1) / CHUNK_GRANULE * CHUNK_GRANULE;
     const bool shareable = device_memory_shareable(chunk->device);
     CUmemAllocationProp properties = properties_of(chunk, shareable);
-    const CUresult result = cuda->memory_create(handle, chunk->bytes, &properties, 0);
+    const CUresult result = cuda->memory_create(handle, bytes, &properties, 0);
     if (!shareable || !may_mean_the_handle_type(result)) return result;
     properties = properties_of(chunk, false);
-    const CUresult again = cuda->memory_create(handle, chunk->bytes, &properties, 0);
+    const CUresult again = cuda->memory_create(handle, bytes, &properties, 0);
     if (again == CUDA_SUCCESS) {
         atomic_store(&unshareable[chunk->device], true);
-        log_debug("device %d: the driver answers %d to memory for several processes", chunk->device,
-                  (int)result);
+        log_debug("device %d: the driver answers %d to memory for several processes",
+                  chunk->device, (int)result);
     }
     return again;
 }
@@ -57,10 +57,14 @@ static CUresult create(const struct driver *cuda, CUmemGenericAllocationHandle *
 
 static CUresult create_for(struct chunk *chunk) {
     const struct driver *cuda = driver_get();
-    CUmemGenericAllocationHandle handle;
+    CUmemGenericAllocationHandle handle = chunk->managed_at;
+    if (handle != 0) {
+        chunk->handle = handle;
+        return CUDA_SUCCESS;
+    }
     const CUresult result =
         chunk->physical == NULL
-            ? create(cuda, &handle, chunk)
+            ? device_memory_create(cuda, &handle, chunk)
             : cuda->memory_create(&handle, chunk->bytes, &chunk->physical->properties, 0);
     if (result == CUDA_SUCCESS) chunk->handle = handle;
     return result;
@@ -90,7 +94,8 @@ CUresult device_memory_take_off(struct chunk *chunk) {
     if (chunk->handle == 0) return CUDA_SUCCESS;
     for (struct mapping *at = chunk->mappings; at != NULL && result == CUDA_SUCCESS; at = at->also)
         result = take_off_mapping(at);
-    if (result == CUDA_SUCCESS) result = driver_get()->memory_release(chunk->handle);
+    if (result == CUDA_SUCCESS && chunk->managed_at == 0)
+        result = driver_get()->memory_release(chunk->handle);
     if (result == CUDA_SUCCESS) chunk->handle = 0;
     return result;
 }
@@ -155,7 +160,7 @@ uint64_t device_memory_copied_at(const struct chunk *chunk) {
 }
 
 CUresult device_memory_open(struct chunk *chunk) {
-    if (writable(chunk) != NULL) return CUDA_SUCCESS;
+    if (chunk->managed_at != 0 || writable(chunk) != NULL) return CUDA_SUCCESS;
     const struct driver *cuda = driver_get();
     struct mapping *own = &((struct part *)chunk)->own;
     CUdeviceptr address = own->address;

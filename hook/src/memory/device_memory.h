@@ -1,10 +1,15 @@
 /* Device memory for movable allocations: the one place that says what it is like, so that a chunk
- * that comes back is as it was. */
+ * that comes back is as it was. Managed memory stays mapped: here only its chunk says whether it is
+ * on the device. */
 #pragma once
 
 #include "base/driver.h"
 #include "memory/chunks.h"
 #include "memory/registry.h"
+
+/* Takes as much of the device as the chunk has, rounded up. */
+CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationHandle *handle,
+                              const struct chunk *chunk);
 
 /* Puts device memory at the chunk's addresses, as it was when it was allocated: the very memory
  * that the driver would not take back, where there is such. Nobody may use it before it is given

@@ -40,7 +40,7 @@ void registry_count_locked(int device, enum registry_kind kind, uint64_t bytes,
     device_sums->bytes_allocated += bytes * sign;
     device_sums->bytes_fixed += bytes_fixed * sign;
     device_sums->bytes_of[kind] += bytes * sign;
-    if (kind <= KIND_POOLED) device_sums->bytes_stopped += bytes_fixed * sign;
+    if (kind <= KIND_PREFETCHED) device_sums->bytes_stopped += bytes_fixed * sign;
 }
 
 static void count(const struct allocation *allocation, int times) {

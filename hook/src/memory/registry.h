@@ -20,14 +20,15 @@ enum registry_space {
     REGISTRY_KEPT,    /* likewise: what it keeps beyond what is allocated from it (pools.h) */
 };
 
-/* What kind of memory it is, as people are told (docs/memory.md). The first three may move. */
+/* What kind of memory it is, as people are told (docs/memory.md). The first four may move. */
 enum registry_kind {
     KIND_PLAIN,        /* cuMemAlloc */
     KIND_MAPPED,       /* cuMemCreate */
     KIND_POOLED,       /* stream-ordered */
+    KIND_PREFETCHED,   /* managed memory that moves (managed.h) */
     KIND_DRIVER_POOLS, /* of the driver's own pools */
     KIND_GRAPHS,
-    KIND_MANAGED,
+    KIND_MANAGED, /* what stays of it */
     KIND_ARRAYS,
     KIND_OTHER, /* the driver's own for other reasons, and what other processes have given */
     REGISTRY_KINDS,

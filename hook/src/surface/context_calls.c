@@ -4,6 +4,7 @@
 
 #include "allocate/backing.h"
 #include "allocate/handles.h"
+#include "allocate/managing.h"
 #include "allocate/memory.h"
 #include "base/bell.h"
 #include "device/streams.h"
@@ -22,6 +23,7 @@ void context_calls_ended(struct context_end ended) {
     if (ended.generation == 0) return;
     backing_context_ended(ended.generation);
     handles_context_ended(ended.generation, ended.handle, ended.ordinal);
+    managing_context_ended(ended.generation);
     ipc_context_ended(ended.generation);
     host_arena_forget_context(ended.generation);
     registry_drop_context(ended.generation);

@@ -10,6 +10,7 @@
 #include "allocate/backing.h"
 #include "allocate/copies.h"
 #include "allocate/handles.h"
+#include "allocate/managing.h"
 #include "allocate/memory.h"
 #include "allocate/pooling.h"
 #include "base/ending.h"
@@ -182,6 +183,8 @@
 #define KEEP_BYTES(kind, pointer, bytes) \
     KEPT(memory_keep(&claim, (kind), (uint64_t)(uintptr_t)*(pointer), (bytes)))
 #define MEMORY_KEEP(kind, pointer) KEEP_BYTES(kind, pointer, claim.bytes)
+#define MANAGED_KEEP(pointer) \
+    KEPT(managing_keep(&claim, (uint64_t)(uintptr_t)*(pointer), claim.bytes))
 #define MEMORY_KEEP_PITCH(pointer, pitch, height) \
     KEEP_BYTES(KIND_OTHER, pointer, (uint64_t)*(pitch) * (height))
 #define MEMORY_KEEP_ASYNC(pointer, bytes) \
@@ -192,6 +195,12 @@
     const bool was_known = registry_take((space), (uint64_t)(uintptr_t)(key), &taken)
 #define MEMORY_GIVE_UP \
     if (was_known) memory_freed(&taken, (int)result)
+#define MANAGED_TAKE(pointer) \
+    struct managed *const managed = managing_free_begins((uint64_t)(pointer))
+#define MANAGED_GIVE_UP managing_free_ended(managed, (int)result)
+#define MANAGED_ADVICE(pointer, bytes, advice) \
+    DONE_HERE(                                 \
+        managing_advice_fails((uint64_t)(pointer), (bytes), (int)(advice), WRAPPER_NAME, &done))
 
 #define REPORT_MEMORY(device, free_bytes, total_bytes)                             \
     if (result == CUDA_SUCCESS && (free_bytes) != NULL && (total_bytes) != NULL) { \

@@ -82,6 +82,19 @@ static CUresult copy(const struct chunk *chunk, uint64_t address, bool outward, 
     return result;
 }
 
+/* Managed memory comes all the same where the driver refuses to bring it ahead of its use. */
+static CUresult prefetch(const struct chunk *chunk, bool outward, CUstream stream, bool *began) {
+    const CUdevice to = outward ? CU_DEVICE_CPU : chunk->device;
+    CUresult result = CUDA_SUCCESS;
+    if (outward || !chunk->comes_by_faults)
+        result = driver_get()->prefetch(chunk->managed_at, chunk->bytes, to, stream);
+    const bool matters =
+        outward || failure_is_sticky((int)result) || result == CUDA_ERROR_OUT_OF_MEMORY;
+    if (!matters) result = CUDA_SUCCESS;
+    *began = result == CUDA_SUCCESS;
+    return result;
+}
+
 int pipeline_begin(struct chunk *chunk, bool outward) {
     return pipeline_begin_at(chunk, device_memory_copied_at(chunk), outward);
 }
@@ -94,7 +107,8 @@ int pipeline_begin_at(struct chunk *chunk, uint64_t address, bool outward) {
     CUresult result = open_lane(&lane, chunk->context);
     if (result != CUDA_SUCCESS) return (int)result;
     bool began = false;
-    result = copy(chunk, address, outward, lane->stream, &began);
+    result = chunk->managed_at != 0 ? prefetch(chunk, outward, lane->stream, &began)
+                                    : copy(chunk, address, outward, lane->stream, &began);
     if (!began) return (int)result;
     /* As many events as flights there can be: the next one's copy has ended long ago. */
     CUevent event = lane->events[lane->next_event++ % SWAP_FLIGHTS_MAX];
@@ -165,6 +179,14 @@ uint64_t pipeline_leaving_bytes(int device) {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < flights_used; i++)
         if (flight_at(i)->outward && flight_at(i)->chunk->device == device)
+            bytes += flight_at(i)->chunk->bytes;
+    return bytes;
+}
+
+uint64_t pipeline_managed_bytes(bool outward) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < flights_used; i++)
+        if (flight_at(i)->outward == outward && flight_at(i)->chunk->managed_at != 0)
             bytes += flight_at(i)->chunk->bytes;
     return bytes;
 }

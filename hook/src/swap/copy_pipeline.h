@@ -21,7 +21,8 @@ bool pipeline_use_context(void *context);
 /* Makes ready what copies of this context need: what the driver answers. */
 int pipeline_open(void *context);
 
-/* Begins a copy between the chunk and its `host`. What the driver answers; not 0: no copy began. */
+/* Begins a copy between the chunk and its `host`, or a prefetch of managed memory. What the driver
+ * answers; not 0: no copy began. */
 int pipeline_begin(struct chunk *chunk, bool outward);
 /* The same where its bytes are, or are to be, at this address. */
 int pipeline_begin_at(struct chunk *chunk, uint64_t address, bool outward);
@@ -35,6 +36,8 @@ uint32_t pipeline_flights(void);
 uint64_t pipeline_bytes(void);
 /* Of what leaves one device. */
 uint64_t pipeline_leaving_bytes(int device);
+/* Of managed memory, on all devices. */
+uint64_t pipeline_managed_bytes(bool outward);
 bool pipeline_has_arrivals(int device);
 
 /* The context is about to end, and no copy of it is on its way: the stream goes. */

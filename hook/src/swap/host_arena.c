@@ -12,6 +12,7 @@
 #include "memory/chunks.h"
 #include "memory/registry.h"
 #include "swap/cgroup.h"
+#include "swap/managed_room.h"
 #include "swap/prefault.h"
 
 #define GRANULES_PER_SEGMENT (HOST_ARENA_SEGMENT_BYTES / CHUNK_GRANULE)
@@ -311,6 +312,7 @@ void host_arena_give(void *host, uint64_t bytes) {
 /* Free rows by their length, and what of the memory that may leave has been laid into them. */
 struct laying {
     uint64_t rows[GRANULES_PER_SEGMENT + 1];
+    uint64_t system_bytes; /* of which further segments can be made */
     uint64_t laid_bytes;
     bool ends; /* a chunk found none: those behind it wait for it */
 };
@@ -320,22 +322,36 @@ static void count_rows(struct laying *laying) {
     for (size_t i = 0; i < segments_used; i++)
         for (uint32_t at = 0; (length = next_row(segments[i].taken, &at)) > 0; at += length)
             laying->rows[length]++;
-    laying->rows[GRANULES_PER_SEGMENT] += further_segments();
+    laying->system_bytes = further_segments() * HOST_ARENA_SEGMENT_BYTES;
+}
+
+static bool take_from_system(struct laying *laying, uint64_t bytes) {
+    const bool has_them = laying->system_bytes >= bytes;
+    if (has_them) laying->system_bytes -= bytes;
+    return has_them;
 }
 
 /* As take_row would. */
-static void lay(const struct chunk *chunk, void *argument) {
-    struct laying *laying = argument;
-    const uint64_t granules = chunk->bytes / CHUNK_GRANULE;
+static bool lay_in_row(struct laying *laying, uint64_t granules) {
     uint64_t length = granules;
-    if (laying->ends) return;
     while (length <= GRANULES_PER_SEGMENT && laying->rows[length] == 0)
         length++;
-    laying->ends = length > GRANULES_PER_SEGMENT;
-    if (laying->ends) return;
+    if (length > GRANULES_PER_SEGMENT) {
+        length = GRANULES_PER_SEGMENT;
+        if (!take_from_system(laying, HOST_ARENA_SEGMENT_BYTES)) return false;
+        laying->rows[length]++;
+    }
     laying->rows[length]--;
     laying->rows[length - granules]++;
-    laying->laid_bytes += chunk->bytes;
+    return true;
+}
+
+static void lay(const struct chunk *chunk, void *argument) {
+    struct laying *laying = argument;
+    if (laying->ends) return;
+    laying->ends = chunk->managed_at != 0 ? !take_from_system(laying, managed_room_bytes(chunk))
+                                          : !lay_in_row(laying, chunk->bytes / CHUNK_GRANULE);
+    if (!laying->ends) laying->laid_bytes += chunk->bytes;
 }
 
 uint64_t host_arena_room(void) {

@@ -180,6 +180,7 @@ static void leave(int device, uint64_t bytes_to_leave) {
     begin_burst(&state.out);
     const enum step_answer answer = step_leave(device, &bytes);
     if (answer == STEP_NO_HOST) mover_host_want(bytes_to_leave > bytes ? bytes_to_leave : bytes);
+    if (answer == STEP_NO_SYSTEM) mover_host_lacks();
     if (answer == STEP_FAILED) changed(bytes);
     if (answer == STEP_NO_ROOM) mover_waits_for_streams();
     if (answer == STEP_DONE) mover_waits_end_streams();
@@ -201,11 +202,6 @@ static void unmap(int device) {
     const enum step_answer answer = step_unmap(device, state.goal, &bytes);
     if (answer == STEP_DONE) moved(&state.out, bytes);
     if (answer == STEP_FAILED) changed(bytes);
-}
-
-static void confirm(int device) {
-    chunks_confirm_back(device, host_arena_give);
-    if (chunks_all_confirmed()) end_burst(&state.in, "restored");
 }
 
 static void give_up(void) {
@@ -234,7 +230,7 @@ static enum swap_step take_step(int device) {
             unmap(device);
             break;
         case SWAP_CONFIRM:
-            confirm(device);
+            chunks_confirm_back(device, host_arena_give);
             break;
         case SWAP_GIVE_UP:
         case SWAP_NOTHING:
@@ -377,6 +373,7 @@ static void tell_restored(void) {
         physical_whole_wanted())
         return;
     state.told_restored = true;
+    end_burst(&state.in, "restored");
     report(true);
 }
 

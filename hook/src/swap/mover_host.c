@@ -17,6 +17,7 @@
 
 static struct {
     uint64_t wanted_bytes;
+    bool is_lacking;         /* not to be had, and not told yet */
     uint64_t short_until_ns; /* 0: not of late */
     uint64_t excess_since_ns;
 } host;
@@ -25,8 +26,12 @@ void mover_host_want(uint64_t bytes) {
     host.wanted_bytes = bytes;
 }
 
+void mover_host_lacks(void) {
+    host.is_lacking = true;
+}
+
 bool mover_host_is_short(void) {
-    return host.wanted_bytes > 0 || clock_now_ns() < host.short_until_ns;
+    return host.wanted_bytes > 0 || host.is_lacking || clock_now_ns() < host.short_until_ns;
 }
 
 void mover_host_goal_changed(void) {
@@ -46,14 +51,19 @@ static bool use_some_context(void) {
     return is_used;
 }
 
+static enum mover_host_answer note_lack(void) {
+    host.is_lacking = false;
+    host.short_until_ns = clock_now_ns() + SHORT_NS;
+    return MOVER_HOST_SHORT;
+}
+
 static enum mover_host_answer make_what_is_wanted(void) {
     /* What is free now is in pieces that are too small. */
     const uint64_t ready_bytes = host_arena_free() + host.wanted_bytes;
     host.wanted_bytes = 0;
     host.short_until_ns = 0;
     if (use_some_context() && host_arena_prepare(ready_bytes)) return MOVER_HOST_MORE;
-    host.short_until_ns = clock_now_ns() + SHORT_NS;
-    return MOVER_HOST_SHORT;
+    return note_lack();
 }
 
 static struct swap_host_view view_now(void) {
@@ -64,8 +74,10 @@ static struct swap_host_view view_now(void) {
     };
     int ordinals[DEVICES_MAX];
     const int count = devices_open(ordinals);
-    for (int i = 0; i < count; i++)
-        view.movable_bytes += chunks_sums_of(ordinals[i]).bytes_movable;
+    for (int i = 0; i < count; i++) {
+        const struct chunk_sums sums = chunks_sums_of(ordinals[i]);
+        view.movable_bytes += sums.bytes_movable - sums.bytes_managed;
+    }
     const uint64_t now_ns = clock_now_ns();
     if (view.free_bytes < swap_host_wanted(&view) + HOST_ARENA_SEGMENT_BYTES)
         host.excess_since_ns = now_ns;
@@ -75,6 +87,7 @@ static struct swap_host_view view_now(void) {
 
 enum mover_host_answer mover_host_look(enum mover_goal goal) {
     if (host.wanted_bytes > 0) return make_what_is_wanted();
+    if (host.is_lacking) return note_lack();
     if (goal == MOVER_RESTORE || pipeline_flights() > 0) return MOVER_HOST_DONE;
     const struct swap_host_view view = view_now();
     switch (swap_host_plan(&view)) {

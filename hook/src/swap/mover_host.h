@@ -8,6 +8,8 @@
 
 /* A chunk found no host memory ready: for it and those behind it so much is wanted. */
 void mover_host_want(uint64_t bytes);
+/* One that needs none of ours found that the system has none. */
+void mover_host_lacks(void);
 /* It is wanted, or was not to be had a moment ago. */
 bool mover_host_is_short(void);
 /* Tries again what was not to be had, and counts anew for how long there has been too much. */

@@ -8,6 +8,7 @@
 #include "memory/device_memory.h"
 #include "memory/pooled.h"
 #include "swap/host_arena.h"
+#include "swap/managed_room.h"
 #include "swap/residency.h"
 
 static CUresult map(struct chunk *chunk) {
@@ -60,6 +61,7 @@ static enum step_answer leave_for_now(struct chunk *chunk, int cu_result) {
  * stays on the device; where it has unmapped some already, its device memory is kept for it. */
 static enum step_answer park(struct chunk *chunk) {
     const CUresult result = device_memory_take_off(chunk);
+    chunk->has_pages = chunk->managed_at != 0;
     if (device_memory_is_whole(chunk)) return leave_for_now(chunk, (int)result);
     if (result != CUDA_SUCCESS) note_failure(chunk, (int)result, "release");
     settle(chunk, CHUNK_PARKED);
@@ -96,6 +98,16 @@ static enum step_answer not_now(struct chunk *chunk, enum step_answer answer) {
     return answer;
 }
 
+/* Host memory to copy it to; what is managed has the driver's. */
+static enum step_answer find_host(struct chunk *chunk) {
+    if (chunk->managed_at != 0) {
+        managed_room_note_wish(chunk);
+        return managed_room_on_host(chunk) ? STEP_DONE : STEP_NO_SYSTEM;
+    }
+    chunk->host = host_arena_take(chunk->bytes);
+    return chunk->host != NULL ? STEP_DONE : STEP_NO_HOST;
+}
+
 enum step_answer step_leave(int device, uint64_t *bytes) {
     struct chunk *chunk;
     const enum step_answer claimed =
@@ -110,8 +122,8 @@ enum step_answer step_leave(int device, uint64_t *bytes) {
     int cu_result = pipeline_open(chunk->context);
     if (cu_result == CUDA_SUCCESS) cu_result = (int)device_memory_open(chunk);
     if (cu_result == CUDA_SUCCESS) {
-        chunk->host = host_arena_take(chunk->bytes);
-        if (chunk->host == NULL) return not_now(chunk, STEP_NO_HOST);
+        const enum step_answer found = find_host(chunk);
+        if (found != STEP_DONE) return not_now(chunk, found);
         cu_result = pipeline_begin(chunk, true);
     }
     if (cu_result == CUDA_SUCCESS) return STEP_DONE;
@@ -121,6 +133,7 @@ enum step_answer step_leave(int device, uint64_t *bytes) {
 
 static CUresult begin_to_come(struct chunk *chunk) {
     if (!pipeline_use_context(chunk->context)) return CUDA_ERROR_INVALID_CONTEXT;
+    if (chunk->managed_at != 0 && !managed_room_on_device(chunk)) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult result = map(chunk);
     return result == CUDA_SUCCESS ? (CUresult)pipeline_begin(chunk, false) : result;
 }
@@ -168,16 +181,17 @@ enum step_answer step_unmap(int device, enum mover_goal goal, uint64_t *bytes) {
 }
 
 /* What was wanted may have changed since the copy began: then it was in vain, and nothing is lost.
- */
+ * What is managed has left all the same. */
 static enum step_answer finish_leaving(struct chunk *chunk, int cu_result, enum mover_goal goal) {
-    const bool goes = goal == MOVER_PARK && residency_bytes_over(chunk->device) > 0;
+    const bool has_left = chunk->managed_at != 0 && goal != MOVER_REST;
+    const bool goes = has_left || (goal == MOVER_PARK && residency_bytes_over(chunk->device) > 0);
     if (cu_result != CUDA_SUCCESS) return leave_for_now(chunk, cu_result);
     return goes ? park(chunk) : not_now(chunk, STEP_NO_CHUNK);
 }
 
 static enum step_answer finish_coming(struct chunk *chunk, int cu_result) {
     if (cu_result != CUDA_SUCCESS) return stay_parked(chunk, cu_result);
-    settle(chunk, CHUNK_BACK);
+    settle(chunk, chunk->managed_at != 0 ? CHUNK_RESIDENT : CHUNK_BACK);
     return STEP_DONE;
 }
 

@@ -5,12 +5,13 @@
 #include "swap/mover.h"
 
 enum step_answer {
-    STEP_DONE,     /* one step further */
-    STEP_NO_CHUNK, /* there was none, or it may stay where it is after all */
-    STEP_NEW_GOAL, /* the goal is another one; it says nothing of what there is */
-    STEP_NO_HOST,  /* no host memory is ready for it */
-    STEP_NO_ROOM,  /* the driver had no memory */
-    STEP_FAILED,   /* the driver refused it for another reason */
+    STEP_DONE,      /* one step further */
+    STEP_NO_CHUNK,  /* there was none, or it may stay where it is after all */
+    STEP_NEW_GOAL,  /* the goal is another one; it says nothing of what there is */
+    STEP_NO_HOST,   /* no host memory is ready for it */
+    STEP_NO_SYSTEM, /* likewise, and it is the driver who would have to take it from the system */
+    STEP_NO_ROOM,   /* the driver had no memory */
+    STEP_FAILED,    /* the driver refused it for another reason */
 };
 
 /* Each gives the size of the chunk that it was about. */

@@ -410,6 +410,7 @@ struct residency_numbers residency_numbers_of(int device) {
     const struct chunk_sums chunks = chunks_sums_locked(device);
     numbers.bytes_allocated = owned_bytes(device);
     numbers.bytes_parked = chunks.bytes_parked;
+    numbers.bytes_kept = chunks.bytes_kept;
     numbers.bytes_resident = resident_bytes(device);
     if (why_it_stays)
         numbers.bytes_fixed = numbers.bytes_resident;

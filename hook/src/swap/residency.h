@@ -103,6 +103,7 @@ uint64_t residency_usable(int device);
 struct residency_numbers {
     uint64_t bytes_allocated; /* all of it, with claims on their way; of that */
     uint64_t bytes_parked;    /* in host memory, */
+    uint64_t bytes_kept;      /* which the driver may keep on the device until others need it, */
     uint64_t bytes_resident;  /* and on the device; of the latter */
     uint64_t bytes_fixed;     /* cannot be moved */
     uint64_t budget_bytes;

@@ -163,6 +163,7 @@ def _event_of_memory(
                 bytes_parked=message.bytes_parked,
                 bytes_parkable=message.bytes_host_room,
                 budget_serial=message.budget_serial,
+                bytes_kept=message.bytes_kept,
                 cause="memory changed",
             )
         case messages.MemoryNeeded(device=uuid, bytes=needed, need=need, cause=cause):

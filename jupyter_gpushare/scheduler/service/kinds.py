@@ -12,6 +12,7 @@ KINDS = (
     "plain",
     "mapped",
     "pooled",
+    "prefetched",
     "stopped",
     "driver_pools",
     "graphs",
@@ -19,7 +20,8 @@ KINDS = (
     "arrays",
     "other",
 )
-"""As the message names them. "stopped" is the part of the first three that cannot be moved."""
+"""As the message names them. "stopped" is the part of the first four that cannot be moved. Of
+managed memory, "prefetched" moves and "managed" stays."""
 
 
 class MemoryKinds:

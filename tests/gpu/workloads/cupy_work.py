@@ -1,6 +1,6 @@
 """CuPy: element-wise and matrix work, also with the per-thread default stream
-(CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1), with its pool of stream-ordered memory
-(CUPY_WORK_POOL=async), and with RMM's two: of the driver's stream-ordered memory
+(CUPY_CUDA_PER_THREAD_DEFAULT_STREAM=1), with its pools of stream-ordered and of managed memory
+(CUPY_WORK_POOL=async and managed), and with RMM's two: of the driver's stream-ordered memory
 (CUPY_WORK_POOL=rmm-async), and one of RMM's own over plain memory (CUPY_WORK_POOL=rmm-pool)."""
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ def use_pool(name: str) -> None:
     """Whose memory CuPy takes from now on. An empty name: its own pool's."""
     if name == "async":
         cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
+    elif name == "managed":
+        cupy.cuda.set_allocator(cupy.cuda.MemoryPool(cupy.cuda.malloc_managed).malloc)
     elif name:
         import rmm
         from rmm.allocators.cupy import rmm_cupy_allocator

@@ -209,7 +209,9 @@ class ChunkSums(ctypes.Structure):
     _fields_ = (
         ("bytes_resident", U64),
         ("bytes_movable", U64),
+        ("bytes_managed", U64),
         ("bytes_parked", U64),
+        ("bytes_kept", U64),
         ("bytes_next", U64),
         ("bytes_back", U64),
         ("moving", ctypes.c_uint32),

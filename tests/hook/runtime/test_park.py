@@ -24,11 +24,16 @@ from tests.support.fake_scheduler import FakeScheduler
 SIZE = 64 * MIB
 SMALL = 32 * MIB
 """All sizes are multiples of a pool's segment."""
-CALLS = {"plain": "cuMemAlloc_v2", "mapped": "cuMemCreate", "pooled": "cuMemAllocAsync"}
+CALLS = {
+    "plain": "cuMemAlloc_v2",
+    "mapped": "cuMemCreate",
+    "pooled": "cuMemAllocAsync",
+    "managed": "cuMemAllocManaged",
+}
 """By which memory of each kind is made."""
 
 
-@pytest.fixture(params=["plain", "mapped", "pooled"])
+@pytest.fixture(params=["plain", "mapped", "pooled", "managed"])
 def kind(request: pytest.FixtureRequest) -> str:
     """Of memory: cuMemAlloc, made and mapped by the program, or stream-ordered."""
     return str(request.param)

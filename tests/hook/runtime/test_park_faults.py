@@ -38,7 +38,10 @@ def sim(tmp_path: Path) -> SimulatedMachine:
 
 
 @pytest.fixture(
-    params=["plain", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("mapped", "pooled"))]
+    params=[
+        "plain",
+        *(pytest.param(kind, marks=pytest.mark.full) for kind in ("mapped", "pooled", "managed")),
+    ]
 )
 def opens_whole(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
@@ -50,7 +53,10 @@ def opens_whole(
 
 
 @pytest.fixture(
-    params=["plain", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("pieces", "pooled"))]
+    params=[
+        "plain",
+        *(pytest.param(kind, marks=pytest.mark.full) for kind in ("pieces", "pooled", "managed")),
+    ]
 )
 def opens(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest

@@ -155,6 +155,12 @@ static CUresult release_pooled(int slot) {
     return cuMemFreeAsync(slots[slot].address, stream_of(slot));
 }
 
+static CUresult allocate_managed(int slot, uint64_t bytes) {
+    CUresult result = cuMemAllocManaged(&slots[slot].address, bytes, CU_MEM_ATTACH_GLOBAL);
+    slots[slot].bytes = result ? 0 : bytes;
+    return result;
+}
+
 /* ---- memory that the program makes and maps itself ---- */
 
 #define MAPPED_UNIT ((uint64_t)2 << 20)
@@ -475,6 +481,7 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     if (strcmp(command, "kind") == 0) return choose_kind(a[0]);
     if (strcmp(command, "map") == 0) return allocate_mapped(slot, a[1]);
     if (strcmp(command, "pool") == 0) return allocate_pooled(slot, a[1]);
+    if (strcmp(command, "managed") == 0) return allocate_managed(slot, a[1]);
     if (strcmp(command, "move") == 0) return move_mapped(slot);
     if (strcmp(command, "alloc_timed") == 0) return timed_allocation(slot, a[1], found, size);
     if (strcmp(command, "alloc_many") == 0) return allocate_many(a[0], a[1]);

@@ -142,7 +142,7 @@ static struct tensor *tensor_of(const char *name) {
     return &tensors[name[0] - '0'];
 }
 
-/* TENSORS=pooled: stream-ordered memory of the default stream.
+/* TENSORS=pooled: stream-ordered memory of the default stream. TENSORS=managed: managed memory.
  * TENSORS=mapped: memory that the program makes and maps itself, by one handle a tensor;
  * TENSORS=given: the same, which can be exported;
  * TENSORS=pieces: by one for each 8 MiB, and for RDMA, as frameworks do. Otherwise plain memory. */
@@ -197,6 +197,8 @@ static long new_tensor(const char *name, const char *bytes) {
     const uint64_t piece_bytes = mapped_piece_bytes(tensor->bytes);
     if (piece_bytes > 0) return new_mapped(tensor, piece_bytes);
     if (tensors_are("pooled")) return cuMemAllocAsync(&tensor->address, tensor->bytes, NULL);
+    if (tensors_are("managed"))
+        return cuMemAllocManaged(&tensor->address, tensor->bytes, CU_MEM_ATTACH_GLOBAL);
     return cuMemAlloc(&tensor->address, tensor->bytes);
 }
 
@@ -253,6 +255,55 @@ static long sum(const char *name) {
     if (result == CUDA_SUCCESS) result = cuCtxSynchronize();
     printf("checksum %s %llu\n", name, (unsigned long long)*tensor->sum);
     return result;
+}
+
+/* ---- managed tensors: what the host does, and what is said about them; "part" is a half ---- */
+
+static CUmemLocation location_of(const char *place) {
+    CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_HOST};
+    if (place != NULL && place[0] != 'h')
+        location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, {atoi(place)}};
+    return location;
+}
+
+static uint64_t part_of(const struct tensor *tensor, const char *part) {
+    return part != NULL ? tensor->bytes / 2 : tensor->bytes;
+}
+
+/* The host writes the pattern of `pattern`. */
+static long write_by_host(const char *name, const char *seed) {
+    const struct tensor *tensor = tensor_of(name);
+    uint32_t value = (uint32_t)strtoul(seed, NULL, 10);
+    uint32_t *words_there = (uint32_t *)(uintptr_t)tensor->address;
+    for (uint64_t i = 0; i < tensor->bytes / 4; i++)
+        words_there[i] = value + (uint32_t)(i / (PIECE_BYTES / 4));
+    return 0;
+}
+
+static long advise(const char *name, const char *advice, const char *place) {
+    const struct tensor *tensor = tensor_of(name);
+    return cuMemAdvise(tensor->address, part_of(tensor, place[1] ? place : NULL),
+                       (CUmem_advise)atoi(advice), location_of(place));
+}
+
+static long prefetch(const char *name, const char *place, const char *part) {
+    const struct tensor *tensor = tensor_of(name);
+    return cuMemPrefetchAsync(tensor->address, part_of(tensor, part), location_of(place), 0, NULL);
+}
+
+static long range_attribute(const char *name, const char *attribute) {
+    const struct tensor *tensor = tensor_of(name);
+    int32_t value = -100;
+    const CUresult result =
+        cuMemRangeGetAttribute(&value, sizeof value, (CUmem_range_attribute)atoi(attribute),
+                               tensor->address, tensor->bytes);
+    printf("attribute %d\n", value);
+    return result;
+}
+
+static long attach(const char *name, const char *stream, const char *flags) {
+    return cuStreamAttachMemAsync(stream_of(stream), tensor_of(name)->address, 0,
+                                  (unsigned)atoi(flags));
 }
 
 /* Makes and frees a tensor again and again; the first result that is not 0. */
@@ -362,6 +413,11 @@ static long run(const char *command, const char *a, const char *b, const char *c
     if (strcmp(command, "churn") == 0) return churn(a, b, c);
     if (strcmp(command, "fork") == 0) return fork_child();
     if (strcmp(command, "sum") == 0) return sum(a);
+    if (strcmp(command, "write") == 0) return write_by_host(a, b);
+    if (strcmp(command, "advise") == 0) return advise(a, b, c);
+    if (strcmp(command, "prefetch") == 0) return prefetch(a, b, c);
+    if (strcmp(command, "attribute") == 0) return range_attribute(a, b);
+    if (strcmp(command, "attach") == 0) return attach(a, b, c);
     if (strcmp(command, "sync") == 0) return cuCtxSynchronize();
     if (strcmp(command, "hook") == 0) return hook(a);
     if (strcmp(command, "hold") == 0) return keep_by_hand(a);
