@@ -16,7 +16,7 @@ static uint64_t unit_of(uint64_t address) {
 }
 
 static void print_parts(void) {
-    static const char STATES[] = "efuc"; /* empty, free, used, claimed */
+    static const char STATES[] = "efucl"; /* empty, free, used, claimed, lost */
     const struct extent *extent;
     TAILQ_FOREACH(extent, &space.extents, next) {
         const struct freer *freer = extent->freer;
@@ -40,8 +40,10 @@ static void print_made(const struct extent *extent, uint64_t missing) {
 
 static void grow(uint64_t bytes, struct stream_key key, bool succeeds) {
     struct run run;
-    const uint64_t missing = space_missing(&space, bytes, &key);
-    if (space_missing(&space, bytes, NULL) > missing) printf("wrong ");
+    const uint64_t missing = space_missing(&space, bytes, key);
+    uint64_t lacking;
+    space_lacking(&space, bytes, key, &lacking);
+    if (lacking > missing) printf("wrong ");
     if (!space_claim(&space, bytes, key, &run)) {
         print_made(NULL, 0);
         return;
