@@ -9,6 +9,7 @@
 #include "memory/registry.h"
 
 _Atomic bool graph_memory_is_used;
+_Atomic uint64_t graph_memory_marks[GRAPH_MEMORY_WORDS];
 
 /* Guarded by LOCK_MEMORY. */
 static struct executable {
@@ -18,6 +19,18 @@ static struct executable {
 } *executables;
 static size_t executables_used, executables_room;
 static uint64_t counted_on[REGISTRY_DEVICES_MAX];
+
+/* With LOCK_MEMORY held. */
+static void set_mark(const void *executable) {
+    _Atomic uint64_t *word;
+    const uint64_t mark = graph_memory_mark_of(executable, &word);
+    atomic_fetch_or(word, mark);
+}
+
+static void clear_marks(void) {
+    for (int i = 0; i < GRAPH_MEMORY_WORDS; i++)
+        atomic_store(&graph_memory_marks[i], 0);
+}
 
 void graph_memory_seen(void) {
     atomic_store(&graph_memory_is_used, true);
@@ -88,7 +101,9 @@ void graph_memory_destroyed(void *executable) {
     if (!atomic_load(&graph_memory_is_used)) return;
     HOLD(LOCK_MEMORY);
     struct executable *found = find(executable);
-    if (found != NULL) *found = executables[--executables_used];
+    if (found == NULL) return;
+    *found = executables[--executables_used];
+    if (executables_used == 0) clear_marks();
 }
 
 void graph_memory_instantiated(void *executable, void *graph) {
@@ -99,8 +114,9 @@ void graph_memory_instantiated(void *executable, void *graph) {
     if (found.bytes == 0 || found.device < 0 || found.device >= REGISTRY_DEVICES_MAX) return;
     found.handle = executable;
     HOLD(LOCK_MEMORY);
-    if (ARRAY_MAKE_ROOM(executables, executables_used, 1, executables_room))
-        executables[executables_used++] = found;
+    if (!ARRAY_MAKE_ROOM(executables, executables_used, 1, executables_room)) return;
+    executables[executables_used++] = found;
+    set_mark(executable);
 }
 
 bool graph_memory_of(void *executable, int *device, uint64_t *bytes) {
@@ -175,6 +191,7 @@ bool graph_memory_trim(int device) {
 
 void graph_memory_after_fork(void) {
     executables_used = 0;
+    clear_marks();
     for (int i = 0; i < REGISTRY_DEVICES_MAX; i++)
         counted_on[i] = 0;
     atomic_store(&graph_memory_is_used, false);
