@@ -7,29 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.pooled.test_pooled import same_without_the_hook
-from tests.hook.pooled.test_pooled_faults import faults
+from tests.hook.pooled.words import (
+    BUSY,
+    FILES,
+    OUT_OF_MEMORY,
+    OWN,
+    SECOND,
+    UNKNOWN,
+    faults,
+    same_without_the_hook,
+)
 from tests.hook.session import MIB, Session
-from tests.support.sim import GIB, SimulatedMachine, driver_with
+from tests.support.sim import SimulatedMachine, driver_with
 
-OUT_OF_MEMORY, UNKNOWN = 2, 999
-BUSY = "call('cuStreamQuery', c_void_p(s)) == 600"
-SECOND = [
-    "second = made('cuCtxCreate_v2', 0, 0)",
-    "on = lambda context: call('cuCtxSetCurrent', c_void_p(context))",
-    "assert second > 0 and on(CONTEXT) == 0",
-]
-"""Another context of the device."""
-FILES = [
-    "import os",
-    "from pathlib import Path",
-    "files = Path(os.environ['GPUSHARE_SIM_DIR'])",
-    "def until(name):",
-    "    while not (files / name).exists(): pass",
-]
-"""By which threads meet the simulated driver, and each other."""
-OWN = "OWN = 2"
-"""The thread's default stream."""
 LATE_POOL = """
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -54,19 +44,6 @@ int cuDeviceGetMemPool(void **pool, int device) {
 }
 """
 """It answers late where it is told to, of what there was when it was asked."""
-
-
-@pytest.fixture
-def sim(tmp_path: Path) -> SimulatedMachine:
-    return SimulatedMachine(tmp_path / "sim", devices=2, bytes_per_device=GIB)
-
-
-@pytest.fixture
-def program(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -> Session:
-    """A process whose memory follows the turn, with a mover that moves when it is told."""
-    of_sim = {name: sim.env()[name] for name in ("LD_LIBRARY_PATH", "GPUSHARE_SIM_DIR")}
-    swapping = {**environment, **of_sim, "FAKE_SWAP": "1"}
-    return Session(swapping, tmp_path / "trace", "pooled_session")
 
 
 # ---- nothing is taken from under work ----
