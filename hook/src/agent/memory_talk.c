@@ -51,8 +51,7 @@ static void report_kinds(struct agent *agent, int device) {
     struct message message = {.type = MESSAGE_MEMORY_KINDS_REPORTED};
     struct message_memory_kinds_reported *kinds = &message.memory_kinds_reported;
     const struct registry_sums sums = registry_sums_of(device);
-    if (kinds_are_as_told(agent, device) || !devices_uuid_of(device, kinds->device))
-        return;
+    if (kinds_are_as_told(agent, device) || !devices_uuid_of(device, kinds->device)) return;
     kinds->bytes_plain = sums.bytes_of[KIND_PLAIN];
     kinds->bytes_mapped = sums.bytes_of[KIND_MAPPED];
     kinds->bytes_pooled = sums.bytes_of[KIND_POOLED];

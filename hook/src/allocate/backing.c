@@ -291,7 +291,8 @@ static CUresult free_closed(const struct allocated *closed) {
 }
 
 /* The program was told that its memory is free. What cannot be freed now is put off again, but with
- * a sticky error it goes with its context; that of a pool has none, and no work uses it any more. */
+ * a sticky error it goes with its context; that of a pool has none, and no work uses it any more.
+ */
 void backing_catch_up(void) {
     struct allocated closed;
     CUresult result = CUDA_SUCCESS;

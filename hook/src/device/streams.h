@@ -96,8 +96,8 @@ struct stream_entry *streams_find_number(uint64_t number);
 struct capture_entry *streams_find_capture(const void *stream);
 /* An event that is not needed any more. */
 void streams_keep_spare(uint64_t context, void *event);
-/* Until streams_recording_ends, no stream and no context ends, and no capture begins; the second one
- * is false while a capture is active. */
+/* Until streams_recording_ends, no stream and no context ends, and no capture begins; the second
+ * one is false while a capture is active. */
 void streams_use_begins(void);
 bool streams_recording_begins(void);
 /* A blocking stream of the context captures, or may do so: then nobody may touch its legacy stream.

@@ -298,8 +298,7 @@ void *work_mark(uint64_t context, void *stream, bool is_legacy) {
 bool work_is_over(uint64_t context) {
     struct work work = {.cuda = driver_get(), .context = context};
     const bool looked = look(&work);
-    const bool over =
-        looked && (work.error == CUDA_SUCCESS || failure_is_sticky((int)work.error));
+    const bool over = looked && (work.error == CUDA_SUCCESS || failure_is_sticky((int)work.error));
     end(&work);
     return over;
 }

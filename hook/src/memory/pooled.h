@@ -22,7 +22,7 @@ struct pool {
     bool takes_what_is_over; /* though nobody has waited for that (REUSE_ALLOW_OPPORTUNISTIC) */
     bool follows;            /* other streams' frees (REUSE_ALLOW_INTERNAL_DEPENDENCIES) */
     uint64_t bytes_reserved, most_reserved, most_used;
-    uint32_t lost; /* segments */
+    uint32_t lost;                        /* segments */
     uint8_t access[REGISTRY_DEVICES_MAX]; /* CUmemAccess_flags of each device */
     uint32_t access_changes;
     LIST_ENTRY(pool) next;
@@ -76,8 +76,8 @@ uint64_t pooled_take(struct pool *pool, uint64_t bytes, struct stream_key key);
 /* What would be missing for it; UINT64_MAX: it cannot be. */
 uint64_t pooled_missing(struct pool *pool, uint64_t bytes, struct stream_key key);
 /* As space_claim. Its missing memory becomes the pool's with pooled_settle: it is counted, a claim
- * of `claimed_bytes` in the registry ends, and the allocation is made. 0: no host memory, or some of
- * the run is lost; the segments are the caller's as before. */
+ * of `claimed_bytes` in the registry ends, and the allocation is made. 0: no host memory, or some
+ * of the run is lost; the segments are the caller's as before. */
 bool pooled_claim(struct pool *pool, uint64_t bytes, struct stream_key key, struct run *run);
 uint64_t pooled_settle(struct pool *pool, const struct run *run, struct segment **segments,
                        size_t count, uint64_t bytes, uint64_t claimed_bytes);

@@ -434,7 +434,8 @@ void space_vacated(struct space *space, struct extent *extent) {
 void space_lose(struct space *space, uint64_t address, uint64_t bytes) {
     struct extent *extent = space_find(space, address);
     for (; extent != NULL && extent->address < address + bytes; extent = TAILQ_NEXT(extent, next)) {
-        if (extent->state == EXTENT_CLAIMED) extent->was = EXTENT_LOST;
+        if (extent->state == EXTENT_CLAIMED && extent->was == EXTENT_FREE)
+            extent->was = EXTENT_LOST;
         if (extent->state != EXTENT_FREE) continue;
         if (extent->address < address) {
             if (!split(space, extent, address - extent->address)) continue;

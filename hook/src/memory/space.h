@@ -51,11 +51,12 @@ struct freed_mark {
 /* A stream that has freed memory, which is not known to be over. */
 struct freer {
     struct stream_key key;
-    uint64_t extents;                     /* FREE ones and such that were */
-    uint64_t last;                        /* the number of its latest free */
-    uint64_t over;                        /* all up to this one is over */
-    uint64_t idle;                        /* was over when it was freed: nobody need wait for it */
-    struct freed_mark marks[SPACE_MARKS]; /* from the oldest on: the freer's as long as it is there */
+    uint64_t extents; /* FREE ones and such that were */
+    uint64_t last;    /* the number of its latest free */
+    uint64_t over;    /* all up to this one is over */
+    uint64_t idle;    /* was over when it was freed: nobody need wait for it */
+    struct freed_mark
+        marks[SPACE_MARKS]; /* from the oldest on: the freer's as long as it is there */
     uint32_t marks_used;
     uint32_t users;                       /* who ask them just now */
     LIST_HEAD(, extent) bins[SPACE_BINS]; /* by powers of two of units */

@@ -57,6 +57,19 @@ static void grow(uint64_t bytes, struct stream_key key, bool succeeds) {
     print_made(succeeds ? made : NULL, missing);
 }
 
+/* Somebody claims a run, and all of its memory is lost before there is what was missing. */
+static void lose_a_run(uint64_t bytes, struct stream_key key) {
+    struct run run;
+    if (!space_claim(&space, bytes, key, &run)) {
+        printf("none");
+        return;
+    }
+    if (space_run_is_lost(&run)) printf("wrong ");
+    space_lose(&space, space.address, space.bytes);
+    printf(space_run_is_lost(&run) ? "lost_run" : "wrong");
+    space_unclaim(&space, &run);
+}
+
 int main(void) {
     char operation[8];
     uint64_t first, second, point = 0;
@@ -79,6 +92,15 @@ int main(void) {
             if (freer != NULL) space_over(&space, freer, first);
             if (freer != NULL && space_forget(freer)) free(freer);
             printf("done");
+        } else if (strcmp(operation, "risk") == 0) {
+            lose_a_run(first, key);
+        } else if (strcmp(operation, "lose") == 0) {
+            space_lose(&space, address, second * SPACE_SLOT_BYTES);
+            printf("done");
+        } else if (strcmp(operation, "back") == 0) {
+            struct extent *left = space_vacate_lost(&space, address, second * SPACE_SLOT_BYTES);
+            if (left != NULL) space_vacated(&space, left);
+            printf(left != NULL ? "done" : "none");
         } else if (strcmp(operation, "follow") == 0) {
             const struct stream_key other = {7, first};
             struct freer *freer = space_freer(&space, other);
