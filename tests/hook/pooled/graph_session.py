@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 
+from tests.hook.backing_session import launch, stream_create
+from tests.hook.memory_session import call, made
 from tests.hook.pooled_session import *  # noqa: F403
-from tests.hook.pooled_session import call, launch, made, stream_create
 
 s = stream_create()
 
@@ -20,9 +21,13 @@ def begin_graph() -> None:
     assert call("cuStreamBeginCapture_v2", c_void_p(s), 2) == 0
 
 
+def captured() -> int:
+    return handed("cuStreamEndCapture", c_void_p(s))
+
+
 def end_graph() -> int:
     """What was captured, ready to be launched."""
-    graph = handed("cuStreamEndCapture", c_void_p(s))
+    graph = captured()
     return made("cuGraphInstantiateWithFlags", c_void_p(graph), c_uint64(0))
 
 
@@ -45,6 +50,14 @@ def plain(address: int) -> int:
     begin_graph()
     write_some(address)
     return end_graph()
+
+
+def within(graph: int) -> int:
+    """A graph of which that one is a part."""
+    whole = made("cuGraphCreate", 0)
+    no_edges = (c_void_p(0), c_size_t(0))
+    assert made("cuGraphAddChildGraphNode", c_void_p(whole), *no_edges, c_void_p(graph)) > 0
+    return made("cuGraphInstantiateWithFlags", c_void_p(whole), c_uint64(0))
 
 
 def go(graph: int) -> int:

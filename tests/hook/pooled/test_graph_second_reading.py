@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hook.pooled.words import FILES, late
 from tests.hook.session import MIB, Session
 from tests.support.sim import SimulatedMachine, driver_with
 
@@ -28,6 +29,10 @@ int cuGraphMemAllocNodeGetParams(void *node, unsigned long long *params) {
 """
 """A driver that gives the same addresses to all, as an H100 does where each is freed before the
 next."""
+
+LATE_ANSWER = late(
+    "cuDeviceGetGraphMemAttribute", "int device, int which, void *value", "device, which, value"
+)
 
 
 @pytest.fixture
@@ -60,6 +65,36 @@ def test_other_graphs_ask_for_nothing(program: Session, sim: SimulatedMachine) -
     counting = {"GPUSHARE_SIM_FAULTS": "stall cuDeviceGetGraphMemAttribute nth=1 ms=0 from=start"}
     assert program.run(*lines, **counting) == ["0 0", "[0, 0, 0, 0] [0, 0, 0, 0]"]
     assert sim.happened() == []
+
+
+@pytest.mark.promise("What graphs allocate is claimed...")
+def test_a_graph_with_others_in_it_is_looked_after(program: Session, sim: SimulatedMachine) -> None:
+    """Newer drivers let those allocate, so what is reserved is asked for when it was launched."""
+    lines = [
+        "import os",
+        "from pathlib import Path",
+        "graph, a = executable(32 * MIB), alloc(4096)",
+    ]
+    lines += ["begin_graph(); write_some(a); whole = within(captured())", "print(run(graph))"]
+    lines += ["(Path(os.environ['GPUSHARE_SIM_DIR']) / 'start').touch()"]
+    lines += ["print(go(whole)); import sys; sys.stdout.flush(); os._exit(0)"]
+    counting = {"GPUSHARE_SIM_FAULTS": "stall cuDeviceGetGraphMemAttribute nth=1 ms=0 from=start"}
+    assert program.run(*lines, **counting) == ["0", "0"]
+    assert sim.happened() == ["stall cuDeviceGetGraphMemAttribute"]
+
+
+@pytest.mark.promise("What graphs allocate is claimed...")
+def test_a_late_answer_does_not_replace_a_newer_one(program: Session, tmp_path: Path) -> None:
+    """One thread asked before the launch of another one, and hears of it after that."""
+    late = {"LD_LIBRARY_PATH": driver_with(tmp_path / "late", LATE_ANSWER)}
+    lines = [*FILES, "graph = executable(64 * MIB)", "def looks():"]
+    lines += ["    call('cuCtxSetCurrent', c_void_p(CONTEXT)); call('cuStreamSynchronize', "]
+    lines[-1] += "c_void_p(s))"
+    lines += ["thread = threading.Thread(target=looks)", "(files / 'late').touch()"]
+    lines += ["thread.start(); until('asked')", "print(go(graph))", "(files / 'go').touch()"]
+    lines += ["thread.join()", "import sys; sys.stdout.flush(); os._exit(0)"]
+    assert program.run(*lines, **late) == ["0"]
+    assert program.memory()[-1] == (64, 64)
 
 
 @pytest.mark.promise("What graphs allocate is claimed...")

@@ -15,35 +15,13 @@ from tests.hook.pooled.words import (
     SECOND,
     UNKNOWN,
     faults,
+    late,
     same_without_the_hook,
 )
 from tests.hook.session import MIB, Session
 from tests.support.sim import SimulatedMachine, driver_with
 
-LATE_POOL = """
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-static const char *file(const char *name) {
-    static _Thread_local char path[4096];
-    snprintf(path, sizeof path, "%s/%s", getenv("GPUSHARE_SIM_DIR"), name);
-    return path;
-}
-
-int cuDeviceGetMemPool(void **pool, int device) {
-    void *driver = dlopen("libcudb.so.1", RTLD_NOW | RTLD_NOLOAD);
-    int (*real)(void **, int) = dlsym(driver, "cuDeviceGetMemPool");
-    const int result = real(pool, device);
-    if (unlink(file("late")) != 0) return result;
-    close(open(file("asked"), O_CREAT | O_WRONLY, 0600));
-    while (access(file("go"), F_OK) != 0) usleep(1000);
-    return result;
-}
-"""
-"""It answers late where it is told to, of what there was when it was asked."""
+LATE_POOL = late("cuDeviceGetMemPool", "void **pool, int device", "pool, device")
 
 
 # ---- nothing is taken from under work ----
