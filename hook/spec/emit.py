@@ -207,7 +207,9 @@ def _wrapper(entry: EntryPoint, rule: Rule, result_type: str, absent: str) -> st
         lines.append(f"    {_with_first(rule.after, entry)}")
     lines += ["    return result;", "}", ""]
     if _is_plain_launch(rule):
-        beside = f"__builtin_expect({rule.beside}, 0) || " if rule.beside else ""
+        beside = ""
+        if rule.beside:
+            beside = f"__builtin_expect({_with_first(rule.beside, entry)}, 0) || "
         lines += _through_open_gate(entry, stream, result_type, beside)
     return "\n".join(lines)
 

@@ -20,7 +20,8 @@ PARTS = {
     *("own_thread", "ipc", "ipc_open", "ipc_handle", "ipc_exports", "ipc_imports"),
     "ipc_importers",
     *("ipc_server", "ipc_client", "descriptor", "making", "physical", "handles"),
-    *("pooled", "pooling", "pool_frees", "space", "graph_memory", "pool_settings"),
+    *("pooled", "pooled_marks", "pooling", "pool_frees", "space", "graph_memory"),
+    "pool_settings",
 }
 
 # The simulated GPU is not built with the sanitizers: its own ordering is not seen.

@@ -10,24 +10,6 @@ import pytest
 from tests.hook.session import MIB, Session
 from tests.support.sim import GIB, SimulatedMachine
 
-SET_UP = (
-    "s = stream_create()",
-    "def handed(name, *arguments):",
-    "    handle = c_uint64(0)",
-    "    assert call(name, *arguments[:1], byref(handle), *arguments[1:]) == 0",
-    "    return handle.value",
-    "def executable(size, freed=True):",
-    "    assert call('cuStreamBeginCapture_v2', c_void_p(s), 2) == 0",
-    "    at = made('cuMemAllocAsync', c_size_t(size), c_void_p(s))",
-    "    assert launch('fill', s, c_uint64(at), c_uint(7), c_uint64(1000)) == 0",
-    "    assert not freed or call('cuMemFreeAsync', c_uint64(at), c_void_p(s)) == 0",
-    "    graph = handed('cuStreamEndCapture', c_void_p(s))",
-    "    return made('cuGraphInstantiateWithFlags', c_void_p(graph), c_uint64(0))",
-    "def run(graph):",
-    "    answer = call('cuGraphLaunch', c_void_p(graph), c_void_p(s))",
-    "    return answer or call('cuStreamSynchronize', c_void_p(s))",
-)
-
 
 @pytest.fixture
 def sim(tmp_path: Path) -> SimulatedMachine:
@@ -38,7 +20,7 @@ def sim(tmp_path: Path) -> SimulatedMachine:
 def program(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -> Session:
     of_sim = {name: sim.env()[name] for name in ("LD_LIBRARY_PATH", "GPUSHARE_SIM_DIR")}
     swapping = {**environment, **of_sim, "FAKE_SWAP": "1"}
-    return Session(swapping, tmp_path / "trace", "backing_session")
+    return Session(swapping, tmp_path / "trace", "pooled.graph_session")
 
 
 @pytest.mark.promise(
@@ -51,9 +33,9 @@ def test_it_counts_from_the_launch_to_the_trim(program: Session) -> None:
     lines = [
         "small, large = executable(40 * MIB), executable(100 * MIB)",
         "print(run(small), run(small), run(large), run(small))",
-        "print(call('cuDeviceGraphMemTrim', 0), run(small))",
+        "print(graph_trim(), run(small))",
     ]
-    assert program.run(*SET_UP, *lines) == ["0 0 0 0", "0 0"]
+    assert program.run(*lines) == ["0 0 0 0", "0 0"]
     counted = program.memory()
     small = [(40, 40), (64, 64)]
     assert counted[:3] == [*small, (100, 100)] and counted[-3:] == [(0, 0), *small]
@@ -66,11 +48,11 @@ def test_it_counts_from_the_launch_to_the_trim(program: Session) -> None:
 def test_a_launch_without_room_is_out_of_memory(program: Session) -> None:
     """Before the driver is asked; and a cap is looked at when the allocation is captured."""
     lines = ["print(run(executable(40 * MIB)))"]
-    assert program.run(*SET_UP, *lines, FAKE_CLAIM="refused") == ["2"]
+    assert program.run(*lines, FAKE_CLAIM="refused") == ["2"]
     assert set(program.memory()) <= {(0, 0)}
     over = "print(made('cuMemAllocAsync', c_size_t(40 * MIB), c_void_p(s)))"
-    begin = "assert call('cuStreamBeginCapture_v2', c_void_p(s), 2) == 0"
-    assert program.run(*SET_UP, begin, over, FAKE_CAP=str(32 * MIB)) == ["-2"]
+    begin = "begin_graph()"
+    assert program.run(begin, over, FAKE_CAP=str(32 * MIB)) == ["-2"]
 
 
 def test_memory_that_a_graph_leaves_is_freed_outside(program: Session) -> None:
@@ -78,7 +60,7 @@ def test_memory_that_a_graph_leaves_is_freed_outside(program: Session) -> None:
     lines = [
         "graph = executable(32 * MIB, freed=False)",
         "print(run(graph), call('cuCtxSynchronize'))",
-        "print(call('cuDeviceGraphMemTrim', 0), call('cuGraphExecDestroy', c_void_p(graph)))",
+        "print(graph_trim(), destroy(graph))",
     ]
-    assert program.run(*SET_UP, *lines) == ["0 0", "0 0"]
+    assert program.run(*lines) == ["0 0", "0 0"]
     assert program.memory()[-1] == (32, 32)

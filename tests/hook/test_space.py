@@ -56,7 +56,7 @@ class Running:
         assert sum(size for _, size, _, _ in self.parts) == SLOTS * SLOT_UNITS
         for left, right in zip(self.parts, self.parts[1:], strict=False):
             assert left[0] + left[1] == right[0]
-            assert left[2] == "u" or left[2:] != right[2:], (left, right)
+            assert left[2] in "ul" or left[2:] != right[2:], (left, right)
         assert all(
             start % SLOT_UNITS == size % SLOT_UNITS == 0
             for start, size, state, _ in self.parts
@@ -204,4 +204,38 @@ def test_a_stream_has_its_own_and_what_lies_beside_it(space: Path) -> None:
     running.over(1, 2)
     assert running.allocate("take", MIB, 2)
     assert running.memory() == {0, 1, 2}
+    end(running)
+
+
+@pytest.mark.promise("Memory of a pool that was freed in one...")
+def test_what_is_lost_is_nobody_s_until_it_is_given_back(space: Path) -> None:
+    """Of what lies in a slot: what is free, at once, and what is freed later. The slot goes when
+    all of it is lost, and its addresses are used again."""
+    running = run(space)
+    assert running.allocate("grow", 64 * MIB, 1)
+    running.free(0, 1)
+    assert running.allocate("take", 20 * MIB, 1)
+    running.do("lose", 0, 1)
+    running.pending = [(SLOT_UNITS, 2 * SLOT_UNITS, 1, 1)]
+    assert not running.allocate("take", 40 * MIB, 1)
+    assert running.do("back", 0, 1) == ["none"]  # some of it is allocated
+    running.free(0, 1)
+    running.do("lose", 0, 1)
+    assert running.do("back", 0, 2) == ["none"]  # the second slot is not lost
+    assert running.do("back", 0, 1) == ["done"]
+    assert running.memory() == {1}
+    end(running)
+
+
+@pytest.mark.promise("Memory of a pool that was freed in one...")
+def test_a_run_of_which_some_is_lost(space: Path) -> None:
+    """It cannot be settled. Nobody has its memory, and what was missing is missing as before."""
+    running = run(space)
+    assert running.allocate("grow", 32 * MIB, 1)
+    running.free(0, 1)
+    assert running.do("risk", 64 * MIB, 1) == ["lost_run"]
+    running.pending = []
+    assert running.parts[0] == (0, SLOT_UNITS, "l", -1) and running.memory() == {0}
+    assert not running.allocate("take", MIB, 1)
+    assert running.do("back", 0, 1) == ["done"] and running.memory() == set()
     end(running)

@@ -52,6 +52,7 @@ CUresult sim_cuStreamQuery(CUstream hStream) {
     struct stream *stream = NULL;
     CUresult result = stream_resolve(hStream, &stream);
     if (result == CUDA_SUCCESS) result = capture_forbid_stream_query(stream);
+    if (result == CUDA_SUCCESS) result = capture_forbid_unsafe();
     if (result != CUDA_SUCCESS) return result;
     if (!stream_is_done(stream, atomic_load(&stream->submitted))) return CUDA_ERROR_NOT_READY;
     if (stream->legacy && stream_others_are_busy(stream)) return CUDA_ERROR_NOT_READY;

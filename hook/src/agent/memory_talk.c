@@ -41,16 +41,19 @@ static void report(struct agent *agent, int device, const struct residency_numbe
     agent->told_numbers[device] = *numbers;
 }
 
+static bool kinds_are_as_told(const struct agent *agent, int device) {
+    const struct registry_sums sums = registry_sums_of(device);
+    const struct registry_sums *told = &agent->told_kinds[device];
+    return memcmp(told->bytes_of, sums.bytes_of, sizeof sums.bytes_of) == 0 &&
+           told->bytes_stopped == sums.bytes_stopped;
+}
+
 /* Before the report that it belongs to: nothing comes between that and what follows it. */
 static void report_kinds(struct agent *agent, int device) {
     struct message message = {.type = MESSAGE_MEMORY_KINDS_REPORTED};
     struct message_memory_kinds_reported *kinds = &message.memory_kinds_reported;
     const struct registry_sums sums = registry_sums_of(device);
-    struct registry_sums *told = &agent->told_kinds[device];
-    if (memcmp(told->bytes_of, sums.bytes_of, sizeof sums.bytes_of) == 0 &&
-        told->bytes_stopped == sums.bytes_stopped)
-        return;
-    if (!devices_uuid_of(device, kinds->device)) return;
+    if (kinds_are_as_told(agent, device) || !devices_uuid_of(device, kinds->device)) return;
     kinds->bytes_plain = sums.bytes_of[KIND_PLAIN];
     kinds->bytes_mapped = sums.bytes_of[KIND_MAPPED];
     kinds->bytes_pooled = sums.bytes_of[KIND_POOLED];
@@ -62,7 +65,7 @@ static void report_kinds(struct agent *agent, int device) {
     kinds->bytes_arrays = sums.bytes_of[KIND_ARRAYS];
     kinds->bytes_other = sums.bytes_of[KIND_OTHER];
     session_send(&agent->session, &message);
-    *told = sums;
+    agent->told_kinds[device] = sums;
 }
 
 /* Finding out takes long enough to be left out where a turn is given back: there it is only said
@@ -90,7 +93,8 @@ void agent_report_memory(struct agent *agent, bool all) {
         if (ordinals[i] >= REGISTRY_DEVICES_MAX || !devices_is_announced(ordinals[i])) continue;
         const struct residency_numbers numbers = residency_numbers_of(ordinals[i]);
         const bool as_told = is_as_told(agent, ordinals[i], &numbers);
-        if (as_told && (!all || numbers.bytes_allocated == 0)) continue;
+        const bool is_news = !as_told || !kinds_are_as_told(agent, ordinals[i]);
+        if (!is_news && (!all || numbers.bytes_allocated == 0)) continue;
         if (!as_told && !has_looked) look_at_host_room(agent);
         has_looked = has_looked || !as_told;
         report_kinds(agent, ordinals[i]);

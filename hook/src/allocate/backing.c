@@ -268,13 +268,6 @@ static void end_closed(const struct allocated *closed) {
     if (unused != NULL) give_back(unused);
 }
 
-static void reopen(const struct allocated *closed) {
-    if (closed->is_pooled)
-        pooled_reopen(closed);
-    else
-        blocks_reopen(closed);
-}
-
 /* What exit handlers free goes with the process: the mover has stopped, perhaps with a chunk in its
  * hands. */
 static CUresult free_closed(const struct allocated *closed) {
@@ -288,14 +281,18 @@ static CUresult free_closed(const struct allocated *closed) {
 }
 
 /* The program was told that its memory is free. What cannot be freed now is put off again, but with
- * a sticky error it goes with its context. */
+ * a sticky error it goes with its context; that of a pool has none, and no work uses it any more.
+ */
 void backing_catch_up(void) {
     struct allocated closed;
     CUresult result = CUDA_SUCCESS;
     while (!streams_capture_anywhere() && result == CUDA_SUCCESS && blocks_take_put_off(&closed)) {
         result = free_closed(&closed);
         if (failure_is_sticky((int)result)) {
-            reopen(&closed);
+            if (closed.is_pooled)
+                pooled_free_closed(&closed);
+            else
+                blocks_reopen(&closed);
             result = CUDA_SUCCESS;
         } else if (result != CUDA_SUCCESS) {
             blocks_put_off(&closed);

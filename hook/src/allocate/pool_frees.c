@@ -87,10 +87,8 @@ static struct pool *after(struct pool *pool) {
 static void tidy(struct pool *pool) {
     struct freer *freer;
     while ((freer = pooled_take_idle(pool)) != NULL) {
-        if (freer->old.event != NULL)
-            streams_adopt_event(freer->key.context, freer->old.event, false);
-        if (freer->latest.event != NULL)
-            streams_adopt_event(freer->key.context, freer->latest.event, false);
+        for (uint32_t i = 0; i < freer->marks_used; i++)
+            streams_adopt_event(freer->key.context, freer->marks[i].event, false);
         free(freer);
     }
 }
@@ -98,20 +96,17 @@ static void tidy(struct pool *pool) {
 /* ---- events -----------------------------------------------------------------------------------
  */
 
-/* By the thread that uses the stream, which may have to wait where its queue is full. A stream that
- * is idle needs no mark: it can be asked. What is of no use goes to others. */
-static void mark(const struct freed *freed, void *stream) {
+/* By the thread that uses the stream, which may have to wait where its queue is full. Where the
+ * stream is idle all is over, and needs no event. What is of no use goes to others. */
+static void mark(struct freed *freed, void *stream) {
     const uint64_t context = freed->key.context;
-    if (!streams_capture_anywhere() && freed->key.stream < POOLED_FIRST_THREAD &&
-        driver_get()->stream_query(stream) == CUDA_SUCCESS)
+    if (work_stream_is_idle(stream)) {
+        freed->idle = freed->last;
         return;
-    void *event = work_mark(context, stream, freed->key.stream == 0, freed->latest.event);
+    }
+    void *event = work_mark(context, stream, freed->key.stream == 0);
     if (event != NULL) event = pooled_marked(freed, event, freed->last);
     if (event != NULL) streams_adopt_event(context, event, false);
-}
-
-static bool is_done(const struct freed *freed, const struct freed_mark *mark) {
-    return mark->event != NULL && streams_event_is_done(freed->key.context, mark->event);
 }
 
 /* ---- looking ----------------------------------------------------------------------------------
@@ -130,14 +125,25 @@ static bool is_over(struct stream_key key) {
     return over;
 }
 
-static bool look_at(const struct freed *freed) {
+/* The latest free whose event is done. */
+static uint64_t look_at_marks(const struct freed *freed) {
+    const uint64_t context = freed->key.context;
     uint64_t point = 0;
-    if (is_over(freed->key)) {
-        point = freed->last;
-    } else if (is_done(freed, &freed->old)) {
-        point = is_done(freed, &freed->latest) ? freed->latest.point : freed->old.point;
-        void *spare = pooled_mark_done(freed);
-        if (spare != NULL) streams_adopt_event(freed->key.context, spare, false);
+    for (uint32_t i = 0; i < freed->marks_used; i++) {
+        const struct freed_mark *mark = &freed->marks[i];
+        if (!streams_event_is_done(context, mark->event)) break;
+        point = mark->point;
+        void *spare = pooled_mark_done(freed, mark->event);
+        if (spare != NULL) streams_adopt_event(context, spare, false);
+    }
+    return point;
+}
+
+static bool look_at(const struct freed *freed) {
+    uint64_t point = freed->last;
+    if (freed->idle < point && !is_over(freed->key)) {
+        point = look_at_marks(freed);
+        if (freed->idle > point) point = freed->idle;
     }
     if (point == 0) return false;
     pooled_over(freed->key, point);
@@ -168,19 +174,19 @@ void pool_frees_look(struct pool *pool, const struct stream_key *but) {
 /* ---- what others have yet to free -------------------------------------------------------------
  */
 
-/* The stream waits for what is marked, in its own order. */
+/* The stream waits for what it lacks, in its own order: for the first event behind that. */
 static bool follow(struct pool *pool, const struct freed *freed, struct stream_key key,
                    void *stream) {
-    const struct freed_mark *mark = freed->latest.event != NULL ? &freed->latest : &freed->old;
-    if (!freed->has_any || mark->event == NULL ||
-        driver_get()->stream_wait_event(stream, mark->event, 0) != CUDA_SUCCESS)
-        return false;
-    pooled_follow(pool, freed->key, mark->point, key);
-    return true;
+    uint32_t i = 0;
+    if (freed->wanted <= freed->idle) return pooled_follow(pool, freed, freed->idle, key);
+    while (i < freed->marks_used && freed->marks[i].point < freed->wanted)
+        i++;
+    return i < freed->marks_used &&
+           work_follow(freed->key.context, freed->marks[i].event, stream) &&
+           pooled_follow(pool, freed, freed->marks[i].point, key);
 }
 
-static bool is_enough(struct pool *pool, uint64_t bytes, const struct stream_key *key) {
-    const uint64_t missing = pooled_missing(pool, bytes, key);
+static bool is_enough(const struct pool *pool, uint64_t missing) {
     return missing != UINT64_MAX && pool_frees_fits(pool->device, missing);
 }
 
@@ -197,29 +203,25 @@ static void mark_last(struct pool *pool, struct stream_key key, void *stream) {
     }
 }
 
-/* One after the other: who waits for less is sooner done, and waits for nobody in vain. */
-bool pool_frees_follow(struct pool *pool, uint64_t bytes, struct stream_key key,
+/* One after the other, and only those whose parts it lacks: who waits for less is sooner done, and
+ * waits for nobody in vain. */
+bool pool_frees_follow(struct pool *pool, uint64_t bytes, bool refused, struct stream_key key,
                        struct pooling_stream stream) {
-    struct freed list[LISTED_AT_ONCE];
-    size_t listed = LISTED_AT_ONCE;
-    bool any = false, enough = false;
-    if (!pool->follows || !pooled_has_freed(pool, &key)) return false;
-    any = look_at_all(pool, &key);
-    enough = any && is_enough(pool, bytes, &key);
-    for (size_t skipped = 0; !enough && listed == LISTED_AT_ONCE; skipped += listed) {
-        listed = pooled_list_freed(pool, skipped, list, LISTED_AT_ONCE);
-        for (size_t i = 0; i < listed; i++) {
-            if (!enough && !is_same(list[i].key, key) &&
-                follow(pool, &list[i], key, handle_of(stream))) {
-                any = true;
-                enough = is_enough(pool, bytes, &key);
-            }
-            pooled_unuse(&list[i]);
-        }
+    struct freed freed;
+    bool follows = pool->follows && pooled_has_freed(pool, &key), any = false;
+    if (!follows) return false;
+    const bool over = look_at_all(pool, &key);
+    while (follows) {
+        const uint64_t missing = pooled_missing(pool, bytes, key);
+        if (missing == 0 || (!refused && is_enough(pool, missing))) break;
+        follows = pooled_lacking(pool, bytes, key, &freed) < missing && freed.freer != NULL &&
+                  follow(pool, &freed, key, handle_of(stream));
+        if (freed.freer != NULL) pooled_unuse(&freed);
+        any = any || follows;
     }
     if (any) mark_last(pool, key, handle_of(stream)); /* others may follow this one */
     tidy(pool);
-    return any;
+    return any || over;
 }
 
 /* ---- giving back ------------------------------------------------------------------------------

@@ -12,8 +12,9 @@ bool pool_frees_key(struct pooling_stream stream, struct stream_key *key, int *d
  * (NULL) for its own sake. Adds no work to any stream. */
 void pool_frees_look(struct pool *pool, const struct stream_key *but);
 /* Lets the stream have what others have yet to free, where the pool allows it: it waits for that in
- * its own order, and no thread does, until that is enough. False: there was nothing. */
-bool pool_frees_follow(struct pool *pool, uint64_t bytes, struct stream_key key,
+ * its own order, and no thread does, until that is enough; where the driver has refused what was
+ * missing, until no less is missing. False: there was nothing. */
+bool pool_frees_follow(struct pool *pool, uint64_t bytes, bool refused, struct stream_key key,
                        struct pooling_stream stream);
 
 /* So much can be had on the device besides what is allocated. */

@@ -200,7 +200,8 @@ static CUresult make(void *argument) {
     if (result == CUDA_SUCCESS) {
         request->address =
             pooled_settle(pool, &run, made.segments, made.count, request->bytes, request->missing);
-        if (request->address == 0) result = MAKING_NO_HOST_MEMORY;
+        if (request->address == 0)
+            result = pooled_run_is_lost(pool, &run) ? AGAIN : MAKING_NO_HOST_MEMORY;
     }
     if (result != CUDA_SUCCESS) {
         if (drop_made(&made))
@@ -237,22 +238,20 @@ static bool take(struct request *request) {
     return request->address != 0;
 }
 
-/* What other streams have yet to free would make it less. */
-static bool follow(struct request *request) {
-    return pooled_missing(request->pool, request->bytes, NULL) < request->missing &&
-           pool_frees_follow(request->pool, request->bytes, request->key, request->stream);
+static bool follow(struct request *request, bool refused) {
+    return pool_frees_follow(request->pool, request->bytes, refused, request->key, request->stream);
 }
 
 /* Where the pool or its device is full, what others have yet to free does as well: once. */
 static CUresult take_or_grow(struct request *request, bool *followed) {
     struct pool *pool = request->pool;
     if (take(request)) return CUDA_SUCCESS;
-    request->missing = pooled_missing(pool, request->bytes, &request->key);
+    request->missing = pooled_missing(pool, request->bytes, request->key);
     const bool fits =
         request->missing != UINT64_MAX && pool_frees_fits(pool->device, request->missing);
     if (fits || *followed) return grow(request);
     *followed = true;
-    return follow(request) ? AGAIN : grow(request);
+    return follow(request, false) ? AGAIN : grow(request);
 }
 
 static CUresult allocate(struct request *request) {
@@ -264,7 +263,7 @@ static CUresult allocate(struct request *request) {
         result = take_or_grow(request, &followed);
         if (result != CUDA_ERROR_OUT_OF_MEMORY || followed) continue;
         followed = true;
-        if (follow(request)) result = AGAIN;
+        if (follow(request, true)) result = AGAIN;
     }
     return result == AGAIN ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }

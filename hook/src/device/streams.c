@@ -166,9 +166,13 @@ void streams_keep_spare(uint64_t context, void *event) {
     if (contexts_find(context) != NULL) keep_spare(driver_get(), context, event);
 }
 
+void streams_use_begins(void) {
+    atomic_fetch_add(&recordings, 1);
+}
+
 bool streams_recording_begins(void) {
     if (streams.captures_used > 0) return false;
-    atomic_fetch_add(&recordings, 1);
+    streams_use_begins();
     return true;
 }
 

@@ -96,7 +96,9 @@ struct stream_entry *streams_find_number(uint64_t number);
 struct capture_entry *streams_find_capture(const void *stream);
 /* An event that is not needed any more. */
 void streams_keep_spare(uint64_t context, void *event);
-/* False while a capture is active. Until `_ends`, no stream ends and no capture begins. */
+/* Until streams_recording_ends, no stream and no context ends, and no capture begins; the second
+ * one is false while a capture is active. */
+void streams_use_begins(void);
 bool streams_recording_begins(void);
 /* A blocking stream of the context captures, or may do so: then nobody may touch its legacy stream.
  * A mere query of that ends the capture (measured), whatever the mode of both threads. */

@@ -251,7 +251,28 @@ static CUresult record_in(const struct driver *cuda, void *stream, CUevent *even
     return result;
 }
 
-void *work_mark(uint64_t context, void *stream, bool is_legacy, void *event) {
+bool work_stream_is_idle(void *stream) {
+    lock_take(LOCK_STREAMS);
+    const bool may = streams_recording_begins();
+    lock_release(LOCK_STREAMS);
+    if (!may) return false;
+    const bool idle = driver_get()->stream_query(stream) == CUDA_SUCCESS;
+    streams_recording_ends();
+    return idle;
+}
+
+bool work_follow(uint64_t context, void *event, void *stream) {
+    lock_take(LOCK_STREAMS);
+    const bool may = contexts_may_ask(contexts_find(context));
+    if (may) streams_use_begins();
+    lock_release(LOCK_STREAMS);
+    if (!may) return false;
+    const CUresult result = driver_get()->stream_wait_event(stream, event, 0);
+    streams_recording_ends();
+    return result == CUDA_SUCCESS;
+}
+
+void *work_mark(uint64_t context, void *stream, bool is_legacy) {
     const struct driver *cuda = driver_get();
     CUcontext current = NULL, popped;
     lock_take(LOCK_STREAMS);
@@ -260,7 +281,7 @@ void *work_mark(uint64_t context, void *stream, bool is_legacy, void *event) {
     const bool may = handle != NULL && (!is_legacy || streams_recording_begins());
     lock_release(LOCK_STREAMS);
     if (!may) return NULL;
-    CUevent made = event != NULL ? event : streams_spare_event(context);
+    CUevent made = streams_spare_event(context);
     CUresult result = cuda->context_get_current(&current);
     const bool pushes = result != CUDA_SUCCESS || current != handle;
     if (pushes) result = cuda->context_push(handle);
@@ -270,13 +291,14 @@ void *work_mark(uint64_t context, void *stream, bool is_legacy, void *event) {
     }
     if (is_legacy) streams_recording_ends();
     if (result == CUDA_SUCCESS) return made;
-    if (made != NULL && made != event) streams_adopt_event(context, made, false);
+    if (made != NULL) streams_adopt_event(context, made, false);
     return NULL;
 }
 
 bool work_is_over(uint64_t context) {
     struct work work = {.cuda = driver_get(), .context = context};
-    const bool over = look(&work) && work.error == CUDA_SUCCESS;
+    const bool looked = look(&work);
+    const bool over = looked && (work.error == CUDA_SUCCESS || failure_is_sticky((int)work.error));
     end(&work);
     return over;
 }

@@ -27,9 +27,13 @@ CUresult work_wait(uint64_t context);
 /* Whether all that is in the stream with this number now is over (0: in the legacy stream of the
  * context). Adds nothing to it and waits for nothing; false too where it cannot be asked. */
 bool work_of_stream_is_over(uint64_t context, uint64_t number);
-/* An event behind what is in a stream of the context: this one, or (NULL) another. NULL: it cannot
- * be recorded, in the legacy stream beside a capture. Waits where the stream's queue is full, so it
- * is for a thread that uses the stream. */
-void *work_mark(uint64_t context, void *stream, bool is_legacy, void *event);
+/* The same, for the thread that uses the stream; false too beside a capture. */
+bool work_stream_is_idle(void *stream);
+/* An event behind what is in a stream of the context. NULL: it cannot be recorded, in the legacy
+ * stream beside a capture. Waits where the stream's queue is full, so it is for a thread that uses
+ * the stream. */
+void *work_mark(uint64_t context, void *stream, bool is_legacy);
+/* The stream waits on the device for an event of that context, which may end meanwhile. */
+bool work_follow(uint64_t context, void *event, void *stream);
 /* All work that the context has now is over. Waits for nothing. */
 bool work_is_over(uint64_t context);

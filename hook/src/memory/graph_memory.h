@@ -11,6 +11,22 @@
 extern _Atomic bool graph_memory_is_used;
 
 void graph_memory_seen(void);
+/* A bit for each executable graph that allocates, by its handle; none is taken back before all of
+ * them are gone. So launches of most others need no lock and take no longer way. */
+#define GRAPH_MEMORY_WORDS 16
+extern _Atomic uint64_t graph_memory_marks[GRAPH_MEMORY_WORDS];
+
+static inline uint64_t graph_memory_mark_of(const void *executable, _Atomic uint64_t **word) {
+    const uint64_t hash = (uint64_t)(uintptr_t)executable * 0x9E3779B97F4A7C15u;
+    *word = &graph_memory_marks[(hash >> 58) % GRAPH_MEMORY_WORDS];
+    return (uint64_t)1 << (hash >> 52 & 63);
+}
+
+static inline bool graph_memory_may_be(const void *executable) {
+    _Atomic uint64_t *word;
+    const uint64_t mark = graph_memory_mark_of(executable, &word);
+    return (atomic_load_explicit(word, memory_order_relaxed) & mark) != 0;
+}
 /* An executable graph was made of this one, or is destroyed. */
 void graph_memory_instantiated(void *executable, void *graph);
 void graph_memory_destroyed(void *executable);

@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/hold.h"
 
@@ -116,10 +117,13 @@ static bool is_full(const struct pool *pool, uint64_t missing) {
            pool->bytes_reserved + pool->bytes_claimed + missing > pool->bytes_max;
 }
 
-uint64_t pooled_missing(struct pool *pool, uint64_t bytes, const struct stream_key *key) {
-    HOLD(LOCK_MEMORY);
-    const uint64_t missing = space_missing(&pool->space, bytes, key);
+static uint64_t possible(const struct pool *pool, uint64_t missing) {
     return missing == UINT64_MAX || is_full(pool, missing) ? UINT64_MAX : missing;
+}
+
+uint64_t pooled_missing(struct pool *pool, uint64_t bytes, struct stream_key key) {
+    HOLD(LOCK_MEMORY);
+    return possible(pool, space_missing(&pool->space, bytes, key));
 }
 
 bool pooled_claim(struct pool *pool, uint64_t bytes, struct stream_key key, struct run *run) {
@@ -131,6 +135,12 @@ bool pooled_claim(struct pool *pool, uint64_t bytes, struct stream_key key, stru
     else
         pool->bytes_claimed += run->bytes_missing;
     return !full;
+}
+
+bool pooled_run_is_lost(struct pool *pool, const struct run *run) {
+    (void)pool;
+    HOLD(LOCK_MEMORY);
+    return space_run_is_lost(run);
 }
 
 void pooled_unclaim(struct pool *pool, const struct run *run) {
@@ -152,7 +162,7 @@ static bool enter_pages(struct segment **segments, size_t count) {
 uint64_t pooled_settle(struct pool *pool, const struct run *run, struct segment **segments,
                        size_t count, uint64_t bytes, uint64_t claimed_bytes) {
     HOLD(LOCK_MEMORY);
-    if (!enter_pages(segments, count)) return 0;
+    if (space_run_is_lost(run) || !enter_pages(segments, count)) return 0;
     pool->bytes_claimed -= run->bytes_missing;
     for (size_t i = 0; i < count; i++) {
         chunks_enter_locked(&segments[i]->chunk);
@@ -231,20 +241,29 @@ static struct extent *allocation_at(uint64_t address, uint64_t id, struct pool *
     return extent->state == (id != 0 ? EXTENT_CLAIMED : EXTENT_USED) ? extent : NULL;
 }
 
-static bool is_lost(const struct extent *extent) {
-    for (uint64_t at = extent->address; at < extent->address + extent->bytes;
-         at += SPACE_SLOT_BYTES) {
+/* What was freed is nobody's where it was lost before. */
+static void lose_again(struct pool *pool, uint64_t address, uint64_t bytes) {
+    if (pool->lost == 0) return;
+    for (uint64_t at = address; at < address + bytes;) {
         const struct segment *segment = segment_at(at);
-        if (segment == NULL || segment->lost) return true;
+        if (segment == NULL) return;
+        if (segment->lost)
+            space_lose(&pool->space, segment->mapping.address, segment->mapping.bytes);
+        at = segment->mapping.address + segment->mapping.bytes;
     }
-    const struct segment *last = segment_at(extent->address + extent->bytes - 1);
-    return last == NULL || last->lost;
 }
 
 static struct freed use(struct freer *freer) {
+    struct freed freed = {
+        .freer = freer,
+        .key = freer->key,
+        .last = freer->last,
+        .idle = freer->idle,
+        .marks_used = freer->marks_used,
+    };
+    memcpy(freed.marks, freer->marks, sizeof freed.marks);
     freer->users++;
-    return (struct freed){freer,       freer->key, freer->extents > 0,
-                          freer->last, freer->old, freer->latest};
+    return freed;
 }
 
 bool pooled_free(uint64_t address, struct stream_key key, struct pool **pool, struct freed *mark) {
@@ -253,11 +272,9 @@ bool pooled_free(uint64_t address, struct stream_key key, struct pool **pool, st
     HOLD(LOCK_MEMORY);
     struct extent *extent = allocation_at(address, 0, pool);
     if (extent == NULL) return false;
-    if (is_lost(extent)) {
-        space_free_never(&(*pool)->space, extent);
-        return true;
-    }
+    const uint64_t bytes = extent->bytes;
     space_free(&(*pool)->space, extent, key, ++latest_free);
+    lose_again(*pool, address, bytes);
     struct freer *freer = space_freer(&(*pool)->space, key);
     if (freer == NULL) return true; /* no host memory */
     *mark = use(freer);
@@ -289,10 +306,9 @@ void pooled_free_closed(const struct allocated *closed) {
     HOLD(LOCK_MEMORY);
     struct extent *extent = allocation_at(closed->address, closed->id, &pool);
     if (extent == NULL) return;
-    if (is_lost(extent))
-        space_free_never(&pool->space, extent);
-    else
-        space_free_now(&pool->space, extent);
+    const uint64_t bytes = extent->bytes;
+    space_free_now(&pool->space, extent);
+    lose_again(pool, closed->address, bytes);
 }
 
 /* ---- what is over -----------------------------------------------------------------------------
@@ -313,11 +329,22 @@ void pooled_over(struct stream_key key, uint64_t point) {
     if (is_of(freer, key)) space_over(&pool->space, freer, point);
 }
 
-void pooled_follow(struct pool *pool, struct stream_key freed, uint64_t point,
+uint64_t pooled_lacking(struct pool *pool, uint64_t bytes, struct stream_key key,
+                        struct freed *freed) {
+    uint64_t missing;
+    *freed = (struct freed){0};
+    HOLD(LOCK_MEMORY);
+    const struct extent *extent = space_lacking(&pool->space, bytes, key, &missing);
+    if (extent == NULL) return possible(pool, missing);
+    *freed = use(extent->freer);
+    freed->wanted = extent->point;
+    return possible(pool, missing);
+}
+
+bool pooled_follow(struct pool *pool, const struct freed *freed, uint64_t point,
                    struct stream_key key) {
     HOLD(LOCK_MEMORY);
-    struct freer *freer = space_freer(&pool->space, freed);
-    if (freer != NULL) space_follow(&pool->space, freer, point, key, ++latest_free);
+    return space_follow(&pool->space, freed->freer, point, key, ++latest_free);
 }
 
 /* Events go with their context. */
@@ -325,7 +352,7 @@ static void context_ended(struct pool *pool, uint64_t generation) {
     struct freer *freer;
     LIST_FOREACH(freer, &pool->space.freers, next) {
         if (freer->key.context != generation) continue;
-        freer->old = freer->latest = (struct freed_mark){0};
+        freer->marks_used = 0;
         space_over(&pool->space, freer, UINT64_MAX);
     }
 }
@@ -348,6 +375,7 @@ void pooled_lost(const struct chunk *chunk) {
     struct segment *segment = chunk->mappings != NULL ? chunk->mappings->segment : NULL;
     if (segment == NULL || segment->lost) return;
     segment->lost = true;
+    segment->pool->lost++;
     space_lose(&segment->pool->space, segment->mapping.address, segment->mapping.bytes);
 }
 
@@ -365,59 +393,12 @@ size_t pooled_list_freed(struct pool *pool, size_t skipped, struct freed *list, 
     return listed;
 }
 
-void pooled_unuse(const struct freed *freed) {
-    HOLD(LOCK_MEMORY);
-    freed->freer->users--;
-}
-
 bool pooled_has_freed(struct pool *pool, const struct stream_key *but) {
     const struct freer *freer;
     HOLD(LOCK_MEMORY);
     LIST_FOREACH(freer, &pool->space.freers, next)
     if (freer->extents > 0 && (but == NULL || !is_same(freer->key, *but))) break;
     return freer != NULL;
-}
-
-struct freer *pooled_take_idle(struct pool *pool) {
-    struct freer *freer;
-    HOLD(LOCK_MEMORY);
-    LIST_FOREACH(freer, &pool->space.freers, next)
-    if (space_forget(freer)) break;
-    return freer;
-}
-
-static void raise_point(struct freed_mark *mark, uint64_t point) {
-    if (point > mark->point) mark->point = point;
-}
-
-void *pooled_marked(const struct freed *freed, void *event, uint64_t point) {
-    struct freer *freer = freed->freer;
-    HOLD(LOCK_MEMORY);
-    if (freer->old.event == event) {
-        raise_point(&freer->old, point);
-    } else if (freer->old.event == NULL) {
-        freer->old = (struct freed_mark){event, point};
-    } else if (freer->latest.event == NULL || freer->latest.event == event) {
-        freer->latest.event = event;
-        raise_point(&freer->latest, point);
-    } else if (freer->users == 1 && point > freer->latest.point) {
-        void *before = freer->latest.event;
-        freer->latest = (struct freed_mark){event, point};
-        return before;
-    } else {
-        return event;
-    }
-    return NULL;
-}
-
-void *pooled_mark_done(const struct freed *freed) {
-    struct freer *freer = freed->freer;
-    HOLD(LOCK_MEMORY);
-    if (freer->users > 1 || freer->old.event != freed->old.event) return NULL;
-    void *event = freer->old.event;
-    freer->old = freer->latest;
-    freer->latest = (struct freed_mark){0};
-    return event;
 }
 
 /* ---- giving memory back -----------------------------------------------------------------------
@@ -448,9 +429,23 @@ static bool look_at_free(const struct extent *extent, void *argument) {
     return false;
 }
 
+static struct segment *vacate_lost(struct pool *pool, struct extent **extent) {
+    struct segment *segment;
+    if (pool->lost == 0) return NULL;
+    LIST_FOREACH(segment, &pool->segments, next) {
+        const struct mapping *mapping = &segment->mapping;
+        if (!segment->lost) continue;
+        *extent = space_vacate_lost(&pool->space, mapping->address, mapping->bytes);
+        if (*extent != NULL) break;
+    }
+    return segment;
+}
+
 struct segment *pooled_vacate(struct pool *pool, uint64_t keep_bytes, struct extent **extent) {
     struct vacancy vacancy = {.pool = pool, .keep_bytes = keep_bytes};
     HOLD(LOCK_MEMORY);
+    struct segment *lost = vacate_lost(pool, extent);
+    if (lost != NULL) return lost;
     if (pool->space.bytes == 0 || pool->bytes_reserved <= keep_bytes ||
         !space_look(&pool->space, SPACE_SLOT_BYTES, look_at_free, &vacancy))
         return NULL;
@@ -468,6 +463,7 @@ void pooled_vacated(struct segment *segment, struct extent *extent) {
     LIST_REMOVE(segment, next);
     atomic_fetch_sub(&there, 1);
     pool->bytes_reserved -= bytes;
+    pool->lost -= segment->lost;
     registry_count_locked(pool->device, KIND_POOLED, bytes, segment->fixed ? bytes : 0, -1);
     space_vacated(&pool->space, extent);
     lock_release(LOCK_MEMORY);

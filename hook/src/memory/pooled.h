@@ -23,6 +23,7 @@ struct pool {
     bool takes_what_is_over; /* though nobody has waited for that (REUSE_ALLOW_OPPORTUNISTIC) */
     bool follows;            /* other streams' frees (REUSE_ALLOW_INTERNAL_DEPENDENCIES) */
     uint64_t bytes_reserved, most_reserved, most_used;
+    uint32_t lost;                        /* segments */
     uint8_t access[REGISTRY_DEVICES_MAX]; /* CUmemAccess_flags of each device */
     uint32_t access_changes;
     LIST_ENTRY(pool) next;
@@ -73,15 +74,15 @@ uint32_t pooled_access_changes(struct pool *pool);
 
 /* An allocation where there is memory; 0: there is none. */
 uint64_t pooled_take(struct pool *pool, uint64_t bytes, struct stream_key key);
-/* What would be missing for it (no key: if all that is free were its own); UINT64_MAX: it cannot
- * be. */
-uint64_t pooled_missing(struct pool *pool, uint64_t bytes, const struct stream_key *key);
+/* What would be missing for it; UINT64_MAX: it cannot be. */
+uint64_t pooled_missing(struct pool *pool, uint64_t bytes, struct stream_key key);
 /* As space_claim. Its missing memory becomes the pool's with pooled_settle: it is counted, a claim
- * of `claimed_bytes` in the registry ends, and the allocation is made. 0: no host memory, and the
- * segments are the caller's as before. */
+ * of `claimed_bytes` in the registry ends, and the allocation is made. 0: no host memory, or some
+ * of the run is lost; the segments are the caller's as before. */
 bool pooled_claim(struct pool *pool, uint64_t bytes, struct stream_key key, struct run *run);
 uint64_t pooled_settle(struct pool *pool, const struct run *run, struct segment **segments,
                        size_t count, uint64_t bytes, uint64_t claimed_bytes);
+bool pooled_run_is_lost(struct pool *pool, const struct run *run);
 void pooled_unclaim(struct pool *pool, const struct run *run);
 /* It cannot be given back: nobody has these addresses any more. */
 void pooled_forfeit(struct pool *pool, const struct run *run);
@@ -101,9 +102,11 @@ uint64_t pooled_latest_free(void);
 struct freed {
     struct freer *freer; /* NULL: none */
     struct stream_key key;
-    bool has_any;  /* something is not known to be over */
-    uint64_t last; /* the latest one */
-    struct freed_mark old, latest;
+    uint64_t last;   /* the latest one */
+    uint64_t idle;   /* as the freer's; who finds the stream idle raises it */
+    uint64_t wanted; /* pooled_lacking: what was freed up to here is lacked */
+    struct freed_mark marks[SPACE_MARKS];
+    uint32_t marks_used;
 };
 /* Frees what begins there for its stream. False: nothing begins there. `mark` is what is to be
  * marked by an event, in the pool that is held then; no freer: nothing can be. */
@@ -116,8 +119,13 @@ void pooled_free_closed(const struct allocated *closed);
 /* What a stream, or each one of a context (ALL_STREAMS), had freed up to that free is over. */
 #define ALL_STREAMS UINT64_MAX
 void pooled_over(struct stream_key key, uint64_t point);
-/* Another stream of the pool waits for that from now on: it has what was freed. */
-void pooled_follow(struct pool *pool, struct stream_key freed, uint64_t point,
+/* What would be missing for it, if what others have freed and marked were its own; and who has the
+ * first of that, to be given back with pooled_unuse. No freer: nobody. */
+uint64_t pooled_lacking(struct pool *pool, uint64_t bytes, struct stream_key key,
+                        struct freed *freed);
+/* Another stream of the pool waits for that from now on: it has what was freed. False: no host
+ * memory. */
+bool pooled_follow(struct pool *pool, const struct freed *freed, uint64_t point,
                    struct stream_key key);
 /* A context has ended: what was freed in it is over, its events are gone, and copies are made in
  * another one. */
@@ -133,14 +141,15 @@ bool pooled_has_freed(struct pool *pool, const struct stream_key *but);
 /* One of which nothing is left, in no table any more: its events are the caller's, who frees it. */
 struct freer *pooled_take_idle(struct pool *pool);
 /* The event was recorded behind the free with this number. Returns what is of no use: that event,
- * where the freer has others; or NULL. */
+ * or another one in whose place it is; or NULL. */
 void *pooled_marked(const struct freed *freed, void *event, uint64_t point);
-/* The older event is done: the later one takes its place. Returns the older one, for others; NULL:
- * somebody else uses it. */
-void *pooled_mark_done(const struct freed *freed);
+/* That event is done, and it was the oldest one. Returns it, for others; NULL: somebody else uses
+ * it. */
+void *pooled_mark_done(const struct freed *freed, void *event);
 
-/* A segment that is free for all, so that its pool keeps `keep_bytes` without it; nobody has its
- * addresses. Its chunk is to be given back. NULL: there is none. */
+/* A segment that is free for all, so that its pool keeps `keep_bytes` without it; or one that is
+ * lost, of which nothing is allocated. Nobody has its addresses. Its chunk is to be given back.
+ * NULL: there is none. */
 struct segment *pooled_vacate(struct pool *pool, uint64_t keep_bytes, struct extent **extent);
 /* It was; the segment is freed. */
 void pooled_vacated(struct segment *segment, struct extent *extent);

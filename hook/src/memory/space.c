@@ -175,12 +175,30 @@ struct extent *space_take(struct space *space, uint64_t bytes, struct stream_key
 /* ---- allocating where some is missing ---------------------------------------------------------
  */
 
-static bool may_have(const struct space *space, const struct extent *extent,
-                     const struct stream_key *key) {
-    if (extent->state != EXTENT_FREE) return extent->state == EXTENT_EMPTY;
+/* Who allocates: parts of others that are marked count as well, or do not. */
+struct taker {
+    struct stream_key key;
+    bool follows;
+};
+
+static bool is_its_own(const struct space *space, const struct extent *extent,
+                       struct stream_key key) {
     const struct freer *freer = extent->freer;
-    return key == NULL || freer == &space->anybody ||
-           (freer->key.context == key->context && freer->key.stream == key->stream);
+    return freer == &space->anybody ||
+           (freer->key.context == key.context && freer->key.stream == key.stream);
+}
+
+static bool is_marked(const struct extent *extent) {
+    const struct freer *freer = extent->freer;
+    const uint32_t marks = freer->marks_used;
+    return extent->point <= freer->idle ||
+           (marks > 0 && extent->point <= freer->marks[marks - 1].point);
+}
+
+static bool may_have(const struct space *space, const struct extent *extent,
+                     const struct taker *taker) {
+    if (extent->state != EXTENT_FREE) return extent->state == EXTENT_EMPTY;
+    return is_its_own(space, extent, taker->key) || (taker->follows && is_marked(extent));
 }
 
 static uint64_t missing_in(const struct extent *extent) {
@@ -209,12 +227,12 @@ static void drop_first(struct window *window) {
 
 /* Where the best such parts begin; NULL: there are none. */
 static struct extent *best_first(const struct space *space, uint64_t bytes,
-                                 const struct stream_key *key, uint64_t *missing) {
+                                 const struct taker *taker, uint64_t *missing) {
     struct extent *best = NULL, *extent;
     struct window window = {.first = TAILQ_FIRST(&space->extents)};
     *missing = UINT64_MAX;
     TAILQ_FOREACH(extent, &space->extents, next) {
-        if (!may_have(space, extent, key)) {
+        if (!may_have(space, extent, taker)) {
             window = (struct window){.first = TAILQ_NEXT(extent, next)};
             continue;
         }
@@ -235,15 +253,30 @@ static struct extent *best_first(const struct space *space, uint64_t bytes,
     return best;
 }
 
-uint64_t space_missing(const struct space *space, uint64_t bytes, const struct stream_key *key) {
+uint64_t space_missing(const struct space *space, uint64_t bytes, struct stream_key key) {
     uint64_t missing;
-    best_first(space, round_up(bytes, SPACE_UNIT_BYTES), key, &missing);
+    const struct taker taker = {.key = key};
+    best_first(space, round_up(bytes, SPACE_UNIT_BYTES), &taker, &missing);
     return missing;
+}
+
+struct extent *space_lacking(const struct space *space, uint64_t bytes, struct stream_key key,
+                             uint64_t *missing) {
+    const struct taker taker = {.key = key, .follows = true};
+    uint64_t left = round_up(bytes, SPACE_UNIT_BYTES);
+    struct extent *extent = best_first(space, left, &taker, missing);
+    for (; extent != NULL; extent = TAILQ_NEXT(extent, next)) {
+        if (extent->state == EXTENT_FREE && !is_its_own(space, extent, key)) return extent;
+        if (extent->bytes >= left) return NULL;
+        left -= extent->bytes;
+    }
+    return NULL;
 }
 
 bool space_claim(struct space *space, uint64_t bytes, struct stream_key key, struct run *run) {
     uint64_t left = round_up(bytes, SPACE_UNIT_BYTES);
-    struct extent *extent = best_first(space, left, &key, &run->bytes_missing);
+    const struct taker taker = {.key = key};
+    struct extent *extent = best_first(space, left, &taker, &run->bytes_missing);
     run->first = extent;
     run->last = NULL;
     for (; extent != NULL && left > 0; extent = TAILQ_NEXT(extent, next)) {
@@ -262,8 +295,10 @@ bool space_claim(struct space *space, uint64_t bytes, struct stream_key key, str
     return false;
 }
 
-/* What it was free for may be over meanwhile. */
+/* What it was free for may be over meanwhile, and what was there lost. */
 static void enter_again(struct space *space, struct extent *extent) {
+    if (extent->state == EXTENT_LOST) leave_freer(extent);
+    if (extent->state != EXTENT_FREE) return;
     enter_bin(extent);
     if (extent->freer == &space->anybody || extent->point > extent->freer->over) return;
     leave_freer(extent);
@@ -275,7 +310,7 @@ void space_unclaim(struct space *space, const struct run *run) {
     struct extent *extent, *next;
     for (extent = run->first; extent != end; extent = TAILQ_NEXT(extent, next)) {
         extent->state = extent->was;
-        if (extent->state == EXTENT_FREE) enter_again(space, extent);
+        enter_again(space, extent);
     }
     for (extent = run->first; extent != end; extent = next) {
         next = TAILQ_NEXT(extent, next);
@@ -336,10 +371,6 @@ void space_free_now(struct space *space, struct extent *extent) {
     give(space, extent, &space->anybody, 0);
 }
 
-void space_free_never(struct space *space, struct extent *extent) {
-    give(space, extent, NULL, 0);
-}
-
 static void move(struct space *space, struct freer *freer, uint64_t point, struct freer *to,
                  uint64_t now) {
     struct extent *extent, *next;
@@ -359,12 +390,13 @@ void space_over(struct space *space, struct freer *freer, uint64_t point) {
     move(space, freer, point, &space->anybody, 0);
 }
 
-void space_follow(struct space *space, struct freer *freer, uint64_t point, struct stream_key key,
+bool space_follow(struct space *space, struct freer *freer, uint64_t point, struct stream_key key,
                   uint64_t now) {
     struct freer *to = freer_for(space, key);
-    if (to == NULL || to == freer) return;
+    if (to == NULL || to == freer) return false;
     to->last = now;
     move(space, freer, point, to, now);
+    return true;
 }
 
 bool space_forget(struct freer *freer) {
@@ -402,6 +434,8 @@ void space_vacated(struct space *space, struct extent *extent) {
 void space_lose(struct space *space, uint64_t address, uint64_t bytes) {
     struct extent *extent = space_find(space, address);
     for (; extent != NULL && extent->address < address + bytes; extent = TAILQ_NEXT(extent, next)) {
+        if (extent->state == EXTENT_CLAIMED && extent->was == EXTENT_FREE)
+            extent->was = EXTENT_LOST;
         if (extent->state != EXTENT_FREE) continue;
         if (extent->address < address) {
             if (!split(space, extent, address - extent->address)) continue;
@@ -411,8 +445,36 @@ void space_lose(struct space *space, uint64_t address, uint64_t bytes) {
         if (extent->address + extent->bytes > end && !split(space, extent, end - extent->address))
             continue;
         leave_freer(extent);
-        extent->state = EXTENT_CLAIMED;
+        extent->state = EXTENT_LOST;
     }
+}
+
+struct extent *space_vacate_lost(struct space *space, uint64_t address, uint64_t bytes) {
+    struct extent *first = space_find(space, address), *right;
+    const struct extent *extent = first;
+    while (extent != NULL && extent->address < address + bytes && extent->state == EXTENT_LOST)
+        extent = TAILQ_NEXT(extent, next);
+    if (first == NULL || (extent != NULL && extent->address < address + bytes)) return NULL;
+    if (address > first->address) {
+        if (!split(space, first, address - first->address)) return NULL;
+        first = TAILQ_NEXT(first, next);
+    }
+    while (first->bytes < bytes && (right = TAILQ_NEXT(first, next)) != NULL) {
+        const uint64_t right_bytes = right->bytes;
+        forget(space, right);
+        first->bytes += right_bytes;
+    }
+    if (!split(space, first, bytes)) return NULL;
+    first->state = EXTENT_CLAIMED;
+    return first;
+}
+
+bool space_run_is_lost(const struct run *run) {
+    const struct extent *const end = TAILQ_NEXT(run->last, next);
+    const struct extent *extent = run->first;
+    while (extent != end && extent->was != EXTENT_LOST)
+        extent = TAILQ_NEXT(extent, next);
+    return extent != end;
 }
 
 bool space_look(const struct space *space, uint64_t bytes,

@@ -13,6 +13,8 @@
 /* Memory comes and goes by so much. */
 #define SPACE_SLOT_BYTES ((uint64_t)32 << 20)
 #define SPACE_BINS 40
+/* So many events a stream has for what it has freed. */
+#define SPACE_MARKS 4
 
 /* A stream: the generation of its context, and a number in it. */
 struct stream_key {
@@ -24,6 +26,7 @@ enum extent_state {
     EXTENT_FREE,    /* memory that nobody has allocated */
     EXTENT_USED,    /* an allocation */
     EXTENT_CLAIMED, /* on its way from one to another */
+    EXTENT_LOST,    /* memory that cannot come back: nobody is given these addresses any more */
 };
 
 struct extent {
@@ -34,12 +37,12 @@ struct extent {
     uint64_t point;           /* FREE: the number of its latest free */
     struct freer *freer;      /* FREE: who has it */
     uint8_t state;            /* enum extent_state */
-    uint8_t was;              /* CLAIMED: likewise */
+    uint8_t was;              /* CLAIMED in a run: likewise */
     TAILQ_ENTRY(extent) next; /* by address */
     LIST_ENTRY(extent) alike; /* FREE: among those of its freer and bin */
 };
 
-/* An event of the stream, behind its free with this number; NULL: there is none. */
+/* An event of the stream, behind its free with this number. */
 struct freed_mark {
     void *event;
     uint64_t point;
@@ -48,10 +51,13 @@ struct freed_mark {
 /* A stream that has freed memory, which is not known to be over. */
 struct freer {
     struct stream_key key;
-    uint64_t extents;                     /* FREE ones and such that were */
-    uint64_t last;                        /* the number of its latest free */
-    uint64_t over;                        /* all up to this one is over */
-    struct freed_mark old, latest;        /* events that are the freer's as long as it is there */
+    uint64_t extents; /* FREE ones and such that were */
+    uint64_t last;    /* the number of its latest free */
+    uint64_t over;    /* all up to this one is over */
+    uint64_t idle;    /* was over when it was freed: nobody need wait for it */
+    struct freed_mark
+        marks[SPACE_MARKS]; /* from the oldest on: the freer's as long as it is there */
+    uint32_t marks_used;
     uint32_t users;                       /* who ask them just now */
     LIST_HEAD(, extent) bins[SPACE_BINS]; /* by powers of two of units */
     LIST_ENTRY(freer) next;
@@ -80,9 +86,12 @@ struct run {
     struct extent *first, *last;
     uint64_t bytes_missing;
 };
-/* What would be missing for the stream (NULL: if all that is free were its own); UINT64_MAX: there
- * are not so many addresses. */
-uint64_t space_missing(const struct space *space, uint64_t bytes, const struct stream_key *key);
+/* What would be missing for the stream; UINT64_MAX: there are not so many addresses. */
+uint64_t space_missing(const struct space *space, uint64_t bytes, struct stream_key key);
+/* The same, if what others have freed and marked were the stream's own: the first such part of what
+ * it would have then; NULL: none. */
+struct extent *space_lacking(const struct space *space, uint64_t bytes, struct stream_key key,
+                             uint64_t *missing);
 /* Nobody else has them from then on. What is missing is EMPTY yet (`was`). False: there are none,
  * or no host memory. */
 bool space_claim(struct space *space, uint64_t bytes, struct stream_key key, struct run *run);
@@ -95,16 +104,15 @@ void space_unclaim(struct space *space, const struct run *run);
 /* Around the address; NULL: outside. */
 struct extent *space_find(const struct space *space, uint64_t address);
 /* Of an allocation, which may be CLAIMED: it was freed in that stream, as the free with this
- * number; or its memory is over at once; or it is lost, and nobody has it any more. Without host
- * memory for the freer it is lost, too. */
+ * number; or its memory is over at once. Without host memory for the freer nobody has it any more.
+ */
 void space_free(struct space *space, struct extent *extent, struct stream_key key, uint64_t point);
 void space_free_now(struct space *space, struct extent *extent);
-void space_free_never(struct space *space, struct extent *extent);
 /* What the freer has freed up to that free is over. */
 void space_over(struct space *space, struct freer *freer, uint64_t point);
 /* Another stream waits for that: what was freed up to then is freed in that one, as the free `now`,
- * behind which nothing of that stream is yet. */
-void space_follow(struct space *space, struct freer *freer, uint64_t point, struct stream_key key,
+ * behind which nothing of that stream is yet. False: no host memory. */
+bool space_follow(struct space *space, struct freer *freer, uint64_t point, struct stream_key key,
                   uint64_t now);
 /* True: nobody has anything of it, nor uses it. It is in no table then, and the caller's, with its
  * events. */
@@ -114,9 +122,12 @@ struct freer *space_freer(struct space *space, struct stream_key key);
 /* A part that is free for all, around these addresses: CLAIMED, to become EMPTY. NULL: it is not
  * such, or there is no host memory. */
 struct extent *space_vacate(struct space *space, uint64_t address, uint64_t bytes);
+/* The same where all of it is lost. */
+struct extent *space_vacate_lost(struct space *space, uint64_t address, uint64_t bytes);
 void space_vacated(struct space *space, struct extent *extent);
-/* What is free there, for whomever, is lost. */
+/* What is free there, for whomever, is lost; and a run, which cannot be settled any more. */
 void space_lose(struct space *space, uint64_t address, uint64_t bytes);
+bool space_run_is_lost(const struct run *run);
 /* Calls `look` for each part that is free for all and may have so many bytes, until one answers
  * true; whether one has. */
 bool space_look(const struct space *space, uint64_t bytes,

@@ -144,7 +144,9 @@
     const int stream_device = memory_stream_device(stream); \
     CLAIM_IN_STREAM(stream_device, memory_pool_of(stream_device), bytes, stream)
 /* A launch of a graph that allocates. */
-#define GRAPHS_ALLOCATE atomic_load_explicit(&graph_memory_is_used, memory_order_relaxed)
+#define GRAPH_ALLOCATES(executable)                                       \
+    (atomic_load_explicit(&graph_memory_is_used, memory_order_relaxed) && \
+     graph_memory_may_be(executable))
 #define CLAIM_FOR_GRAPH(executable)                                                    \
     const CUresult refused = (CUresult)memory_claim_graph((executable), WRAPPER_NAME); \
     if (refused != CUDA_SUCCESS) return refused

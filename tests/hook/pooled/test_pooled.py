@@ -3,34 +3,13 @@ what they would see without the hook, wherever the memory is."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from tests.hook.pooled.words import same_without_the_hook
 from tests.hook.session import MIB, Session
-from tests.support.sim import GIB, SimulatedMachine
+from tests.support.sim import SimulatedMachine
 
 INVALID_VALUE = 1
-
-
-@pytest.fixture
-def sim(tmp_path: Path) -> SimulatedMachine:
-    return SimulatedMachine(tmp_path / "sim", devices=2, bytes_per_device=GIB)
-
-
-@pytest.fixture
-def program(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -> Session:
-    """A process whose memory follows the turn, with a mover that moves when it is told."""
-    of_sim = {name: sim.env()[name] for name in ("LD_LIBRARY_PATH", "GPUSHARE_SIM_DIR")}
-    swapping = {**environment, **of_sim, "FAKE_SWAP": "1"}
-    return Session(swapping, tmp_path / "trace", "pooled_session")
-
-
-def same_without_the_hook(program: Session, *lines: str) -> list[str]:
-    """What the lines print, which is what they print where memory does not move."""
-    answers = program.run(*lines)
-    assert answers == program.run(*lines, FAKE_SWAP="0")
-    return answers
 
 
 # ---- it moves ----

@@ -3,35 +3,15 @@ it wrongly, ends of all kinds, and a driver or a budget without room."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tests.hook.pooled.test_pooled import same_without_the_hook
+from tests.hook.pooled.words import faults, same_without_the_hook
 from tests.hook.session import MIB, Session
-from tests.support.sim import GIB, SimulatedMachine
+from tests.support.sim import SimulatedMachine
 
 INVALID_VALUE, OUT_OF_MEMORY, CANCELLED, UNKNOWN = 1, 2, 800, 999
 ROOM_MADE = "2"
 """What others answer when they are asked for room."""
-
-
-@pytest.fixture
-def sim(tmp_path: Path) -> SimulatedMachine:
-    return SimulatedMachine(tmp_path / "sim", devices=2, bytes_per_device=GIB)
-
-
-@pytest.fixture
-def program(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -> Session:
-    """A process whose memory follows the turn, with a mover that moves when it is told."""
-    of_sim = {name: sim.env()[name] for name in ("LD_LIBRARY_PATH", "GPUSHARE_SIM_DIR")}
-    swapping = {**environment, **of_sim, "FAKE_SWAP": "1"}
-    return Session(swapping, tmp_path / "trace", "pooled_session")
-
-
-def faults(machine: SimulatedMachine) -> list[object]:
-    """Work that touched memory that was not there."""
-    return [record for record in machine.journal() if record.kind.name == "FAULT"]
 
 
 # ---- frees ----

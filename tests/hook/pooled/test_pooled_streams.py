@@ -7,66 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook.pooled.test_pooled import same_without_the_hook
-from tests.hook.pooled.test_pooled_faults import faults
+from tests.hook.pooled.words import (
+    BUSY,
+    FILES,
+    OUT_OF_MEMORY,
+    OWN,
+    SECOND,
+    UNKNOWN,
+    faults,
+    late,
+    same_without_the_hook,
+)
 from tests.hook.session import MIB, Session
-from tests.support.sim import GIB, SimulatedMachine, driver_with
+from tests.support.sim import SimulatedMachine, driver_with
 
-OUT_OF_MEMORY, UNKNOWN = 2, 999
-BUSY = "call('cuStreamQuery', c_void_p(s)) == 600"
-SECOND = [
-    "second = made('cuCtxCreate_v2', 0, 0)",
-    "on = lambda context: call('cuCtxSetCurrent', c_void_p(context))",
-    "assert second > 0 and on(CONTEXT) == 0",
-]
-"""Another context of the device."""
-FILES = [
-    "import os",
-    "from pathlib import Path",
-    "files = Path(os.environ['GPUSHARE_SIM_DIR'])",
-    "def until(name):",
-    "    while not (files / name).exists(): pass",
-]
-"""By which threads meet the simulated driver, and each other."""
-OWN = "OWN = 2"
-"""The thread's default stream."""
-LATE_POOL = """
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-static const char *file(const char *name) {
-    static _Thread_local char path[4096];
-    snprintf(path, sizeof path, "%s/%s", getenv("GPUSHARE_SIM_DIR"), name);
-    return path;
-}
-
-int cuDeviceGetMemPool(void **pool, int device) {
-    void *driver = dlopen("libcudb.so.1", RTLD_NOW | RTLD_NOLOAD);
-    int (*real)(void **, int) = dlsym(driver, "cuDeviceGetMemPool");
-    const int result = real(pool, device);
-    if (unlink(file("late")) != 0) return result;
-    close(open(file("asked"), O_CREAT | O_WRONLY, 0600));
-    while (access(file("go"), F_OK) != 0) usleep(1000);
-    return result;
-}
-"""
-"""It answers late where it is told to, of what there was when it was asked."""
-
-
-@pytest.fixture
-def sim(tmp_path: Path) -> SimulatedMachine:
-    return SimulatedMachine(tmp_path / "sim", devices=2, bytes_per_device=GIB)
-
-
-@pytest.fixture
-def program(environment: dict[str, str], sim: SimulatedMachine, tmp_path: Path) -> Session:
-    """A process whose memory follows the turn, with a mover that moves when it is told."""
-    of_sim = {name: sim.env()[name] for name in ("LD_LIBRARY_PATH", "GPUSHARE_SIM_DIR")}
-    swapping = {**environment, **of_sim, "FAKE_SWAP": "1"}
-    return Session(swapping, tmp_path / "trace", "pooled_session")
+LATE_POOL = late("cuDeviceGetMemPool", "void **pool, int device", "pool, device")
 
 
 # ---- nothing is taken from under work ----
@@ -129,7 +84,8 @@ def test_an_event_that_is_given_up_tells_nothing(program: Session, sim: Simulate
     lines += ["for n in idle: wait(n)"]
     lines += ["take(33 * MIB, other, pool)", "parts = [take(MIB, n, pool) for n in more]"]
     lines += ["flag = held(s)", "launch('fill', s, c_uint64(a), c_uint(3), c_uint64(8 * MIB))"]
-    lines += ["give(a, s); give(c, OWN); wait(OWN)", "give(take(MIB, OWN, pool), OWN)"]
+    lines += ["give(a, s); give(c, OWN); wait(OWN)", "c, own = take(MIB, OWN, pool), held(OWN)"]
+    lines += ["give(c, OWN); own.value = 1"]
     lines += ["def destroys():", "    call('cuCtxSetCurrent', c_void_p(CONTEXT)); until('go.held')"]
     lines += ["    call('cuStreamDestroy_v2', c_void_p(s))"]
     lines += ["    for n, part in zip(more, parts): give(part, n)"]

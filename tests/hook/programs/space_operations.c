@@ -16,7 +16,7 @@ static uint64_t unit_of(uint64_t address) {
 }
 
 static void print_parts(void) {
-    static const char STATES[] = "efuc"; /* empty, free, used, claimed */
+    static const char STATES[] = "efucl"; /* empty, free, used, claimed, lost */
     const struct extent *extent;
     TAILQ_FOREACH(extent, &space.extents, next) {
         const struct freer *freer = extent->freer;
@@ -40,8 +40,10 @@ static void print_made(const struct extent *extent, uint64_t missing) {
 
 static void grow(uint64_t bytes, struct stream_key key, bool succeeds) {
     struct run run;
-    const uint64_t missing = space_missing(&space, bytes, &key);
-    if (space_missing(&space, bytes, NULL) > missing) printf("wrong ");
+    const uint64_t missing = space_missing(&space, bytes, key);
+    uint64_t lacking;
+    space_lacking(&space, bytes, key, &lacking);
+    if (lacking > missing) printf("wrong ");
     if (!space_claim(&space, bytes, key, &run)) {
         print_made(NULL, 0);
         return;
@@ -53,6 +55,19 @@ static void grow(uint64_t bytes, struct stream_key key, bool succeeds) {
     else
         space_unclaim(&space, &run);
     print_made(succeeds ? made : NULL, missing);
+}
+
+/* Somebody claims a run, and all of its memory is lost before there is what was missing. */
+static void lose_a_run(uint64_t bytes, struct stream_key key) {
+    struct run run;
+    if (!space_claim(&space, bytes, key, &run)) {
+        printf("none");
+        return;
+    }
+    if (space_run_is_lost(&run)) printf("wrong ");
+    space_lose(&space, space.address, space.bytes);
+    printf(space_run_is_lost(&run) ? "lost_run" : "wrong");
+    space_unclaim(&space, &run);
 }
 
 int main(void) {
@@ -77,6 +92,15 @@ int main(void) {
             if (freer != NULL) space_over(&space, freer, first);
             if (freer != NULL && space_forget(freer)) free(freer);
             printf("done");
+        } else if (strcmp(operation, "risk") == 0) {
+            lose_a_run(first, key);
+        } else if (strcmp(operation, "lose") == 0) {
+            space_lose(&space, address, second * SPACE_SLOT_BYTES);
+            printf("done");
+        } else if (strcmp(operation, "back") == 0) {
+            struct extent *left = space_vacate_lost(&space, address, second * SPACE_SLOT_BYTES);
+            if (left != NULL) space_vacated(&space, left);
+            printf(left != NULL ? "done" : "none");
         } else if (strcmp(operation, "follow") == 0) {
             const struct stream_key other = {7, first};
             struct freer *freer = space_freer(&space, other);

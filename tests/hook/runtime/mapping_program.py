@@ -4,7 +4,7 @@ scheduler's end of it."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -133,14 +133,23 @@ class MappingProgram:
 Opens = Callable[..., MappingProgram]
 
 
-def start_mapping_program(
-    tmp_path: Path,
-    scheduler: FakeScheduler,
-    machine: SimulatedMachine,
-    faults: str = "",
-    env: dict[str, str] | None = None,
-) -> GpuProcess:
-    log = tmp_path / "program.log"
-    environment = machine.env(scheduler.env(hook=HOOK_LIBRARY, log=log))
-    environment |= {"PYTHONPATH": str(ROOT), "GPUSHARE_SIM_FAULTS": faults, **(env or {})}
-    return GpuProcess([sys.executable, "-c", PROGRAM], environment, log)
+def opening(
+    tmp_path: Path, scheduler: FakeScheduler, machine: SimulatedMachine, words: str = ""
+) -> Iterator[Opens]:
+    """For a fixture: starts a program that has opened a device and is welcomed, with more words
+    where another module of tests.hook is named."""
+    started: list[GpuProcess] = []
+
+    def start(faults: str = "", **env: str) -> MappingProgram:
+        log = tmp_path / "program.log"
+        environment = machine.env(scheduler.env(hook=HOOK_LIBRARY, log=log))
+        environment |= {"PYTHONPATH": str(ROOT), "GPUSHARE_SIM_FAULTS": faults, **env}
+        started.append(GpuProcess([sys.executable, "-c", PROGRAM], environment, log))
+        program = MappingProgram(started[0], scheduler, Files(machine))
+        if words:
+            program.run(f"from tests.hook.{words} import *")
+        return program
+
+    yield start
+    for process in started:
+        process.end()

@@ -24,6 +24,7 @@ from jupyter_gpushare.protocol.messages import (
     TurnDropped,
     TurnRequested,
 )
+from tests.hook.runtime.mapping_program import opening
 from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_park_faults import CONTEXT, HELD, MIB, hold, wait_until
@@ -260,3 +261,21 @@ def test_kinds_of_memory_are_told(start: Start, scheduler: FakeScheduler) -> Non
     memory.client.expect_memory(lambda report: report.bytes_allocated == 0)
     told = [m for m in memory.client.received if isinstance(m, MemoryKindsReported)][-1]
     assert told.bytes_plain == 0
+
+
+@pytest.mark.promise("The hook tells of what kinds...")
+def test_a_change_of_kinds_alone_is_told(
+    tmp_path: Path, scheduler: FakeScheduler, sim: SimulatedMachine
+) -> None:
+    """Of as much memory as before: freed and allocated again between two reports."""
+    for program in opening(tmp_path, scheduler, sim, "pooled_session"):
+        opened_program = program()
+        opened_program.say("a, b = alloc(64 * MIB), 0")
+        opened_program.memory.grant()
+        opened_program.result()
+        opened_program.client.expect_memory(lambda report: report.bytes_allocated == 64 * MIB)
+        opened_program.run("b = alloc(2 * MIB); free(a); a = take(64 * MIB)")
+        while True:
+            kinds = opened_program.client.expect(MemoryKindsReported)
+            if (kinds.bytes_plain, kinds.bytes_pooled) == (2 * MIB, 64 * MIB):
+                break

@@ -20,11 +20,10 @@ from tests.hook.runtime.mapping_program import (
     SIZE,
     MappingProgram,
     Opens,
-    start_mapping_program,
+    opening,
 )
 from tests.hook.runtime.memory_shell import MIB, MemoryShell
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import SimulatedMachine
 
@@ -42,16 +41,7 @@ def sim(tmp_path: Path, request: pytest.FixtureRequest) -> SimulatedMachine:
 
 @pytest.fixture
 def opens(tmp_path: Path, scheduler: FakeScheduler, sim: SimulatedMachine) -> Iterator[Opens]:
-    """Starts a program that has opened a device and is welcomed."""
-    started: list[GpuProcess] = []
-
-    def start(faults: str = "", **env: str) -> MappingProgram:
-        started.append(start_mapping_program(tmp_path, scheduler, sim, faults, env))
-        return MappingProgram(started[0], scheduler, Files(sim))
-
-    yield start
-    for process in started:
-        process.end()
+    yield from opening(tmp_path, scheduler, sim)
 
 
 def leaving(opens: Opens, *lines: str) -> MappingProgram:

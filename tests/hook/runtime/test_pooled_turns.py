@@ -14,13 +14,12 @@ from tests.hook.runtime.mapping_program import (
     SIZE,
     MappingProgram,
     Opens,
-    start_mapping_program,
+    opening,
 )
 from tests.hook.runtime.memory_shell import MIB, MemoryShell
 from tests.hook.runtime.process import GpuProcess
 from tests.hook.runtime.test_mapped_turns import end_context
 from tests.hook.runtime.test_park_faults import wait_until
-from tests.hook.runtime.two_devices import Files
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 from tests.support.sim import GIB, SimulatedMachine
 
@@ -32,18 +31,7 @@ def sim(tmp_path: Path) -> SimulatedMachine:
 
 @pytest.fixture
 def opens(tmp_path: Path, scheduler: FakeScheduler, sim: SimulatedMachine) -> Iterator[Opens]:
-    """Starts a program that has opened a device and is welcomed, with the words for pools."""
-    started: list[GpuProcess] = []
-
-    def start(faults: str = "", **env: str) -> MappingProgram:
-        started.append(start_mapping_program(tmp_path, scheduler, sim, faults, env))
-        program = MappingProgram(started[0], scheduler, Files(sim))
-        program.run("from tests.hook.pooled_session import *")
-        return program
-
-    yield start
-    for process in started:
-        process.end()
+    yield from opening(tmp_path, scheduler, sim, "pooled_session")
 
 
 def take(program: MappingProgram, name: str, size: str) -> None:
@@ -125,3 +113,39 @@ def test_a_jump_out_of_an_allocation_keeps_no_pool(
     for said in ("jumped", "freed 0", "destroyed 0", "waited 0"):
         process.expect(said)
     wait_until(lambda: sim.happened() == ["stall cuMemAddressFree"])
+
+
+@pytest.mark.promise("Memory of pools outlives its pool...")
+@pytest.mark.parametrize("size", ["8 * MIB", "256 * MIB"])
+@pytest.mark.parametrize("frees_first", [True, False])
+def test_what_was_lost_counts_no_more_when_it_is_freed(
+    opens: Opens, size: str, frees_first: bool
+) -> None:
+    """With the last context of its device, before or after that; what lies beside it and was
+    free goes as well, and its addresses are used again."""
+    program = opens()
+    take(program, "a", size)
+    assert program.run("a > 0, write(a, b'kept'), call('cuCtxSynchronize')") == "(True, 0, 0)"
+    if frees_first:
+        assert program.run("give(a)") == "0"
+    program.park()
+    end_context(program, "cuDevicePrimaryCtxRelease_v2")
+    program.run("opened(1)")
+    other = program.client.expect(DeviceOpened).device
+    program.begin_cell()
+    program.say(f"alloc({SIZE}) > 0")
+    program.client.expect(TurnRequested)
+    program.client.budget(other, UNLIMITED)
+    program.allow_all()
+    assert program.result() == "True"
+    program.run("opened(0)")
+    if not frees_first:
+        assert program.run("give(a)") == "0"
+    program.memory.budget(GIB)
+    assert program.run("wait(), figures(default_pool())[::2]") == "(0, [0, 0])"
+    program.client.expect_memory(
+        lambda report: (
+            report.device == program.memory.device
+            and (report.bytes_allocated, report.bytes_parked) == (0, 0)
+        )
+    )
