@@ -232,6 +232,15 @@ static CUresult release_mapped(int slot) {
     return result != CUDA_SUCCESS ? result : cuMemRelease(handle);
 }
 
+/* Nobody gets it: from its export on the memory may be anybody's. */
+static CUresult export_mapped(int slot) {
+    int descriptor = -1;
+    const CUresult result = cuMemExportToShareableHandle(
+        &descriptor, slots[slot].handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result == CUDA_SUCCESS) close(descriptor);
+    return result;
+}
+
 static CUresult release(int slot) {
     if (slots[slot].handle != 0) return release_mapped(slot);
     if (slots[slot].pooled) return release_pooled(slot);
@@ -497,6 +506,7 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     if (strcmp(command, "map") == 0) return allocate_mapped(slot, a[1]);
     if (strcmp(command, "pool") == 0) return allocate_pooled(slot, a[1]);
     if (strcmp(command, "move") == 0) return move_mapped(slot);
+    if (strcmp(command, "export") == 0) return export_mapped(slot);
     if (strcmp(command, "alloc_timed") == 0) return timed_allocation(slot, a[1], found, size);
     if (strcmp(command, "alloc_many") == 0) return allocate_many(a[0], a[1]);
     if (strcmp(command, "free_many") == 0) return release_many(a[0]);
