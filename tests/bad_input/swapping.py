@@ -29,6 +29,7 @@ RESERVE = 2 * MIB
 HELD = 40 * MIB
 LITTLE = 5 * MIB
 SLOW_BYTES_PER_S = 150_000_000
+MAPPED_UNIT = 2 * MIB
 FIRST_FURTHER_SLOT = 100
 """From here on lie the further pieces of what a tenant holds."""
 COMES_TRUE_S_MAX = 20.0
@@ -52,7 +53,7 @@ class Kind:
     """Of memory_tenant.c."""
     pieces: int = 1
     scale: int = 1
-    granule: int = 2 * MIB
+    granule: int = MAPPED_UNIT
 
     @property
     def held(self) -> int:
@@ -119,9 +120,13 @@ class SmallDevice:
 
     def hold(self, tenant: MemoryTenant, seed: int, size: int = HELD) -> None:
         """So much in all, times the scale of the kind."""
-        piece = size * self.kind.scale // self.kind.pieces
-        for number, slot in enumerate(self._slots()):
-            tenant.hold(slot, seed + 1000 * number, piece)
+        left = size * self.kind.scale
+        piece = left // self.kind.pieces // MAPPED_UNIT * MAPPED_UNIT
+        *first, last = self._slots()
+        for slot in first:
+            tenant.hold(slot, seed + slot, piece)
+            left -= piece
+        tenant.hold(last, seed + last, left)
 
     def give_up(self, tenant: MemoryTenant) -> None:
         """All that `hold` has allocated; a pool gives it back when somebody has waited."""
