@@ -15,6 +15,7 @@ from tests.bad_input.swapping import (
     OTHERS_AT_LENGTH,
     SLOW_BYTES_PER_S,
     SmallDevice,
+    comes_true,
     small_device,
 )
 from tests.support.fake_cgroup import FakeCgroup
@@ -91,9 +92,10 @@ def test_memory_is_back_before_the_turn(device: SmallDevice) -> None:
     alice, bob = with_parked_memory(device)
     waits(bob)
     device.await_memory(bob, lambda memory: memory["bytes_parked"] == 0)
+    before = device.bytes_moved(bob.process.pid, "UNMAP")
+    comes_true(lambda: copied(device, bob, "COPY_H2D") == before, "all of it is copied")
     (holder,) = device.scheduler.status()["devices"][0]["holders"]
     assert holder["name"] == "alice"
-    before = copied(device, bob, "COPY_H2D")
     alice.ok("end")
     assert bob.heard_sums() == bob.expected()
     assert copied(device, bob, "COPY_H2D") == before
