@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.memory_tenants import (
     MemoryTenant,
     MemoryTenants,
@@ -27,6 +29,9 @@ RESERVE = 2 * MIB
 HELD = 40 * MIB
 LITTLE = 5 * MIB
 SLOW_BYTES_PER_S = 150_000_000
+MAPPED_UNIT = 2 * MIB
+FIRST_FURTHER_SLOT = 100
+"""From here on lie the further pieces of what a tenant holds."""
 COMES_TRUE_S_MAX = 20.0
 SETTINGS = (
     f"--GPUShareScheduler.device_reserve_bytes={RESERVE}",
@@ -38,6 +43,45 @@ SETTINGS = (
 )
 
 
+@dataclass(frozen=True)
+class Kind:
+    """A way in which tenants allocate. There are several pieces where one of them is one chunk, and
+    all is larger where memory comes by segments."""
+
+    name: str
+    number: int
+    """Of memory_tenant.c."""
+    pieces: int = 1
+    scale: int = 1
+    granule: int = MAPPED_UNIT
+
+    @property
+    def held(self) -> int:
+        """What a tenant has."""
+        return HELD * self.scale
+
+    @property
+    def charged(self) -> int:
+        """What the device has of it."""
+        return -(-self.held // self.granule) * self.granule
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("plain", 0),
+        Kind("mapped", 1, pieces=5),
+        Kind("async", 2, pieces=4, scale=3, granule=32 * MIB),
+    )
+}
+OTHERS = [name for name in KINDS if name != "plain"]
+EACH_KIND = pytest.mark.parametrize("kind", KINDS)
+OTHER_KINDS = pytest.mark.parametrize("kind", OTHERS)
+OTHERS_AT_LENGTH = pytest.mark.parametrize(
+    "kind", ["plain", *(pytest.param(name, marks=pytest.mark.full) for name in OTHERS)]
+)
+
+
 @dataclass
 class SmallDevice:
     """Who is there, and what can be asked of the machine."""
@@ -46,7 +90,16 @@ class SmallDevice:
     scheduler: SchedulerUnderTest
     tenants: MemoryTenants
     bystander: MemoryTenant
+    kind: Kind = KINDS["plain"]
     start_scheduler: Callable[[], SchedulerUnderTest] | None = None
+
+    @property
+    def size(self) -> int:
+        return DEVICE * self.kind.scale
+
+    @property
+    def held(self) -> int:
+        return self.kind.held
 
     def replace_scheduler(self) -> None:
         """Kill it, and start another one in its place."""
@@ -55,13 +108,35 @@ class SmallDevice:
         self.scheduler = self.tenants.scheduler = self.start_scheduler()
 
     def start(self, name: str, *, seed: int = 0, size: int = HELD, **options: Any) -> MemoryTenant:
-        """A tenant; with a seed it holds that much memory, written in a cell of its own."""
+        """A tenant; with a seed it holds that much memory (times the scale of the kind), written in
+        a cell of its own."""
         tenant = self.tenants.start(name, **options)
+        tenant.ok(f"kind {self.kind.number}")
         if seed:
             tenant.ok("begin")
-            tenant.hold(0, seed, size)
+            self.hold(tenant, seed, size)
             tenant.ok("end")
         return tenant
+
+    def hold(self, tenant: MemoryTenant, seed: int, size: int = HELD) -> None:
+        """So much in all, times the scale of the kind."""
+        left = size * self.kind.scale
+        piece = left // self.kind.pieces // MAPPED_UNIT * MAPPED_UNIT
+        *first, last = self._slots()
+        for slot in first:
+            tenant.hold(slot, seed + slot, piece)
+            left -= piece
+        tenant.hold(last, seed + last, left)
+
+    def give_up(self, tenant: MemoryTenant) -> None:
+        """All that `hold` has allocated; a pool gives it back when somebody has waited."""
+        for slot in self._slots():
+            tenant.free(slot)
+        tenant.ok("sync")
+
+    def _slots(self) -> list[int]:
+        further = range(FIRST_FURTHER_SLOT, FIRST_FURTHER_SLOT + self.kind.pieces - 1)
+        return [0, *further]
 
     def blocked_reason(self, tenant: MemoryTenant) -> str:
         """What the status says is in its way, or was when it was refused memory."""
@@ -115,14 +190,15 @@ def comes_true(holds: Callable[[], object], what: str) -> None:
 
 @contextmanager
 def small_device(
-    directory: Path, *options: str, copy_bytes_per_s: int = 4_000_000_000
+    directory: Path, *options: str, copy_bytes_per_s: int = 4_000_000_000, kind: str = "plain"
 ) -> Iterator[SmallDevice]:
     """At the end the bystander has all that it had, and nobody's work lost its memory under it."""
+    chosen = KINDS[kind]
     machine = SimulatedMachine(
         directory / "machine",
-        bytes_per_device=DEVICE,
+        bytes_per_device=DEVICE * chosen.scale,
         context_bytes=CONTEXT,
-        copy_bytes_per_s=copy_bytes_per_s,
+        copy_bytes_per_s=copy_bytes_per_s * chosen.scale,
     )
     with ExitStack() as stack:
 
@@ -135,7 +211,7 @@ def small_device(
         scheduler = start_scheduler()
         tenants = MemoryTenants(scheduler, machine.env(), directory)
         stack.enter_context(tenants)
-        device = SmallDevice(machine, scheduler, tenants, tenants.start("bystander"))
+        device = SmallDevice(machine, scheduler, tenants, tenants.start("bystander"), chosen)
         device.start_scheduler = start_scheduler
         device.bystander.ok("begin")
         device.bystander.hold(0, 77, LITTLE)

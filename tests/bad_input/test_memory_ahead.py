@@ -6,10 +6,19 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.bad_input.swapping import SLOW_BYTES_PER_S, SmallDevice, small_device
+from tests.bad_input.swapping import (
+    EACH_KIND,
+    OTHERS_AT_LENGTH,
+    SLOW_BYTES_PER_S,
+    SmallDevice,
+    comes_true,
+    small_device,
+)
+from tests.support.fake_cgroup import FakeCgroup
 from tests.support.memory_tenants import CANCELLED, MemoryTenant
 from tests.support.sim import MIB
 
@@ -19,27 +28,35 @@ PATIENT = {"idle_ms": 600_000, "quantum_s": 600, "credit_s": 0}
 
 
 @pytest.fixture
-def device(tmp_path: Path) -> Iterator[SmallDevice]:
-    with small_device(tmp_path) as found:
+def kind() -> str:
+    """Of the memory that alice and bob have."""
+    return "plain"
+
+
+@pytest.fixture
+def device(tmp_path: Path, kind: str) -> Iterator[SmallDevice]:
+    with small_device(tmp_path, kind=kind) as found:
         yield found
 
 
 @pytest.fixture
-def slow(tmp_path: Path) -> Iterator[SmallDevice]:
+def slow(tmp_path: Path, kind: str) -> Iterator[SmallDevice]:
     """On this bus a restore can be met half-way."""
-    with small_device(tmp_path, copy_bytes_per_s=SLOW_BYTES_PER_S) as found:
+    with small_device(tmp_path, copy_bytes_per_s=SLOW_BYTES_PER_S, kind=kind) as found:
         yield found
 
 
-def with_parked_memory(device: SmallDevice) -> tuple[MemoryTenant, MemoryTenant]:
+def with_parked_memory(
+    device: SmallDevice, *, env_of_alice: dict[str, str] | None = None, **of_bob: Any
+) -> tuple[MemoryTenant, MemoryTenant]:
     """Bob's memory is parked, and alice has the turn and so little memory that there is space."""
-    bob = device.start("bob", seed=2, size=HELD)
-    alice = device.start("alice", seed=1, size=HELD)
+    bob = device.start("bob", seed=2, size=HELD, **of_bob)
+    alice = device.start("alice", seed=1, size=HELD, env=env_of_alice)
     device.await_memory(bob, lambda memory: memory["bytes_parked"] > 0)
     device.scheduler.client.change_settings(PATIENT)
     alice.ok("begin")
-    alice.free(0)
-    alice.hold(0, 3, SMALL)
+    device.give_up(alice)
+    device.hold(alice, 3, SMALL // 2 if device.kind.name == "async" else SMALL)
     return alice, bob
 
 
@@ -68,15 +85,17 @@ def ends(device: SmallDevice, alice: MemoryTenant, bob: MemoryTenant) -> None:
     "While one tenant computes, the parked memory of the next one comes back, and its turn finds "
     "every byte",
 )
+@EACH_KIND
 def test_memory_is_back_before_the_turn(device: SmallDevice) -> None:
     """Bob waits, and all of his memory comes back while alice keeps her turn; it is not copied
     again when his turn comes."""
     alice, bob = with_parked_memory(device)
     waits(bob)
     device.await_memory(bob, lambda memory: memory["bytes_parked"] == 0)
+    before = device.bytes_moved(bob.process.pid, "UNMAP")
+    comes_true(lambda: copied(device, bob, "COPY_H2D") == before, "all of it is copied")
     (holder,) = device.scheduler.status()["devices"][0]["holders"]
     assert holder["name"] == "alice"
-    before = copied(device, bob, "COPY_H2D")
     alice.ok("end")
     assert bob.heard_sums() == bob.expected()
     assert copied(device, bob, "COPY_H2D") == before
@@ -118,22 +137,15 @@ def test_a_holder_grows(device: SmallDevice) -> None:
     "end, a new scheduler, a driver that refuses), nobody loses a byte",
 )
 @pytest.mark.full
-@pytest.mark.parametrize("what", ["interrupt", "grant", "end", "no scheduler"])
+@pytest.mark.parametrize("what", ["grant", "end", "no scheduler"])
+@EACH_KIND
 def test_what_happens_meanwhile(slow: SmallDevice, what: str) -> None:
-    """In the middle of it bob is interrupted, gets his turn, or ends; or the scheduler does."""
+    """In the middle of it bob gets his turn, or ends; or the scheduler does."""
     alice, bob = with_parked_memory(slow)
     mapped = slow.bytes_moved(bob.process.pid, "MAP")
     waits(bob)
     slow.await_moved(bob.process.pid, "MAP", mapped + 1)
     match what:
-        case "interrupt":
-            bob.say("!cancel")
-            assert bob.process.expect("sums ") == f"sums {CANCELLED}"
-            bob.ok("end")
-            alice.ok("end")
-            alice.verify()
-            bob.verify()
-            return
         case "end":
             bob.process.signal(signal.SIGKILL)
             bob.process.wait()
@@ -147,17 +159,67 @@ def test_what_happens_meanwhile(slow: SmallDevice, what: str) -> None:
 
 @pytest.mark.promise("Whatever happens while memory comes back ahead...")
 @pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
+@OTHERS_AT_LENGTH
 def test_a_driver_that_refuses(device: SmallDevice, call: str) -> None:
     """The first chunk that would come ahead is refused; all comes back with the turn."""
     chunks = device.chunks_of_an_allocation()
     plan = f"fail {call} nth={chunks + 1} result=2 times=1"
-    bob = device.start("bob", seed=2, env={"GPUSHARE_SIM_FAULTS": plan})
-    alice = device.start("alice", seed=1)
-    device.await_memory(bob, lambda memory: memory["bytes_parked"] > 0)
-    device.scheduler.client.change_settings(PATIENT)
-    alice.ok("begin")
-    alice.free(0)
-    alice.hold(0, 3, SMALL)
+    alice, bob = with_parked_memory(device, env={"GPUSHARE_SIM_FAULTS": plan})
     waits(bob)
-    alice.refill(0, 4, SMALL)
+    alice.refill(0, 4, alice.held[0][1])
     ends(device, alice, bob)
+
+
+@pytest.mark.promise(
+    "bad-memory",
+    "A cell that is interrupted in the middle of a restore ahead ends at once; nobody loses a byte",
+)
+@EACH_KIND
+def test_an_interrupt_in_the_middle_of_it(slow: SmallDevice) -> None:
+    """What has come leaves again or stays; the next cell finds all of it, and so does alice's."""
+    alice, bob = with_parked_memory(slow)
+    mapped = slow.bytes_moved(bob.process.pid, "MAP")
+    waits(bob)
+    slow.await_moved(bob.process.pid, "MAP", mapped + 1)
+    bob.say("!cancel")
+    assert bob.process.expect("sums ") == f"sums {CANCELLED}"
+    bob.ok("end")
+    alice.ok("end")
+    for tenant in (alice, bob, alice):
+        tenant.verify()
+
+
+@pytest.mark.promise(
+    "bad-memory",
+    "A host that runs out of memory in the middle of a restore ahead: what came leaves again if it "
+    "must, nobody loses a byte, and all goes on when there is host memory",
+)
+@pytest.mark.parametrize("who", ["bob", "alice"])
+@EACH_KIND
+def test_a_host_that_runs_out_in_the_middle_of_it(
+    slow: SmallDevice, tmp_path: Path, who: str
+) -> None:
+    """Bob, whose memory comes, needs no more of the host for it to leave again, for alice's. While
+    she, who computes, has no room to park, he has his turn as far as both fit."""
+    group = FakeCgroup(tmp_path / "group")
+    env = {f"{'env' if who == 'bob' else 'env_of_alice'}": group.env()}
+    alice, bob = with_parked_memory(slow, **env)
+    mapped = slow.bytes_moved(bob.process.pid, "MAP")
+    waits(bob)
+    slow.await_moved(bob.process.pid, "MAP", mapped + 1)
+    group.limit(0)
+    if who == "bob":
+        alice.hold(1, 5, (GROWN - SMALL) * slow.kind.scale)
+        alice.ok("end")
+        group.limit(None)
+        assert bob.heard_sums() == bob.expected()
+        bob.ok("end")
+    else:
+        alice.ok("end")
+        assert bob.heard_sums() == bob.expected()
+        bob.ok("end")
+        alice.verify()
+        group.limit(None)
+    slow.bystander.verify()
+    for tenant in (alice, bob, alice):
+        tenant.verify()

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.bad_input.swapping import (
-    DEVICE,
-    HELD,
+    EACH_KIND,
+    OTHER_KINDS,
+    OTHERS_AT_LENGTH,
     SLOW_BYTES_PER_S,
     SmallDevice,
     comes_true,
@@ -27,15 +28,21 @@ CRAWLING_BYTES_PER_S = 20_000_000
 
 
 @pytest.fixture
-def device(tmp_path: Path) -> Iterator[SmallDevice]:
-    with small_device(tmp_path) as found:
+def kind() -> str:
+    """Of the memory that alice and bob have."""
+    return "plain"
+
+
+@pytest.fixture
+def device(tmp_path: Path, kind: str) -> Iterator[SmallDevice]:
+    with small_device(tmp_path, kind=kind) as found:
         yield found
 
 
 @pytest.fixture
-def slow(tmp_path: Path) -> Iterator[SmallDevice]:
+def slow(tmp_path: Path, kind: str) -> Iterator[SmallDevice]:
     """A device on a bus so slow that a hand-over can be met half-way."""
-    with small_device(tmp_path, copy_bytes_per_s=SLOW_BYTES_PER_S) as found:
+    with small_device(tmp_path, copy_bytes_per_s=SLOW_BYTES_PER_S, kind=kind) as found:
         yield found
 
 
@@ -56,6 +63,7 @@ def hand_over_often(device: SmallDevice, *tenants: MemoryTenant) -> None:
 )
 @pytest.mark.parametrize("call", ["cuMemCreate", "cuMemMap", "cuMemSetAccess"])
 @pytest.mark.parametrize("result", [OUT_OF_MEMORY, pytest.param(UNKNOWN, marks=pytest.mark.full)])
+@OTHERS_AT_LENGTH
 def test_an_allocation_that_fails_in_the_middle_of_a_restore(
     device: SmallDevice, call: str, result: int
 ) -> None:
@@ -69,6 +77,7 @@ def test_an_allocation_that_fails_in_the_middle_of_a_restore(
 
 
 @pytest.mark.promise("`cuMemCreate`, `cuMemMap` or `cuMemSetAccess` fails in...")
+@OTHERS_AT_LENGTH
 def test_a_restore_that_succeeds_in_the_end(device: SmallDevice) -> None:
     """A restore that fails again and again is rolled back and tried again: the others are served
     meanwhile, and when the driver has memory all is there."""
@@ -86,6 +95,7 @@ def test_a_restore_that_succeeds_in_the_end(device: SmallDevice) -> None:
 
 @pytest.mark.full
 @pytest.mark.promise("`cuMemCreate`, `cuMemMap` or `cuMemSetAccess` fails in...")
+@EACH_KIND
 def test_a_restore_that_never_succeeds(device: SmallDevice) -> None:
     """The others are served; the launch that waits can be cancelled, and its process can end."""
     second_back = device.chunks_of_an_allocation() + 2
@@ -107,17 +117,38 @@ def test_a_restore_that_never_succeeds(device: SmallDevice) -> None:
 )
 @pytest.mark.parametrize("call", ["cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync"])
 @pytest.mark.parametrize("result", [OUT_OF_MEMORY, UNKNOWN])
+@OTHERS_AT_LENGTH
 def test_a_copy_that_fails(device: SmallDevice, call: str, result: int) -> None:
     """A copy out that fails leaves its chunk where it is, for good; a copy in is made again: no
     byte is changed, nobody is out of memory."""
-    plan = f"fail {call} nth=2 result={result} times=2"
+    times = 1 if device.kind.name == "async" else 2  # of its chunks, bob can do without one
+    plan = f"fail {call} nth=2 result={result} times={times}"
     alice = device.start("alice", seed=1, **faulty(plan))
     bob = device.start("bob", seed=2)
     hand_over_often(device, alice, bob)
 
 
+@pytest.mark.promise("A copy that fails or stalls...")
+@pytest.mark.promise("`cuMemCreate`, `cuMemMap` or `cuMemSetAccess` fails in...")
+@OTHER_KINDS
+def test_all_that_a_move_calls_fails_once(device: SmallDevice) -> None:
+    """One call after the other, in the middle of parks and restores of memory of other kinds."""
+    before = device.chunks_of_an_allocation()
+    plan = [f"fail cuMemCreate nth={before + 2} result={OUT_OF_MEMORY}"]
+    plan += [f"fail cuMemMap nth={before + 3} result={UNKNOWN}"]
+    plan += [f"fail cuMemSetAccess nth={before + 3} result={UNKNOWN}"]
+    plan += [f"fail cuMemcpyHtoDAsync nth=4 result={UNKNOWN}"]
+    plan += [f"fail cuMemcpyDtoHAsync nth=3 result={UNKNOWN}"]
+    alice = device.start("alice", seed=1, **faulty(";".join(plan)))
+    bob = device.start("bob", seed=2)
+    hand_over_often(device, alice, bob)
+    hand_over_often(device, alice, bob)
+    assert sorted(device.machine.happened()) == sorted(" ".join(p.split()[:2]) for p in plan)
+
+
 @pytest.mark.full
 @pytest.mark.promise("A copy that fails or stalls...")
+@EACH_KIND
 def test_copies_that_stall(device: SmallDevice) -> None:
     """Copies that hang for a while are waited for."""
     plan = "stall cuMemcpyDtoHAsync nth=2 ms=400;stall cuMemcpyHtoDAsync nth=1 ms=400"
@@ -127,6 +158,7 @@ def test_copies_that_stall(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise("Host memory and control groups exhausted...")
+@EACH_KIND
 def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     """While the driver registers nothing there is no room to park: who needs it is out of memory,
     with nothing changed. When it does again, memory moves."""
@@ -134,8 +166,8 @@ def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     alice = device.start("alice", seed=1, **faulty(plan))
     bob = device.start("bob")
     bob.ok("begin")
-    comes_true(lambda: fits(bob, HELD), "alice parks after all")
-    bob.refill(2, 3, HELD)
+    comes_true(lambda: fits(bob, device.held), "alice parks after all")
+    bob.refill(2, 3, device.held)
     bob.ok("end")
     hand_over_often(device, alice, bob)
 
@@ -146,6 +178,7 @@ def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     "every byte, the memory of the dead is there for the next",
 )
 @pytest.mark.parametrize("victim", ["giver", "taker"])
+@EACH_KIND
 def test_a_kill_in_the_middle_of_a_full_duplex_hand_over(slow: SmallDevice, victim: str) -> None:
     """Whichever of the two dies while memory is on its way both ways, the other one goes on with
     every byte, and the dead one's memory is there for the next."""
@@ -188,15 +221,32 @@ def test_the_end_of_a_context_while_parked(device: SmallDevice, how: str) -> Non
     bob.verify()
     alice.ok(opened)
     alice.ok("begin")
-    alice.hold(0, 4, HELD)
+    alice.hold(0, 4, device.held)
     alice.ok("end")
     hand_over_often(device, bob, alice)
+
+
+@pytest.mark.promise("Device reset and context destruction while...")
+@pytest.mark.parametrize("how", ["reset", "close"])
+@OTHER_KINDS
+def test_memory_of_the_device_outlives_its_context(device: SmallDevice, how: str) -> None:
+    """Memory of the other kinds is the device's: the next context finds every byte of it, whether
+    it was parked or not."""
+    opened = "open" if how == "reset" else "open_own"
+    alice = device.start("alice", seed=1, opened=opened)
+    bob = device.start("bob", seed=2)
+    for _ in range(2):
+        device.park(alice, by=bob)
+        alice.ok(how)  # waits for the turn: without a context nothing of it could come back
+        alice.ok(opened)
+        hand_over_often(device, bob, alice)
 
 
 @pytest.mark.promise(
     "bad-memory",
     "A fork while parked and with an arena takes nothing from the parent",
 )
+@EACH_KIND
 def test_a_fork_while_parked_and_with_an_arena(device: SmallDevice) -> None:
     """A child has neither CUDA nor the parent's host memory, and its end takes nothing away."""
     alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
@@ -212,10 +262,11 @@ def test_a_fork_while_parked_and_with_an_arena(device: SmallDevice) -> None:
     "An interrupt during a restore ends the wait at once, and the memory is all there at the next "
     "launch",
 )
-def test_an_interrupt_during_a_restore(tmp_path: Path) -> None:
+@EACH_KIND
+def test_an_interrupt_during_a_restore(tmp_path: Path, kind: str) -> None:
     """The launch that waits for its memory is cancelled at once, long before all of that is back;
     what had come and what had not are both there at the next launch."""
-    with small_device(tmp_path, copy_bytes_per_s=CRAWLING_BYTES_PER_S) as device:
+    with small_device(tmp_path, copy_bytes_per_s=CRAWLING_BYTES_PER_S, kind=kind) as device:
         alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
         device.park(alice, by=bob)
         mapped = device.bytes_moved(alice.process.pid, "MAP")
@@ -235,6 +286,7 @@ def test_an_interrupt_during_a_restore(tmp_path: Path) -> None:
     "A device-side assert while holding memory: others are served, and have its memory when the "
     "process ends",
 )
+@EACH_KIND
 def test_a_device_side_assert_while_holding_memory(device: SmallDevice) -> None:
     """A context with a sticky error is nobody's victim: its memory stays in the way until its
     process ends, others are out of memory only if they need that much, and none is harmed."""
@@ -243,7 +295,7 @@ def test_a_device_side_assert_while_holding_memory(device: SmallDevice) -> None:
     alice.ok("assert")
     assert alice.result("sync") == ASSERT
     bob.ok("begin")
-    assert bob.result(f"alloc 0 {HELD}", within_s=30) == OUT_OF_MEMORY
+    assert bob.result(f"alloc 0 {device.held}", within_s=30) == OUT_OF_MEMORY
     bob.hold(1, 2, 8 * MIB)
     bob.ok("end")
     hand_over_often(device, bob, device.bystander)
@@ -251,8 +303,8 @@ def test_a_device_side_assert_while_holding_memory(device: SmallDevice) -> None:
     alice.process.wait()
     bob.ok("begin")
     bob.ok("stamp")
-    comes_true(lambda: fits(bob, DEVICE // 2), "the memory of the broken process comes back")
-    bob.refill(2, 3, DEVICE // 2)
+    comes_true(lambda: fits(bob, device.size // 2), "the memory of the broken process comes back")
+    bob.refill(2, 3, device.size // 2)
     bob.ok("end")
     hand_over_often(device, bob, device.bystander)
 

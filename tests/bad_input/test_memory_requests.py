@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.bad_input.swapping import (
-    DEVICE,
-    HELD,
+    EACH_KIND,
+    FIRST_FURTHER_SLOT,
+    KINDS,
     SmallDevice,
     comes_true,
     small_device,
@@ -23,8 +24,14 @@ FOREIGN_BYTES = 8 * MIB
 
 
 @pytest.fixture
-def device(tmp_path: Path) -> Iterator[SmallDevice]:
-    with small_device(tmp_path) as found:
+def kind() -> str:
+    """Of the memory that alice and bob have."""
+    return "plain"
+
+
+@pytest.fixture
+def device(tmp_path: Path, kind: str) -> Iterator[SmallDevice]:
+    with small_device(tmp_path, kind=kind) as found:
         yield found
 
 
@@ -33,21 +40,23 @@ def device(tmp_path: Path) -> Iterator[SmallDevice]:
     "A device full of somebody else's memory: tenants share the rest, and who needs more than "
     "that is out of memory",
 )
+@EACH_KIND
 def test_a_device_full_of_somebody_elses_memory(device: SmallDevice) -> None:
     """What a process without the hook has cannot be parked: tenants share the rest, and only who
     needs more than that by itself is out of memory. When it goes, there is room again."""
     alice = device.start("alice", seed=1)
-    with somebody_else(device, FOREIGN_BYTES):
-        device.scheduler.eventually(lambda s: s["devices"][0]["bytes_foreign"] >= FOREIGN_BYTES)
+    foreign = FOREIGN_BYTES * device.kind.scale
+    with somebody_else(device, foreign):
+        device.scheduler.eventually(lambda s: s["devices"][0]["bytes_foreign"] >= foreign)
         bob = device.start("bob", seed=2)
         for tenant in (alice, bob, alice):
             tenant.verify()
         bob.ok("begin")
-        assert bob.result(f"alloc 1 {DEVICE - HELD - FOREIGN_BYTES}") == OUT_OF_MEMORY
+        assert bob.result(f"alloc 1 {device.size - device.held - foreign}") == OUT_OF_MEMORY
         bob.ok("end")
         bob.verify()
     bob.ok("begin")
-    bob.hold(1, 3, 12 * MIB)
+    bob.hold(1, 3, 10 * device.kind.scale * MIB)
     bob.ok("end")
     for tenant in (alice, bob):
         tenant.verify()
@@ -58,6 +67,7 @@ def test_a_device_full_of_somebody_elses_memory(device: SmallDevice) -> None:
     "Host memory and control groups exhausted: whoever cannot be parked is no victim, the "
     "newcomer is out of memory until there is room",
 )
+@EACH_KIND
 def test_host_memory_exhausted(tmp_path: Path, device: SmallDevice) -> None:
     """A tenant whose control group has no room for the park is nobody's victim: the newcomer is out
     of memory, and gets it once there is room."""
@@ -66,13 +76,13 @@ def test_host_memory_exhausted(tmp_path: Path, device: SmallDevice) -> None:
     alice = device.start("alice", seed=1, env=group.env())
     bob = device.start("bob")
     bob.ok("begin")
-    assert bob.result(f"alloc 0 {HELD}") == OUT_OF_MEMORY
+    assert bob.result(f"alloc 0 {device.held}") == OUT_OF_MEMORY
     bob.ok("end")
     alice.verify()
     group.limit(None)
     bob.ok("begin")
-    comes_true(lambda: bob.result(f"alloc 0 {HELD}") == SUCCESS, "alice tells of her room")
-    bob.refill(0, 2, HELD)
+    comes_true(lambda: bob.result(f"alloc 0 {device.held}") == SUCCESS, "alice tells of her room")
+    bob.refill(0, 2, device.held)
     bob.ok("end")
     for tenant in (alice, bob, alice):
         tenant.verify()
@@ -83,13 +93,17 @@ def test_host_memory_exhausted(tmp_path: Path, device: SmallDevice) -> None:
     "Allocations of 0 bytes, of more than the cap, of more than the device: the driver's own "
     "errors, at once",
 )
+@EACH_KIND
 def test_allocations_of_nothing_and_of_too_much(device: SmallDevice) -> None:
     """Zero bytes are an invalid value; more than the device has is out of memory, at once and for
     this tenant alone, whoever else has memory there."""
     alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
     alice.ok("begin")
-    assert alice.result("alloc 1 0") == INVALID_VALUE
-    for size in (DEVICE, 10 * DEVICE, (1 << 63) + 1):
+    if device.kind.name == "async":  # measured: an address of nothing
+        assert alice.result("alloc 1 0") == SUCCESS and alice.ok("address 1") == [0]
+    else:
+        assert alice.result("alloc 1 0") == INVALID_VALUE
+    for size in (device.size, 10 * device.size, (1 << 63) + 1):
         assert alice.result(f"alloc 1 {size}", within_s=10) == OUT_OF_MEMORY
     alice.ok("end")
     for tenant in (alice, bob):
@@ -97,12 +111,15 @@ def test_allocations_of_nothing_and_of_too_much(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise("Allocations of 0 bytes, of more...")
-def test_allocations_of_more_than_the_cap(tmp_path: Path) -> None:
+@EACH_KIND
+def test_allocations_of_more_than_the_cap(tmp_path: Path, kind: str) -> None:
     """A tenant's cap counts what it has parked too."""
-    with small_device(tmp_path, f"--GPUShareScheduler.memory_cap_bytes={HELD + 4 * MIB}") as device:
+    held, charged = KINDS[kind].held, KINDS[kind].charged
+    cap = f"--GPUShareScheduler.memory_cap_bytes={charged + 4 * MIB}"
+    with small_device(tmp_path, cap, kind=kind) as device:
         alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
         alice.ok("begin")
-        assert alice.result(f"alloc 1 {5 * MIB}") == OUT_OF_MEMORY
+        assert alice.result(f"alloc 1 {charged - held + 5 * MIB}") == OUT_OF_MEMORY
         assert alice.result(f"alloc 1 {2 * MIB}") == SUCCESS
         alice.ok("free 1")
         alice.ok("end")
@@ -133,8 +150,65 @@ def test_frees_that_are_none(device: SmallDevice) -> None:
         tenant.verify()
 
 
+@pytest.mark.promise("Double frees, frees of foreign pointers...")
+@pytest.mark.promise(
+    "bad-memory",
+    "A handle that is released twice, parked or not: invalid value, and what is mapped stays as it "
+    "was",
+)
+@pytest.mark.parametrize("kind", ["mapped"])
+def test_memory_that_is_given_back_twice(device: SmallDevice) -> None:
+    """A handle that was released, part of a mapping, addresses that are in use or nobody's: all are
+    refused, whether the memory is parked or not. It is there as long as it is mapped."""
+    alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
+    (address,), (handle,) = alice.ok("address 0"), alice.ok("handle 0")
+    size = device.held // device.kind.pieces
+    alice.ok(f"release_at {handle}")
+    wrong = [f"release_at {handle}", f"release_at {handle + 1000}", f"free_at {address}"]
+    wrong += [f"unmap_at {address} {size // 2}", f"unmap_at {address + size // 2} {size // 2}"]
+    wrong += [f"unreserve_at {address} {size}", f"unmap_at {1 << 40} {size}"]
+    for _ in range(2):
+        assert {alice.result(each) for each in wrong} == {INVALID_VALUE}
+        alice.verify()
+        device.park(alice, by=bob)
+    assert {alice.result(each) for each in wrong} == {INVALID_VALUE}
+    alice.ok(f"unmap_at {address} {size}")
+    alice.ok(f"unreserve_at {address} {size}")
+    wrong = [f"unmap_at {address} {size}", f"unreserve_at {address} {size}", f"free_at {address}"]
+    assert {alice.result(each) for each in wrong} == {INVALID_VALUE}
+    alice.ok("forget 0")
+    del alice.held[0]
+    for tenant in (bob, alice):
+        tenant.verify()
+
+
+@pytest.mark.promise("Double frees, frees of foreign pointers...")
+@pytest.mark.parametrize("kind", ["async"])
+def test_frees_in_a_stream_that_are_none(device: SmallDevice) -> None:
+    """Twice, inside, of plain memory, of nothing: all are refused, parked or not."""
+    alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
+    (address,) = alice.ok("address 0")
+    alice.ok("begin")
+    alice.ok(f"pool 2 {2 * MIB}")
+    (freed,) = alice.ok("address 2")
+    alice.ok("free 2")
+    alice.ok("end")
+    wrong = [
+        f"{call} {at}" for call in ("free_at", "free_async_at") for at in (freed, address + 512)
+    ]
+    wrong += [f"free_async_at {1 << 40}", f"free_at {address + MIB}"]
+    for _ in range(2):
+        assert {alice.result(each) for each in wrong} == {INVALID_VALUE}
+        alice.verify()
+        device.park(alice, by=bob)
+    assert {alice.result(each) for each in wrong} == {INVALID_VALUE}
+    for tenant in (bob, alice):
+        tenant.verify()
+
+
 @pytest.mark.promise("bad-memory", "A free while parked needs no turn and brings nothing back")
-def test_a_free_while_parked(device: SmallDevice) -> None:
+@EACH_KIND
+def test_a_free_while_parked(device: SmallDevice, kind: str) -> None:
     """Memory that lies in host memory is freed without a turn and without coming back; the rest
     comes back as it was."""
     alice = device.start("alice", seed=1)
@@ -147,8 +221,12 @@ def test_a_free_while_parked(device: SmallDevice) -> None:
     bob.ok("stamp")
     device.await_memory(alice, lambda memory: memory["bytes_parked"] > 0)
     mapped_before = device.bytes_moved(alice.process.pid, "MAP")
-    alice.free(0)
-    device.await_memory(alice, lambda memory: memory["bytes_allocated"] < HELD)
+    allocated = device.memory_of(alice)["bytes_allocated"]
+    for slot in (0, FIRST_FURTHER_SLOT)[: device.kind.pieces]:
+        alice.free(slot)
+    if kind == "async":  # a pool keeps what was freed until somebody waits
+        alice.ok("sync")
+    device.await_memory(alice, lambda memory: memory["bytes_allocated"] < allocated)
     assert device.bytes_moved(alice.process.pid, "MAP") == mapped_before
     assert alice.result("free 0") == INVALID_VALUE
     bob.ok("end")
@@ -157,6 +235,7 @@ def test_a_free_while_parked(device: SmallDevice) -> None:
 
 
 @pytest.mark.promise("Device reset and context destruction while...")
+@EACH_KIND
 def test_processes_end_well(device: SmallDevice) -> None:
     """Who has parked memory and ends, ends: with status 0, and leaves the device to the others."""
     alice, bob = device.start("alice", seed=1), device.start("bob", seed=2)
@@ -164,7 +243,7 @@ def test_processes_end_well(device: SmallDevice) -> None:
     assert alice.process.finish() == 0
     assert alice.process.errors() == ""
     bob.ok("begin")
-    bob.hold(1, 3, DEVICE - HELD - 12 * MIB)
+    bob.hold(1, 3, 10 * device.kind.scale * MIB)
     bob.ok("end")
     bob.verify()
     assert bob.process.finish() == 0

@@ -87,9 +87,13 @@ static CUresult open_device(int ordinal, bool own) {
     return result ? result : load();
 }
 
-/* All that was allocated in the context goes with it. */
+static CUstream created_stream; /* a context's, made at its first use */
+
+/* Plain memory goes with the context. Memory of the other kinds belongs to the device. */
 static CUresult close_context(bool reset) {
-    memset(slots, 0, sizeof slots);
+    created_stream = NULL;
+    for (int slot = 0; slot < SLOTS; slot++)
+        if (slots[slot].handle == 0 && !slots[slot].pooled) slots[slot].bytes = 0;
     if (reset) return cuDevicePrimaryCtxReset(gpu.device);
     return gpu.primary ? cuDevicePrimaryCtxRelease(gpu.device) : cuCtxDestroy(gpu.context);
 }
@@ -134,11 +138,11 @@ static CUresult allocate_plain(int slot, uint64_t bytes) {
 /* ---- memory that is allocated in a stream ---- */
 
 static CUstream stream_of(int slot) {
-    static CUstream created;
     if (slot % 2 == 0) return NULL;
-    if (created == NULL && cuStreamCreate(&created, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+    if (created_stream == NULL &&
+        cuStreamCreate(&created_stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
         return NULL;
-    return created;
+    return created_stream;
 }
 
 static CUresult allocate_pooled(int slot, uint64_t bytes) {
@@ -232,6 +236,15 @@ static CUresult release_mapped(int slot) {
     slots[slot].bytes = 0;
     slots[slot].handle = 0;
     return result != CUDA_SUCCESS ? result : cuMemRelease(handle);
+}
+
+/* Nobody gets it: from its export on the memory may be anybody's. */
+static CUresult export_mapped(int slot) {
+    int descriptor = -1;
+    const CUresult result = cuMemExportToShareableHandle(
+        &descriptor, slots[slot].handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result == CUDA_SUCCESS) close(descriptor);
+    return result;
 }
 
 static CUresult release(int slot) {
@@ -461,6 +474,22 @@ static int pin(const uint64_t *cpu) {
     return sched_setaffinity(0, sizeof one, &one);
 }
 
+/* What a program should not do: by numbers that may mean anything. */
+static CUresult give_back(const char *command, const uint64_t *a, bool *known) {
+    *known = true;
+    if (strcmp(command, "free_at") == 0) return cuMemFree(a[0]);
+    if (strcmp(command, "free_async_at") == 0) return cuMemFreeAsync(a[0], NULL);
+    if (strcmp(command, "unmap_at") == 0) return cuMemUnmap(a[0], a[1]);
+    if (strcmp(command, "release_at") == 0) return cuMemRelease(a[0]);
+    if (strcmp(command, "unreserve_at") == 0) return cuMemAddressFree(a[0], a[1]);
+    if (strcmp(command, "forget") == 0) {
+        slots[a[0] % SLOTS].bytes = 0; /* it was given back by its numbers */
+        return CUDA_SUCCESS;
+    }
+    *known = false;
+    return CUDA_SUCCESS;
+}
+
 static CUresult set_up(const char *command, uint64_t a, bool *known) {
     *known = true;
     if (strcmp(command, "open") == 0) return open_device((int)a, false);
@@ -476,6 +505,7 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     CUresult result = set_up(command, a[0], &known);
     int slot = (int)(a[0] % SLOTS);
     uint64_t sum = 0;
+    if (!known) result = give_back(command, a, &known);
     if (known) return result;
     if (strcmp(command, "alloc") == 0) return allocate(slot, a[1]);
     if (strcmp(command, "kind") == 0) return choose_kind(a[0]);
@@ -483,6 +513,7 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     if (strcmp(command, "pool") == 0) return allocate_pooled(slot, a[1]);
     if (strcmp(command, "managed") == 0) return allocate_managed(slot, a[1]);
     if (strcmp(command, "move") == 0) return move_mapped(slot);
+    if (strcmp(command, "export") == 0) return export_mapped(slot);
     if (strcmp(command, "alloc_timed") == 0) return timed_allocation(slot, a[1], found, size);
     if (strcmp(command, "alloc_many") == 0) return allocate_many(a[0], a[1]);
     if (strcmp(command, "free_many") == 0) return release_many(a[0]);
@@ -494,12 +525,13 @@ static long perform(const char *command, const uint64_t *a, char *found, size_t 
     if (strcmp(command, "pairs_async") == 0) return timed_pairs(pair_in_stream, a, found, size);
     if (strcmp(command, "pairs_mapped") == 0) return timed_pairs(pair_mapped, a, found, size);
     if (strcmp(command, "free") == 0) return release(slot);
-    if (strcmp(command, "free_at") == 0) return cuMemFree(a[0]);
     if (strcmp(command, "fill") == 0) return fill(slot, a[1]);
     if (strcmp(command, "sums") == 0) return all_sums(found, size);
     if (strcmp(command, "word") == 0) return first_word(slot, found, size);
     if (strcmp(command, "address") == 0)
         return snprintf(found, size, " %" PRIu64, (uint64_t)slots[slot].address) < 0;
+    if (strcmp(command, "handle") == 0)
+        return snprintf(found, size, " %" PRIu64, (uint64_t)slots[slot].handle) < 0;
     if (strcmp(command, "spin") == 0) return spin(a[0]);
     if (strcmp(command, "sync") == 0) return cuCtxSynchronize();
     if (strcmp(command, "stamp") == 0) return stamp(found, size);
