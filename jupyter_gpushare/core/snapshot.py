@@ -3,32 +3,29 @@
 The HTTP side decides which caller may see what of it. `dataclasses.asdict` makes plain
 data of it; every value is a str, int, float, bool, None, tuple or dict of these.
 
-Who keeps a record of turns follows what has moved (`Moves`), for a snapshot costs more.
+Who keeps a record of turns follows what has moved (shown/moves.py), for a snapshot costs more.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from .estimates import Waiter
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
 from .needs import is_waiting, left_s
-from .policy import bytes_to_come, obstacle_to_tell, turn_ends_s, waits_for_its_memory
+from .policy import turn_ends_s, waits_for_its_memory
 from .records import Client, Device, Obstacle, Placement, Tenant
 from .settings import SchedulerSettings
-from .shares.classes import ORDINARY
 from .shares.guarantees import Entitlement
 from .shares.usage import Usage
+from .space.obstacles import obstacle_to_tell
 from .state import State
 from .transitions import TenantState
 
 if TYPE_CHECKING:
-    from .lines import Lines
-    from .scheduler import Scheduler
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,42 +209,6 @@ class Snapshot:
     """Of owners with guarantees or limits."""
 
 
-class Begun(NamedTuple):
-    """A tenant that has a device. (A tuple is made sooner, and these are at each hand-over.)"""
-
-    tenant: TenantId
-    name: str
-    owner: str
-    level: int
-    """As which its turn goes on while others wait (classes.py)."""
-    place: int
-    """The number of its arrival in the queue."""
-    by_hand: bool
-    """Its user keeps the turn by hand."""
-    bytes_to_come: int
-    """Of its memory: its cell waits until all of that is back."""
-
-
-class Move(NamedTuple):
-    """What is new in the line of a device."""
-
-    device: DeviceId
-    begun: tuple[Begun, ...]
-    """Tenants that have the device and did not have it."""
-    still: tuple[Begun, ...]
-    """Those that had it and have it, where something of the turn is new."""
-    ended: tuple[TenantId, ...]
-    """Tenants that had the device and have it no longer."""
-    recalled: tuple[TenantId, ...]
-    """Of these, the ones whose turn was asked for."""
-    queued: int
-    """How many queue for it now."""
-    waiters: tuple[Waiter, ...]
-    """Those that have begun to queue, or of whose wait something is new."""
-    left: tuple[TenantId, ...]
-    """Those that queue no longer."""
-
-
 # ---- how it is taken --------------------------------------------------------------------------
 
 REFUSAL_SHOWN_S = 600.0
@@ -307,7 +268,8 @@ class Status:
             clients = tuple(_client(client) for client in tenant.clients.values())
             shown[tenant.id] = _tenant(state, tenant, now_s, clients, tuple(_memory(tenant)))
             self._orders[tenant.id] = tenant.order
-            if tenant.turn or tenant.id in state.queue or tenant.refused_for or is_waiting(tenant):
+            waits = tenant.id in state.queue or bool(tenant.space_waits) or is_waiting(tenant)
+            if tenant.turn or tenant.refused_for or waits:
                 self._moving[tenant.id] = tenant
         changed.clear()
         return shown.values()
@@ -473,88 +435,4 @@ def _client(client: Client) -> ClientSnapshot:
             )
             for device, share in client.devices.items()
         ),
-    )
-
-
-# ---- what has moved since ----------------------------------------------------------------------
-
-
-class Moves:
-    """One who follows the lines of a scheduler. It costs what has moved: `Lines` lists that.
-
-    Where a failure has put another machine in the place of the one before, everything is looked
-    at."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._lines: Lines | None = None
-        """Those that were looked at last."""
-        self._holders: defaultdict[DeviceId, set[TenantId]] = defaultdict(set)
-        """As they were then."""
-        self._waiters: defaultdict[DeviceId, set[TenantId]] = defaultdict(set)
-
-    def take(self) -> list[Move]:
-        """What has moved since it was asked last."""
-        state = self._scheduler._machine._state  # the core's own, as it is now
-        hands = state.lines.hands
-        if state.lines is not self._lines:
-            self._lines = state.lines
-            devices = dict.fromkeys([*self._holders, *self._waiters, *state.lines.of])
-            hands = {device: self._everybody(state.lines, device) for device in devices}
-        if not hands:
-            return []
-        moves = [self._look(state, device, tenants) for device, tenants in hands.items()]
-        state.lines.hands.clear()
-        return moves
-
-    def _everybody(self, lines: Lines, device: DeviceId) -> dict[TenantId, bool]:
-        line = lines.of.get(device)
-        here = (*line.uses, *line.rank_of) if line else ()
-        return dict.fromkeys([*self._holders[device], *self._waiters[device], *here], False)
-
-    def _look(self, state: State, device: DeviceId, tenants: Mapping[TenantId, bool]) -> Move:
-        line = state.lines.of.get(device)
-        has, waits = (line.uses, line.rank_of) if line else ({}, {})
-        known, waited = self._holders[device], self._waiters[device]
-        begun: list[Begun] = []
-        still: list[Begun] = []
-        ended: list[TenantId] = []
-        waiters: list[Waiter] = []
-        left: list[TenantId] = []
-        for each in tenants:
-            if each in has:
-                (still if each in known else begun).append(_begun(state, state.tenants[each]))
-                known.add(each)
-            elif each in known:
-                ended.append(each)
-                known.remove(each)
-            if each in waits:
-                waiters.append(Waiter.of(state, state.queue[each], device))
-                waited.add(each)
-            elif each in waited:
-                left.append(each)
-                waited.remove(each)
-        if line is None:
-            del self._holders[device], self._waiters[device]
-        return Move(
-            device=device,
-            begun=tuple(begun),
-            still=tuple(still),
-            ended=tuple(ended),
-            recalled=tuple([each for each in ended if tenants[each]]),
-            queued=len(line.queue) if line else 0,
-            waiters=tuple(waiters),
-            left=tuple(left),
-        )
-
-
-def _begun(state: State, tenant: Tenant) -> Begun:
-    return Begun(
-        tenant=tenant.id,
-        name=tenant.name,
-        owner=tenant.owner,
-        level=ORDINARY if tenant.turn is None else tenant.turn.level,
-        place=tenant.place,
-        by_hand=tenant.id in state.holds,
-        bytes_to_come=bytes_to_come(tenant),
     )

@@ -22,7 +22,7 @@ from jupyter_gpushare.core.events import (
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import JournalNames
-from jupyter_gpushare.core.snapshot import Moves
+from jupyter_gpushare.core.shown.moves import Moves
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
 from jupyter_gpushare.version import __version__
 
