@@ -69,7 +69,8 @@ class DeviceSnapshot:
     bytes_allocated: int
     """As the clients report: what is under our hook, also what of it is in host memory."""
     bytes_foreign: int
-    """On the device, and not under our hook."""
+    """On the device, and allocated by no client: by programs that are not under our hook, for CUDA
+    contexts, and by processes that have just ended."""
     bytes_reserved: int
     """For what no budget covers; what was there before contexts grew may come back into it."""
     bytes_usable: int
@@ -79,6 +80,8 @@ class DeviceSnapshot:
     lost: bool
     mode: str
     """A value of `events.DeviceMode`."""
+    bytes_contexts: int
+    """Of the foreign bytes, what CUDA contexts of clients take, as far as that can be told."""
     holders: tuple[HolderSnapshot, ...]
     """One, unless `turns` is off or was a moment ago."""
     queue: tuple[WaiterSnapshot, ...]
@@ -97,6 +100,8 @@ class ClientDeviceSnapshot:
     """Of the rest, what cannot be moved."""
     failed: bool
     """A context of the client has a sticky error here; only a restart of the process cures it."""
+    bytes_context: int = 0
+    """What its CUDA contexts take there, as far as that can be told. No budget covers it."""
     silent: bool = False
     """It was asked to release memory, and has made no progress for `park_timeout_s`."""
 
@@ -112,6 +117,8 @@ class TenantMemorySnapshot:
     bytes_staying: int
     """Of what is on the device, what stays there, whoever has the turn."""
     cap_bytes: int
+    bytes_context: int = 0
+    """What its CUDA contexts take besides, as far as that can be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +302,7 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
         bytes_staying=device.memory.totals.bytes_staying,
         lost=device.lost,
         mode=device.mode.value,
+        bytes_contexts=device.memory.bytes_of_contexts,
         holders=tuple(
             HolderSnapshot(
                 tenant=holder.id,
@@ -412,6 +420,7 @@ def _memory(tenant: Tenant) -> Iterator[TenantMemorySnapshot]:
             bytes_fixed=sum(share.bytes_fixed for share in shares),
             bytes_staying=sum(share.bytes_staying for share in shares),
             cap_bytes=tenant.cap_bytes,
+            bytes_context=sum(share.context.bytes for share in shares),
         )
 
 
@@ -430,6 +439,7 @@ def _client(client: Client) -> ClientSnapshot:
                 bytes_allocated=share.bytes_allocated,
                 bytes_parked=share.bytes_parked,
                 bytes_fixed=share.bytes_fixed,
+                bytes_context=share.context.bytes,
                 failed=share.failed,
                 silent=share.silent,
             )

@@ -188,6 +188,7 @@ class SchedulerProcess:
             submit=seen,
             choose=options.choose_devices,
             busy=lambda: len(members) > 0,
+            pids=lambda: members.pids,
             period_s=options.probe_period_s,
             looked=lambda reading: self._timeline.measured(
                 DeviceId(reading.device), reading.percent, reading.bytes_used, loop.time()

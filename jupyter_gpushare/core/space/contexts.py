@@ -44,6 +44,8 @@ class Contexts:
     bytes_total: int = 0
     known: int = 0
     """Of so many clients it is known what their contexts take."""
+    heard: dict[ClientId, int] = field(default_factory=dict)
+    """The driver's word of clients that have not said yet that they opened the device."""
     unsettled: dict[ClientId, Share] = field(default_factory=dict)
     """Those about which something has changed since it was believed last."""
 
@@ -64,13 +66,17 @@ class Contexts:
         now_s: Seconds,
     ) -> None:
         """The driver was asked. `told` are those processes of which its word is another one."""
-        for client, count in told:
+        for client, count in (*self.heard.items(), *told):
             share = shares.get(ClientId(client))
-            if share is not None:
-                share.context.bytes_process = count
-                share.context.same_since_s = now_s
-                share.context.bytes_resident = share.bytes_resident
-                self.unsettled[share.client] = share
+            if share is None:
+                self.heard[ClientId(client)] = count
+                continue
+            share.context.bytes_process, share.context.same_since_s = count, now_s
+            share.context.bytes_resident = share.bytes_resident
+            self.unsettled[share.client] = share
+        if self.heard:
+            heard = self.heard.items()
+            self.heard = {each: count for each, count in heard if count and each not in shares}
         for share in list(self.unsettled.values()):
             self._look(share, now_s)
 
