@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from ..records import Obstacle
 
 
+GRACE_S = 0.5
+"""The device's samples and the clients' reports are not of one moment (needs.py)."""
+
+
 @dataclass(slots=True, eq=False)
 class SpaceRequest:
     """Somebody needs bytes on the device that no budget covers (a context, a module)."""
@@ -32,6 +36,14 @@ class SpaceRequest:
     """If what is in the way is not to be had by asking others to park, it may wait until then."""
     obstacle: Obstacle | None = None
     """What it waits for. Nobody is asked for anything meanwhile."""
+
+    def may_be_denied(self, now_s: Seconds) -> bool:
+        """A request that may wait is not denied for what is believed in its first moment."""
+        return self.waits_until_s is None or now_s >= self.asked_at_s + GRACE_S
+
+    def due_s(self, now_s: Seconds, late_s: Seconds) -> Seconds:
+        """When it is looked at again, if nothing happens before."""
+        return late_s if self.may_be_denied(now_s) else min(late_s, self.asked_at_s + GRACE_S)
 
     def begins_again(self, now_s: Seconds, bytes_used: int) -> None:
         """Others can make the space now."""
