@@ -404,7 +404,8 @@ def _tenant(
 def _obstacle(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
     """The obstacle of now; for a tenant that does not wait, the one of its last refusal."""
     refused_lately = now_s < tenant.refused_at_s + REFUSAL_SHOWN_S
-    is_past = tenant.id not in state.queue and refused_lately
+    waits = tenant.id in state.queue or tenant.space_waits
+    is_past = not waits and refused_lately
     return tenant.refused_for if is_past else obstacle_to_tell(state, tenant, now_s)
 
 

@@ -71,9 +71,10 @@ class Contexts:
             if share is None:
                 self.heard[ClientId(client)] = count
                 continue
-            share.context.bytes_process, share.context.same_since_s = count, now_s
-            share.context.bytes_resident = share.bytes_resident
-            self.unsettled[share.client] = share
+            if count != share.context.bytes_process:
+                share.context.bytes_process, share.context.same_since_s = count, now_s
+                share.context.bytes_resident = share.bytes_resident
+                self.unsettled[share.client] = share
         if self.heard:
             heard = self.heard.items()
             self.heard = {each: count for each, count in heard if count and each not in shares}
