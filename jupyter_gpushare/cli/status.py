@@ -71,6 +71,9 @@ def _quantum(settings: dict[str, Any]) -> str:
 
 def _device_lines(device: dict[str, Any], tenants: list[dict[str, Any]]) -> list[str]:
     memory = f"{size(bytes_used(device, tenants))} of {size(device['bytes_total'])} used"
+    if contexts := device.get("bytes_contexts", 0):
+        others = max(0, device["bytes_foreign"] - contexts)
+        memory += f" ({size(contexts)} by CUDA contexts, {size(others)} by other programs)"
     state = "LOST" if device["lost"] else memory
     return [f"{device_title(device)}: {state}", *queue_lines(device, tenants)]
 

@@ -424,7 +424,7 @@ def _answers(
     due_s: list[Seconds] = []
     for request in figures.pending:
         late_s = request.asked_at_s + figures.park_timeout_s
-        is_known = request.looks_awaited <= 0 or free is None
+        is_known = request.may_be_denied(now_s) and (request.looks_awaited <= 0 or free is None)
         if request.bytes_released >= request.bytes_wanted:
             answers[request.client] = True
             due_s.append(now_s + SPACE_KEPT_S)
@@ -433,7 +433,7 @@ def _answers(
             if made:
                 due_s.append(now_s + SPACE_KEPT_S)
         else:
-            due_s.append(late_s)
+            due_s.append(request.due_s(now_s, late_s))
     return answers, due_s
 
 

@@ -150,6 +150,16 @@ class TellSpace(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TellSpaceAwaited(Command):
+    """The request for space may wait: it is answered within this time."""
+
+    client: ClientId
+    device: DeviceId
+    request_id: int
+    wait_s: Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureDevice(Command):
     """Look at the device's used memory now; DeviceMemoryMeasured is to follow."""
 

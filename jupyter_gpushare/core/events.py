@@ -70,6 +70,9 @@ class DeviceMemoryMeasured(Event):
 
     device: DeviceId
     bytes_used: int
+    bytes_of_clients: tuple[tuple[ClientId, int], ...] = ()
+    """What processes of clients have there in all, with their contexts; those alone of which NVML
+    has not said this before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +249,8 @@ class MemoryNeeded(ClientEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceRequested(ClientEvent):
-    """The driver is out of memory at the client, in something that no budget covers."""
+    """The driver is out of memory at the client, in something that no budget covers. 0 bytes: what
+    was asked for before is not wanted any more."""
 
     device: DeviceId
     bytes_wanted: int

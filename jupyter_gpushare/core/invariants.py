@@ -12,12 +12,12 @@ from .policy import (
     deadline_of_tenant_s,
     deadline_of_waiters_s,
     is_kept_waiting,
-    obstacle,
     quantum_ends_s,
     waits_for_its_memory,
 )
 from .records import Tenant
 from .shares.classes import FIRST, GUARANTEED, LAST, ORDINARY, URGENT, TenantClass
+from .space.obstacles import obstacle
 from .state import State
 from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
 

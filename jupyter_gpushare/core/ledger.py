@@ -4,7 +4,7 @@ A client is *charged* what it reported to have on the device or the largest budg
 still believe in, whichever is more. So whatever is on its way between us and the clients, no more
 is ever given out than there is.
 
-Bytes on a device that are under no client are *foreign*. They are not seen directly: the device
+Bytes on a device that no client has allocated are *foreign*. They are not seen directly: the device
 tells its used bytes, the clients tell theirs, and neither at the same moment. Between two samples a
 client had at least the least that it reported, and at most its charge and what is kept for it. So
 each sample bounds the foreign bytes from both sides, and the earlier belief stands where it lies
@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from .ids import ClientId, Seconds, TenantId
+from .space.contexts import SETTLED_S, Context, Contexts
+from .space.requests import SpaceRequest as SpaceRequest  # budgets.py has it from here
 
 UNLIMITED_BYTES = 2**64 - 1
 """The budget of everybody while memory stays where it is."""
-SETTLED_S = 0.3
-"""Clients report allocations within 0.1 s, so a sample that holds for this long misses none."""
 BELIEVED_MAX = 64
 """Budgets that a client may not have heard are kept one by one up to this many. An honest client is
 never so far behind; one that never answers would cost more with each budget."""
@@ -239,6 +239,7 @@ class Share:
     """Bytes that would leave the device if the client were asked."""
     bytes_staying: int = 0
     """Bytes that stay on the device, even if the client is asked."""
+    context: Context = field(default_factory=Context)
     told_usable_bytes: int = -1
     told_hint_bytes: int = 0
     told_at_s: Seconds = 0.0
@@ -404,23 +405,6 @@ class Share:
 
 
 @dataclass(slots=True, eq=False)
-class SpaceRequest:
-    """Somebody needs bytes on the device that no budget covers (a context, a module)."""
-
-    client: ClientId
-    request_id: int
-    bytes_wanted: int
-    asked_at_s: Seconds
-    bytes_used_before: int
-    bytes_released: int = 0
-    """By others, since the request."""
-    looks_awaited: int = 1
-    """Looks until it can be denied: two after a release, since one may be under way."""
-    made_at_s: Seconds | None = None
-    """When it was told that there is space; the space is kept until it has taken it."""
-
-
-@dataclass(slots=True, eq=False)
 class DeviceMemory:
     """A device's memory: what is foreign, who has the rest."""
 
@@ -431,6 +415,9 @@ class DeviceMemory:
     opened: int = 0
     """How many shares there have been."""
     space_requests: dict[ClientId, SpaceRequest] = field(default_factory=dict)
+    contexts: Contexts = field(default_factory=Contexts)
+    bytes_to_come: int = 0
+    """What contexts will take that are to be expected, as of the last sample."""
     bytes_foreign: int = 0
     bytes_ghost: int = 0
     """Of clients that are gone, and may not be gone from the device yet."""
@@ -533,6 +520,7 @@ class DeviceMemory:
 
     def _remove(self, share: Share) -> None:
         del self.shares[share.client]
+        self.contexts.forget(share)
         share.leave_totals()
         self.news.forget(share.client)
 
@@ -546,6 +534,16 @@ class DeviceMemory:
             self.ghost_since_s = now_s
             self.ghost_confirmed = self.looked_since_loss = False
         self.note()
+
+    @property
+    def bytes_of_contexts(self) -> int:
+        """Of the foreign bytes, what belongs to contexts of clients."""
+        return min(self.contexts.bytes_total, self.bytes_foreign)
+
+    @property
+    def bytes_of_strangers(self) -> int:
+        """The rest of them: of programs that are not under us, and of the driver."""
+        return self.bytes_foreign - self.bytes_of_contexts
 
     @property
     def bytes_resident(self) -> int:

@@ -132,7 +132,8 @@ class Needs:
         return wanted > self._most_of_device()
 
     def _most_of_device(self) -> int:
-        return self._state.total_bytes(self._device) - self._state.reserve_bytes(self._device)
+        least = self._state.least_reserve_bytes(self._device)
+        return self._state.total_bytes(self._device) - least
 
     # ---- for the sake of others ----
 
@@ -374,6 +375,8 @@ def is_waiting(tenant: Tenant) -> bool:
 
 def left_s(state: State, tenant: Tenant, now_s: Seconds) -> Seconds | None:
     """For how much longer it waits; None: it does not."""
+    for request in tenant.space_waits.values():
+        return max(0.0, (request.waits_until_s or now_s) - now_s)
     wait = tenant.memory_wait
     if wait is None or not is_waiting(tenant):
         return None
@@ -400,6 +403,13 @@ def cell_ends(state: State, tenant: Tenant) -> None:
             del tenant.waits_in_vain[key]
             for share in state.shares_of(tenant, key[0]):
                 state.devices[key[0]].memory.attention.in_vain.pop(share.client, None)
+
+
+def forget_waits(tenant: Tenant) -> None:
+    """It has no process any more."""
+    tenant.memory_wait = None
+    tenant.waits_in_vain.clear()
+    tenant.space_in_vain.clear()
 
 
 def forget_waits_in_vain(tenant: Tenant, device: DeviceId) -> None:
@@ -474,7 +484,7 @@ class _Freed:
                 # What the host has no space for is not freed by waiting.
                 is_stuck = share.failed or share.silent
                 most = share.bytes_staying if is_stuck else share.bytes_fixed
-                freed[share.tenant] += min(share.bytes_staying, most)
+                freed[share.tenant] += min(share.bytes_staying, most) + share.context.bytes
             self._of[device] = freed
             self._in_all[device] = freed.total() + memory.bytes_ghost  # of processes that ended
         return self._in_all[device]
@@ -493,8 +503,9 @@ def _short_of(tenant: Tenant) -> dict[DeviceId, int]:
 
 
 InTheWay = tuple[int, ObstacleKind, Share]
-Largest = dict[tuple[DeviceId, bool], list[InTheWay]]
-"""The largest in the way on a device, with or without holders: found once for a look at many."""
+Largest = dict[tuple[DeviceId, bool | None], list[InTheWay]]
+"""The largest in the way on a device, with or without holders, and the largest contexts (None):
+found once for a look at many."""
 
 
 def two_largest(device: Device, holding: list[Share]) -> list[InTheWay]:
@@ -508,6 +519,19 @@ def two_largest(device: Device, holding: list[Share]) -> list[InTheWay]:
         if share.tenant not in found or each[0] > found[share.tenant][0]:
             found[share.tenant] = each
     return heapq.nlargest(2, found.values(), key=lambda each: each[0])
+
+
+def largest_contexts(device: Device) -> list[InTheWay]:
+    """Of two tenants: a share of them, and what all their contexts take."""
+    sums, of_tenant = Counter[TenantId](), dict[TenantId, Share]()
+    for share in device.memory.shares.values():
+        sums[share.tenant] += share.context.bytes
+        of_tenant.setdefault(share.tenant, share)
+    return [
+        (count, ObstacleKind.CONTEXTS, of_tenant[tenant])
+        for tenant, count in sums.most_common(2)
+        if count
+    ]
 
 
 def _why_it_stays(share: Share) -> ObstacleKind:

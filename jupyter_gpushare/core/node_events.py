@@ -57,7 +57,7 @@ class NodeEvents:
                 self._device_is_lost(device, False)
             case ev.DeviceMemoryMeasured():
                 device = known_device(self._state, event.device)
-                self._residency.measured(device, event.bytes_used, self._now_s)
+                self._residency.measured(device, event, self._now_s)
             case ev.DeviceLost():
                 self._device_is_lost(known_device(self._state, event.device), True)
             case ev.DeviceWithdrawn():

@@ -42,18 +42,17 @@ from .commands import RecallReason
 from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .limits import elastic_left_s
-from .needs import Largest, is_waiting, two_largest
+from .needs import Largest, is_waiting
 from .records import (
-    Device,
     Obstacle,
     ObstacleKind,
     Tenant,
     Turn,
-    bytes_while_held,
 )
 from .settings import SchedulerSettings
 from .shares.classes import BOOSTED, BY_SHARE, FIRST, GUARANTEED, URGENT, TenantClass, ends
 from .shares.guarantees import Standing
+from .space.obstacles import obstacle, obstacle_on
 from .state import State
 from .transitions import ASKED_BACK, WITH_TURN, TenantState
 
@@ -398,7 +397,7 @@ def recall_due(
         return Recall(RecallReason.NOT_FIRST)
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
         return Recall(RecallReason.NO_SPACE)
-    if own_sake and turn.gives_way and is_waiting(tenant):
+    if own_sake and turn.gives_way and (tenant.space_waits or is_waiting(tenant)):
         return Recall(RecallReason.NO_SPACE, own_sake=True)
     ends_s = turn_ends_s(state, tenant, turn)
     if ends_s is not None and turn.cell_ended and tenant.id not in state.holds:
@@ -466,89 +465,3 @@ def deadline_of_waiters_s(state: State) -> Seconds | None:
         if in_the_way.kind is ObstacleKind.RETRY:
             deadlines.append(state.tenants[tenant_id].short_until_s)
     return min(deadlines, default=None)
-
-
-# ---- what is in the way of a tenant's memory ---------------------------------------------------
-
-
-def obstacle(
-    state: State,
-    tenant: Tenant,
-    now_s: Seconds,
-    *,
-    holders_stay: bool = True,
-    largest: Largest | None = None,
-) -> Obstacle | None:
-    """What keeps the tenant's memory from being on its devices, all of it at once.
-
-    Of tenants with a turn, all that they have and need is in the way; only what they cannot move if
-    not `holders_stay`."""
-    if not state.memory_moves:
-        return None
-    for device_id in sorted(tenant.wanted_devices):
-        device = state.devices[device_id]
-        found = obstacle_on(state, tenant, device, holders_stay=holders_stay, largest=largest)
-        if found is not None:
-            return found
-        releases = sum(state.devices[each].memory.releases for each in tenant.wanted_devices)
-        if now_s < tenant.short_until_s and releases == tenant.short_releases:
-            return Obstacle(
-                kind=ObstacleKind.RETRY, device=device_id, bytes_in_the_way=0, bytes_short=0
-            )
-    return None
-
-
-def obstacle_to_tell(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
-    """The one for which the tenant was passed over last. Of a call that waits behind somebody's
-    turn, or on a paused device: the one that there is besides."""
-    if tenant.id in state.obstacles or not is_waiting(tenant):
-        return state.obstacles.get(tenant.id)
-    return obstacle(state, tenant, now_s, holders_stay=False)
-
-
-def obstacle_on(
-    state: State,
-    tenant: Tenant,
-    device: Device,
-    *,
-    holders_stay: bool,
-    largest: Largest | None = None,
-) -> Obstacle | None:
-    """The same for one of its devices."""
-    own = list(state.shares_of(tenant, device.id))
-    if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):
-        return None  # it has there all that it needs
-    memory = device.memory
-    needed = sum(share.asked_bytes for share in own)
-    wanted = needed + sum(share.bytes_own for share in own)
-    holding = state.holding_shares(device.id) if holders_stay else []
-    stays = memory.totals.bytes_staying - sum(share.bytes_staying for share in own)
-    stays += sum(
-        bytes_while_held(share) - share.bytes_staying
-        for share in holding
-        if share.tenant != tenant.id
-    )
-    short = wanted - state.usable_bytes(device) + stays
-    if not needed:
-        short -= state.reserve_to_lend_bytes(device)
-    if short <= 0:
-        return None
-    kind, whose = ObstacleKind.ITSELF, None
-    most = wanted
-    if wanted <= state.total_bytes(device) - state.reserve_bytes(device):
-        outside = [
-            (memory.bytes_foreign, ObstacleKind.FOREIGN, None),
-            (memory.bytes_ghost, ObstacleKind.ENDED, None),
-        ]
-        largest, known = {} if largest is None else largest, (device.id, holders_stay)
-        if known not in largest:
-            largest[known] = two_largest(device, holding)
-        in_the_way = [each for each in largest[known] if each[2].tenant != tenant.id]
-        most, kind, whose = max([*in_the_way, *outside], key=lambda each: each[0])
-    return Obstacle(
-        kind=kind,
-        device=device.id,
-        bytes_in_the_way=most,
-        bytes_short=short,
-        tenant=None if whose is None else whose.tenant,
-    )

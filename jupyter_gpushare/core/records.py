@@ -14,6 +14,7 @@ from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .ledger import DeviceMemory, Share
 from .shares.classes import DEFAULT, ORDINARY, TenantClass
 from .shares.guarantees import Standing
+from .space.requests import SpaceRequest
 from .swap_budget import SwapBudget
 from .transitions import ASKED_BACK, ClientState, TenantState
 
@@ -54,7 +55,9 @@ class ObstacleKind(enum.Enum):
     ITSELF = "itself"
     """The tenant has more than the device could give it if it were alone."""
     FOREIGN = "foreign"
-    """Memory under no client of ours."""
+    """Memory of programs that are not under us, and of the driver."""
+    CONTEXTS = "contexts"
+    """CUDA contexts of clients; the tenant is the other one whose take most."""
     ENDED = "ended"
     """Memory of processes that have ended, which the driver has not freed yet."""
     FIXED = "fixed"
@@ -67,6 +70,8 @@ class ObstacleKind(enum.Enum):
     """The host has no space for another tenant's memory."""
     HOLDER = "holder"
     """Another tenant has a turn on the device."""
+    NEEDED = "needed"
+    """Another tenant's memory could not come back beside one more context."""
     RETRY = "retry"
     """There was no space a moment ago, for an unknown reason; it will be tried again."""
 
@@ -371,6 +376,10 @@ class Tenant:
     """Its last one, whether or not it lasts (needs.py)."""
     waits_in_vain: dict[tuple[DeviceId, int], WaitInVain] = field(default_factory=dict)
     """By device and number of the share."""
+    space_waits: dict[ClientId, SpaceRequest] = field(default_factory=dict)
+    """Its processes that wait for space for their first context on a device (space/waits.py)."""
+    space_in_vain: dict[DeviceId, int] = field(default_factory=dict)
+    """Where such a wait ended in vain, and how much space there could have been then."""
     counters: Counters = field(default_factory=Counters)
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LINES_MAX))
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from .ahead import shares_ahead
 from .budgets import (
     MEASURE_PERIOD_S,
-    SPACE_KEPT_S,
     BudgetChange,
     Decision,
     Figures,
@@ -22,12 +21,14 @@ from .budgets import (
 )
 from .changes import Outbox
 from .commands import MeasureDevice, ReportSilent, TellBudget, TellSpace
-from .events import DeviceMode, DropReason, MemoryReported, SpaceRequested
+from .events import DeviceMemoryMeasured, DeviceMode, DropReason, MemoryReported
 from .ids import ClientId, DeviceId, Seconds
-from .ledger import UNLIMITED_BYTES, Share, SpaceRequest
+from .ledger import UNLIMITED_BYTES, Share
 from .needs import Needs
-from .policy import obstacle, progress_time_s
+from .policy import progress_time_s
 from .records import Client, Device, ObstacleKind, Tenant
+from .space.obstacles import obstacle
+from .space.waits import Space
 from .state import State
 from .transitions import WITH_TURN
 
@@ -38,6 +39,7 @@ class Residency:
     def __init__(self, state: State, outbox: Outbox) -> None:
         self._state = state
         self._outbox = outbox
+        self.space = Space(state, outbox)
         self._somebody_is_passed_over = False
         """As it was at the last look at all devices."""
 
@@ -59,7 +61,7 @@ class Residency:
 
     def withdrawn(self, device: Device) -> None:
         """The device is forgotten: nobody gets space on it."""
-        self._refuse_space(device)
+        self.space.refuse_all(device)
 
     def lost(self, client: Client, now_s: Seconds) -> None:
         """The client is gone; its memory may not be yet."""
@@ -69,8 +71,7 @@ class Residency:
             device.memory.lose(share, now_s)
             self._siblings_are_looked_at(client, device)
         for device in self._state.devices.values():
-            if device.memory.space_requests.pop(client.id, None) is not None:
-                self._state.changes.of_memory(device.id)
+            self.space.forget(client.id, device)
 
     def _siblings_are_looked_at(self, client: Client, device: Device) -> None:
         """What stays of one client's memory is room that only its siblings can count on."""
@@ -105,6 +106,7 @@ class Residency:
             came = min(parked - share.bytes_parked, share.bytes_resident - resident)
             share.came_ahead(came)  # what was freed while it was parked has not
         memory.note()
+        memory.contexts.moved(share)
         self._state.changes.of_memory(event.device)
         if share.bytes_resident > charged:
             memory.own_up(share.bytes_resident - charged)
@@ -164,41 +166,15 @@ class Residency:
             for share in device.memory.shares.values():
                 share.needs_again()
 
-    def measured(self, device: Device, bytes_used: int, now_s: Seconds) -> None:
-        """Take in how many bytes the device itself counts."""
-        memory = device.memory
+    def measured(self, device: Device, event: DeviceMemoryMeasured, now_s: Seconds) -> None:
+        """Take in how many bytes the device itself counts, and who has them."""
+        memory, foreign = device.memory, device.memory.bytes_foreign
         self._state.changes.of_memory(device.id)
-        foreign = memory.bytes_foreign
-        memory.measured(bytes_used, now_s)
-        device.bytes_used = bytes_used
-        for request in memory.space_requests.values():
-            request.looks_awaited -= 1
-            released = max(0, request.bytes_used_before - bytes_used)
-            request.bytes_released = max(request.bytes_released, released)
-            if request.made_at_s is not None:  # what it has taken since is foreign now
-                request.bytes_wanted -= max(0, memory.bytes_foreign - foreign)
-
-    def space_requested(self, client: Client, event: SpaceRequested, now_s: Seconds) -> None:
-        """Others are to make space, whether or not the client has a turn."""
-        device, wanted = self._state.devices.get(event.device), event.bytes_wanted
-        if device is None or wanted > self._state.total_bytes(device):
-            self._tell_no_space(client.id, event.device, event.request_id)
-            return
-        self._state.changes.of_memory(device.id)
-        device.memory.space_requests[client.id] = SpaceRequest(
-            client.id, event.request_id, wanted, now_s, device.bytes_used
-        )
-
-    def _refuse_space(self, device: Device) -> None:
-        """None is made for those who wait for it."""
-        for request in device.memory.space_requests.values():
-            if request.made_at_s is None:
-                self._tell_no_space(request.client, device.id, request.request_id)
-        device.memory.space_requests.clear()
-
-    def _tell_no_space(self, client: ClientId, device: DeviceId, request_id: int) -> None:
-        """There is none."""
-        self._outbox.put(TellSpace(client=client, device=device, request_id=request_id, made=False))
+        memory.measured(event.bytes_used, now_s)
+        memory.contexts.measured(memory.shares, event.bytes_of_clients, now_s)
+        memory.bytes_to_come = memory.contexts.bytes_each * self.space.contexts_to_come(device)
+        device.bytes_used = event.bytes_used
+        self.space.measured(device, event.bytes_used, memory.bytes_foreign - foreign)
 
     # ---- what follows ------------------------------------------------------------------------
 
@@ -273,15 +249,16 @@ class Residency:
         for."""
         holding = self._state.holding_shares(device.id)
         ghosts_ended = self._ghosts_end(device, now_s)
-        self._kept_space_is_given_up(device, now_s)
+        self.space.kept_is_given_up(device, now_s)
         self._silence_is_noticed(device, holding, now_s)
+        gives_way = self.space.look(device, holding, now_s)
         refused, in_doubt, turns_follow = self._hopeless_needs_end(device, holding, now_s)
         figures = _look(self._state, device, now_s, refused, in_doubt)
         device.memory.ahead_of = tuple(share.client for share in figures.ahead)
         self._find_outdated(device, figures)
         decision = decide(figures)
         moves_again = self._apply(device, decision, in_doubt, now_s)
-        return ghosts_ended or bool(refused) or turns_follow or moves_again
+        return ghosts_ended or gives_way or bool(refused) or turns_follow or moves_again
 
     def _find_outdated(self, device: Device, figures: Figures) -> None:
         """What a client could have depends on its own memory and its siblings'."""
@@ -300,7 +277,7 @@ class Residency:
     def _let_be(self, device: Device, now_s: Seconds) -> None:
         """Memory stays where it is, and nobody has a limit but those whose contexts have failed; or
         the device is lost, and nobody gets more of it. No space is made."""
-        self._refuse_space(device)
+        self.space.refuse_all(device)
         attention = device.memory.attention
         listed = {**attention.changed, **attention.asking}.values()
         for share in sorted(listed, key=lambda each: each.number):
@@ -338,18 +315,6 @@ class Residency:
         self._state.changes.of_memory(device.id)
         memory.releases += 1
         return True
-
-    def _kept_space_is_given_up(self, device: Device, now_s: Seconds) -> None:
-        """Space that was made and has been taken, or that nobody has taken in time."""
-        requests = device.memory.space_requests
-        for request in list(requests.values()):
-            if request.made_at_s is None:
-                continue
-            if now_s >= request.made_at_s + SPACE_KEPT_S or request.bytes_wanted <= 0:
-                del requests[request.client]
-                self._state.changes.of_memory(device.id)
-            else:
-                device.memory.is_due_at(request.made_at_s + SPACE_KEPT_S)
 
     def _silence_is_noticed(self, device: Device, holding: list[Share], now_s: Seconds) -> None:
         """A client that was to release memory and makes no progress is silent."""
@@ -535,7 +500,7 @@ def _look(
         attention=memory.attention,
         outdated=memory.news.outdated,
         refused=refused,
-        requests=tuple(memory.space_requests.values()),
+        requests=tuple(each for each in memory.space_requests.values() if each.obstacle is None),
         tenants=state.tenants,
         to_evict=_to_evict(state, device, holding),
         bytes_total=total,

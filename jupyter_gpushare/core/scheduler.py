@@ -42,7 +42,7 @@ from .estimates import Estimate, Estimates
 from .holds import Holds
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .invariants import check_invariants
-from .needs import stand_still
+from .needs import forget_waits, stand_still
 from .node_events import NodeEvents, known_device, note_cell_end
 from .policy import deadline_of_tenant_s, deadline_of_waiters_s
 from .records import Client, Tenant
@@ -405,7 +405,7 @@ class Machine:
                 self._state.changes.of_memory(event.device)
                 client.devices[event.device].needs(event.bytes_needed, event.need_id)
             case ev.SpaceRequested():
-                self._residency.space_requested(client, event, self._now_s)
+                self._residency.space.requested(client, event, self._now_s)
             case ev.DeviceOpened() | ev.DeviceClosed() | ev.ContextFailed():
                 self._device_of_client(client, event)
                 self._teller.tell_memory_limits(tenant)
@@ -448,8 +448,7 @@ class Machine:
         tenant = self._state.tenants[client.tenant]
         self._node.forget(client, self._now_s)
         if not tenant.clients:
-            tenant.memory_wait = None
-            tenant.waits_in_vain.clear()
+            forget_waits(tenant)
         self._teller.tell_memory_limits(tenant)
 
     def _memory_reported(self, tenant: Tenant, client: Client, event: ev.MemoryReported) -> bool:

@@ -3,32 +3,29 @@
 The HTTP side decides which caller may see what of it. `dataclasses.asdict` makes plain
 data of it; every value is a str, int, float, bool, None, tuple or dict of these.
 
-Who keeps a record of turns follows what has moved (`Moves`), for a snapshot costs more.
+Who keeps a record of turns follows what has moved (shown/moves.py), for a snapshot costs more.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from .estimates import Waiter
 from .ids import ClientId, DeviceId, Seconds, TenantId, TurnId
 from .limits import entitlement
 from .needs import is_waiting, left_s
-from .policy import bytes_to_come, obstacle_to_tell, turn_ends_s, waits_for_its_memory
+from .policy import turn_ends_s, waits_for_its_memory
 from .records import Client, Device, Obstacle, Placement, Tenant
 from .settings import SchedulerSettings
-from .shares.classes import ORDINARY
 from .shares.guarantees import Entitlement
 from .shares.usage import Usage
+from .space.obstacles import obstacle_to_tell
 from .state import State
 from .transitions import TenantState
 
 if TYPE_CHECKING:
-    from .lines import Lines
-    from .scheduler import Scheduler
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +69,8 @@ class DeviceSnapshot:
     bytes_allocated: int
     """As the clients report: what is under our hook, also what of it is in host memory."""
     bytes_foreign: int
-    """On the device, and not under our hook."""
+    """On the device, and allocated by no client: by programs that are not under our hook, for CUDA
+    contexts, and by processes that have just ended."""
     bytes_reserved: int
     """For what no budget covers; what was there before contexts grew may come back into it."""
     bytes_usable: int
@@ -82,6 +80,8 @@ class DeviceSnapshot:
     lost: bool
     mode: str
     """A value of `events.DeviceMode`."""
+    bytes_contexts: int
+    """Of the foreign bytes, what CUDA contexts of clients take, as far as that can be told."""
     holders: tuple[HolderSnapshot, ...]
     """One, unless `turns` is off or was a moment ago."""
     queue: tuple[WaiterSnapshot, ...]
@@ -100,6 +100,8 @@ class ClientDeviceSnapshot:
     """Of the rest, what cannot be moved."""
     failed: bool
     """A context of the client has a sticky error here; only a restart of the process cures it."""
+    bytes_context: int = 0
+    """What its CUDA contexts take there, as far as that can be told. No budget covers it."""
     silent: bool = False
     """It was asked to release memory, and has made no progress for `park_timeout_s`."""
 
@@ -115,6 +117,8 @@ class TenantMemorySnapshot:
     bytes_staying: int
     """Of what is on the device, what stays there, whoever has the turn."""
     cap_bytes: int
+    bytes_context: int = 0
+    """What its CUDA contexts take besides, as far as that can be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,42 +216,6 @@ class Snapshot:
     """Of owners with guarantees or limits."""
 
 
-class Begun(NamedTuple):
-    """A tenant that has a device. (A tuple is made sooner, and these are at each hand-over.)"""
-
-    tenant: TenantId
-    name: str
-    owner: str
-    level: int
-    """As which its turn goes on while others wait (classes.py)."""
-    place: int
-    """The number of its arrival in the queue."""
-    by_hand: bool
-    """Its user keeps the turn by hand."""
-    bytes_to_come: int
-    """Of its memory: its cell waits until all of that is back."""
-
-
-class Move(NamedTuple):
-    """What is new in the line of a device."""
-
-    device: DeviceId
-    begun: tuple[Begun, ...]
-    """Tenants that have the device and did not have it."""
-    still: tuple[Begun, ...]
-    """Those that had it and have it, where something of the turn is new."""
-    ended: tuple[TenantId, ...]
-    """Tenants that had the device and have it no longer."""
-    recalled: tuple[TenantId, ...]
-    """Of these, the ones whose turn was asked for."""
-    queued: int
-    """How many queue for it now."""
-    waiters: tuple[Waiter, ...]
-    """Those that have begun to queue, or of whose wait something is new."""
-    left: tuple[TenantId, ...]
-    """Those that queue no longer."""
-
-
 # ---- how it is taken --------------------------------------------------------------------------
 
 REFUSAL_SHOWN_S = 600.0
@@ -307,7 +275,8 @@ class Status:
             clients = tuple(_client(client) for client in tenant.clients.values())
             shown[tenant.id] = _tenant(state, tenant, now_s, clients, tuple(_memory(tenant)))
             self._orders[tenant.id] = tenant.order
-            if tenant.turn or tenant.id in state.queue or tenant.refused_for or is_waiting(tenant):
+            waits = tenant.id in state.queue or bool(tenant.space_waits) or is_waiting(tenant)
+            if tenant.turn or tenant.refused_for or waits:
                 self._moving[tenant.id] = tenant
         changed.clear()
         return shown.values()
@@ -333,6 +302,7 @@ def _device(state: State, device: Device, now_s: Seconds) -> DeviceSnapshot:
         bytes_staying=device.memory.totals.bytes_staying,
         lost=device.lost,
         mode=device.mode.value,
+        bytes_contexts=device.memory.bytes_of_contexts,
         holders=tuple(
             HolderSnapshot(
                 tenant=holder.id,
@@ -434,7 +404,8 @@ def _tenant(
 def _obstacle(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
     """The obstacle of now; for a tenant that does not wait, the one of its last refusal."""
     refused_lately = now_s < tenant.refused_at_s + REFUSAL_SHOWN_S
-    is_past = tenant.id not in state.queue and refused_lately
+    waits = tenant.id in state.queue or tenant.space_waits
+    is_past = not waits and refused_lately
     return tenant.refused_for if is_past else obstacle_to_tell(state, tenant, now_s)
 
 
@@ -450,6 +421,7 @@ def _memory(tenant: Tenant) -> Iterator[TenantMemorySnapshot]:
             bytes_fixed=sum(share.bytes_fixed for share in shares),
             bytes_staying=sum(share.bytes_staying for share in shares),
             cap_bytes=tenant.cap_bytes,
+            bytes_context=sum(share.context.bytes for share in shares),
         )
 
 
@@ -468,93 +440,10 @@ def _client(client: Client) -> ClientSnapshot:
                 bytes_allocated=share.bytes_allocated,
                 bytes_parked=share.bytes_parked,
                 bytes_fixed=share.bytes_fixed,
+                bytes_context=share.context.bytes,
                 failed=share.failed,
                 silent=share.silent,
             )
             for device, share in client.devices.items()
         ),
-    )
-
-
-# ---- what has moved since ----------------------------------------------------------------------
-
-
-class Moves:
-    """One who follows the lines of a scheduler. It costs what has moved: `Lines` lists that.
-
-    Where a failure has put another machine in the place of the one before, everything is looked
-    at."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._lines: Lines | None = None
-        """Those that were looked at last."""
-        self._holders: defaultdict[DeviceId, set[TenantId]] = defaultdict(set)
-        """As they were then."""
-        self._waiters: defaultdict[DeviceId, set[TenantId]] = defaultdict(set)
-
-    def take(self) -> list[Move]:
-        """What has moved since it was asked last."""
-        state = self._scheduler._machine._state  # the core's own, as it is now
-        hands = state.lines.hands
-        if state.lines is not self._lines:
-            self._lines = state.lines
-            devices = dict.fromkeys([*self._holders, *self._waiters, *state.lines.of])
-            hands = {device: self._everybody(state.lines, device) for device in devices}
-        if not hands:
-            return []
-        moves = [self._look(state, device, tenants) for device, tenants in hands.items()]
-        state.lines.hands.clear()
-        return moves
-
-    def _everybody(self, lines: Lines, device: DeviceId) -> dict[TenantId, bool]:
-        line = lines.of.get(device)
-        here = (*line.uses, *line.rank_of) if line else ()
-        return dict.fromkeys([*self._holders[device], *self._waiters[device], *here], False)
-
-    def _look(self, state: State, device: DeviceId, tenants: Mapping[TenantId, bool]) -> Move:
-        line = state.lines.of.get(device)
-        has, waits = (line.uses, line.rank_of) if line else ({}, {})
-        known, waited = self._holders[device], self._waiters[device]
-        begun: list[Begun] = []
-        still: list[Begun] = []
-        ended: list[TenantId] = []
-        waiters: list[Waiter] = []
-        left: list[TenantId] = []
-        for each in tenants:
-            if each in has:
-                (still if each in known else begun).append(_begun(state, state.tenants[each]))
-                known.add(each)
-            elif each in known:
-                ended.append(each)
-                known.remove(each)
-            if each in waits:
-                waiters.append(Waiter.of(state, state.queue[each], device))
-                waited.add(each)
-            elif each in waited:
-                left.append(each)
-                waited.remove(each)
-        if line is None:
-            del self._holders[device], self._waiters[device]
-        return Move(
-            device=device,
-            begun=tuple(begun),
-            still=tuple(still),
-            ended=tuple(ended),
-            recalled=tuple([each for each in ended if tenants[each]]),
-            queued=len(line.queue) if line else 0,
-            waiters=tuple(waiters),
-            left=tuple(left),
-        )
-
-
-def _begun(state: State, tenant: Tenant) -> Begun:
-    return Begun(
-        tenant=tenant.id,
-        name=tenant.name,
-        owner=tenant.owner,
-        level=ORDINARY if tenant.turn is None else tenant.turn.level,
-        place=tenant.place,
-        by_hand=tenant.id in state.holds,
-        bytes_to_come=bytes_to_come(tenant),
     )

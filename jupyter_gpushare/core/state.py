@@ -8,11 +8,13 @@ the tenants of each device, changes.py has what each part of the core has not lo
 `invariants.check_invariants` says what always holds between two events.
 
 The *reserve* of a device is never given out: contexts, modules and the driver itself need space
-that no budget covers. Foreign bytes are not given out either. The rest is *usable*.
+that no budget covers. It grows with the contexts that are to be expected (space/size.py). Foreign
+bytes are not given out either. The rest is *usable*.
 
 Contexts and modules are foreign as soon as they are there, and they grow while a notebook works.
 Memory that was on the device before they grew may come back beside them. For such memory, and for
-nothing new, foreign bytes count against the reserve first.
+nothing new, foreign bytes count against the least of the reserve first, and what is kept beyond
+the least is free.
 """
 
 from __future__ import annotations
@@ -31,13 +33,14 @@ from .ledger import Share
 from .limits import judge, rules_of
 from .lines import Lines
 from .records import Client, Device, Hold, Obstacle, Placement, Tenant, Turn
-from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
+from .settings import MemoryMode, SchedulerSettings, TurnTaking
 from .shares.caps import cap_of, cap_of_tenant, tighter
 from .shares.caps import parse as parse_caps
 from .shares.classes import highest, runs_as
 from .shares.classes import parse as parse_classes
 from .shares.guarantees import Preset, Standing
 from .shares.weights import parse
+from .space.size import least_bytes, reserve_bytes
 from .transitions import (
     CLIENT_TRANSITIONS,
     TENANT_TRANSITIONS,
@@ -46,10 +49,6 @@ from .transitions import (
     ClientTrigger,
     TenantTrigger,
 )
-
-_RESERVE_BYTES_MIN = 1 << 30
-_RESERVE_SHARE = 50
-_RESERVE_SHARE_MAX = 8
 
 
 @dataclass(slots=True)
@@ -483,12 +482,14 @@ class State:
         limit = self.settings.device_bytes_max
         return min(device.bytes_total, limit) if limit else device.bytes_total
 
+    def least_reserve_bytes(self, device: Device) -> int:
+        """The bytes that are kept free in any case for contexts, modules and the driver."""
+        return least_bytes(self.settings.device_reserve_bytes, self.total_bytes(device))
+
     def reserve_bytes(self, device: Device) -> int:
-        """The bytes kept free for contexts, modules and the driver."""
-        total = self.total_bytes(device)
-        if self.settings.device_reserve_bytes != RESERVE_BY_SIZE:
-            return min(self.settings.device_reserve_bytes, total)
-        return min(max(_RESERVE_BYTES_MIN, total // _RESERVE_SHARE), total // _RESERVE_SHARE_MAX)
+        """The same, with those for contexts that are to be expected."""
+        total, to_come = self.total_bytes(device), device.memory.bytes_to_come
+        return reserve_bytes(self.least_reserve_bytes(device), to_come, total)
 
     def usable_bytes(self, device: Device) -> int:
         """The bytes that clients may have together; below 0 when others have grown into the
@@ -498,7 +499,8 @@ class State:
 
     def reserve_to_lend_bytes(self, device: Device) -> int:
         """How much of the reserve memory may use that was there before: see above."""
-        return min(self.reserve_bytes(device), device.memory.bytes_foreign)
+        least = self.least_reserve_bytes(device)
+        return self.reserve_bytes(device) - least + min(least, device.memory.bytes_foreign)
 
     # ---- the tables --------------------------------------------------------------------------
 

@@ -23,7 +23,6 @@ from .policy import (
     is_new_cell,
     is_next_again,
     may_go_first,
-    obstacle,
     progress_time_s,
     quantum_of_s,
     recall_due,
@@ -34,6 +33,7 @@ from .policy import (
 from .records import Client, Tenant, Turn
 from .settings import OverduePolicy
 from .shares.classes import FIRST, ORDINARY
+from .space.obstacles import obstacle
 from .state import State
 from .transitions import (
     ASKED_BACK,

@@ -327,7 +327,7 @@ class RoomRequested(Message):
     """The driver is out of device memory although the budget was kept, or in a call that allocates
     nothing by itself (a context, a module). The scheduler asks others to make this much room.
     Answered by RoomAnswered. request is the number of the request; a new one for the same device
-    takes its place. The client need not have opened the device.
+    takes its place, and one of 0 bytes takes it back. The client need not have opened the device.
     """
 
     TYPE: ClassVar[int] = 16
@@ -579,6 +579,25 @@ class RoomAnswered(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoomAwaited(Message):
+    """The RoomRequested of that number may wait for memory that others have, since it is for the
+    client's first context on the device. It is answered within wait_ms.
+    """
+
+    TYPE: ClassVar[int] = 78
+    TO: ClassVar[Receiver] = Receiver.HOOK
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("device", Kind.UUID),
+        Field("request", Kind.U32),
+        Field("wait_ms", Kind.U32),
+    )
+
+    device: bytes
+    request: int
+    wait_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Message):
     """The scheduler closes this connection; message says in one sentence what is wrong and in one
     what to do.
@@ -626,5 +645,6 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     75: HoldChanged,
     76: MemoryBudget,
     77: RoomAnswered,
+    78: RoomAwaited,
     74: Refused,
 }

@@ -22,7 +22,7 @@ from jupyter_gpushare.core.events import (
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import JournalNames
-from jupyter_gpushare.core.snapshot import Moves
+from jupyter_gpushare.core.shown.moves import Moves
 from jupyter_gpushare.hub.auth import HubUnavailable, hub_tokens
 from jupyter_gpushare.version import __version__
 
@@ -188,6 +188,7 @@ class SchedulerProcess:
             submit=seen,
             choose=options.choose_devices,
             busy=lambda: len(members) > 0,
+            pids=lambda: members.pids,
             period_s=options.probe_period_s,
             looked=lambda reading: self._timeline.measured(
                 DeviceId(reading.device), reading.percent, reading.bytes_used, loop.time()

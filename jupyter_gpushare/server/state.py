@@ -122,6 +122,7 @@ def _device(
         "tenants": _whose_memory(device["id"], tenants, mine),
         "simulated": str(device["name"]).startswith(_SIMULATED),
         "bytes_foreign": device["bytes_foreign"],
+        "bytes_contexts": device.get("bytes_contexts", 0),
         "bytes_reserved": device["bytes_reserved"],
         "lost": device["lost"],
         "mode": device.get("mode", "open"),

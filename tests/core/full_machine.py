@@ -21,7 +21,6 @@ from jupyter_gpushare.core.policy import (
     deadline_of_tenant_s,
     deadline_of_waiters_s,
     judged_at_s,
-    obstacle,
     served_among_gangs,
     still_in_the_way,
 )
@@ -30,6 +29,7 @@ from jupyter_gpushare.core.residency import Residency
 from jupyter_gpushare.core.scheduler import Machine, Scheduler
 from jupyter_gpushare.core.settings import SchedulerSettings
 from jupyter_gpushare.core.snapshot import Snapshot, Status
+from jupyter_gpushare.core.space.obstacles import obstacle
 from jupyter_gpushare.core.state import State
 from jupyter_gpushare.core.turns import Turns
 

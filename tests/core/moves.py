@@ -9,7 +9,8 @@ from jupyter_gpushare.core.estimates import Reason, Waiter
 from jupyter_gpushare.core.ids import DeviceId, TenantId
 from jupyter_gpushare.core.policy import bytes_to_come
 from jupyter_gpushare.core.scheduler import Scheduler
-from jupyter_gpushare.core.snapshot import Begun, Moves, Snapshot
+from jupyter_gpushare.core.shown.moves import Begun, Moves
+from jupyter_gpushare.core.snapshot import Snapshot
 
 
 class MovesFollowed:

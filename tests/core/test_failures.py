@@ -40,6 +40,8 @@ from .moves import MovesFollowed
 
 A, B = DeviceId("A"), DeviceId("B")
 TOTAL = 8000
+CONTEXT = 1
+"""What a process has there that it does not report."""
 ROUNDS_MAX = 300
 STATES = {
     Gate.OPEN: {"holding", "passing"},
@@ -146,12 +148,16 @@ class Node:
         return {tenant.id for tenant in self.scheduler.snapshot(self.now_s).tenants}
 
     def sample(self, device: DeviceId) -> ev.DeviceMemoryMeasured:
-        own = sum(
-            process.memory[device].resident
-            for process in self.connected.values()
+        own = {
+            number: process.memory[device].resident + CONTEXT
+            for number, process in self.connected.items()
             if device in process.memory
+        }
+        return ev.DeviceMemoryMeasured(
+            device=device,
+            bytes_used=sum(own.values()) + self.foreign[device],
+            bytes_of_clients=tuple(own.items()),
         )
-        return ev.DeviceMemoryMeasured(device=device, bytes_used=own + self.foreign[device])
 
     def find(self, device: DeviceId) -> None:
         self.lost.discard(device)
@@ -289,6 +295,12 @@ WAIT_FOR_MEMORY: list[Callable[[Node], None]] = [
     lambda node: node.processes["e1"].call(),
     lambda node: node.processes["e1"].allocate(A, 4000),
     lambda node: node.look_and_tick(A),
+    lambda node: node.start("e2", []),
+    lambda node: node.processes["e2"].ask_space(A, 4000),
+    lambda node: node.flow(),
+    lambda node: node.look_and_tick(A),
+    lambda node: node.processes["e2"].ask_space(A, 0),
+    lambda node: node.flow(),
     lambda node: node.processes["d1"].free(A, 5000),
     lambda node: node.tick(),
     lambda node: node.everybody_is_served(),

@@ -18,8 +18,8 @@ from hypothesis.stateful import rule
 from jupyter_gpushare.core import events as ev
 from jupyter_gpushare.core.commands import Command, MeasureDevice
 from jupyter_gpushare.core.ids import ClientId, DeviceId, TenantId
-from jupyter_gpushare.core.policy import obstacle
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, TurnTaking
+from jupyter_gpushare.core.space.obstacles import obstacle
 
 from .model_client import ModelClient
 from .model_memory import MemoryClient

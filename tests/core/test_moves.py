@@ -12,7 +12,7 @@ from jupyter_gpushare.core.commands import Command
 from jupyter_gpushare.core.ids import ClientId, Seconds, TurnId
 from jupyter_gpushare.core.scheduler import Scheduler
 from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings
-from jupyter_gpushare.core.snapshot import Moves
+from jupyter_gpushare.core.shown.moves import Moves
 from tests.bench.mix import Mix
 
 from .desk import TURNS_ALONE, Desk

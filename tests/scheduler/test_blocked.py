@@ -26,12 +26,19 @@ DEVICES: dict[str, dict[str, Any]] = {
     DEVICE: {"id": DEVICE, "name": "A100", "mode": "open", "holders": []}
 }
 _GIB = 1 << 30
-STAYS = (ObstacleKind.FIXED, ObstacleKind.FAILED, ObstacleKind.SILENT, ObstacleKind.HOST)
+STAYS = (
+    ObstacleKind.FIXED,
+    ObstacleKind.FAILED,
+    ObstacleKind.SILENT,
+    ObstacleKind.HOST,
+    ObstacleKind.CONTEXTS,
+    ObstacleKind.NEEDED,
+)
 """Kinds of memory that its user could free."""
 OTHER: dict[str, Any] = {
     "id": "other",
     "obstacle": None,
-    "memory": [{"device": DEVICE, "bytes_staying": 9 * _GIB}],
+    "memory": [{"device": DEVICE, "bytes_staying": 9, "bytes_context": 9, "bytes_parked": 9}],
 }
 
 
@@ -104,6 +111,29 @@ def test_each_obstacle_is_said(kind: ObstacleKind, name: str | None) -> None:
 def test_what_goes_away_by_itself_is_waited_for(kind: ObstacleKind, words: str) -> None:
     """Nobody else has to do anything about it."""
     assert reason(kind, None) == words
+
+
+@pytest.mark.promise(
+    "accounts",
+    "Memory that CUDA contexts of notebooks take is told from that of programs outside, in the "
+    "status and in what is in the way",
+)
+def test_contexts_are_told_from_programs_outside() -> None:
+    """Whose contexts take most is said, if there is somebody, as far as it may be known; where they
+    cannot be told apart, that is said as well."""
+    told = reason(ObstacleKind.CONTEXTS, "alice.ipynb")
+    assert told.startswith("CUDA contexts of notebooks take 9.0 GiB of A100")
+    assert told.endswith("alice.ipynb has most of them.")
+    assert reason(ObstacleKind.CONTEXTS, None).endswith(
+        "A notebook of another user has most of them."
+    )
+    own = waiting_for(ObstacleKind.CONTEXTS)
+    own["obstacle"]["tenant"] = None
+    assert "most of them" not in str(blocked_reason(own, DEVICES, lambda tenant_id: None))
+    assert "CUDA contexts" in reason(ObstacleKind.FOREIGN, None)
+    known = {DEVICE: {**DEVICES[DEVICE], "bytes_contexts": _GIB}}
+    strangers = blocked_reason(waiting_for(ObstacleKind.FOREIGN), known, lambda tenant_id: None)
+    assert "CUDA contexts" not in str(strangers) and "not under gpushare" in str(strangers)
 
 
 def test_a_limit_of_its_server_may_be_what_is_short() -> None:

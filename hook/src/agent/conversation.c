@@ -116,6 +116,10 @@ static void on_message(struct agent *agent, const struct message *message) {
                           message->room_answered.made);
             mover_look();
             break;
+        case MESSAGE_ROOM_AWAITED:
+            room_awaited(message->room_awaited.device, message->room_awaited.request,
+                         message->room_awaited.wait_ms);
+            break;
         case MESSAGE_QUEUE_POSITION:
             agent->queue_position = message->queue_position.position;
             snprintf(agent->holder, sizeof(agent->holder), "%s", message->queue_position.holder);
@@ -171,6 +175,7 @@ void agent_converse(struct agent *agent) {
             case SESSION_ENDED:
                 agent->hold_ends_ms = 0;
                 residency_connection_lost();
+                room_connection_lost();
                 agent_feed(agent, &away);
                 break;
         }

@@ -143,15 +143,24 @@ static int room_for(const struct shortage *shortage, bool *waits) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-int memory_room_for(int device, const char *function) {
+static int room_for_unknown(int device, bool opens_context, const char *function) {
     const struct shortage shortage = {
-        .device = device == MEMORY_CURRENT_DEVICE ? memory_current_device() : device,
+        .device = device,
         .bytes_extra = ROOM_BYTES_EXTRA,
         .bytes_least = ROOM_BYTES_UNKNOWN,
+        .opens_context = opens_context,
         .call_name = function,
     };
     bool waits;
     return room_for(&shortage, &waits);
+}
+
+int memory_room_for(const char *function) {
+    return room_for_unknown(memory_current_device(), false, function);
+}
+
+int memory_room_for_context(int device, const char *function) {
+    return room_for_unknown(device, true, function);
 }
 
 static int room_for_claim(struct memory_claim *claim, uint64_t extra_bytes, uint64_t least_bytes,

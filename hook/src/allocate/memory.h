@@ -40,7 +40,9 @@ enum gate_answer memory_enter(struct memory_claim *claim, struct gate_call call)
 /* The driver was out of memory in a call that is no allocation, so nobody knows how much it takes.
  * 0: others have made room, so that the call is worth another try; else the CUresult that it
  * answers: out-of-memory, or cancelled. */
-int memory_room_for(int device, const char *function);
+int memory_room_for(const char *function);
+/* The same for a call that opens a context. */
+int memory_room_for_context(int device, const char *function);
 /* The same for what was claimed. */
 int memory_room_for_claim(struct memory_claim *claim, const char *function);
 /* And for a block, for which the driver takes no more than its size, and which may be tried more

@@ -7,6 +7,9 @@
 #include "swap/residency.h"
 #include "swap/room.h"
 
+/* So long a scheduler is waited for that may not be there. */
+#define FIRST_WORD_NS_MAX ((uint64_t)1000000000)
+
 /* What the driver has free there, by its own word; 0 where it can only be asked about another
  * device. */
 static uint64_t bytes_free(int device) {
@@ -35,12 +38,18 @@ struct asking {
     uint64_t bytes;
     bool asked;
     struct room_wait wait;
+    struct wait_condition condition;
+    uint64_t until_ns; /* if the scheduler says nothing else */
 };
 
 static bool is_answered(void *argument) {
     struct asking *asking = argument;
     const struct shortage *shortage = asking->shortage;
-    if (asking->asked) return room_is_answered(&asking->wait);
+    if (asking->asked) {
+        const uint64_t told_ns = room_awaited_until_ns(&asking->wait);
+        asking->condition.until_ns = told_ns > asking->until_ns ? told_ns : asking->until_ns;
+        return room_is_answered(&asking->wait);
+    }
     asking->wait = room_ask(shortage->device, asking->bytes, shortage->call_name);
     asking->asked = true;
     return false;
@@ -49,13 +58,14 @@ static bool is_answered(void *argument) {
 /* Whether there is room by now. Others may have made some, though not all that was asked for. */
 static bool wait_for_room(const struct shortage *shortage, bool *cancelled) {
     const uint64_t free_before = bytes_free(shortage->device);
-    struct asking asking = {.shortage = shortage, .bytes = bytes_missing(shortage, free_before)};
-    const struct wait_condition condition = {
-        .holds = is_answered,
-        .argument = &asking,
+    struct asking asking = {
+        .shortage = shortage,
+        .bytes = bytes_missing(shortage, free_before),
+        .condition = {.holds = is_answered, .argument = &asking},
         .until_ns = clock_now_ns() + (uint64_t)residency_reclaim_ms() * 1000000,
     };
-    *cancelled = !wait_for(&condition, shortage->call_name);
+    asking.condition.until_ns = asking.until_ns;
+    *cancelled = !wait_for(&asking.condition, shortage->call_name);
     const bool made = asking.asked && room_end(&asking.wait);
     const uint64_t free_after = bytes_free(shortage->device);
     const bool enough = free_after > free_before && free_after >= shortage->bytes;
@@ -68,9 +78,23 @@ static bool wait_for_room(const struct shortage *shortage, bool *cancelled) {
     return made || enough;
 }
 
+static bool is_told(void *argument) {
+    (void)argument;
+    return residency_is_told();
+}
+
+/* A program may open its first context before the scheduler has answered for the first time. */
+static bool wait_for_first_word(const char *call_name) {
+    const struct wait_condition condition = {
+        .holds = is_told, .until_ns = clock_now_ns() + FIRST_WORD_NS_MAX};
+    return residency_is_told() || wait_for(&condition, call_name);
+}
+
 enum shortage_answer shortage_ask(const struct shortage *shortage) {
     const uint64_t claimed_bytes = shortage->has_claim ? shortage->bytes : 0;
     bool cancelled = false;
+    if (shortage->opens_context && !wait_for_first_word(shortage->call_name))
+        return SHORTAGE_CANCELLED;
     if (!residency_suspend_claim(shortage->device, claimed_bytes)) return SHORTAGE_ALONE;
     const bool has_room = wait_for_room(shortage, &cancelled);
     if (cancelled || !has_room) return cancelled ? SHORTAGE_CANCELLED : SHORTAGE_STAYS;

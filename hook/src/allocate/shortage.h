@@ -11,6 +11,7 @@ struct shortage {
     uint64_t bytes_extra; /* and the driver perhaps so much more for it; */
     uint64_t bytes_least; /* not less is asked for, even if the driver claims to have it all */
     bool has_claim;       /* they are claimed, and fit the budget */
+    bool opens_context;   /* perhaps the first one: the process may not be connected yet */
     const char *call_name;
 };
 
@@ -24,5 +25,5 @@ enum shortage_answer {
 };
 
 /* Asks the scheduler for what is missing beside what the driver has free, and waits for it, up to
- * reclaim_ms. Not inside the gate's mark. */
+ * reclaim_ms, or for as long as the scheduler says. Not inside the gate's mark. */
 enum shortage_answer shortage_ask(const struct shortage *shortage);

@@ -122,8 +122,8 @@
         result == CUDA_SUCCESS;    \
     })
 #define ROOM_FOR_CLAIM HAS_ROOM(memory_room_for_claim(&claim, WRAPPER_NAME))
-#define ROOM_ON(device) HAS_ROOM(memory_room_for((int)(device), WRAPPER_NAME))
-#define ROOM ROOM_ON(MEMORY_CURRENT_DEVICE)
+#define ROOM_FOR_CONTEXT(device) HAS_ROOM(memory_room_for_context((int)(device), WRAPPER_NAME))
+#define ROOM HAS_ROOM(memory_room_for(WRAPPER_NAME))
 
 #define CLAIM_ON(device, bytes)                                                               \
     struct memory_claim claim;                                                                \

@@ -269,6 +269,10 @@ bool residency_suspend_claim(int device, uint64_t claimed_bytes) {
     return follows;
 }
 
+bool residency_is_told(void) {
+    return atomic_load(&mode) != MODE_UNTOLD;
+}
+
 uint32_t residency_reclaim_ms(void) {
     return atomic_load(&reclaim_ms);
 }

@@ -62,6 +62,8 @@ struct chunk *residency_claim_locked(int device);
 uint64_t residency_park_hint(void);
 
 uint32_t residency_reclaim_ms(void);
+/* Whether the scheduler has said, or the process was told, if memory follows the turn. */
+bool residency_is_told(void);
 
 /* ---- for the agent ---- */
 

@@ -32,6 +32,8 @@ class DeviceReading:
     name: str
     bytes_total: int
     bytes_used: int
+    processes: tuple[tuple[int, int], ...] = ()
+    """Of each process with a context there that NVML shows: its pid, and the bytes that it has."""
     percent: int | None = None
     """Of the last moment, in which a kernel ran on the device; None where the device does not say,
     as MIG instances do not."""
@@ -92,7 +94,22 @@ def reading_of(handle: Any, listed: DeviceName) -> DeviceReading:
         name=_text(pynvml.nvmlDeviceGetName(handle)),
         bytes_total=int(memory.total),
         bytes_used=int(memory.used),
+        processes=_processes(handle),
         percent=_percent(handle),
+    )
+
+
+def _processes(handle: Any) -> tuple[tuple[int, int], ...]:
+    """NVML shows none to who lives in a container, and for some no bytes. Without them contexts are
+    as good as strangers."""
+    try:
+        running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except pynvml.NVMLError:
+        return ()
+    return tuple(
+        (int(each.pid), int(each.usedGpuMemory))
+        for each in running
+        if each.usedGpuMemory is not None
     )
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from jupyter_gpushare.client.daemon_thread import on_daemon_thread
 from jupyter_gpushare.core.events import DeviceFound, DeviceLost, DeviceMemoryMeasured, Event
-from jupyter_gpushare.core.ids import DeviceId
+from jupyter_gpushare.core.ids import ClientId, DeviceId
 
 from ..base.errors import StartError
 from .nvml import DeviceReading, Nvml, NvmlMissing
@@ -39,8 +39,9 @@ class Reader(Protocol):
 
 
 class DeviceProbe:
-    """`choose` reads the list of devices to serve; `busy` says whether there are clients. `looked`
-    is given each reading of these devices."""
+    """`choose` reads the list of devices to serve; `busy` says whether there are clients, and
+    `pids` which processes they are, as far as they are seen from here. `looked` is given each
+    reading of these devices."""
 
     def __init__(
         self,
@@ -50,12 +51,16 @@ class DeviceProbe:
         busy: Callable[[], bool],
         period_s: float,
         open_reader: Callable[[], Reader] = Nvml,
+        pids: Callable[[], Mapping[ClientId, int]] = dict,
         looked: Callable[[DeviceReading], None] = lambda reading: None,
     ) -> None:
         self._submit = submit
         self._looked = looked
         self._choose = choose
         self._busy = busy
+        self._pids = pids
+        self._bytes_told: dict[DeviceId, dict[ClientId, int]] = {}
+        """Of clients' processes, as NVML said last."""
         self._period_s = period_s
         self._open_reader = open_reader
         self._reader: Reader | None = None
@@ -174,6 +179,7 @@ class DeviceProbe:
         now = {DeviceId(r.device): r for r in readings if self._served.includes(r.listed)}
         for device in self._known - now.keys():
             self._known.discard(device)
+            self._bytes_told.pop(device, None)
             log.warning("device %s is lost", device)
             self._submit(DeviceLost(device=device, cause="NVML has lost it"))
         for reading in now.values():
@@ -196,6 +202,21 @@ class DeviceProbe:
             )
         self._submit(
             DeviceMemoryMeasured(
-                device=device, bytes_used=reading.bytes_used, cause="NVML measured it"
+                device=device,
+                bytes_used=reading.bytes_used,
+                bytes_of_clients=self._news_of_clients(device, reading),
+                cause="NVML measured it",
             )
         )
+
+    def _news_of_clients(
+        self, device: DeviceId, reading: DeviceReading
+    ) -> tuple[tuple[ClientId, int], ...]:
+        """What has changed since it was told. Two clients of one process are an old connection and
+        a new one."""
+        by_pid = dict(reading.processes)
+        now = {client: by_pid[pid] for client, pid in self._pids().items() if pid in by_pid}
+        before, self._bytes_told[device] = self._bytes_told.get(device, {}), now
+        gone = ((client, 0) for client in before if client not in now)
+        changed = ((client, n) for client, n in now.items() if before.get(client) != n)
+        return (*changed, *gone)

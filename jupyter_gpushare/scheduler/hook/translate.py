@@ -217,6 +217,12 @@ def message_of(command: commands.Command) -> Message:
             return messages.RoomAnswered(
                 device=bytes.fromhex(device), request=request, made=int(made)
             )
+        case commands.TellSpaceAwaited(device=device, request_id=request, wait_s=wait_s):
+            return messages.RoomAwaited(
+                device=bytes.fromhex(device),
+                request=request,
+                wait_ms=min(round(wait_s * 1000), _U32_MAX),
+            )
         case commands.TellHold(left_s=left_s):
             # Sums of times are not exact: what lies behind microseconds adds no millisecond.
             return messages.HoldChanged(hold_ms=min(math.ceil(round(left_s * 1000, 3)), _U32_MAX))

@@ -28,6 +28,10 @@ def blocked_reason(
     device = devices[obstacle["device"]]
     whose = None if obstacle["tenant"] is None else name_of(obstacle["tenant"])
     wrong, remedy = _SENTENCES[obstacle["kind"]]
+    if obstacle["kind"] == "foreign" and not device.get("bytes_contexts"):
+        wrong = _FOREIGN_AND_CONTEXTS  # there are none, or they cannot be told apart
+    if obstacle["kind"] == "contexts" and obstacle["tenant"] is not None:
+        remedy += " {whose} has most of them."
     if (left_s := tenant.get("memory_wait_left_s")) is not None:
         within_s = next((each for each in _STEPS_S if left_s <= each), left_s)
         remedy += f" Else this notebook is out of memory within {length(within_s)}."
@@ -106,8 +110,9 @@ def without_what_is_gone(tenants: Iterable[dict[str, Any]]) -> None:
         if whose is None or (
             obstacle["kind"] in _SENTENCES_IN_THE_WAY
             and not any(
-                each["bytes_staying"]
+                each.get(word)
                 for each in whose["memory"]
+                for word in _KEPT.get(obstacle["kind"], ("bytes_staying",))
                 if each["device"] == obstacle["device"]
             )
         ):
@@ -128,9 +133,13 @@ _SENTENCES = {
         "Free some of it, or shut down a process of this notebook.",
     ),
     "foreign": (
-        "{amount} of {device} belong to CUDA contexts, this notebook's too, and to programs that "
-        "are not under gpushare, and {short} are missing.",
+        "{amount} of {device} belong to programs that are not under gpushare and to the driver, "
+        "and {short} are missing.",
         "End those programs or wait until they end, or free GPU memory in this notebook.",
+    ),
+    "contexts": (
+        "CUDA contexts of notebooks take {amount} of {device}, and {short} are missing.",
+        "Shut down notebooks that nobody needs, or wait until that is done.",
     ),
     "ended": (
         "Processes that have ended still have {amount} on {device}.",
@@ -157,13 +166,35 @@ _SENTENCES = {
         "{whose} works with {amount} of {device}, and {short} are missing.",
         "Wait until its turn ends.",
     ),
+    "needed": (
+        "{whose} has {amount} that could not come back to {device} beside one more CUDA context.",
+        "Wait until it frees some, or shut down notebooks that nobody needs.",
+    ),
     "retry": (
         "The memory of this notebook did not fit on {device} a moment ago.",
         "Wait. The scheduler tries again by itself.",
     ),
 }
 
+_FOREIGN_AND_CONTEXTS = (
+    "{amount} of {device} belong to CUDA contexts, this notebook's too, and to programs that are "
+    "not under gpushare, and {short} are missing."
+)
+
+_KEPT = {"contexts": ("bytes_context",), "needed": ("bytes_resident", "bytes_parked")}
+"""What of a tenant is in the way; of other obstacles what stays."""
+
 _SENTENCES_IN_THE_WAY = {
+    "contexts": (
+        "CUDA contexts, those of this notebook among them, take {amount} of {device}, and others "
+        "wait for memory.",
+        "Shut this notebook down if you do not need it.",
+    ),
+    "needed": (
+        "Others wait to open a CUDA context on {device}, beside which {amount} of this notebook "
+        "could not come back.",
+        "Free some of it if you can spare it.",
+    ),
     "fixed": (
         "{amount} of this notebook's memory on {device} cannot be moved, and others wait for it.",
         "Free it, or restart this notebook when you can spare it.",
@@ -188,8 +219,9 @@ _SENTENCES_IN_THE_WAY = {
 
 _SENTENCES_THEN = {
     "itself": "This notebook had {amount} on {device}, {short} more than the device could give it.",
-    "foreign": "{amount} of {device} belonged to CUDA contexts, this notebook's too, and to "
-    "programs that are not under gpushare, and {short} were missing.",
+    "foreign": "{amount} of {device} belonged to programs that are not under gpushare, or to CUDA "
+    "contexts that could not be told from them, and {short} were missing.",
+    "contexts": "CUDA contexts of notebooks took {amount} of {device}, and {short} were missing.",
     "ended": "Processes that had ended still had {amount} on {device}.",
     "fixed": "{whose} had {amount} on {device} that could not be moved, and {short} were missing.",
     "failed": "{whose} had met an error from which CUDA cannot recover, and kept {amount} of "
@@ -198,5 +230,7 @@ _SENTENCES_THEN = {
     "host": "{whose} had {amount} on {device} for which the host, or the memory limit of its "
     "server, had no room.",
     "holder": "{whose} worked with {amount} of {device}, and {short} were missing.",
+    "needed": "{whose} had {amount} that could not have come back to {device} beside one more CUDA "
+    "context.",
     "retry": "The memory of this notebook had not fitted on {device} a moment before.",
 }

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from jupyter_gpushare.core.ids import DeviceId, Seconds, TenantId
-from jupyter_gpushare.core.snapshot import Move
+from jupyter_gpushare.core.shown.moves import Move
 
 WINDOW_S: Seconds = 900.0
 GRAIN_S: Seconds = 1.0

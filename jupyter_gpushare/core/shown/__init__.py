@@ -1,0 +1,1 @@
+"""What those who follow the scheduler are shown of it, besides snapshots."""

@@ -1,0 +1,1 @@
+"""Space on devices that no budget covers, for CUDA contexts, and what is in the way of memory."""

@@ -1,0 +1,125 @@
+"""What is in the way of a tenant's memory, or of a context of it: the largest thing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ids import Seconds, TenantId
+from ..ledger import Share
+from ..needs import Largest, is_waiting, largest_contexts, two_largest
+from ..records import Device, Obstacle, ObstacleKind, Tenant, bytes_while_held
+from ..state import State
+
+
+def obstacle(
+    state: State,
+    tenant: Tenant,
+    now_s: Seconds,
+    *,
+    holders_stay: bool = True,
+    largest: Largest | None = None,
+) -> Obstacle | None:
+    """What keeps the tenant's memory from being on its devices, all of it at once.
+
+    Of tenants with a turn, all that they have and need is in the way; only what they cannot move if
+    not `holders_stay`."""
+    if not state.memory_moves:
+        return None
+    for device_id in sorted(tenant.wanted_devices):
+        device = state.devices[device_id]
+        found = obstacle_on(state, tenant, device, holders_stay=holders_stay, largest=largest)
+        if found is not None:
+            return found
+        releases = sum(state.devices[each].memory.releases for each in tenant.wanted_devices)
+        if now_s < tenant.short_until_s and releases == tenant.short_releases:
+            return Obstacle(
+                kind=ObstacleKind.RETRY, device=device_id, bytes_in_the_way=0, bytes_short=0
+            )
+    return None
+
+
+def obstacle_to_tell(state: State, tenant: Tenant, now_s: Seconds) -> Obstacle | None:
+    """The one for which the tenant was passed over last. Of a call that waits behind somebody's
+    turn, or on a paused device: the one that there is besides."""
+    if tenant.space_waits and tenant.id not in state.obstacles:
+        return next(iter(tenant.space_waits.values())).obstacle
+    if tenant.id in state.obstacles or not is_waiting(tenant):
+        return state.obstacles.get(tenant.id)
+    return obstacle(state, tenant, now_s, holders_stay=False)
+
+
+def obstacle_on(
+    state: State,
+    tenant: Tenant,
+    device: Device,
+    *,
+    holders_stay: bool,
+    largest: Largest | None = None,
+) -> Obstacle | None:
+    """The same for one of its devices."""
+    own = list(state.shares_of(tenant, device.id))
+    if not any(share.bytes_parked + share.needed_bytes for share in own if not share.failed):
+        return None  # it has there all that it needs
+    memory = device.memory
+    needed = sum(share.asked_bytes for share in own)
+    wanted = needed + sum(share.bytes_own for share in own)
+    holding = state.holding_shares(device.id) if holders_stay else []
+    stays = memory.totals.bytes_staying - sum(share.bytes_staying for share in own)
+    stays += sum(
+        bytes_while_held(share) - share.bytes_staying
+        for share in holding
+        if share.tenant != tenant.id
+    )
+    short = wanted - state.usable_bytes(device) + stays
+    if not needed:
+        short -= state.reserve_to_lend_bytes(device)
+    if short <= 0:
+        return None
+    if wanted > state.total_bytes(device) - state.least_reserve_bytes(device):
+        return Obstacle(
+            kind=ObstacleKind.ITSELF, device=device.id, bytes_in_the_way=wanted, bytes_short=short
+        )
+    largest = {} if largest is None else largest
+    return _largest_in_the_way(state, tenant.id, device, holding, short, largest)
+
+
+def in_the_way_of_space(
+    state: State, tenant: TenantId, device: Device, holding: Sequence[Share], short: int
+) -> Obstacle:
+    """What keeps a context of the tenant off the device. Holders' memory is not asked for."""
+    return _largest_in_the_way(state, tenant, device, list(holding), short, {})
+
+
+def _largest_in_the_way(
+    state: State,
+    tenant: TenantId,
+    device: Device,
+    holding: list[Share],
+    short: int,
+    largest: Largest,
+) -> Obstacle:
+    memory, known = device.memory, (device.id, bool(holding))
+    if known not in largest:
+        largest[known] = two_largest(device, holding)
+    to_come = state.reserve_bytes(device) - state.least_reserve_bytes(device)
+    found: list[tuple[int, ObstacleKind, Share | None]] = [
+        each for each in largest[known] if each[2].tenant != tenant
+    ]
+    found += [
+        (memory.bytes_of_strangers, ObstacleKind.FOREIGN, None),
+        (memory.bytes_of_contexts + to_come, ObstacleKind.CONTEXTS, None),
+        (memory.bytes_ghost, ObstacleKind.ENDED, None),
+    ]
+    most, kind, whose = max(found, key=lambda each: each[0])
+    if kind is ObstacleKind.CONTEXTS:
+        if (device.id, None) not in largest:
+            largest[device.id, None] = largest_contexts(device)
+        others = (each[2] for each in largest[device.id, None] if each[2].tenant != tenant)
+        whose = next(others, None)
+    return Obstacle(
+        kind=kind,
+        device=device.id,
+        bytes_in_the_way=most,
+        bytes_short=short,
+        tenant=None if whose is None else whose.tenant,
+    )

@@ -1,0 +1,52 @@
+"""Requests for space that no budget covers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..ids import ClientId, Seconds
+
+if TYPE_CHECKING:
+    from ..records import Obstacle
+
+
+GRACE_S = 0.5
+"""The device's samples and the clients' reports are not of one moment (needs.py)."""
+
+
+@dataclass(slots=True, eq=False)
+class SpaceRequest:
+    """Somebody needs bytes on the device that no budget covers (a context, a module)."""
+
+    client: ClientId
+    request_id: int
+    bytes_wanted: int
+    asked_at_s: Seconds
+    bytes_used_before: int
+    bytes_released: int = 0
+    """By others, since the request."""
+    looks_awaited: int = 1
+    """Looks until it can be denied: two after a release, since one may be under way."""
+    made_at_s: Seconds | None = None
+    """When it was told that there is space; the space is kept until it has taken it."""
+    is_first: bool = False
+    """The client has nothing on the device yet: it is about to open its first context there."""
+    waits_until_s: Seconds | None = None
+    """If what is in the way is not to be had by asking others to park, it may wait until then."""
+    obstacle: Obstacle | None = None
+    """What it waits for. Nobody is asked for anything meanwhile."""
+
+    def may_be_denied(self, now_s: Seconds) -> bool:
+        """A request that may wait is not denied for what is believed in its first moment."""
+        return self.waits_until_s is None or now_s >= self.asked_at_s + GRACE_S
+
+    def due_s(self, now_s: Seconds, late_s: Seconds) -> Seconds:
+        """When it is looked at again, if nothing happens before."""
+        return late_s if self.may_be_denied(now_s) else min(late_s, self.asked_at_s + GRACE_S)
+
+    def begins_again(self, now_s: Seconds, bytes_used: int) -> None:
+        """Others can make the space now."""
+        self.obstacle = None
+        self.asked_at_s, self.bytes_used_before = now_s, bytes_used
+        self.bytes_released, self.looks_awaited = 0, 1
