@@ -73,9 +73,9 @@ def foreign_mib(shared: Room) -> int:
 )
 @pytest.mark.parametrize("kind", [*KINDS, "array"])
 def test_memory_that_cannot_be_moved_stays_and_is_shown(tmp_path: Path, kind: str) -> None:
-    """Pools that others may have, memory that was exported, that is managed and mostly read or
-    graph-owned, arrays: the driver's own, or others', counted as fixed, never touched while what can be moved leaves and
-    comes back."""
+    """Pools that others may have, memory that was exported, managed memory that is mostly read,
+    graph-owned memory, arrays: the driver's own, or others', counted as fixed, never touched while
+    what can be moved leaves and comes back."""
     fixed = SEGMENT if kind in ("pooled", "graph") else FIXED
     with room(tmp_path, device_bytes=DEVICE + (fixed - FIXED) * MIB) as shared:
         alice, bob = shared.start("alice"), shared.start("bob")

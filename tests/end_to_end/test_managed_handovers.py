@@ -1,4 +1,4 @@
-"""Programs with managed memory that together hold more than the device, under the real scheduler."""
+"""Programs with managed memory that together hold more than the device, with a real scheduler."""
 
 from __future__ import annotations
 

@@ -369,7 +369,8 @@ uint64_t host_arena_room(void) {
         chunks_visit_leaving(device, lay, &laying);
         all = all && !laying.ends;
     }
-    return back_bytes + (all ? bytes : laying.laid_bytes);
+    /* More than there is, where managed memory has its pages already. */
+    return back_bytes + (all && bytes > laying.laid_bytes ? bytes : laying.laid_bytes);
 }
 
 void host_arena_forget_context(uint64_t context) {

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.protocol.messages import TurnRequested
 from tests.hook.managed.tensors import SIZE
 from tests.hook.runtime.mapping_program import MappingProgram, start_mapping_program
 from tests.hook.runtime.two_devices import Files
@@ -104,11 +105,11 @@ def test_the_wait_of_advice_can_be_cancelled(program: MappingProgram) -> None:
     program.park()
     advice = f"call('cuMemAdvise', c_uint64(at), c_size_t({SIZE}), 1, 0)"
     program.say(advice)
-    program.wait_until_it_waits(1)
+    program.client.expect(TurnRequested)
     program.cancel_waits()
     assert program.result() == "800"
     program.begin_cell()
     program.say(advice)
-    program.allow_all()
+    program.memory.grant()
     assert program.result() == "0"
     assert program.client.expect_memory(lambda report: report.bytes_fixed == SIZE)

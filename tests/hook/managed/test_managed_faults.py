@@ -12,7 +12,7 @@ from jupyter_gpushare.protocol.messages import DropReason, RoomRequested, TurnDr
 from tests.hook.managed.tensors import HELD, PIECE, SIZE, Managed
 from tests.hook.runtime.memory_shell import MIB
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_park_faults import write_group
+from tests.hook.runtime.test_park_faults import wait_until, write_group
 from tests.hook.runtime.two_devices import Files
 from tests.support.sim import SimulatedMachine
 
@@ -123,6 +123,7 @@ def test_it_stays_where_the_host_has_no_memory(opens: Opens, tmp_path: Path) -> 
     write_group(tmp_path / "cgroup", 0)
     managed.restore()
     assert managed.is_whole()
+    wait_until(lambda: managed.memory.limit(2**40).bytes_host_room == HELD)  # looked at anew
     assert managed.park().bytes_parked == HELD
     managed.restore()
     assert managed.is_whole()

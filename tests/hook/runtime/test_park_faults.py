@@ -38,10 +38,7 @@ def sim(tmp_path: Path) -> SimulatedMachine:
 
 
 @pytest.fixture(
-    params=[
-        "plain",
-        *(pytest.param(kind, marks=pytest.mark.full) for kind in ("mapped", "pooled", "managed")),
-    ]
+    params=["plain", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("mapped", "pooled"))]
 )
 def opens_whole(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
@@ -53,10 +50,7 @@ def opens_whole(
 
 
 @pytest.fixture(
-    params=[
-        "plain",
-        *(pytest.param(kind, marks=pytest.mark.full) for kind in ("pieces", "pooled", "managed")),
-    ]
+    params=["plain", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("pieces", "pooled"))]
 )
 def opens(
     start: Callable[..., GpuProcess], scheduler: FakeScheduler, request: pytest.FixtureRequest
