@@ -16,6 +16,7 @@ _Atomic uint32_t streams_epoch = 1;
 _Atomic uint32_t streams_captures;
 _Atomic uint32_t streams_leaving;
 static _Atomic uint32_t recordings;
+static _Atomic uint32_t looks; /* at streams, by the threads that use them */
 
 #define SPARES_MAX 256
 #define RECORDING_LOOK_NS 20000u
@@ -189,11 +190,25 @@ void *streams_record(uint64_t context, uint64_t number) {
     return entry != NULL || number == 0 ? record_in(driver_get(), stream, spare) : NULL;
 }
 
-void streams_let_others_record(void) {
-    if (atomic_load(&recordings) == 0) return;
+bool streams_look_begins(void) {
+    if (streams.captures_used > 0) return false;
+    atomic_fetch_add(&looks, 1);
+    return true;
+}
+
+void streams_look_ends(void) {
+    atomic_fetch_sub(&looks, 1);
+}
+
+static void wait_for_end_of(const _Atomic uint32_t *others) {
+    if (atomic_load(others) == 0) return;
     const uint64_t until_ns = clock_now_ns() + RECORDING_NS_MAX;
-    while (atomic_load(&recordings) > 0 && clock_now_ns() < until_ns)
+    while (atomic_load(others) > 0 && clock_now_ns() < until_ns)
         clock_sleep_ns(RECORDING_LOOK_NS);
+}
+
+void streams_let_others_record(void) {
+    wait_for_end_of(&recordings);
 }
 
 /* An event behind what is in the calling thread's stream now; NULL: there is nothing, or (not
@@ -312,6 +327,7 @@ void streams_capture_beginning(void *stream) {
     atomic_store(&streams_captures, streams.captures_used);
     lock_release(LOCK_STREAMS);
     streams_let_others_record();
+    wait_for_end_of(&looks);
 }
 
 /* Nothing captures in the stream now: its mark is of no more use. */
@@ -385,5 +401,6 @@ void streams_after_fork(void) {
     atomic_store(&streams_captures, 0);
     atomic_store(&streams_leaving, 0);
     atomic_store(&recordings, 0);
+    atomic_store(&looks, 0);
     atomic_fetch_add(&streams_epoch, 1);
 }

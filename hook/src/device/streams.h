@@ -100,6 +100,8 @@ void streams_keep_spare(uint64_t context, void *event);
  * one is false while a capture is active. */
 void streams_use_begins(void);
 bool streams_recording_begins(void);
+/* The same for captures alone: the thread uses the stream that it looks at. */
+bool streams_look_begins(void);
 /* A blocking stream of the context captures, or may do so: then nobody may touch its legacy stream.
  * A mere query of that ends the capture (measured), whatever the mode of both threads. */
 bool streams_blocking_captures(uint64_t context);
@@ -111,6 +113,7 @@ void streams_forget_context(uint64_t context);
  * which is current. NULL: there is no such stream, or no event. */
 void *streams_record(uint64_t context, uint64_t number);
 void streams_recording_ends(void);
+void streams_look_ends(void);
 
 /* A stream or context ends, or begins to capture, and is in the tables as such: nobody else records
  * in it any more. Who does just now is let through, but not for ever: its queue may be full of work

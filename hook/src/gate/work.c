@@ -253,11 +253,11 @@ static CUresult record_in(const struct driver *cuda, void *stream, CUevent *even
 
 bool work_stream_is_idle(void *stream) {
     lock_take(LOCK_STREAMS);
-    const bool may = streams_recording_begins();
+    const bool may = streams_look_begins();
     lock_release(LOCK_STREAMS);
     if (!may) return false;
     const bool idle = driver_get()->stream_query(stream) == CUDA_SUCCESS;
-    streams_recording_ends();
+    streams_look_ends();
     return idle;
 }
 

@@ -9,6 +9,8 @@ import pytest
 from tests.hook.session import Session
 from tests.support.sim import GIB, SimulatedMachine
 
+pytest.register_assert_rewrite("tests.hook.pooled.words")
+
 
 @pytest.fixture
 def sim(tmp_path: Path) -> SimulatedMachine:

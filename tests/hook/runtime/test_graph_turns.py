@@ -73,7 +73,9 @@ def test_it_is_given_up_though_the_mover_had_looked_before(opens: Opens) -> None
     assert program.result() == "None"
     program.memory.budget(UNLIMITED, hint_bytes=MIB)
     program.memory.take_turn()
-    program.wait_until_the_mover_waits()
+    for _ in range(3):  # the mover is woken by each
+        program.memory.limit(UNLIMITED, hint_bytes=MIB)
+        program.wait_until_the_mover_waits()
     program.memory.budget(0)
     program.client.expect_memory(is_given_up)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def take_turns(scheduler: FakeScheduler, program: GpuProcess) -> tuple[int, str]
         client.budget(device, UNLIMITED)
         client.grant()
         turns += 1
+        time.sleep(0.01)
         client.recall()
         client.expect(TurnDropped)
         client.budget(device, (0, 64 * MIB, UNLIMITED)[turns % 3])
@@ -57,4 +59,5 @@ def test_threads_share_a_pool_under_a_sanitizer(
     program = sanitized("pools", 6, 40, 96)
     turns, said = take_turns(scheduler, program)
     assert (turns > 0, said) == (True, "wrong 0, left 0, much")
+    program.say("end")
     assert_clean(program)

@@ -1,6 +1,7 @@
 /* Threads that share a pool of limited size: each allocates in streams of its own, writes a number
  * of its own, reads it behind some work and frees, while streams come and go and some capture.
- * Arguments: threads, rounds, and the size of the pool in MiB. Says how many numbers were wrong. */
+ * Arguments: threads, rounds, and the size of the pool in MiB. Says how many numbers were wrong,
+ * and ends when it is told to. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -66,9 +67,9 @@ static void capture(CUstream stream) {
 static void *work(void *argument) {
     uint32_t seed = (uint32_t)(uintptr_t)argument * 7919u + 1;
     uint32_t number = (uint32_t)(uintptr_t)argument << 20;
-    struct place places[PLACES] = {0};
+    struct place places[PLACES + 1] = {0}; /* nobody looks at the last one */
     check(cuCtxSetCurrent(gpu.context), "current");
-    for (int i = 0; i < PLACES; i++)
+    for (int i = 0; i <= PLACES; i++)
         check(cuMemHostAlloc((void **)&places[i].host, sizeof(uint32_t), 0), "host");
     CUstream own = fresh_stream();
     for (int i = 0; i < rounds; i++) {
@@ -79,8 +80,7 @@ static void *work(void *argument) {
         if (next(&seed) % 9 == 0) capture(own);
         look(stream, places);
         if (next(&seed) % 3 != 0) continue;
-        use(own, (size_t)8 << 20, &places[0], ++number);
-        places[0].number = 0;
+        use(own, (size_t)8 << 20, &places[PLACES], ++number);
         check(cuStreamDestroy(own), "destroy");
         own = fresh_stream();
     }
@@ -110,5 +110,6 @@ int main(int count, char **words) {
     check(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &left), "reserved");
     printf("wrong %d, left %llu, %s\n", atomic_load(&wrong), (unsigned long long)left,
            atomic_load(&taken) > rounds ? "much" : "little");
-    return 0;
+    fflush(stdout);
+    return getchar() == EOF;
 }
