@@ -195,7 +195,7 @@ void exports_tell(void) {
     lock_release(LOCK_IPC);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
         if ((devices >> device & 1) != 0) memory_tell(device);
-    if (devices != 0) mover_freed();
+    if (devices != 0) mover_look(); /* which may have been asked for it before */
 }
 
 enum exports_state exports_ask(uint64_t number) {
