@@ -26,7 +26,6 @@
 #define FULL_PAUSE_MS 5
 #define NO_DESCRIPTOR_PAUSE_NS 20000000
 #define CANCELLED_PAUSE_NS 300000000u
-#define SERVED_PAUSE_NS 10000000u
 #define PREDECESSOR_PAUSE_NS 5000000u
 #define WAITING_LOOK_MS 5
 #define LOOK_MS 250
@@ -81,22 +80,19 @@ static _Atomic bool comes_back; /* the thread for that runs */
  * interrupt cancels this wait too, which is then begun anew. */
 static void *bring_back(void *nothing) {
     const struct gate_call call = {GATE_LOOK, GATE_STREAM_LEGACY, NULL, "cuIpcOpenMemHandle"};
-    bool any = true;
     pthread_setname_np(pthread_self(), "gpushare-ipc-in");
-    while (any && !ending_has_begun()) {
+    while (exports_awaited() && !ending_has_begun()) {
         const enum gate_answer answer = gate_enter(call);
         if (answer == GATE_CANCELLED) {
             clock_sleep_ns(CANCELLED_PAUSE_NS);
             continue;
         }
-        any = ending_driver_use_begin();
-        if (any) {
-            any = exports_share_again();
+        if (ending_driver_use_begin()) {
+            exports_share_again();
             exports_tell();
             ending_driver_use_end();
         }
         if (answer == GATE_PASS) gate_leave(call, 0);
-        if (any) clock_sleep_ns(SERVED_PAUSE_NS); /* whoever waits is served meanwhile */
     }
     atomic_store(&comes_back, false);
     return nothing;

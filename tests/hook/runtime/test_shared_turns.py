@@ -117,8 +117,9 @@ def test_who_waits_and_goes_is_forgotten(program: MappingProgram) -> None:
     program.memory.park_to(0)
     importer = Importer(program)
     assert importer.hears() == (WAITS, 0)
+    program.client.expect(TurnRequested)
     importer.socket.close()
-    program.memory.grant()
+    program.allow_all()
     program.client.expect_memory(lambda report: report.bytes_parked == 0)
     program.memory.take_turn()
     assert program.memory.park_to(0).bytes_parked == SIZE
