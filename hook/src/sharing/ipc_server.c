@@ -171,8 +171,8 @@ static void pause_for(const struct server *served_at, int pause) {
     if (comes && descriptor_is_ours(&served_at->socket)) accept_one(served_at);
 }
 
-/* Ends when the program has closed our socket; the next export starts another one, which waits until
- * this one has seen that: the importers are one thread's. */
+/* Ends when the program has closed our socket; the next export starts another one, which waits
+ * until this one has seen that: the importers are one thread's. */
 static void *run(void *argument) {
     const struct server served_at = *(struct server *)argument;
     free(argument);
