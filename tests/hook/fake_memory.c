@@ -92,6 +92,8 @@ enum shortage_answer shortage_ask(const struct shortage *shortage) {
 
 void mover_freed(void) {}
 
+void mover_look(void) {}
+
 /* Nobody is there to do it. */
 enum physical_whole wholes_make(uint64_t number, const char *call_name) {
     fake_trace("whole %d %s\n", physical_whole(number, false), call_name);

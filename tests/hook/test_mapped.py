@@ -167,7 +167,7 @@ def test_neighbours_are_unmapped_in_one_call(program: Session) -> None:
     "An export fixes memory, and asking for exportable or RDMA-capable memory does not",
 )
 def test_who_only_asks_for_an_export_has_memory_that_moves(program: Session) -> None:
-    """The export itself fixes it; what is larger than a chunk is not exported."""
+    """The export itself fixes it. (What is larger than a chunk needs the mover: test_wholes.py.)"""
     lines = ["asked, at = mapped(4 * MIB, handle_types=1, rdma=1)", "print(properties(asked))"]
     lines += ["assert not write(at, b'given')", "print(park(), restore(), read(at, 5))"]
     lines += ["print(export(asked) > 0, park(), sums(), read(at, 5))"]

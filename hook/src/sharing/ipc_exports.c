@@ -195,7 +195,7 @@ void exports_tell(void) {
     lock_release(LOCK_IPC);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++)
         if ((devices >> device & 1) != 0) memory_tell(device);
-    if (devices != 0) mover_freed();
+    if (devices != 0) mover_look(); /* which may have been asked for it before */
 }
 
 enum exports_state exports_ask(uint64_t number) {
@@ -251,16 +251,22 @@ void exports_let_go(uint64_t idle_ns) {
     }
 }
 
-bool exports_share_again(void) {
+static bool is_awaited(const struct export *block) {
+    return block->waiters > 0 && !block->has_failed && !is_whole(block);
+}
+
+bool exports_awaited(void) {
     bool any = false;
     HOLD(LOCK_IPC);
-    for (size_t i = 0; i < blocks_used; i++) {
-        struct export *block = &blocks[i];
-        if (block->waiters == 0 || block->has_failed || is_whole(block)) continue;
-        any = true;
-        block->has_failed = !share_again(block);
-    }
+    for (size_t i = 0; i < blocks_used && !any; i++)
+        any = is_awaited(&blocks[i]);
     return any;
+}
+
+void exports_share_again(void) {
+    HOLD(LOCK_IPC);
+    for (size_t i = 0; i < blocks_used; i++)
+        if (is_awaited(&blocks[i])) blocks[i].has_failed = !share_again(&blocks[i]);
 }
 
 /* ---- sending ----------------------------------------------------------------------------------

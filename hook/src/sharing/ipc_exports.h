@@ -56,9 +56,10 @@ void exports_returned(uint64_t number);
 void exports_keep(uint64_t number);
 /* What nobody has had for this time moves again. */
 void exports_let_go(uint64_t idle_ns);
-/* Shares again what is waited for; the calling thread is inside the gate, so all is there. False:
- * nothing is. */
-bool exports_share_again(void);
+/* Somebody waits for one that is not on its device alone. */
+bool exports_awaited(void);
+/* Shares again what is waited for; the calling thread is inside the gate, so all is there. */
+void exports_share_again(void);
 
 /* Tells the agent and the mover what has changed by any of it. */
 void exports_tell(void);

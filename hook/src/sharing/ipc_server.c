@@ -26,7 +26,7 @@
 #define FULL_PAUSE_MS 5
 #define NO_DESCRIPTOR_PAUSE_NS 20000000
 #define CANCELLED_PAUSE_NS 300000000u
-#define SERVED_PAUSE_NS 10000000u
+#define PREDECESSOR_PAUSE_NS 5000000u
 #define WAITING_LOOK_MS 5
 #define LOOK_MS 250
 /* A handle is most often opened at once, and more than once. */
@@ -80,22 +80,19 @@ static _Atomic bool comes_back; /* the thread for that runs */
  * interrupt cancels this wait too, which is then begun anew. */
 static void *bring_back(void *nothing) {
     const struct gate_call call = {GATE_LOOK, GATE_STREAM_LEGACY, NULL, "cuIpcOpenMemHandle"};
-    bool any = true;
     pthread_setname_np(pthread_self(), "gpushare-ipc-in");
-    while (any && !ending_has_begun()) {
+    while (exports_awaited() && !ending_has_begun()) {
         const enum gate_answer answer = gate_enter(call);
         if (answer == GATE_CANCELLED) {
             clock_sleep_ns(CANCELLED_PAUSE_NS);
             continue;
         }
-        any = ending_driver_use_begin();
-        if (any) {
-            any = exports_share_again();
+        if (ending_driver_use_begin()) {
+            exports_share_again();
             exports_tell();
             ending_driver_use_end();
         }
         if (answer == GATE_PASS) gate_leave(call, 0);
-        if (any) clock_sleep_ns(SERVED_PAUSE_NS); /* whoever waits is served meanwhile */
     }
     atomic_store(&comes_back, false);
     return nothing;
@@ -153,6 +150,8 @@ static void accept_one(const struct server *served_at) {
     lock_release(LOCK_IPC);
 }
 
+static _Atomic bool has_server; /* a thread has the importers */
+
 static int pause_ms(bool some_wait) {
     if (some_wait) return WAITING_LOOK_MS;
     return LOOK_MS; /* another thread may have exported something */
@@ -172,11 +171,14 @@ static void pause_for(const struct server *served_at, int pause) {
     if (comes && descriptor_is_ours(&served_at->socket)) accept_one(served_at);
 }
 
-/* Ends when the program has closed our socket; the next export starts another one. */
+/* Ends when the program has closed our socket; the next export starts another one, which waits
+ * until this one has seen that: the importers are one thread's. */
 static void *run(void *argument) {
     const struct server served_at = *(struct server *)argument;
     free(argument);
     pthread_setname_np(pthread_self(), "gpushare-ipc");
+    while (atomic_exchange(&has_server, true))
+        clock_sleep_ns(PREDECESSOR_PAUSE_NS);
     while (descriptor_is_ours(&served_at.socket)) {
         const bool some_wait = importers_serve(serve);
         if (some_wait) bring_blocks_back();
@@ -185,6 +187,7 @@ static void *run(void *argument) {
         exports_let_go(IDLE_NS);
         exports_tell();
     }
+    atomic_store(&has_server, false);
     return NULL;
 }
 
@@ -241,4 +244,5 @@ void ipc_server_after_fork(void) {
     server.number = 0;
     importers_after_fork();
     atomic_store(&comes_back, false);
+    atomic_store(&has_server, false);
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hook.runtime.two_devices import Files
 from tests.hook.test_from_the_issue_movable import Program, eventually, room
 from tests.hook.test_ipc import Pair, memory_descriptors, sibling
 from tests.support.sim import MIB
@@ -274,6 +275,36 @@ def test_opens_and_closes_among_hand_overs(pair: Pair, seed: int) -> None:
             fills(bob)
         reader = pair.importer if is_open and chance.random() < 0.5 else pair.exporter
         assert reader.holds("a", value, SHARED), (seed, what, value)
+
+
+@pytest.mark.promise("Memory that was given to another process moves...")
+def test_it_is_opened_while_it_leaves(tmp_path: Path) -> None:
+    """In the middle of its copy to the host: nobody has it before it is back, and what is written
+    then is not lost."""
+    with room(tmp_path) as shared:
+        held = "hold cuEventQuery thread=gpushare-mem nth=1 until=copied"
+        alice = shared.start("alice", GPUSHARE_SIM_FAULTS=held)
+        alice.hold("a", 7, SHARED)
+        with sibling(alice, tmp_path, GPUSHARE_SIM_FAULTS="") as other:
+            pair = Pair(shared, alice, other)
+            handle = pair.share("a")
+            eventually(lambda: moves(pair), "nobody has opened it")
+            bob = shared.start("bob")
+            bob.do("turn('began')")
+            bob.begin_to_ask("[alloc(60 * MIB) > 0]")
+            files = Files(shared.machine)
+            files.wait_for_held("copied")
+            other.begin_to_ask(f"open_shared('{handle}')")
+            files.make("copied")
+            assert bob.answer() == [True]
+            bob.do("turn('ended')")
+            assert bob.process.finish() == 0
+            address = other.answer()
+            assert address > 0
+            with other.cell():
+                assert other.ask(f"words({address}, {SHARED} * MIB)") == [7]
+                assert other.ask(f"fill({address}, 8, {SHARED} * MIB)") == 0
+            assert alice.holds("a", 8, SHARED)
 
 
 def test_two_importers(pair: Pair, tmp_path: Path) -> None:
