@@ -122,7 +122,7 @@ class SmallDevice:
         """So much in all, times the scale of the kind."""
         left = size * self.kind.scale
         piece = left // self.kind.pieces // MAPPED_UNIT * MAPPED_UNIT
-        *first, last = self._slots()
+        *first, last = self._slots() if piece > 0 else [0]
         for slot in first:
             tenant.hold(slot, seed + slot, piece)
             left -= piece
@@ -130,7 +130,7 @@ class SmallDevice:
 
     def give_up(self, tenant: MemoryTenant) -> None:
         """All that `hold` has allocated; a pool gives it back when somebody has waited."""
-        for slot in self._slots():
+        for slot in [slot for slot in self._slots() if slot in tenant.held]:
             tenant.free(slot)
         tenant.ok("sync")
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.bad_input.swapping import (
     EACH_KIND,
+    FIRST_FURTHER_SLOT,
     OTHER_KINDS,
     OTHERS_AT_LENGTH,
     SLOW_BYTES_PER_S,
@@ -22,6 +23,7 @@ from tests.support.memory_tenants import CANCELLED, OUT_OF_MEMORY, SUCCESS, Memo
 from tests.support.sim import MIB
 
 ASSERT = 710
+CONTEXT_IS_DESTROYED = 709
 UNKNOWN = 999
 CRAWLING_BYTES_PER_S = 20_000_000
 """What alice lacks takes a second to come back."""
@@ -177,8 +179,17 @@ def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
     "SIGKILL of either side in the middle of a full-duplex hand-over: the other goes on with "
     "every byte, the memory of the dead is there for the next",
 )
-@pytest.mark.parametrize("victim", ["giver", "taker"])
-@EACH_KIND
+@pytest.mark.parametrize(
+    ("kind", "victim"),
+    [
+        ("plain", "giver"),
+        ("plain", "taker"),
+        ("mapped", "giver"),
+        pytest.param("mapped", "taker", marks=pytest.mark.full),
+        pytest.param("async", "giver", marks=pytest.mark.full),
+        ("async", "taker"),
+    ],
+)
 def test_a_kill_in_the_middle_of_a_full_duplex_hand_over(slow: SmallDevice, victim: str) -> None:
     """Whichever of the two dies while memory is on its way both ways, the other one goes on with
     every byte, and the dead one's memory is there for the next."""
@@ -227,7 +238,7 @@ def test_the_end_of_a_context_while_parked(device: SmallDevice, how: str) -> Non
 
 
 @pytest.mark.promise("Device reset and context destruction while...")
-@pytest.mark.parametrize("how", ["reset", "close"])
+@pytest.mark.parametrize("how", ["reset", pytest.param("close", marks=pytest.mark.full)])
 @OTHER_KINDS
 def test_memory_of_the_device_outlives_its_context(device: SmallDevice, how: str) -> None:
     """Memory of the other kinds is the device's: the next context finds every byte of it, whether
@@ -240,6 +251,58 @@ def test_memory_of_the_device_outlives_its_context(device: SmallDevice, how: str
         alice.ok(how)  # waits for the turn: without a context nothing of it could come back
         alice.ok(opened)
         hand_over_often(device, bob, alice)
+
+
+@pytest.mark.promise("Device reset and context destruction while...")
+@pytest.mark.parametrize("how", ["reset", pytest.param("close", marks=pytest.mark.full)])
+@EACH_KIND
+def test_the_end_of_a_context_in_the_middle_of_a_restore(slow: SmallDevice, how: str) -> None:
+    """By another thread than the one whose launch waits for the memory: neither hangs. Memory of
+    the device is whole in the next context, plain memory is gone."""
+    opened = "open" if how == "reset" else "open_own"
+    alice = slow.start("alice", seed=1, opened=opened)
+    bob = slow.start("bob", seed=2)
+    slow.park(alice, by=bob)
+    mapped = slow.bytes_moved(alice.process.pid, "MAP")
+    alice.ok("begin")
+    alice.say("sums")
+    slow.await_moved(alice.process.pid, "MAP", mapped + 1)
+    alice.say(f"!{how}")
+    answers = dict(alice.process.expect("").split()[:2] for _ in range(2))
+    assert answers == {"sums": str(CONTEXT_IS_DESTROYED), how: str(SUCCESS)}
+    alice.ok("end")
+    alice.ok(opened)
+    if slow.kind.name == "plain":
+        alice.held.clear()
+    for tenant in (bob, alice):
+        tenant.verify()
+
+
+@pytest.mark.promise("A free while parked needs...")
+@OTHER_KINDS
+def test_frees_in_the_middle_of_an_exchange(slow: SmallDevice) -> None:
+    """By other threads than those that wait, of memory that leaves and of memory that comes: what
+    is left is whole, and what was freed is there for the next."""
+    giver, taker = slow.start("giver", seed=1), slow.start("taker", seed=2)
+    for tenant in (taker, giver):
+        tenant.ok("!open")  # its other thread has a context then
+        tenant.verify()
+    unmapped = slow.bytes_moved(giver.process.pid, "UNMAP")
+    mapped = slow.bytes_moved(taker.process.pid, "MAP")
+    taker.ok("begin")
+    taker.say("stamp")
+    slow.await_moved(giver.process.pid, "UNMAP", unmapped + 1)
+    slow.await_moved(taker.process.pid, "MAP", mapped + 1)
+    for tenant, slot in ((giver, 0), (giver, FIRST_FURTHER_SLOT), (taker, FIRST_FURTHER_SLOT + 1)):
+        tenant.say(f"!free {slot}")
+        del tenant.held[slot]
+    answers = sorted(taker.process.expect("").split()[:2] for _ in range(2))
+    assert answers == [["free", str(SUCCESS)], ["stamp", str(SUCCESS)]]
+    assert [giver.heard("free"), giver.heard("free")] == [[SUCCESS], [SUCCESS]]
+    taker.ok("end")
+    third = slow.start("third", seed=3)
+    for tenant in (giver, taker, third):
+        tenant.verify()
 
 
 @pytest.mark.promise(

@@ -50,7 +50,9 @@ def parks(shared: Room, alice: Program, bob: Program) -> None:
     "A pool that is destroyed with live allocations, parked, on the device or on their way back: "
     "they stay, move and are freed, and others have their memory then",
 )
-@pytest.mark.parametrize("when", ["there", "parked", "on its way"])
+@pytest.mark.parametrize(
+    "when", [pytest.param("there", marks=pytest.mark.full), "parked", "on its way"]
+)
 def test_a_pool_that_is_destroyed_with_live_allocations(
     shared: Room, alice: Program, when: str
 ) -> None:
@@ -89,7 +91,7 @@ def test_a_pool_that_is_destroyed_with_live_allocations(
     "A free on another stream before the work of the first one has ended: nothing but that memory "
     "is touched, and no turn ends before that work",
 )
-@pytest.mark.parametrize("stream", ["other", "0", "2"])
+@pytest.mark.parametrize("stream", ["other", "0", pytest.param("2", marks=pytest.mark.full)])
 def test_a_free_on_another_stream_before_the_work_has_ended(
     shared: Room, alice: Program, stream: str
 ) -> None:
