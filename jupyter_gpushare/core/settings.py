@@ -360,8 +360,9 @@ class SchedulerSettings:
         low=RESERVE_BY_SIZE,
         high=2**62,
         help="How much of each device is kept for contexts and modules; -1: 2 %, at least 1 GiB, "
-        "at most an eighth of the device. No new memory is given out there. Memory that was on "
-        "the device before contexts grew may come back into it.",
+        "at most an eighth of the device. It grows with contexts that are to be expected, up to "
+        "a sixteenth of the device. No new memory is given out there. Memory that was on the "
+        "device before contexts grew may come back into it.",
     )
     device_bytes_max: int = setting(
         0,

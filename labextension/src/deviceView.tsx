@@ -44,7 +44,7 @@ export function DeviceView(props: DeviceView.IProps): ReactElement {
         <p className="jp-gpushare-Notice">
           {trans.__(
             'Programs outside the sharing use %1 of this GPU. They wait for nobody: ask who runs them, or an administrator.',
-            formatBytes(device.bytesForeign ?? 0)
+            formatBytes(bytesFromOutside(device))
           )}
         </p>
       )}
@@ -169,8 +169,12 @@ function TenantName(props: {
   );
 }
 
+function bytesFromOutside(device: IDevice): number {
+  return Math.max(0, (device.bytesForeign ?? 0) - (device.bytesContexts ?? 0));
+}
+
 /** More than CUDA itself takes, which nobody has to be told of. */
 function usedFromOutside(device: IDevice): boolean {
-  const bytes = device.bytesForeign ?? 0;
+  const bytes = bytesFromOutside(device);
   return bytes > 2 * 1024 ** 3 && bytes > device.bytesTotal / 20;
 }

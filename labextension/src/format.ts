@@ -275,7 +275,7 @@ export function memoryPercent(device: IDevice): number {
 
 /** A part of the memory bar, from its beginning on; the last one, `reserved`, is at its end. */
 export interface IMemoryShare {
-  readonly kind: 'mine' | 'others' | 'foreign' | 'reserved';
+  readonly kind: 'mine' | 'others' | 'contexts' | 'foreign' | 'reserved';
   readonly bytes: number;
   readonly percent: number;
 }
@@ -283,10 +283,12 @@ export interface IMemoryShare {
 /** Whose the device's memory is. What NVML counts beyond what tenants tell is nobody's of them. */
 export function memoryShares(device: IDevice, bytesMine: number): readonly IMemoryShare[] {
   const { bytesForeign, bytesReserved, bytesTenants, bytesTotal, bytesUsed } = device;
+  const bytesContexts = device.bytesContexts ?? 0;
   const amounts = [
     ['mine', bytesMine],
     ['others', bytesTenants - bytesMine],
-    ['foreign', bytesForeign ?? bytesUsed - bytesTenants],
+    ['contexts', bytesContexts],
+    ['foreign', (bytesForeign ?? bytesUsed - bytesTenants) - bytesContexts],
     ['reserved', bytesReserved ?? 0]
   ] as const;
   let left = bytesTotal;
@@ -304,6 +306,8 @@ export function formatShare(share: IMemoryShare, trans: TranslationBundle): stri
       return trans.__('mine %1', amount);
     case 'others':
       return trans.__('others %1', amount);
+    case 'contexts':
+      return trans.__('CUDA contexts %1', amount);
     case 'foreign':
       return trans.__('other programs %1', amount);
     case 'reserved':
@@ -314,7 +318,7 @@ export function formatShare(share: IMemoryShare, trans: TranslationBundle): stri
 /** What is meant by the words of `formatShare` that do not explain themselves. */
 export function explainShares(trans: TranslationBundle): string {
   return trans.__(
-    'Others: notebooks and programs that share the GPU too. Other programs: those that do not share it, and CUDA itself. Kept free: room for what CUDA needs without asking.'
+    'Others: notebooks and programs that share the GPU too. CUDA contexts: what CUDA takes for each notebook that uses the GPU, until it is shut down. Other programs: those that do not share it, and CUDA itself. Kept free: room for what CUDA needs without asking.'
   );
 }
 

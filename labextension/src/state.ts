@@ -62,6 +62,8 @@ export interface IDevice {
   readonly simulated: boolean;
   /** Of programs that share nothing, and of CUDA's own contexts; null where it is not known. */
   readonly bytesForeign: number | null;
+  /** Of these, what CUDA's contexts of kernels take; null where it is not known. */
+  readonly bytesContexts: number | null;
   /** Kept free, for what no one can ask for in advance; null where it is not known. */
   readonly bytesReserved: number | null;
   /** The driver no longer answers for it. */
@@ -217,6 +219,7 @@ function parseDevice(value: unknown): IDevice {
       : asList(device.tenants, 'device.tenants').map(parseTenantMemory),
     simulated: device.simulated === true,
     bytesForeign: asKnownAmount(device.bytes_foreign, 'device.bytes_foreign'),
+    bytesContexts: asKnownAmount(device.bytes_contexts, 'device.bytes_contexts'),
     bytesReserved: asKnownAmount(device.bytes_reserved, 'device.bytes_reserved'),
     lost: device.lost === true,
     mode: absent(device.mode) ? 'open' : asOneOf(DEVICE_MODES, device.mode, 'device.mode', 'open'),

@@ -30,7 +30,7 @@ DEVICE = 2048 * MIB
 CONTEXT = 256 * MIB
 MUCH = 1600 * MIB
 """Beside it and its context, no other context fits."""
-STAYS = {"env": {"GPUSHARE_MEMORY": "off"}}
+STAYS: dict[str, Any] = {"env": {"GPUSHARE_MEMORY": "off"}}
 SETTINGS = (
     "--GPUShareScheduler.device_reserve_bytes=2097152",
     "--GPUShareScheduler.probe_period_s=0.1",

@@ -44,7 +44,7 @@ class MemoryWorld(World):
         self.left: Counter[DeviceId] = Counter()
         """Memory of processes that are gone, which the driver has not freed yet."""
         self.foreign: Counter[DeviceId] = Counter()
-        self.looks: dict[DeviceId, int] = {}
+        self.looks: dict[DeviceId, ev.DeviceMemoryMeasured] = {}
         """What devices had in use when looks at them began that have not been told yet."""
         self.looks_again: set[DeviceId] = set()
         """Somebody has asked for another look meanwhile: it begins when this one has been told."""
@@ -91,12 +91,20 @@ class MemoryWorld(World):
         if device in self.looks:
             self.looks_again.add(device)
         else:
-            self.looks[device] = self.used(device)
+            self.looks[device] = ev.DeviceMemoryMeasured(
+                device=device,
+                bytes_used=self.used(device),
+                bytes_of_clients=tuple(
+                    (client.id, memory.resident + client.id % 3 * 100)
+                    for client in self.processes()
+                    if not client.closed and (memory := client.memory.get(device)) is not None
+                ),
+            )
 
     def tell_looks(self) -> None:
         """Those that were there before; being told may lead to more looks."""
-        for device, used in list(self.looks.items()):
-            self.handle(ev.DeviceMemoryMeasured(device=device, bytes_used=used))
+        for device, look in list(self.looks.items()):
+            self.handle(look)
             del self.looks[device]
             if device in self.looks_again:
                 self.looks_again.remove(device)

@@ -85,8 +85,8 @@ static bool is_told(void *argument) {
 
 /* A program may open its first context before the scheduler has answered for the first time. */
 static bool wait_for_first_word(const char *call_name) {
-    const struct wait_condition condition = {
-        .holds = is_told, .until_ns = clock_now_ns() + FIRST_WORD_NS_MAX};
+    const struct wait_condition condition = {.holds = is_told,
+                                             .until_ns = clock_now_ns() + FIRST_WORD_NS_MAX};
     return residency_is_told() || wait_for(&condition, call_name);
 }
 

@@ -91,6 +91,16 @@ describe('format', () => {
     expect(texts({ bytes_total: 0, bytes_used: 0 }, 0)).toEqual([]);
   });
 
+  it('tells contexts of kernels from other programs', () => {
+    const gib = 1024 ** 3;
+    const told = { bytes_tenants: 0, bytes_foreign: 3 * gib, bytes_contexts: gib };
+    const shares = memoryShares(aDevice({ ...told, bytes_used: 3 * gib }), 0);
+    expect(shares.map(share => formatShare(share, trans)).slice(0, 2)).toEqual([
+      'CUDA contexts 1.0 GiB',
+      'other programs 2.0 GiB'
+    ]);
+  });
+
   it('never fills the bar beyond its end', () => {
     const amounts = { bytes_tenants: 9e12, bytes_foreign: 9e12, bytes_reserved: 9e12 };
     const shares = memoryShares(aDevice(amounts), 9e12);

@@ -165,7 +165,8 @@ def test_strangers_are_not_waited_for(desk: MemoryDesk) -> None:
 @pytest.mark.parametrize("changes", [{"memory_wait_s": 0}, {"turns": TurnTaking.OFF}])
 def test_nobody_waits_without_turns_or_where_waits_are_off(changes: dict[str, object]) -> None:
     """As for other memory."""
-    desk = MemoryDesk(**{"memory_wait_s": WAIT_S, **changes})
+    desk = MemoryDesk()
+    desk.set(**{"memory_wait_s": WAIT_S, **changes})
     desk.with_memory("a", 4000, fixed=4000)
     desk.measure(4000)
     bob = desk.client("b", devices="")

@@ -261,6 +261,7 @@ def test_an_interrupt_while_room_is_made_cancels_the_allocation(
         memory.client.expect(RoomRequested)
         memory.client.cancel()
         assert memory.result("new") == 800
+        assert memory.client.expect(RoomRequested).bytes == 0, "it is taken back"
         memory.begin_cell()
     assert memory.limit(2**40).bytes_allocated == HELD
     stranger.say("0 drop 0")
