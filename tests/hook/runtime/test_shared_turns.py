@@ -21,7 +21,6 @@ from tests.support.sim import SimulatedMachine
 SIZE = 4 * MIB
 SERVED, UNKNOWN, WAITS = 0, 1, 2
 BYE = b"gpipbye1"
-MOVES_AGAIN = "Memory that was given to another process moves..."
 
 
 @pytest.fixture
@@ -62,7 +61,7 @@ class Importer:
         return int.from_bytes(packet[8:12], "little"), len(fds)
 
 
-@pytest.mark.promise(MOVES_AGAIN)
+@pytest.mark.promise("Memory that was given to another process moves...")
 def test_what_has_a_host_copy_is_not_given(program: MappingProgram) -> None:
     """It came back ahead of the turn, and could leave again without a copy: what an importer writes
     would be lost. So the turn is asked for first."""
@@ -80,7 +79,7 @@ def test_what_has_a_host_copy_is_not_given(program: MappingProgram) -> None:
     fixed(program, SIZE)
 
 
-@pytest.mark.promise(MOVES_AGAIN)
+@pytest.mark.promise("Memory that was given to another process moves...")
 def test_what_is_on_the_device_is_given_at_once(program: MappingProgram) -> None:
     """Without the turn too, and it stays from then on, until the importer says its word."""
     fixed(program, 0)
@@ -110,7 +109,7 @@ def test_a_connection_that_ends_without_a_word(program: MappingProgram) -> None:
     assert (report.bytes_fixed, report.bytes_parked) == (SIZE, 0)
 
 
-@pytest.mark.promise(MOVES_AGAIN)
+@pytest.mark.promise("Memory that was given to another process moves...")
 def test_who_waits_and_goes_is_forgotten(program: MappingProgram) -> None:
     """Memory that comes back for it moves again, and the next one is served."""
     fixed(program, 0)
@@ -134,7 +133,7 @@ def test_who_waits_and_goes_is_forgotten(program: MappingProgram) -> None:
     assert heard == (SERVED, 1)
 
 
-@pytest.mark.promise(MOVES_AGAIN)
+@pytest.mark.promise("Memory that was given to another process moves...")
 def test_an_interrupt_of_the_owner_ends_nobody_elses_wait(program: MappingProgram) -> None:
     """It cancels all waits of its process; this one is begun anew."""
     fixed(program, 0)

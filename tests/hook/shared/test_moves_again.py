@@ -20,11 +20,6 @@ from tests.support.sim import MIB
 SHARED = 4
 """MiB."""
 MAP_FAILED, INVALID_HANDLE = 205, 400
-MOVES_AGAIN = (
-    "backing",
-    "Memory that was given to another process moves again when each importer has closed it or has "
-    "died, and its handle opens it as before",
-)
 
 
 @pytest.fixture
@@ -56,7 +51,11 @@ def parks(pair: Pair) -> Program:
     return bob
 
 
-@pytest.mark.promise(*MOVES_AGAIN)
+@pytest.mark.promise(
+    "backing",
+    "Memory that was given to another process moves again when each importer has closed it or has "
+    "died, and its handle opens it as before",
+)
 def test_after_the_last_close(pair: Pair) -> None:
     """Opened twice in one context and once in another, it stays until the third close. No
     descriptor is left, and no byte has changed."""
