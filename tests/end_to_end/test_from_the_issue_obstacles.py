@@ -133,7 +133,7 @@ def test_a_device_that_strangers_fill_while_memory_is_parked(tmp_path: Path) -> 
         stranger = start_stranger(shared, tmp_path, 56)
         alice.do("turn('began')")
         alice.begin_to_ask(f"fill(a, 8, {HELD} * MIB)")
-        told = " and to programs that are not under gpushare, and "
+        told = " belong to programs that are not under gpushare and to the driver, and "
         eventually(lambda: told in reason(shared, "alice"), "alice is told")
         alice.process.signal(signal.SIGINT)
         assert alice.answer() == CANCELLED

@@ -535,7 +535,7 @@ MUTATIONS = [
     Mutation(
         "Who waits for memory of others gives its turn back",
         "policy",
-        "if own_sake and turn.gives_way and is_waiting(tenant):",
+        "if own_sake and turn.gives_way and (tenant.space_waits or is_waiting(tenant)):",
         "if False:",
         "memory_waits",
     ),
