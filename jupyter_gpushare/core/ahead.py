@@ -37,6 +37,8 @@ def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tupl
         return ()
     if state.recovering_until_s is not None or any(each.bytes_parked for each in holding):
         return ()
+    if device.memory.attention.cannot_park:
+        return ()  # the host is short: what comes keeps its host memory until the turn
     tenant = next(state.lines.of[device.id].in_order(), None)
     if tenant is None or tenant.turn is not None or tenant.id in state.evicted:
         return ()

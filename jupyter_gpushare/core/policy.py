@@ -40,6 +40,7 @@ from dataclasses import dataclass
 
 from .commands import RecallReason
 from .gangs import Look
+from .host.exchange import exchanged_bytes, host_lacks_bytes
 from .ids import DeviceId, Seconds, TenantId
 from .limits import elastic_left_s
 from .needs import Largest, is_waiting, two_largest
@@ -528,10 +529,13 @@ def obstacle_on(
         for share in holding
         if share.tenant != tenant.id
     )
-    short = wanted - state.usable_bytes(device) + stays
+    room = state.usable_bytes(device) - stays
     if not needed:
-        short -= state.reserve_to_lend_bytes(device)
+        room += state.reserve_to_lend_bytes(device)
+    short, held = wanted - room, [share.client for share in holding]
     if short <= 0:
+        return None
+    if short <= exchanged_bytes(memory, tenant.id, own, room, begun=False, holding=held):
         return None
     kind, whose = ObstacleKind.ITSELF, None
     most = wanted
@@ -545,6 +549,8 @@ def obstacle_on(
             largest[known] = two_largest(device, holding)
         in_the_way = [each for each in largest[known] if each[2].tenant != tenant.id]
         most, kind, whose = max([*in_the_way, *outside], key=lambda each: each[0])
+    if kind is ObstacleKind.HOST:
+        short = host_lacks_bytes(memory, tenant.id, own, room, short)
     return Obstacle(
         kind=kind,
         device=device.id,

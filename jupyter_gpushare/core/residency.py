@@ -85,7 +85,8 @@ class Residency:
         allocated, parked, fixed = share.bytes_allocated, share.bytes_parked, share.bytes_fixed
         resident, charged = share.bytes_resident, share.bytes_charged
         staying, heard, owed = share.bytes_staying, share.heard_serial, share.owes
-        parkable = share.bytes_parkable
+        parkable, limit = share.bytes_parkable, share.host_limit
+        share.host_limit = event.host_limit
         share.reported(
             allocated=event.bytes_allocated,
             parked=event.bytes_parked,
@@ -93,13 +94,9 @@ class Residency:
             parkable=event.bytes_parkable,
             serial=event.budget_serial,
         )
-        if (allocated, parked, fixed, parkable, heard) == (
-            share.bytes_allocated,
-            share.bytes_parked,
-            share.bytes_fixed,
-            share.bytes_parkable,
-            share.heard_serial,
-        ):
+        same = allocated == share.bytes_allocated and parked == share.bytes_parked
+        same &= fixed == share.bytes_fixed and heard == share.heard_serial
+        if same and (parkable, limit) == (share.bytes_parkable, share.host_limit):
             return False
         if client.state not in WITH_TURN:
             came = min(parked - share.bytes_parked, share.bytes_resident - resident)

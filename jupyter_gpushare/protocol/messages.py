@@ -182,10 +182,11 @@ class CellEnded(Message):
 class MemoryReported(Message):
     """Device memory of this client on a device. bytes_allocated counts all of it; of that,
     bytes_parked are in host memory, the rest is on the device, where bytes_fixed cannot be moved.
-    bytes_host_room: how many more bytes the client can park now. budget_serial: the serial of the
-    latest MemoryBudget on this connection (0: none; then the budget is what the client has on the
-    device). The client allocates nothing beyond its budget. Without a turn it parks what exceeds
-    the budget.
+    bytes_host_room: how many more bytes the client can park now; host_limit: whose limit leaves no
+    more, 0 for the memory of the machine, else the number of a control group. budget_serial: the
+    serial of the latest MemoryBudget on this connection (0: none; then the budget is what the
+    client has on the device). The client allocates nothing beyond its budget. Without a turn it
+    parks what exceeds the budget.
     """
 
     TYPE: ClassVar[int] = 10
@@ -196,6 +197,7 @@ class MemoryReported(Message):
         Field("bytes_parked", Kind.U64),
         Field("bytes_fixed", Kind.U64),
         Field("bytes_host_room", Kind.U64),
+        Field("host_limit", Kind.U64),
         Field("budget_serial", Kind.U32),
     )
 
@@ -204,6 +206,7 @@ class MemoryReported(Message):
     bytes_parked: int
     bytes_fixed: int
     bytes_host_room: int
+    host_limit: int
     budget_serial: int
 
 

@@ -45,6 +45,7 @@ def memory_reported(
         bytes_parked=parked,
         bytes_fixed=fixed,
         bytes_host_room=room,
+        host_limit=0,
         budget_serial=serial,
     )
 

@@ -17,6 +17,9 @@
 
 #define MEMORY_REPORT_PERIOD_MS 100
 #define SCARCE_LOOK_PERIOD_MS 1000
+/* While memory is moving others give host memory back from one moment to the next. */
+#define BUSY_LOOK_PERIOD_MS 20
+#define BUSY_MS 2000
 
 static bool is_as_told(const struct agent *agent, int device,
                        const struct residency_numbers *numbers) {
@@ -34,6 +37,7 @@ static void report(struct agent *agent, int device, const struct residency_numbe
     reported->bytes_parked = numbers->bytes_parked;
     reported->bytes_fixed = numbers->bytes_fixed;
     reported->bytes_host_room = agent->host_room_bytes;
+    reported->host_limit = host_arena_limit();
     reported->budget_serial = numbers->serial;
     session_send(&agent->session, &message);
     agent->told_numbers[device] = *numbers;
@@ -78,6 +82,16 @@ static bool host_is_scarce(const struct agent *agent) {
     return residency_swaps() && agent->host_room_bytes < movable_bytes;
 }
 
+static void host_is_busy(struct agent *agent) {
+    agent->host_busy_until_ms = clock_now_ms() + BUSY_MS;
+}
+
+static uint64_t next_host_look_ms(const struct agent *agent) {
+    const uint64_t now_ms = clock_now_ms();
+    const bool is_busy = now_ms < agent->host_busy_until_ms;
+    return now_ms + (is_busy ? BUSY_LOOK_PERIOD_MS : SCARCE_LOOK_PERIOD_MS);
+}
+
 void agent_report_memory(struct agent *agent, bool all) {
     if (agent->session.stage != SESSION_UP) return;
     bool has_looked = false;
@@ -94,17 +108,19 @@ void agent_report_memory(struct agent *agent, bool all) {
         report(agent, ordinals[i], &numbers);
         agent->memory_report_at_ms = clock_now_ms() + MEMORY_REPORT_PERIOD_MS;
     }
-    agent->host_look_at_ms = host_is_scarce(agent) ? clock_now_ms() + SCARCE_LOOK_PERIOD_MS : 0;
+    agent->host_look_at_ms = host_is_scarce(agent) ? next_host_look_ms(agent) : 0;
 }
 
 /* Host memory that others have given back makes a victim of this process again, if it says so. */
 void agent_look_at_scarce_host(struct agent *agent) {
     const uint64_t told_bytes = agent->host_room_bytes;
     look_at_host_room(agent);
-    if (agent->host_room_bytes > told_bytes)
+    if (agent->host_room_bytes > told_bytes) {
+        host_is_busy(agent);
         agent_report_memory(agent, true);
-    else
-        agent->host_look_at_ms = clock_now_ms() + SCARCE_LOOK_PERIOD_MS;
+    } else {
+        agent->host_look_at_ms = next_host_look_ms(agent);
+    }
 }
 
 /* It was not to be had, although it was told. */
@@ -175,6 +191,7 @@ void agent_on_budget(struct agent *agent, const struct message_memory_budget *bu
               budget->refused_need ? ", refused" : "");
     residency_set_budget(budget->device, budget->serial, budget->budget_bytes, budget->usable_bytes,
                          budget->park_hint_bytes, budget->refused_need);
+    host_is_busy(agent);
     agent_report_memory(agent, false);
     agent_tell_needs(agent);
     mover_look();

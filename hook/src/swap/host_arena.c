@@ -15,7 +15,7 @@
 #include "swap/prefault.h"
 
 #define GRANULES_PER_SEGMENT (HOST_ARENA_SEGMENT_BYTES / CHUNK_GRANULE)
-#define ROOM_IS_FRESH_NS 100000000u
+#define ROOM_IS_FRESH_NS 10000000u
 #define REFUSED_NS 1000000000u
 
 _Static_assert(GRANULES_PER_SEGMENT == 32, "a segment's granules are the bits of one word");
@@ -69,6 +69,18 @@ uint64_t host_arena_free(void) {
     return free_bytes();
 }
 
+uint64_t host_arena_system_room(void) {
+    lock_with_fresh_room();
+    const uint64_t bytes = system_host.room_bytes;
+    lock_release(LOCK_MEMORY);
+    return bytes;
+}
+
+uint64_t host_arena_limit(void) {
+    HOLD(LOCK_MEMORY);
+    return system_host.limit;
+}
+
 bool host_arena_is_short(void) {
     lock_with_fresh_room();
     const bool is_short = system_host.is_short;
@@ -108,12 +120,13 @@ static void note_refusal(const char *what) {
 
 /* Begins to make a further segment's pages, where the system leaves room for one. Others of the
  * group may do the same, so that each time it is looked anew. */
-static bool begin_upcoming(void) {
+static bool begin_upcoming(uint64_t left_bytes) {
     if (upcoming) return true;
-    const struct cgroup_host now = cgroup_look(HOST_ARENA_SEGMENT_BYTES);
+    const uint64_t enough_bytes = HOST_ARENA_SEGMENT_BYTES + left_bytes;
+    const struct cgroup_host now = cgroup_look(enough_bytes);
     lock_take(LOCK_MEMORY);
     const bool has_room =
-        clock_now_ns() >= refused_until_ns && now.room_bytes >= HOST_ARENA_SEGMENT_BYTES;
+        clock_now_ns() >= refused_until_ns && now.room_bytes >= enough_bytes;
     if (!has_room)
         system_host.room_bytes = now.room_bytes;
     else if (system_host.room_bytes >= HOST_ARENA_SEGMENT_BYTES)
@@ -177,12 +190,12 @@ static bool add_segment(char *base, uint64_t context) {
     return added;
 }
 
-bool host_arena_prepare(uint64_t bytes) {
-    if (host_arena_free() >= bytes || !begin_upcoming()) return false;
+bool host_arena_prepare(uint64_t bytes, uint64_t left_bytes) {
+    if (host_arena_free() >= bytes || !begin_upcoming(left_bytes)) return false;
     char *base = end_upcoming();
     if (base == NULL) return false;
     /* Pages of the one after it are made while the driver registers this one. */
-    if (host_arena_free() + HOST_ARENA_SEGMENT_BYTES < bytes) begin_upcoming();
+    if (host_arena_free() + HOST_ARENA_SEGMENT_BYTES < bytes) begin_upcoming(left_bytes);
     bool is_others = false; /* then those are other pages, which were at this address before */
     const uint64_t context = register_segment(base, &is_others);
     if (context && add_segment(base, context)) return true;
@@ -215,7 +228,11 @@ void host_arena_trim(uint64_t bytes) {
         give_to_system(segment.base, segment.context != 0);
         given_bytes += HOST_ARENA_SEGMENT_BYTES;
     }
-    if (given_bytes > 0) log_debug("arena: gave %llu bytes back", (unsigned long long)given_bytes);
+    if (given_bytes == 0) return;
+    lock_take(LOCK_MEMORY);
+    system_host_at_ns = 0; /* there is more of it */
+    lock_release(LOCK_MEMORY);
+    log_debug("arena: gave %llu bytes back", (unsigned long long)given_bytes);
 }
 
 /* ---- granules ---------------------------------------------------------------------------------

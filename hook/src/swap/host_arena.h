@@ -15,9 +15,9 @@ void *host_arena_take(uint64_t bytes);
 void host_arena_give(void *host, uint64_t bytes);
 
 /* For the mover alone. The calling thread has a current context.
- * Makes segments ready until `bytes` are free or the budget is used up; one segment a call: false
- * when nothing was left to do. */
-bool host_arena_prepare(uint64_t bytes);
+ * Makes segments ready until `bytes` are free, or until the system would leave less than
+ * `left_bytes` to others; one segment a call: false when nothing was left to do. */
+bool host_arena_prepare(uint64_t bytes, uint64_t left_bytes);
 /* For the mover alone. Gives free segments back to the system while more than `bytes` are free. */
 void host_arena_trim(uint64_t bytes);
 
@@ -26,6 +26,10 @@ void host_arena_trim(uint64_t bytes);
  */
 uint64_t host_arena_room(void);
 uint64_t host_arena_free(void);
+/* What the system leaves for this process and for others, and whose limit says so (cgroup.h), as it
+ * was at the last look. */
+uint64_t host_arena_system_room(void);
+uint64_t host_arena_limit(void);
 /* The system runs short of memory: what is free here should go back. */
 bool host_arena_is_short(void);
 

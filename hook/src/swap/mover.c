@@ -157,6 +157,7 @@ static struct swap_view view_of(int device) {
         .arrives = pipeline_has_arrivals(device),
         .all_here = chunks_all_here(),
         .host_is_short = mover_host_is_short(),
+        .host_is_tight = state.goal == MOVER_RESTORE && mover_host_is_tight(),
         .stream_is_short = mover_waits_streams_are_short(),
         .room_is_short = mover_waits_room_is_short(),
         .has_failed =

@@ -10,6 +10,8 @@
 void mover_host_want(uint64_t bytes);
 /* It is wanted, or was not to be had a moment ago. */
 bool mover_host_is_short(void);
+/* Host copies of what is back may keep others from making room for the rest. */
+bool mover_host_is_tight(void);
 /* Tries again what was not to be had, and counts anew for how long there has been too much. */
 void mover_host_goal_changed(void);
 

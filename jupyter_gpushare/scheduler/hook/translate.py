@@ -162,6 +162,7 @@ def _event_of_memory(
                 bytes_fixed=message.bytes_fixed,
                 bytes_parked=message.bytes_parked,
                 bytes_parkable=message.bytes_host_room,
+                host_limit=message.host_limit,
                 budget_serial=message.budget_serial,
                 cause="memory changed",
             )
