@@ -59,7 +59,8 @@ struct chunk_sums {
     uint64_t bytes_movable;  /* of those, what could be parked */
     uint64_t bytes_parked;
     uint64_t bytes_next; /* of those, the one that comes next; 0: that one's is still there */
-    uint64_t bytes_back; /* of the resident ones, what needs no host memory to leave again */
+    uint64_t bytes_back; /* of the resident ones, what needs no further host memory to leave: it is
+                            BACK, or LEAVING already */
     uint32_t moving;     /* LEAVING or COMING */
     /* So many can be claimed: as a loop ends by these, it ends when there is nothing to claim. */
     uint32_t to_leave, to_come, to_take_back;

@@ -22,20 +22,21 @@ _Static_assert(GRANULES_PER_SEGMENT == 32, "a segment's granules are the bits of
 
 struct segment {
     char *base;
-    uint32_t taken;   /* a bit for each granule */
+    uint64_t bytes;
+    uint32_t taken;   /* a bit for each granule; set for those beyond its end */
     uint64_t context; /* the generation of that in which it is registered; 0: no more */
 };
 
 /* Guarded by LOCK_MEMORY. */
 static struct segment *segments;
 static size_t segments_used, segments_room;
-static uint64_t taken_bytes;
-static bool has_upcoming;
+static uint64_t segments_bytes, taken_bytes;
+static uint64_t upcoming_bytes; /* of the segment that is being made ready; 0: none */
 static struct cgroup_host system_host; /* as read, less what was taken since */
 static uint64_t system_host_at_ns;
 static uint64_t refused_until_ns; /* the system or the driver gave nothing */
 
-/* The segment after the one that is being made ready: its pages are made meanwhile. The mover's. */
+/* The segment whose pages are being made, while the driver may register the one before. The mover's. */
 static char *upcoming;
 static struct prefault upcoming_work;
 
@@ -43,13 +44,18 @@ static struct prefault upcoming_work;
  */
 
 static uint64_t free_bytes(void) {
-    return segments_used * HOST_ARENA_SEGMENT_BYTES - taken_bytes;
+    return segments_bytes - taken_bytes;
 }
 
-/* Segments that can still be had. */
-static uint64_t further_segments(void) {
-    if (clock_now_ns() < refused_until_ns) return has_upcoming;
-    return has_upcoming + system_host.room_bytes / HOST_ARENA_SEGMENT_BYTES;
+/* What can still be had of the system. */
+static uint64_t further_bytes(void) {
+    return clock_now_ns() < refused_until_ns ? 0 : system_host.room_bytes;
+}
+
+/* For a chunk of so many bytes, of what is left. Where that is little, a segment is no larger than
+ * its chunk: what is left over in it would be lost to others. */
+static uint64_t segment_bytes_for(uint64_t chunk_bytes, uint64_t left_bytes) {
+    return left_bytes < 2 * HOST_ARENA_SEGMENT_BYTES ? chunk_bytes : HOST_ARENA_SEGMENT_BYTES;
 }
 
 /* Takes the lock; what the system leaves is known of late. */
@@ -92,80 +98,78 @@ bool host_arena_is_short(void) {
  */
 
 /* Addresses on the border of a huge page; nothing is taken from the system yet. */
-static char *map_segment(void) {
-    const size_t bytes = HOST_ARENA_SEGMENT_BYTES + CHUNK_GRANULE;
+static char *map_segment(uint64_t segment_bytes) {
+    const size_t bytes = segment_bytes + CHUNK_GRANULE;
     char *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) return NULL;
     char *base = mapped + (CHUNK_GRANULE - (uintptr_t)mapped % CHUNK_GRANULE) % CHUNK_GRANULE;
     if (base > mapped) munmap(mapped, (size_t)(base - mapped));
-    char *end = base + HOST_ARENA_SEGMENT_BYTES;
+    char *end = base + segment_bytes;
     if (mapped + bytes > end) munmap(end, (size_t)(mapped + bytes - end));
-    madvise(base, HOST_ARENA_SEGMENT_BYTES, MADV_HUGEPAGE);
+    madvise(base, segment_bytes, MADV_HUGEPAGE);
     /* A child must have no copy: the device writes to these very pages. */
-    if (madvise(base, HOST_ARENA_SEGMENT_BYTES, MADV_DONTFORK) != 0) {
-        munmap(base, HOST_ARENA_SEGMENT_BYTES);
+    if (madvise(base, segment_bytes, MADV_DONTFORK) != 0) {
+        munmap(base, segment_bytes);
         return NULL;
     }
-    madvise(base, HOST_ARENA_SEGMENT_BYTES, MADV_DONTDUMP);
+    madvise(base, segment_bytes, MADV_DONTDUMP);
     return base;
 }
 
 static void note_refusal(const char *what) {
     lock_take(LOCK_MEMORY);
-    has_upcoming = false;
+    upcoming_bytes = 0;
     refused_until_ns = clock_now_ns() + REFUSED_NS;
     lock_release(LOCK_MEMORY);
     log_debug("arena: %s, so no more host memory for a while", what);
 }
 
-/* Begins to make a further segment's pages, where the system leaves room for one. Others of the
- * group may do the same, so that each time it is looked anew. */
-static bool begin_upcoming(uint64_t left_bytes) {
+/* Begins to make a further segment's pages, where the system leaves room for one, and `left_bytes`
+ * beside it. Others of the group may do the same, so that each time it is looked anew. */
+static bool begin_upcoming(uint64_t chunk_bytes, uint64_t left_bytes) {
     if (upcoming) return true;
-    const uint64_t enough_bytes = HOST_ARENA_SEGMENT_BYTES + left_bytes;
-    const struct cgroup_host now = cgroup_look(enough_bytes);
+    const struct cgroup_host now = cgroup_look(2 * HOST_ARENA_SEGMENT_BYTES + left_bytes);
+    const uint64_t bytes = segment_bytes_for(chunk_bytes, now.room_bytes);
     lock_take(LOCK_MEMORY);
     const bool has_room =
-        clock_now_ns() >= refused_until_ns && now.room_bytes >= enough_bytes;
-    if (!has_room)
-        system_host.room_bytes = now.room_bytes;
-    else if (system_host.room_bytes >= HOST_ARENA_SEGMENT_BYTES)
-        system_host.room_bytes -= HOST_ARENA_SEGMENT_BYTES;
-    has_upcoming = has_room;
+        clock_now_ns() >= refused_until_ns && now.room_bytes >= bytes + left_bytes;
+    system_host.room_bytes = now.room_bytes - (has_room ? bytes : 0);
+    upcoming_bytes = has_room ? bytes : 0;
     lock_release(LOCK_MEMORY);
     if (!has_room) return false;
-    upcoming = map_segment();
+    upcoming = map_segment(bytes);
     if (upcoming == NULL) {
         note_refusal("no address range");
         return false;
     }
-    prefault_begin(&upcoming_work, upcoming, HOST_ARENA_SEGMENT_BYTES);
+    prefault_begin(&upcoming_work, upcoming, bytes);
     return true;
 }
 
-/* The upcoming segment with all its pages; NULL when the system has too few. */
-static char *end_upcoming(void) {
-    char *base = upcoming;
+/* The upcoming segment with all its pages; without a base when the system has too few. */
+static struct segment end_upcoming(void) {
+    struct segment ready = {.base = upcoming};
     upcoming = NULL;
     lock_take(LOCK_MEMORY);
-    has_upcoming = false;
+    ready.bytes = upcoming_bytes;
+    upcoming_bytes = 0;
     lock_release(LOCK_MEMORY);
-    if (prefault_end(&upcoming_work)) return base;
-    munmap(base, HOST_ARENA_SEGMENT_BYTES);
+    if (prefault_end(&upcoming_work)) return ready;
+    munmap(ready.base, ready.bytes);
     note_refusal("no pages");
-    return NULL;
+    return (struct segment){0};
 }
 
 /* Needs a current context, which then owns the registration; the others can use it as well. The
  * process may have begun to end while pages were made. `*is_others`: it is registered already, by a
  * context that ends just now. */
-static uint64_t register_segment(char *base, bool *is_others) {
+static uint64_t register_segment(char *base, uint64_t bytes, bool *is_others) {
     const struct driver *cuda = driver_get();
     const uint64_t context = contexts_current_generation();
     CUresult result = CUDA_ERROR_INVALID_CONTEXT;
     if (cuda == NULL || !ending_driver_use_begin()) return 0;
     if (context != 0)
-        result = cuda->host_register(base, HOST_ARENA_SEGMENT_BYTES, CU_MEMHOSTREGISTER_PORTABLE);
+        result = cuda->host_register(base, bytes, CU_MEMHOSTREGISTER_PORTABLE);
     ending_driver_use_end();
     *is_others = result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     if (result == CUDA_SUCCESS) return context;
@@ -174,45 +178,61 @@ static uint64_t register_segment(char *base, bool *is_others) {
 }
 
 /* While the process ends it keeps what is registered. */
-static void give_to_system(char *base, bool is_registered) {
-    if (is_registered) {
+static void give_to_system(const struct segment *segment) {
+    if (segment->context != 0) {
         if (!ending_driver_use_begin()) return;
-        driver_get()->host_unregister(base);
+        driver_get()->host_unregister(segment->base);
         ending_driver_use_end();
     }
-    munmap(base, HOST_ARENA_SEGMENT_BYTES);
+    munmap(segment->base, segment->bytes);
 }
 
-static bool add_segment(char *base, uint64_t context) {
+static uint32_t mask_of(uint64_t granules) {
+    return granules >= GRANULES_PER_SEGMENT ? UINT32_MAX : ((uint32_t)1 << granules) - 1;
+}
+
+/* Those that are not there. */
+static uint32_t beyond(const struct segment *segment) {
+    return ~mask_of(segment->bytes / CHUNK_GRANULE);
+}
+
+static bool add_segment(struct segment segment) {
     HOLD(LOCK_MEMORY);
     const bool added = ARRAY_MAKE_ROOM(segments, segments_used, 1, segments_room);
-    if (added) segments[segments_used++] = (struct segment){.base = base, .context = context};
+    segment.taken = beyond(&segment);
+    if (added) {
+        segments[segments_used++] = segment;
+        segments_bytes += segment.bytes;
+    }
     return added;
 }
 
-bool host_arena_prepare(uint64_t bytes, uint64_t left_bytes) {
-    if (host_arena_free() >= bytes || !begin_upcoming(left_bytes)) return false;
-    char *base = end_upcoming();
-    if (base == NULL) return false;
-    /* Pages of the one after it are made while the driver registers this one. */
-    if (host_arena_free() + HOST_ARENA_SEGMENT_BYTES < bytes) begin_upcoming(left_bytes);
+bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes) {
+    if (host_arena_free() >= bytes || !begin_upcoming(chunk_bytes, left_bytes)) return false;
+    struct segment segment = end_upcoming();
+    if (segment.base == NULL) return false;
+    /* Pages of the one after it are made while the driver registers this one. Where little is left,
+     * it is not known yet how large that has to be. */
+    if (host_arena_free() + segment.bytes < bytes)
+        begin_upcoming(HOST_ARENA_SEGMENT_BYTES, left_bytes + HOST_ARENA_SEGMENT_BYTES);
     bool is_others = false; /* then those are other pages, which were at this address before */
-    const uint64_t context = register_segment(base, &is_others);
-    if (context && add_segment(base, context)) return true;
-    give_to_system(base, context != 0);
+    segment.context = register_segment(segment.base, segment.bytes, &is_others);
+    if (segment.context && add_segment(segment)) return true;
+    give_to_system(&segment);
     note_refusal("no registration");
     return false;
 }
 
-/* Takes a free segment out of the table; false when all hold something. */
-static bool remove_free(struct segment *removed) {
+/* Takes a free segment of so many bytes at most out of the table. False: there is none. */
+static bool remove_free(struct segment *removed, uint64_t bytes_max) {
     bool found = false;
     HOLD(LOCK_MEMORY);
     for (size_t i = segments_used; i-- > 0 && !found;) {
-        if (segments[i].taken) continue;
+        if (segments[i].taken != beyond(&segments[i]) || segments[i].bytes > bytes_max) continue;
         found = true;
         *removed = segments[i];
         segments[i] = segments[--segments_used];
+        segments_bytes -= removed->bytes;
     }
     return found;
 }
@@ -221,12 +241,13 @@ void host_arena_trim(uint64_t bytes) {
     struct segment segment;
     uint64_t given_bytes = 0;
     if (upcoming && bytes == 0) {
-        char *base = end_upcoming();
-        if (base) munmap(base, HOST_ARENA_SEGMENT_BYTES);
+        segment = end_upcoming();
+        if (segment.base) munmap(segment.base, segment.bytes);
     }
-    while (host_arena_free() >= bytes + HOST_ARENA_SEGMENT_BYTES && remove_free(&segment)) {
-        give_to_system(segment.base, segment.context != 0);
-        given_bytes += HOST_ARENA_SEGMENT_BYTES;
+    for (uint64_t free_now; (free_now = host_arena_free()) > bytes;) {
+        if (!remove_free(&segment, free_now - bytes)) break;
+        give_to_system(&segment);
+        given_bytes += segment.bytes;
     }
     if (given_bytes == 0) return;
     lock_take(LOCK_MEMORY);
@@ -237,10 +258,6 @@ void host_arena_trim(uint64_t bytes) {
 
 /* ---- granules ---------------------------------------------------------------------------------
  */
-
-static uint32_t mask_of(uint64_t granules) {
-    return granules >= GRANULES_PER_SEGMENT ? UINT32_MAX : ((uint32_t)1 << granules) - 1;
-}
 
 /* How long the next row of free granules is, from `*at` on, which is moved to it; 0: none. */
 static uint32_t next_row(uint32_t taken, uint32_t *at) {
@@ -268,8 +285,8 @@ static struct segment *shortest_row(uint64_t granules, uint32_t *place) {
     return found;
 }
 
-/* A row in a registered segment, or in one that has to be registered anew (`*lapsed`). */
-static void *take_row(uint64_t granules, char **lapsed) {
+/* A row in a registered segment, or in one that has to be registered anew (`lapsed`). */
+static void *take_row(uint64_t granules, struct segment *lapsed) {
     void *host = NULL;
     uint32_t at = 0;
     HOLD(LOCK_MEMORY);
@@ -278,7 +295,7 @@ static void *take_row(uint64_t granules, char **lapsed) {
         segment->taken |= mask_of(granules) << at;
         taken_bytes += granules * CHUNK_GRANULE;
         host = segment->base + at * CHUNK_GRANULE;
-        if (segment->context == 0) *lapsed = segment->base;
+        if (segment->context == 0) *lapsed = *segment;
     }
     return host;
 }
@@ -286,27 +303,27 @@ static void *take_row(uint64_t granules, char **lapsed) {
 static struct segment *segment_of(const void *host) {
     for (size_t i = 0; i < segments_used; i++) {
         const char *base = segments[i].base;
-        if ((const char *)host >= base && (const char *)host < base + HOST_ARENA_SEGMENT_BYTES)
+        if ((const char *)host >= base && (const char *)host < base + segments[i].bytes)
             return &segments[i];
     }
     return NULL;
 }
 
 void *host_arena_take(uint64_t bytes) {
-    char *lapsed = NULL;
+    struct segment lapsed = {0};
     const uint64_t granules = bytes / CHUNK_GRANULE;
     if (granules == 0 || granules > GRANULES_PER_SEGMENT) return NULL;
     void *host = take_row(granules, &lapsed);
-    if (host == NULL || lapsed == NULL) return host;
+    if (host == NULL || lapsed.base == NULL) return host;
     bool is_others = false;
-    const uint64_t context = register_segment(lapsed, &is_others);
+    const uint64_t context = register_segment(lapsed.base, lapsed.bytes, &is_others);
     if (is_others) return host; /* for now; it is registered anew when next used */
     if (context == 0) {
         host_arena_give(host, bytes);
         return NULL;
     }
     HOLD(LOCK_MEMORY);
-    struct segment *segment = segment_of(lapsed);
+    struct segment *segment = segment_of(lapsed.base);
     if (segment) segment->context = context;
     return host;
 }
@@ -328,6 +345,7 @@ void host_arena_give(void *host, uint64_t bytes) {
 /* Free rows by their length, and what of the memory that may leave has been laid into them. */
 struct laying {
     uint64_t rows[GRANULES_PER_SEGMENT + 1];
+    uint64_t further_bytes; /* that can be had for more segments */
     uint64_t laid_bytes;
     bool ends; /* a chunk found none: those behind it wait for it */
 };
@@ -337,18 +355,35 @@ static void count_rows(struct laying *laying) {
     for (size_t i = 0; i < segments_used; i++)
         for (uint32_t at = 0; (length = next_row(segments[i].taken, &at)) > 0; at += length)
             laying->rows[length]++;
-    laying->rows[GRANULES_PER_SEGMENT] += further_segments();
+    laying->rows[upcoming_bytes / CHUNK_GRANULE] += upcoming_bytes > 0;
+    laying->further_bytes = further_bytes();
+}
+
+/* A segment for a chunk that finds no row; whether there is one. */
+static bool lay_segment(struct laying *laying, uint64_t chunk_bytes) {
+    const uint64_t bytes = segment_bytes_for(chunk_bytes, laying->further_bytes);
+    if (laying->further_bytes < bytes) return false;
+    laying->further_bytes -= bytes;
+    laying->rows[bytes / CHUNK_GRANULE]++;
+    return true;
+}
+
+static uint64_t shortest_of(const struct laying *laying, uint64_t granules) {
+    while (granules <= GRANULES_PER_SEGMENT && laying->rows[granules] == 0)
+        granules++;
+    return granules;
 }
 
 /* As take_row would. */
 static void lay(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     const uint64_t granules = chunk->bytes / CHUNK_GRANULE;
-    uint64_t length = granules;
     if (laying->ends) return;
-    while (length <= GRANULES_PER_SEGMENT && laying->rows[length] == 0)
-        length++;
-    laying->ends = length > GRANULES_PER_SEGMENT;
+    uint64_t length = shortest_of(laying, granules);
+    if (length > GRANULES_PER_SEGMENT) {
+        laying->ends = !lay_segment(laying, chunk->bytes);
+        length = shortest_of(laying, granules);
+    }
     if (laying->ends) return;
     laying->rows[length]--;
     laying->rows[length - granules]++;
@@ -360,8 +395,8 @@ uint64_t host_arena_room(void) {
     uint64_t back_bytes = 0;
     bool all = true;
     lock_with_fresh_room();
-    const uint64_t bytes = free_bytes() + further_segments() * HOST_ARENA_SEGMENT_BYTES;
     count_rows(&laying);
+    const uint64_t bytes = free_bytes() + upcoming_bytes + laying.further_bytes;
     lock_release(LOCK_MEMORY);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
         back_bytes += chunks_sums_of(device).bytes_back;
@@ -381,8 +416,7 @@ void host_arena_forget_context(uint64_t context) {
 
 void host_arena_after_fork(void) {
     segments_used = 0;
-    taken_bytes = 0;
+    segments_bytes = taken_bytes = upcoming_bytes = 0;
     upcoming = NULL;
-    has_upcoming = false;
     system_host_at_ns = refused_until_ns = 0;
 }

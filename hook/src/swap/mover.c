@@ -169,7 +169,7 @@ static void leave(int device, uint64_t bytes_to_leave) {
     uint64_t bytes = 0;
     begin_burst(&state.out);
     const enum step_answer answer = step_leave(device, &bytes);
-    if (answer == STEP_NO_HOST) mover_host_want(bytes_to_leave > bytes ? bytes_to_leave : bytes);
+    if (answer == STEP_NO_HOST) mover_host_want(bytes, bytes_to_leave);
     if (answer == STEP_FAILED) changed(bytes);
     if (answer == STEP_NO_ROOM) mover_waits_for_streams();
     if (answer == STEP_DONE) mover_waits_end_streams();

@@ -20,13 +20,14 @@
 #define LITTLE_NS 200000000u
 
 static struct {
-    uint64_t wanted_bytes;
+    uint64_t wanted_bytes, chunk_bytes;
     uint64_t short_until_ns; /* 0: not of late */
     uint64_t excess_since_ns;
 } host;
 
-void mover_host_want(uint64_t bytes) {
-    host.wanted_bytes = bytes;
+void mover_host_want(uint64_t chunk_bytes, uint64_t bytes) {
+    host.chunk_bytes = chunk_bytes;
+    host.wanted_bytes = bytes > chunk_bytes ? bytes : chunk_bytes;
 }
 
 bool mover_host_is_short(void) {
@@ -71,7 +72,8 @@ static enum mover_host_answer make_what_is_wanted(void) {
     const uint64_t ready_bytes = host_arena_free() + host.wanted_bytes;
     host.wanted_bytes = 0;
     host.short_until_ns = 0;
-    if (use_some_context() && host_arena_prepare(ready_bytes, 0)) return MOVER_HOST_MORE;
+    if (use_some_context() && host_arena_prepare(ready_bytes, host.chunk_bytes, 0))
+        return MOVER_HOST_MORE;
     host.short_until_ns = clock_now_ns() + SHORT_NS;
     return MOVER_HOST_SHORT;
 }
@@ -93,7 +95,7 @@ static struct swap_host_view view_now(void) {
 
 /* Those who park for this restore are waited for, so copies on their way here hold nothing up. */
 static void give_back_what_came(void) {
-    if (host_arena_free() < HOST_ARENA_SEGMENT_BYTES || !mover_host_is_tight()) return;
+    if (host_arena_free() == 0 || !mover_host_is_tight()) return;
     if (use_some_context()) host_arena_trim(0);
 }
 
@@ -106,7 +108,8 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
         case SWAP_HOST_PREPARE:
             /* Without the turn, memory leaves as soon as it has to; nothing is ahead of need. */
             if (goal != MOVER_REST || !use_some_context()) return MOVER_HOST_DONE;
-            return host_arena_prepare(swap_host_wanted(&view), SWAP_HOST_LEFT_BYTES)
+            return host_arena_prepare(swap_host_wanted(&view), HOST_ARENA_SEGMENT_BYTES,
+                                      SWAP_HOST_LEFT_BYTES)
                        ? MOVER_HOST_MORE
                        : MOVER_HOST_DONE;
         case SWAP_HOST_TRIM:
@@ -122,8 +125,7 @@ uint64_t mover_host_pause_ns(enum mover_goal goal) {
     if (goal == MOVER_PARK && host.short_until_ns > 0) return SHORT_NS;
     /* Others may have become short of host memory meanwhile. */
     if (goal == MOVER_RESTORE && !chunks_all_confirmed()) return RESTORE_LOOK_NS;
-    if (host_arena_free() >= HOST_ARENA_SEGMENT_BYTES && host_arena_system_room() < LITTLE_BYTES)
-        return LITTLE_NS;
+    if (host_arena_free() > 0 && host_arena_system_room() < LITTLE_BYTES) return LITTLE_NS;
     return host_arena_free() > 0 || residency_park_hint() > 0 ? HOUSEKEEPING_NS : MOVER_HOST_NEVER;
 }
 
