@@ -73,7 +73,8 @@ class ObstacleKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """The largest thing in the way, and how many bytes are missing."""
+    """The largest thing in the way, and how many bytes are missing: on the device, or where the host
+    has no space, of host memory."""
 
     kind: ObstacleKind
     device: DeviceId

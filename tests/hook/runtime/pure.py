@@ -243,6 +243,10 @@ class SwapView(ctypes.Structure):
         return Step(pure.library.sp_plan(ctypes.byref(self)))
 
 
+def host_is_tight(pure: Pure, *, room: int, parked: int) -> bool:
+    return bool(pure.library.sp_host_is_tight(U64(room), U64(parked)))
+
+
 class HostStep(enum.IntEnum):
     """enum swap_host_step."""
 
