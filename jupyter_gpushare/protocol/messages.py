@@ -246,6 +246,25 @@ class MemoryKindsReported(Message):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemoryReported(Message):
+    """What the host memory of this client is like. bytes_unpinned: of what is parked, in memory
+    that the driver would not pin, so that copies are slower. bytes_ready_per_s: how fast host
+    memory became ready of late (0: not known). Told when it has changed, the rate by more than a
+    quarter.
+    """
+
+    TYPE: ClassVar[int] = 18
+    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("bytes_unpinned", Kind.U64),
+        Field("bytes_ready_per_s", Kind.U64),
+    )
+
+    bytes_unpinned: int
+    bytes_ready_per_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContextFailed(Message):
     """A context of the client has a sticky error; only a restart of the process cures it."""
 
@@ -605,6 +624,7 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     9: CellEnded,
     10: MemoryReported,
     17: MemoryKindsReported,
+    18: HostMemoryReported,
     11: ContextFailed,
     12: MemoryQueried,
     13: HoldRequested,

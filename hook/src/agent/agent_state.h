@@ -38,6 +38,7 @@ struct agent {
     uint64_t host_busy_until_ms; /* until then more may come at any moment */
     struct residency_numbers told_numbers[REGISTRY_DEVICES_MAX];
     struct registry_sums told_kinds[REGISTRY_DEVICES_MAX];
+    uint64_t told_unpinned_bytes, told_ready_rate;
     struct told_need {
         uint32_t number; /* 0: none */
         uint64_t bytes_resident;

@@ -66,6 +66,26 @@ static void report_kinds(struct agent *agent, int device) {
     *told = sums;
 }
 
+static bool differs_noticeably(uint64_t rate, uint64_t told_rate) {
+    const uint64_t most = rate > told_rate ? rate : told_rate;
+    const uint64_t least = rate > told_rate ? told_rate : rate;
+    return (most - least) * 4 > most;
+}
+
+/* It decides nothing, and is shown. */
+static void report_host(struct agent *agent) {
+    struct message message = {.type = MESSAGE_HOST_MEMORY_REPORTED};
+    struct message_host_memory_reported *host = &message.host_memory_reported;
+    host->bytes_unpinned = host_arena_unpinned();
+    host->bytes_ready_per_s = host_arena_ready_rate();
+    if (host->bytes_unpinned == agent->told_unpinned_bytes &&
+        !differs_noticeably(host->bytes_ready_per_s, agent->told_ready_rate))
+        return;
+    session_send(&agent->session, &message);
+    agent->told_unpinned_bytes = host->bytes_unpinned;
+    agent->told_ready_rate = host->bytes_ready_per_s;
+}
+
 /* Finding out takes long enough to be left out where a turn is given back: there it is only said
  * again what was said before. */
 static void look_at_host_room(struct agent *agent) {
@@ -104,6 +124,7 @@ void agent_report_memory(struct agent *agent, bool all) {
         if (as_told && (!all || numbers.bytes_allocated == 0)) continue;
         if (!as_told && !has_looked) look_at_host_room(agent);
         has_looked = has_looked || !as_told;
+        report_host(agent);
         report_kinds(agent, ordinals[i]);
         report(agent, ordinals[i], &numbers);
         agent->memory_report_at_ms = clock_now_ms() + MEMORY_REPORT_PERIOD_MS;
@@ -219,6 +240,7 @@ void agent_fix_failed_memory(void) {
 void agent_forget_told(struct agent *agent) {
     memset(agent->told_numbers, 0, sizeof(agent->told_numbers));
     memset(agent->told_kinds, 0, sizeof(agent->told_kinds));
+    agent->told_unpinned_bytes = agent->told_ready_rate = 0;
     memset(agent->told_needs, 0, sizeof(agent->told_needs));
     room_ask_again();
 }

@@ -9,6 +9,7 @@
 #include "base/hold.h"
 #include "base/log.h"
 #include "device/contexts.h"
+#include "device/failure.h"
 #include "memory/chunks.h"
 #include "memory/registry.h"
 #include "swap/cgroup.h"
@@ -17,6 +18,8 @@
 #define GRANULES_PER_SEGMENT (HOST_ARENA_SEGMENT_BYTES / CHUNK_GRANULE)
 #define ROOM_IS_FRESH_NS 10000000u
 #define REFUSED_NS 1000000000u
+#define MADE_BYTES_LEAST (2 * HOST_ARENA_SEGMENT_BYTES)
+#define MADE_BYTES_MOST (32 * HOST_ARENA_SEGMENT_BYTES)
 
 _Static_assert(GRANULES_PER_SEGMENT == 32, "a segment's granules are the bits of one word");
 
@@ -25,6 +28,7 @@ struct segment {
     uint64_t bytes;
     uint32_t taken;   /* a bit for each granule; set for those beyond its end */
     uint64_t context; /* the generation of that in which it is registered; 0: no more */
+    bool is_unpinned; /* the driver would not register it: copies go through its own buffers */
 };
 
 /* Guarded by LOCK_MEMORY. */
@@ -35,6 +39,9 @@ static uint64_t upcoming_bytes; /* of the segment that is being made ready; 0: n
 static struct cgroup_host system_host; /* as read, less what was taken since */
 static uint64_t system_host_at_ns;
 static uint64_t refused_until_ns; /* the system or the driver gave nothing */
+static struct {
+    uint64_t bytes, ns;
+} made; /* segments of late, and how long that took */
 
 /* The segment whose pages are being made, while the driver may register the one before. The mover's. */
 static char *upcoming;
@@ -160,21 +167,33 @@ static struct segment end_upcoming(void) {
     return (struct segment){0};
 }
 
+enum registering {
+    REGISTERED,
+    REGISTERED_ALREADY, /* by a context that ends just now: other pages, which were there before */
+    REGISTERED_NOT,     /* there is no context to do it in, or the process ends */
+    REGISTERED_REFUSED, /* no more memory can be pinned */
+};
+
 /* Needs a current context, which then owns the registration; the others can use it as well. The
- * process may have begun to end while pages were made. `*is_others`: it is registered already, by a
- * context that ends just now. */
-static uint64_t register_segment(char *base, uint64_t bytes, bool *is_others) {
+ * process may have begun to end while pages were made. */
+static enum registering register_segment(struct segment *segment) {
     const struct driver *cuda = driver_get();
     const uint64_t context = contexts_current_generation();
-    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
-    if (cuda == NULL || !ending_driver_use_begin()) return 0;
-    if (context != 0)
-        result = cuda->host_register(base, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    if (cuda == NULL || context == 0 || !ending_driver_use_begin()) return REGISTERED_NOT;
+    const CUresult result =
+        cuda->host_register(segment->base, segment->bytes, CU_MEMHOSTREGISTER_PORTABLE);
     ending_driver_use_end();
-    *is_others = result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    if (result == CUDA_SUCCESS) return context;
+    if (result == CUDA_SUCCESS) {
+        segment->context = context;
+        return REGISTERED;
+    }
     log_debug("arena: the driver answers %d to a registration", (int)result);
-    return 0;
+    if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) return REGISTERED_ALREADY;
+    const bool is_unusable = failure_is_sticky((int)result) ||
+                             result == CUDA_ERROR_INVALID_CONTEXT ||
+                             result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+                             result == CUDA_ERROR_DEINITIALIZED;
+    return is_unusable ? REGISTERED_NOT : REGISTERED_REFUSED;
 }
 
 /* While the process ends it keeps what is registered. */
@@ -207,7 +226,35 @@ static bool add_segment(struct segment segment) {
     return added;
 }
 
+/* So that what was long ago counts for little. */
+static void note_made(uint64_t bytes, uint64_t since_ns) {
+    HOLD(LOCK_MEMORY);
+    made.bytes += bytes;
+    made.ns += clock_now_ns() - since_ns;
+    while (made.bytes > MADE_BYTES_MOST) {
+        made.bytes /= 2;
+        made.ns /= 2;
+    }
+}
+
+uint64_t host_arena_ready_rate(void) {
+    HOLD(LOCK_MEMORY);
+    const bool is_known = made.bytes >= MADE_BYTES_LEAST && made.ns > 0;
+    return is_known ? (uint64_t)((double)made.bytes * 1e9 / (double)made.ns) : 0;
+}
+
+uint64_t host_arena_unpinned(void) {
+    uint64_t bytes = 0;
+    HOLD(LOCK_MEMORY);
+    for (size_t i = 0; i < segments_used; i++)
+        if (segments[i].is_unpinned)
+            bytes += CHUNK_GRANULE *
+                     (uint64_t)__builtin_popcount(segments[i].taken & ~beyond(&segments[i]));
+    return bytes;
+}
+
 bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes) {
+    const uint64_t began_ns = clock_now_ns();
     if (host_arena_free() >= bytes || !begin_upcoming(chunk_bytes, left_bytes)) return false;
     struct segment segment = end_upcoming();
     if (segment.base == NULL) return false;
@@ -215,9 +262,12 @@ bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_byte
      * it is not known yet how large that has to be. */
     if (host_arena_free() + segment.bytes < bytes)
         begin_upcoming(HOST_ARENA_SEGMENT_BYTES, left_bytes + HOST_ARENA_SEGMENT_BYTES);
-    bool is_others = false; /* then those are other pages, which were at this address before */
-    segment.context = register_segment(segment.base, segment.bytes, &is_others);
-    if (segment.context && add_segment(segment)) return true;
+    const enum registering answer = register_segment(&segment);
+    segment.is_unpinned = answer == REGISTERED_REFUSED;
+    if ((answer == REGISTERED || segment.is_unpinned) && add_segment(segment)) {
+        note_made(segment.bytes, began_ns);
+        return true;
+    }
     give_to_system(&segment);
     note_refusal("no registration");
     return false;
@@ -271,10 +321,11 @@ static uint32_t next_row(uint32_t taken, uint32_t *at) {
 
 /* The shortest row that is long enough, so that long ones are left to long chunks. NULL: none.
  * With LOCK_MEMORY held. */
-static struct segment *shortest_row(uint64_t granules, uint32_t *place) {
+static struct segment *shortest_row(uint64_t granules, bool unpinned, uint32_t *place) {
     struct segment *found = NULL;
     uint32_t shortest = UINT32_MAX, length;
     for (size_t i = 0; i < segments_used && shortest > granules; i++) {
+        if (segments[i].is_unpinned != unpinned) continue;
         for (uint32_t at = 0; (length = next_row(segments[i].taken, &at)) > 0; at += length) {
             if (length < granules || length >= shortest) continue;
             shortest = length;
@@ -290,12 +341,13 @@ static void *take_row(uint64_t granules, struct segment *lapsed) {
     void *host = NULL;
     uint32_t at = 0;
     HOLD(LOCK_MEMORY);
-    struct segment *segment = shortest_row(granules, &at);
+    struct segment *segment = shortest_row(granules, false, &at);
+    if (segment == NULL) segment = shortest_row(granules, true, &at);
     if (segment) {
         segment->taken |= mask_of(granules) << at;
         taken_bytes += granules * CHUNK_GRANULE;
         host = segment->base + at * CHUNK_GRANULE;
-        if (segment->context == 0) *lapsed = *segment;
+        if (segment->context == 0 && !segment->is_unpinned) *lapsed = *segment;
     }
     return host;
 }
@@ -315,16 +367,18 @@ void *host_arena_take(uint64_t bytes) {
     if (granules == 0 || granules > GRANULES_PER_SEGMENT) return NULL;
     void *host = take_row(granules, &lapsed);
     if (host == NULL || lapsed.base == NULL) return host;
-    bool is_others = false;
-    const uint64_t context = register_segment(lapsed.base, lapsed.bytes, &is_others);
-    if (is_others) return host; /* for now; it is registered anew when next used */
-    if (context == 0) {
+    const enum registering answer = register_segment(&lapsed);
+    if (answer == REGISTERED_ALREADY) return host; /* it is registered anew when next used */
+    if (answer == REGISTERED_NOT) {
         host_arena_give(host, bytes);
         return NULL;
     }
     HOLD(LOCK_MEMORY);
     struct segment *segment = segment_of(lapsed.base);
-    if (segment) segment->context = context;
+    if (segment) {
+        segment->context = lapsed.context;
+        segment->is_unpinned = answer == REGISTERED_REFUSED;
+    }
     return host;
 }
 
@@ -419,4 +473,5 @@ void host_arena_after_fork(void) {
     segments_bytes = taken_bytes = upcoming_bytes = 0;
     upcoming = NULL;
     system_host_at_ns = refused_until_ns = 0;
+    made.bytes = made.ns = 0;
 }

@@ -9,8 +9,9 @@
 
 #define HOST_ARENA_SEGMENT_BYTES ((uint64_t)64 << 20)
 
-/* Registered memory of `bytes` (a multiple of CHUNK_GRANULE, at most CHUNK_BYTES_MAX), or NULL when
- * there is none to be had. The calling thread has a current context. */
+/* Memory of `bytes` (a multiple of CHUNK_GRANULE, at most CHUNK_BYTES_MAX), or NULL when there is
+ * none to be had: registered, or where the driver registers no more, not. The calling thread has a
+ * current context. */
 void *host_arena_take(uint64_t bytes);
 void host_arena_give(void *host, uint64_t bytes);
 
@@ -31,6 +32,10 @@ uint64_t host_arena_free(void);
  * was at the last look. */
 uint64_t host_arena_system_room(void);
 uint64_t host_arena_limit(void);
+/* How fast host memory of late became ready, pages and registration together, in bytes a second; 0:
+ * not known. What is parked in memory that the driver would not register. */
+uint64_t host_arena_ready_rate(void);
+uint64_t host_arena_unpinned(void);
 /* The system runs short of memory: what is free here should go back. */
 bool host_arena_is_short(void);
 

@@ -297,6 +297,9 @@ class Inbound:
         if isinstance(message, messages.MemoryKindsReported):
             self._members.kinds.told(number, device_id(message.device), message)
             return
+        if isinstance(message, messages.HostMemoryReported):
+            self._members.host.told(number, message)
+            return
         if isinstance(message, messages.DeviceOpened) and not self._may_open(number, message):
             return
         event = event_of(number, message)
