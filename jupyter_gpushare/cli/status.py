@@ -175,8 +175,8 @@ def _unpinned_lines(tenant: dict[str, Any]) -> list[str]:
     if not tenant.get("bytes_unpinned"):
         return []
     return [
-        f"{tenant['name']} has {size(tenant['bytes_unpinned'])} parked in host memory that could not "
-        "be pinned, so it moves more slowly. Raise the limit of locked memory (ulimit -l)."
+        f"{tenant['name']} has {size(tenant['bytes_unpinned'])} parked in host memory that could "
+        "not be pinned, so it moves more slowly. Raise the limit of locked memory (ulimit -l)."
     ]
 
 
@@ -186,8 +186,8 @@ def _host_lines(status: dict[str, Any]) -> list[str]:
     if not host.get("slow"):
         return []
     return [
-        f"Host memory of this machine becomes ready at {size(host['bytes_ready_per_s'])} a second, so "
-        "memory that parks for the first time is slow. Switch transparent huge pages on "
+        f"Host memory of this machine becomes ready at {size(host['bytes_ready_per_s'])} a second, "
+        "so memory that parks for the first time is slow. Switch transparent huge pages on "
         "(/sys/kernel/mm/transparent_hugepage/enabled), or allow its notebooks more processors."
     ]
 

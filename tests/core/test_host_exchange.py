@@ -37,8 +37,8 @@ def two_on_a_short_host(
 
 
 def hand_over(desk: MemoryDesk, leaves: int, comes: int, room: int) -> None:
-    """Until all of the one that has the turn is there. The host has `room` for the other's memory at
-    first, and what comes back leaves room for as much."""
+    """Until all of the one that has the turn is there. The host has `room` for the other's memory
+    at first, and what comes back leaves room for as much."""
     parked = desk.has[comes, "A"]["parked"]
     for _ in range(2 * parked // PIECE + 2):
         before = desk.has[leaves, "A"]["parked"]
@@ -56,9 +56,9 @@ def hand_over(desk: MemoryDesk, leaves: int, comes: int, room: int) -> None:
 
 @pytest.mark.promise(
     "accounts",
-    "A hand-over that the host has space for piece by piece takes place; one for which not even the "
-    "first piece has space is refused before anything moves, with who is in the way and how much "
-    "host memory is missing",
+    "A hand-over that the host has space for piece by piece takes place; one for which not even "
+    "the first piece has space is refused before anything moves, with who is in the way and how "
+    "much host memory is missing",
 )
 def test_a_hand_over_takes_place_piece_by_piece() -> None:
     """With room for one piece, of 3000 that have to leave. At no time is it recalled or refused,

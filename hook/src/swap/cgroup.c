@@ -98,7 +98,8 @@ struct cgroup_host cgroup_look(uint64_t enough_bytes) {
     struct cgroup_host host = {.room_bytes = CGROUP_NO_LIMIT};
     if (!read_text("/proc/meminfo", text)) return (struct cgroup_host){0};
     const uint64_t total_bytes = cgroup_parse_meminfo(text, "MemTotal");
-    note(&host, CGROUP_MACHINE, total_bytes, total_bytes - cgroup_parse_meminfo(text, "MemAvailable"), 0);
+    note(&host, CGROUP_MACHINE, total_bytes,
+         total_bytes - cgroup_parse_meminfo(text, "MemAvailable"), 0);
     if (!read_text("/proc/self/cgroup", text)) return host;
     for (size_t i = 0; i < sizeof(HIERARCHIES) / sizeof(HIERARCHIES[0]); i++)
         look_at_hierarchy(&host, &HIERARCHIES[i], text, enough_bytes);

@@ -35,7 +35,7 @@ struct segment {
 static struct segment *segments;
 static size_t segments_used, segments_room;
 static uint64_t segments_bytes, taken_bytes;
-static uint64_t upcoming_bytes; /* of the segment that is being made ready; 0: none */
+static uint64_t upcoming_bytes;        /* of the segment that is being made ready; 0: none */
 static struct cgroup_host system_host; /* as read, less what was taken since */
 static uint64_t system_host_at_ns;
 static uint64_t refused_until_ns; /* the system or the driver gave nothing */
@@ -43,7 +43,8 @@ static struct {
     uint64_t bytes, ns;
 } made; /* segments of late, and how long that took */
 
-/* The segment whose pages are being made, while the driver may register the one before. The mover's. */
+/* The segment whose pages are being made, while the driver may register the one before. The
+ * mover's. */
 static char *upcoming;
 static struct prefault upcoming_work;
 
@@ -189,10 +190,9 @@ static enum registering register_segment(struct segment *segment) {
     }
     log_debug("arena: the driver answers %d to a registration", (int)result);
     if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) return REGISTERED_ALREADY;
-    const bool is_unusable = failure_is_sticky((int)result) ||
-                             result == CUDA_ERROR_INVALID_CONTEXT ||
-                             result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
-                             result == CUDA_ERROR_DEINITIALIZED;
+    const bool is_unusable =
+        failure_is_sticky((int)result) || result == CUDA_ERROR_INVALID_CONTEXT ||
+        result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_DEINITIALIZED;
     return is_unusable ? REGISTERED_NOT : REGISTERED_REFUSED;
 }
 

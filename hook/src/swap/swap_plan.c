@@ -36,8 +36,9 @@ static enum swap_step plan_restore(const struct swap_view *view) {
         if (view->flights > 0) return SWAP_WAIT;
         return view->chunks.to_take_back > 0 ? SWAP_ROLL_BACK : SWAP_GIVE_UP;
     }
-    /* The turn is the scheduler's word that all of it finds room, and others need the host memory to
-     * make that. Elsewhere a copy is kept to the end: what is recalled leaves without being copied. */
+    /* The turn is the scheduler's word that all of it finds room, and others need the host memory
+     * to make that. Elsewhere a copy is kept to the end: what is recalled leaves without being
+     * copied. */
     if (view->host_is_tight && view->chunks.copies > 0) return SWAP_CONFIRM;
     if (view->chunks.to_come > 0) return plan_to_come(view);
     if (view->flights > 0) return SWAP_WAIT;
@@ -51,8 +52,7 @@ enum swap_step swap_plan(const struct swap_view *view) {
 }
 
 bool swap_host_is_tight(uint64_t room_bytes, uint64_t parked_bytes) {
-    return room_bytes < SWAP_HOST_LEFT_BYTES ||
-           room_bytes - SWAP_HOST_LEFT_BYTES < parked_bytes;
+    return room_bytes < SWAP_HOST_LEFT_BYTES || room_bytes - SWAP_HOST_LEFT_BYTES < parked_bytes;
 }
 
 static bool leaves_little(const struct swap_host_view *view) {
@@ -68,8 +68,7 @@ enum swap_host_step swap_host_plan(const struct swap_host_view *view) {
     const uint64_t wanted_bytes = swap_host_wanted(view);
     if (view->free_bytes < wanted_bytes) {
         /* One more must not be one too many, which would go back at once. */
-        const bool leaves_enough =
-            !swap_host_is_tight(view->room_bytes, HOST_ARENA_SEGMENT_BYTES);
+        const bool leaves_enough = !swap_host_is_tight(view->room_bytes, HOST_ARENA_SEGMENT_BYTES);
         return leaves_enough ? SWAP_HOST_PREPARE : SWAP_HOST_KEEP;
     }
     if (leaves_little(view)) return view->free_bytes > 0 ? SWAP_HOST_TRIM : SWAP_HOST_KEEP;

@@ -9,7 +9,7 @@ from jupyter_gpushare.core.ids import ClientId
 from jupyter_gpushare.protocol.messages import HostMemoryReported
 
 SLOW_BYTES_PER_S = 5_000_000_000
-"""Copies go at 20 GB/s and more, and 17 GB/s of host memory became ready on a machine with an H200."""
+"""Copies go at 20 GB/s and more. Beside an H200 host memory became ready at 17 GB/s."""
 
 
 class HostMemory:

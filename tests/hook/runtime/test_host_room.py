@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.protocol.messages import HostMemoryReported
+from tests.hook.runtime.described import described
 from tests.hook.runtime.memory_shell import open_memory_shell
 from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.test_arena import shim
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 
 SEGMENT = 64 << 20
@@ -46,11 +50,63 @@ def test_what_is_freed_ends_a_restore_at_once(start: Start, scheduler: FakeSched
     assert memory.is_whole(0)
 
 
+NO_PAGES = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+/* No page is to be had, whatever was said before. */
+int madvise(void *address, size_t bytes, int advice) {
+    if (advice == 23) {
+        errno = ENOMEM;
+        return -1;
+    }
+    return ((int (*)(void *, size_t, int))dlsym(RTLD_NEXT, "madvise"))(address, bytes, advice);
+}
+"""
+
+
+@pytest.mark.promise(
+    "park",
+    "Where the driver pins no more host memory, unpinned memory serves, and is told as such; the "
+    "hook measures how fast host memory becomes ready",
+)
+@pytest.mark.parametrize("pinned", [0, 1], ids=["none is pinned", "a segment is pinned"])
+def test_memory_that_cannot_be_pinned_serves_too(
+    start: Start, scheduler: FakeScheduler, pinned: int
+) -> None:
+    """Every byte comes back; the parts in unpinned memory are told, until they have left it."""
+    env = {"GPUSHARE_SIM_FAULTS": f"fail cuMemHostRegister nth={pinned + 1} result=2 times=0"}
+    memory = open_memory_shell(start, scheduler.accept, env=env)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    for tensor in range(3):
+        memory.fill(tensor, SEGMENT)
+    memory.take_turn()
+    memory.park_to(0)
+    unpinned = (3 - pinned) * SEGMENT
+    told = [each for each in memory.client.received if isinstance(each, HostMemoryReported)][-1]
+    assert told.bytes_unpinned == unpinned
+    assert told.bytes_ready_per_s > 0
+    assert described(memory.shell)["host_unpinned"] == unpinned
+    memory.say("sum 0")
+    memory.grant()
+    memory.shell.expect("0 sum 0")
+    assert all(memory.is_whole(tensor) for tensor in range(3))
+    memory.client.expect_memory(lambda report: report.bytes_parked == 0)
+    assert described(memory.shell)["host_unpinned"] == 0
+
+
 @pytest.mark.promise("Host memory is never taken beyond...")
-def test_room_that_is_not_there_after_all_is_told(start: Start, scheduler: FakeScheduler) -> None:
-    """The driver registers no host memory, so nothing can be parked: the scheduler hears it, and
-    waits for nobody in vain."""
-    env = {"GPUSHARE_SIM_FAULTS": "fail cuMemHostRegister nth=1 result=2 times=0"}
+def test_room_that_is_not_there_after_all_is_told(
+    start: Start, scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    """The system has no pages, so nothing can be parked: the scheduler hears it, and waits for
+    nobody in vain."""
+    env = {"LD_PRELOAD": shim(tmp_path, NO_PAGES)}
     memory = open_memory_shell(start, scheduler.accept, env=env)
     memory.say("spin d 1000")
     memory.grant()

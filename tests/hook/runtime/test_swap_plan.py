@@ -133,12 +133,12 @@ def test_host_copies_go_when_all_is_back_everywhere(pure: Pure) -> None:
 
 @pytest.mark.promise(
     "park",
-    "Where host memory is short, what comes back with a turn gives it up piece by piece, so that two "
-    "processes under one limit need two segments more than what is parked",
+    "Where host memory is short, what comes back with a turn gives it up piece by piece, so that "
+    "two processes under one limit need two segments more than what is parked",
 )
 def test_where_the_host_is_tight_copies_go_as_soon_as_a_chunk_is_back(pure: Pure) -> None:
-    """With a turn alone, and not once the restore has failed: what is then still there to be unmapped
-    leaves without a copy."""
+    """With a turn alone, and not once the restore has failed: what has a copy then leaves without
+    being copied."""
     figures = {"copies": 1, "to_take_back": 1, "to_come": 1, "bytes_next": CHUNK, "flights": 1}
     view = SwapView(goal=Goal.RESTORE, bytes_free=CHUNK, host_is_tight=True, **figures)
     assert view.step(pure) is Step.CONFIRM
@@ -275,12 +275,14 @@ def test_any_order_of_goals_and_budgets_ends_where_it_should(
 
 
 def exchange(pure: Pure, leaves: Device, comes: Device, usable: int, host: int) -> bool:
-    """The second is granted a turn, and the first makes room, in chunks: as much as finds host memory,
-    and no more than is missing. Whether all came back."""
+    """The second is granted a turn, and the first makes room, in chunks: as much as finds host
+    memory, and no more than is missing. Whether all came back."""
     chunks = leaves.resident + comes.resident + comes.parked
     for _ in range(40 * chunks + 40):
         room = host - leaves.on_the_host - comes.on_the_host
-        comes.host_is_tight = host_is_tight(pure, room=room * 64 * MIB, parked=comes.parked * 64 * MIB)
+        comes.host_is_tight = host_is_tight(
+            pure, room=room * 64 * MIB, parked=comes.parked * 64 * MIB
+        )
         missing = comes.used + comes.parked + leaves.used - usable
         leaves.budget = leaves.used - max(0, min(missing, room))
         comes.budget = usable - leaves.used
@@ -300,7 +302,7 @@ def exchange(pure: Pure, leaves: Device, comes: Device, usable: int, host: int) 
 def test_two_chunks_of_host_memory_beyond_what_is_parked_are_enough(
     pure: Pure, first: int, second: int, data: st.DataObject
 ) -> None:
-    """To and fro, for any two that fit alone; without the two, who is parked would not come back."""
+    """To and fro, for any two that fit alone; without the two, who is parked does not come back."""
     usable = data.draw(st.integers(max(first, second), first + second))
     parked = first + second - usable
     one = Device(pure, resident=first, budget=first)
@@ -341,9 +343,7 @@ def test_two_chunks_of_host_memory_beyond_what_is_parked_are_enough(
             CHUNK,
         ),
         (
-            HostView(
-                free_bytes=MIB, hint_bytes=CHUNK, movable_bytes=CHUNK, room_bytes=127 * MIB
-            ),
+            HostView(free_bytes=MIB, hint_bytes=CHUNK, movable_bytes=CHUNK, room_bytes=127 * MIB),
             HostStep.TRIM,
             0,
         ),
@@ -352,7 +352,7 @@ def test_two_chunks_of_host_memory_beyond_what_is_parked_are_enough(
 def test_host_memory_is_prepared_by_the_hint_and_given_back_without_it(
     pure: Pure, view: HostView, step: HostStep, wanted: int
 ) -> None:
-    """As much as could have to leave; what is beyond goes after 30 s, or when the system is short. Where
-    little is left, it is left to others."""
+    """As much as could have to leave; what is beyond goes after 30 s, or when the system is short.
+    Where little is left, it is left to others."""
     assert view.step(pure) is step
     assert view.wanted(pure) == wanted
