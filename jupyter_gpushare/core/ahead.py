@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .host.exchange import host_is_short
 from .ids import ClientId
 from .ledger import Share
 from .settings import RestoreAhead
@@ -37,15 +38,15 @@ def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tupl
         return ()
     if state.recovering_until_s is not None or any(each.bytes_parked for each in holding):
         return ()
-    if device.memory.attention.cannot_park:
-        return ()  # the host is short: what comes keeps its host memory until the turn
     tenant = next(state.lines.of[device.id].in_order(), None)
     if tenant is None or tenant.turn is not None or tenant.id in state.evicted:
         return ()
     if len({share.tenant for share in holding}) != 1:
         return ()
     clients = state.ready_clients(tenant)
-    shares = (each.devices[device.id] for each in clients if device.id in each.devices)
+    shares = [each.devices[device.id] for each in clients if device.id in each.devices]
+    if host_is_short(device.memory, tenant.id, shares):
+        return ()  # what comes ahead keeps its host memory until the turn
     return tuple(each for each in shares if each.bytes_parked and not (each.failed or each.silent))
 
 

@@ -150,10 +150,10 @@ def test_a_call_that_waits_with_parked_memory_is_no_hopeless_need(limit: int) ->
 
 
 def test_nothing_comes_ahead_where_the_host_is_short() -> None:
-    """What comes ahead of a turn keeps its host memory, which others may need."""
-    for room, comes_ahead in ((0, False), (EACH, True)):
+    """What comes ahead of a turn keeps its host memory, which others under its limit may need."""
+    for room, limit, comes_ahead in ((0, OWN, False), (0, OTHERS, True), (EACH, OWN, True)):
         desk = MemoryDesk()
-        one, two = two_on_a_short_host(desk, EACH)
+        one, two = two_on_a_short_host(desk, EACH, limits=(OWN, limit))
         desk.ask(two)
         desk.report(two, allocated=EACH - PIECE, parkable=room)
         desk.ask(one)

@@ -180,3 +180,16 @@ def test_a_host_that_runs_out_in_the_middle_of_an_exchange(tmp_path: Path) -> No
         shared.group.leave(4 * HELD)
         answers(one)
         answers(three)
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_three_notebooks_share_a_host_with_little_more_than_what_is_parked(tmp_path: Path) -> None:
+    """Each of them has its turn again and again, whoever is parked then."""
+    with host(tmp_path) as shared:
+        size = HELD * 3 // 4
+        shared.group.leave(4 * HELD)
+        tenants = [shared.start(name, size=size) for name in ("one", "four", "three")]
+        shared.group.leave(3 * size - shared.usable() + 2 * SEGMENT)
+        for _ in range(3):
+            for tenant in tenants:
+                tenant.verify()

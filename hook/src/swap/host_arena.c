@@ -16,7 +16,8 @@
 #include "swap/prefault.h"
 
 #define GRANULES_PER_SEGMENT (HOST_ARENA_SEGMENT_BYTES / CHUNK_GRANULE)
-#define ROOM_IS_FRESH_NS 10000000u
+#define ROOM_IS_FRESH_NS 100000000u
+#define LITTLE_IS_FRESH_NS 10000000u /* others may be waiting for each segment */
 #define REFUSED_NS 1000000000u
 #define MADE_BYTES_LEAST (2 * HOST_ARENA_SEGMENT_BYTES)
 #define MADE_BYTES_MOST (32 * HOST_ARENA_SEGMENT_BYTES)
@@ -70,7 +71,8 @@ static uint64_t segment_bytes_for(uint64_t chunk_bytes, uint64_t left_bytes) {
 static void lock_with_fresh_room(void) {
     const uint64_t now_ns = clock_now_ns();
     lock_take(LOCK_MEMORY);
-    if (now_ns - system_host_at_ns < ROOM_IS_FRESH_NS) return;
+    const bool is_little = system_host.room_bytes < HOST_ARENA_LITTLE_BYTES;
+    if (now_ns - system_host_at_ns < (is_little ? LITTLE_IS_FRESH_NS : ROOM_IS_FRESH_NS)) return;
     system_host_at_ns = now_ns;
     lock_release(LOCK_MEMORY);
     const struct cgroup_host fresh = cgroup_look(UINT64_MAX);

@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 #define HOST_ARENA_SEGMENT_BYTES ((uint64_t)64 << 20)
+/* Where the system leaves less than so much, others may soon be short of what is free here. */
+#define HOST_ARENA_LITTLE_BYTES (16 * HOST_ARENA_SEGMENT_BYTES)
 
 /* Memory of `bytes` (a multiple of CHUNK_GRANULE, at most CHUNK_BYTES_MAX), or NULL when there is
  * none to be had: registered, or where the driver registers no more, not. The calling thread has a

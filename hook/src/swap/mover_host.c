@@ -15,8 +15,6 @@
 #define SHORT_NS 50000000u
 #define RESTORE_LOOK_NS 20000000u
 #define HOUSEKEEPING_NS 1000000000u
-/* Where less than so much is left, others may soon be short of what is ready here. */
-#define LITTLE_BYTES (16 * HOST_ARENA_SEGMENT_BYTES)
 #define LITTLE_NS 200000000u
 
 static struct {
@@ -125,7 +123,8 @@ uint64_t mover_host_pause_ns(enum mover_goal goal) {
     if (goal == MOVER_PARK && host.short_until_ns > 0) return SHORT_NS;
     /* Others may have become short of host memory meanwhile. */
     if (goal == MOVER_RESTORE && !chunks_all_confirmed()) return RESTORE_LOOK_NS;
-    if (host_arena_free() > 0 && host_arena_system_room() < LITTLE_BYTES) return LITTLE_NS;
+    if (host_arena_free() > 0 && host_arena_system_room() < HOST_ARENA_LITTLE_BYTES)
+        return LITTLE_NS;
     return host_arena_free() > 0 || residency_park_hint() > 0 ? HOUSEKEEPING_NS : MOVER_HOST_NEVER;
 }
 

@@ -62,6 +62,15 @@ def host_lacks_bytes(
     return max(after, min(short, _first_lacks(_coming(own), room)))
 
 
+def host_is_short(memory: DeviceMemory, tenant: TenantId, own: Iterable[Share]) -> bool:
+    """Others lack host memory under a limit under which the tenant has some."""
+    limits = {MACHINE, *(share.host_limit for share in own)}
+    return any(
+        share.tenant != tenant and share.host_limit in limits
+        for share in memory.attention.cannot_park.values()
+    )
+
+
 def _coming(own: Iterable[Share]) -> list[Share]:
     return [share for share in own if not (share.failed or share.silent)]
 

@@ -8,16 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.protocol.messages import HostMemoryReported
+from jupyter_gpushare.protocol.messages import (
+    DropReason,
+    HostMemoryReported,
+    MemoryReported,
+    TurnDropped,
+)
 from tests.hook.runtime.described import described
-from tests.hook.runtime.memory_shell import open_memory_shell
+from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
-from tests.hook.runtime.test_arena import shim
+from tests.hook.runtime.test_arena import Group, shim
+from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 
 SEGMENT = 64 << 20
 """Chunks of so much in all fill one segment of host memory to the last byte."""
 HOUSEKEEPING_S = 1.0
+CANCELLED = 800
+CHUNK = 8 << 20
+"""On the small device of these tests."""
 
 Start = Callable[..., GpuProcess]
 
@@ -116,3 +125,91 @@ def test_room_that_is_not_there_after_all_is_told(
     memory.budget(0)
     report = memory.client.expect_memory(lambda report: report.bytes_host_room == 0)
     assert (report.bytes_allocated, report.bytes_parked) == (SEGMENT, 0)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Group:
+    """With room for four segments."""
+    made = Group(tmp_path)
+    made.leave(4 * SEGMENT)
+    return made
+
+
+def parked(start: Start, scheduler: FakeScheduler, group: Group, **env: str) -> MemoryShell:
+    """A process of the group that has parked three chunks of a segment each."""
+    memory = open_memory_shell(start, scheduler.accept, env={**group.env, **env}, reclaim_ms=200)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    for tensor in range(3):
+        memory.fill(tensor, SEGMENT)
+    memory.take_turn()
+    memory.park_to(0)
+    assert group.taken()[0] == 3 * SEGMENT
+    return memory
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_where_others_need_it_host_memory_goes_with_each_chunk_that_is_back(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Without waiting for the rest. What was recalled then leaves once more by a copy, and every
+    byte is right."""
+    memory = parked(start, scheduler, group)
+    for back in (1, 2, 1):
+        memory.say("sum 0")
+        memory.grant(back * SEGMENT)
+        wait_until(lambda left=3 - back: group.taken()[0] == left * SEGMENT)
+        memory.client.recall()
+        memory.client.expect(TurnDropped)
+        assert memory.park_to(0).bytes_parked == 3 * SEGMENT
+        assert group.taken()[0] == 3 * SEGMENT
+        memory.client.cancel()
+        assert memory.result("sum") == CANCELLED
+        memory.begin_cell()
+    memory.say("sum 0")
+    memory.grant()
+    memory.shell.expect("0 sum 0")
+    assert all(memory.is_whole(tensor) for tensor in range(3))
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_where_there_is_enough_for_others_copies_stay_until_all_is_back(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """As much as is still to come, and two segments. What is recalled leaves without a copy."""
+    memory = parked(start, scheduler, group)
+    group.leave(7 * SEGMENT)
+    memory.say("sum 0")
+    memory.grant(SEGMENT)
+    memory.client.expect_memory(lambda report: report.bytes_parked == 2 * SEGMENT)
+    memory.client.recall()
+    memory.client.expect(TurnDropped)
+    assert group.taken()[0] == 3 * SEGMENT
+    assert memory.park_to(0).bytes_parked == 3 * SEGMENT
+    group.leave(7 * SEGMENT - 1)
+    memory.client.grant()
+    memory.budget(SEGMENT)
+    wait_until(lambda: group.taken()[0] == 2 * SEGMENT)
+
+
+@pytest.mark.promise("A restore that finds no room...")
+def test_what_gave_its_host_memory_up_stays_when_the_restore_fails(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Some was back, and then the driver fails a copy: what has a host copy is unmapped, and the
+    other is memory of a process without the turn. It can leave, and come back with the rest."""
+    env = {"GPUSHARE_SIM_FAULTS": f"fail cuMemcpyHtoDAsync nth={SEGMENT // CHUNK + 2} result=1"}
+    memory = parked(start, scheduler, group, **env)
+    memory.say("sum 0")
+    memory.grant(SEGMENT)
+    wait_until(lambda: group.taken()[0] == 2 * SEGMENT)
+    memory.budget(3 * SEGMENT)
+    assert memory.client.expect(TurnDropped).reason == DropReason.MEMORY_SHORT
+    report = [each for each in memory.client.received if isinstance(each, MemoryReported)][-1]
+    assert report.bytes_parked == group.taken()[0] == 2 * SEGMENT
+    assert memory.park_to(0).bytes_parked == 3 * SEGMENT
+    memory.budget(UNLIMITED)
+    memory.client.grant()
+    memory.shell.expect("0 sum 0")
+    assert all(memory.is_whole(tensor) for tensor in range(3))
