@@ -3,14 +3,26 @@ what must be parked at one time."""
 
 from __future__ import annotations
 
+import random
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from jupyter_gpushare.client import RequestRefused
+from tests.end_to_end import handovers
+from tests.end_to_end.handovers import (
+    CONTEXT_BYTES,
+    DEVICE_BYTES,
+    HELD_BYTES_MAX,
+    TENANTS,
+    Director,
+    machine_for,
+)
+from tests.end_to_end.test_random_handovers import SETTINGS
 from tests.hook.runtime.test_arena import Group
 from tests.support.memory_tenants import MemoryTenant, MemoryTenants, faults, swapping_scheduler
 from tests.support.scheduler_process import SchedulerUnderTest
@@ -193,3 +205,52 @@ def test_three_notebooks_share_a_host_with_little_more_than_what_is_parked(tmp_p
         for _ in range(3):
             for tenant in tenants:
                 tenant.verify()
+
+
+class OneGroup:
+    """For all tenants of a run, with the same limit to its end."""
+
+    env_of_all: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, root: Path) -> None:
+        """Where a group of its own would be."""
+
+    def env(self) -> dict[str, str]:
+        return self.env_of_all
+
+    def limit(self, size: int | None) -> None:
+        """It stays."""
+
+
+class Together(Director):
+    """Nobody is killed: the account of the group would not see it."""
+
+    def kill_in_a_hand_over(self) -> None:
+        self.several_at_once()
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.parametrize(("seed", "with_faults"), [(5, False), (6, True)])
+def test_random_hand_overs_under_one_limit_lose_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, with_faults: bool
+) -> None:
+    """Six tenants with memory of every kind, on a host with hardly more than what must be parked at
+    one time: each hand-over ends, and every byte is right after each."""
+    group = Group(tmp_path)
+    group.env["LD_PRELOAD"] = group.env["LD_PRELOAD"].split(":")[0]
+    parked_most = TENANTS * HELD_BYTES_MAX - DEVICE_BYTES + 2 * TENANTS * CONTEXT_BYTES
+    group.leave(parked_most + 2 * SEGMENT)
+    monkeypatch.setattr(OneGroup, "env_of_all", group.env)
+    monkeypatch.setattr(handovers, "FakeCgroup", OneGroup)
+    machine = machine_for(tmp_path / "machine")
+    with (
+        swapping_scheduler(tmp_path / "run", machine.env(), *SETTINGS, check=True) as scheduler,
+        MemoryTenants(scheduler, machine.env(), tmp_path) as tenants,
+    ):
+        director = Together(tenants, random.Random(seed), tmp_path, faults=with_faults)
+        director.begin()
+        for _ in range(60):
+            director.step()
+        assert director.end() == []
+    assert faults(machine) == []
+    assert 0 < group.taken()[1] <= parked_most + 3 * SEGMENT
