@@ -47,7 +47,7 @@ def rendered(status: dict[str, Any]) -> str:
         parts.append("No device is known yet.")
     tenants = status["tenants"]
     parts.append(_tenant_table(tenants) if tenants else "No tenants.")
-    notes = [line for tenant in tenants for line in _notes(tenant)]
+    notes = [line for tenant in tenants for line in _notes(tenant)] + _host_lines(status)
     return "\n\n".join(parts + (["\n".join(notes)] if notes else []))
 
 
@@ -148,7 +148,7 @@ def _notes(tenant: dict[str, Any]) -> list[str]:
     """What is wrong with it, and what to do. An older scheduler tells less."""
     told = (tenant.get(word) for word in _NOTES)
     reasons = [f"{tenant['name']}: {sentences}" for sentences in told if sentences]
-    return _failure_lines(tenant) + _staying_lines(tenant) + reasons
+    return _failure_lines(tenant) + _staying_lines(tenant) + _unpinned_lines(tenant) + reasons
 
 
 def _failure_lines(tenant: dict[str, Any]) -> list[str]:
@@ -171,6 +171,28 @@ def _staying_lines(tenant: dict[str, Any]) -> list[str]:
         return []
     told = ", ".join(f"{size(count)} {kind}" for kind, count in staying)
     return [f"{tenant['name']} has memory that cannot be moved: {told}."]
+
+
+def _unpinned_lines(tenant: dict[str, Any]) -> list[str]:
+    """An older scheduler tells nothing of it."""
+    if not tenant.get("bytes_unpinned"):
+        return []
+    return [
+        f"{tenant['name']} has {size(tenant['bytes_unpinned'])} parked in host memory that could "
+        "not be pinned, so it moves more slowly. Raise the limit of locked memory (ulimit -l)."
+    ]
+
+
+def _host_lines(status: dict[str, Any]) -> list[str]:
+    """A machine that is slow to park for the first time. An older scheduler tells nothing of it."""
+    host = status.get("host", {})
+    if not host.get("slow"):
+        return []
+    return [
+        f"Host memory of this machine becomes ready at {size(host['bytes_ready_per_s'])} a second, "
+        "so memory that parks for the first time is slow. Switch transparent huge pages on "
+        "(/sys/kernel/mm/transparent_hugepage/enabled), or allow its notebooks more processors."
+    ]
 
 
 def _memory(tenant: dict[str, Any]) -> str:

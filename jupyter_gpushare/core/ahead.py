@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .host.exchange import host_is_short
 from .ids import ClientId
 from .ledger import Share
 from .settings import RestoreAhead
@@ -43,7 +44,9 @@ def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tupl
     if len({share.tenant for share in holding}) != 1:
         return ()
     clients = state.ready_clients(tenant)
-    shares = (each.devices[device.id] for each in clients if device.id in each.devices)
+    shares = [each.devices[device.id] for each in clients if device.id in each.devices]
+    if host_is_short(device.memory, tenant.id, shares):
+        return ()  # what comes ahead keeps its host memory until the turn
     return tuple(each for each in shares if each.bytes_parked and not (each.failed or each.silent))
 
 

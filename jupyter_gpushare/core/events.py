@@ -225,14 +225,16 @@ class TurnGivenAway(ClientEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryReported(ClientEvent):
     """Device memory of the client: all of it, what of it is in host memory, what of the rest cannot
-    be moved. It could park `bytes_parkable` more, and has heard the budget of this serial. Of what
-    is parked, at most `bytes_kept` are on the device until others need them."""
+    be moved. It could park `bytes_parkable` more, by a limit with the number `host_limit` (0: the
+    machine's own), and has heard the budget of this serial. Of what is parked, at most `bytes_kept`
+    are on the device until others need them."""
 
     device: DeviceId
     bytes_allocated: int
     bytes_fixed: int
     bytes_parked: int = 0
     bytes_parkable: int = 0
+    host_limit: int = 0
     budget_serial: int = 0
     bytes_kept: int = 0
 

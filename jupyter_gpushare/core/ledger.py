@@ -208,6 +208,7 @@ class Share:
     bytes_parked: int = 0
     bytes_fixed: int = 0
     bytes_parkable: int = 0
+    host_limit: int = 0  # whose limit lets no more be parked (host/exchange.py)
     bytes_kept: int = 0  # on the device of what is parked, at most; others may have it at any time
     failed: bool = False
     bytes_resident: int = 0  # allocated and not parked
@@ -378,12 +379,10 @@ class Share:
             charged = max(charged, budget)
         self.bytes_charged = charged
         self.silent = self.silent and self.owes
-        if self.silent:
-            self.bytes_movable, self.bytes_staying = 0, charged
-        else:
-            movable = 0 if self.failed else min(resident - self.bytes_fixed, self.bytes_parkable)
-            self.bytes_movable, self.bytes_staying = movable, resident - movable
         taken = charged if self.silent else resident
+        stays = self.failed or self.silent
+        movable = 0 if stays else min(resident - self.bytes_fixed, self.bytes_parkable)
+        self.bytes_movable, self.bytes_staying = movable, taken - movable
         counts = (self.bytes_allocated, resident, charged, self.bytes_staying, taken)
         self._count_in((*counts, self.bytes_kept))
         self.attention.note(self)

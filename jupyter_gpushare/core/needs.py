@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from .budgets import noticed_bytes
+from .host.exchange import exchanged_bytes
 from .ids import DeviceId, Seconds, TenantId
 from .ledger import Share, Shortage
 from .records import (
@@ -317,11 +318,20 @@ class Needs:
         """The most that all of its tenant together could have on the device."""
         if device is not self._device:
             return _room_without_turn(self._state, share.tenant, device)
-        if share.client in self._holding:
+        holds = share.client in self._holding
+        if holds:
             others = self._all_stays_while_held - self._stays_while_held(share.tenant)
         else:
             others = self._all_stays - self._stays(share.tenant)
-        return self._state.usable_bytes(self._device) - others
+        room = self._state.usable_bytes(self._device) - others
+        return room + exchanged_bytes(
+            self._memory,
+            share.tenant,
+            self._shares_of(share.tenant),
+            room,
+            begun=holds,
+            holding=self._holding if holds else (),
+        )
 
     def _lacks_elsewhere(self, share: Share) -> Device | None:
         """Another device on which memory of the tenant is kept away: without it there is no turn,
@@ -357,9 +367,10 @@ def _memory_is_kept_away(state: State, tenant: TenantId, device: Device) -> bool
 
 def _room_without_turn(state: State, tenant: TenantId, device: Device) -> int:
     """The most that the tenant could have there, if everybody else had parked what they can."""
-    own = state.shares_of(state.tenants[tenant], device.id)
+    own = list(state.shares_of(state.tenants[tenant], device.id))
     others = device.memory.totals.bytes_staying - sum(share.bytes_staying for share in own)
-    return state.usable_bytes(device) - others
+    room = state.usable_bytes(device) - others
+    return room + exchanged_bytes(device.memory, tenant, own, room, begun=False)
 
 
 # ---- waits for memory that others have and cannot move --------------------------------------

@@ -78,7 +78,8 @@ class ObstacleKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obstacle:
-    """The largest thing in the way, and how many bytes are missing."""
+    """The largest thing in the way, and how many bytes are missing on the device, or on the host
+    where that has no space."""
 
     kind: ObstacleKind
     device: DeviceId

@@ -86,6 +86,7 @@ class Residency:
         allocated, parked, fixed = share.bytes_allocated, share.bytes_parked, share.bytes_fixed
         parkable, heard, owed = share.bytes_parkable, share.heard_serial, share.owes
         resident, charged, staying = share.bytes_resident, share.bytes_charged, share.bytes_staying
+        limit, share.host_limit = share.host_limit, event.host_limit
         share.reported(
             allocated=event.bytes_allocated,
             parked=event.bytes_parked,
@@ -94,13 +95,9 @@ class Residency:
             serial=event.budget_serial,
             kept=event.bytes_kept,
         )
-        if (allocated, parked, fixed, parkable, heard) == (
-            share.bytes_allocated,
-            share.bytes_parked,
-            share.bytes_fixed,
-            share.bytes_parkable,
-            share.heard_serial,
-        ):
+        same = allocated == share.bytes_allocated and parked == share.bytes_parked
+        same &= fixed == share.bytes_fixed and heard == share.heard_serial
+        if same and (parkable, limit) == (share.bytes_parkable, share.host_limit):
             return False
         if client.state not in WITH_TURN:
             came = min(parked - share.bytes_parked, share.bytes_resident - resident)

@@ -182,11 +182,12 @@ class CellEnded(Message):
 class MemoryReported(Message):
     """Device memory of this client on a device. bytes_allocated counts all of it; of that,
     bytes_parked are in host memory, the rest is on the device, where bytes_fixed cannot be moved.
-    bytes_host_room: how many more bytes the client can park now. budget_serial: the serial of the
-    latest MemoryBudget on this connection (0: none; then the budget is what the client has on the
-    device). The client allocates nothing beyond its budget. Without a turn it parks what exceeds
-    the budget. bytes_kept: managed memory among the parked; the driver may count as much device
-    memory as used, and gives it to whoever allocates.
+    bytes_host_room: how many more bytes the client can park now; host_limit: whose limit leaves no
+    more, 0 for the memory of the machine, else the number of a control group. budget_serial: the
+    serial of the latest MemoryBudget on this connection (0: none; then the budget is what the
+    client has on the device). The client allocates nothing beyond its budget. Without a turn it
+    parks what exceeds the budget. bytes_kept: managed memory among the parked; the driver may count
+    as much device memory as used, and gives it to whoever allocates.
     """
 
     TYPE: ClassVar[int] = 10
@@ -197,6 +198,7 @@ class MemoryReported(Message):
         Field("bytes_parked", Kind.U64),
         Field("bytes_fixed", Kind.U64),
         Field("bytes_host_room", Kind.U64),
+        Field("host_limit", Kind.U64),
         Field("budget_serial", Kind.U32),
         Field("bytes_kept", Kind.U64),
     )
@@ -206,6 +208,7 @@ class MemoryReported(Message):
     bytes_parked: int
     bytes_fixed: int
     bytes_host_room: int
+    host_limit: int
     budget_serial: int
     bytes_kept: int
 
@@ -245,6 +248,25 @@ class MemoryKindsReported(Message):
     bytes_managed: int
     bytes_arrays: int
     bytes_other: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemoryReported(Message):
+    """What the host memory of this client is like. bytes_unpinned: of what is parked, in memory
+    that the driver would not pin, so that copies are slower. bytes_ready_per_s: how fast host
+    memory became ready of late (0: not known). Told when it has changed, the rate by more than a
+    quarter.
+    """
+
+    TYPE: ClassVar[int] = 18
+    TO: ClassVar[Receiver] = Receiver.SCHEDULER
+    FIELDS: ClassVar[tuple[Field, ...]] = (
+        Field("bytes_unpinned", Kind.U64),
+        Field("bytes_ready_per_s", Kind.U64),
+    )
+
+    bytes_unpinned: int
+    bytes_ready_per_s: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -626,6 +648,7 @@ MESSAGE_TYPES: Final[dict[int, type[Message]]] = {
     9: CellEnded,
     10: MemoryReported,
     17: MemoryKindsReported,
+    18: HostMemoryReported,
     11: ContextFailed,
     12: MemoryQueried,
     13: HoldRequested,

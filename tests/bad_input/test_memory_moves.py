@@ -162,8 +162,8 @@ def test_copies_that_stall(device: SmallDevice) -> None:
 @pytest.mark.promise("Host memory and control groups exhausted...")
 @EACH_KIND
 def test_host_memory_that_cannot_be_registered(device: SmallDevice) -> None:
-    """While the driver registers nothing there is no room to park: who needs it is out of memory,
-    with nothing changed. When it does again, memory moves."""
+    """While the driver registers nothing, memory parks where it cannot be pinned, and every byte
+    is right. When it does again, memory moves as before."""
     plan = f"fail cuMemHostRegister nth=1 result={OUT_OF_MEMORY} times=2"
     alice = device.start("alice", seed=1, **faulty(plan))
     bob = device.start("bob")

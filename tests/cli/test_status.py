@@ -16,6 +16,7 @@ from jupyter_gpushare.protocol.messages import (
     ContextFailed,
     HoldChanged,
     HoldRequested,
+    HostMemoryReported,
     MemoryKindsReported,
     QueuePosition,
     Settings,
@@ -326,3 +327,27 @@ def test_a_long_name_leaves_room_for_the_rest(
     assert max(map(len, lines[5:])) <= 100
     assert any(name.strip() in line for line in lines)
     assert "(00010203-0405-0607-0809-0a0b0c0d0e0f)" in lines[3]
+
+
+@pytest.mark.promise(
+    "cli",
+    "`jupyter gpushare status` says which notebook has parked memory that could not be pinned, and "
+    "that a machine's host memory is slow to become ready",
+)
+def test_host_memory_that_is_slow_is_told(scheduler: SchedulerUnderTest, gpushare: Command) -> None:
+    """Nothing of it where it is fast, and nothing once the process has gone."""
+    with scheduler.joined("work") as work:
+        for unpinned, rate, slow in ((0, 17 * 10**9, False), (3 * GIB, 2 * GIB, True)):
+            work.send(
+                HostMemoryReported(bytes_unpinned=unpinned, bytes_ready_per_s=rate),
+                memory_reported(DEVICE, (8 + slow) * GIB, parked=4 * GIB),
+            )
+            scheduler.eventually(lambda s, rate=rate: s["host"]["bytes_ready_per_s"] == rate)
+            status = scheduler.status()
+            assert status["host"]["slow"] == slow
+            assert status["tenants"][0]["bytes_unpinned"] == unpinned
+            text = gpushare("status").stdout
+            told = "work has 3.0 GiB parked in host memory that could not be pinned, so it moves"
+            assert (told in text) == slow
+            assert ("Host memory of this machine becomes ready at 2.0 GiB a second" in text) == slow
+    scheduler.eventually(lambda s: s["host"] == {"bytes_ready_per_s": None, "slow": False})

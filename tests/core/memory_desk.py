@@ -50,7 +50,8 @@ class MemoryDesk(Desk):
     ) -> list[Command]:
         """What is not said is as before; it has heard everything, unless told otherwise."""
         has = self.has.setdefault(
-            (client, device), {"allocated": 0, "parked": 0, "fixed": 0, "parkable": PLENTY}
+            (client, device),
+            {"allocated": 0, "parked": 0, "fixed": 0, "parkable": PLENTY, "host_limit": 0},
         )
         told = self.budgets.get((client, device))
         serial = changes.pop("serial", 0 if told is None else told.serial)
@@ -63,6 +64,7 @@ class MemoryDesk(Desk):
                 bytes_parked=has["parked"],
                 bytes_fixed=has["fixed"],
                 bytes_parkable=has["parkable"],
+                host_limit=has["host_limit"],
                 budget_serial=serial,
             ),
             after_s=after_s,

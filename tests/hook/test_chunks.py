@@ -117,7 +117,8 @@ class Model:
         movable = len(self.movable("resident", "back", *MOVING))
         here = not any(state in (*MOVING, *TO_COME) for state in states)
         copies = states.count("back")
-        back = len(self.movable("back"))  # what cannot leave is no room for others
+        # What needs no host memory to leave; what cannot leave is no room for others.
+        back = len(self.movable("back")) + states.count("leaving")
         coming = [chunk.state for chunk in self.movable(*TO_COME)]
         comes_next = int(coming[:1] == ["parked"])
         bytes_there = [len(states) - off, movable, off, comes_next, back]

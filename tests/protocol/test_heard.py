@@ -23,7 +23,12 @@ from jupyter_gpushare.scheduler.hook.translate import event_of
 from .samples import Golden, golden
 
 AGENT = Path(__file__).resolve().parents[2] / "hook" / "src" / "agent"
-NO_EVENT = (messages.Hello, messages.MemoryQueried, messages.MemoryKindsReported)
+NO_EVENT = (
+    messages.Hello,
+    messages.MemoryQueried,
+    messages.MemoryKindsReported,
+    messages.HostMemoryReported,
+)
 """The first message of a connection, which is read where it is accepted; a question; and what is
 only shown."""
 

@@ -46,6 +46,7 @@ def memory_reported(
         bytes_parked=parked,
         bytes_fixed=fixed,
         bytes_host_room=room,
+        host_limit=0,
         budget_serial=serial,
         bytes_kept=kept,
     )

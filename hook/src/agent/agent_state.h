@@ -36,9 +36,11 @@ struct agent {
     struct agent_counters counters;
     /* What the scheduler was told last of each device's memory, and which claim's need. */
     uint64_t host_room_bytes;
-    uint64_t host_look_at_ms; /* that was too little: look again then; 0: it was enough */
+    uint64_t host_look_at_ms;    /* that was too little: look again then; 0: it was enough */
+    uint64_t host_busy_until_ms; /* until then more may come at any moment */
     struct residency_numbers told_numbers[REGISTRY_DEVICES_MAX];
     struct registry_sums told_kinds[REGISTRY_DEVICES_MAX];
+    uint64_t told_unpinned_bytes, told_ready_rate;
     struct told_need {
         uint32_t number; /* 0: none */
         uint64_t bytes_resident;

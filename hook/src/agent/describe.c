@@ -11,6 +11,7 @@
 #include "base/wait.h"
 #include "device/contexts.h"
 #include "device/devices.h"
+#include "swap/host_arena.h"
 
 #define MEMORY_ENTRY_BYTES 320
 #define MEMORY_LIST_BYTES (16 * MEMORY_ENTRY_BYTES)
@@ -99,7 +100,8 @@ size_t agent_describe(char *json, size_t bytes) {
         "\"contexts_failed\": %u, \"requests\": %lu, \"grants\": %lu, \"recalls\": %lu, "
         "\"drops\": %lu, \"drain_stalls\": %lu, \"reopenings\": %lu, "
         "\"hold_left_ms\": %lu, \"hold_answers\": %lu, \"memory_follows\": %s, "
-        "\"memory_stays_because\": %s, \"memory\": %s}",
+        "\"memory_stays_because\": %s, \"memory\": %s, \"host_unpinned\": %lu, "
+        "\"host_ready_per_s\": %lu}",
         boolean(bell_is_heard()), turn_phase_name(now.turn.phase), now.turn.turn_id,
         boolean(now.windowed), boolean(now.turn.connected),
         quoted(now.tenant_id, tenant, sizeof(tenant)),
@@ -110,6 +112,6 @@ size_t agent_describe(char *json, size_t bytes) {
         now.counters.grants, now.counters.recalls, now.counters.drops, now.counters.stalls,
         now.counters.reopenings, hold_left_ms, now.counters.hold_answers,
         boolean(residency_swaps()), quoted(why ? why : "", reason, sizeof(reason)),
-        memory_list(memory, sizeof(memory)));
+        memory_list(memory, sizeof(memory)), host_arena_unpinned(), host_arena_ready_rate());
     return needed < 0 ? 0 : (size_t)needed + 1;
 }

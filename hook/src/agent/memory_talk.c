@@ -17,6 +17,9 @@
 
 #define MEMORY_REPORT_PERIOD_MS 100
 #define SCARCE_LOOK_PERIOD_MS 1000
+/* While memory is moving others give host memory back from one moment to the next. */
+#define BUSY_LOOK_PERIOD_MS 20
+#define BUSY_MS 2000
 
 static bool is_as_told(const struct agent *agent, int device,
                        const struct residency_numbers *numbers) {
@@ -35,6 +38,7 @@ static void report(struct agent *agent, int device, const struct residency_numbe
     reported->bytes_parked = numbers->bytes_parked;
     reported->bytes_fixed = numbers->bytes_fixed;
     reported->bytes_host_room = agent->host_room_bytes;
+    reported->host_limit = host_arena_limit();
     reported->budget_serial = numbers->serial;
     reported->bytes_kept = numbers->bytes_kept;
     session_send(&agent->session, &message);
@@ -68,6 +72,26 @@ static void report_kinds(struct agent *agent, int device) {
     agent->told_kinds[device] = sums;
 }
 
+static bool differs_noticeably(uint64_t rate, uint64_t told_rate) {
+    const uint64_t most = rate > told_rate ? rate : told_rate;
+    const uint64_t least = rate > told_rate ? told_rate : rate;
+    return (most - least) * 4 > most;
+}
+
+/* It decides nothing, and is shown. */
+static void report_host(struct agent *agent) {
+    struct message message = {.type = MESSAGE_HOST_MEMORY_REPORTED};
+    struct message_host_memory_reported *host = &message.host_memory_reported;
+    host->bytes_unpinned = host_arena_unpinned();
+    host->bytes_ready_per_s = host_arena_ready_rate();
+    if (host->bytes_unpinned == agent->told_unpinned_bytes &&
+        !differs_noticeably(host->bytes_ready_per_s, agent->told_ready_rate))
+        return;
+    session_send(&agent->session, &message);
+    agent->told_unpinned_bytes = host->bytes_unpinned;
+    agent->told_ready_rate = host->bytes_ready_per_s;
+}
+
 /* Finding out takes long enough to be left out where a turn is given back: there it is only said
  * again what was said before. */
 static void look_at_host_room(struct agent *agent) {
@@ -84,6 +108,16 @@ static bool host_is_scarce(const struct agent *agent) {
     return residency_swaps() && agent->host_room_bytes < movable_bytes;
 }
 
+static void host_is_busy(struct agent *agent) {
+    agent->host_busy_until_ms = clock_now_ms() + BUSY_MS;
+}
+
+static uint64_t next_host_look_ms(const struct agent *agent) {
+    const uint64_t now_ms = clock_now_ms();
+    const bool is_busy = now_ms < agent->host_busy_until_ms;
+    return now_ms + (is_busy ? BUSY_LOOK_PERIOD_MS : SCARCE_LOOK_PERIOD_MS);
+}
+
 void agent_report_memory(struct agent *agent, bool all) {
     if (agent->session.stage != SESSION_UP) return;
     bool has_looked = false;
@@ -97,21 +131,24 @@ void agent_report_memory(struct agent *agent, bool all) {
         if (!is_news && (!all || numbers.bytes_allocated == 0)) continue;
         if (!as_told && !has_looked) look_at_host_room(agent);
         has_looked = has_looked || !as_told;
+        report_host(agent);
         report_kinds(agent, ordinals[i]);
         report(agent, ordinals[i], &numbers);
         agent->memory_report_at_ms = clock_now_ms() + MEMORY_REPORT_PERIOD_MS;
     }
-    agent->host_look_at_ms = host_is_scarce(agent) ? clock_now_ms() + SCARCE_LOOK_PERIOD_MS : 0;
+    agent->host_look_at_ms = host_is_scarce(agent) ? next_host_look_ms(agent) : 0;
 }
 
 /* Host memory that others have given back makes a victim of this process again, if it says so. */
 void agent_look_at_scarce_host(struct agent *agent) {
     const uint64_t told_bytes = agent->host_room_bytes;
     look_at_host_room(agent);
-    if (agent->host_room_bytes > told_bytes)
+    if (agent->host_room_bytes > told_bytes) {
+        host_is_busy(agent);
         agent_report_memory(agent, true);
-    else
-        agent->host_look_at_ms = clock_now_ms() + SCARCE_LOOK_PERIOD_MS;
+    } else {
+        agent->host_look_at_ms = next_host_look_ms(agent);
+    }
 }
 
 /* It was not to be had, although it was told. */
@@ -182,6 +219,7 @@ void agent_on_budget(struct agent *agent, const struct message_memory_budget *bu
               budget->refused_need ? ", refused" : "");
     residency_set_budget(budget->device, budget->serial, budget->budget_bytes, budget->usable_bytes,
                          budget->park_hint_bytes, budget->refused_need);
+    host_is_busy(agent);
     agent_report_memory(agent, false);
     agent_tell_needs(agent);
     mover_look();
@@ -209,6 +247,7 @@ void agent_fix_failed_memory(void) {
 void agent_forget_told(struct agent *agent) {
     memset(agent->told_numbers, 0, sizeof(agent->told_numbers));
     memset(agent->told_kinds, 0, sizeof(agent->told_kinds));
+    agent->told_unpinned_bytes = agent->told_ready_rate = 0;
     memset(agent->told_needs, 0, sizeof(agent->told_needs));
     room_ask_again();
 }

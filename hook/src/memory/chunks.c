@@ -99,10 +99,9 @@ static void count(const struct chunk *chunk, int times) {
     if (moves && chunk->state == CHUNK_PARKED) sums->to_come += one;
     if (moves && chunk->state == CHUNK_RESIDENT) sums->to_leave += one;
     if (moves && chunk->state == CHUNK_BACK) sums->to_take_back += one;
-    if (chunk->state == CHUNK_BACK) {
-        sums->copies += one;
-        sums->bytes_back += moves ? bytes : 0;
-    }
+    if (chunk->state == CHUNK_BACK) sums->copies += one;
+    if (chunk->state == CHUNK_LEAVING || (chunk->state == CHUNK_BACK && moves))
+        sums->bytes_back += bytes;
     if (has_copy(chunk)) chunks_copies += (size_t)times;
 }
 

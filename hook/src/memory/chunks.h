@@ -39,7 +39,7 @@ struct chunk {
     uint64_t bytes;            /* a multiple of CHUNK_GRANULE; of managed memory any number */
     uint64_t handle;           /* CUmemGenericAllocationHandle, or of managed memory its address; 0:
                                   not on the device */
-    void *host;    /* registered host memory (host_arena.h) while it has a copy there; else NULL */
+    void *host;    /* host memory (host_arena.h) while it has a copy there; else NULL */
     void *context; /* a block's: in which it was allocated and with which it goes; of other memory:
                       in which it was copied last, or NULL */
     uint64_t
@@ -67,7 +67,8 @@ struct chunk_sums {
     uint64_t bytes_parked;
     uint64_t bytes_kept; /* of those, managed memory, whose pages the driver may keep there */
     uint64_t bytes_next; /* of those, the one that comes next; 0: that one's is still there */
-    uint64_t bytes_back; /* of the resident ones, what needs no host memory to leave again */
+    uint64_t bytes_back; /* of the resident ones, what needs no further host memory to leave: it is
+                            BACK, or LEAVING already */
     uint32_t moving;     /* LEAVING or COMING */
     /* So many can be claimed: as a loop ends by these, it ends when there is nothing to claim. */
     uint32_t to_leave, to_come, to_take_back;

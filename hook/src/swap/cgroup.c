@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/options.h"
@@ -43,11 +44,19 @@ static bool read_below(const char *directory, const char *name, char *text) {
     return length > 0 && (size_t)length < sizeof(path) && read_text(path, text);
 }
 
-static void note(struct cgroup_host *host, uint64_t limit_bytes, uint64_t used_bytes,
-                 uint64_t reclaimable_bytes) {
+static void note(struct cgroup_host *host, uint64_t limit, uint64_t limit_bytes,
+                 uint64_t used_bytes, uint64_t reclaimable_bytes) {
     const uint64_t room_bytes = cgroup_room(limit_bytes, used_bytes, reclaimable_bytes);
-    if (room_bytes < host->room_bytes) host->room_bytes = room_bytes;
+    if (room_bytes < host->room_bytes) {
+        host->room_bytes = room_bytes;
+        host->limit = limit;
+    }
     if (cgroup_is_short(limit_bytes, used_bytes, reclaimable_bytes)) host->is_short = true;
+}
+
+static uint64_t number_of(const char *directory) {
+    struct stat found;
+    return stat(directory, &found) == 0 ? (uint64_t)found.st_ino : CGROUP_MACHINE;
 }
 
 /* A level without these files limits nothing: it is the root, or not ours to see. */
@@ -70,7 +79,7 @@ static void look_at_level(struct cgroup_host *host, const struct hierarchy *hier
     if (cgroup_room(limit_bytes, used_bytes, 0) < enough_bytes &&
         read_below(directory, "memory.stat", text))
         reclaimable_bytes = cgroup_parse_stat(text, hierarchy->reclaimable);
-    note(host, limit_bytes, used_bytes, reclaimable_bytes);
+    note(host, number_of(directory), limit_bytes, used_bytes, reclaimable_bytes);
 }
 
 /* In a container the path may name a directory that is not to be seen there, while the root of the
@@ -89,7 +98,8 @@ struct cgroup_host cgroup_look(uint64_t enough_bytes) {
     struct cgroup_host host = {.room_bytes = CGROUP_NO_LIMIT};
     if (!read_text("/proc/meminfo", text)) return (struct cgroup_host){0};
     const uint64_t total_bytes = cgroup_parse_meminfo(text, "MemTotal");
-    note(&host, total_bytes, total_bytes - cgroup_parse_meminfo(text, "MemAvailable"), 0);
+    note(&host, CGROUP_MACHINE, total_bytes,
+         total_bytes - cgroup_parse_meminfo(text, "MemAvailable"), 0);
     if (!read_text("/proc/self/cgroup", text)) return host;
     for (size_t i = 0; i < sizeof(HIERARCHIES) / sizeof(HIERARCHIES[0]); i++)
         look_at_hierarchy(&host, &HIERARCHIES[i], text, enough_bytes);

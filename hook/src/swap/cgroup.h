@@ -5,8 +5,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The limit that leaves least is the machine's own; else it is the number of a control group's
+ * directory, which is the same in all containers of the machine. */
+#define CGROUP_MACHINE 0
+
 struct cgroup_host {
     uint64_t room_bytes; /* less a reserve (cgroup_parse.h) */
+    uint64_t limit;      /* which leaves no more */
     bool is_short;       /* that reserve is being used up: what can be given back should be */
 };
 

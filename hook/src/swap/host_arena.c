@@ -9,6 +9,7 @@
 #include "base/hold.h"
 #include "base/log.h"
 #include "device/contexts.h"
+#include "device/failure.h"
 #include "memory/chunks.h"
 #include "memory/registry.h"
 #include "swap/cgroup.h"
@@ -17,26 +18,35 @@
 
 #define GRANULES_PER_SEGMENT (HOST_ARENA_SEGMENT_BYTES / CHUNK_GRANULE)
 #define ROOM_IS_FRESH_NS 100000000u
+#define LITTLE_IS_FRESH_NS 10000000u /* others may be waiting for each segment */
 #define REFUSED_NS 1000000000u
+#define MADE_BYTES_LEAST (2 * HOST_ARENA_SEGMENT_BYTES)
+#define MADE_BYTES_MOST (32 * HOST_ARENA_SEGMENT_BYTES)
 
 _Static_assert(GRANULES_PER_SEGMENT == 32, "a segment's granules are the bits of one word");
 
 struct segment {
     char *base;
-    uint32_t taken;   /* a bit for each granule */
+    uint64_t bytes;
+    uint32_t taken;   /* a bit for each granule; set for those beyond its end */
     uint64_t context; /* the generation of that in which it is registered; 0: no more */
+    bool is_unpinned; /* the driver would not register it: copies go through its own buffers */
 };
 
 /* Guarded by LOCK_MEMORY. */
 static struct segment *segments;
 static size_t segments_used, segments_room;
-static uint64_t taken_bytes;
-static bool has_upcoming;
+static uint64_t segments_bytes, taken_bytes;
+static uint64_t upcoming_bytes;        /* of the segment that is being made ready; 0: none */
 static struct cgroup_host system_host; /* as read, less what was taken since */
 static uint64_t system_host_at_ns;
 static uint64_t refused_until_ns; /* the system or the driver gave nothing */
+static struct {
+    uint64_t bytes, ns;
+} made; /* segments of late, and how long that took */
 
-/* The segment after the one that is being made ready: its pages are made meanwhile. The mover's. */
+/* The segment whose pages are being made, while the driver may register the one before. The
+ * mover's. */
 static char *upcoming;
 static struct prefault upcoming_work;
 
@@ -44,20 +54,26 @@ static struct prefault upcoming_work;
  */
 
 static uint64_t free_bytes(void) {
-    return segments_used * HOST_ARENA_SEGMENT_BYTES - taken_bytes;
+    return segments_bytes - taken_bytes;
 }
 
-/* Segments that can still be had. */
-static uint64_t further_segments(void) {
-    if (clock_now_ns() < refused_until_ns) return has_upcoming;
-    return has_upcoming + system_host.room_bytes / HOST_ARENA_SEGMENT_BYTES;
+/* What can still be had of the system. */
+static uint64_t further_bytes(void) {
+    return clock_now_ns() < refused_until_ns ? 0 : system_host.room_bytes;
+}
+
+/* For a chunk of so many bytes, of what is left. Where that is little, a segment is no larger than
+ * its chunk: what is left over in it would be lost to others. */
+static uint64_t segment_bytes_for(uint64_t chunk_bytes, uint64_t left_bytes) {
+    return left_bytes < 2 * HOST_ARENA_SEGMENT_BYTES ? chunk_bytes : HOST_ARENA_SEGMENT_BYTES;
 }
 
 /* Takes the lock; what the system leaves is known of late. */
 static void lock_with_fresh_room(void) {
     const uint64_t now_ns = clock_now_ns();
     lock_take(LOCK_MEMORY);
-    if (now_ns - system_host_at_ns < ROOM_IS_FRESH_NS) return;
+    const bool is_little = system_host.room_bytes < HOST_ARENA_LITTLE_BYTES;
+    if (now_ns - system_host_at_ns < (is_little ? LITTLE_IS_FRESH_NS : ROOM_IS_FRESH_NS)) return;
     system_host_at_ns = now_ns;
     lock_release(LOCK_MEMORY);
     const struct cgroup_host fresh = cgroup_look(UINT64_MAX);
@@ -68,6 +84,18 @@ static void lock_with_fresh_room(void) {
 uint64_t host_arena_free(void) {
     HOLD(LOCK_MEMORY);
     return free_bytes();
+}
+
+uint64_t host_arena_system_room(void) {
+    lock_with_fresh_room();
+    const uint64_t bytes = system_host.room_bytes;
+    lock_release(LOCK_MEMORY);
+    return bytes;
+}
+
+uint64_t host_arena_limit(void) {
+    HOLD(LOCK_MEMORY);
+    return system_host.limit;
 }
 
 bool host_arena_is_short(void) {
@@ -81,126 +109,183 @@ bool host_arena_is_short(void) {
  */
 
 /* Addresses on the border of a huge page; nothing is taken from the system yet. */
-static char *map_segment(void) {
-    const size_t bytes = HOST_ARENA_SEGMENT_BYTES + CHUNK_GRANULE;
+static char *map_segment(uint64_t segment_bytes) {
+    const size_t bytes = segment_bytes + CHUNK_GRANULE;
     char *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) return NULL;
     char *base = mapped + (CHUNK_GRANULE - (uintptr_t)mapped % CHUNK_GRANULE) % CHUNK_GRANULE;
     if (base > mapped) munmap(mapped, (size_t)(base - mapped));
-    char *end = base + HOST_ARENA_SEGMENT_BYTES;
+    char *end = base + segment_bytes;
     if (mapped + bytes > end) munmap(end, (size_t)(mapped + bytes - end));
-    madvise(base, HOST_ARENA_SEGMENT_BYTES, MADV_HUGEPAGE);
+    madvise(base, segment_bytes, MADV_HUGEPAGE);
     /* A child must have no copy: the device writes to these very pages. */
-    if (madvise(base, HOST_ARENA_SEGMENT_BYTES, MADV_DONTFORK) != 0) {
-        munmap(base, HOST_ARENA_SEGMENT_BYTES);
+    if (madvise(base, segment_bytes, MADV_DONTFORK) != 0) {
+        munmap(base, segment_bytes);
         return NULL;
     }
-    madvise(base, HOST_ARENA_SEGMENT_BYTES, MADV_DONTDUMP);
+    madvise(base, segment_bytes, MADV_DONTDUMP);
     return base;
 }
 
 static void note_refusal(const char *what) {
     lock_take(LOCK_MEMORY);
-    has_upcoming = false;
+    upcoming_bytes = 0;
     refused_until_ns = clock_now_ns() + REFUSED_NS;
     lock_release(LOCK_MEMORY);
     log_debug("arena: %s, so no more host memory for a while", what);
 }
 
-/* Begins to make a further segment's pages, where the system leaves room for one. Others of the
- * group may do the same, so that each time it is looked anew. */
-static bool begin_upcoming(void) {
+/* Begins to make a further segment's pages, where the system leaves room for one, and `left_bytes`
+ * beside it. Others of the group may do the same, so that each time it is looked anew. */
+static bool begin_upcoming(uint64_t chunk_bytes, uint64_t left_bytes) {
     if (upcoming) return true;
-    const struct cgroup_host now = cgroup_look(HOST_ARENA_SEGMENT_BYTES);
+    const struct cgroup_host now = cgroup_look(2 * HOST_ARENA_SEGMENT_BYTES + left_bytes);
+    const uint64_t bytes = segment_bytes_for(chunk_bytes, now.room_bytes);
     lock_take(LOCK_MEMORY);
     const bool has_room =
-        clock_now_ns() >= refused_until_ns && now.room_bytes >= HOST_ARENA_SEGMENT_BYTES;
-    if (!has_room)
-        system_host.room_bytes = now.room_bytes;
-    else if (system_host.room_bytes >= HOST_ARENA_SEGMENT_BYTES)
-        system_host.room_bytes -= HOST_ARENA_SEGMENT_BYTES;
-    has_upcoming = has_room;
+        clock_now_ns() >= refused_until_ns && now.room_bytes >= bytes + left_bytes;
+    system_host.room_bytes = now.room_bytes - (has_room ? bytes : 0);
+    upcoming_bytes = has_room ? bytes : 0;
     lock_release(LOCK_MEMORY);
     if (!has_room) return false;
-    upcoming = map_segment();
+    upcoming = map_segment(bytes);
     if (upcoming == NULL) {
         note_refusal("no address range");
         return false;
     }
-    prefault_begin(&upcoming_work, upcoming, HOST_ARENA_SEGMENT_BYTES);
+    prefault_begin(&upcoming_work, upcoming, bytes);
     return true;
 }
 
-/* The upcoming segment with all its pages; NULL when the system has too few. */
-static char *end_upcoming(void) {
-    char *base = upcoming;
+/* The upcoming segment with all its pages; without a base when the system has too few. */
+static struct segment end_upcoming(void) {
+    struct segment ready = {.base = upcoming};
     upcoming = NULL;
     lock_take(LOCK_MEMORY);
-    has_upcoming = false;
+    ready.bytes = upcoming_bytes;
+    upcoming_bytes = 0;
     lock_release(LOCK_MEMORY);
-    if (prefault_end(&upcoming_work)) return base;
-    munmap(base, HOST_ARENA_SEGMENT_BYTES);
+    if (prefault_end(&upcoming_work)) return ready;
+    munmap(ready.base, ready.bytes);
     note_refusal("no pages");
-    return NULL;
+    return (struct segment){0};
 }
 
+enum registering {
+    REGISTERED,
+    REGISTERED_ALREADY, /* by a context that ends just now: other pages, which were there before */
+    REGISTERED_NOT,     /* there is no context to do it in, or the process ends */
+    REGISTERED_REFUSED, /* no more memory can be pinned */
+};
+
 /* Needs a current context, which then owns the registration; the others can use it as well. The
- * process may have begun to end while pages were made. `*is_others`: it is registered already, by a
- * context that ends just now. */
-static uint64_t register_segment(char *base, bool *is_others) {
+ * process may have begun to end while pages were made. */
+static enum registering register_segment(struct segment *segment) {
     const struct driver *cuda = driver_get();
     const uint64_t context = contexts_current_generation();
-    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
-    if (cuda == NULL || !ending_driver_use_begin()) return 0;
-    if (context != 0)
-        result = cuda->host_register(base, HOST_ARENA_SEGMENT_BYTES, CU_MEMHOSTREGISTER_PORTABLE);
+    if (cuda == NULL || context == 0 || !ending_driver_use_begin()) return REGISTERED_NOT;
+    const CUresult result =
+        cuda->host_register(segment->base, segment->bytes, CU_MEMHOSTREGISTER_PORTABLE);
     ending_driver_use_end();
-    *is_others = result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    if (result == CUDA_SUCCESS) return context;
+    if (result == CUDA_SUCCESS) {
+        segment->context = context;
+        return REGISTERED;
+    }
     log_debug("arena: the driver answers %d to a registration", (int)result);
-    return 0;
+    if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) return REGISTERED_ALREADY;
+    const bool is_unusable =
+        failure_is_sticky((int)result) || result == CUDA_ERROR_INVALID_CONTEXT ||
+        result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_DEINITIALIZED;
+    return is_unusable ? REGISTERED_NOT : REGISTERED_REFUSED;
 }
 
 /* While the process ends it keeps what is registered. */
-static void give_to_system(char *base, bool is_registered) {
-    if (is_registered) {
+static void give_to_system(const struct segment *segment) {
+    if (segment->context != 0) {
         if (!ending_driver_use_begin()) return;
-        driver_get()->host_unregister(base);
+        driver_get()->host_unregister(segment->base);
         ending_driver_use_end();
     }
-    munmap(base, HOST_ARENA_SEGMENT_BYTES);
+    munmap(segment->base, segment->bytes);
 }
 
-static bool add_segment(char *base, uint64_t context) {
+static uint32_t mask_of(uint64_t granules) {
+    return granules >= GRANULES_PER_SEGMENT ? UINT32_MAX : ((uint32_t)1 << granules) - 1;
+}
+
+/* Those that are not there. */
+static uint32_t beyond(const struct segment *segment) {
+    return ~mask_of(segment->bytes / CHUNK_GRANULE);
+}
+
+static bool add_segment(struct segment segment) {
     HOLD(LOCK_MEMORY);
     const bool added = ARRAY_MAKE_ROOM(segments, segments_used, 1, segments_room);
-    if (added) segments[segments_used++] = (struct segment){.base = base, .context = context};
+    segment.taken = beyond(&segment);
+    if (added) {
+        segments[segments_used++] = segment;
+        segments_bytes += segment.bytes;
+    }
     return added;
 }
 
-bool host_arena_prepare(uint64_t bytes) {
-    if (host_arena_free() >= bytes || !begin_upcoming()) return false;
-    char *base = end_upcoming();
-    if (base == NULL) return false;
-    /* Pages of the one after it are made while the driver registers this one. */
-    if (host_arena_free() + HOST_ARENA_SEGMENT_BYTES < bytes) begin_upcoming();
-    bool is_others = false; /* then those are other pages, which were at this address before */
-    const uint64_t context = register_segment(base, &is_others);
-    if (context && add_segment(base, context)) return true;
-    give_to_system(base, context != 0);
+/* So that what was long ago counts for little. */
+static void note_made(uint64_t bytes, uint64_t since_ns) {
+    HOLD(LOCK_MEMORY);
+    made.bytes += bytes;
+    made.ns += clock_now_ns() - since_ns;
+    while (made.bytes > MADE_BYTES_MOST) {
+        made.bytes /= 2;
+        made.ns /= 2;
+    }
+}
+
+uint64_t host_arena_ready_rate(void) {
+    HOLD(LOCK_MEMORY);
+    const bool is_known = made.bytes >= MADE_BYTES_LEAST && made.ns > 0;
+    return is_known ? (uint64_t)((double)made.bytes * 1e9 / (double)made.ns) : 0;
+}
+
+uint64_t host_arena_unpinned(void) {
+    uint64_t bytes = 0;
+    HOLD(LOCK_MEMORY);
+    for (size_t i = 0; i < segments_used; i++)
+        if (segments[i].is_unpinned)
+            bytes += CHUNK_GRANULE *
+                     (uint64_t)__builtin_popcount(segments[i].taken & ~beyond(&segments[i]));
+    return bytes;
+}
+
+bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes) {
+    const uint64_t began_ns = clock_now_ns();
+    if (host_arena_free() >= bytes || !begin_upcoming(chunk_bytes, left_bytes)) return false;
+    struct segment segment = end_upcoming();
+    if (segment.base == NULL) return false;
+    /* Pages of the one after it are made while the driver registers this one. Where little is left,
+     * it is not known yet how large that has to be. */
+    if (host_arena_free() + segment.bytes < bytes)
+        begin_upcoming(HOST_ARENA_SEGMENT_BYTES, left_bytes + HOST_ARENA_SEGMENT_BYTES);
+    const enum registering answer = register_segment(&segment);
+    segment.is_unpinned = answer == REGISTERED_REFUSED;
+    if ((answer == REGISTERED || segment.is_unpinned) && add_segment(segment)) {
+        note_made(segment.bytes, began_ns);
+        return true;
+    }
+    give_to_system(&segment);
     note_refusal("no registration");
     return false;
 }
 
-/* Takes a free segment out of the table; false when all hold something. */
-static bool remove_free(struct segment *removed) {
+/* Takes a free segment of so many bytes at most out of the table. False: there is none. */
+static bool remove_free(struct segment *removed, uint64_t bytes_max) {
     bool found = false;
     HOLD(LOCK_MEMORY);
     for (size_t i = segments_used; i-- > 0 && !found;) {
-        if (segments[i].taken) continue;
+        if (segments[i].taken != beyond(&segments[i]) || segments[i].bytes > bytes_max) continue;
         found = true;
         *removed = segments[i];
         segments[i] = segments[--segments_used];
+        segments_bytes -= removed->bytes;
     }
     return found;
 }
@@ -209,22 +294,23 @@ void host_arena_trim(uint64_t bytes) {
     struct segment segment;
     uint64_t given_bytes = 0;
     if (upcoming && bytes == 0) {
-        char *base = end_upcoming();
-        if (base) munmap(base, HOST_ARENA_SEGMENT_BYTES);
+        segment = end_upcoming();
+        if (segment.base) munmap(segment.base, segment.bytes);
     }
-    while (host_arena_free() >= bytes + HOST_ARENA_SEGMENT_BYTES && remove_free(&segment)) {
-        give_to_system(segment.base, segment.context != 0);
-        given_bytes += HOST_ARENA_SEGMENT_BYTES;
+    for (uint64_t free_now; (free_now = host_arena_free()) > bytes;) {
+        if (!remove_free(&segment, free_now - bytes)) break;
+        give_to_system(&segment);
+        given_bytes += segment.bytes;
     }
-    if (given_bytes > 0) log_debug("arena: gave %llu bytes back", (unsigned long long)given_bytes);
+    if (given_bytes == 0) return;
+    lock_take(LOCK_MEMORY);
+    system_host_at_ns = 0; /* there is more of it */
+    lock_release(LOCK_MEMORY);
+    log_debug("arena: gave %llu bytes back", (unsigned long long)given_bytes);
 }
 
 /* ---- granules ---------------------------------------------------------------------------------
  */
-
-static uint32_t mask_of(uint64_t granules) {
-    return granules >= GRANULES_PER_SEGMENT ? UINT32_MAX : ((uint32_t)1 << granules) - 1;
-}
 
 /* How long the next row of free granules is, from `*at` on, which is moved to it; 0: none. */
 static uint32_t next_row(uint32_t taken, uint32_t *at) {
@@ -238,10 +324,11 @@ static uint32_t next_row(uint32_t taken, uint32_t *at) {
 
 /* The shortest row that is long enough, so that long ones are left to long chunks. NULL: none.
  * With LOCK_MEMORY held. */
-static struct segment *shortest_row(uint64_t granules, uint32_t *place) {
+static struct segment *shortest_row(uint64_t granules, bool unpinned, uint32_t *place) {
     struct segment *found = NULL;
     uint32_t shortest = UINT32_MAX, length;
     for (size_t i = 0; i < segments_used && shortest > granules; i++) {
+        if (segments[i].is_unpinned != unpinned) continue;
         for (uint32_t at = 0; (length = next_row(segments[i].taken, &at)) > 0; at += length) {
             if (length < granules || length >= shortest) continue;
             shortest = length;
@@ -252,17 +339,18 @@ static struct segment *shortest_row(uint64_t granules, uint32_t *place) {
     return found;
 }
 
-/* A row in a registered segment, or in one that has to be registered anew (`*lapsed`). */
-static void *take_row(uint64_t granules, char **lapsed) {
+/* A row in a registered segment, or in one that has to be registered anew (`lapsed`). */
+static void *take_row(uint64_t granules, struct segment *lapsed) {
     void *host = NULL;
     uint32_t at = 0;
     HOLD(LOCK_MEMORY);
-    struct segment *segment = shortest_row(granules, &at);
+    struct segment *segment = shortest_row(granules, false, &at);
+    if (segment == NULL) segment = shortest_row(granules, true, &at);
     if (segment) {
         segment->taken |= mask_of(granules) << at;
         taken_bytes += granules * CHUNK_GRANULE;
         host = segment->base + at * CHUNK_GRANULE;
-        if (segment->context == 0) *lapsed = segment->base;
+        if (segment->context == 0 && !segment->is_unpinned) *lapsed = *segment;
     }
     return host;
 }
@@ -270,28 +358,30 @@ static void *take_row(uint64_t granules, char **lapsed) {
 static struct segment *segment_of(const void *host) {
     for (size_t i = 0; i < segments_used; i++) {
         const char *base = segments[i].base;
-        if ((const char *)host >= base && (const char *)host < base + HOST_ARENA_SEGMENT_BYTES)
+        if ((const char *)host >= base && (const char *)host < base + segments[i].bytes)
             return &segments[i];
     }
     return NULL;
 }
 
 void *host_arena_take(uint64_t bytes) {
-    char *lapsed = NULL;
+    struct segment lapsed = {0};
     const uint64_t granules = bytes / CHUNK_GRANULE;
     if (granules == 0 || granules > GRANULES_PER_SEGMENT) return NULL;
     void *host = take_row(granules, &lapsed);
-    if (host == NULL || lapsed == NULL) return host;
-    bool is_others = false;
-    const uint64_t context = register_segment(lapsed, &is_others);
-    if (is_others) return host; /* for now; it is registered anew when next used */
-    if (context == 0) {
+    if (host == NULL || lapsed.base == NULL) return host;
+    const enum registering answer = register_segment(&lapsed);
+    if (answer == REGISTERED_ALREADY) return host; /* it is registered anew when next used */
+    if (answer == REGISTERED_NOT) {
         host_arena_give(host, bytes);
         return NULL;
     }
     HOLD(LOCK_MEMORY);
-    struct segment *segment = segment_of(lapsed);
-    if (segment) segment->context = context;
+    struct segment *segment = segment_of(lapsed.base);
+    if (segment) {
+        segment->context = lapsed.context;
+        segment->is_unpinned = answer == REGISTERED_REFUSED;
+    }
     return host;
 }
 
@@ -312,7 +402,7 @@ void host_arena_give(void *host, uint64_t bytes) {
 /* Free rows by their length, and what of the memory that may leave has been laid into them. */
 struct laying {
     uint64_t rows[GRANULES_PER_SEGMENT + 1];
-    uint64_t system_bytes; /* of which further segments can be made */
+    uint64_t further_bytes; /* that can be had of the system */
     uint64_t laid_bytes;
     bool ends; /* a chunk found none: those behind it wait for it */
 };
@@ -322,24 +412,37 @@ static void count_rows(struct laying *laying) {
     for (size_t i = 0; i < segments_used; i++)
         for (uint32_t at = 0; (length = next_row(segments[i].taken, &at)) > 0; at += length)
             laying->rows[length]++;
-    laying->system_bytes = further_segments() * HOST_ARENA_SEGMENT_BYTES;
+    laying->rows[upcoming_bytes / CHUNK_GRANULE] += upcoming_bytes > 0;
+    laying->further_bytes = further_bytes();
 }
 
 static bool take_from_system(struct laying *laying, uint64_t bytes) {
-    const bool has_them = laying->system_bytes >= bytes;
-    if (has_them) laying->system_bytes -= bytes;
+    const bool has_them = laying->further_bytes >= bytes;
+    if (has_them) laying->further_bytes -= bytes;
     return has_them;
 }
 
+/* A segment for a chunk that finds no row; whether there is one. */
+static bool lay_segment(struct laying *laying, uint64_t chunk_bytes) {
+    const uint64_t bytes = segment_bytes_for(chunk_bytes, laying->further_bytes);
+    if (!take_from_system(laying, bytes)) return false;
+    laying->rows[bytes / CHUNK_GRANULE]++;
+    return true;
+}
+
+static uint64_t shortest_of(const struct laying *laying, uint64_t granules) {
+    while (granules <= GRANULES_PER_SEGMENT && laying->rows[granules] == 0)
+        granules++;
+    return granules;
+}
+
 /* As take_row would. */
-static bool lay_in_row(struct laying *laying, uint64_t granules) {
-    uint64_t length = granules;
-    while (length <= GRANULES_PER_SEGMENT && laying->rows[length] == 0)
-        length++;
+static bool lay_in_row(struct laying *laying, uint64_t bytes) {
+    const uint64_t granules = bytes / CHUNK_GRANULE;
+    uint64_t length = shortest_of(laying, granules);
     if (length > GRANULES_PER_SEGMENT) {
-        length = GRANULES_PER_SEGMENT;
-        if (!take_from_system(laying, HOST_ARENA_SEGMENT_BYTES)) return false;
-        laying->rows[length]++;
+        if (!lay_segment(laying, bytes)) return false;
+        length = shortest_of(laying, granules);
     }
     laying->rows[length]--;
     laying->rows[length - granules]++;
@@ -350,7 +453,7 @@ static void lay(const struct chunk *chunk, void *argument) {
     struct laying *laying = argument;
     if (laying->ends) return;
     laying->ends = chunk->managed_at != 0 ? !take_from_system(laying, managed_room_bytes(chunk))
-                                          : !lay_in_row(laying, chunk->bytes / CHUNK_GRANULE);
+                                          : !lay_in_row(laying, chunk->bytes);
     if (!laying->ends) laying->laid_bytes += chunk->bytes;
 }
 
@@ -359,8 +462,8 @@ uint64_t host_arena_room(void) {
     uint64_t back_bytes = 0;
     bool all = true;
     lock_with_fresh_room();
-    const uint64_t bytes = free_bytes() + further_segments() * HOST_ARENA_SEGMENT_BYTES;
     count_rows(&laying);
+    const uint64_t bytes = free_bytes() + upcoming_bytes + laying.further_bytes;
     lock_release(LOCK_MEMORY);
     for (int device = 0; device < REGISTRY_DEVICES_MAX; device++) {
         back_bytes += chunks_sums_of(device).bytes_back;
@@ -381,8 +484,8 @@ void host_arena_forget_context(uint64_t context) {
 
 void host_arena_after_fork(void) {
     segments_used = 0;
-    taken_bytes = 0;
+    segments_bytes = taken_bytes = upcoming_bytes = 0;
     upcoming = NULL;
-    has_upcoming = false;
     system_host_at_ns = refused_until_ns = 0;
+    made.bytes = made.ns = 0;
 }

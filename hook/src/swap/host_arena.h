@@ -1,23 +1,28 @@
-/* Host memory for parked chunks: segments of 64 MiB in huge pages, prefaulted in parallel,
- * registered with the driver once, used again and given back. Never more than the cgroup leaves
- * (cgroup.h). It holds what was on the device, so pages leave it for the system alone, which wipes
- * them. Guarded by LOCK_MEMORY; nothing of the driver is called under it. */
+/* Host memory for parked chunks: segments of 64 MiB, where little is left smaller ones, in huge
+ * pages, prefaulted in parallel, registered with the driver once, used again and given back. Never
+ * more than the cgroup leaves (cgroup.h). It holds what was on the device, so pages leave it for
+ * the system alone, which wipes them. Guarded by LOCK_MEMORY; nothing of the driver is called under
+ * it. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #define HOST_ARENA_SEGMENT_BYTES ((uint64_t)64 << 20)
+/* Where the system leaves less than so much, others may soon be short of what is free here. */
+#define HOST_ARENA_LITTLE_BYTES (16 * HOST_ARENA_SEGMENT_BYTES)
 
-/* Registered memory of `bytes` (a multiple of CHUNK_GRANULE, at most CHUNK_BYTES_MAX), or NULL when
- * there is none to be had. The calling thread has a current context. */
+/* Memory of `bytes` (a multiple of CHUNK_GRANULE, at most CHUNK_BYTES_MAX), or NULL when there is
+ * none to be had: registered, or where the driver registers no more, not. The calling thread has a
+ * current context. */
 void *host_arena_take(uint64_t bytes);
 void host_arena_give(void *host, uint64_t bytes);
 
 /* For the mover alone. The calling thread has a current context.
- * Makes segments ready until `bytes` are free or the budget is used up; one segment a call: false
- * when nothing was left to do. */
-bool host_arena_prepare(uint64_t bytes);
+ * Makes segments ready until `bytes` are free, or until the system would leave less than
+ * `left_bytes` to others; one segment a call: false when nothing was left to do. Where little is
+ * left, it is one for a chunk of `chunk_bytes` alone. */
+bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_bytes);
 /* For the mover alone. Gives free segments back to the system while more than `bytes` are free. */
 void host_arena_trim(uint64_t bytes);
 
@@ -26,6 +31,14 @@ void host_arena_trim(uint64_t bytes);
  */
 uint64_t host_arena_room(void);
 uint64_t host_arena_free(void);
+/* What the system leaves for this process and for others, and whose limit says so (cgroup.h), as it
+ * was at the last look. */
+uint64_t host_arena_system_room(void);
+uint64_t host_arena_limit(void);
+/* How fast host memory of late became ready, pages and registration together, in bytes a second; 0:
+ * not known. What is parked in memory that the driver would not register. */
+uint64_t host_arena_ready_rate(void);
+uint64_t host_arena_unpinned(void);
 /* The system runs short of memory: what is free here should go back. */
 bool host_arena_is_short(void);
 

@@ -168,6 +168,7 @@ static struct swap_view view_of(int device) {
         .arrives = pipeline_has_arrivals(device),
         .all_here = chunks_all_here(),
         .host_is_short = mover_host_is_short(),
+        .host_is_tight = state.goal == MOVER_RESTORE && mover_host_is_tight(),
         .stream_is_short = mover_waits_streams_are_short(),
         .room_is_short = mover_waits_room_is_short(),
         .has_failed =
@@ -179,7 +180,7 @@ static void leave(int device, uint64_t bytes_to_leave) {
     uint64_t bytes = 0;
     begin_burst(&state.out);
     const enum step_answer answer = step_leave(device, &bytes);
-    if (answer == STEP_NO_HOST) mover_host_want(bytes_to_leave > bytes ? bytes_to_leave : bytes);
+    if (answer == STEP_NO_HOST) mover_host_want(bytes, bytes_to_leave);
     if (answer == STEP_NO_SYSTEM) mover_host_lacks();
     if (answer == STEP_FAILED) changed(bytes);
     if (answer == STEP_NO_ROOM) mover_waits_for_streams();

@@ -12,18 +12,21 @@
 #include "swap/residency.h"
 #include "swap/swap_plan.h"
 
-#define SHORT_NS 200000000u
+#define SHORT_NS 50000000u
+#define RESTORE_LOOK_NS 20000000u
 #define HOUSEKEEPING_NS 1000000000u
+#define LITTLE_NS 200000000u
 
 static struct {
-    uint64_t wanted_bytes;
+    uint64_t wanted_bytes, chunk_bytes;
     bool is_lacking;         /* not to be had, and not told yet */
     uint64_t short_until_ns; /* 0: not of late */
     uint64_t excess_since_ns;
 } host;
 
-void mover_host_want(uint64_t bytes) {
-    host.wanted_bytes = bytes;
+void mover_host_want(uint64_t chunk_bytes, uint64_t bytes) {
+    host.chunk_bytes = chunk_bytes;
+    host.wanted_bytes = bytes > chunk_bytes ? bytes : chunk_bytes;
 }
 
 void mover_host_lacks(void) {
@@ -32,6 +35,23 @@ void mover_host_lacks(void) {
 
 bool mover_host_is_short(void) {
     return host.wanted_bytes > 0 || host.is_lacking || clock_now_ns() < host.short_until_ns;
+}
+
+/* Without what is managed: it has host memory of the driver's. */
+static struct chunk_sums sums_of_all_devices(void) {
+    struct chunk_sums all = {0};
+    int ordinals[DEVICES_MAX];
+    const int count = devices_open(ordinals);
+    for (int i = 0; i < count; i++) {
+        const struct chunk_sums sums = chunks_sums_of(ordinals[i]);
+        all.bytes_movable += sums.bytes_movable - sums.bytes_managed;
+        all.bytes_parked += sums.bytes_parked - sums.bytes_kept;
+    }
+    return all;
+}
+
+bool mover_host_is_tight(void) {
+    return swap_host_is_tight(host_arena_system_room(), sums_of_all_devices().bytes_parked);
 }
 
 void mover_host_goal_changed(void) {
@@ -62,7 +82,8 @@ static enum mover_host_answer make_what_is_wanted(void) {
     const uint64_t ready_bytes = host_arena_free() + host.wanted_bytes;
     host.wanted_bytes = 0;
     host.short_until_ns = 0;
-    if (use_some_context() && host_arena_prepare(ready_bytes)) return MOVER_HOST_MORE;
+    if (use_some_context() && host_arena_prepare(ready_bytes, host.chunk_bytes, 0))
+        return MOVER_HOST_MORE;
     return note_lack();
 }
 
@@ -70,14 +91,10 @@ static struct swap_host_view view_now(void) {
     struct swap_host_view view = {
         .free_bytes = host_arena_free(),
         .hint_bytes = residency_park_hint(),
+        .movable_bytes = sums_of_all_devices().bytes_movable,
+        .room_bytes = host_arena_system_room(),
         .is_short = host_arena_is_short(),
     };
-    int ordinals[DEVICES_MAX];
-    const int count = devices_open(ordinals);
-    for (int i = 0; i < count; i++) {
-        const struct chunk_sums sums = chunks_sums_of(ordinals[i]);
-        view.movable_bytes += sums.bytes_movable - sums.bytes_managed;
-    }
     const uint64_t now_ns = clock_now_ns();
     if (view.free_bytes < swap_host_wanted(&view) + HOST_ARENA_SEGMENT_BYTES)
         host.excess_since_ns = now_ns;
@@ -85,16 +102,26 @@ static struct swap_host_view view_now(void) {
     return view;
 }
 
+/* Those who park for this restore are waited for, so copies on their way here hold nothing up. */
+static void give_back_what_came(void) {
+    if (host_arena_free() == 0 || !mover_host_is_tight()) return;
+    if (use_some_context()) host_arena_trim(0);
+}
+
 enum mover_host_answer mover_host_look(enum mover_goal goal) {
     if (host.wanted_bytes > 0) return make_what_is_wanted();
     if (host.is_lacking) return note_lack();
+    if (goal == MOVER_RESTORE) give_back_what_came();
     if (goal == MOVER_RESTORE || pipeline_flights() > 0) return MOVER_HOST_DONE;
     const struct swap_host_view view = view_now();
     switch (swap_host_plan(&view)) {
         case SWAP_HOST_PREPARE:
             /* Without the turn, memory leaves as soon as it has to; nothing is ahead of need. */
             if (goal != MOVER_REST || !use_some_context()) return MOVER_HOST_DONE;
-            return host_arena_prepare(swap_host_wanted(&view)) ? MOVER_HOST_MORE : MOVER_HOST_DONE;
+            return host_arena_prepare(swap_host_wanted(&view), HOST_ARENA_SEGMENT_BYTES,
+                                      SWAP_HOST_LEFT_BYTES)
+                       ? MOVER_HOST_MORE
+                       : MOVER_HOST_DONE;
         case SWAP_HOST_TRIM:
             if (use_some_context()) host_arena_trim(swap_host_wanted(&view));
             return MOVER_HOST_DONE;
@@ -106,6 +133,10 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
 
 uint64_t mover_host_pause_ns(enum mover_goal goal) {
     if (goal == MOVER_PARK && host.short_until_ns > 0) return SHORT_NS;
+    /* Others may have become short of host memory meanwhile. */
+    if (goal == MOVER_RESTORE && !chunks_all_confirmed()) return RESTORE_LOOK_NS;
+    if (host_arena_free() > 0 && host_arena_system_room() < HOST_ARENA_LITTLE_BYTES)
+        return LITTLE_NS;
     return host_arena_free() > 0 || residency_park_hint() > 0 ? HOUSEKEEPING_NS : MOVER_HOST_NEVER;
 }
 

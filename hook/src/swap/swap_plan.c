@@ -1,6 +1,5 @@
 #include "swap/swap_plan.h"
 
-#include "swap/host_arena.h"
 #include "swap/residency.h"
 
 static bool can_fly(const struct swap_view *view) {
@@ -37,6 +36,10 @@ static enum swap_step plan_restore(const struct swap_view *view) {
         if (view->flights > 0) return SWAP_WAIT;
         return view->chunks.to_take_back > 0 ? SWAP_ROLL_BACK : SWAP_GIVE_UP;
     }
+    /* The turn is the scheduler's word that all of it finds room, and others need the host memory
+     * to make that. Elsewhere a copy is kept to the end: what is recalled leaves without being
+     * copied. */
+    if (view->host_is_tight && view->chunks.copies > 0) return SWAP_CONFIRM;
     if (view->chunks.to_come > 0) return plan_to_come(view);
     if (view->flights > 0) return SWAP_WAIT;
     return view->all_here && view->chunks.copies > 0 ? SWAP_CONFIRM : SWAP_NOTHING;
@@ -48,15 +51,28 @@ enum swap_step swap_plan(const struct swap_view *view) {
     return wait_or(view, SWAP_NOTHING);
 }
 
+bool swap_host_is_tight(uint64_t room_bytes, uint64_t parked_bytes) {
+    return room_bytes < SWAP_HOST_LEFT_BYTES || room_bytes - SWAP_HOST_LEFT_BYTES < parked_bytes;
+}
+
+static bool leaves_little(const struct swap_host_view *view) {
+    return view->is_short || swap_host_is_tight(view->room_bytes, 0);
+}
+
 uint64_t swap_host_wanted(const struct swap_host_view *view) {
-    if (view->is_short) return 0;
+    if (leaves_little(view)) return 0;
     return view->hint_bytes < view->movable_bytes ? view->hint_bytes : view->movable_bytes;
 }
 
 enum swap_host_step swap_host_plan(const struct swap_host_view *view) {
     const uint64_t wanted_bytes = swap_host_wanted(view);
-    if (view->free_bytes < wanted_bytes) return SWAP_HOST_PREPARE;
+    if (view->free_bytes < wanted_bytes) {
+        /* One more must not be one too many, which would go back at once. */
+        const bool leaves_enough = !swap_host_is_tight(view->room_bytes, HOST_ARENA_SEGMENT_BYTES);
+        return leaves_enough ? SWAP_HOST_PREPARE : SWAP_HOST_KEEP;
+    }
+    if (leaves_little(view)) return view->free_bytes > 0 ? SWAP_HOST_TRIM : SWAP_HOST_KEEP;
     const bool has_excess = view->free_bytes >= wanted_bytes + HOST_ARENA_SEGMENT_BYTES;
-    if (has_excess && (view->is_short || view->excess_ms >= SWAP_EXCESS_MS)) return SWAP_HOST_TRIM;
+    if (has_excess && view->excess_ms >= SWAP_EXCESS_MS) return SWAP_HOST_TRIM;
     return SWAP_HOST_KEEP;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memory/chunks.h"
+#include "swap/host_arena.h"
 #include "swap/mover.h"
 
 /* So much is kept on its way: several chunks, so that a copy never waits for the mapping of the
@@ -17,7 +18,7 @@ enum swap_step {
     SWAP_UNMAP,     /* claim a chunk whose host copy is still good, and unmap it */
     SWAP_LEAVE,     /* claim a chunk and begin to copy it out */
     SWAP_COME,      /* claim a parked chunk, map it and begin to copy it in */
-    SWAP_CONFIRM,   /* all is back on all devices: the host copies can go */
+    SWAP_CONFIRM,   /* the host copies of what is back can go */
     SWAP_ROLL_BACK, /* as SWAP_UNMAP, because the restore has failed */
     SWAP_GIVE_UP,   /* the restore has failed, and what had come is gone again */
 };
@@ -32,6 +33,7 @@ struct swap_view {
     bool arrives;                    /* copies to this device are on their way */
     bool all_here;                   /* nothing is parked or moving on any device */
     bool host_is_short;              /* no host memory was to be had */
+    bool host_is_tight;              /* swap_host_is_tight */
     bool stream_is_short;            /* the driver had no memory for a copy out, a moment ago */
     bool room_is_short; /* the driver had no memory: room was asked for and is not there yet */
     bool has_failed;    /* there will be no room in time */
@@ -45,10 +47,17 @@ struct swap_host_view {
     uint64_t hint_bytes;    /* so much would have to leave if the others came back */
     uint64_t movable_bytes; /* so much could */
     uint64_t excess_ms;     /* more than that was ready for so long */
+    uint64_t room_bytes;    /* the system leaves so much for everybody */
     bool is_short;          /* the system runs short of it */
 };
 
 #define SWAP_EXCESS_MS 30000
+/* So much is left to others where there is little: they park into it while our copies go. */
+#define SWAP_HOST_LEFT_BYTES (2 * HOST_ARENA_SEGMENT_BYTES)
+
+/* Beside host copies of what is back here, others may not find host memory for what has to leave so
+ * that the rest, `parked_bytes`, finds its place. */
+bool swap_host_is_tight(uint64_t room_bytes, uint64_t parked_bytes);
 
 enum swap_host_step {
     SWAP_HOST_KEEP,

@@ -73,7 +73,7 @@ static bool end_copies(uint32_t but, bool *unknown) {
 /* The pages of a segment are made meanwhile where that is needed. */
 static void *take_host(uint64_t bytes) {
     void *host = host_arena_take(bytes);
-    while (host == NULL && host_arena_prepare(host_arena_free() + bytes))
+    while (host == NULL && host_arena_prepare(host_arena_free() + bytes, bytes, 0))
         host = host_arena_take(bytes);
     return host;
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from ..host.exchange import exchanged_bytes, host_lacks_bytes
 from ..ids import Seconds, TenantId
 from ..ledger import Share
 from ..needs import Largest, is_waiting, largest_contexts, two_largest
@@ -70,17 +72,23 @@ def obstacle_on(
         for share in holding
         if share.tenant != tenant.id
     )
-    short = wanted - state.usable_bytes(device) + stays
+    room = state.usable_bytes(device) - stays
     if not needed:
-        short -= state.reserve_to_lend_bytes(device)
+        room += state.reserve_to_lend_bytes(device)
+    short, held = wanted - room, [share.client for share in holding]
     if short <= 0:
+        return None
+    if short <= exchanged_bytes(memory, tenant.id, own, room, begun=False, holding=held):
         return None
     if wanted > state.total_bytes(device) - state.least_reserve_bytes(device):
         return Obstacle(
             kind=ObstacleKind.ITSELF, device=device.id, bytes_in_the_way=wanted, bytes_short=short
         )
     largest = {} if largest is None else largest
-    return _largest_in_the_way(state, tenant.id, device, holding, short, largest)
+    found = _largest_in_the_way(state, tenant.id, device, holding, short, largest)
+    if found.kind is not ObstacleKind.HOST:
+        return found
+    return replace(found, bytes_short=host_lacks_bytes(memory, tenant.id, own, room, short))
 
 
 def in_the_way_of_space(

@@ -1,9 +1,10 @@
 """Whose memory leaves a device for others, and how much of each (decision 0025).
 
 Some of a restore comes back while another cell computes, so a small one costs nothing and a large
-one a wait: a part of everybody's memory costs less than all of somebody's. Whoever has been idle for
-longer is less likely to be next. So those who could be next park in proportion to how long ago they
-had a turn, up to all that they have; who has been idle for hours parks all before others park much.
+one a wait: a part of everybody's memory costs less than all of somebody's. Whoever has been idle
+for longer is less likely to be next. So those who could be next park in proportion to how long ago
+they had a turn, up to all that they have; who has been idle for hours parks all before others park
+much.
 """
 
 from __future__ import annotations

@@ -162,6 +162,7 @@ def _event_of_memory(
                 bytes_fixed=message.bytes_fixed,
                 bytes_parked=message.bytes_parked,
                 bytes_parkable=message.bytes_host_room,
+                host_limit=message.host_limit,
                 budget_serial=message.budget_serial,
                 bytes_kept=message.bytes_kept,
                 cause="memory changed",
@@ -302,6 +303,9 @@ class Inbound:
             return
         if isinstance(message, messages.MemoryKindsReported):
             self._members.kinds.told(number, device_id(message.device), message)
+            return
+        if isinstance(message, messages.HostMemoryReported):
+            self._members.host.told(number, message)
             return
         if isinstance(message, messages.DeviceOpened) and not self._may_open(number, message):
             return

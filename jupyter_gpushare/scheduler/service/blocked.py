@@ -83,7 +83,9 @@ def in_the_way(
         sentences = None if obstacle is None else _SENTENCES_IN_THE_WAY.get(obstacle["kind"])
         if sentences and obstacle["tenant"] is not None:
             amount, device = size(obstacle["bytes_in_the_way"]), devices[obstacle["device"]]["name"]
-            told[obstacle["tenant"]] = " ".join(sentences).format(amount=amount, device=device)
+            short = size(obstacle["bytes_short"])
+            words = " ".join(sentences).format(amount=amount, short=short, device=device)
+            told[obstacle["tenant"]] = words
     return told
 
 
@@ -159,7 +161,7 @@ _SENTENCES = {
     ),
     "host": (
         "{whose} has {amount} on {device} for which the host, or the memory limit of its server, "
-        "has no room.",
+        "has no room: {short} of host memory are missing.",
         "Raise that limit, free memory of the host, or shut down notebooks that are not needed.",
     ),
     "holder": (
@@ -211,7 +213,7 @@ _SENTENCES_IN_THE_WAY = {
     ),
     "host": (
         "The host, or the memory limit of this server, has no room for {amount} of this notebook's "
-        "memory on {device}, and others wait for it.",
+        "memory on {device}, and others wait for it: {short} of host memory are missing.",
         "Free some of it, let somebody raise that limit, or restart this notebook when you can "
         "spare it.",
     ),
@@ -228,7 +230,7 @@ _SENTENCES_THEN = {
     "{device}.",
     "silent": "{whose} was asked to make room on {device} and kept {amount}.",
     "host": "{whose} had {amount} on {device} for which the host, or the memory limit of its "
-    "server, had no room.",
+    "server, had no room: {short} of host memory were missing.",
     "holder": "{whose} worked with {amount} of {device}, and {short} were missing.",
     "needed": "{whose} had {amount} that could not have come back to {device} beside one more CUDA "
     "context.",

@@ -16,6 +16,7 @@ from jupyter_gpushare.core.snapshot import Snapshot, TenantSnapshot
 
 from ..identity.tenants import TenantBook
 from .blocked import blocked_reason, in_the_way, without_what_is_gone
+from .host_memory import NOTHING_TOLD, HostMemory
 from .noted import class_note, hold_note
 from .placed import needed_bytes, placement_sentence
 from .waits import MAY_WAIT, EstimatesOf, no_estimates, told
@@ -100,6 +101,7 @@ def status_of(
     visibility: Visibility = Visibility.ANONYMOUS,
     estimates: EstimatesOf = no_estimates,
     kinds: KindsOf = no_kinds,
+    host: HostMemory = NOTHING_TOLD,
 ) -> dict[str, Any]:
     """Everything, with the tenants of owners that `may_see` denies cut to what `visibility` shows:
     nothing, their users, or their own names and what they have had so far too."""
@@ -148,7 +150,8 @@ def status_of(
                 {**each, "kinds": kinds(clients, each["device"])} for each in tenant["memory"]
             ]
             kernel_id = tenants.kernel_id(tenant["id"])
-            shown_tenants.append({**tenant, "memory": memory, "kernel_id": kernel_id})
+            own_words = {"kernel_id": kernel_id, "bytes_unpinned": host.unpinned_of(clients)}
+            shown_tenants.append({**tenant, "memory": memory, **own_words})
             continue
         alias = hidden[tenant["id"]] = f"other-{len(hidden) + 1}"
         shown_tenants.append({**_without_ids(tenant, alias), **_nameless(tenant, visibility)})
@@ -164,6 +167,7 @@ def status_of(
     return {
         "scheduler": {**process, "recovering": plain.recovering},
         "settings": plain.settings,
+        "host": host.machine(),
         "devices": [
             {
                 **device,

@@ -11,6 +11,7 @@ from jupyter_gpushare.core.settings import MemoryMode, SchedulerSettings, Visibi
 from ..identity.tenants import TenantBook
 from ..identity.tokens import TenantRecord, owner_of
 from .cut import OTHER, seen_name
+from .host_memory import HostMemory
 from .kinds import MemoryKinds
 from .looks import Look
 
@@ -26,6 +27,7 @@ class Members:
         self.pids: dict[ClientId, int] = {}
         """Of those whose processes are seen from here."""
         self.kinds = MemoryKinds()
+        self.host = HostMemory()
 
     def __len__(self) -> int:
         return len(self._tenant_of)
@@ -41,6 +43,7 @@ class Members:
         self._see_everything.discard(client)
         self.pids.pop(client, None)
         self.kinds.forget(client)
+        self.host.forget(client)
         return self._tenant_of.pop(client, None)
 
     def shown_name(self, client: ClientId, tenant: TenantId | None, name: str) -> str:

@@ -175,6 +175,7 @@ class Service:
             visibility=self._settings.now.visibility,
             estimates=self._estimates,
             kinds=self._members.kinds.of,
+            host=self._members.host,
         )
 
     def timeline(self, caller: Caller, look: Look) -> dict[str, Any]:

@@ -238,6 +238,7 @@ class SwapView(ctypes.Structure):
         ("arrives", ctypes.c_bool),
         ("all_here", ctypes.c_bool),
         ("host_is_short", ctypes.c_bool),
+        ("host_is_tight", ctypes.c_bool),
         ("stream_is_short", ctypes.c_bool),
         ("room_is_short", ctypes.c_bool),
         ("has_failed", ctypes.c_bool),
@@ -245,6 +246,10 @@ class SwapView(ctypes.Structure):
 
     def step(self, pure: Pure) -> Step:
         return Step(pure.library.sp_plan(ctypes.byref(self)))
+
+
+def host_is_tight(pure: Pure, *, room: int, parked: int) -> bool:
+    return bool(pure.library.sp_host_is_tight(U64(room), U64(parked)))
 
 
 class HostStep(enum.IntEnum):
@@ -263,8 +268,12 @@ class HostView(ctypes.Structure):
         ("hint_bytes", U64),
         ("movable_bytes", U64),
         ("excess_ms", U64),
+        ("room_bytes", U64),
         ("is_short", ctypes.c_bool),
     )
+
+    def __init__(self, *, room_bytes: int = 2**40, **figures: int) -> None:
+        super().__init__(room_bytes=room_bytes, **figures)
 
     def step(self, pure: Pure) -> HostStep:
         return HostStep(pure.library.sp_host_plan(ctypes.byref(self)))

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tests.hook.runtime.memory_shell import open_memory_shell
+from jupyter_gpushare.protocol.messages import (
+    DropReason,
+    HostMemoryReported,
+    MemoryReported,
+    TurnDropped,
+)
+from tests.hook.runtime.described import described
+from tests.hook.runtime.memory_shell import MemoryShell, open_memory_shell
 from tests.hook.runtime.process import GpuProcess
+from tests.hook.runtime.test_arena import Group, shim
+from tests.hook.runtime.test_park_faults import wait_until
 from tests.support.fake_scheduler import UNLIMITED, FakeScheduler
 
 SEGMENT = 64 << 20
 """Chunks of so much in all fill one segment of host memory to the last byte."""
 HOUSEKEEPING_S = 1.0
+CANCELLED = 800
+CHUNK = 8 << 20
+"""On the small device of these tests."""
 
 Start = Callable[..., GpuProcess]
 
@@ -46,11 +59,63 @@ def test_what_is_freed_ends_a_restore_at_once(start: Start, scheduler: FakeSched
     assert memory.is_whole(0)
 
 
+NO_PAGES = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+/* No page is to be had, whatever was said before. */
+int madvise(void *address, size_t bytes, int advice) {
+    if (advice == 23) {
+        errno = ENOMEM;
+        return -1;
+    }
+    return ((int (*)(void *, size_t, int))dlsym(RTLD_NEXT, "madvise"))(address, bytes, advice);
+}
+"""
+
+
+@pytest.mark.promise(
+    "park",
+    "Where the driver pins no more host memory, unpinned memory serves, and is told as such; the "
+    "hook measures how fast host memory becomes ready",
+)
+@pytest.mark.parametrize("pinned", [0, 1], ids=["none is pinned", "a segment is pinned"])
+def test_memory_that_cannot_be_pinned_serves_too(
+    start: Start, scheduler: FakeScheduler, pinned: int
+) -> None:
+    """Every byte comes back; the parts in unpinned memory are told, until they have left it."""
+    env = {"GPUSHARE_SIM_FAULTS": f"fail cuMemHostRegister nth={pinned + 1} result=2 times=0"}
+    memory = open_memory_shell(start, scheduler.accept, env=env)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    for tensor in range(3):
+        memory.fill(tensor, SEGMENT)
+    memory.take_turn()
+    memory.park_to(0)
+    unpinned = (3 - pinned) * SEGMENT
+    told = [each for each in memory.client.received if isinstance(each, HostMemoryReported)][-1]
+    assert told.bytes_unpinned == unpinned
+    assert told.bytes_ready_per_s > 0
+    assert described(memory.shell)["host_unpinned"] == unpinned
+    memory.say("sum 0")
+    memory.grant()
+    memory.shell.expect("0 sum 0")
+    assert all(memory.is_whole(tensor) for tensor in range(3))
+    memory.client.expect_memory(lambda report: report.bytes_parked == 0)
+    assert described(memory.shell)["host_unpinned"] == 0
+
+
 @pytest.mark.promise("Host memory is never taken beyond...")
-def test_room_that_is_not_there_after_all_is_told(start: Start, scheduler: FakeScheduler) -> None:
-    """The driver registers no host memory, so nothing can be parked: the scheduler hears it, and
-    waits for nobody in vain."""
-    env = {"GPUSHARE_SIM_FAULTS": "fail cuMemHostRegister nth=1 result=2 times=0"}
+def test_room_that_is_not_there_after_all_is_told(
+    start: Start, scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    """The system has no pages, so nothing can be parked: the scheduler hears it, and waits for
+    nobody in vain."""
+    env = {"LD_PRELOAD": shim(tmp_path, NO_PAGES)}
     memory = open_memory_shell(start, scheduler.accept, env=env)
     memory.say("spin d 1000")
     memory.grant()
@@ -60,3 +125,91 @@ def test_room_that_is_not_there_after_all_is_told(start: Start, scheduler: FakeS
     memory.budget(0)
     report = memory.client.expect_memory(lambda report: report.bytes_host_room == 0)
     assert (report.bytes_allocated, report.bytes_parked) == (SEGMENT, 0)
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Group:
+    """With room for four segments."""
+    made = Group(tmp_path)
+    made.leave(4 * SEGMENT)
+    return made
+
+
+def parked(start: Start, scheduler: FakeScheduler, group: Group, **env: str) -> MemoryShell:
+    """A process of the group that has parked three chunks of a segment each."""
+    memory = open_memory_shell(start, scheduler.accept, env={**group.env, **env}, reclaim_ms=200)
+    memory.say("spin d 1000")
+    memory.grant()
+    assert memory.result("spin") == 0
+    for tensor in range(3):
+        memory.fill(tensor, SEGMENT)
+    memory.take_turn()
+    memory.park_to(0)
+    assert group.taken()[0] == 3 * SEGMENT
+    return memory
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_where_others_need_it_host_memory_goes_with_each_chunk_that_is_back(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Without waiting for the rest. What was recalled then leaves once more by a copy, and every
+    byte is right."""
+    memory = parked(start, scheduler, group)
+    for back in (1, 2, 1):
+        memory.say("sum 0")
+        memory.grant(back * SEGMENT)
+        wait_until(lambda left=3 - back: group.taken()[0] == left * SEGMENT)
+        memory.client.recall()
+        memory.client.expect(TurnDropped)
+        assert memory.park_to(0).bytes_parked == 3 * SEGMENT
+        assert group.taken()[0] == 3 * SEGMENT
+        memory.client.cancel()
+        assert memory.result("sum") == CANCELLED
+        memory.begin_cell()
+    memory.say("sum 0")
+    memory.grant()
+    memory.shell.expect("0 sum 0")
+    assert all(memory.is_whole(tensor) for tensor in range(3))
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_where_there_is_enough_for_others_copies_stay_until_all_is_back(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """As much as is still to come, and two segments. What is recalled leaves without a copy."""
+    memory = parked(start, scheduler, group)
+    group.leave(7 * SEGMENT)
+    memory.say("sum 0")
+    memory.grant(SEGMENT)
+    memory.client.expect_memory(lambda report: report.bytes_parked == 2 * SEGMENT)
+    memory.client.recall()
+    memory.client.expect(TurnDropped)
+    assert group.taken()[0] == 3 * SEGMENT
+    assert memory.park_to(0).bytes_parked == 3 * SEGMENT
+    group.leave(7 * SEGMENT - 1)
+    memory.client.grant()
+    memory.budget(SEGMENT)
+    wait_until(lambda: group.taken()[0] == 2 * SEGMENT)
+
+
+@pytest.mark.promise("A restore that finds no room...")
+def test_what_gave_its_host_memory_up_stays_when_the_restore_fails(
+    start: Start, scheduler: FakeScheduler, group: Group
+) -> None:
+    """Some was back, and then the driver fails a copy: what has a host copy is unmapped, and the
+    other is memory of a process without the turn. It can leave, and come back with the rest."""
+    env = {"GPUSHARE_SIM_FAULTS": f"fail cuMemcpyHtoDAsync nth={SEGMENT // CHUNK + 2} result=1"}
+    memory = parked(start, scheduler, group, **env)
+    memory.say("sum 0")
+    memory.grant(SEGMENT)
+    wait_until(lambda: group.taken()[0] == 2 * SEGMENT)
+    memory.budget(3 * SEGMENT)
+    assert memory.client.expect(TurnDropped).reason == DropReason.MEMORY_SHORT
+    report = [each for each in memory.client.received if isinstance(each, MemoryReported)][-1]
+    assert report.bytes_parked == group.taken()[0] == 2 * SEGMENT
+    assert memory.park_to(0).bytes_parked == 3 * SEGMENT
+    memory.budget(UNLIMITED)
+    memory.client.grant()
+    memory.shell.expect("0 sum 0")
+    assert all(memory.is_whole(tensor) for tensor in range(3))

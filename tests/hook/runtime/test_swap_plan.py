@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.hook.runtime.pure import Goal, HostStep, HostView, Pure, Step, SwapView
+from tests.hook.runtime.pure import Goal, HostStep, HostView, Pure, Step, SwapView, host_is_tight
 
 MIB = 1 << 20
 CHUNK = 32 * MIB
@@ -131,6 +131,34 @@ def test_host_copies_go_when_all_is_back_everywhere(pure: Pure) -> None:
     assert view.step(pure) is Step.CONFIRM
 
 
+@pytest.mark.promise(
+    "park",
+    "Where host memory is short, what comes back with a turn gives it up piece by piece, so that "
+    "two processes under one limit need two segments more than what is parked",
+)
+def test_where_the_host_is_tight_copies_go_as_soon_as_a_chunk_is_back(pure: Pure) -> None:
+    """With a turn alone, and not once the restore has failed: what has a copy then leaves without
+    being copied."""
+    figures = {"copies": 1, "to_take_back": 1, "to_come": 1, "bytes_next": CHUNK, "flights": 1}
+    view = SwapView(goal=Goal.RESTORE, bytes_free=CHUNK, host_is_tight=True, **figures)
+    assert view.step(pure) is Step.CONFIRM
+    view.has_failed = True
+    assert view.step(pure) is Step.WAIT
+    for elsewhere in ({"goal": Goal.PARK, "host_is_tight": True}, {"goal": Goal.RESTORE}):
+        view = SwapView(bytes_free=CHUNK, **figures, **elsewhere)
+        assert view.step(pure) is Step.COME
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_the_host_is_tight_where_others_could_not_make_room_for_the_rest(pure: Pure) -> None:
+    """They need as much as is still parked here, and two segments are left to them in any case."""
+    assert not host_is_tight(pure, room=128 * MIB, parked=0)
+    assert host_is_tight(pure, room=128 * MIB - 1, parked=0)
+    assert not host_is_tight(pure, room=328 * MIB, parked=200 * MIB)
+    assert host_is_tight(pure, room=327 * MIB, parked=200 * MIB)
+    assert not host_is_tight(pure, room=UNLIMITED, parked=UNLIMITED - 128 * MIB)
+
+
 @pytest.mark.promise("A restore that finds no room...")
 def test_a_restore_that_failed_is_rolled_back(pure: Pure) -> None:
     """What is on its way arrives first; then all of it is unmapped, and the mover gives up."""
@@ -159,17 +187,25 @@ class Device:
     back: int = 0
     out: list[int] = field(default_factory=list)
     inward: list[int] = field(default_factory=list)
+    host_is_tight: bool = False
+
+    @property
+    def used(self) -> int:
+        return self.resident + self.back + len(self.out) + len(self.inward)
+
+    @property
+    def on_the_host(self) -> int:
+        return self.parked + self.back + len(self.out) + len(self.inward)
 
     def view(self, goal: Goal) -> SwapView:
-        used = self.resident + self.back + len(self.out) + len(self.inward)
         flights = len(self.out) + len(self.inward)
         return SwapView(
             goal=goal,
             flights=flights,
             flight_bytes=flights * CHUNK,
             leaving_bytes=len(self.out) * CHUNK,
-            bytes_over=max(0, used - self.budget) * CHUNK,
-            bytes_free=max(0, self.budget - used) * CHUNK,
+            bytes_over=max(0, self.used - self.budget) * CHUNK,
+            bytes_free=max(0, self.budget - self.used) * CHUNK,
             bytes_next=CHUNK if self.parked else 0,
             to_leave=self.resident,
             to_come=self.parked,
@@ -177,6 +213,7 @@ class Device:
             copies=self.back,
             arrives=bool(self.inward),
             all_here=self.parked == 0 and flights == 0,
+            host_is_tight=self.host_is_tight,
         )
 
     def take(self, goal: Goal) -> Step:
@@ -237,6 +274,45 @@ def test_any_order_of_goals_and_budgets_ends_where_it_should(
     assert device.resident == chunks
 
 
+def exchange(pure: Pure, leaves: Device, comes: Device, usable: int, host: int) -> bool:
+    """The second is granted a turn, and the first makes room, in chunks: as much as finds host
+    memory, and no more than is missing. Whether all came back."""
+    chunks = leaves.resident + comes.resident + comes.parked
+    for _ in range(40 * chunks + 40):
+        room = host - leaves.on_the_host - comes.on_the_host
+        comes.host_is_tight = host_is_tight(
+            pure, room=room * 64 * MIB, parked=comes.parked * 64 * MIB
+        )
+        missing = comes.used + comes.parked + leaves.used - usable
+        leaves.budget = leaves.used - max(0, min(missing, room))
+        comes.budget = usable - leaves.used
+        if leaves.take(Goal.PARK) is Step.LEAVE:
+            assert leaves.on_the_host + comes.on_the_host <= host
+        comes.take(Goal.RESTORE)
+        assert leaves.used + comes.used <= usable
+        assert chunks == sum(each.used + each.parked for each in (leaves, comes))
+        if comes.resident == comes.used and comes.parked == 0:
+            return True
+    return False
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+@settings(deadline=None)
+@given(st.integers(1, 12), st.integers(1, 12), st.data())
+def test_two_chunks_of_host_memory_beyond_what_is_parked_are_enough(
+    pure: Pure, first: int, second: int, data: st.DataObject
+) -> None:
+    """To and fro, for any two that fit alone; without the two, who is parked does not come back."""
+    usable = data.draw(st.integers(max(first, second), first + second))
+    parked = first + second - usable
+    one = Device(pure, resident=first, budget=first)
+    two = Device(pure, resident=second - parked, parked=parked, budget=second)
+    for leaves, comes in ((one, two), (two, one), (one, two)):
+        assert exchange(pure, leaves, comes, usable, parked + 2)
+    if one.parked == parked > 0:
+        assert not exchange(pure, two, one, usable, parked)
+
+
 @pytest.mark.promise("Host memory is made ready ahead...")
 @pytest.mark.parametrize(
     ("view", "step", "wanted"),
@@ -256,12 +332,27 @@ def test_any_order_of_goals_and_budgets_ends_where_it_should(
             HostStep.KEEP,
             CHUNK,
         ),
+        (
+            HostView(hint_bytes=CHUNK, movable_bytes=CHUNK, room_bytes=192 * MIB),
+            HostStep.PREPARE,
+            CHUNK,
+        ),
+        (
+            HostView(hint_bytes=CHUNK, movable_bytes=CHUNK, room_bytes=191 * MIB),
+            HostStep.KEEP,
+            CHUNK,
+        ),
+        (
+            HostView(free_bytes=MIB, hint_bytes=CHUNK, movable_bytes=CHUNK, room_bytes=127 * MIB),
+            HostStep.TRIM,
+            0,
+        ),
     ],
 )
 def test_host_memory_is_prepared_by_the_hint_and_given_back_without_it(
     pure: Pure, view: HostView, step: HostStep, wanted: int
 ) -> None:
-    """As much as could have to leave; what is beyond goes after 30 s, or when the system is
-    short."""
+    """As much as could have to leave; what is beyond goes after 30 s, or when the system is short.
+    Where little is left, it is left to others."""
     assert view.step(pure) is step
     assert view.wanted(pure) == wanted

@@ -14,6 +14,10 @@ uint64_t sp_host_wanted(const struct swap_host_view *view) {
     return swap_host_wanted(view);
 }
 
+int sp_host_is_tight(uint64_t room_bytes, uint64_t parked_bytes) {
+    return swap_host_is_tight(room_bytes, parked_bytes);
+}
+
 uint64_t cg_limit(const char *text) {
     return cgroup_parse_limit(text);
 }

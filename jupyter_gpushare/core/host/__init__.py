@@ -1,0 +1,1 @@
+"""What the memory of the host lets be done."""

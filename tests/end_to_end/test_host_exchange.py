@@ -1,0 +1,256 @@
+"""Two tenants whose memory together is more than a device has, and a host that has hardly more than
+what must be parked at one time."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from jupyter_gpushare.client import RequestRefused
+from tests.end_to_end import handovers
+from tests.end_to_end.handovers import (
+    CONTEXT_BYTES,
+    DEVICE_BYTES,
+    HELD_BYTES_MAX,
+    TENANTS,
+    Director,
+    machine_for,
+)
+from tests.end_to_end.test_random_handovers import SETTINGS
+from tests.hook.runtime.test_arena import Group
+from tests.support.memory_tenants import MemoryTenant, MemoryTenants, faults, swapping_scheduler
+from tests.support.scheduler_process import SchedulerUnderTest
+from tests.support.sim import MIB, SimulatedMachine
+
+DEVICE = 512 * MIB
+HELD = 400 * MIB
+SEGMENT = 64 * MIB
+
+
+class Host:
+    """A device, its scheduler, and tenants in one control group."""
+
+    def __init__(self, scheduler: SchedulerUnderTest, tenants: MemoryTenants, group: Group) -> None:
+        self.scheduler, self._tenants, self.group = scheduler, tenants, group
+
+    def start(self, name: str, *, size: int = HELD, **env: str) -> MemoryTenant:
+        """With so much memory, which it has used in a turn."""
+        tenant = self._tenants.start(name, env={**self.group.env, **env})
+        tenant.ok("begin")
+        tenant.hold(0, len(name), size)
+        tenant.ok("end")
+        return tenant
+
+    def parked(self, name: str) -> int:
+        (found,) = (t for t in self.scheduler.status()["tenants"] if t["name"] == name)
+        return sum(int(memory["bytes_parked"]) for memory in found["memory"])
+
+    def reason(self, name: str) -> str:
+        (found,) = (t for t in self.scheduler.status()["tenants"] if t["name"] == name)
+        return str(found["blocked_reason"] or "")
+
+    def usable(self) -> int:
+        (device,) = self.scheduler.status()["devices"]
+        return int(device["bytes_total"] - device["bytes_reserved"] - device["bytes_foreign"])
+
+
+@contextmanager
+def host(folder: Path, *options: str) -> Iterator[Host]:
+    machine = SimulatedMachine(
+        folder / "machine",
+        bytes_per_device=DEVICE,
+        context_bytes=MIB // 4,
+        copy_bytes_per_s=4_000_000_000,
+    )
+    group = Group(folder)
+    group.env["LD_PRELOAD"] = group.env["LD_PRELOAD"].split(":")[0]
+    with (
+        swapping_scheduler(folder, machine.env(), *options, check=True) as scheduler,
+        MemoryTenants(scheduler, machine.env(), folder) as tenants,
+    ):
+        yield Host(scheduler, tenants, group)
+    assert faults(machine) == []
+
+
+def one_that_keeps_another_parked(shared: Host, room: int) -> tuple[MemoryTenant, MemoryTenant]:
+    """The first is parked because the second has as much, and the host could take `room` more."""
+    shared.group.leave(4 * HELD)
+    one = shared.start("one")
+    three = shared.start("three")
+    shared.scheduler.eventually(lambda status: shared.parked("one") == parked_least(shared))
+    shared.group.leave(shared.group.taken()[0] + room)
+    return one, three
+
+
+def parked_least(shared: Host) -> int:
+    """What of one of them does not fit beside the other, in whole chunks."""
+    return -(-(2 * HELD - shared.usable()) // SEGMENT) * SEGMENT
+
+
+def ask(tenant: MemoryTenant) -> None:
+    """A cell that looks at all of its memory."""
+    for command in ("begin", "sums", "end"):
+        tenant.say(command)
+
+
+def answers(tenant: MemoryTenant) -> None:
+    assert tenant.heard("begin") == [0]
+    assert tenant.heard_sums() == tenant.expected(), f"{tenant.name} has lost data"
+    tenant.heard("end")
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_two_notebooks_share_a_host_with_little_more_than_what_is_parked(tmp_path: Path) -> None:
+    """(800 MiB less what is usable) and two segments are enough, hand-over after hand-over, and no
+    more is ever taken."""
+    with host(tmp_path) as shared:
+        shared.group.leave(4 * HELD)
+        one = shared.start("one")
+        needed = 2 * HELD - shared.usable() + 2 * SEGMENT
+        shared.group.leave(needed)
+        three = shared.start("three")
+        for _ in range(3):
+            one.verify()
+            three.verify()
+        assert shared.group.taken()[1] <= needed
+
+
+@pytest.mark.promise("A hand-over that the host has space for...")
+def test_with_less_nothing_moves_and_who_waits_reads_why(tmp_path: Path) -> None:
+    """Not a byte, until the host has room; then all of it is right."""
+    with host(tmp_path) as shared:
+        one, three = one_that_keeps_another_parked(shared, 0)
+        before = shared.group.taken()
+        ask(one)
+        shared.scheduler.eventually(lambda status: shared.reason("one"))
+        assert shared.reason("one").startswith(
+            "three has 400.0 MiB on Simulated GPU for which the host, or the memory limit of its "
+            "server, has no room: 32.0 MiB of host memory are missing. Raise that limit, "
+        )
+        assert shared.parked("three") == 0 and shared.parked("one") == parked_least(shared)
+        assert shared.group.taken() == before
+        shared.group.leave(before[0] + 2 * SEGMENT)
+        answers(one)
+        three.verify()
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_a_recall_in_the_middle_of_an_exchange_loses_nothing(tmp_path: Path) -> None:
+    """The turn is taken away again and again while memory goes both ways: what has given its host
+    memory up stays where it is, and can leave again as the other's comes back."""
+    with host(tmp_path) as shared:
+        one, three = one_that_keeps_another_parked(shared, 2 * SEGMENT)
+        for asks, other in ((one, three), (three, one)) * 2:
+            ask(asks)
+            for _ in range(4):
+                with suppress(RequestRefused):  # it may not have it yet, or not any more
+                    shared.scheduler.client.release_tenant(asks.tenant_id)
+            ask(other)
+            answers(asks)
+            answers(other)
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.parametrize("victim", ["who leaves", "who comes"])
+@pytest.mark.parametrize("gone", [1, 3])
+def test_a_process_killed_in_the_middle_of_an_exchange(
+    tmp_path: Path, victim: str, gone: int
+) -> None:
+    """When some pieces are over: the other one has every byte."""
+    with host(tmp_path) as shared:
+        one, three = one_that_keeps_another_parked(shared, 2 * SEGMENT)
+        ask(one)
+        wanted = parked_least(shared) - gone * SEGMENT
+        shared.scheduler.eventually(lambda status: shared.parked("one") <= wanted)
+        killed, other = (three, one) if victim == "who leaves" else (one, three)
+        killed.process.signal(signal.SIGKILL)
+        killed.process.wait()
+        if other is one:
+            answers(one)
+        other.verify()
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_a_host_that_runs_out_in_the_middle_of_an_exchange(tmp_path: Path) -> None:
+    """Others take the host memory that was given up: both wait with what they have, and read why.
+    When there is room again they have all of it."""
+    with host(tmp_path) as shared:
+        one, three = one_that_keeps_another_parked(shared, 2 * SEGMENT)
+        ask(one)
+        shared.scheduler.eventually(lambda status: shared.parked("three") > 0)
+        shared.group.leave(0)
+        told = "for which the host, or the memory limit of its server, has no room: "
+        shared.scheduler.eventually(lambda status: told in shared.reason("one"))
+        ask(three)
+        shared.scheduler.eventually(lambda status: told in shared.reason("three"))
+        shared.group.leave(4 * HELD)
+        answers(one)
+        answers(three)
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+def test_three_notebooks_share_a_host_with_little_more_than_what_is_parked(tmp_path: Path) -> None:
+    """Each of them has its turn again and again, whoever is parked then."""
+    with host(tmp_path) as shared:
+        size = HELD * 3 // 4
+        shared.group.leave(4 * HELD)
+        tenants = [shared.start(name, size=size) for name in ("one", "four", "three")]
+        shared.group.leave(3 * size - shared.usable() + 2 * SEGMENT)
+        for _ in range(3):
+            for tenant in tenants:
+                tenant.verify()
+
+
+class OneGroup:
+    """For all tenants of a run, with the same limit to its end."""
+
+    env_of_all: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, root: Path) -> None:
+        """Where a group of its own would be."""
+
+    def env(self) -> dict[str, str]:
+        return self.env_of_all
+
+    def limit(self, size: int | None) -> None:
+        """It stays."""
+
+
+class Together(Director):
+    """Nobody is killed: the account of the group would not see it."""
+
+    def kill_in_a_hand_over(self) -> None:
+        self.several_at_once()
+
+
+@pytest.mark.promise("Where host memory is short, what comes...")
+@pytest.mark.parametrize(("seed", "with_faults"), [(5, False), (6, True)])
+def test_random_hand_overs_under_one_limit_lose_no_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, with_faults: bool
+) -> None:
+    """Six tenants with memory of every kind, on a host with hardly more than what must be parked at
+    one time: each hand-over ends, and every byte is right after each."""
+    group = Group(tmp_path)
+    group.env["LD_PRELOAD"] = group.env["LD_PRELOAD"].split(":")[0]
+    parked_most = TENANTS * HELD_BYTES_MAX - DEVICE_BYTES + 2 * TENANTS * CONTEXT_BYTES
+    group.leave(parked_most + 2 * SEGMENT)
+    monkeypatch.setattr(OneGroup, "env_of_all", group.env)
+    monkeypatch.setattr(handovers, "FakeCgroup", OneGroup)
+    machine = machine_for(tmp_path / "machine")
+    with (
+        swapping_scheduler(tmp_path / "run", machine.env(), *SETTINGS, check=True) as scheduler,
+        MemoryTenants(scheduler, machine.env(), tmp_path) as tenants,
+    ):
+        director = Together(tenants, random.Random(seed), tmp_path, faults=with_faults)
+        director.begin()
+        for _ in range(60):
+            director.step()
+        assert director.end() == []
+    assert faults(machine) == []
+    assert 0 < group.taken()[1] <= parked_most + 3 * SEGMENT
