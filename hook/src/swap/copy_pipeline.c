@@ -96,7 +96,9 @@ static CUresult prefetch(const struct chunk *chunk, bool outward, CUstream strea
 }
 
 int pipeline_begin(struct chunk *chunk, bool outward) {
-    return pipeline_begin_at(chunk, device_memory_copied_at(chunk), outward);
+    const bool is_managed = chunk->managed_at != 0;
+    const uint64_t address = is_managed ? chunk->managed_at : device_memory_copied_at(chunk);
+    return pipeline_begin_at(chunk, address, outward);
 }
 
 int pipeline_begin_at(struct chunk *chunk, uint64_t address, bool outward) {

@@ -15,6 +15,7 @@
 #include "swap/cgroup.h"
 #include "swap/host_arena.h"
 #include "swap/prefault.h"
+#include "swap/managed_room.h"
 
 #define OLDER 1
 #define NEWER 2
@@ -96,6 +97,10 @@ static void use(void) {
     if (host == NULL) exit(1);
     host_arena_give(host, CHUNK_GRANULE);
     printf("%d\n", registrations);
+}
+
+uint64_t managed_room_bytes(const struct chunk *chunk) {
+    return chunk->bytes;
 }
 
 int main(void) {

@@ -133,6 +133,19 @@ class MappingProgram:
 Opens = Callable[..., MappingProgram]
 
 
+def start_mapping_program(
+    tmp_path: Path,
+    scheduler: FakeScheduler,
+    machine: SimulatedMachine,
+    faults: str = "",
+    env: dict[str, str] | None = None,
+) -> GpuProcess:
+    log = tmp_path / "program.log"
+    environment = machine.env(scheduler.env(hook=HOOK_LIBRARY, log=log))
+    environment |= {"PYTHONPATH": str(ROOT), "GPUSHARE_SIM_FAULTS": faults, **(env or {})}
+    return GpuProcess([sys.executable, "-c", PROGRAM], environment, log)
+
+
 def opening(
     tmp_path: Path, scheduler: FakeScheduler, machine: SimulatedMachine, words: str = ""
 ) -> Iterator[Opens]:
@@ -141,10 +154,7 @@ def opening(
     started: list[GpuProcess] = []
 
     def start(faults: str = "", **env: str) -> MappingProgram:
-        log = tmp_path / "program.log"
-        environment = machine.env(scheduler.env(hook=HOOK_LIBRARY, log=log))
-        environment |= {"PYTHONPATH": str(ROOT), "GPUSHARE_SIM_FAULTS": faults, **env}
-        started.append(GpuProcess([sys.executable, "-c", PROGRAM], environment, log))
+        started.append(start_mapping_program(tmp_path, scheduler, machine, faults, env))
         program = MappingProgram(started[0], scheduler, Files(machine))
         if words:
             program.run(f"from tests.hook.{words} import *")
