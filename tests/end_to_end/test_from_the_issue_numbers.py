@@ -39,6 +39,11 @@ SMI = f"""
 import subprocess, sys
 print(subprocess.run([sys.executable, "-c", {NVML!r}], capture_output=True, text=True).stdout)
 """
+READ_MOSTLY = """
+advice, place = cu.CUmem_advise.CU_MEM_ADVISE_SET_READ_MOSTLY, cu.CUmemLocation()
+place.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+"""
+"""Such managed memory stays on the device."""
 FRAMEWORKS = ("XLA_PYTHON_CLIENT_PREALLOCATE", "TF_FORCE_GPU_ALLOW_GROWTH", "NCCL_GRAPH_REGISTER")
 
 
@@ -130,6 +135,7 @@ def test_all_who_tell_of_memory_tell_the_same(tmp_path: Path) -> None:
     with crowded(tmp_path, f"memory_cap_bytes={CAP}") as gpu:
         alice, bob = gpu.kernel("alice.ipynb"), gpu.kernel("bob.ipynb")
         alice.run(f"managed = checked(cu.cuMemAllocManaged({MANAGED}, 1))\ngpu.spin(1)").ok()
+        alice.run(f"{READ_MOSTLY}\nchecked(cu.cuMemAdvise(managed, {MANAGED}, advice, place))").ok()
         alice.run(f"plain = gpu.allocate({PLAIN // 4})\ngpu.spin(1)").ok()
         bob.run(f"plain = gpu.allocate({PLAIN // 4})\ngpu.spin(1)").ok()
         await_that(lambda: by_status(gpu, "alice.ipynb")["parked"] > 0, "alice is parked")
