@@ -354,9 +354,8 @@ def _victims_are_asked(
         return count
 
     for client, share in figures.attention.came_ahead.items():
-        if not left:
-            break
-        left -= ask(client, min(left, share.bytes_ahead, able(share)))
+        if left and (count := min(left, share.bytes_ahead, able(share))) > 0:
+            left -= ask(client, count)
     by_use = (figures.shares[client] for client in figures.attention.by_last_use())
     for share, count in leaving(by_use, able, left, figures.bytes_usable):
         left -= ask(share.client, count)

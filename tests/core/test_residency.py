@@ -71,8 +71,8 @@ def test_whose_memory_is_looked_at_before_its_grant(why: str) -> None:
 
 @pytest.mark.promise(
     "accounts",
-    "Memory stays on the device while there is space; only the missing bytes are parked, "
-    "a part of each that is idle",
+    "Memory stays on the device while there is space; only the missing bytes are parked, the "
+    "least recently used first",
 )
 def test_what_one_has_stays_when_its_turn_ends() -> None:
     """Nothing moves while there is room; the next one may have the rest."""
@@ -141,37 +141,16 @@ def test_only_what_is_short_is_parked() -> None:
 
 
 @pytest.mark.promise("Memory stays on the device while...")
-def test_who_has_been_idle_for_hours_makes_room_first() -> None:
-    """Two that have not had a turn for hours park alike, and all that they have before the one that
-    has just had one parks more than the rest."""
+def test_the_least_recently_used_make_room_first() -> None:
+    """In the order in which their turns ended, each as far as it can."""
     desk = MemoryDesk()
     one, two, three = (desk.with_memory(name, 2000) for name in "abc")
-    desk.ask(one, after_s=36_000)
+    desk.ask(one, after_s=1)
     desk.drop(one, after_s=1)
     four = desk.client("d")
     desk.ask(four)
     desk.need(four, 4500)
-    left = [desk.budget(each) for each in (two, three, one)]
-    assert (
-        left == [pytest.approx(250, abs=2), pytest.approx(250, abs=2), 2000] and sum(left) == 2500
-    )
-    desk.need(four, 5100)
-    assert [desk.budget(each) for each in (two, three, one)] == [0, 0, 1900]
-
-
-@pytest.mark.promise("Memory stays on the device while...")
-def test_those_in_use_make_room_together() -> None:
-    """Each parks a part, a larger one the longer it has been idle."""
-    desk = MemoryDesk()
-    one, two, three = (desk.with_memory(name, 2000) for name in "abc")
-    for each in (three, two):
-        desk.ask(each, after_s=4)
-        desk.drop(each, after_s=1)
-    four = desk.client("d")
-    desk.ask(four)
-    desk.need(four, 4500)
-    left = [desk.budget(each) for each in (one, three, two)]
-    assert left == sorted(left) and left[0] > 0 and left[2] < 2000 and sum(left) == 2500
+    assert [desk.budget(each) for each in (two, three, one)] == [0, 500, 2000]
 
 
 @pytest.mark.promise("A tenant with a turn may...")
@@ -347,8 +326,6 @@ def test_a_silent_victim_is_passed_over_and_shown() -> None:
     """After `park_timeout_s` without progress the next one is asked."""
     desk = MemoryDesk(park_timeout_s=10)
     one, two = desk.with_memory("a", 3000), desk.with_memory("b", 3000)
-    desk.ask(two, after_s=36_000)
-    desk.drop(two, after_s=1)
     three = desk.client("c")
     desk.ask(three)
     desk.need(three, 2000)

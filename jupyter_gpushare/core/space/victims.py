@@ -46,12 +46,10 @@ def parts(candidates: Sequence[Candidate], count: int, least: int) -> list[int]:
     asked = list(range(len(candidates)))
     while True:
         found = _in_proportion([candidates[i] for i in asked], count)
-        spare = sum(candidates[i].bytes_able for i in asked) - count
-        small = (i for i, part in zip(asked, found, strict=True) if 0 < part < least)
-        spared = [i for i in small if candidates[i].bytes_able <= spare]
-        if not spared:
+        small = [i for i, part in zip(asked, found, strict=True) if 0 < part < least]
+        if not small or sum(candidates[i].bytes_able for i in asked if i != small[-1]) < count:
             break
-        asked.remove(spared[-1])
+        asked.remove(small[-1])
     by_place = dict(zip(asked, found, strict=True))
     return [by_place.get(i, 0) for i in range(len(candidates))]
 
