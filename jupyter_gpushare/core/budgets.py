@@ -4,8 +4,8 @@ residency.py gathers the figures of the device, `decide` makes changes of them, 
 applies these. Nothing here changes the state, or reads it past the figures.
 
 A client with a turn may have all that it has allocated and needs. What is short comes from budgets
-that nobody uses, then from clients without a turn, as space/victims.py shares it out, and no more
-than is short. Nothing is given out before it has been reported as released (ledger.py). What
+that nobody uses, then from clients without a turn: the least recently used tenant first, and no
+more than is short. Nothing is given out before it has been reported as released (ledger.py). What
 nobody can give is lent from the reserve, as far as state.py allows.
 
 What nobody with a turn uses goes to the one who is next: its parked memory comes back ahead of its
@@ -20,18 +20,19 @@ from __future__ import annotations
 import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 
 from .ahead import STEP_BYTES, free_goes_ahead, less_goes_ahead, slack_goes_ahead
 from .ids import ClientId, DeviceId, Seconds, TenantId
 from .ledger import Attention, Share, SpaceRequest
 from .records import Tenant
-from .space.victims import TOGETHER_MAX, leaving
 
 SLACK_BYTES_MAX = 256 << 20
 """The most that a client may have beyond what it uses, where others could use it."""
 _SLACK_SHARE = 32
 """On a small device the slack is this part of it."""
+VICTIMS_AHEAD_MAX = 4
+"""So many park at a time for what comes back ahead: a report of anybody is looked at meanwhile, and
+a look costs as much as there are of them."""
 SPACE_KEPT_S = 1.0
 """How long space that was made is kept for the client that asked for it."""
 MEASURE_PERIOD_S = 0.05
@@ -344,26 +345,28 @@ def _victims_are_asked(
     spared_clients = {request.client for request in figures.pending}
     given: dict[ClientId, int] = {}
 
-    def able(share: Share) -> int:
+    def ask(share: Share, count: int) -> int:
         if share.tenant in spared_tenants or share.client in spared_clients:
             return 0
-        return share.bytes_movable - given.get(share.client, 0)
+        more = min(count, share.bytes_movable - given.get(share.client, 0))
+        if more > 0:
+            given[share.client] = given.get(share.client, 0) + more
+        return more
 
-    def ask(client: ClientId, count: int) -> int:
-        given[client] = given.get(client, 0) + count
-        return count
-
-    for client, share in figures.attention.came_ahead.items():
-        if left and (count := min(left, share.bytes_ahead, able(share))) > 0:
-            left -= ask(client, count)
-    by_use = (figures.shares[client] for client in figures.attention.by_last_use())
-    for share, count in leaving(by_use, able, left, figures.bytes_usable):
-        left -= ask(share.client, count)
+    for client in figures.attention.came_ahead:
+        if not left:
+            break
+        left -= ask(figures.shares[client], min(left, figures.shares[client].bytes_ahead))
+    for client in figures.attention.by_last_use():
+        if not left:
+            break
+        left -= ask(figures.shares[client], left)
     spared_tenants |= {share.tenant for share in figures.ahead}
-    ahead = 0 if left or figures.recovering else ahead
-    by_use = (figures.shares[client] for client in figures.attention.by_last_use())
-    for share, count in islice(leaving(by_use, able, ahead, figures.bytes_usable), TOGETHER_MAX):
-        ask(share.client, count)
+    ahead, asked = (0, 0) if left or figures.recovering else (ahead, len(given))
+    for client in figures.attention.by_last_use():
+        if not ahead or len(given) >= asked + VICTIMS_AHEAD_MAX:
+            break
+        ahead -= ask(figures.shares[client], ahead)
     if not figures.recovering:
         given.update((share.client, share.bytes_movable) for share in figures.to_evict)
     told: dict[ClientId, int] = {}
