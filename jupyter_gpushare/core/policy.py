@@ -77,12 +77,28 @@ def grantable(state: State, devices: Iterable[DeviceId], now_s: Seconds) -> Serv
     return served, still_in_the_way(state, served, obstacles, now_s)
 
 
+def _in_the_way(
+    state: State,
+    tenant: Tenant,
+    now_s: Seconds,
+    *,
+    holders_stay: bool = True,
+    largest: Largest | None = None,
+) -> Obstacle | None:
+    """The obstacle of a tenant; none, at once, where all of its memory is there."""
+    shares = (each for device in tenant.wanted_devices for each in state.shares_of(tenant, device))
+    lacks = any(each.bytes_parked + each.needed_bytes for each in shares)
+    if not lacks and now_s >= tenant.short_until_s:
+        return None
+    return obstacle(state, tenant, now_s, holders_stay=holders_stay, largest=largest)
+
+
 def _served_beside_others(state: State, now_s: Seconds) -> Served:
     served: list[Tenant] = []
     obstacles: dict[TenantId, Obstacle] = {}
     largest: Largest = {}
     for tenant in sorted(state.queue.values(), key=lambda each: each.turn is None):
-        in_the_way = obstacle(state, tenant, now_s, largest=largest)
+        in_the_way = _in_the_way(state, tenant, now_s, largest=largest)
         if in_the_way is None:
             served.append(tenant)
         else:
@@ -116,7 +132,7 @@ def _served_first(
         for tenant in state.lines.of[device].queue:
             if is_kept_waiting(state, tenant):
                 continue
-            in_the_way = obstacle(state, tenant, now_s, largest=largest)
+            in_the_way = _in_the_way(state, tenant, now_s, largest=largest)
             if in_the_way is None:
                 served.append(tenant)
                 break
@@ -140,8 +156,8 @@ def served_among_gangs(
         state=state,
         lines=lines,
         free=free,
-        in_the_way=lambda tenant: obstacle(state, tenant, now_s),
-        stays_in_the_way=lambda tenant: obstacle(state, tenant, now_s, holders_stay=False),
+        in_the_way=lambda tenant: _in_the_way(state, tenant, now_s),
+        stays_in_the_way=lambda tenant: _in_the_way(state, tenant, now_s, holders_stay=False),
         is_kept_waiting=lambda tenant: is_kept_waiting(state, tenant),
     )
     for tenant in with_turn:
@@ -161,7 +177,7 @@ def still_in_the_way(
         if tenant is None or tenant_id in found or tenant in served:
             continue
         if not is_kept_waiting(state, tenant):
-            in_the_way = obstacle(state, tenant, now_s, holders_stay=False, largest=largest)
+            in_the_way = _in_the_way(state, tenant, now_s, holders_stay=False, largest=largest)
             if in_the_way is not None:
                 found[tenant_id] = in_the_way
     return found

@@ -246,9 +246,11 @@ class Residency:
         for."""
         holding = self._state.holding_shares(device.id)
         ghosts_ended = self._ghosts_end(device, now_s)
-        self.space.kept_is_given_up(device, now_s)
+        asked = bool(device.memory.space_requests)
+        if asked:
+            self.space.kept_is_given_up(device, now_s)
         self._silence_is_noticed(device, holding, now_s)
-        gives_way = self.space.look(device, holding, now_s)
+        gives_way = asked and self.space.look(device, holding, now_s)
         refused, in_doubt, turns_follow = self._hopeless_needs_end(device, holding, now_s)
         figures = _look(self._state, device, now_s, refused, in_doubt)
         device.memory.ahead_of = tuple(share.client for share in figures.ahead)

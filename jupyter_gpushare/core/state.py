@@ -8,7 +8,7 @@ the tenants of each device, changes.py has what each part of the core has not lo
 `invariants.check_invariants` says what always holds between two events.
 
 The *reserve* of a device is never given out: contexts, modules and the driver itself need space
-that no budget covers. It grows with the contexts that are to be expected (space/size.py). Foreign
+that no budget covers. It grows with the contexts that are to be expected (decision 0024). Foreign
 bytes are not given out either. The rest is *usable*.
 
 Contexts and modules are foreign as soon as they are there, and they grow while a notebook works.
@@ -33,14 +33,13 @@ from .ledger import Share
 from .limits import judge, rules_of
 from .lines import Lines
 from .records import Client, Device, Hold, Obstacle, Placement, Tenant, Turn
-from .settings import MemoryMode, SchedulerSettings, TurnTaking
+from .settings import RESERVE_BY_SIZE, MemoryMode, SchedulerSettings, TurnTaking
 from .shares.caps import cap_of, cap_of_tenant, tighter
 from .shares.caps import parse as parse_caps
 from .shares.classes import highest, runs_as
 from .shares.classes import parse as parse_classes
 from .shares.guarantees import Preset, Standing
 from .shares.weights import parse
-from .space.size import least_bytes, reserve_bytes
 from .transitions import (
     CLIENT_TRANSITIONS,
     TENANT_TRANSITIONS,
@@ -484,12 +483,14 @@ class State:
 
     def least_reserve_bytes(self, device: Device) -> int:
         """The bytes that are kept free in any case for contexts, modules and the driver."""
-        return least_bytes(self.settings.device_reserve_bytes, self.total_bytes(device))
+        setting, total = self.settings.device_reserve_bytes, self.total_bytes(device)
+        by_size = min(max(1 << 30, total // 50), total // 8)
+        return by_size if setting == RESERVE_BY_SIZE else min(setting, total)
 
     def reserve_bytes(self, device: Device) -> int:
-        """The same, with those for contexts that are to be expected."""
-        total, to_come = self.total_bytes(device), device.memory.bytes_to_come
-        return reserve_bytes(self.least_reserve_bytes(device), to_come, total)
+        """The same, with those for contexts that are to be expected: 1/16 of the device at most."""
+        to_come = min(device.memory.bytes_to_come, self.total_bytes(device) // 16)
+        return max(self.least_reserve_bytes(device), to_come)
 
     def usable_bytes(self, device: Device) -> int:
         """The bytes that clients may have together; below 0 when others have grown into the
