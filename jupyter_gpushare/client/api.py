@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from .connection import UnixHTTPConnection
 from .errors import ClientError, RequestRefused, SchedulerUnavailable
-from .paths import http_socket_path, own_hub_token, trusted_uids
+from .paths import HOOK_SOCKET, http_socket_path, own_hub_token, trusted_uids
 from .stream import STREAM_TIMEOUT_S, StatusStream
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class TenantRegistration:
-    """What the scheduler answers to a new tenant. `socket` is the path of `hook.sock`. If it has
+    """What the scheduler answers to a new tenant. `socket` is the path of `hook.sock`, beside the
+    socket that answered: the directory of both may be mounted at another place. If it has
     said its need, `placement` tells where it was placed, or why not. `visible_devices` is then for
     CUDA_VISIBLE_DEVICES, and empty if it was not placed. `class_note` says why it does not run as
     the class that it asked for."""
@@ -90,7 +91,7 @@ class SchedulerClient:
         return TenantRegistration(
             answer["tenant_id"],
             answer["token"],
-            answer["socket"],
+            str(self.socket_path.absolute().with_name(HOOK_SOCKET)),
             answer.get("visible_devices", ""),
             answer.get("placement", ""),
             answer.get("class_note", ""),
@@ -157,7 +158,7 @@ class SchedulerClient:
             sock = connection.sock
             response = connection.getresponse()
             if response.status >= http.client.BAD_REQUEST:
-                _read(response.status, response.read(_ANSWER_BYTES_MAX))
+                _read(response)
             return StatusStream(connection, sock, response)
 
     def change_settings(self, changes: Mapping[str, object]) -> dict[str, Any]:
@@ -189,7 +190,7 @@ class SchedulerClient:
         with contextlib.closing(connection), self._explained(connection):
             connection.request(method, _API + route, body=data, headers=headers)
             response = connection.getresponse()
-            return _read(response.status, response.read(_ANSWER_BYTES_MAX))
+            return _read(response)
 
     @contextlib.contextmanager
     def _explained(self, connection: UnixHTTPConnection) -> Iterator[None]:
@@ -254,8 +255,9 @@ class AsyncSchedulerClient:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
-def _read(status: int, raw: bytes) -> dict[str, Any]:
+def _read(response: http.client.HTTPResponse) -> dict[str, Any]:
     """The answer's JSON object, or RequestRefused with the scheduler's own sentence."""
+    status, raw = response.status, response.read(_ANSWER_BYTES_MAX)
     try:
         answer = json.loads(raw) if raw else {}
     except ValueError:
@@ -265,5 +267,6 @@ def _read(status: int, raw: bytes) -> dict[str, Any]:
         answer = {"answer": answer}
     if status >= http.client.BAD_REQUEST:
         message = answer.get("message", f"The scheduler answered with HTTP status {status}.")
-        raise RequestRefused(status, str(message))
+        later = response.getheader("Retry-After") is not None
+        raise RequestRefused(status, str(message), may_be_met_later=later)
     return answer

@@ -17,8 +17,10 @@ class SchedulerUntrusted(ClientError):
 
 
 class RequestRefused(ClientError):
-    """The scheduler answered with an error; `status` is the HTTP status."""
+    """The scheduler answered with an error; `status` is the HTTP status. `may_be_met_later`: it
+    says that the same request is worth another try."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, may_be_met_later: bool = False) -> None:
         super().__init__(message)
         self.status = status
+        self.may_be_met_later = may_be_met_later

@@ -9,6 +9,8 @@ from pathlib import Path
 
 HOOK_SOCKET = "hook.sock"
 HTTP_SOCKET = "http.sock"
+TENANTS_DIR = "tenants"
+"""In the runtime directory of a hub's scheduler: sockets alone, which may be mounted anywhere."""
 SOCKET_PATH_BYTES_MAX = 107
 """Nobody can connect to a longer one (unix(7))."""
 RUNTIME_DIR = "GPUSHARE_RUNTIME_DIR"

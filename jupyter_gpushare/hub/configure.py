@@ -47,7 +47,7 @@ def _add_all(c: Config, options: GPUShare) -> None:
         return
     _configure_roles(c, options)
     hub.services = _with_our_service(_value(hub, "services", []), service_spec(options))
-    add_environment(c, server_environment(options.directory))
+    add_environment(c, server_environment(options.directory, options.without_hub))
     add_scopes(c)
 
 

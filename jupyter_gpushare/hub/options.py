@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from traitlets import Bool, Dict, Instance, List, Set, TraitError, Unicode, Union
+from traitlets import Bool, Dict, Enum, Instance, List, Set, TraitError, Unicode, Union
 from traitlets.config import Config, Configurable
 
 from jupyter_gpushare.core.configuration.values import check_together
@@ -39,6 +39,13 @@ class GPUShare(Configurable):
         help="Where the scheduler's sockets are. If it is empty: /run/jupyter-gpushare for a hub "
         "that root runs, else /tmp/jupyter-gpushare-UID.",
     ).tag(config=True, expects='Give a path, such as "/run/jupyter-gpushare".')
+    without_hub = Enum(
+        ["unshared", "wait"],
+        default_value="unshared",
+        help="What becomes of a kernel that starts while the hub cannot be reached: it starts and "
+        "does not share the GPU, and its notebook says so; or it waits for the hub, five minutes "
+        "at most.",
+    ).tag(config=True, expects='Give "unshared" or "wait".')
     scheduler_args = List(
         Unicode(), help="More flags of `jupyter gpushare scheduler`, such as `--debug`."
     ).tag(config=True, expects='Give a list of flags, such as ["--debug"].')

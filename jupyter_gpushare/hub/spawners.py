@@ -15,6 +15,7 @@ from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
 from jupyter_gpushare.client.paths import RUNTIME_DIR, SCHEDULER_UID
+from jupyter_gpushare.kernel.environment import WITHOUT_HUB
 
 from .roles import with_our_scope
 
@@ -23,9 +24,14 @@ SWITCHED_OFF = {"GPUSHARE_DISABLE": "1", "GPUSHARE_DISABLED_BY": "administrator"
 """For servers of a hub that shares no longer: neither they nor their kernels do so on their own."""
 
 
-def server_environment(directory: Path) -> dict[str, str]:
-    """Where the scheduler is, and whose account it must run under to be believed."""
-    return {RUNTIME_DIR: str(directory), SCHEDULER_UID: str(os.getuid())}
+def server_environment(directory: Path, without_hub: str) -> dict[str, str]:
+    """Where the scheduler is, whose account it must run under to be believed, and what new kernels
+    do while the hub cannot be reached."""
+    return {
+        RUNTIME_DIR: str(directory),
+        SCHEDULER_UID: str(os.getuid()),
+        WITHOUT_HUB: without_hub,
+    }
 
 
 def add_environment(c: Config, environment: Mapping[str, str]) -> None:

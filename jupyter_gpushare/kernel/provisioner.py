@@ -18,6 +18,7 @@ import functools
 import os
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -28,18 +29,21 @@ from traitlets import Float
 
 from jupyter_gpushare.client import (
     ClientError,
+    RequestRefused,
     SchedulerClient,
     SchedulerUnavailable,
     TenantRegistration,
     http_socket_path,
 )
 from jupyter_gpushare.client.daemon_thread import on_daemon_thread
+from jupyter_gpushare.client.paths import hub_provides
 
 from .console import WaitLine, is_console
 from .environment import (
     LEAVE_FILE,
     MAY_LEAVE,
     SHIM_MODULE,
+    WITHOUT_HUB,
     LibraryMissing,
     library_path,
     python_environment,
@@ -58,9 +62,22 @@ else:
 
 Answer = TypeVar("Answer")
 
+HUB_RETRY_S = 1.0
 METADATA = "gpushare"
 """The entry of a kernelspec's metadata in which it says what it needs."""
 _IPYKERNEL_NAMES = {"ipykernel", "ipykernel_launcher", "ipykernel_launcher.py"}
+
+
+class KernelNotStarted(Exception):
+    """The administrator wants no kernel to start as things are; the message says why."""
+
+
+def is_for_want_of_hub(problem: ClientError, env: Mapping[str, str]) -> bool:
+    """Whether it ends when the hub is back: the hub itself does not answer, or the scheduler that
+    it provides is gone."""
+    if isinstance(problem, RequestRefused):
+        return problem.may_be_met_later
+    return isinstance(problem, SchedulerUnavailable) and hub_provides(env)
 
 
 class GPUShareMixin(_Provisioner):
@@ -68,6 +85,10 @@ class GPUShareMixin(_Provisioner):
 
     request_timeout_s = Float(
         3.0, min=0.05, help="How long a kernel's start, interrupt or end waits for the scheduler."
+    ).tag(config=True)
+
+    hub_wait_s = Float(
+        300.0, min=0.0, help="How long a kernel's start waits for the hub where the hub says so."
     ).tag(config=True)
 
     scheduler_decided: ClassVar[Callable[[], Awaitable[None]] | None] = None
@@ -103,7 +124,9 @@ class GPUShareMixin(_Provisioner):
             library = library_path(base_env)
             if decided := type(self).scheduler_decided:
                 await decided()
-            tenant = await self._register(base_env)
+            tenant = await self._register_in_time(base_env)
+        except KernelNotStarted:
+            raise
         except (ClientError, LibraryMissing) as problem:
             return self._without_sharing(launch, base_env, str(problem))
         except Exception as error:  # the kernel starts, whatever we did wrong
@@ -167,6 +190,23 @@ class GPUShareMixin(_Provisioner):
         if ours := provisioner_info.get("gpushare"):
             self._tenant_id = ours["tenant_id"]
             self._scheduler = self._client(Path(ours["http_socket"]))
+
+    async def _register_in_time(self, env: Mapping[str, str]) -> TenantRegistration:
+        """Where the administrator wants that, a start waits for a hub that cannot be reached."""
+        began_s = time.monotonic()
+        while True:
+            try:
+                return await self._register(env)
+            except ClientError as problem:
+                if not (env.get(WITHOUT_HUB) == "wait" and is_for_want_of_hub(problem, env)):
+                    raise
+                if time.monotonic() - began_s >= self.hub_wait_s:
+                    raise KernelNotStarted(
+                        f"This kernel has waited {self.hub_wait_s:g} s for JupyterHub, and does "
+                        f"not start without it. {problem}"
+                    ) from problem
+                self.log.warning("Kernel %s waits for the hub: %s", self.kernel_id, problem)
+            await asyncio.sleep(HUB_RETRY_S)
 
     async def _register(self, env: Mapping[str, str]) -> TenantRegistration:
         """A new tenant for this start of the kernel; the one of an earlier start is removed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import logging
 import os
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET
+from jupyter_gpushare.client.paths import HOOK_SOCKET, HTTP_SOCKET, TENANTS_DIR
 from jupyter_gpushare.core.events import (
     Event,
     NeedAsked,
@@ -84,14 +85,18 @@ class ProcessOptions:
     journal_names: JournalNames = JournalNames.PSEUDONYMS
 
 
-def callers_for(*, hub: bool) -> Callers:
-    """Raises StartError where there is no hub to ask."""
+def callers_for(*, hub: bool) -> dict[str, Callers]:
+    """By the socket at which they call. Raises StartError where there is no hub to ask."""
     if not hub:
-        return AccountCallers()
+        return {HTTP_SOCKET: AccountCallers()}
     try:
-        return HubCallers(hub_tokens())
+        tokens = hub_tokens()
     except HubUnavailable as error:
         raise StartError(str(error)) from error
+    return {
+        HTTP_SOCKET: HubCallers(tokens),
+        f"{TENANTS_DIR}/{HTTP_SOCKET}": HubCallers(tokens, tokens_alone=True),
+    }
 
 
 class SchedulerProcess:
@@ -251,13 +256,13 @@ class SchedulerProcess:
             clients_max=lambda: core.settings.clients_max,
             message_deadline_s=options.message_deadline_s,
         )
-        self._http = HTTPApi(
+        http = functools.partial(
+            HTTPApi,
             service=service,
             administration=administration,
             admission=admission,
             registrants=self._registrants,
             followers=self._followers,
-            callers=callers_for(hub=options.hub),
             handover=Handover(
                 end=self.end,
                 processes=self._processes_to_serve,
@@ -267,9 +272,11 @@ class SchedulerProcess:
             news=Looks(driver.snapshot, share=NEWS_SHARE),
             answer_deadline_s=options.message_deadline_s,
         )
+        by_socket = callers_for(hub=options.hub)
+        self._apis = {name: http(callers=callers) for name, callers in by_socket.items()}
 
     async def run(self, ready: Callable[[], None]) -> None:
-        """Serve until `end`; `ready` is called once both sockets answer."""
+        """Serve until `end`; `ready` is called once all sockets answer."""
         _raise_descriptor_limit()
         try:
             for remembered in self._owners.read():
@@ -277,7 +284,12 @@ class SchedulerProcess:
             await self._probe.start()
             self._count_idle_time()
             await self._listener.start(self._directory.listen(HOOK_SOCKET))
-            self._http.start(self._directory.listen(HTTP_SOCKET))
+            if self._options.hub:
+                self._directory.make_tenants_dir()
+                tenants_socket = self._directory.listen(f"{TENANTS_DIR}/{HOOK_SOCKET}")
+                await self._listener.start(tenants_socket)
+            for name, api in self._apis.items():
+                api.start(self._directory.listen(name))
             self._follow_settings_file()
             self._remember_owners()
             # What is there now stays: leaving it out keeps collections too short to delay a turn.
@@ -320,7 +332,8 @@ class SchedulerProcess:
         self._probe.stop()
         self._freezes.stop()
         await self._listener.stop()
-        await self._http.stop()
+        for api in self._apis.values():
+            await api.stop()
         self._registrants.close()
         self._directory.release(clients_left=clients_left)
         if self._journal:

@@ -23,6 +23,7 @@ from jupyter_gpushare.client.paths import (
     HTTP_SOCKET,
     RUNTIME_DIR,
     SOCKET_PATH_BYTES_MAX,
+    TENANTS_DIR,
 )
 
 from .base.errors import AlreadyServed, StartError
@@ -82,6 +83,31 @@ class RuntimeDir:
         os.ftruncate(self._lock_fd, 0)
         os.pwrite(self._lock_fd, json.dumps(asdict(mine)).encode() + b"\n", 0)
         return had_predecessor
+
+    def make_tenants_dir(self) -> None:
+        """The folder that may be mounted into containers: it has two sockets and nothing else, so
+        whoever is root there finds no key, and may write nothing that we read."""
+        path = self.path / TENANTS_DIR
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(TENANTS_DIR, 0o711, dir_fd=self.fd)
+            found = os.stat(TENANTS_DIR, dir_fd=self.fd, follow_symlinks=False)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                raise StartError(
+                    f"{path} is not a directory of ours. Move it away and start again."
+                )
+            os.chmod(TENANTS_DIR, 0o711, dir_fd=self.fd)
+            others = {each.name for each in path.iterdir()} - {HOOK_SOCKET, HTTP_SOCKET}
+        except OSError as error:
+            raise StartError(
+                f"The directory {path} cannot be used: {error.strerror}. Remove it, or name "
+                f"another runtime directory in {RUNTIME_DIR}."
+            ) from error
+        if others:
+            raise StartError(
+                f"{path} is given to containers, and holds {sorted(others)[0]!r} besides our "
+                f"sockets. Move that away and start again."
+            )
 
     def listen(self, name: str) -> socket.socket:
         """A listening socket called `name`; a stale one of ours is replaced."""

@@ -55,6 +55,7 @@ def test_two_lines_are_enough(c: Config) -> None:
     environment = environment_of(c)
     assert environment["GPUSHARE_RUNTIME_DIR"] == directory
     assert environment["GPUSHARE_SCHEDULER_UID"] == str(os.getuid())
+    assert environment["GPUSHARE_WITHOUT_HUB"] == "unshared"
     if os.getuid() == 0:
         assert directory == str(ROOTS_RUNTIME_DIR)
 

@@ -13,9 +13,9 @@ from types import TracebackType
 
 class StubScheduler:
     """Listens on `http.sock` in `directory`. `mode`: serve, hang (accept and never answer) or
-    garbage (answer what is no HTTP)."""
+    garbage (answer what is no HTTP). The first `without_hub` requests find no hub to ask."""
 
-    def __init__(self, directory: Path, mode: str = "serve") -> None:
+    def __init__(self, directory: Path, mode: str = "serve", *, without_hub: int = 0) -> None:
         self.requests: list[tuple[str, str, dict[str, object]]] = []
         self.authorizations: list[str] = []
         self.connections = 0
@@ -48,6 +48,9 @@ class StubScheduler:
                 body = json.loads(self.rfile.read(size) or b"{}")
                 stub.requests.append((self.command, self.path, body))
                 stub.authorizations.append(self.headers.get("Authorization") or "")
+                if len(stub.requests) <= without_hub:
+                    self._refuse()
+                    return
                 number = sum(path == "/api/v1/tenants" for _, path, _ in stub.requests)
                 answer = {
                     "tenant_id": f"tenant-{number}",
@@ -57,6 +60,14 @@ class StubScheduler:
                 }
                 data = json.dumps(answer).encode()
                 self.send_response(200)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def _refuse(self) -> None:
+                data = json.dumps({"message": "JupyterHub does not answer. Try later."}).encode()
+                self.send_response(503)
+                self.send_header("Retry-After", "1")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)

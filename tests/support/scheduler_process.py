@@ -183,12 +183,26 @@ def tell_about(scheduler: SchedulerUnderTest) -> None:
         print(scheduler.journal_path.read_text()[-CHARACTERS_MAX:])
 
 
+class SchedulerOfHub(SchedulerUnderTest):
+    """Our own child, as a hub's service is the hub's: it would end without its parent."""
+
+    program = ("-m", "jupyter_gpushare.cli.main")
+
+    def __init__(self, directory: Path, *options: str, api_url: str, **arguments: Any) -> None:
+        flags = ("--serve-all-users", "--hub", f"--hub-pid={os.getpid()}")
+        env = {"JUPYTERHUB_API_URL": api_url, "JUPYTERHUB_API_TOKEN": "of the service"}
+        super().__init__(directory, *flags, *options, env=env, **arguments)
+
+
 @contextmanager
 def running_scheduler(
-    directory: Path, *options: str, **arguments: Any
+    directory: Path,
+    *options: str,
+    kind: type[SchedulerUnderTest] = SchedulerUnderTest,
+    **arguments: Any,
 ) -> Iterator[SchedulerUnderTest]:
     """A scheduler that is stopped at the end, and whose invariants have held until then."""
-    scheduler = SchedulerUnderTest(directory, *options, **arguments)
+    scheduler = kind(directory, *options, **arguments)
     try:
         yield scheduler
     except BaseException:

@@ -16,8 +16,10 @@ class AlreadyServed(StartError):
 
 
 class RequestError(Exception):
-    """A request over HTTP that cannot be met, and the HTTP status for it."""
+    """A request over HTTP that cannot be met, and the HTTP status for it. With `retry_after_s` it
+    may be met later: the caller is told when to try again."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, *, retry_after_s: int = 0) -> None:
         super().__init__(message)
         self.status = status
+        self.retry_after_s = retry_after_s

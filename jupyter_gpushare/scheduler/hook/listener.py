@@ -47,12 +47,13 @@ class HookListener:
         self._owners: dict[int, str] = {}
         self._clients_of: Counter[str] = Counter()
         self._intake = Intake(asyncio.get_running_loop())
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._shutting_down = False
 
     async def start(self, sock: socket.socket) -> None:
+        """Serve one more socket, which listens already."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._connection, sock=sock)
+        self._servers.append(await loop.create_unix_server(self._connection, sock=sock))
 
     def _connection(self) -> HookConnection:
         return HookConnection(
@@ -66,8 +67,8 @@ class HookListener:
     async def stop(self) -> None:
         """Say goodbye; clients keep their turns and look for a successor."""
         self._shutting_down = True
-        if self._server:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for connection in [*self._strangers, *self._clients]:
             connection.refuse(
                 RefusalCode.SHUTTING_DOWN,

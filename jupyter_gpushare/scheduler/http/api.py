@@ -127,6 +127,8 @@ class Handler(tornado.web.RequestHandler):
         error = kwargs.get("exc_info", (None, None, None))[1]
         status, message = message_of_error(status_code, error)
         self.set_status(status)
+        if isinstance(error, RequestError) and error.retry_after_s:
+            self.set_header("Retry-After", str(error.retry_after_s))
         self.finish({"message": message})
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
