@@ -16,7 +16,7 @@ from tests.gpu.support import Program, command, program
 from tests.gpu.test_swapping import SMALL
 from tests.support.tenants import Tenants, tenants
 
-POOLED = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+FIXED = {"GPUSHARE_MEMORY": "off"}
 FIXED_MIB = 4 << 10
 HELD_MIB = 2 << 10
 WANTED_MIB = 4 << 10
@@ -44,7 +44,7 @@ def await_wait(scheduler: Tenants, name: str) -> str:
 
 
 class Users:
-    """ann's memory is in a pool of the driver, and stays. ben's and cid's moves."""
+    """ann's memory does not follow the turn, and stays. ben's and cid's moves."""
 
     def __init__(self, scheduler: Tenants, ann: Program, ben: Program, cid: Program) -> None:
         self.scheduler, self.ann, self.ben, self.cid = scheduler, ann, ben, cid
@@ -60,7 +60,7 @@ def users(directory: Path, wait_s: float) -> Iterator[Users]:
     filling = command("filling_cells")
     with (
         tenants(directory, env, settings=settings) as scheduler,
-        program(filling, scheduler.env_of("ann", "ann", {**env, **POOLED})) as ann,
+        program(filling, scheduler.env_of("ann", "ann", {**env, **FIXED})) as ann,
         program(filling, scheduler.env_of("ben", "ben", env)) as ben,
         program(filling, scheduler.env_of("cid", "cid", env)) as cid,
     ):
