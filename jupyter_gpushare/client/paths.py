@@ -16,6 +16,9 @@ SOCKET_PATH_BYTES_MAX = 107
 RUNTIME_DIR = "GPUSHARE_RUNTIME_DIR"
 SCHEDULER_UID = "GPUSHARE_SCHEDULER_UID"
 HUB_TOKEN = "JUPYTERHUB_API_TOKEN"
+WITHOUT_HUB = "GPUSHARE_WITHOUT_HUB"
+"""What becomes of a kernel that starts while its JupyterHub cannot be reached: with `wait` it waits
+for the hub, else it starts and does not share the GPU. The administrator sets it."""
 
 
 def runtime_dir(environ: Mapping[str, str] | None = None) -> Path:

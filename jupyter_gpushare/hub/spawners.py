@@ -14,8 +14,7 @@ from typing import Any
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
-from jupyter_gpushare.client.paths import RUNTIME_DIR, SCHEDULER_UID
-from jupyter_gpushare.kernel.environment import WITHOUT_HUB
+from jupyter_gpushare.client.paths import RUNTIME_DIR, SCHEDULER_UID, WITHOUT_HUB
 
 from .roles import with_our_scope
 

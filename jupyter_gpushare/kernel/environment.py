@@ -34,9 +34,6 @@ DISABLED_BY = "GPUSHARE_DISABLED_BY"
 NEED, NEED_DEVICES = "GPUSHARE_NEED", "GPUSHARE_NEED_DEVICES"
 """What has to be free on the devices of a tenant, such as 20GiB, and on how many devices. It is
 placed then before it opens CUDA."""
-WITHOUT_HUB = "GPUSHARE_WITHOUT_HUB"
-"""What becomes of a kernel that starts while its JupyterHub cannot be reached: with `wait` it waits
-for the hub, else it starts and does not share the GPU. The administrator sets it."""
 CLASS = "GPUSHARE_CLASS"
 """When a tenant is to be served: realtime, interactive or batch."""
 MAY_LEAVE = "GPUSHARE_MAY_LEAVE"

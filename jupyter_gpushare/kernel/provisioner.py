@@ -36,14 +36,13 @@ from jupyter_gpushare.client import (
     http_socket_path,
 )
 from jupyter_gpushare.client.daemon_thread import on_daemon_thread
-from jupyter_gpushare.client.paths import hub_provides
+from jupyter_gpushare.client.paths import WITHOUT_HUB, hub_provides
 
 from .console import WaitLine, is_console
 from .environment import (
     LEAVE_FILE,
     MAY_LEAVE,
     SHIM_MODULE,
-    WITHOUT_HUB,
     LibraryMissing,
     library_path,
     python_environment,
