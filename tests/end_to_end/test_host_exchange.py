@@ -61,12 +61,12 @@ class Host:
 
 
 @contextmanager
-def host(folder: Path, *options: str, copy_bytes_per_s: int = 4_000_000_000) -> Iterator[Host]:
+def host(folder: Path, *options: str) -> Iterator[Host]:
     machine = SimulatedMachine(
         folder / "machine",
         bytes_per_device=DEVICE,
         context_bytes=MIB // 4,
-        copy_bytes_per_s=copy_bytes_per_s,
+        copy_bytes_per_s=4_000_000_000,
     )
     group = Group(folder)
     group.env["LD_PRELOAD"] = group.env["LD_PRELOAD"].split(":")[0]
@@ -174,24 +174,6 @@ def test_a_process_killed_in_the_middle_of_an_exchange(
         if other is one:
             answers(one)
         other.verify()
-
-
-@pytest.mark.promise("Where host memory is short, what comes...")
-def test_a_host_that_runs_out_in_the_middle_of_an_exchange(tmp_path: Path) -> None:
-    """Others take the host memory that was given up: both wait with what they have, and read why.
-    When there is room again they have all of it."""
-    with host(tmp_path, copy_bytes_per_s=300_000_000) as shared:
-        one, three = one_that_keeps_another_parked(shared, 2 * SEGMENT)
-        ask(one)
-        shared.scheduler.eventually(lambda status: shared.parked("three") > 0)
-        shared.group.leave(0)
-        told = "for which the host, or the memory limit of its server, has no room: "
-        shared.scheduler.eventually(lambda status: told in shared.reason("one"))
-        ask(three)
-        shared.scheduler.eventually(lambda status: told in shared.reason("three"))
-        shared.group.leave(4 * HELD)
-        answers(one)
-        answers(three)
 
 
 @pytest.mark.promise("Where host memory is short, what comes...")
