@@ -441,5 +441,5 @@ def test_memory_that_had_to_make_room_is_shown_as_parked(
     second.filter(has_text="384 MiB on the GPU").wait_for()
     first.filter(has_text="in host memory 384 MiB").wait_for()
     panel.devices.filter(has_text=f"{384 + CONTEXTS_MIB} MiB of 512 MiB").wait_for()
-    panel.devices.filter(has_text=f"other programs {CONTEXTS_MIB} MiB").wait_for()
+    panel.devices.filter(has_text=f"CUDA contexts {CONTEXTS_MIB} MiB").wait_for()
     panel.keep_picture("panel-parked")

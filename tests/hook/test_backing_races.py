@@ -18,6 +18,7 @@ PARTS = {
     *("contexts", "streams", "failure", "peers", "work", "context_calls", "pools", "registry"),
     *("driver", "symbols", "elf_lookup", "locks", "log", "options", "refusal", "device_memory"),
     *("own_thread", "ipc", "ipc_open", "ipc_handle", "ipc_exports", "ipc_imports"),
+    *("managing", "managed"),
     *("ipc_importers", "readers"),
     *("ipc_server", "ipc_client", "descriptor", "making", "physical", "handles"),
     *("pooled", "pooled_marks", "pooling", "pool_frees", "space", "graph_memory"),

@@ -46,8 +46,8 @@ CUresult device_memory_create(const struct driver *cuda, CUmemGenericAllocationH
     const CUresult again = cuda->memory_create(handle, bytes, &properties, 0);
     if (again == CUDA_SUCCESS) {
         atomic_store(&unshareable[chunk->device], true);
-        log_debug("device %d: the driver answers %d to memory for several processes",
-                  chunk->device, (int)result);
+        log_debug("device %d: the driver answers %d to memory for several processes", chunk->device,
+                  (int)result);
     }
     return again;
 }

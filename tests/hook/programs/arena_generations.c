@@ -14,8 +14,8 @@
 #include "memory/chunks.h"
 #include "swap/cgroup.h"
 #include "swap/host_arena.h"
-#include "swap/prefault.h"
 #include "swap/managed_room.h"
+#include "swap/prefault.h"
 
 #define OLDER 1
 #define NEWER 2
