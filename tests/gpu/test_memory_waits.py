@@ -43,6 +43,29 @@ def await_wait(scheduler: Tenants, name: str) -> str:
     raise AssertionError(f"{name} does not wait for memory: {memory_wait(scheduler, name)!r}")
 
 
+def await_fixed(scheduler: Tenants, name: str, count: int) -> None:
+    """Until the scheduler has heard of so much: memory that does not follow the turn is reported,
+    and not asked for."""
+    ends_s = time.monotonic() + APPEARS_S_MAX
+    while time.monotonic() < ends_s:
+        (found,) = (t for t in scheduler.status()["tenants"] if t["name"] == name)
+        if sum(device["bytes_fixed"] for device in found["memory"]) >= count:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{name} has not so much that is fixed")
+
+
+def await_measured(scheduler: Tenants) -> None:
+    """Until a look at the device shows all that is there."""
+    ends_s = time.monotonic() + APPEARS_S_MAX
+    while time.monotonic() < ends_s:
+        (device,) = scheduler.status()["devices"]
+        if device["bytes_used"] >= device["bytes_allocated"] >= (FIXED_MIB + HELD_MIB) << 20:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the device is not looked at")
+
+
 class Users:
     """ann's memory does not follow the turn, and stays. ben's and cid's moves."""
 
@@ -67,7 +90,9 @@ def users(directory: Path, wait_s: float) -> Iterator[Users]:
         for user in (ann, ben, cid):
             user.await_ready()
         assert ann.ask(f"fill {FIXED_MIB}") == {"got": True}
+        await_fixed(scheduler, "ann", FIXED_MIB << 20)
         assert ben.ask(f"fill {HELD_MIB}") == {"got": True}
+        await_measured(scheduler)
         yield Users(scheduler, ann, ben, cid)
 
 
