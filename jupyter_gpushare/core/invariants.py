@@ -340,7 +340,7 @@ def shares_are_listed(state: State) -> None:
             _rule(share.last_use_s == ended_s, "a share knows when its tenant's turn ended")
         movable = [share for share in shares if share.bytes_movable > 0]
         movable.sort(key=lambda share: (share.last_use_s, share.number))
-        by_use = [share.client for share in movable]
+        by_use = [(share.last_use_s, share.number, share.client) for share in movable]
         _rule(list(listed.by_last_use()) == by_use, "who can park is listed by its last use")
 
 

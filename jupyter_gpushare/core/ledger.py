@@ -20,7 +20,7 @@ import heapq
 import math
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .ids import ClientId, Seconds, TenantId
@@ -87,9 +87,9 @@ class Attention:
             listed.pop(share.client, None)
         self._move(share, None)
 
-    def by_last_use(self) -> Iterator[ClientId]:
-        """Those that could release memory, the least recently used tenant's first."""
-        return (client for _, _, client in self._by_last_use)
+    def by_last_use(self) -> Sequence[tuple[Seconds, int, ClientId]]:
+        """Those that could release memory, with their last use: the least recently used first."""
+        return self._by_last_use
 
 
 def _list(listed: dict[ClientId, Share], share: Share, belongs: bool) -> None:

@@ -1,0 +1,1 @@
+"""Whose memory leaves a device. Pure."""
