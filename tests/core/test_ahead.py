@@ -273,11 +273,11 @@ def test_not_for_a_process_that_was_stopped() -> None:
 
 @pytest.mark.promise("As soon as a holder is short nothing...")
 def test_what_was_freed_while_it_was_parked_has_not_come() -> None:
-    """What its process has left goes in the order of last use: the host has no copy of it."""
+    """What its process has left goes as that of others does: the host has no copy of it."""
     desk = MemoryDesk()
     first, later = desk.with_memory("b", 3000), desk.with_memory("c", 2000)
     desk.report(later, parked=1000)
     desk.report(later, allocated=1000, parked=0)
     holder = desk.with_memory("a", 1500, resting=False)
     desk.need(holder, 2500)
-    assert desk.budget(first) == 2000 and later not in desk.told()
+    assert 3000 - desk.budget(first) >= 1000 - desk.budget(later) > 0

@@ -12,6 +12,7 @@ parts before others, and nobody is asked for more because it was fast.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -88,7 +89,7 @@ def _level(victims: Sequence[Victim], lack: int) -> float:
         edges.append(((parked + movable) / weight, -weight))
     level, width, left = 0.0, 0.0, float(lack)
     for height, more in sorted(edges):
-        if left <= (height - level) * width:
+        if 0 < width and left <= (height - level) * width:
             return level + left / width
         left -= (height - level) * width
         level, width = height, width + more
@@ -96,11 +97,11 @@ def _level(victims: Sequence[Victim], lack: int) -> float:
 
 
 def _part(victim: Victim, level: float, granule: int) -> int:
-    """What it parks is rounded up: all together give enough."""
+    """What it has parked then is rounded up, so that all together give enough."""
     wanted = level * victim.weight
     if wanted <= victim.bytes_parked:
         return 0
-    parked = (int(wanted) // granule + 1) * granule
+    parked = math.ceil(wanted / granule) * granule
     return min(parked - victim.bytes_parked, victim.bytes_movable)
 
 
