@@ -89,7 +89,7 @@ def _level(victims: Sequence[Victim], lack: int) -> float:
         edges.append(((parked + movable) / weight, -weight))
     level, width, left = 0.0, 0.0, float(lack)
     for height, more in sorted(edges):
-        if 0 < width and left <= (height - level) * width:
+        if width > 0 and left <= (height - level) * width:
             return level + left / width
         left -= (height - level) * width
         level, width = height, width + more
