@@ -152,7 +152,7 @@ def test_who_has_been_idle_for_longest_makes_most_room() -> None:
     desk.need(four, 4500)
     given = [2000 - desk.budget(each) for each in (two, three, one)]
     assert sum(given) == 6000 + 4500 - USABLE
-    assert given[0] >= given[1] > given[2] > 0
+    assert given[0] >= given[1] > 1.5 * given[2] > 0
 
 
 @pytest.mark.promise("A tenant with a turn may...")

@@ -783,4 +783,26 @@ MUTATIONS = [
         "pass",
         "memory_waits_end",
     ),
+    # ---- whose memory leaves ---------------------------------------------------------------------
+    Mutation(
+        "Who has been idle for longest parks most",
+        "memory/victims",
+        "(latest_s - share.last_use_s + IDLE_AT_LEAST_S) ** 2,",
+        "1.0,",
+        "residency",
+    ),
+    Mutation(
+        "What somebody has parked already counts",
+        "memory/victims",
+        "edges.append((parked / weight, weight))",
+        "edges.append((0.0, weight))",
+        "victims",
+    ),
+    Mutation(
+        "Nobody is asked anew for crumbs",
+        "memory/victims",
+        "if len(kept) < sum(part > 0 for part in found):",
+        "if False:",
+        "victims",
+    ),
 ]
