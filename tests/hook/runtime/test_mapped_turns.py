@@ -13,6 +13,7 @@ import pytest
 from jupyter_gpushare.protocol.messages import (
     DeviceOpened,
     MemoryMode,
+    RequestWithdrawn,
     TurnDropped,
     TurnRequested,
 )
@@ -159,6 +160,7 @@ def end_context(program: MappingProgram, call: str) -> None:
     program.client.expect(TurnRequested)
     program.cancel_waits()
     assert program.result() == "0"
+    program.client.expect(RequestWithdrawn)  # else the next wait may go on with this request
 
 
 @pytest.mark.parametrize("call", ["cuDevicePrimaryCtxReset_v2", "cuDevicePrimaryCtxRelease_v2"])
