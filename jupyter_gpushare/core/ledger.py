@@ -426,6 +426,8 @@ class DeviceMemory:
     looked_since_loss: bool = True
     ahead_of: tuple[ClientId, ...] = ()
     """Those whose memory may come back ahead of their turn, as of the last look."""
+    bus_used_until_s: Seconds | None = None
+    """Whoever has the turn copies much between host and device, and may do so until then."""
     is_measured: bool = False
     measured_at_s: Seconds = -math.inf
     releases: int = 0

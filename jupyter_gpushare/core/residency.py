@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .ahead import shares_ahead
+from .ahead import bus_may_be_free, shares_ahead
 from .budgets import (
     MEASURE_PERIOD_S,
     BudgetChange,
@@ -222,6 +222,7 @@ class Residency:
         state = self._state
         state.changes.devices_for_alarm[device.id] = None
         device.memory.due_s = None
+        bus_may_be_free(device, now_s)
         lacking = [each for each in state.holders(device.id) if self._lacks_memory(each, device)]
         for holder in lacking:
             assert holder.turn is not None

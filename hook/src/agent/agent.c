@@ -106,6 +106,8 @@ static void look_at_news(struct agent *agent) {
     }
     if (what & NEWS_MEMORY_MOVED) look_at_mover(agent);
     if (what & NEWS_HOST_SHORT) agent_look_at_short_host(agent);
+    if (what & NEWS_BUS_USED && agent->turn.phase == TURN_HELD)
+        session_send(&agent->session, &(struct message){.type = MESSAGE_BUS_USED});
     if (what & NEWS_NEEDS_CHANGED) agent_tell_needs(agent);
     look_at_cells(agent);
     look_at_calls(agent);

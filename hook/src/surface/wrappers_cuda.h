@@ -8,6 +8,7 @@
 /* Before the visibility of exports is in force: */
 #include "agent/memory_query.h"
 #include "allocate/backing.h"
+#include "allocate/bus_load.h"
 #include "allocate/copies.h"
 #include "allocate/handles.h"
 #include "allocate/managing.h"
@@ -81,6 +82,18 @@
     (sizeof *(shape) == sizeof(type) ? copies((const type *)(const void *)(shape), way) : result)
 #define COPY_FLAT(shape, way) COPY_SHAPE(copies_flat, CUDA_MEMCPY2D, shape, way)
 #define COPY_BOX(shape, way) COPY_SHAPE(copies_box, CUDA_MEMCPY3D, shape, way)
+
+/* Of copies between host and device the scheduler hears if there are many (allocate/bus_load.h). */
+#define COPIED(bytes) \
+    if (result == CUDA_SUCCESS && (bytes) >= BUS_COPY_BYTES_MIN) bus_load_copied(bytes)
+#define COPIED_LINE(to, from, bytes)                                \
+    if (result == CUDA_SUCCESS && (bytes) >= BUS_COPY_BYTES_MIN)    \
+    bus_load_line((uint64_t)(uintptr_t)(to), (uint64_t)(uintptr_t)(from), (bytes))
+#define COPIED_SHAPE(counts, type, shape)                         \
+    if (result == CUDA_SUCCESS && sizeof *(shape) == sizeof(type)) \
+    counts((const type *)(const void *)(shape))
+#define COPIED_FLAT(shape) COPIED_SHAPE(bus_load_flat, CUDA_MEMCPY2D, shape)
+#define COPIED_BOX(shape) COPIED_SHAPE(bus_load_box, CUDA_MEMCPY3D, shape)
 
 /* What exit handlers save of memory that is parked. */
 #define AT_EXIT(call) \
