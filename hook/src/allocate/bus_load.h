@@ -1,5 +1,6 @@
-/* Copies between host and device share the bus with memory that comes back ahead of another notebook's
- * turn (decisions/0017). The agent hears when a program copies much, and the scheduler waits then. */
+/* Copies between host and device share the bus with memory that comes back ahead of another
+ * notebook's turn (decisions/0017). The agent hears when a program copies much, and the scheduler
+ * waits then. */
 #pragma once
 
 #include <cuda.h>

@@ -86,10 +86,10 @@
 /* Of copies between host and device the scheduler hears if there are many (allocate/bus_load.h). */
 #define COPIED(bytes) \
     if (result == CUDA_SUCCESS && (bytes) >= BUS_COPY_BYTES_MIN) bus_load_copied(bytes)
-#define COPIED_LINE(to, from, bytes)                                \
-    if (result == CUDA_SUCCESS && (bytes) >= BUS_COPY_BYTES_MIN)    \
+#define COPIED_LINE(to, from, bytes)                             \
+    if (result == CUDA_SUCCESS && (bytes) >= BUS_COPY_BYTES_MIN) \
     bus_load_line((uint64_t)(uintptr_t)(to), (uint64_t)(uintptr_t)(from), (bytes))
-#define COPIED_SHAPE(counts, type, shape)                         \
+#define COPIED_SHAPE(counts, type, shape)                          \
     if (result == CUDA_SUCCESS && sizeof *(shape) == sizeof(type)) \
     counts((const type *)(const void *)(shape))
 #define COPIED_FLAT(shape) COPIED_SHAPE(bus_load_flat, CUDA_MEMCPY2D, shape)
