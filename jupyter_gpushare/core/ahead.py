@@ -21,7 +21,7 @@ from .transitions import WITH_TURN
 
 if TYPE_CHECKING:
     from .budgets import Budgets, Figures
-    from .records import Client, Device
+    from .records import Client, Device, Tenant
     from .state import State
 
 STEP_BYTES = 64 << 20
@@ -53,6 +53,16 @@ def shares_ahead(state: State, device: Device, holding: Sequence[Share]) -> tupl
     if host_is_short(device.memory, tenant.id, shares):
         return ()  # what comes ahead keeps its host memory until the turn
     return tuple(each for each in shares if each.bytes_parked and not (each.failed or each.silent))
+
+
+def may_come_ahead(state: State, device: Device, tenant: Tenant) -> bool:
+    """Whether the tenant's memory would come back without a turn, if it were next."""
+    if state.settings.restore_ahead is RestoreAhead.OFF or device.memory.bus_used_until_s:
+        return False
+    shares = list(state.shares_of(tenant, device.id))
+    if any(each.failed or each.silent for each in shares):
+        return False
+    return not host_is_short(device.memory, tenant.id, shares)
 
 
 def bus_is_used(state: State, client: Client, now_s: Seconds) -> None:

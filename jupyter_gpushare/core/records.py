@@ -16,7 +16,7 @@ from .shares.classes import DEFAULT, ORDINARY, TenantClass
 from .shares.guarantees import Standing
 from .space.requests import SpaceRequest
 from .swap_budget import SwapBudget
-from .transitions import ASKED_BACK, ClientState, TenantState
+from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
 
 STORY_LINES_MAX = 24
 _NONE: frozenset[DeviceId] = frozenset()
@@ -150,6 +150,16 @@ class Client:
     budget_serial: int = 0
     """Of the last budget that it was told, for any device."""
 
+    def note_wanted(self, now_s: Seconds) -> None:
+        """Somebody wants the turn for which it was asked."""
+        if self.state in WITH_TURN and self.recalled_at_s is None:
+            self.recalled_at_s = now_s
+
+    def forget_recall(self) -> None:
+        """Nobody wants its turn any more; what it owed is forgiven."""
+        self.recalled_at_s, self.overdue = None, False
+        self.drain_stalled = self.calls_wait_in_drain = False
+
     def overdue_at_s(self, overdue_s: Seconds) -> Seconds | None:
         """When it will have kept its turn for too long after somebody wanted it; None: never, as
         things are."""
@@ -207,6 +217,8 @@ class Turn:
     """What of the tenant's memory was parked when it was granted."""
     gives_way: bool = False
     """It ends because a call of the tenant waits for memory that others cannot move."""
+    lets_pass: bool = False
+    """It ends while its memory comes back, for a tenant whose memory is there."""
     lacks_memory_on: set[DeviceId] = field(default_factory=set)
     """Devices to which its parked memory cannot come back yet: there is no space."""
 
@@ -346,6 +358,11 @@ class Tenant:
     cut_short: bool = False
     """Its last turn ended for one that goes first, before the shortest quantum was over, and it has
     not queued since."""
+    let_pass: bool = False
+    """A turn of it has ended for one whose memory was there, while its own came back. No turn with
+    all of its memory has ended since."""
+    keeps_place_until_s: Seconds = -math.inf
+    """If it queues again by then, it queues where it was: that turn has just ended."""
     last_cells: bytes = b""
     """The lengths of its last cells, as habits.py counts them."""
     place: int = 0

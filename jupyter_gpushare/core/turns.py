@@ -38,13 +38,14 @@ from .state import State
 from .transitions import (
     ASKED_BACK,
     WANTING,
-    WITH_TURN,
     ClientState,
     ClientTrigger,
     TenantState,
     TenantTrigger,
 )
 
+KEEPS_PLACE_S: Seconds = 1.0
+"""A turn that has let another one pass is asked for again at once: a call waits for it."""
 _TURN_COUNTED_MAX = 2**63
 """A client that claims a higher one is not believed: turns are counted on from it, in 64 bits."""
 
@@ -87,7 +88,7 @@ class Turns:
         """The client's gate is shut and nothing of it is in flight (any more)."""
         self._state.move_client(client, ClientTrigger.DROP)
         client.turn = None
-        _forget_recall(client)
+        client.forget_recall()
 
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
         """Its user gives its turn away. One that is asked already need not be again."""
@@ -95,7 +96,7 @@ class Turns:
         tenant.gave_way |= tenant.turn is not None
         if tenant.state in (TenantState.RECALLED, TenantState.STALLED):
             for client in tenant.clients.values():
-                _note_wanted(client, now_s)
+                client.note_wanted(now_s)
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
             self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 
@@ -243,7 +244,7 @@ class Turns:
                 self._tell_grant(client)
             elif client.state is ClientState.HOLDING:
                 self._state.move_client(client, ClientTrigger.PASS)
-                _forget_recall(client)
+                client.forget_recall()
 
     def _claim(self, tenant: Tenant, client: Client, now_s: Seconds) -> None:
         """The client's gate is open and it has a device now: it is part of the tenant's turn.
@@ -309,7 +310,8 @@ class Turns:
         for waited_since_s, tenant in sorted(arriving, key=lambda arrival: arrival[0]):
             if tenant.state is TenantState.IDLE:
                 state.move_tenant(tenant, TenantTrigger.QUEUE)
-            tenant.queued_at_s = now_s
+            if now_s > tenant.keeps_place_until_s:
+                tenant.queued_at_s = now_s
             tenant.waited_since_s = waited_since_s
             tenant.has_waited = False
             tenant.next_quantum_s = quantum_of_s(state, tenant)
@@ -417,7 +419,7 @@ class Turns:
         wanted = turn is not None and self._due(tenant, turn, wanted_for, now_s) is not None
         for client in tenant.clients.values():
             if wanted:
-                _note_wanted(client, now_s)
+                client.note_wanted(now_s)
             at_s = client.overdue_at_s(settings.overdue_s)
             if at_s is None or now_s < at_s:
                 continue
@@ -462,7 +464,11 @@ class Turns:
         if turn is None or self._state.turn_clients(tenant):
             return
         tenant.counters.held_s_total += now_s - turn.granted_at_s
-        tenant.cell_used_s += now_s - turn.counted_from_s
+        if turn.lets_pass:
+            tenant.let_pass, tenant.keeps_place_until_s = True, now_s + KEEPS_PLACE_S
+        else:
+            tenant.cell_used_s += now_s - turn.counted_from_s
+            tenant.let_pass &= turn.is_incomplete
         tenant.turn = None
         if (hold := self._state.holds.pop(tenant.id, None)) is not None:
             # The turn ended before its time: the rest of the hold is for the next one.
@@ -510,6 +516,8 @@ class Turns:
 
     def _recall(self, tenant: Tenant, recall: Recall, now_s: Seconds) -> None:
         tenant.cut_short = is_cut_short(self._state, tenant, recall)
+        if tenant.turn is not None:
+            tenant.turn.lets_pass = recall.reason is RecallReason.LETS_PASS
         self._state.move_tenant(tenant, TenantTrigger.RECALL)
         tenant.counters.recalls += 1
         if tenant.id in self._state.queue:
@@ -523,7 +531,7 @@ class Turns:
             if client.state is ClientState.HOLDING and client.turn is not None:
                 self._state.move_client(client, ClientTrigger.RECALL)
                 if wanted:
-                    _note_wanted(client, now_s)
+                    client.note_wanted(now_s)
                 self._outbox.put(
                     RecallTurn(
                         client=client.id,
@@ -543,18 +551,6 @@ class Turns:
                 self._outbox.put(ReopenGate(client=client.id, turn=client.turn))
 
 
-def _note_wanted(client: Client, now_s: Seconds) -> None:
-    """Somebody wants the turn for which it was asked."""
-    if client.state in WITH_TURN and client.recalled_at_s is None:
-        client.recalled_at_s = now_s
-
-
 def _forget_recalls(tenant: Tenant) -> None:
-    """Nobody wants the turn any more; what the clients owed is forgiven."""
     for client in tenant.clients.values():
-        _forget_recall(client)
-
-
-def _forget_recall(client: Client) -> None:
-    client.recalled_at_s, client.overdue = None, False
-    client.drain_stalled = client.calls_wait_in_drain = False
+        client.forget_recall()
