@@ -1,4 +1,4 @@
-"""The systemd unit of a node's scheduler, read as systemd reads it, so that tests start what it starts."""
+"""The systemd unit of a node's scheduler, read as systemd reads it: tests start what it starts."""
 
 from __future__ import annotations
 

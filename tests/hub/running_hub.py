@@ -78,7 +78,7 @@ class RunningHub:
         self.log_path = folder / "hub.log"
         self.runtime_dir = folder / "run"
         self.process: subprocess.Popen[bytes] | None = None
-        port, api_port, proxy_port = _free_ports(3)
+        port, api_port, proxy_port = free_ports(3)
         self.url = f"http://127.0.0.1:{port}"
         (folder / "homes").mkdir(parents=True, exist_ok=True)
         folder.chmod(0o711)  # or the scheduler says that its users cannot come to its sockets
@@ -323,7 +323,7 @@ def _marks() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k.startswith("GPUSHARE_TEST_")}
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """All open at once, so that they differ."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
