@@ -1,8 +1,9 @@
 """A Slurm of two nodes in a folder: Debian's munged, slurmctld and slurmds, run as root, with a
-scheduler of ours and a simulated GPU on each node. What stands in docs/slurm.md is read from there."""
+scheduler of ours and a simulated GPU on each node. What docs/slurm.md has is read from there."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -18,8 +19,9 @@ from typing import Any
 from jupyter_gpushare.client import ClientError, SchedulerClient
 from jupyter_gpushare.client.paths import HTTP_SOCKET
 from tests.cluster.views import Views
-from tests.deploy.unit import as_the_unit_bounds_it, scheduler_flags
+from tests.deploy.unit import PLACEHOLDER, as_the_unit_bounds_it, start_command
 from tests.hub.running_hub import MARK, free_ports
+from tests.support.environments import shared_packages
 from tests.support.paths import HOOK_LIBRARY, ROOT
 from tests.support.sim import MIB, SimulatedMachine
 
@@ -30,6 +32,7 @@ READY_S_MAX = 60.0
 END_S_MAX = 20.0
 LOOK_EVERY_S = 0.1
 DEVICE_BYTES = 512 * MIB
+PACKAGES = ("batchspawner==1.3.0", "jupyter_kernel_gateway==3.0.1", "async_generator==1.10")
 _BASE = """
 ClusterName=ci
 SlurmctldHost={host}(127.0.0.1)
@@ -85,6 +88,8 @@ class SlurmCluster:
 
     def __init__(self, folder: Path, users: Sequence[str], lines: str, gres_lines: str) -> None:
         self.folder = folder
+        packages = shared_packages("cluster", list(PACKAGES))
+        self.python_path = f"{ROOT}:{packages}"
         self.views = Views(folder, NODES, users)
         self.runtime_dir = self.views.here / "run"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -100,6 +105,7 @@ class SlurmCluster:
             MARK: str(folder),
         }
         self._configure(lines, gres_lines)
+        self._install()
 
     def _simulated(self, node: str) -> SimulatedMachine:
         """All accounts of the node may write to its files, which are its devices."""
@@ -129,12 +135,32 @@ class SlurmCluster:
         (self.folder / "etc" / "gres.conf").write_text(self.as_here(gres) + "\n")
 
     def as_here(self, text: str) -> str:
-        """Paths of a cluster as they are in this folder."""
+        """Paths of a cluster as they are in this folder. /etc/systemd/system is a node's own."""
         return (
             text.replace("/etc/slurm/", f"{self.folder}/etc/")
+            .replace("/etc/systemd/system/", f"{self.views.here}/")
             .replace("/dev/nvidia0", str(self.device_file))
             .replace("/run/jupyter-gpushare", str(self.runtime_dir))
+            .replace(PLACEHOLDER, str(self.folder / "opt"))
         )
+
+    def _install(self) -> None:
+        """/opt/jupyter, as a wheel would fill it: programs, and the files to copy from."""
+        programs = self.folder / "opt" / "bin"
+        programs.mkdir(parents=True)
+        shared = self.folder / "opt" / "share" / "jupyter-gpushare"
+        shutil.copytree(ROOT / "deploy", shared)
+        for name, module in (
+            ("jupyter-gpushare", "jupyter_gpushare.cli.main"),
+            ("jupyter-kernelgateway", "kernel_gateway"),
+            ("batchspawner-singleuser", "batchspawner.singleuser"),
+        ):
+            program = programs / name
+            run = f'exec {sys.executable} -m {module} "$@"'
+            program.write_text(f"#!/bin/sh\nexport PYTHONPATH={self.python_path}\n{run}\n")
+            program.chmod(0o755)
+        for file in (*shared.rglob("*.service"), *shared.rglob("*.sh")):
+            file.write_text(self.as_here(file.read_text()))
 
     def start(self) -> SlurmCluster:
         """Daemons and schedulers, until the nodes are idle."""
@@ -156,7 +182,6 @@ class SlurmCluster:
         self.start_controller()
         for node in NODES:
             self._spawn(f"slurmd-{node}", node, ["slurmd", "-D", "-N", node])
-            self.start_scheduler(node)
         self.await_that(lambda: self.states() == ["idle"] * len(NODES), "the nodes are idle")
         return self
 
@@ -164,13 +189,12 @@ class SlurmCluster:
         self._spawn("slurmctld", "", ["slurmctld", "-D"])
 
     def start_scheduler(self, node: str) -> None:
-        """As systemd does by our unit, with its flags and its capabilities."""
-        flags = [self.as_here(flag) for flag in scheduler_flags()]
-        command = [sys.executable, "-m", "jupyter_gpushare.cli.main", "scheduler", *flags]
+        """As systemd does by the unit that lies on the node, with its capabilities."""
+        unit = (self.views.of(node) / "jupyter-gpushare.service").read_text()
         # Small, so that two contexts and what is kept for others leave room on a small device.
-        command += [f"--device-reserve-bytes={DEVICE_BYTES // 16}"]
-        env = {**self.device_env(), "PYTHONPATH": str(ROOT)}
-        self._spawn(f"scheduler-{node}", node, as_the_unit_bounds_it(command), env)
+        command = [*start_command(text=unit), f"--device-reserve-bytes={DEVICE_BYTES // 16}"]
+        name = f"scheduler-{node}"
+        self._spawn(name, node, as_the_unit_bounds_it(command), self.device_env())
         self.await_that(lambda: self.answers(node), f"the scheduler of {node} answers")
 
     def device_env(self) -> dict[str, str]:
@@ -214,6 +238,13 @@ class SlurmCluster:
     def tenants(self, node: str) -> list[dict[str, Any]]:
         tenants: list[dict[str, Any]] = self.scheduler(node).status()["tenants"]
         return tenants
+
+    def follow(self, node: str, command: str) -> None:
+        """A command of the page, typed by root on a node."""
+        if command.startswith("systemctl enable --now jupyter-gpushare"):
+            self.start_scheduler(node)
+        else:
+            self.run(["sh", "-c", self.as_here(command)], node=node)
 
     def states(self) -> list[str]:
         done = self.run(["sinfo", "-h", "-N", "-o", "%t"], check=False)
@@ -265,7 +296,5 @@ class SlurmCluster:
             self.run(["scancel", "--quiet", "--state=RUNNING"], check=False)
             self.run(["scancel", "--quiet", "--state=PENDING"], check=False)
         for name in reversed(list(self.processes)):
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the mark finds it
                 self.end(name)
-            except subprocess.TimeoutExpired:
-                pass  # the mark finds it

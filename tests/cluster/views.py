@@ -1,6 +1,6 @@
 """Nodes of a cluster on one machine: each process gets a view of its own of a few paths, by a mount
-namespace. So each node has the same paths and other files there, as nodes have, and accounts exist
-that the machine itself does not know. Nothing outside the folder is changed. For root."""
+namespace. So each node has the same paths and other files there, as nodes have, and accounts and
+names of hosts exist that the machine itself does not know. Nothing outside the folder is changed. For root."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class Views:
             self.of(node).mkdir(parents=True)
         self.accounts = {name: self._account(n, name) for n, name in enumerate(users)}
         self._write_accounts()
+        hosts = "".join(f"127.0.0.1 {node}\n" for node in nodes)
+        (folder / "hosts").write_text(Path("/etc/hosts").read_text() + hosts)
         self._script = folder / "enter.sh"
         self._script.write_text("\n".join(["set -e", "node=$1", "shift", *self._mounts(), ""]))
 
@@ -72,7 +74,7 @@ class Views:
         """Lines of the script that each process goes through."""
         accounts = [
             f"mount --bind {self.folder / file} /etc/{file}"
-            for file in ("passwd", "group", "shadow")
+            for file in ("passwd", "group", "shadow", "hosts")
         ]
         node = f'[ -z "$node" ] || mount --bind "{self.folder}/nodes/$node" {self.here}'
         return [*accounts, *self._open_ways(), node, 'exec "$@"']

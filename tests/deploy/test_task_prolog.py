@@ -130,7 +130,7 @@ def test_a_scheduler_of_another_account(shell: list[str], script: Path) -> None:
     ],
 )
 def test_submitted_from_a_notebook(shell: list[str], script: Path, preload: str, line: str) -> None:
-    """Its token, its socket and its hook stay behind; what else is preloaded stays, word by word."""
+    """Its token, socket and hook stay behind; what else is preloaded stays, word by word."""
     env = {"GPUSHARE_TOKEN": "t", "GPUSHARE_SOCKET": "/s", "LD_PRELOAD": preload}
     lines, _ = said(shell, script, env)  # the loader itself complains of what is not there
     assert lines == ["unset GPUSHARE_SOCKET", "unset GPUSHARE_TOKEN", *([line] if line else [])]

@@ -22,9 +22,14 @@ def entries(section: str, *, text: str | None = None) -> dict[str, str]:
     return found
 
 
+def start_command(*, text: str | None = None) -> list[str]:
+    """What systemd starts."""
+    return shlex.split(entries("Service", text=text)["ExecStart"])
+
+
 def scheduler_flags() -> list[str]:
     """Of `jupyter gpushare scheduler`, as the unit starts it."""
-    program, verb, *flags = shlex.split(entries("Service")["ExecStart"])
+    program, verb, *flags = start_command()
     assert (program, verb) == (f"{PLACEHOLDER}/bin/jupyter-gpushare", "scheduler")
     return flags
 

@@ -132,7 +132,7 @@ class RunningHub:
         config.write_text(_CONFIG.format(given=str(given)) + self._our_lines)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [self._python, "-m", "jupyterhub", f"--config={config}"],
+                self._command(config),
                 cwd=self.folder,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -142,6 +142,10 @@ class RunningHub:
             )
         self.await_that(self._is_ready, "the hub and its scheduler answer")
         return self
+
+    def _command(self, config: Path) -> list[str]:
+        """Which starts the hub."""
+        return [str(self._python), "-m", "jupyterhub", f"--config={config}"]
 
     def _is_ready(self) -> bool:
         if self.process is None or self.process.poll() is not None:

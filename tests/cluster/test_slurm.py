@@ -1,0 +1,243 @@
+"""A real Slurm of two nodes with a real JupyterHub in front: users share a node's device as jobs.
+
+docs/slurm.md is followed command by command and line by line."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare.client import RequestRefused
+from tests.cluster.slurm import DEVICE_BYTES, NODES, SlurmCluster, check_machine
+from tests.cluster.slurm_hub import SlurmHub
+from tests.hub.running_hub import end_leftovers
+from tests.hub.visitor import HubKernel
+from tests.packaging.readme import blocks_under, commands_under
+from tests.support import gpu_cells
+from tests.support.machine import Machine
+from tests.support.observed import ObservedKernels
+from tests.support.other_user import as_other_user
+from tests.support.paths import ROOT
+from tests.support.timeline import overlaps
+
+PAGE = ROOT / "docs" / "slurm.md"
+USERS = ("alice", "bob", "carol")
+WORDS = DEVICE_BYTES * 8 // 10 // 4096 * 1024
+"""Of four bytes: four fifths of the device."""
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    """Configured by the page, and by nothing else that concerns us."""
+    check_machine()
+    slurm_conf, gres_conf = blocks_under("Slurm", "ini", PAGE)
+    # Not below pytest's own folder, which other users may not enter.
+    with TemporaryDirectory(prefix="gpushare-slurm-") as name:
+        folder = Path(name)
+        cluster = SlurmCluster(folder, USERS, slurm_conf, gres_conf)
+        try:
+            for command in commands_under("Slurm", PAGE):
+                cluster.follow("", command)
+            cluster.start()
+            for node in NODES:
+                for command in commands_under("Each node with a GPU", PAGE):
+                    cluster.follow(node, command)
+            yield cluster
+        finally:
+            cluster.stop()
+            end_leftovers(folder)
+
+
+@pytest.fixture(scope="module")
+def hub(cluster: SlurmCluster) -> Iterator[SlurmHub]:
+    (lines,) = blocks_under("JupyterHub", "python", PAGE)
+    hub = SlurmHub(cluster, lines)
+    try:
+        yield hub.start()
+    finally:
+        hub.stop()
+
+
+@pytest.fixture(scope="module")
+def notebooks(hub: SlurmHub) -> dict[str, HubKernel]:
+    """A notebook of each user: two on the first node, one on the other."""
+    try:
+        return {name: hub.visitor(name).open_notebook(f"{name}.ipynb") for name in USERS}
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{hub.log[-6000:]}\n{hub.job_logs()}") from error
+
+
+@pytest.fixture(scope="module")
+def observed(cluster: SlurmCluster, notebooks: dict[str, HubKernel]) -> ObservedKernels:
+    """Alice's and bob's notebooks, by the journal of their node's device."""
+    sim = cluster.machines["n1"]
+    machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
+    observed = ObservedKernels(machine, [notebooks["alice"], notebooks["bob"]])
+    observed.set_up()
+    return observed
+
+
+def node_of(kernel: HubKernel) -> str:
+    return kernel.run("import os; print(os.environ['SLURMD_NODENAME'])").ok().text.strip()
+
+
+@pytest.mark.promise("hub", "Servers that are jobs of Slurm share the device of their node, by uid")
+def test_owners_are_the_accounts(cluster: SlurmCluster, notebooks: dict[str, HubKernel]) -> None:
+    """Each notebook is a tenant of its user's account at the scheduler of its own node."""
+    nodes = {name: node_of(kernel) for name, kernel in notebooks.items()}
+    assert nodes == {"alice": "n1", "bob": "n1", "carol": "n2"}
+    for name, kernel in notebooks.items():
+        uid = cluster.views.accounts[name].uid
+        said = kernel.run("print(os.getuid(), os.environ['SLURM_SHARDS_ON_NODE'])").ok().text
+        assert said == f"{uid} 1\n"
+    told = {node: {(t["owner"], t["name"]) for t in cluster.tenants(node)} for node in NODES}
+    assert told == {
+        "n1": {("alice", "alice.ipynb"), ("bob", "bob.ipynb")},
+        "n2": {("carol", "carol.ipynb")},
+    }
+
+
+@pytest.mark.promise("A user acts on no other user's kernel")
+def test_a_user_acts_on_no_other_users_kernel(
+    cluster: SlurmCluster, notebooks: dict[str, HubKernel]
+) -> None:
+    """Bob's account sees that there is somebody, and may not take their turn from them."""
+    (alices,) = (t["id"] for t in cluster.tenants("n1") if t["owner"] == "alice")
+
+    def try_it() -> str:
+        client = cluster.scheduler("n1")
+        seen = json.dumps(client.status())
+        try:
+            client.release_tenant(alices)
+        except RequestRefused as refused:
+            return f"{refused.status} {'bob' in seen} {'alice' in seen}"
+        return "released"
+
+    assert as_other_user(try_it, uid=cluster.views.accounts["bob"].uid) == "403 True False"
+
+
+@pytest.mark.promise("Servers that are jobs of Slurm share...")
+def test_turns_are_exclusive(cluster: SlurmCluster, observed: ObservedKernels) -> None:
+    """Overlapping cells of two jobs never have the device at once, and both are served."""
+    assert overlaps(observed.play_until_served(gpu_cells.fill_and_check(3, 10.0, 6), 3)) == 0
+    assert cluster.machines["n1"].overlaps() == []
+
+
+@pytest.mark.promise("hub", "Memory of jobs of Slurm is parked for each other's turns, byte for byte")
+def test_memory_is_parked(cluster: SlurmCluster, observed: ObservedKernels) -> None:
+    """Each holds four fifths of the device, and finds each byte again after the other's turn."""
+    observed.begin()
+    for _ in range(2):
+        for number in range(2):
+            cell = observed.submit(number, gpu_cells.keep_and_check(number + 1, WORDS))
+            observed.collect(number, cell).ok()
+    assert observed.bytes_parked(0) >= DEVICE_BYTES // 2
+    assert cluster.machines["n1"].computing_overlaps() == []
+
+
+@pytest.mark.promise(
+    "cli", "A script that `jupyter gpushare run` starts in a job of Slurm takes turns with notebooks"
+)
+def test_a_script_shares_as_notebooks_do(
+    cluster: SlurmCluster, observed: ObservedKernels
+) -> None:
+    """The job of the page: a tenant of its own, of the class that it asks for, in turns."""
+    (script,) = blocks_under("Scripts", "bash", PAGE)
+    home = cluster.views.accounts["bob"].home
+    go_on = home / "go-on"
+    program = [gpu_cells.setup(), gpu_cells.fill_and_check(5, 5.0, 4), gpu_cells.wait_for(go_on)]
+    (home / "train.py").write_text("\n".join([*program, gpu_cells.fill_and_check(6, 5.0, 4)]))
+    (home / "job.sh").write_text(cluster.as_here(script).replace("python3", sys.executable))
+    env = {**cluster.device_env()}
+    cluster.run(["sbatch", "--nodelist=n1", "--output=out", "job.sh"], user="bob", env=env)
+
+    def tenant() -> list[dict[str, Any]]:
+        return [t for t in cluster.tenants("n1") if t["kind"] == "run" and t["clients"]]
+
+    cluster.await_that(tenant, "the script has opened the device")
+    (found,) = tenant()
+    assert (found["owner"], found["runs_as"]) == ("bob", "batch")
+    assert found["name"].endswith("train.py")
+    observed.play(gpu_cells.fill_and_check(4, 5.0, 4), 2)
+    go_on.touch()
+    cluster.await_that(lambda: not tenant(), "the script has ended")
+    cluster.await_that(lambda: not _jobs(cluster, "bob", "job.sh"), "the job has ended")
+    assert (home / "out").read_text() == ""
+    assert cluster.machines["n1"].computing_overlaps() == []
+
+
+def _jobs(cluster: SlurmCluster, user: str, name: str = "") -> list[str]:
+    names = [f"--name={name}"] if name else []
+    return cluster.run(["squeue", "-h", f"--user={user}", "-o", "%i", *names]).stdout.split()
+
+
+@pytest.mark.promise(
+    "bad-input", "The scheduler of a Slurm node is killed and starts again: no kernel is lost"
+)
+def test_the_scheduler_of_a_node_restarts(
+    cluster: SlurmCluster, observed: ObservedKernels
+) -> None:
+    """In the middle of cells: they end well, their memory is as it was, and both kernels are the
+    tenants that they were. With the unit's capabilities, it waits for just those who are there."""
+    before = {t["id"]: t["owner"] for t in cluster.tenants("n1")}
+    observed.begin()
+    sent = [
+        (number, observed.submit(number, gpu_cells.fill_and_check(8, 20.0, 20)))
+        for number in (0, 1)
+    ]
+    cluster.end("scheduler-n1", signal.SIGKILL)
+    cluster.start_scheduler("n1")
+    for number, cell in sent:
+        observed.collect(number, cell).ok()
+    assert {t["id"]: t["owner"] for t in cluster.tenants("n1")} == before
+    for number in (0, 1):
+        cell = observed.submit(number, gpu_cells.keep_and_check(number + 1, WORDS))
+        observed.collect(number, cell).ok()
+    assert cluster.machines["n1"].computing_overlaps() == []
+    log = (cluster.folder / "log" / "scheduler-n1.out").read_text()
+    expected = sorted(kernel.pid for kernel in observed.kernels)
+    assert f"or until processes {expected} are back" in log
+
+
+@pytest.mark.promise("bad-input", "slurmctld restarts: servers, kernels and turns go on")
+def test_slurmctld_restarts(
+    cluster: SlurmCluster, hub: SlurmHub, observed: ObservedKernels
+) -> None:
+    """While it is away, notebooks take turns, and the hub, which cannot ask for its jobs, ends
+    none; when it is back, Slurm knows the jobs, and starts new ones."""
+    jobs = {name: _jobs(cluster, name) for name in USERS}
+    asked = hub.log.count("Unable to contact slurm controller")
+    cluster.end("slurmctld", signal.SIGKILL)
+    observed.begin()
+    observed.play_until_served(gpu_cells.fill_and_check(3, 10.0, 6), 2)
+    assert overlaps(observed.works(computing_only=True)) == 0
+    hub.await_that(
+        lambda: hub.log.count("Unable to contact slurm controller") > asked, "the hub has asked"
+    )
+    cluster.start_controller()
+    cluster.await_that(lambda: len(cluster.states()) == len(NODES), "slurmctld is back")
+    assert {name: _jobs(cluster, name) for name in USERS} == jobs
+    cluster.run(["srun", "--mem=10", "true"], user="alice")
+    observed.play(gpu_cells.fill_and_check(4, 5.0, 4), 1)
+
+
+@pytest.mark.promise("bad-input", "A hub that restarts finds the servers that are jobs of Slurm")
+def test_the_hub_restarts(
+    cluster: SlurmCluster, hub: SlurmHub, observed: ObservedKernels
+) -> None:
+    """Jobs and kernels are as they were."""
+    before = {t["id"] for t in cluster.tenants("n1")}
+    hub.stop()
+    hub.start()
+    alice = hub.visitor("alice")
+    assert alice.request("GET", "api/kernels").json()[0]["id"] == observed.kernels[0].kernel_id
+    assert {t["id"] for t in cluster.tenants("n1")} == before
