@@ -153,6 +153,7 @@ class SlurmCluster:
         for name, module in (
             ("jupyter-gpushare", "jupyter_gpushare.cli.main"),
             ("jupyter-kernelgateway", "kernel_gateway"),
+            ("jupyter-lab", "jupyterlab"),
             ("batchspawner-singleuser", "batchspawner.singleuser"),
         ):
             program = programs / name

@@ -16,6 +16,7 @@ import pytest
 
 from jupyter_gpushare.client import RequestRefused
 from tests.cluster.slurm import DEVICE_BYTES, NODES, SlurmCluster, check_machine
+from tests.cluster.server import ServerOfAUser
 from tests.cluster.slurm_hub import SlurmHub
 from tests.hub.running_hub import end_leftovers
 from tests.hub.visitor import HubKernel
@@ -88,6 +89,22 @@ def observed(cluster: SlurmCluster, notebooks: dict[str, HubKernel]) -> Observed
 
 def node_of(kernel: HubKernel) -> str:
     return kernel.run("import os; print(os.environ['SLURMD_NODENAME'])").ok().text.strip()
+
+
+@pytest.mark.promise("hub", "In a Slurm job with a whole GPU nothing is shared, and the user is told")
+def test_a_whole_gpu_stays_outside(cluster: SlurmCluster) -> None:
+    """Programs run plain there, nobody is a tenant, and what is shown says why."""
+    program = cluster.folder / "opt" / "bin" / "jupyter-gpushare"
+    told = f"echo $GPUSHARE_DISABLE token=$GPUSHARE_TOKEN; {program} doctor"
+    said = cluster.run(
+        ["srun", "--gres=gpu:1", "--mem=100", program, "run", "--", "sh", "-c", told],
+        user="bob",
+        env=cluster.device_env(),
+    )
+    plain, first, *_ = said.stdout.splitlines()
+    assert plain == "1 token=", said
+    assert "This Slurm job has whole GPUs, which it shares with nobody." in first
+    assert [cluster.tenants(node) for node in NODES] == [[], []]
 
 
 @pytest.mark.promise("hub", "Servers that are jobs of Slurm share the device of their node, by uid")
@@ -241,3 +258,65 @@ def test_the_hub_restarts(
     alice = hub.visitor("alice")
     assert alice.request("GET", "api/kernels").json()[0]["id"] == observed.kernels[0].kernel_id
     assert {t["id"] for t in cluster.tenants("n1")} == before
+
+
+GATEWAY = "A kernel where a GPU is free"
+
+
+@pytest.mark.promise(
+    "server", "A server without a GPU has a kernel on a node, by a gateway, and it takes turns there"
+)
+def test_a_kernel_where_a_gpu_is_free(
+    cluster: SlurmCluster, notebooks: dict[str, HubKernel]
+) -> None:
+    """By the steps of the page: the job, and a server with --gateway-url that has no device."""
+    (script,) = blocks_under(GATEWAY, "bash", PAGE)
+    submit, start = commands_under(GATEWAY, PAGE)
+    home = cluster.views.accounts["carol"].home
+    (home / "gateway.sh").write_text(cluster.as_here(script))
+    env = {**cluster.device_env(), "HOME": str(home)}
+    cluster.run(
+        [*submit.split()[:1], "--nodelist=n2", *submit.split()[1:]], user="carol", env=env
+    )
+    log = home / "gateway.log"
+    cluster.await_that(lambda: log.exists() and "is available" in log.read_text(), "the gateway")
+    with ServerOfAUser(cluster, "carol", cluster.as_here(start)) as server:
+        kernel = HubKernel(server, "there.ipynb", server.new_kernel("there.ipynb"))  # type: ignore[arg-type]
+        assert node_of(kernel) == "n2"
+        state = server.request("GET", "gpushare/api/state").json()
+        assert state["scheduler"] == "down" and "behind the gateway" in state["message"]
+        sim = cluster.machines["n2"]
+        machine = Machine(device="simulated GPU", env=sim.env(), sim=sim)
+        observed = ObservedKernels(machine, [notebooks["carol"], kernel])
+        observed.set_up()
+        assert [t["owner"] for t in cluster.tenants("n2")] == ["carol"] * 2
+        assert overlaps(observed.play_until_served(gpu_cells.fill_and_check(3, 10.0, 6), 3)) == 0
+        shown = kernel.run("%gpushare").ok().text
+        assert "Memory of this kernel" in shown
+        kernel.stop()
+        cluster.await_that(lambda: len(cluster.tenants("n2")) == 1, "the kernel is no tenant")
+    cluster.run(["scancel", "--user=carol", "--name=gateway.sh"])
+
+
+@pytest.mark.promise("bad-input", "A Slurm job that is cancelled while it has the turn: others get it")
+def test_a_holder_is_cancelled(
+    cluster: SlurmCluster, hub: SlurmHub, observed: ObservedKernels
+) -> None:
+    """The last of all: alice's job ends in the middle of a cell. Bob's cell goes on, and the
+    memory that alice had is free."""
+    observed.begin()
+    observed.kernels[0].submit("gpu.spin(5, 100000)")
+    cluster.await_that(lambda: _holders(cluster) == {"alice"}, "alice has the turn")
+    waiting = observed.submit(1, gpu_cells.keep_and_check(2, WORDS))
+    (job,) = _jobs(cluster, "alice")
+    cluster.run(["scancel", job])
+    observed.collect(1, waiting).ok()
+    assert {t["owner"] for t in cluster.tenants("n1")} == {"bob"}
+    (device,) = cluster.scheduler("n1").status()["devices"]
+    assert device["bytes_allocated"] == 4 * WORDS
+
+
+def _holders(cluster: SlurmCluster) -> set[str]:
+    status = cluster.scheduler("n1").status()
+    owners = {t["id"]: t["owner"] for t in status["tenants"]}
+    return {owners[h["tenant"]] for device in status["devices"] for h in device["holders"]}

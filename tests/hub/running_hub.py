@@ -108,7 +108,7 @@ class RunningHub:
                 "args": ["--allow-root", "--LabApp.expose_app_in_browser=True"],
                 "environment": {
                     **server_env,
-                    **(_as_if_installed(folder) if self._from_checkout else {}),
+                    **(as_if_installed(folder) if self._from_checkout else {}),
                 },
                 "http_timeout": SERVER_S_MAX,
                 "start_timeout": SERVER_S_MAX,
@@ -295,7 +295,7 @@ def server_env(machine_env: Mapping[str, str], folder: Path) -> dict[str, str]:
 _LEADS_TO_DEVICE = ("LD_LIBRARY_PATH", "GPUSHARE_SIM_DIR", "CUDA_VISIBLE_DEVICES")
 
 
-def _as_if_installed(folder: Path) -> dict[str, str]:
+def as_if_installed(folder: Path) -> dict[str, str]:
     """This checkout need not be installed as a wheel is, which brings these two."""
     return {
         "JUPYTER_CONFIG_PATH": str(_enabled(folder)),
