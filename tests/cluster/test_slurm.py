@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare.client import RequestRefused
-from tests.cluster.slurm import DEVICE_BYTES, NODES, SlurmCluster, check_machine
 from tests.cluster.server import ServerOfAUser
+from tests.cluster.slurm import DEVICE_BYTES, NODES, SlurmCluster, check_machine
 from tests.cluster.slurm_hub import SlurmHub
 from tests.hub.running_hub import end_leftovers
 from tests.hub.visitor import HubKernel
@@ -33,7 +33,12 @@ USERS = ("alice", "bob", "carol")
 WORDS = DEVICE_BYTES * 8 // 10 // 4096 * 1024
 """Of four bytes: four fifths of the device."""
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.long,
+    pytest.mark.cluster,
+    pytest.mark.timeout(900),
+]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +96,9 @@ def node_of(kernel: HubKernel) -> str:
     return kernel.run("import os; print(os.environ['SLURMD_NODENAME'])").ok().text.strip()
 
 
-@pytest.mark.promise("hub", "In a Slurm job with a whole GPU nothing is shared, and the user is told")
+@pytest.mark.promise(
+    "hub", "In a Slurm job with a whole GPU nothing is shared, and the user is told"
+)
 def test_a_whole_gpu_stays_outside(cluster: SlurmCluster) -> None:
     """Programs run plain there, nobody is a tenant, and what is shown says why."""
     program = cluster.folder / "opt" / "bin" / "jupyter-gpushare"
@@ -123,7 +130,7 @@ def test_owners_are_the_accounts(cluster: SlurmCluster, notebooks: dict[str, Hub
     }
 
 
-@pytest.mark.promise("A user acts on no other user's kernel")
+@pytest.mark.promise("A user acts on no other...")
 def test_a_user_acts_on_no_other_users_kernel(
     cluster: SlurmCluster, notebooks: dict[str, HubKernel]
 ) -> None:
@@ -149,7 +156,9 @@ def test_turns_are_exclusive(cluster: SlurmCluster, observed: ObservedKernels) -
     assert cluster.machines["n1"].overlaps() == []
 
 
-@pytest.mark.promise("hub", "Memory of jobs of Slurm is parked for each other's turns, byte for byte")
+@pytest.mark.promise(
+    "hub", "Memory of jobs of Slurm is parked for each other's turns, byte for byte"
+)
 def test_memory_is_parked(cluster: SlurmCluster, observed: ObservedKernels) -> None:
     """Each holds four fifths of the device, and finds each byte again after the other's turn."""
     observed.begin()
@@ -162,11 +171,10 @@ def test_memory_is_parked(cluster: SlurmCluster, observed: ObservedKernels) -> N
 
 
 @pytest.mark.promise(
-    "cli", "A script that `jupyter gpushare run` starts in a job of Slurm takes turns with notebooks"
+    "cli",
+    "A script that `jupyter gpushare run` starts in a job of Slurm takes turns with notebooks",
 )
-def test_a_script_shares_as_notebooks_do(
-    cluster: SlurmCluster, observed: ObservedKernels
-) -> None:
+def test_a_script_shares_as_notebooks_do(cluster: SlurmCluster, observed: ObservedKernels) -> None:
     """The job of the page: a tenant of its own, of the class that it asks for, in turns."""
     (script,) = blocks_under("Scripts", "bash", PAGE)
     home = cluster.views.accounts["bob"].home
@@ -200,9 +208,7 @@ def _jobs(cluster: SlurmCluster, user: str, name: str = "") -> list[str]:
 @pytest.mark.promise(
     "bad-input", "The scheduler of a Slurm node is killed and starts again: no kernel is lost"
 )
-def test_the_scheduler_of_a_node_restarts(
-    cluster: SlurmCluster, observed: ObservedKernels
-) -> None:
+def test_the_scheduler_of_a_node_restarts(cluster: SlurmCluster, observed: ObservedKernels) -> None:
     """In the middle of cells: they end well, their memory is as it was, and both kernels are the
     tenants that they were. With the unit's capabilities, it waits for just those who are there."""
     before = {t["id"]: t["owner"] for t in cluster.tenants("n1")}
@@ -249,22 +255,54 @@ def test_slurmctld_restarts(
 
 @pytest.mark.promise("bad-input", "A hub that restarts finds the servers that are jobs of Slurm")
 def test_the_hub_restarts(
-    cluster: SlurmCluster, hub: SlurmHub, observed: ObservedKernels
+    cluster: SlurmCluster, hub: SlurmHub, notebooks: dict[str, HubKernel]
 ) -> None:
-    """Jobs and kernels are as they were."""
-    before = {t["id"] for t in cluster.tenants("n1")}
+    """Jobs, kernels and tenants are as they were."""
+    before = {node: {t["id"] for t in cluster.tenants(node)} for node in NODES}
+    jobs = {name: _jobs(cluster, name) for name in USERS}
     hub.stop()
     hub.start()
-    alice = hub.visitor("alice")
-    assert alice.request("GET", "api/kernels").json()[0]["id"] == observed.kernels[0].kernel_id
-    assert {t["id"] for t in cluster.tenants("n1")} == before
+    for name, kernel in notebooks.items():
+        visitor = hub.visitor(name)
+        (found,) = visitor.request("GET", "api/kernels").json()
+        assert found["id"] == kernel.kernel_id
+        kernel.reach_by(visitor)
+        kernel.run(gpu_cells.setup()).ok()
+        kernel.run(gpu_cells.fill_and_check(4)).ok()
+    assert {node: {t["id"] for t in cluster.tenants(node)} for node in NODES} == before
+    assert {name: _jobs(cluster, name) for name in USERS} == jobs
+
+
+@pytest.mark.promise("In a job of Slurm the doctor says...")
+def test_the_doctor_in_jobs(cluster: SlurmCluster, notebooks: dict[str, HubKernel]) -> None:
+    """In a notebook and in a script's job all is found; on a node whose scheduler is gone, it says
+    which node, and what to ask for."""
+    shown = notebooks["alice"].run("%gpushare doctor").ok().text
+    assert "has a shard of a GPU on the node n1" in shown and "JupyterHub answers at" in shown
+    assert "PROBLEM" not in shown, shown
+
+    def found() -> dict[str, dict[str, str]]:
+        command = [cluster.folder / "opt/bin/jupyter-gpushare", "doctor", "--json"]
+        job = ["srun", "--gres=shard:1", "--nodelist=n2", "--mem=100", *command]
+        said = cluster.run(job, user="bob", env=cluster.device_env(), check=False).stdout
+        return {each["check"]: each for each in json.loads(said)["findings"]}
+
+    assert {found()[check]["level"] for check in ("slurm", "scheduler", "version")} == {"ok"}
+    cluster.end("scheduler-n2")
+    try:
+        assert found()["scheduler"]["remedy"] == (
+            "Ask your administrator to run `systemctl start jupyter-gpushare` on the node n2."
+        )
+    finally:
+        cluster.start_scheduler("n2")
 
 
 GATEWAY = "A kernel where a GPU is free"
 
 
 @pytest.mark.promise(
-    "server", "A server without a GPU has a kernel on a node, by a gateway, and it takes turns there"
+    "server",
+    "A server without a GPU has a kernel on a node, by a gateway, and it takes turns there",
 )
 def test_a_kernel_where_a_gpu_is_free(
     cluster: SlurmCluster, notebooks: dict[str, HubKernel]
@@ -275,9 +313,7 @@ def test_a_kernel_where_a_gpu_is_free(
     home = cluster.views.accounts["carol"].home
     (home / "gateway.sh").write_text(cluster.as_here(script))
     env = {**cluster.device_env(), "HOME": str(home)}
-    cluster.run(
-        [*submit.split()[:1], "--nodelist=n2", *submit.split()[1:]], user="carol", env=env
-    )
+    cluster.run([*submit.split()[:1], "--nodelist=n2", *submit.split()[1:]], user="carol", env=env)
     log = home / "gateway.log"
     cluster.await_that(lambda: log.exists() and "is available" in log.read_text(), "the gateway")
     with ServerOfAUser(cluster, "carol", cluster.as_here(start)) as server:
@@ -298,7 +334,9 @@ def test_a_kernel_where_a_gpu_is_free(
     cluster.run(["scancel", "--user=carol", "--name=gateway.sh"])
 
 
-@pytest.mark.promise("bad-input", "A Slurm job that is cancelled while it has the turn: others get it")
+@pytest.mark.promise(
+    "bad-input", "A Slurm job that is cancelled while it has the turn: others get it"
+)
 def test_a_holder_is_cancelled(
     cluster: SlurmCluster, hub: SlurmHub, observed: ObservedKernels
 ) -> None:
@@ -313,7 +351,7 @@ def test_a_holder_is_cancelled(
     observed.collect(1, waiting).ok()
     assert {t["owner"] for t in cluster.tenants("n1")} == {"bob"}
     (device,) = cluster.scheduler("n1").status()["devices"]
-    assert device["bytes_allocated"] == 4 * WORDS
+    assert 4 * WORDS <= device["bytes_allocated"] < 5 * WORDS
 
 
 def _holders(cluster: SlurmCluster) -> set[str]:

@@ -1,6 +1,7 @@
 """Nodes of a cluster on one machine: each process gets a view of its own of a few paths, by a mount
 namespace. So each node has the same paths and other files there, as nodes have, and accounts and
-names of hosts exist that the machine itself does not know. Nothing outside the folder is changed. For root."""
+names of hosts exist that the machine itself does not know. Nothing outside the folder is changed.
+For root."""
 
 from __future__ import annotations
 

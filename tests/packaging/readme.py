@@ -1,5 +1,5 @@
-"""Code blocks of the README and of other pages, so that tests do what they say and not what somebody
-thinks they say."""
+"""Code blocks of the README and of other pages, so that tests do what stands there and not what
+somebody thinks stands there."""
 
 from __future__ import annotations
 
