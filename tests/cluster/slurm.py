@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,6 @@ SlurmdLogFile={folder}/log/slurmd-%n.log
 SlurmctldPort={ctld_port}
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
 SchedulerType=sched/backfill
 ReturnToService=2
 MpiDefault=none
@@ -83,10 +83,19 @@ def check_machine() -> None:
         raise CannotRun(f"No mount namespace can be made: {tried.stderr.strip()}. Allow it.")
 
 
+@dataclass(frozen=True)
+class PagesFiles:
+    """Slurm's files of configuration, as the page has them."""
+
+    slurm: str
+    cgroup: str
+    gres: str
+
+
 class SlurmCluster:
     """`start` and `stop`; what it started carries a mark, by which all of it is found and ended."""
 
-    def __init__(self, folder: Path, users: Sequence[str], lines: str, gres_lines: str) -> None:
+    def __init__(self, folder: Path, users: Sequence[str], pages: PagesFiles) -> None:
         self.folder = folder
         packages = shared_packages("cluster", list(PACKAGES))
         self.python_path = f"{ROOT}:{packages}"
@@ -104,7 +113,7 @@ class SlurmCluster:
             "SLURM_CONF": str(folder / "etc" / "slurm.conf"),
             MARK: str(folder),
         }
-        self._configure(lines, gres_lines)
+        self._configure(pages)
         self._install()
 
     def _simulated(self, node: str) -> SimulatedMachine:
@@ -116,13 +125,13 @@ class SlurmCluster:
             path.chmod(0o777)
         return machine
 
-    def _configure(self, lines: str, gres_lines: str) -> None:
+    def _configure(self, pages: PagesFiles) -> None:
         """The administrator's lines, as the page has them, with this machine's nodes and paths."""
         host = socket.gethostname()
         ctld_port, *ports = free_ports(1 + len(NODES))
         base = _BASE.format(folder=self.folder, host=host, ctld_port=ctld_port)
         made = []
-        for line in lines.splitlines():
+        for line in pages.slurm.splitlines():
             if not line.startswith("NodeName="):
                 made.append(line)
                 continue
@@ -131,7 +140,8 @@ class SlurmCluster:
                 made.append(f"{_NODE.format(node=node, host=host, port=port)} {rest}")
         text = re.sub(r"\bnode\[1-2\]", ",".join(NODES), "\n".join(made))
         (self.folder / "etc" / "slurm.conf").write_text(base + self.as_here(text) + "\n")
-        gres = re.sub(r"\bnode\[1-2\]", "n[1-2]", gres_lines)
+        (self.folder / "etc" / "cgroup.conf").write_text(pages.cgroup)
+        gres = re.sub(r"\bnode\[1-2\]", "n[1-2]", pages.gres)
         (self.folder / "etc" / "gres.conf").write_text(self.as_here(gres) + "\n")
 
     def as_here(self, text: str) -> str:
@@ -292,10 +302,25 @@ class SlurmCluster:
         return "\n".join(f"== {f.name}\n{f.read_text(errors='replace')[-2500:]}" for f in files)
 
     def stop(self) -> None:
-        """Jobs first, so that Slurm ends them itself; then the daemons, the newest first."""
+        """Jobs first, so that Slurm ends them itself; slurmctld last but munged, or slurmd waits to
+        tell it."""
         if "slurmctld" in self.processes:
-            self.run(["scancel", "--quiet", "--state=RUNNING"], check=False)
-            self.run(["scancel", "--quiet", "--state=PENDING"], check=False)
-        for name in reversed(list(self.processes)):
-            with contextlib.suppress(subprocess.TimeoutExpired):  # the mark finds it
-                self.end(name)
+            self.run(["scancel", "--quiet", *self.jobs()], check=False)
+            with contextlib.suppress(AssertionError):
+                self.await_that(lambda: not self.jobs(), "all jobs have ended", END_S_MAX)
+        for kind in ("scheduler", "slurmd", "slurmctld", "munged"):
+            for name in [each for each in self.processes if each.partition("-")[0] == kind]:
+                with contextlib.suppress(subprocess.TimeoutExpired):  # the mark finds it
+                    self.end(name)
+
+    def jobs(self) -> list[str]:
+        return self.run(["squeue", "-h", "-o", "%i"], check=False).stdout.split()
+
+    def remove_groups(self) -> None:
+        """Control groups of the nodes, which Slurm leaves behind; once nobody is in them."""
+        for node in NODES:
+            found = Path("/sys/fs/cgroup").glob(f"*/slurm_{node}")
+            for top in found:
+                for group in sorted([top, *top.rglob("*/")], reverse=True):
+                    with contextlib.suppress(OSError):
+                        group.rmdir()

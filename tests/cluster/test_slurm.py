@@ -16,7 +16,7 @@ import pytest
 
 from jupyter_gpushare.client import RequestRefused
 from tests.cluster.server import ServerOfAUser
-from tests.cluster.slurm import DEVICE_BYTES, NODES, SlurmCluster, check_machine
+from tests.cluster.slurm import DEVICE_BYTES, NODES, PagesFiles, SlurmCluster, check_machine
 from tests.cluster.slurm_hub import SlurmHub
 from tests.hub.running_hub import end_leftovers
 from tests.hub.visitor import HubKernel
@@ -32,6 +32,16 @@ PAGE = ROOT / "docs" / "slurm.md"
 USERS = ("alice", "bob", "carol")
 WORDS = DEVICE_BYTES * 8 // 10 // 4096 * 1024
 """Of four bytes: four fifths of the device."""
+OF_THE_JOB = """
+from jupyter_gpushare.cli.checkup.cgroups import tightest_limit
+limit = tightest_limit()
+lines = (line.split() for line in open(limit.path + "/memory.stat"))
+stat = {name: int(value) for name, value in lines}
+names = ("total_rss", "total_shmem") if "total_rss" in stat else ("anon", "shmem")
+print([limit.bytes_max, sum(stat[name] for name in names)])
+"""
+"""The limit of the job that the notebook is in, and how much memory counts there that is no file. The
+simulated device's own memory is files."""
 
 pytestmark = [
     pytest.mark.full,
@@ -45,11 +55,11 @@ pytestmark = [
 def cluster() -> Iterator[SlurmCluster]:
     """Configured by the page, and by nothing else that concerns us."""
     check_machine()
-    slurm_conf, gres_conf = blocks_under("Slurm", "ini", PAGE)
+    files = PagesFiles(*blocks_under("Slurm", "ini", PAGE))
     # Not below pytest's own folder, which other users may not enter.
     with TemporaryDirectory(prefix="gpushare-slurm-") as name:
         folder = Path(name)
-        cluster = SlurmCluster(folder, USERS, slurm_conf, gres_conf)
+        cluster = SlurmCluster(folder, USERS, files)
         try:
             for command in commands_under("Slurm", PAGE):
                 cluster.follow("", command)
@@ -61,6 +71,7 @@ def cluster() -> Iterator[SlurmCluster]:
         finally:
             cluster.stop()
             end_leftovers(folder)
+            cluster.remove_groups()
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +115,7 @@ def test_a_whole_gpu_stays_outside(cluster: SlurmCluster) -> None:
     program = cluster.folder / "opt" / "bin" / "jupyter-gpushare"
     told = f"echo $GPUSHARE_DISABLE token=$GPUSHARE_TOKEN; {program} doctor"
     said = cluster.run(
-        ["srun", "--gres=gpu:1", "--mem=100", program, "run", "--", "sh", "-c", told],
+        ["srun", "--gres=gpu:1", "--mem=400", program, "run", "--", "sh", "-c", told],
         user="bob",
         env=cluster.device_env(),
     )
@@ -162,12 +173,16 @@ def test_turns_are_exclusive(cluster: SlurmCluster, observed: ObservedKernels) -
 def test_memory_is_parked(cluster: SlurmCluster, observed: ObservedKernels) -> None:
     """Each holds four fifths of the device, and finds each byte again after the other's turn."""
     observed.begin()
+    limit, before = json.loads(observed.kernels[0].run(OF_THE_JOB).ok().text)
     for _ in range(2):
         for number in range(2):
             cell = observed.submit(number, gpu_cells.keep_and_check(number + 1, WORDS))
             observed.collect(number, cell).ok()
     assert observed.bytes_parked(0) >= DEVICE_BYTES // 2
     assert cluster.machines["n1"].computing_overlaps() == []
+    _, after = json.loads(observed.kernels[0].run(OF_THE_JOB).ok().text)
+    assert limit == 4 << 30, "what the hub's mem_limit asks of Slurm"
+    assert after - before >= DEVICE_BYTES // 2, "alice's parked memory counts to her job"
 
 
 @pytest.mark.promise(
@@ -202,7 +217,8 @@ def test_a_script_shares_as_notebooks_do(cluster: SlurmCluster, observed: Observ
 
 def _jobs(cluster: SlurmCluster, user: str, name: str = "") -> list[str]:
     names = [f"--name={name}"] if name else []
-    return cluster.run(["squeue", "-h", f"--user={user}", "-o", "%i", *names]).stdout.split()
+    command = ["squeue", "-h", "--states=PENDING,RUNNING", f"--user={user}", "-o", "%i", *names]
+    return cluster.run(command).stdout.split()
 
 
 @pytest.mark.promise(
@@ -249,7 +265,7 @@ def test_slurmctld_restarts(
     cluster.start_controller()
     cluster.await_that(lambda: len(cluster.states()) == len(NODES), "slurmctld is back")
     assert {name: _jobs(cluster, name) for name in USERS} == jobs
-    cluster.run(["srun", "--mem=10", "true"], user="alice")
+    cluster.run(["srun", "--mem=100", "true"], user="alice")
     observed.play(gpu_cells.fill_and_check(4, 5.0, 4), 1)
 
 
@@ -283,7 +299,7 @@ def test_the_doctor_in_jobs(cluster: SlurmCluster, notebooks: dict[str, HubKerne
 
     def found() -> dict[str, dict[str, str]]:
         command = [cluster.folder / "opt/bin/jupyter-gpushare", "doctor", "--json"]
-        job = ["srun", "--gres=shard:1", "--nodelist=n2", "--mem=100", *command]
+        job = ["srun", "--gres=shard:1", "--nodelist=n2", "--mem=400", *command]
         said = cluster.run(job, user="bob", env=cluster.device_env(), check=False).stdout
         return {each["check"]: each for each in json.loads(said)["findings"]}
 
