@@ -40,7 +40,7 @@ stat = {name: int(value) for name, value in lines}
 names = ("total_rss", "total_shmem") if "total_rss" in stat else ("anon", "shmem")
 print([limit.bytes_max, sum(stat[name] for name in names)])
 """
-"""The limit of the job that the notebook is in, and how much memory counts there that is no file. The
+"""The limit of the job that the notebook is in, and how much counts there that is no file: the
 simulated device's own memory is files."""
 
 pytestmark = [
