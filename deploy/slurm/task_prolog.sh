@@ -43,6 +43,13 @@ preload_the_rest() {
     fi
 }
 
+# A job with whole GPUs that submits another one hands its word on.
+come_back() {
+    [ "${GPUSHARE_DISABLED_BY:-}" = slurm ] || return 0
+    echo "unset GPUSHARE_DISABLE"
+    echo "unset GPUSHARE_DISABLED_BY"
+}
+
 lead_to_the_scheduler() {
     [ -d "$directory" ] || return 0 # a node without a scheduler
     [ -n "${GPUSHARE_RUNTIME_DIR:-}" ] || echo "export GPUSHARE_RUNTIME_DIR=$directory"
@@ -61,9 +68,12 @@ stay_outside() {
 {
     forget_the_notebook
     if [ -n "${SLURM_SHARDS_ON_NODE:-}" ]; then
+        come_back
         lead_to_the_scheduler
     elif [ -n "${SLURM_JOB_GPUS:-}${SLURM_STEP_GPUS:-}${SLURM_GPUS_ON_NODE:-}" ]; then
         stay_outside
+    else
+        come_back
     fi
 } 2>/dev/null
 exit 0

@@ -192,12 +192,15 @@ class SlurmCluster:
         self.await_that(socket_path.exists, "munged answers")
         self.start_controller()
         for node in NODES:
-            self._spawn(f"slurmd-{node}", node, ["slurmd", "-D", "-N", node])
+            self.start_slurmd(node)
         self.await_that(lambda: self.states() == ["idle"] * len(NODES), "the nodes are idle")
         return self
 
     def start_controller(self) -> None:
         self._spawn("slurmctld", "", ["slurmctld", "-D"])
+
+    def start_slurmd(self, node: str) -> None:
+        self._spawn(f"slurmd-{node}", node, ["slurmd", "-D", "-N", node])
 
     def start_scheduler(self, node: str) -> None:
         """As systemd does by the unit that lies on the node, with its capabilities."""

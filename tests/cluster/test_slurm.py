@@ -126,6 +126,10 @@ def test_a_whole_gpu_stays_outside(cluster: SlurmCluster) -> None:
 
 
 @pytest.mark.promise("hub", "Servers that are jobs of Slurm share the device of their node, by uid")
+@pytest.mark.promise(
+    "packaging",
+    "With the capabilities of the unit alone, the scheduler serves every account as its owner",
+)
 def test_owners_are_the_accounts(cluster: SlurmCluster, notebooks: dict[str, HubKernel]) -> None:
     """Each notebook is a tenant of its user's account at the scheduler of its own node."""
     nodes = {name: node_of(kernel) for name, kernel in notebooks.items()}
@@ -267,6 +271,45 @@ def test_slurmctld_restarts(
     assert {name: _jobs(cluster, name) for name in USERS} == jobs
     cluster.run(["srun", "--mem=100", "true"], user="alice")
     observed.play(gpu_cells.fill_and_check(4, 5.0, 4), 1)
+
+
+@pytest.mark.promise("bad-input", "slurmd of a node is killed and starts again: no kernel is lost")
+def test_slurmd_restarts(cluster: SlurmCluster, observed: ObservedKernels) -> None:
+    """Notebooks take turns without it; when it is back, it knows their jobs."""
+    jobs = {name: _jobs(cluster, name) for name in USERS}
+    cluster.end("slurmd-n1", signal.SIGKILL)
+    observed.play(gpu_cells.fill_and_check(4, 5.0, 4), 2)
+    cluster.start_slurmd("n1")
+    cluster.run(["srun", "--nodelist=n1", "--mem=100", "true"], user="alice")
+    assert {name: _jobs(cluster, name) for name in USERS} == jobs
+    observed.play(gpu_cells.fill_and_check(4, 5.0, 4), 1)
+
+
+@pytest.mark.promise(
+    "bad-input", "A suspended Slurm job that has the turn: it is told, and goes on"
+)
+def test_a_suspended_job(cluster: SlurmCluster, observed: ObservedKernels) -> None:
+    """Bob's job is suspended in the middle of a cell: its tenant counts as frozen. After it is
+    resumed, both users' cells end well."""
+    (job,) = _jobs(cluster, "bob")
+    observed.begin()
+    busy = observed.submit(1, gpu_cells.fill_and_check(7, 5.0, 1500))
+    cluster.await_that(lambda: _holders(cluster) == {"bob"}, "bob has the turn")
+    state = Path(f"/proc/{observed.kernels[1].pid}/status")
+    cluster.run(["scontrol", "suspend", job])
+    cluster.await_that(lambda: "State:\tT" in state.read_text(), "Slurm has stopped the kernel")
+    waiting = observed.submit(0, gpu_cells.fill_and_check(8, 5.0, 2))
+
+    def frozen() -> set[str]:
+        tenants = cluster.tenants("n1")
+        return {t["owner"] for t in tenants if any(c.get("frozen") for c in t["clients"])}
+
+    cluster.await_that(lambda: frozen() == {"bob"}, "the scheduler has seen that bob is frozen")
+    cluster.run(["scontrol", "resume", job])
+    for number, cell in ((0, waiting), (1, busy)):
+        observed.collect(number, cell).ok()
+    cluster.await_that(lambda: not frozen(), "nobody is frozen any more")
+    assert overlaps(observed.works(computing_only=True)) == 0
 
 
 @pytest.mark.promise("bad-input", "A hub that restarts finds the servers that are jobs of Slurm")

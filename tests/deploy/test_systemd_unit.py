@@ -111,10 +111,6 @@ def bounded(tmp_path: Path) -> Iterator[Path]:
 
 
 @as_root_only
-@pytest.mark.promise(
-    "packaging",
-    "With the capabilities of the unit alone, the scheduler serves every account as its owner",
-)
 def test_an_account_is_served_as_itself(bounded: Path) -> None:
     """Owners are accounts, whatever is sent; the account that asks sees itself and is no
     administrator."""

@@ -100,6 +100,18 @@ def test_a_node_without_a_scheduler(shell: list[str], script: Path) -> None:
     assert said(shell, script, SHARD) == ([], "")
 
 
+@pytest.mark.promise("Slurm's TaskProlog leads jobs...")
+def test_a_job_that_a_job_with_whole_gpus_submits(shell: list[str], script: Path) -> None:
+    """Only what Slurm's own prolog has said is taken back: a user's word is theirs, everywhere."""
+    handed_on = {"GPUSHARE_DISABLE": "1", "GPUSHARE_DISABLED_BY": "slurm"}
+    back = ["unset GPUSHARE_DISABLE", "unset GPUSHARE_DISABLED_BY"]
+    led = [f"export GPUSHARE_RUNTIME_DIR={script.parent / 'run'}"]
+    assert said(shell, script, {**SHARD, **handed_on})[0] == back + led
+    assert said(shell, script, handed_on)[0] == back
+    assert said(shell, script, {**WHOLE, **handed_on})[0] == []
+    assert said(shell, script, {**SHARD, "GPUSHARE_DISABLE": "1"})[0] == led
+
+
 def test_what_is_set_stays(shell: list[str], script: Path) -> None:
     """The spawner's or the user's own directory goes before the node's."""
     assert said(shell, script, {**SHARD, "GPUSHARE_RUNTIME_DIR": "/theirs"}) == ([], "")

@@ -103,10 +103,29 @@ def test_what_is_there_stays(c: Config, section: str) -> None:
     setup(c)
     setup(c)
     made = spawner(c, OurSlurmSpawner)
-    assert (made.req_gres if section != "BatchSpawnerBase" else c[section].req_gres) == "gpu:1"
+    assert made.req_gres == "gpu:1"
     assert made.req_memory == "3G"
     assert made.environment["GPUSHARE_RUNTIME_DIR"] == "/theirs"
     assert {"THEIRS", "GPUSHARE_SCHEDULER_UID"} <= set(made.environment)
+
+
+@pytest.mark.promise('With platform "slurm" servers ask...')
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ("--gres=gpu:2", {"req_memory"}),
+        ("--exclusive --gpus-per-node 1", {"req_memory"}),
+        ("--qos=x --mem-per-cpu=1G", {"req_gres"}),
+        ("-G1 --mem 2G", set()),
+        ("--qos=--gres", {"req_gres", "req_memory"}),
+    ],
+)
+def test_what_sbatch_is_asked_in_its_own_words(c: Config, options: str, asked: set[str]) -> None:
+    """Administrators who ask in req_options are not asked for."""
+    c.Spawner.mem_limit = "2G"
+    c.SlurmSpawner.req_options = options
+    setup(c)
+    assert {name for name in ("req_gres", "req_memory") if name in c.SlurmSpawner} == asked
 
 
 def test_a_directory_of_their_own(c: Config) -> None:

@@ -25,6 +25,8 @@ NODES_SCHEDULER_UID = "0"
 ONE_SHARD = "shard:1"
 SLURM, BATCH = "SlurmSpawner", "BatchSpawnerBase"
 _MIB = 1 << 20
+_OPTIONS_OF = {"req_gres": ("--gres", "--gpus", "-G"), "req_memory": ("--mem",)}
+"""In `req_options`, sbatch's own, administrators ask for the same."""
 
 
 def add_slurm(c: Config, options: GPUShare) -> None:
@@ -38,8 +40,10 @@ def add_slurm(c: Config, options: GPUShare) -> None:
 
 
 def _ask(c: Config, name: str, value: str) -> None:
-    """Ours for this entry, where there is none."""
-    if _set_in(c, name, SLURM, BATCH) is None:
+    """Ours for this entry, where there is none and sbatch is not asked in another way."""
+    options = str(_set_in(c, "req_options", SLURM, BATCH) or "").split()
+    asked = any(option.startswith(_OPTIONS_OF[name]) for option in options)
+    if not asked and _set_in(c, name, SLURM, BATCH) is None:
         c[SLURM][name] = value
 
 
