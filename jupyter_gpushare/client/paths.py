@@ -53,6 +53,15 @@ def hub_provides(environ: Mapping[str, str] | None = None) -> bool:
     return bool(own_hub_token(env) and env.get(RUNTIME_DIR))
 
 
+def is_anothers(directory: Path) -> bool:
+    """Whether it belongs to another account, such as root's on a node of a cluster, which sees to
+    its scheduler: one of ours could not serve there."""
+    try:
+        return directory.stat().st_uid != os.getuid()
+    except OSError:
+        return False
+
+
 def trusted_uids(environ: Mapping[str, str] | None = None) -> frozenset[int]:
     """The accounts whose scheduler we trust: root, our own, and a named service account."""
     service = (os.environ if environ is None else environ).get(SCHEDULER_UID, "")

@@ -54,8 +54,10 @@ def add_scopes(c: Config) -> None:
 
 
 def _spawner_sections(c: Config) -> list[str]:
-    """`c.Spawner`, and those of its subclasses: an entry there wins over the one here."""
-    return [SPAWNER, *(n for n in c if n.endswith(SPAWNER) and n != SPAWNER)]
+    """`c.Spawner`, and those of its subclasses: an entry there wins over the one here. The one that
+    spawners of batch systems have in common is called BatchSpawnerBase."""
+    ends = (SPAWNER, f"{SPAWNER}Base")
+    return [SPAWNER, *(n for n in c if n.endswith(ends) and n != SPAWNER)]
 
 
 def _is_set(section: Any, name: str) -> bool:

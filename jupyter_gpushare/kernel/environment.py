@@ -30,7 +30,8 @@ SERVER_PYTHON = "GPUSHARE_SERVER_PYTHON"
 DISABLE = "GPUSHARE_DISABLE"
 """With 1, a process and those that it starts do not share the GPU."""
 DISABLED_BY = "GPUSHARE_DISABLED_BY"
-"""Who has set DISABLE, where it is not the user: `administrator`."""
+"""Who has set DISABLE, where it is not the user: `administrator`, or `slurm` for a job with whole
+GPUs (deploy/slurm/task_prolog.sh)."""
 NEED, NEED_DEVICES = "GPUSHARE_NEED", "GPUSHARE_NEED_DEVICES"
 """What has to be free on the devices of a tenant, such as 20GiB, and on how many devices. It is
 placed then before it opens CUDA."""
@@ -70,6 +71,8 @@ def why_switched_off(environ: Mapping[str, str]) -> str:
         return ""
     if environ.get(DISABLED_BY) == "administrator":
         return "Your administrator has switched GPU sharing off."
+    if environ.get(DISABLED_BY) == "slurm":
+        return "This Slurm job has whole GPUs, which it shares with nobody."
     return f"GPU sharing is switched off here ({DISABLE}=1)."
 
 

@@ -108,7 +108,7 @@ class RunningHub:
                 "args": ["--allow-root", "--LabApp.expose_app_in_browser=True"],
                 "environment": {
                     **server_env,
-                    **(_as_if_installed(folder) if self._from_checkout else {}),
+                    **(as_if_installed(folder) if self._from_checkout else {}),
                 },
                 "http_timeout": SERVER_S_MAX,
                 "start_timeout": SERVER_S_MAX,
@@ -132,7 +132,7 @@ class RunningHub:
         config.write_text(_CONFIG.format(given=str(given)) + self._our_lines)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [self._python, "-m", "jupyterhub", f"--config={config}"],
+                self._command(config),
                 cwd=self.folder,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -142,6 +142,10 @@ class RunningHub:
             )
         self.await_that(self._is_ready, "the hub and its scheduler answer")
         return self
+
+    def _command(self, config: Path) -> list[str]:
+        """Which starts the hub."""
+        return [str(self._python), "-m", "jupyterhub", f"--config={config}"]
 
     def _is_ready(self) -> bool:
         if self.process is None or self.process.poll() is not None:
@@ -291,7 +295,7 @@ def server_env(machine_env: Mapping[str, str], folder: Path) -> dict[str, str]:
 _LEADS_TO_DEVICE = ("LD_LIBRARY_PATH", "GPUSHARE_SIM_DIR", "CUDA_VISIBLE_DEVICES")
 
 
-def _as_if_installed(folder: Path) -> dict[str, str]:
+def as_if_installed(folder: Path) -> dict[str, str]:
     """This checkout need not be installed as a wheel is, which brings these two."""
     return {
         "JUPYTER_CONFIG_PATH": str(_enabled(folder)),

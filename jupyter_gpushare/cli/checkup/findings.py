@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from .elf_versions import numbers
 from .facts import DeviceFacts, Facts, FileFacts
+from .finding import Finding, Level
+from .finding import ok as _ok
+from .finding import problem as _problem
+from .finding import warning as _warning
+from .jobs import check_job, check_parking, who_starts_it, who_updates_it
 
 PROVISIONER = "gpushare-provisioner"
 _DISTRIBUTION_DEFAULT = "local-provisioner"
@@ -19,24 +22,6 @@ _GIB = 1 << 30
 _CONTEXT_BYTES = _GIB
 """What a context may keep on a device besides allocations, at most."""
 _SCHEDULER = "`jupyter gpushare scheduler`"
-
-
-class Level(enum.Enum):
-    """OK; works, but not for all or not as well as it could; does not work."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing looked at. `remedy` is empty where there is nothing to do."""
-
-    check: str
-    level: Level
-    what: str
-    remedy: str = ""
 
 
 Check = Callable[[Facts], Iterator[Finding]]
@@ -190,11 +175,12 @@ def check_scheduler(facts: Facts) -> Iterator[Finding]:
     scheduler = facts.scheduler
     if scheduler.status is None:
         what, _, remedy = scheduler.problem.partition(". ")
-        starts_by_itself = facts.jupyter.extension_enabled and not facts.runtime.directory.exists
-        if starts_by_itself:
+        never_there = not facts.runtime.directory.exists and not facts.job.has_shard
+        if facts.jupyter.extension_enabled and never_there:
             yield _warning("scheduler", f"{what}.", "The next notebook server starts one.")
         else:
-            yield _problem("scheduler", f"{what}.", remedy or f"Start {_SCHEDULER}.")
+            starts = who_starts_it(facts.job) or remedy or f"Start {_SCHEDULER}."
+            yield _problem("scheduler", f"{what}.", starts)
         return
     process = scheduler.status["scheduler"]
     yield _ok(
@@ -206,7 +192,8 @@ def check_scheduler(facts: Facts) -> Iterator[Finding]:
             "version",
             f"The scheduler is jupyter-gpushare {process['version']}, and this package is "
             f"{scheduler.own_version}.",
-            "Restart the scheduler when no cell runs; kernels connect to the new one by "
+            who_updates_it(facts.job)
+            or "Restart the scheduler when no cell runs; kernels connect to the new one by "
             "themselves.",
         )
     else:
@@ -316,6 +303,19 @@ def check_shared_uid(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield _ok("shared-uid", f"No other user of the hub is seen under uid {hub.uid}.")
+
+
+def check_hub(facts: Facts) -> Iterator[Finding]:
+    hub = facts.hub
+    if hub.unreachable:
+        yield _problem(
+            "hub",
+            f"JupyterHub does not answer at {hub.address} from this machine: {hub.unreachable}.",
+            "Let this machine reach that address, or set c.JupyterHub.hub_connect_url to one that "
+            "it can reach.",
+        )
+    elif hub.address:
+        yield _ok("hub", f"JupyterHub answers at {hub.address}.")
 
 
 # ---- the machine -----------------------------------------------------------------------------
@@ -482,6 +482,7 @@ CHECKS_WHEN_OFF: tuple[Check, ...] = (check_switch, check_driver)
 CHECKS: tuple[Check, ...] = (
     check_library,
     check_symbol_versions,
+    check_job,
     check_runtime_directory,
     check_sockets,
     check_scheduler,
@@ -490,22 +491,12 @@ CHECKS: tuple[Check, ...] = (
     check_kernelspecs,
     check_gateway,
     check_shared_uid,
+    check_hub,
     check_driver,
     check_sharing_modes,
     check_foreign_memory,
     check_paused,
     check_frozen,
     check_cgroup,
+    check_parking,
 )
-
-
-def _ok(check: str, what: str) -> Finding:
-    return Finding(check=check, level=Level.OK, what=what)
-
-
-def _warning(check: str, what: str, remedy: str) -> Finding:
-    return Finding(check=check, level=Level.WARNING, what=what, remedy=remedy)
-
-
-def _problem(check: str, what: str, remedy: str) -> Finding:
-    return Finding(check=check, level=Level.PROBLEM, what=what, remedy=remedy)

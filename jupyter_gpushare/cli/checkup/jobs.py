@@ -1,0 +1,71 @@
+"""What the facts mean in a job of Slurm, and where memory is limited. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .facts import Facts, JobFacts
+from .finding import Finding, ok, warning
+
+_GIB = 1 << 30
+_RESERVE_SHARE = 20
+"""Parking leaves a twentieth of a limit, and so many bytes at least."""
+_RESERVE_BYTES_MIN = 256 << 20
+
+
+def who_starts_it(job: JobFacts) -> str:
+    """What to do where a job's node has no scheduler; empty elsewhere."""
+    if not job.has_shard:
+        return ""
+    return (
+        f"Ask your administrator to run `systemctl start jupyter-gpushare` on the node {job.node}."
+    )
+
+
+def who_updates_it(job: JobFacts) -> str:
+    """What to do where the scheduler of a job's node has another version; empty elsewhere."""
+    if not job.has_shard:
+        return ""
+    return f"Ask your administrator to install one version for jobs and for the node {job.node}."
+
+
+def check_job(facts: Facts) -> Iterator[Finding]:
+    job = facts.job
+    if not job.id:
+        return
+    if not (job.has_shard or job.has_gpu):
+        yield warning(
+            "slurm",
+            f"The Slurm job {job.id} has no GPU and no shard of one.",
+            "Ask for one with --gres=shard:1; a batch_script of JupyterHub's SlurmSpawner needs "
+            "the line #SBATCH --gres={{gres}}.",
+        )
+    elif job.has_shard and not job.is_led:
+        yield warning(
+            "slurm",
+            f"Nothing tells the Slurm job {job.id} where the scheduler of the node {job.node} is.",
+            "Set GPUSHARE_RUNTIME_DIR, or let slurm.conf name jupyter-gpushare's task prolog.",
+        )
+    else:
+        what = "a shard of a GPU" if job.has_shard else "a whole GPU"
+        yield ok("slurm", f"The Slurm job {job.id} has {what} on the node {job.node}.")
+
+
+def check_parking(facts: Facts) -> Iterator[Finding]:
+    """Whether a limit lets the memory of the caller's own notebooks be parked."""
+    limit, status = facts.cgroup.bytes_max, facts.scheduler.status
+    if limit is None or status is None:
+        return
+    room = limit - max(limit // _RESERVE_SHARE, _RESERVE_BYTES_MIN)
+    for tenant in status["tenants"]:
+        clients = [each for each in tenant["clients"] if each["pid"] is not None]
+        size = sum(opened["bytes_allocated"] for each in clients for opened in each["devices"])
+        if size > room:
+            yield warning(
+                "parking",
+                f"{tenant.get('name', 'A notebook')} has {size / _GIB:.1f} GiB of GPU memory, and "
+                f"the limit of {facts.cgroup.path} lets {max(room, 0) / _GIB:.1f} GiB be parked, "
+                f"so the rest stays on the GPU while others wait for it.",
+                "Give the server more host memory (--mem or c.SlurmSpawner.req_memory with Slurm, "
+                "else mem_limit), or free GPU memory.",
+            )
