@@ -16,6 +16,7 @@ from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
 from .options import SECTION, GPUShare, ReadSection, check_flags, options_from
+from .platforms import PLATFORMS
 from .roles import OWN_USE, with_our_roles
 from .scopes import CUSTOM_SCOPES
 from .spawners import SWITCHED_OFF, add_environment, add_scopes, server_environment
@@ -48,6 +49,8 @@ def _add_all(c: Config, options: GPUShare) -> None:
     _configure_roles(c, options)
     hub.services = _with_our_service(_value(hub, "services", []), service_spec(options))
     add_environment(c, server_environment(options.directory, options.without_hub))
+    if add_platform := PLATFORMS.get(options.platform):
+        add_platform(c, options)
     add_scopes(c)
 
 

@@ -17,6 +17,8 @@ from jupyter_gpushare.core.settings import SettingsError
 
 SECTION = "GPUShare"
 ROOTS_RUNTIME_DIR = Path("/run/jupyter-gpushare")
+ROOTS_LIBRARY_DIR = Path("/var/lib/jupyter-gpushare")
+_OWN_LIBRARY_DIR = ".local/share/jupyter-gpushare"
 _CHECK_TIMEOUT_S = 60
 
 
@@ -39,6 +41,17 @@ class GPUShare(Configurable):
         help="Where the scheduler's sockets are. If it is empty: /run/jupyter-gpushare for a hub "
         "that root runs, else /tmp/jupyter-gpushare-UID.",
     ).tag(config=True, expects='Give a path, such as "/run/jupyter-gpushare".')
+    platform = Enum(
+        ["local", "docker"],
+        default_value="local",
+        help="Where the servers run: `local`, as processes of the hub's machine; `docker`, in "
+        "containers there.",
+    ).tag(config=True, expects='Give "local" or "docker".')
+    library_dir = Union(
+        [Unicode(), Instance(Path)],
+        help="Where the hub keeps a copy of the hook's library for containers. If it is empty: "
+        "/var/lib/jupyter-gpushare for a hub that root runs, else ~/.local/share/jupyter-gpushare.",
+    ).tag(config=True, expects='Give a path, such as "/var/lib/jupyter-gpushare".')
     without_hub = Enum(
         ["unshared", "wait"],
         default_value="unshared",
@@ -70,6 +83,12 @@ class GPUShare(Configurable):
         return ROOTS_RUNTIME_DIR if uid == 0 else Path("/tmp") / f"jupyter-gpushare-{uid}"
 
     @property
+    def kept_library_dir(self) -> Path:
+        if str(self.library_dir):
+            return Path(self.library_dir)
+        return ROOTS_LIBRARY_DIR if os.getuid() == 0 else Path.home() / _OWN_LIBRARY_DIR
+
+    @property
     def flags(self) -> list[str]:
         """All flags of the scheduler that the administrator has chosen."""
         return [f"--{name}={value}" for name, value in self.settings.items()] + self.scheduler_args
@@ -87,11 +106,15 @@ def options_from(c: Config) -> GPUShare:
     for name, value in section.items():
         _check(name, value)
     options = GPUShare(config=c)
-    if not options.directory.is_absolute():
-        raise OptionError(
-            f"c.GPUShare.runtime_dir is {str(options.runtime_dir)!r}, which is not an absolute "
-            f"path. Give a path that starts with a slash."
-        )
+    for name, path in (
+        ("runtime_dir", options.directory),
+        ("library_dir", options.kept_library_dir),
+    ):
+        if not path.is_absolute():
+            raise OptionError(
+                f"c.GPUShare.{name} is {str(path)!r}, which is not an absolute path. Give a path "
+                f"that starts with a slash."
+            )
     try:
         check_together(options.settings)
     except SettingsError as error:
