@@ -19,6 +19,7 @@ PREFIX = "opt/jupyter"
 _PACKAGES = ("jupyterlab", "ipykernel", "cuda-bindings>=13.0", "nvidia-ml-py")
 _DEBIAN = ("bookworm", "3.11")
 _CHANGES = (
+    "LABEL made-by=2",
     f"ENV PATH=/{PREFIX}/bin:/usr/bin:/bin",
     "ENV HOME=/home/user",
     "WORKDIR /home/user",
@@ -27,7 +28,7 @@ _CHANGES = (
 
 
 def base_image(podman: Podman) -> str:
-    """Its name. Making it takes a minute, and needs Debian's packages and PyPI."""
+    """Its name. Making it takes some minutes, and needs Debian's packages and PyPI."""
     wanted = (f"jupyterhub=={version('jupyterhub')}", *_PACKAGES)
     name = f"{BASE}:{hashlib.sha256(repr((wanted, _DEBIAN, _CHANGES)).encode()).hexdigest()[:12]}"
     if podman.has_image(name):
@@ -76,7 +77,9 @@ def _lead_to_python(script: Path) -> None:
 
 
 def _user(root: Path) -> None:
+    """Who may install packages, as in the images that this one stands for."""
     _run(["chroot", str(root), "useradd", "--uid=1000", "--create-home", "user"])
+    _run(["chown", "--recursive", "1000:1000", str(root / PREFIX)])
 
 
 def _import(podman: Podman, root: Path, name: str) -> None:
