@@ -5,14 +5,17 @@ from __future__ import annotations
 import ast
 import dataclasses
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from jupyter_gpushare.cli.checkup import finding, host_memory
 from jupyter_gpushare.cli.checkup import findings as findings_module
-from jupyter_gpushare.cli.checkup.facts import DeviceFacts, FileFacts, SchedulerFacts
+from jupyter_gpushare.cli.checkup.facts import DeviceFacts, FileFacts, HubFacts, SchedulerFacts
 from jupyter_gpushare.cli.checkup.findings import Finding, Level, exit_status, findings
 from tests.cli.machines import (
+    ALICE,
     BOB,
     DEVICE_ID,
     GIB,
@@ -184,6 +187,31 @@ WRONG: list[tuple[str, str, dict[str, Any], Level, str]] = [
 
 @pytest.mark.promise(
     "cli",
+    "The doctor says when a server's memory limit is too small for what its notebooks have on "
+    "GPUs, and how large it has to be",
+)
+@pytest.mark.parametrize(
+    ("limit", "used", "room", "needed"),
+    [(3 * GIB, 3 * GIB // 2, "1.2", 4), (40 * GIB, 37 * GIB, "1.0", 42)],
+    ids=["small", "large"],
+)
+def test_a_limit_too_small_to_park(limit: int, used: int, room: str, needed: int) -> None:
+    """2 GiB are on the device; a reserve of the limit stays free. On a machine of one's own, the
+    limit of this terminal need not be that of a server."""
+    group = {"path": "/a", "version": 1, "bytes_max": limit, "bytes_used": used}
+    facts = machine_with("cgroup", **group)
+    assert bad(facts) == []
+    (finding,) = bad(dataclasses.replace(facts, hub=HubFacts(user="alice", uid=ALICE)))
+    assert (finding.check, finding.level) == ("host-memory", WARNING)
+    assert f"leaves {room} GiB for parked GPU memory" in finding.what
+    assert "notebooks of this server have 2.0 GiB on GPUs" in finding.what
+    assert finding.remedy.endswith(f"For what it has now, it needs {needed} GiB.")
+    enough = machine_with("cgroup", **{**group, "bytes_max": needed * GIB})
+    assert bad(dataclasses.replace(enough, hub=HubFacts(user="alice", uid=ALICE))) == []
+
+
+@pytest.mark.promise(
+    "cli",
     "`jupyter gpushare doctor` finds each thing that can be wrong, with what to do, exit status "
     "and JSON",
 )
@@ -245,14 +273,15 @@ def test_parked_memory_hides_no_stranger() -> None:
     assert (finding.check, "36.0 GiB" in finding.what) == ("foreign-memory", True)
 
 
-def test_the_checks_are_pure() -> None:
-    """What is judged was gathered before: findings.py imports nothing that looks for itself."""
-    tree = ast.parse(Path(findings_module.__file__).read_text())
+@pytest.mark.parametrize("module", [findings_module, finding, host_memory])
+def test_the_checks_are_pure(module: ModuleType) -> None:
+    """What is judged was gathered before: these files import nothing that looks for itself."""
+    tree = ast.parse(Path(str(module.__file__)).read_text())
     imported = {
         node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module
     } | {name.name for n in ast.walk(tree) if isinstance(n, ast.Import) for name in n.names}
     pure = {"__future__", "enum", "collections.abc", "dataclasses", "typing"}
-    assert imported - pure == {"elf_versions", "facts"}
+    assert imported - pure <= {"elf_versions", "facts", "finding", "host_memory"}
 
 
 @pytest.mark.promise("`jupyter gpushare doctor` finds each thing...")

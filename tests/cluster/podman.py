@@ -81,7 +81,9 @@ class Podman:
             timeout=_COMMAND_S_MAX,
         )
         if done.returncode != 0 and not fails:
-            raise AssertionError(f"podman {words} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+            raise AssertionError(
+                f"podman {words} failed:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+            )
         return done.stdout
 
     def has_image(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What `setup(c)` adds for the place where the servers run, by the name in `c.GPUShare.platform`."""
+"""What `setup(c)` adds for the place where servers run, by the name in `c.GPUShare.platform`."""
 
 from __future__ import annotations
 

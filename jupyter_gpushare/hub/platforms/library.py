@@ -33,8 +33,8 @@ def kept_library(directory: Path) -> Path:
             _replace(copy, wanted)
     except OSError as error:
         raise OptionError(
-            f"The hook's library cannot be copied to {directory}: {error.strerror}. Run this as the "
-            f"account that runs the hub, or name another directory in c.GPUShare.library_dir."
+            f"The hook's library cannot be copied to {directory}: {error.strerror}. Run this as "
+            f"the account that runs the hub, or name another directory in c.GPUShare.library_dir."
         ) from error
     return directory
 

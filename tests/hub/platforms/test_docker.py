@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from dockerspawner import DockerSpawner, SwarmSpawner, SystemUserSpawner
 from traitlets.config import Config
 
 from jupyter_gpushare.hub import setup
 from jupyter_gpushare.hub.options import GPUShare, OptionError
 from jupyter_gpushare.hub.platforms import library
 
-dockerspawner = pytest.importorskip("dockerspawner", reason="DockerSpawner is not installed")
-from dockerspawner import DockerSpawner, SwarmSpawner, SystemUserSpawner
 
 INSIDE = "/run/jupyter-gpushare"
 LIBRARY_INSIDE = "/usr/lib/jupyter-gpushare"
@@ -36,7 +35,7 @@ class User:
 
     name = "ann"
     url = "/user/ann/"
-    settings: dict[str, Any] = {}
+    settings: ClassVar[dict[str, Any]] = {}
 
 
 def spawner(c: Config, kind: type[DockerSpawner] = DockerSpawner) -> Any:
