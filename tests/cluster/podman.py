@@ -50,8 +50,8 @@ def check_machine() -> None:
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
         raise CannotRun(
-            f"{' and '.join(missing)} cannot be found. Run: apt-get install --no-install-recommends "
-            f"{' '.join(missing)}"
+            f"{' and '.join(missing)} cannot be found. Install what is missing: apt-get install "
+            f"--no-install-recommends {' '.join(missing)}"
         )
 
 
@@ -125,7 +125,6 @@ class Podman:
         until_s = time.monotonic() + _START_S_MAX
         while not self.socket.exists():
             if process.poll() is not None or time.monotonic() > until_s:
-                raise CannotRun(
-                    f"podman's service does not start. Look into its log: {self.log.read_text()[-2000:]}"
-                )
+                said = self.log.read_text()[-2000:]
+                raise CannotRun(f"podman's service does not start. Look at what it said: {said}")
             time.sleep(0.05)

@@ -48,7 +48,8 @@ static bool is_self(const struct sim_process *process) {
 bool segment_process_lives(const struct sim_segment *segment, const struct sim_process *process) {
     uint32_t pid = atomic_load(&process->pid);
     if (pid == 0) return false;
-    if (!lives_here(process)) return elsewhere_is_held(row_of(segment, process), &pid);
+    if (!lives_here(process))
+        return elsewhere_is_held(segment_directory(), row_of(segment, process), &pid);
     if (kill((pid_t)pid, 0) != 0 && errno == ESRCH) return false;
     return start_ticks_of(pid) == process->start_ticks;
 }
@@ -102,7 +103,7 @@ struct sim_process *segment_join(struct sim_segment *segment) {
         memset(self->use, 0, sizeof self->use);
         self->start_ticks = start_ticks_of((uint32_t)getpid());
         self->pid_namespace = elsewhere_own_namespace();
-        elsewhere_hold(row_of(segment, self));
+        elsewhere_hold(segment_directory(), row_of(segment, self));
         atomic_store(&self->pid, (uint32_t)getpid());
     }
     segment_unlock(segment);
@@ -117,7 +118,8 @@ void segment_leave(struct sim_segment *segment, struct sim_process *self) {
 
 uint32_t segment_pid_here(const struct sim_segment *segment, const struct sim_process *process) {
     uint32_t pid = atomic_load(&process->pid);
-    if (!lives_here(process)) (void)elsewhere_is_held(row_of(segment, process), &pid);
+    if (!lives_here(process))
+        (void)elsewhere_is_held(segment_directory(), row_of(segment, process), &pid);
     return pid;
 }
 

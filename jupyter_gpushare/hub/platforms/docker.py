@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
-from jupyter_gpushare.client.paths import RUNTIME_DIR, TENANTS_DIR
-from jupyter_gpushare.kernel.environment import LIBRARY, LIBRARY_NAME
+from jupyter_gpushare.client.paths import LIBRARY, LIBRARY_NAME, RUNTIME_DIR, TENANTS_DIR
 
 from ..spawners import SPAWNER, Ours, add_environment, spawner_sections
 from .library import kept_library

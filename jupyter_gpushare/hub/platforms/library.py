@@ -12,7 +12,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from jupyter_gpushare.kernel.environment import LIBRARY_NAME, LibraryMissing, library_path
+from jupyter_gpushare.client.paths import LIBRARY_NAME, PACKAGED_LIBRARY
 
 from ..options import OptionError
 
@@ -22,9 +22,12 @@ _OTHERS_WRITE = 0o022
 def kept_library(directory: Path) -> Path:
     """The directory, with this installation's library in it. Raises OptionError."""
     try:
-        wanted = library_path({}).read_bytes()
-    except LibraryMissing as missing:
-        raise OptionError(f"c.GPUShare.platform: {missing}") from missing
+        wanted = PACKAGED_LIBRARY.read_bytes()
+    except OSError as error:
+        raise OptionError(
+            f"The hook's library {PACKAGED_LIBRARY} cannot be read: {error.strerror}. Reinstall "
+            f"jupyter-gpushare from a wheel for this platform, or run `make build`."
+        ) from error
     copy = directory / LIBRARY_NAME
     try:
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)

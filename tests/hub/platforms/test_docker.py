@@ -15,7 +15,6 @@ from jupyter_gpushare.hub import setup
 from jupyter_gpushare.hub.options import GPUShare, OptionError
 from jupyter_gpushare.hub.platforms import library
 
-
 INSIDE = "/run/jupyter-gpushare"
 LIBRARY_INSIDE = "/usr/lib/jupyter-gpushare"
 SPAWNERS = (DockerSpawner, SystemUserSpawner, SwarmSpawner)
@@ -201,7 +200,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This installation's library; a test may upgrade it."""
     path = tmp_path / "installed.so"
     path.write_bytes(b"one")
-    monkeypatch.setattr(library, "library_path", lambda environ: path)
+    monkeypatch.setattr(library, "PACKAGED_LIBRARY", path)
     return path
 
 
@@ -269,3 +268,9 @@ def test_a_relative_directory(c: Config) -> None:
 def test_where_it_is_by_default() -> None:
     home = Path("/var/lib") if os.getuid() == 0 else Path.home() / ".local/share"
     assert GPUShare().kept_library_dir == home / "jupyter-gpushare"
+
+
+def test_a_package_without_its_library(built: Path, tmp_path: Path) -> None:
+    built.unlink()
+    with pytest.raises(OptionError, match=r"cannot be read: .* Reinstall jupyter-gpushare"):
+        library.kept_library(tmp_path / "library")
