@@ -1,5 +1,5 @@
-"""Where the scheduler's sockets and the hook lie, and as whom to speak to it. The scheduler itself asks here
-too, so that both agree."""
+"""Where the scheduler's sockets and the hook lie, and as whom to speak to it. The scheduler itself
+asks here too, so that both agree."""
 
 from __future__ import annotations
 

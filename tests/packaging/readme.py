@@ -1,4 +1,4 @@
-"""The README's code blocks, so that tests do what it says and not what they think it says."""
+"""Code blocks of the README and other pages, so that tests do what it says and not what they think it says."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from tests.support.paths import ROOT
 _BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.M | re.S)
 
 
-def blocks_under(heading: str, language: str) -> list[str]:
+def blocks_under(heading: str, language: str, page: str = "README.md") -> list[str]:
     """The code blocks of one language in a section, in order."""
-    section = (ROOT / "README.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    section = (ROOT / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return [dedent(text) for _, found, text in _BLOCK.findall(section) if found == language]
 
 
-def commands_under(heading: str) -> list[str]:
+def commands_under(heading: str, page: str = "README.md") -> list[str]:
     """The lines of all shell blocks of a section."""
-    return [line for block in blocks_under(heading, "sh") for line in block.splitlines() if line]
+    blocks = blocks_under(heading, "sh", page)
+    return [line for block in blocks for line in block.splitlines() if line]
