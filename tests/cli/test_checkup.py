@@ -11,10 +11,10 @@ import pytest
 
 from jupyter_gpushare.cli.checkup import servers
 from jupyter_gpushare.cli.checkup.cgroups import tightest_limit
-from jupyter_gpushare.cli.checkup.elf_versions import NotElf, needed_versions, newest_glibc, numbers
 from jupyter_gpushare.cli.checkup.library import library_facts
 from jupyter_gpushare.cli.checkup.machine import machine_facts
 from jupyter_gpushare.cli.checkup.runtime import runtime_facts, scheduler_facts
+from jupyter_gpushare.kernel.elf_versions import NotElf, needed_versions, newest_glibc, numbers
 from tests.support.paths import HOOK_LIBRARY
 from tests.support.scheduler_process import SchedulerUnderTest
 

@@ -1,4 +1,4 @@
-"""Code blocks of the README and other pages, so that tests do what it says and not what they think it says."""
+"""Code blocks of pages, so that tests do what a page says, and not what they think it says."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .elf_versions import numbers
+from jupyter_gpushare.kernel.elf_versions import numbers
+
 from .facts import DeviceFacts, Facts, FileFacts
 from .finding import Finding as Finding
 from .finding import Level as Level
