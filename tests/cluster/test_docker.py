@@ -207,6 +207,16 @@ def submit_work(kernels: dict[str, HubKernel], rounds: int = 1) -> list[tuple[Hu
     ]
 
 
+def client_of(place: Place, owner: str) -> dict[str, Any]:
+    (client,) = place.tenants()[owner]["clients"]
+    return dict(client)
+
+
+def holds(place: Place, owner: str) -> bool:
+    (device,) = place.hub.scheduler.status()["devices"]
+    return place.tenants()[owner]["id"] in [each["tenant"] for each in device["holders"]]
+
+
 def check(cells: list[tuple[HubKernel, str]]) -> None:
     for kernel, cell in cells:
         kernel.wait(cell, BUSY_S_MAX).ok()
@@ -246,12 +256,36 @@ def test_what_a_user_sees(place: Place, kernels: dict[str, HubKernel]) -> None:
     assert "PROBLEM" not in doctor
     assert "/usr/lib/jupyter-gpushare/libgpushare.so can be preloaded" in doctor
     assert "for parked GPU memory" in doctor or "which parked GPU memory may take" in doctor
-    (client,) = place.tenants()["alice"]["clients"]
+    client = client_of(place, "alice")
     first = place.podman.inspect("jupyter-alice")["State"]["Pid"]
     assert client["pid"] != kernels["alice"].pid
     assert (
         Path(f"/proc/{client['pid']}/ns/pid").readlink() == Path(f"/proc/{first}/ns/pid").readlink()
     )
+
+
+@pytest.mark.promise(
+    "bad-input",
+    "A container whose memory limit is too small for parking: nobody is killed, who waits reads "
+    "why, its doctor says how much it needs, and with that much all go on",
+)
+def test_a_limit_that_is_too_small(place: Place, kernels: dict[str, HubKernel]) -> None:
+    """Bob's memory stays on the device, and alice's has no room there until the limit is raised."""
+    kernels["bob"].run(gpu_cells.keep_and_check(8, KEPT_WORDS)).ok()
+    group = place.podman.group("jupyter-bob")
+    limit = group / "memory.limit_in_bytes"
+    enough = limit.read_text()
+    limit.write_text(str(int((group / "memory.usage_in_bytes").read_text()) + 128 * MIB))
+    waits = kernels["alice"].submit(gpu_cells.keep_and_check(7, KEPT_WORDS))
+    place.await_that(lambda: place.tenants()["alice"]["blocked_reason"], "alice reads why")
+    assert "host" in place.tenants()["alice"]["blocked_reason"]
+    doctor = kernels["bob"].run("%gpushare doctor").ok().text
+    assert "their GPU memory cannot be parked there" in doctor
+    assert "For what it has now, it needs 1 GiB." in doctor or "it needs 2 GiB." in doctor
+    limit.write_text(enough)
+    check([(kernels["alice"], waits)])
+    kernels["bob"].run(gpu_cells.keep_and_check(8, KEPT_WORDS)).ok()
+    assert "oom_kill 0" in (group / "memory.oom_control").read_text()
 
 
 LOOK_AROUND = """
@@ -313,14 +347,14 @@ def test_a_paused_container_that_holds_the_turn(
     place.hub.scheduler.change_settings({"quantum_s": "0.2s", "overdue_s": "0.5s"})
     check(submit_work(kernels))
     paused = kernels["alice"].submit(gpu_cells.spin(50, 60))
-    place.await_that(lambda: place.tenants()["alice"]["state"] == "holds", "alice has it")
+    place.await_that(lambda: holds(place, "alice"), "alice has it")
     place.podman("pause", "jupyter-alice")
     try:
         waits = kernels["bob"].submit(gpu_cells.keep_and_check(8, KEPT_WORDS))
-        place.await_that(lambda: _client(place, "alice")["frozen"], "it is seen to be frozen")
+        place.await_that(lambda: client_of(place, "alice")["frozen"], "it is seen to be frozen")
         place.await_that(lambda: place.tenants()["bob"]["blocked_reason"], "bob reads why")
         assert "stopped from outside" in place.tenants()["bob"]["blocked_reason"]
-        place.await_that(lambda: _client(place, "alice")["overdue"], "it is overdue")
+        place.await_that(lambda: client_of(place, "alice")["overdue"], "it is overdue")
     finally:
         place.podman("unpause", "jupyter-alice")
     check([(kernels["alice"], paused), (kernels["bob"], waits)])
@@ -337,10 +371,10 @@ def test_a_paused_container_and_the_policy_kill(
     settings = {"quantum_s": "0.2s", "overdue_s": "0.5s", "overdue_policy": "kill"}
     place.hub.scheduler.change_settings(settings)
     check(submit_work(kernels))
-    (client,) = place.tenants()["alice"]["clients"]
+    client = client_of(place, "alice")
     with subprocess.Popen(["sleep", "1000"]) as stranger:
         kernels["alice"].submit(gpu_cells.spin(50, 200))
-        place.await_that(lambda: place.tenants()["alice"]["state"] == "holds", "alice has it")
+        place.await_that(lambda: holds(place, "alice"), "alice has it")
         place.podman("pause", "jupyter-alice")
         try:
             waits = kernels["bob"].submit(gpu_cells.keep_and_check(8, KEPT_WORDS))
@@ -353,8 +387,3 @@ def test_a_paused_container_and_the_policy_kill(
         stranger.kill()
     assert users["alice"].request("GET", "api/status").ok
     place.hub.scheduler.change_settings({"overdue_policy": "warn"})
-
-
-def _client(place: Place, owner: str) -> dict[str, Any]:
-    (client,) = place.tenants()[owner]["clients"]
-    return dict(client)
