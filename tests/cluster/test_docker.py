@@ -267,10 +267,11 @@ def test_what_a_user_sees(place: Place, kernels: dict[str, HubKernel]) -> None:
 @pytest.mark.promise(
     "bad-input",
     "A container whose memory limit is too small for parking: nobody is killed, who waits reads "
-    "why, its doctor says how much it needs, and with that much all go on",
+    "why, its doctor says how much it needs, and with more all go on",
 )
 def test_a_limit_that_is_too_small(place: Place, kernels: dict[str, HubKernel]) -> None:
-    """Bob's memory stays on the device, and alice's has no room there until the limit is raised."""
+    """Bob's memory stays on the device, and alice has no room there until the limit is raised; what
+    she asks for until then is out of memory in the end, as the documents say."""
     kernels["bob"].run(gpu_cells.keep_and_check(8, KEPT_WORDS)).ok()
     group = place.podman.group("jupyter-bob")
     limit = group / "memory.limit_in_bytes"
@@ -282,8 +283,11 @@ def test_a_limit_that_is_too_small(place: Place, kernels: dict[str, HubKernel]) 
     doctor = kernels["bob"].run("%gpushare doctor").ok().text
     assert "their GPU memory cannot be parked there" in doctor
     assert "For what it has now, it needs 1 GiB." in doctor or "it needs 2 GiB." in doctor
+    first = kernels["alice"].wait(waits, BUSY_S_MAX)
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in first.evalue
     limit.write_text(enough)
-    check([(kernels["alice"], waits)])
+    kernels["alice"].run(gpu_cells.let_go()).ok()
+    kernels["alice"].run(gpu_cells.keep_and_check(7, KEPT_WORDS)).ok()
     kernels["bob"].run(gpu_cells.keep_and_check(8, KEPT_WORDS)).ok()
     assert "oom_kill 0" in (group / "memory.oom_control").read_text()
 
