@@ -64,8 +64,10 @@ test-full: $(READY)
 	$(PYTEST) -m "($(FULL)) and not alone" $(PYTEST_ARGS)
 	$(PY) -m pytest -m "($(FULL)) and alone" $(PYTEST_ARGS)
 
-# With real services, which the machine must have: what is missing fails, with its name. Minutes, as root.
-test-cluster: build
+# With services of the machine itself, such as containers, which have to be installed: a test says what
+# is missing, and fails. As root. One after the other: each takes the machine's memory and network.
+test-cluster: $(READY)
+	@$(MAKE) --no-print-directory $(JOBS) build
 	$(PY) -m pytest -m cluster tests/cluster $(PYTEST_ARGS)
 
 # The random tests with new examples, round after round: after a change of what they test, and before a

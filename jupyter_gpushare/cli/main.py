@@ -21,6 +21,7 @@ from . import (
     devices,
     doctor,
     entries,
+    preload,
     queue,
     run,
     scheduler,
@@ -89,6 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
         audit,
         run,
         doctor,
+        preload,
         simulate,
         trial,
     ):

@@ -1,5 +1,5 @@
-"""Where the scheduler's sockets lie, and as whom to speak to it. The scheduler itself asks here
-too, so that both agree."""
+"""Where the scheduler's sockets and the hook lie, and as whom to speak to it. The scheduler itself
+asks here too, so that both agree."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ SOCKET_PATH_BYTES_MAX = 107
 """Nobody can connect to a longer one (unix(7))."""
 RUNTIME_DIR = "GPUSHARE_RUNTIME_DIR"
 SCHEDULER_UID = "GPUSHARE_SCHEDULER_UID"
+LIBRARY = "GPUSHARE_LIBRARY"
+"""Another library of the hook than the one that this package has."""
+LIBRARY_NAME = "libgpushare.so"
+PACKAGED_LIBRARY = Path(__file__).parent.parent / "lib" / LIBRARY_NAME
 HUB_TOKEN = "JUPYTERHUB_API_TOKEN"
 WITHOUT_HUB = "GPUSHARE_WITHOUT_HUB"
 """What becomes of a kernel that starts while its JupyterHub cannot be reached: with `wait` it waits

@@ -19,6 +19,8 @@ from .platforms import PLATFORMS, SCHEDULERS_ELSEWHERE, THIS_MACHINE
 
 SECTION = "GPUShare"
 ROOTS_RUNTIME_DIR = Path("/run/jupyter-gpushare")
+ROOTS_LIBRARY_DIR = Path("/var/lib/jupyter-gpushare")
+_OWN_LIBRARY_DIR = ".local/share/jupyter-gpushare"
 _CHECK_TIMEOUT_S = 60
 
 
@@ -35,7 +37,8 @@ class GPUShare(Configurable):
     platform = Enum(
         sorted(PLATFORMS),
         default_value=THIS_MACHINE,
-        help="Where the spawner puts the servers: on the hub's own machine, or in jobs of Slurm.",
+        help="Where the servers run: as processes of the hub's machine (`machine`), in containers "
+        "there (`docker`), or in jobs of Slurm (`slurm`).",
     ).tag(config=True, expects=f"Use one of: {', '.join(sorted(PLATFORMS))}.")
     settings = Dict(
         key_trait=Unicode(),
@@ -46,6 +49,11 @@ class GPUShare(Configurable):
         help="Where the scheduler's sockets are. If it is empty: /run/jupyter-gpushare for a hub "
         "that root runs, else /tmp/jupyter-gpushare-UID.",
     ).tag(config=True, expects='Give a path, such as "/run/jupyter-gpushare".')
+    library_dir = Union(
+        [Unicode(), Instance(Path)],
+        help="Where the hub keeps a copy of the hook's library for containers. If it is empty: "
+        "/var/lib/jupyter-gpushare for a hub that root runs, else ~/.local/share/jupyter-gpushare.",
+    ).tag(config=True, expects='Give a path, such as "/var/lib/jupyter-gpushare".')
     without_hub = Enum(
         ["unshared", "wait"],
         default_value="unshared",
@@ -81,6 +89,11 @@ class GPUShare(Configurable):
         """Whether the hub does: its own machine's. Elsewhere each node has one already."""
         return self.platform not in SCHEDULERS_ELSEWHERE
 
+    def kept_library_dir(self) -> Path:
+        if str(self.library_dir):
+            return Path(self.library_dir)
+        return ROOTS_LIBRARY_DIR if os.getuid() == 0 else Path.home() / _OWN_LIBRARY_DIR
+
     @property
     def flags(self) -> list[str]:
         """All flags of the scheduler that the administrator has chosen."""
@@ -99,11 +112,15 @@ def options_from(c: Config) -> GPUShare:
     for name, value in section.items():
         _check(name, value)
     options = GPUShare(config=c)
-    if not options.directory.is_absolute():
-        raise OptionError(
-            f"c.GPUShare.runtime_dir is {str(options.runtime_dir)!r}, which is not an absolute "
-            f"path. Give a path that starts with a slash."
-        )
+    for name, path in (
+        ("runtime_dir", options.directory),
+        ("library_dir", options.kept_library_dir),
+    ):
+        if not path.is_absolute():
+            raise OptionError(
+                f"c.GPUShare.{name} is {str(path)!r}, which is not an absolute path. Give a path "
+                f"that starts with a slash."
+            )
     _check_for_a_scheduler(options)
     try:
         check_together(options.settings)

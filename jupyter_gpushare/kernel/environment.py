@@ -1,4 +1,4 @@
-"""The environment that makes a process a tenant. Pure functions over mappings, stdlib only.
+"""The environment that makes a process a tenant. Pure functions over mappings.
 
 Everything that starts a tenant (the kernel provisioner, `jupyter gpushare run`) adds it with
 `tenant_environment`; everything that must not be one (the scheduler) is started with
@@ -14,7 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-LIBRARY_NAME = "libgpushare.so"
+from jupyter_gpushare.client.paths import LIBRARY as LIBRARY
+from jupyter_gpushare.client.paths import LIBRARY_NAME as LIBRARY_NAME
+from jupyter_gpushare.client.paths import PACKAGED_LIBRARY
+
 SHIM_DIR = Path(__file__).parent / "shim"
 """The only thing that is put on a kernel's PYTHONPATH: a folder with the bootstrap and no more."""
 SHIM_MODULE = "gpushare_bootstrap"
@@ -24,7 +27,6 @@ SOCKET = "GPUSHARE_SOCKET"
 TOKEN = "GPUSHARE_TOKEN"
 NOTICE = "GPUSHARE_NOTICE"
 """One line that the bootstrap shows at the first cell; the bootstrap takes it away at once."""
-LIBRARY = "GPUSHARE_LIBRARY"
 SERVER_PYTHON = "GPUSHARE_SERVER_PYTHON"
 """The interpreter that has this package, which the kernel's own may not have."""
 DISABLE = "GPUSHARE_DISABLE"
@@ -109,8 +111,7 @@ def library_path(environ: Mapping[str, str] | None = None) -> Path:
     start of a program.
     """
     chosen = (os.environ if environ is None else environ).get(LIBRARY)
-    packaged = Path(__file__).parent.parent / "lib" / LIBRARY_NAME
-    path = Path(chosen).absolute() if chosen else packaged
+    path = Path(chosen).absolute() if chosen else PACKAGED_LIBRARY
     if chosen:
         remedy = f"Correct {LIBRARY}, or remove it to use the packaged library."
     else:

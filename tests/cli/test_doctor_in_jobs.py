@@ -80,18 +80,26 @@ def test_a_node_with_another_version() -> None:
 
 
 @pytest.mark.promise("In a job of Slurm the doctor says...")
+def test_a_limit_too_small_to_park() -> None:
+    """2 GiB are on the device; a reserve of the limit stays free. Where the limit is wide enough,
+    nothing is said."""
+    narrow = {"path": "/job_7", "version": 2, "bytes_max": 2 * GIB, "bytes_used": GIB // 2}
+    (finding,) = bad(dataclasses.replace(machine_with("cgroup", **narrow), job=SHARD))
+    assert (finding.check, "1.2 GiB for parked GPU memory" in finding.what) == ("host-memory", True)
+    assert "c.SlurmSpawner.req_memory" in finding.remedy
+    wide = machine_with("cgroup", **{**narrow, "bytes_max": 3 * GIB})
+    assert bad(dataclasses.replace(wide, job=SHARD)) == []
+
+
+@pytest.mark.promise("In a job of Slurm the doctor says...")
 def test_memory_of_others_asks_for_no_host_memory() -> None:
-    """It is parked under the limits of their own jobs; and where the limit is wide enough, nothing
-    is said."""
+    """It is parked under the limits of their own jobs."""
     (tenant,) = status()["tenants"]
     hidden = [{**client, "pid": None} for client in tenant["clients"]]
     narrow = machine_with("cgroup", path="/job_7", version=2, bytes_max=2 * GIB, bytes_used=0)
     told = dataclasses.replace(narrow.scheduler, status=status(tenants=[{"clients": hidden}]))
-    assert "parking" not in {
-        each.check for each in bad(dataclasses.replace(narrow, scheduler=told))
-    }
-    wide = machine_with("cgroup", path="/job_7", version=2, bytes_max=5 * GIB // 2, bytes_used=0)
-    assert bad(wide) == []
+    in_job = dataclasses.replace(narrow, scheduler=told, job=SHARD)
+    assert "host-memory" not in {each.check for each in bad(in_job)}
 
 
 class _Answers(http.server.BaseHTTPRequestHandler):

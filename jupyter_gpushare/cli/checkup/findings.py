@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .elf_versions import numbers
+from jupyter_gpushare.kernel.elf_versions import numbers
+
 from .facts import DeviceFacts, Facts, FileFacts
-from .finding import Finding, Level
+from .finding import Finding as Finding
+from .finding import Level as Level
 from .finding import ok as _ok
 from .finding import problem as _problem
 from .finding import warning as _warning
-from .jobs import check_job, check_parking, who_starts_it, who_updates_it
+from .host_memory import check_host_memory
+from .jobs import check_job, who_starts_it, who_updates_it
 
 PROVISIONER = "gpushare-provisioner"
 _DISTRIBUTION_DEFAULT = "local-provisioner"
@@ -459,25 +462,6 @@ def check_frozen(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def check_cgroup(facts: Facts) -> Iterator[Finding]:
-    group = facts.cgroup
-    if group.bytes_max is None:
-        yield _ok("host-memory", "No control group limits the host memory of kernels.")
-        return
-    room = group.bytes_max - group.bytes_used
-    limit = f"{group.bytes_max / _GIB:.1f} GiB (control groups version {group.version})"
-    if room < _GIB:
-        yield _warning(
-            "host-memory",
-            f"{group.path} limits host memory to {limit} and has {max(room, 0) / _GIB:.1f} GiB "
-            f"left, so kernels may be killed, and their GPU memory cannot be parked there to make "
-            f"room for others.",
-            "Raise the limit, or shut down kernels that are not needed.",
-        )
-    else:
-        yield _ok("host-memory", f"{group.path} limits it to {limit}, {room / _GIB:.1f} GiB left.")
-
-
 CHECKS_WHEN_OFF: tuple[Check, ...] = (check_switch, check_driver)
 CHECKS: tuple[Check, ...] = (
     check_library,
@@ -497,6 +481,5 @@ CHECKS: tuple[Check, ...] = (
     check_foreign_memory,
     check_paused,
     check_frozen,
-    check_cgroup,
-    check_parking,
+    check_host_memory,
 )

@@ -7,11 +7,6 @@ from collections.abc import Iterator
 from .facts import Facts, JobFacts
 from .finding import Finding, ok, warning
 
-_GIB = 1 << 30
-_RESERVE_SHARE = 20
-"""Parking leaves a twentieth of a limit, and so many bytes at least."""
-_RESERVE_BYTES_MIN = 256 << 20
-
 
 def who_starts_it(job: JobFacts) -> str:
     """What to do where a job's node has no scheduler; empty elsewhere."""
@@ -49,23 +44,3 @@ def check_job(facts: Facts) -> Iterator[Finding]:
     else:
         what = "a shard of a GPU" if job.has_shard else "a whole GPU"
         yield ok("slurm", f"The Slurm job {job.id} has {what} on the node {job.node}.")
-
-
-def check_parking(facts: Facts) -> Iterator[Finding]:
-    """Whether a limit lets the memory of the caller's own notebooks be parked."""
-    limit, status = facts.cgroup.bytes_max, facts.scheduler.status
-    if limit is None or status is None:
-        return
-    room = limit - max(limit // _RESERVE_SHARE, _RESERVE_BYTES_MIN)
-    for tenant in status["tenants"]:
-        clients = [each for each in tenant["clients"] if each["pid"] is not None]
-        size = sum(opened["bytes_allocated"] for each in clients for opened in each["devices"])
-        if size > room:
-            yield warning(
-                "parking",
-                f"{tenant.get('name', 'A notebook')} has {size / _GIB:.1f} GiB of GPU memory, and "
-                f"the limit of {facts.cgroup.path} lets {max(room, 0) / _GIB:.1f} GiB be parked, "
-                f"so the rest stays on the GPU while others wait for it.",
-                "Give the server more host memory (--mem or c.SlurmSpawner.req_memory with Slurm, "
-                "else mem_limit), or free GPU memory.",
-            )

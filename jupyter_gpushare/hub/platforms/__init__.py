@@ -1,4 +1,4 @@
-"""What `setup(c)` adds for the place where the spawner puts the servers: a table of functions.
+"""What `setup(c)` adds for the place where servers run, by the name in `c.GPUShare.platform`.
 
 Each is called last, when all that every hub needs has been added to `c`.
 """
@@ -6,10 +6,12 @@ Each is called last, when all that every hub needs has been added to `c`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from traitlets.config import Config
 
+from .docker import add_docker
 from .slurm import add_slurm
 
 if TYPE_CHECKING:
@@ -22,9 +24,8 @@ def _add_nothing(c: Config, options: GPUShare) -> None:
     """Servers are processes on the hub's own machine."""
 
 
-PLATFORMS: Mapping[str, Callable[[Config, GPUShare], None]] = {
-    THIS_MACHINE: _add_nothing,
-    "slurm": add_slurm,
-}
+PLATFORMS: Mapping[str, Callable[[Config, GPUShare], None]] = MappingProxyType(
+    {THIS_MACHINE: _add_nothing, "docker": add_docker, "slurm": add_slurm}
+)
 SCHEDULERS_ELSEWHERE = frozenset({"slurm"})
 """There each node has a scheduler of its own, which systemd starts and not the hub."""
