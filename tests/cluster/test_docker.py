@@ -212,9 +212,20 @@ def client_of(place: Place, owner: str) -> dict[str, Any]:
     return dict(client)
 
 
+def is_another(place: Place, owner: str, before: str) -> bool:
+    """Whether the owner has a tenant, and not the one from before."""
+    return place.tenants().get(owner, {"id": before})["id"] != before
+
+
 def holds(place: Place, owner: str) -> bool:
     (device,) = place.hub.scheduler.status()["devices"]
     return place.tenants()[owner]["id"] in [each["tenant"] for each in device["holders"]]
+
+
+def keeps(kernel: HubKernel) -> bool:
+    """Whether what it wants to keep has room now."""
+    kernel.run(gpu_cells.let_go()).ok()
+    return kernel.run(gpu_cells.keep_and_check(7, KEPT_WORDS)).status == "ok"
 
 
 def check(cells: list[tuple[HubKernel, str]]) -> None:
@@ -286,8 +297,7 @@ def test_a_limit_that_is_too_small(place: Place, kernels: dict[str, HubKernel]) 
     first = kernels["alice"].wait(waits, BUSY_S_MAX)
     assert "CUDA_ERROR_OUT_OF_MEMORY" in first.evalue
     limit.write_text(enough)
-    kernels["alice"].run(gpu_cells.let_go()).ok()
-    kernels["alice"].run(gpu_cells.keep_and_check(7, KEPT_WORDS)).ok()
+    place.await_that(lambda: keeps(kernels["alice"]), "alice has room, once bob's hook has looked")
     kernels["bob"].run(gpu_cells.keep_and_check(8, KEPT_WORDS)).ok()
     assert "oom_kill 0" in (group / "memory.oom_control").read_text()
 
@@ -375,7 +385,7 @@ def test_a_paused_container_and_the_policy_kill(
     settings = {"quantum_s": "0.2s", "overdue_s": "0.5s", "overdue_policy": "kill"}
     place.hub.scheduler.change_settings(settings)
     check(submit_work(kernels))
-    client = client_of(place, "alice")
+    client, before = client_of(place, "alice"), place.tenants()["alice"]["id"]
     with subprocess.Popen(["sleep", "1000"]) as stranger:
         kernels["alice"].submit(gpu_cells.spin(50, 200))
         place.await_that(lambda: holds(place, "alice"), "alice has it")
@@ -390,4 +400,5 @@ def test_a_paused_container_and_the_policy_kill(
         assert stranger.poll() is None
         stranger.kill()
     assert users["alice"].request("GET", "api/status").ok
+    place.await_that(lambda: is_another(place, "alice", before), "Jupyter starts the kernel again")
     place.hub.scheduler.change_settings({"overdue_policy": "warn"})
