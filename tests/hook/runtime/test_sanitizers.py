@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.hook.conftest import SANITIZERS, newer, one_at_a_time, sanitized_obje
 from tests.hook.runtime.process import GpuProcess, Programs
 from tests.hook.runtime.test_recalls import SPIN_NS, Turns
 from tests.support.fake_scheduler import FakeScheduler, HookedClient
-from tests.support.paths import BUILD
+from tests.support.paths import BUILD, ROOT
 from tests.support.sim import SimulatedMachine
 
 VARIANTS = {"address": "asan", "thread": "tsan"}
@@ -40,6 +41,15 @@ def build_hook(kind: str) -> Path:
             command = ["cc", "-shared", "-pthread", COMPILER_FLAGS[kind], "-Wl,-z,nodelete"]
             subprocess.run([*command, "-o", str(library), *map(str, objects)], check=True)
     return library
+
+
+def sanitized_driver(kind: str) -> dict[str, str]:
+    """What leads a program to the simulated driver, built with a sanitizer too."""
+    build = BUILD / VARIANTS[kind]
+    with one_at_a_time(f"sim-{kind}"):
+        make = ["make", "-s", "-C", str(ROOT / "hook" / "sim"), f"PYTHON={sys.executable}"]
+        subprocess.run([*make, f"BUILD={build}", f"SANITIZE={SANITIZERS[kind]}"], check=True)
+    return {"LD_LIBRARY_PATH": str(build / "sim")}
 
 
 @pytest.fixture(params=sorted(VARIANTS))
