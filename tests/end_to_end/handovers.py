@@ -32,7 +32,7 @@ from tests.support.memory_tenants import (
 from tests.support.sim import MIB, SimulatedMachine
 
 TENANTS = 6
-DEVICE_BYTES = 352 * MIB
+DEVICE_BYTES = 384 * MIB
 CONTEXT_BYTES = 1 * MIB
 HELD_BYTES_LEAST = 36 * MIB
 HELD_BYTES_MAX = 56 * MIB
@@ -178,6 +178,8 @@ class Director:
     refused_wholes: set[str] = field(default_factory=set)
     """Who has read that memory could not be given away."""
 
+    complaints: list[str] = field(default_factory=list)
+
     def __post_init__(self) -> None:
         self.holdings = Holdings(self.fixed_bytes_max)
         self._kinds = deck_of(KINDS, self.chance)
@@ -209,6 +211,7 @@ class Director:
 
     def ended(self, tenant: MemoryTenant) -> None:
         """It is gone, and what it had."""
+        self.note_complaints(tenant)
         self.alive.remove(tenant)
         self.holdings.remove_all_of(tenant)
         if self._whole is not None and self._whole[0] is tenant:
@@ -478,18 +481,18 @@ class Director:
                 if place is not None:
                     self.allocate(holder, *place)
             case "kill":
-                self.kill(waiter)
-                self.add()
+                self.kill_and_replace(waiter)
             case "back":
                 with contextlib.suppress(RequestRefused):
                     self.tenants.scheduler.client.release_tenant(holder.tenant_id)
 
-    def kill(self, tenant: MemoryTenant) -> None:
+    def kill_and_replace(self, tenant: MemoryTenant) -> None:
         tenant.process.signal(signal.SIGKILL)
         self.ended(tenant)
         self.counts.did["killed"] += 1
         tenant.process.wait()
         tenant.process.end()
+        self.add()
 
     def kill_in_a_hand_over(self, tenant: MemoryTenant) -> None:
         """One gives and one takes; either is killed while memory is on its way both ways."""
@@ -548,18 +551,23 @@ class Director:
         self._longest_away = order[0]
 
     def end(self) -> list[str]:
-        """All of them end by themselves; what they had to complain about."""
-        complaints = []
+        """All of them end by themselves; what they, and those that were killed, had to complain
+        about."""
         for tenant in self.alive:
             with contextlib.suppress(BrokenPipeError):
                 status = tenant.process.finish()
-            errors = tenant.process.errors()
-            if tenant.name in self.refused_wholes:
-                lines = errors.splitlines(keepends=True)
-                errors = "".join(line for line in lines if REFUSED_WHOLE not in line)
-            if status != 0 or errors:
-                complaints.append(f"{tenant.name} ended with {status}: {errors[:4000]}")
-        return complaints
+            self.note_complaints(tenant)
+            if status != 0:
+                self.complaints.append(f"{tenant.name} ended with {status}")
+        return self.complaints
+
+    def note_complaints(self, tenant: MemoryTenant) -> None:
+        errors = tenant.process.errors()
+        if tenant.name in self.refused_wholes:
+            lines = errors.splitlines(keepends=True)
+            errors = "".join(line for line in lines if REFUSED_WHOLE not in line)
+        if errors:
+            self.complaints.append(f"{tenant.name}: {errors[:4000]}")
 
 
 def held_by(tenant: MemoryTenant) -> int:

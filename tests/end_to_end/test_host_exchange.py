@@ -29,8 +29,10 @@ from tests.support.sim import GIB, MIB, SimulatedMachine
 DEVICE = 512 * MIB
 HELD = 400 * MIB
 SEGMENT = 64 * MIB
-SMALL_DEVICE = 96 * MIB
+SMALL_DEVICE = 224 * MIB
 """Less than six tenants soon have together."""
+SMALL_FIXED = 48 * MIB
+"""Of that. Memory that is given away as a whole would not fit beside it."""
 
 
 class Host:
@@ -207,8 +209,11 @@ class OneGroup:
 class Together(Director):
     """Nobody is killed: the account of the group would not see it."""
 
-    def kill_in_a_hand_over(self) -> None:
-        self.several_at_once()
+    def kill_in_a_hand_over(self, tenant: MemoryTenant) -> None:
+        self.several_at_once(tenant)
+
+    def kill_and_replace(self, tenant: MemoryTenant) -> None:
+        """It lives on."""
 
 
 @pytest.mark.promise("Where host memory is short, what comes...")
@@ -233,7 +238,14 @@ def test_random_hand_overs_under_one_limit_lose_no_byte(
         swapping_scheduler(tmp_path / "run", machine.env(), *SETTINGS, check=True) as scheduler,
         MemoryTenants(scheduler, machine.env(), tmp_path) as tenants,
     ):
-        director = Together(tenants, random.Random(seed), tmp_path, faults=with_faults)
+        director = Together(
+            tenants,
+            random.Random(seed),
+            tmp_path,
+            faults=with_faults,
+            fixed_bytes_max=SMALL_FIXED,
+            wholes=False,
+        )
         director.begin()
         for _ in range(40):
             (device,) = scheduler.status()["devices"]

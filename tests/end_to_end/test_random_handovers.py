@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.handovers import CONTEXT_BYTES, DECK, TENANTS, Director, machine_for
-from tests.end_to_end.holdings import KINDS
+from tests.end_to_end.holdings import GRAPH_UNIT, KINDS
 from tests.hook.runtime.test_sanitizers import (
     COMPILER_FLAGS,
     ENVIRONMENT,
@@ -30,8 +30,10 @@ from tests.support.memory_tenants import (
 )
 from tests.support.seeds import seed_or
 
+RESERVE_BYTES = TENANTS * CONTEXT_BYTES + GRAPH_UNIT
+"""For contexts; and what the driver takes for the first allocation of a graph is seen when it has it."""
 SETTINGS = (
-    f"--GPUShareScheduler.device_reserve_bytes={TENANTS * CONTEXT_BYTES}",
+    f"--GPUShareScheduler.device_reserve_bytes={RESERVE_BYTES}",
     "--GPUShareScheduler.probe_period_s=0.5",
     "--GPUShareScheduler.quantum_s=0.2",
     "--GPUShareScheduler.reclaim_s=1",

@@ -60,15 +60,15 @@ def sanitized(
     scheduler: FakeScheduler,
     tmp_path: Path,
 ) -> Iterator[Sanitized]:
-    """Starts a program, built like the hook with a sanitizer, under that hook."""
+    """Starts a program under the hook on the simulated driver, all built with a sanitizer."""
     kind: str = request.param
-    hook = build_hook(kind)
+    hook, driver = build_hook(kind), sanitized_driver(kind)
     started: list[GpuProcess] = []
 
     def start(name: str, *arguments: object) -> GpuProcess:
         program = programs.built(name, COMPILER_FLAGS[kind], suffix=f"-{VARIANTS[kind]}")
         log = tmp_path / f"{name}.log"
-        env = sim.env(scheduler.env(hook=hook, log=log)) | ENVIRONMENT
+        env = sim.env(scheduler.env(hook=hook, log=log)) | ENVIRONMENT | driver
         process = GpuProcess([str(program), *map(str, arguments)], env, log)
         started.append(process)
         return process
