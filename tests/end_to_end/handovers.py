@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_gpushare.client import RequestRefused
-from tests.end_to_end.holdings import GRAPH_UNIT, KINDS, SHARED_BLOCK_MAX, STAYS, Holdings, fixed_bytes_of
+from tests.end_to_end.holdings import (
+    GRAPH_UNIT,
+    KINDS,
+    SHARED_BLOCK_MAX,
+    STAYS,
+    Holdings,
+    fixed_bytes_of,
+)
 from tests.support.fake_cgroup import FakeCgroup
 from tests.support.memory_tenants import (
     CANCELLED,
@@ -322,9 +329,7 @@ class Director:
             for slot in self.holdings.of_kind(owner, "alloc", "pitch")
             if self.holdings.has_space_for(owner.held[slot][1])
         ]
-        others = [
-            each for each in self.alive if each is not owner and len(each.held) < SLOTS
-        ]
+        others = [each for each in self.alive if each is not owner and len(each.held) < SLOTS]
         if not slots or not others:
             return self.grow(owner)
         slot, other = self.chance.choice(slots), self.chance.choice(others)
@@ -433,8 +438,9 @@ class Director:
         mostly who has waited longest, whose memory is away."""
         waiter = self._longest_away or self.chance.choice(self.alive)
         if waiter is holder:
-            waiter, holder = holder, self.chance.choice(
-                [each for each in self.alive if each is not holder]
+            waiter, holder = (
+                holder,
+                self.chance.choice([each for each in self.alive if each is not holder]),
             )
         holder.ok("begin")
         holder.ok("stamp", within_s=ANSWER_S_MAX)

@@ -1,5 +1,5 @@
-"""What tenants of random hand-overs have: of which kind each piece of memory is, what of it stays on
-the device, and which pieces are the same memory in two processes."""
+"""What tenants of random hand-overs have: of which kind each piece of memory is, what of it stays
+on the device, and which pieces are the same memory in two processes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ KINDS = {
     "array": 2,
     "graph": 1,
 }
-"""Commands of memory_tenant.c that allocate, and how often each is taken: plain memory, rows, memory
-that the program makes and maps itself, such that is allocated in a stream (from the device's pool,
-and from one of the program's), managed memory, arrays, and what a graph allocates that lives on."""
+"""Commands of memory_tenant.c that allocate, and how often each is taken: plain memory, rows,
+memory that the program makes and maps itself, such that is allocated in a stream (from the
+device's pool, and from one of the program's), managed memory, arrays, and what a graph allocates
+that lives on."""
 STAYS = ("array", "graph")
 """The driver alone has these, so they are fixed."""
 GRAPH_UNIT = 32 * MIB

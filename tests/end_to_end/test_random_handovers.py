@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ from tests.support.memory_tenants import (
 from tests.support.seeds import seed_or
 
 RESERVE_BYTES = TENANTS * CONTEXT_BYTES + GRAPH_UNIT
-"""For contexts; and what the driver takes for the first allocation of a graph is seen when it has it."""
+"""For contexts; and what the driver takes for the first allocation of a graph is seen when it has
+it."""
 SETTINGS = (
     f"--GPUShareScheduler.device_reserve_bytes={RESERVE_BYTES}",
     "--GPUShareScheduler.probe_period_s=0.5",
@@ -85,15 +87,18 @@ def hand_over_at_random(directory: Path, seed: int, steps: int, sanitizer: str =
     return director
 
 
-EVERYTHING = {*KINDS, "moved", "shared", "given", "given whole", "replayed", "ahead", "interrupted"}
-EVERYTHING |= {"killed", "limited", "taken back"}
+MUCH = {*KINDS, "shared", "given", "ahead", "killed", "limited"}
+EVERYTHING = {*MUCH, "moved", "given whole", "replayed", "interrupted", "taken back"}
+"""What has to meet somebody in the right moment happens in a long run for sure."""
+SANITIZED_STEPS = {"address": 100, "thread": 60}
+"""Less than two minutes on two slow cores."""
 
 
-def assert_much_happened(director: Director) -> None:
+def assert_happened(director: Director, wanted: Set[str]) -> None:
     """Of runs that are long or whose seed is known; what somebody asks for may be a short one."""
     if os.environ.keys().isdisjoint({"GPUSHARE_CHAOS_SEED", "GPUSHARE_CHAOS_STEPS"}):
         counts = director.counts
-        assert EVERYTHING - counts.did.keys() == set(), counts
+        assert wanted - counts.did.keys() == set(), counts
         assert counts.faults > 0, counts
 
 
@@ -109,9 +114,9 @@ def assert_much_happened(director: Director) -> None:
     "seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.full) for seed in SEEDS[1:])]
 )
 def test_random_hand_overs_lose_no_byte(tmp_path: Path, seed: int) -> None:
-    """A short run, in which each thing happens once at least."""
+    """A short run, for which each card of the deck is dealt once at least."""
     director = hand_over_at_random(tmp_path, seed_of_this_run(seed), steps_of_this_run(DECK))
-    assert_much_happened(director)
+    assert_happened(director, MUCH)
 
 
 @pytest.mark.promise("1,000 random hand-overs among 6 tenants...")
@@ -122,7 +127,7 @@ def test_a_thousand_random_hand_overs_lose_no_byte(tmp_path: Path) -> None:
     """The whole run: 1,000 random hand-overs among 6 tenants, each of them followed by a look at
     every byte of every survivor."""
     director = hand_over_at_random(tmp_path, seed_of_this_run(SEEDS[0]), steps_of_this_run(1000))
-    assert_much_happened(director)
+    assert_happened(director, EVERYTHING)
 
 
 @pytest.mark.promise("1,000 random hand-overs among 6 tenants...")
@@ -133,4 +138,5 @@ def test_a_thousand_random_hand_overs_lose_no_byte(tmp_path: Path) -> None:
 def test_random_hand_overs_under_a_sanitizer(tmp_path: Path, sanitizer: str) -> None:
     """Address, undefined-behaviour and thread sanitizers have nothing to say of the hook, nor of
     the simulated driver. `make sanitize` makes more hand-overs."""
-    hand_over_at_random(tmp_path, seed_of_this_run(SEEDS[0]), steps_of_this_run(100), sanitizer)
+    steps = steps_of_this_run(SANITIZED_STEPS[sanitizer])
+    hand_over_at_random(tmp_path, seed_of_this_run(SEEDS[0]), steps, sanitizer)

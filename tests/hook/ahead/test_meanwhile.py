@@ -1,5 +1,5 @@
-"""What happens in the middle of a restore ahead of the turn, to the chunk: the mover stands still in
-the copy of one until the test has done what it does."""
+"""What happens in the middle of a restore ahead of the turn, to the chunk: the mover stands still
+in the copy of one until the test has done what it does."""
 
 from __future__ import annotations
 

@@ -144,13 +144,14 @@ static CUresult capture_work(uint64_t bytes, uint64_t seed) {
         uint32_t value = block_value(seed, at / BLOCK_BYTES);
         uint64_t words = (bytes - at < BLOCK_BYTES ? bytes - at : BLOCK_BYTES) / 4;
         void *arguments[] = {&place, &value, &words};
-        result = cuLaunchKernel(gpu.fill, 64, 1, 1, 256, 1, 1, 0, working_stream(), arguments, NULL);
+        result =
+            cuLaunchKernel(gpu.fill, 64, 1, 1, 256, 1, 1, 0, working_stream(), arguments, NULL);
     }
     uint64_t words = bytes / 4;
     void *arguments[] = {&gpu.sum_address, &address, &words};
     if (!result)
-        result = cuLaunchKernel(gpu.checksum, 1, 1, 1, 1024, 1, 1, 0, working_stream(), arguments,
-                                NULL);
+        result =
+            cuLaunchKernel(gpu.checksum, 1, 1, 1, 1024, 1, 1, 0, working_stream(), arguments, NULL);
     return result ? result : cuMemFreeAsync(address, working_stream());
 }
 
@@ -185,8 +186,8 @@ static CUresult share(int slot, char *found, size_t size) {
 static CUresult attach(int slot, uint64_t bytes, const uint64_t *words) {
     CUipcMemHandle handle;
     memcpy(&handle, words, sizeof(handle));
-    const CUresult result = cuIpcOpenMemHandle(&slots[slot].address, handle,
-                                               CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    const CUresult result =
+        cuIpcOpenMemHandle(&slots[slot].address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     slots[slot].bytes = result ? 0 : bytes;
     slots[slot].attached = !result;
     return result;
