@@ -12,7 +12,7 @@ import contextlib
 import random
 import signal
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +39,7 @@ from tests.support.memory_tenants import (
 from tests.support.sim import MIB, SimulatedMachine
 
 TENANTS = 6
-DEVICE_BYTES = 384 * MIB
+DEVICE_BYTES = 416 * MIB
 CONTEXT_BYTES = 1 * MIB
 HELD_BYTES_LEAST = 36 * MIB
 HELD_BYTES_MAX = 56 * MIB
@@ -94,6 +94,7 @@ CALLS_THAT_STALL = (
 ANSWER_S_MAX = 60.0
 HOLDS_NS = 150_000_000
 """For so long one computes while the memory of the next one comes back. Its quantum is longer."""
+REFUSED = " is out of memory, because "
 REFUSED_WHOLE = "GPU memory of more than 64 MiB in one cuMemCreate cannot be given away"
 
 
@@ -182,8 +183,8 @@ class Director:
     cgroups: dict[str, FakeCgroup] = field(default_factory=dict)
     answers: dict[str, set[int]] = field(default_factory=dict)
     """What else a tenant's allocations may answer."""
-    refused_wholes: set[str] = field(default_factory=set)
-    """Who has read that memory could not be given away."""
+    may_read: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """By tenant: what it has been told in words, besides in an answer."""
 
     complaints: list[str] = field(default_factory=list)
 
@@ -234,6 +235,8 @@ class Director:
         itself; wrong data is none."""
         allowed = (SUCCESS, OUT_OF_MEMORY, *more, *self.answers[tenant.name])
         assert result in allowed, (tenant.name, result, tenant.process.errors())
+        if result == OUT_OF_MEMORY:
+            self.may_read[tenant.name].add(REFUSED)
         return result == SUCCESS
 
     def grow(self, tenant: MemoryTenant) -> None:
@@ -373,7 +376,7 @@ class Director:
             assert found == [tenant.expected()[slot]], f"{tenant.name} has given wrong data away"
             self.counts.did[what] += 1
         else:
-            self.refused_wholes.add(tenant.name)
+            self.may_read[tenant.name].add(REFUSED_WHOLE)
         tenant.ok("end")
 
     def give_a_whole_away(self, tenant: MemoryTenant) -> None:
@@ -568,10 +571,9 @@ class Director:
         return self.complaints
 
     def note_complaints(self, tenant: MemoryTenant) -> None:
-        errors = tenant.process.errors()
-        if tenant.name in self.refused_wholes:
-            lines = errors.splitlines(keepends=True)
-            errors = "".join(line for line in lines if REFUSED_WHOLE not in line)
+        told = self.may_read[tenant.name]
+        lines = tenant.process.errors().splitlines(keepends=True)
+        errors = "".join(line for line in lines if not any(words in line for words in told))
         if errors:
             self.complaints.append(f"{tenant.name}: {errors[:4000]}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.protocol.messages import TurnRequested
+from jupyter_gpushare.protocol.messages import RequestWithdrawn, TurnRequested
 from tests.hook.ahead.conftest import HELD, KINDS, SEGMENT, TENSORS, Opens
 from tests.hook.runtime.memory_shell import MemoryShell
 from tests.hook.runtime.test_arena import Group
@@ -76,11 +76,12 @@ def test_an_interrupt(middle: Middle, kind: str, next_one: str) -> None:
     memory = middle.memory
     memory.client.cancel()
     assert memory.result("sum") == CANCELLED
+    memory.client.expect(RequestWithdrawn)
     if next_one == "still":
         middle.goes_on()
         memory.client.expect_memory(lambda report: report.bytes_parked == 0)
     else:
-        memory.budget(0)
+        memory.limit(0)
         middle.goes_on()
     if kind != "managed":
         middle.leaves_without_a_copy()
