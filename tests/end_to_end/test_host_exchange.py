@@ -249,7 +249,9 @@ class Together(Director):
 
 
 @pytest.mark.promise("Where host memory is short, what comes...")
-@pytest.mark.parametrize(("seed", "with_faults"), [(5, False), (6, True)])
+@pytest.mark.parametrize(
+    ("seed", "with_faults"), [pytest.param(5, False, marks=pytest.mark.full), (6, True)]
+)
 def test_random_hand_overs_under_one_limit_lose_no_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, with_faults: bool
 ) -> None:
