@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from .ids import ClientId, Seconds, TenantId
-from .space.contexts import SETTLED_S, Context, Contexts
+from .space.contexts import ENDED_S, SETTLED_S, Context, Contexts
 from .space.requests import SpaceRequest as SpaceRequest  # budgets.py has it from here
 
 UNLIMITED_BYTES = 2**64 - 1
@@ -475,6 +475,8 @@ class DeviceMemory:
             self.bytes_foreign = max(self.bytes_foreign, min(bound for _, bound in self._quiet))
         if self.looked_since_loss:  # the look before may have begun before the loss
             self.ghost_confirmed = True
+            if self.ghost_since_s <= now_s - ENDED_S:  # what is kept is not theirs
+                most -= self.totals.bytes_kept
             self.bytes_ghost = max(0, min(self.bytes_ghost, most - self.bytes_foreign))
         self.looked_since_loss = True
         self.is_measured = True

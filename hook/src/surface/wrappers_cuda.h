@@ -136,6 +136,7 @@
     })
 #define ROOM_FOR_CLAIM HAS_ROOM(memory_room_for_claim(&claim, WRAPPER_NAME))
 #define ROOM_FOR_CONTEXT(device) HAS_ROOM(memory_room_for_context((int)(device), WRAPPER_NAME))
+#define ROOM_FOR_GRAPH(executable) HAS_ROOM(memory_room_for_graph((executable), WRAPPER_NAME))
 #define ROOM HAS_ROOM(memory_room_for(WRAPPER_NAME))
 
 #define CLAIM_ON(device, bytes)                                                               \
