@@ -118,7 +118,8 @@ enum physical_whole {
 };
 /* How it stands with this one; `wants`: it is wanted from now on. */
 enum physical_whole physical_whole(uint64_t number, bool wants);
-/* Nobody waits for this one any more; or (0) for none, for this reason. Whether any was wanted. */
+/* Nobody waits for this one any more, also in the middle of it; or (0) for none that is not under
+ * way, for this reason. Whether any was wanted. */
 bool physical_whole_refuse(uint64_t number, enum physical_whole why);
 /* Some is wanted. */
 bool physical_whole_wanted(void);
