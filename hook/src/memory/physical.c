@@ -401,11 +401,9 @@ static bool can_be_whole(const struct physical *physical) {
     return true;
 }
 
-struct physical *physical_whole_begin(bool *later) {
+struct physical *physical_whole_begin_locked(bool *later) {
     struct physical *physical;
     *later = false;
-    if (!physical_whole_wanted()) return NULL;
-    HOLD(LOCK_MEMORY);
     LIST_FOREACH(physical, &all, next) {
         if (physical->whole != WHOLE_WANTED) continue;
         if (is_in_use(physical))

@@ -9,7 +9,7 @@
 #include "memory/device_memory.h"
 #include "swap/copy_pipeline.h"
 #include "swap/host_arena.h"
-#include "swap/mover.h"
+#include "swap/mover_steps.h"
 #include "swap/residency.h"
 
 #define FLIGHTS 4
@@ -296,7 +296,7 @@ static enum physical_whole make(struct physical *physical) {
 }
 
 bool wholes_step(bool *later) {
-    struct physical *physical = physical_whole_begin(later);
+    struct physical *physical = mover_claim_whole(later);
     if (physical == NULL) return false;
     const uint64_t began_ns = clock_now_ns(), bytes = physical->bytes;
     const enum physical_whole answer = make(physical);

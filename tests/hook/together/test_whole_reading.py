@@ -3,6 +3,7 @@ end, captures and the end of the process meet each other here."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from jupyter_gpushare.protocol.messages import TurnDropped
 from tests.hook.runtime.mapping_program import MappingProgram, Opens
 from tests.hook.runtime.memory_shell import MIB
 from tests.hook.runtime.test_park_faults import wait_until
+from tests.support.paths import HOOK_LIBRARY
 from tests.support.sim import SimulatedMachine, driver_with
 
 CANCELLED = 800
@@ -31,6 +33,45 @@ __attribute__((destructor)) static void take_down(void) {
 """A driver that takes its time to go, when the handlers of exit have run."""
 
 
+WAKES_LATE = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static int is_there(const char *name) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", getenv("GPUSHARE_SIM_DIR"), name);
+    return access(path, F_OK) == 0;
+}
+
+long syscall(long number, ...) {
+    static long (*real)(long, ...);
+    char name[16] = "";
+    long a[6];
+    va_list list;
+    va_start(list, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(list, long);
+    va_end(list);
+    if (real == NULL) real = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    const long answer = real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    if (number != SYS_futex || a[1] != FUTEX_WAKE_PRIVATE) return answer;
+    prctl(PR_GET_NAME, name);
+    while (strcmp(name, "gpushare") == 0 && is_there("late") && !is_there("on"))
+        usleep(1000);
+    return answer;
+}
+"""
+"""The agent does nothing for a while after it has woken those who wait for the gate."""
+
+
 def made(program: MappingProgram, parts: int) -> int:
     """Memory of so many parts, and its size."""
     size = parts * PART - 30 * MIB
@@ -49,6 +90,43 @@ def uses(program: MappingProgram) -> None:
     program.say(f"launch('fill', 0, c_uint64(at + {MIB}), c_uint(1), c_uint64(4))")
     program.memory.grant()
     assert program.result() == "0"
+
+
+def library(folder: Path, source: str) -> str:
+    (folder / "late.c").write_text(source)
+    output = folder / "late.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", output, folder / "late.c", "-ldl"], check=True)
+    return str(output)
+
+
+@pytest.mark.promise(
+    "backing",
+    "Memory is made one allocation only while the gate is shut, also where it is asked for in the "
+    "moment in which the gate opens",
+)
+def test_an_export_in_the_moment_in_which_the_gate_opens(opens: Opens, tmp_path: Path) -> None:
+    """What another thread writes in that moment is not lost."""
+    late = library(tmp_path, WAKES_LATE)
+    holds = f"hold cuMemcpyHtoDAsync {MOVER} until=back; hold cuMemcpyDtoHAsync {MOVER} from=late"
+    program = opens(f"{holds} until=on nth=3", env={"LD_PRELOAD": f"{late}:{HOOK_LIBRARY}"})
+    made(program, 3)
+    program.run(f"small = alloc({2 * MIB})", thread=2)
+    program.park()
+    program.say("write(at, b'early')", thread=3)
+    program.memory.grant()
+    program.files.wait_for_held("back")
+    program.files.make("late")
+    program.files.make("back")
+    assert program.result(thread=3) == "0"
+    program.say("export(handle) > 0")
+    program.wait_until_it_waits(1)
+    assert program.run("free(small)", thread=2) == "0"
+    assert program.client.hears_none(TurnDropped, for_s=0.5)  # time for the first copies out
+    assert program.run("write(at, b'later')", thread=3) == "0"
+    program.files.make("on")
+    assert program.result() == "True"
+    assert program.run("read(at, 5)") == "b'later'"
+    assert program.client.count(TurnDropped) == 1
 
 
 @pytest.mark.promise(
