@@ -195,8 +195,8 @@ static bool save(const struct rows *rows, struct copies_way way, int *cu_result)
     const CUcontext current = current_context();
     const CUcontext copied_in = is_view && place.context != NULL ? place.context : current;
     const struct end to = end_at(rows->to, current);
-    const struct end from =
-        is_there ? (struct end){CU_MEMORYTYPE_DEVICE, copied_in, true} : end_at(rows->from, current);
+    const struct end from = is_there ? (struct end){CU_MEMORYTYPE_DEVICE, copied_in, true}
+                                     : end_at(rows->from, current);
     if (!from.ours || to.type != CU_MEMORYTYPE_HOST) return false;
     bool away = false;
     for (uint64_t z = 0; z < rows->depth && !away; z++)

@@ -1,5 +1,6 @@
 #include "swap/wholes.h"
 
+#include "base/bell.h"
 #include "base/clock.h"
 #include "base/driver.h"
 #include "base/ending.h"
@@ -34,6 +35,7 @@ enum physical_whole wholes_make(uint64_t number, const char *call_name) {
     };
     if (wait_for(&condition, call_name)) return physical_whole(number, false);
     physical_whole_refuse(number, WHOLE_NOT_ASKED);
+    bell_ring(NEWS_MEMORY_MOVED); /* a restore that has waited for it may be at its end */
     return WHOLE_WANTED;
 }
 
