@@ -82,9 +82,9 @@ static void look_at_wholes(struct agent *agent) {
         mover_look();
 }
 
-/* The gate first: calls wait for it. */
+/* The gate first: calls wait for it. The mover rests before it opens. */
 static void look_at_mover(struct agent *agent) {
-    if (agent->turn.phase == TURN_RESTORING && chunks_all_confirmed() && !physical_whole_wanted())
+    if (agent->turn.phase == TURN_RESTORING && mover_end_restore())
         agent_feed_kind(agent, TURN_EVENT_RESTORED);
     else if (agent->turn.phase == TURN_RESTORING && mover_gave_up())
         agent_feed_kind(agent, TURN_EVENT_RESTORE_FAILED);

@@ -109,6 +109,8 @@ static void give_back_what_came(void) {
 }
 
 enum mover_host_answer mover_host_look(enum mover_goal goal) {
+    /* Host memory is registered in a context, perhaps in the one that leaves. */
+    if (atomic_load(&contexts_leaving) > 0) return MOVER_HOST_DONE;
     if (host.wanted_bytes > 0) return make_what_is_wanted();
     if (host.is_lacking) return note_lack();
     if (goal == MOVER_RESTORE) give_back_what_came();
