@@ -15,6 +15,7 @@ from traitlets.config import Config, Configurable
 from jupyter_gpushare.core.configuration.values import check_together
 from jupyter_gpushare.core.settings import SettingsError
 
+from .errors import OptionError as OptionError
 from .platforms import PLATFORMS, SCHEDULERS_ELSEWHERE, THIS_MACHINE
 
 SECTION = "GPUShare"
@@ -22,10 +23,6 @@ ROOTS_RUNTIME_DIR = Path("/run/jupyter-gpushare")
 ROOTS_LIBRARY_DIR = Path("/var/lib/jupyter-gpushare")
 _OWN_LIBRARY_DIR = ".local/share/jupyter-gpushare"
 _CHECK_TIMEOUT_S = 60
-
-
-class OptionError(ValueError):
-    """An entry of `c.GPUShare` cannot be used; the message says why, and what to do."""
 
 
 class GPUShare(Configurable):

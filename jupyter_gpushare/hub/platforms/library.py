@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jupyter_gpushare.client.paths import LIBRARY_NAME, PACKAGED_LIBRARY
 
-from ..options import OptionError
+from ..errors import OptionError
 
 _OTHERS_WRITE = 0o022
 
