@@ -86,6 +86,7 @@ class GPUShare(Configurable):
         """Whether the hub does: its own machine's. Elsewhere each node has one already."""
         return self.platform not in SCHEDULERS_ELSEWHERE
 
+    @property
     def kept_library_dir(self) -> Path:
         if str(self.library_dir):
             return Path(self.library_dir)
