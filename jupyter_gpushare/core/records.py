@@ -207,8 +207,9 @@ class Turn:
     """What of the tenant's memory was parked when it was granted."""
     gives_way: bool = False
     """It ends because a call of the tenant waits for memory that others cannot move."""
-    lacks_memory_on: set[DeviceId] = field(default_factory=set)
-    """Devices to which its parked memory cannot come back yet: there is no space."""
+    lacks_memory_on: dict[DeviceId, Seconds] = field(default_factory=dict)
+    """Devices to which its parked memory cannot come back yet: there is no space. And since when
+    nobody can make any; in the time to come: somebody can."""
 
     def begin_quantum(self, quantum_s: Seconds, now_s: Seconds) -> None:
         """It goes on although its quantum is over, and others wait."""
