@@ -430,8 +430,7 @@ class DeviceMemory:
     """Whoever has the turn copies much between host and device, and may do so until then."""
     is_measured: bool = False
     measured_at_s: Seconds = -math.inf
-    releases: int = 0
-    """Counts the events that may make space for somebody."""
+    releases: int = 0  # events that may make space for somebody
     measure_at_s: Seconds | None = None
     """When the device is to be looked at again, because somebody is short."""
     due_s: Seconds | None = None

@@ -44,7 +44,7 @@ from .commands import RecallReason
 from .gangs import Look
 from .ids import DeviceId, Seconds, TenantId
 from .limits import elastic_left_s
-from .needs import Largest, is_waiting
+from .needs import GRACE_S, Largest, is_waiting
 from .records import (
     Obstacle,
     ObstacleKind,
@@ -421,6 +421,8 @@ def recall_due(
         return Recall(RecallReason.NOT_FIRST)
     if turn.lacks_memory_on and not waits_for_its_memory(state, tenant, now_s):
         return Recall(RecallReason.NO_SPACE)
+    if now_s >= _lacks_for_long_at_s(turn):
+        return Recall(RecallReason.NO_SPACE)
     if own_sake and turn.gives_way and (tenant.space_waits or is_waiting(tenant)):
         return Recall(RecallReason.NO_SPACE, own_sake=True)
     if _lets_pass(state, tenant, turn):
@@ -436,6 +438,11 @@ def recall_due(
         for_cell = FIRST in heads and URGENT not in heads
         return Recall(RecallReason.CELL_WAITS if for_cell else RecallReason.GOES_FIRST)
     return None
+
+
+def _lacks_for_long_at_s(turn: Turn) -> Seconds:
+    """When it is believed that parked memory of the turn cannot come back."""
+    return min(turn.lacks_memory_on.values(), default=math.inf) + GRACE_S
 
 
 def is_cut_short(state: State, tenant: Tenant, recall: Recall) -> bool:
@@ -479,6 +486,9 @@ def deadline_of_tenant_s(state: State, tenant: Tenant) -> Seconds | None:
     deadlines: list[Seconds | None] = [] if hold is None else [hold.until_s]
     if turn.restores:
         deadlines.append(turn.memory_progress_s + state.settings.park_timeout_s)
+    if tenant.state is TenantState.HOLDING and turn.lacks_memory_on and state.turns_are_on:
+        at_s = _lacks_for_long_at_s(turn)
+        deadlines.append(at_s if at_s < math.inf else None)
     if tenant.state is TenantState.STALLED:
         deadlines.append(turn.retry_at_s)
     elif tenant.state is not TenantState.HOLDING:

@@ -219,8 +219,9 @@ class Turn:
     """It ends because a call of the tenant waits for memory that others cannot move."""
     lets_pass: bool = False
     """It ends while its memory comes back, for a tenant whose memory is there."""
-    lacks_memory_on: set[DeviceId] = field(default_factory=set)
-    """Devices to which its parked memory cannot come back yet: there is no space."""
+    lacks_memory_on: dict[DeviceId, Seconds] = field(default_factory=dict)
+    """Devices to which its parked memory cannot come back yet: there is no space. And since when
+    nobody can make any; in the time to come: somebody can."""
 
     def begin_quantum(self, quantum_s: Seconds, now_s: Seconds) -> None:
         """It goes on although its quantum is over, and others wait."""

@@ -288,8 +288,7 @@ class State:
         if not tenant.cut_short:
             tenant.starves_from_s = self.accounts.now_s
         tenant.cut_short = False
-        waits_s = self.accounts.now_s - tenant.starves_from_s
-        tenant.starved = waits_s >= self.settings.starvation_s
+        tenant.starved = self.accounts.now_s >= tenant.starves_from_s + self.settings.starvation_s
         tenant.standing, tenant.judged_until_s = Standing.FREE, math.inf
         if self.lines.rules is not None:
             judge(self.lines, tenant)

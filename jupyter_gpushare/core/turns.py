@@ -266,8 +266,8 @@ class Turns:
         if turn is None:
             return
         state = self._state
-        turn.lacks_memory_on &= tenant.wanted_devices
         wanted = tenant.wanted_devices
+        turn.lacks_memory_on = {d: s for d, s in turn.lacks_memory_on.items() if d in wanted}
         others: set[DeviceId] = set()
         if state.turns_are_on:
             others = {each for each in wanted if state.lines.held_by_others(tenant, each)}
