@@ -1,6 +1,6 @@
 """The image that users' servers run in, made once: Debian with JupyterHub's single-user server.
 
-It stands for images such as quay.io/jupyter/minimal-notebook, which cannot be had everywhere."""
+It stands for images such as jupyter/minimal-notebook, which cannot be had everywhere."""
 
 from __future__ import annotations
 
