@@ -62,10 +62,17 @@ static uint64_t further_bytes(void) {
     return clock_now_ns() < refused_until_ns ? 0 : system_host.room_bytes;
 }
 
+/* Which chunks of so many bytes fill: three of 20 MiB would leave 4 MiB of a whole one to nobody. */
+static uint64_t full_segment_bytes(uint64_t chunk_bytes) {
+    if (chunk_bytes == 0 || chunk_bytes > HOST_ARENA_SEGMENT_BYTES) return HOST_ARENA_SEGMENT_BYTES;
+    return HOST_ARENA_SEGMENT_BYTES / chunk_bytes * chunk_bytes;
+}
+
 /* For a chunk of so many bytes, of what is left. Where that is little, a segment is no larger than
  * its chunk: what is left over in it would be lost to others. */
 static uint64_t segment_bytes_for(uint64_t chunk_bytes, uint64_t left_bytes) {
-    return left_bytes < 2 * HOST_ARENA_SEGMENT_BYTES ? chunk_bytes : HOST_ARENA_SEGMENT_BYTES;
+    const bool is_little = left_bytes < 2 * HOST_ARENA_SEGMENT_BYTES;
+    return is_little ? chunk_bytes : full_segment_bytes(chunk_bytes);
 }
 
 /* Takes the lock; what the system leaves is known of late. */
@@ -264,7 +271,7 @@ bool host_arena_prepare(uint64_t bytes, uint64_t chunk_bytes, uint64_t left_byte
     /* Pages of the one after it are made while the driver registers this one. Where little is left,
      * it is not known yet how large that has to be. */
     if (host_arena_free() + segment.bytes < bytes)
-        begin_upcoming(HOST_ARENA_SEGMENT_BYTES, left_bytes + HOST_ARENA_SEGMENT_BYTES);
+        begin_upcoming(full_segment_bytes(chunk_bytes), left_bytes + HOST_ARENA_SEGMENT_BYTES);
     const enum registering answer = register_segment(&segment);
     segment.is_unpinned = answer == REGISTERED_REFUSED;
     if ((answer == REGISTERED || segment.is_unpinned) && add_segment(segment)) {

@@ -1,5 +1,5 @@
-/* Host memory for parked chunks: segments of 64 MiB, where little is left smaller ones, in huge
- * pages, prefaulted in parallel, registered with the driver once, used again and given back. Never
+/* Host memory for parked chunks: segments of 64 MiB, smaller ones where chunks would not fill these
+ * or little is left, in huge pages, prefaulted in parallel, registered with the driver once, used again and given back. Never
  * more than the cgroup leaves (cgroup.h). It holds what was on the device, so pages leave it for
  * the system alone, which wipes them. Guarded by LOCK_MEMORY; nothing of the driver is called under
  * it. */
