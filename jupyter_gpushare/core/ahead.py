@@ -74,15 +74,6 @@ def bus_is_used(state: State, client: Client, now_s: Seconds) -> None:
         state.changes.of_memory(device_id)
 
 
-def bus_may_be_free(device: Device, now_s: Seconds) -> None:
-    """At the next look at the device: whether the bus is still used, and when to look again."""
-    until_s = device.memory.bus_used_until_s
-    if until_s is not None and now_s < until_s:
-        device.memory.is_due_at(until_s)
-    else:
-        device.memory.bus_used_until_s = None
-
-
 def less_goes_ahead(figures: Figures, budgets: Budgets, lacking: int) -> Budgets:
     """Of what may come back ahead of a turn and has not, only as much as those with a turn leave
     (`lacking`, as a negative number)."""

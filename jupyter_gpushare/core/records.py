@@ -16,7 +16,7 @@ from .shares.classes import DEFAULT, ORDINARY, TenantClass
 from .shares.guarantees import Standing
 from .space.requests import SpaceRequest
 from .swap_budget import SwapBudget
-from .transitions import ASKED_BACK, WITH_TURN, ClientState, TenantState
+from .transitions import ASKED_BACK, ClientState, TenantState
 
 STORY_LINES_MAX = 24
 _NONE: frozenset[DeviceId] = frozenset()
@@ -149,16 +149,6 @@ class Client:
     stays its own, because its gate is open."""
     budget_serial: int = 0
     """Of the last budget that it was told, for any device."""
-
-    def note_wanted(self, now_s: Seconds) -> None:
-        """Somebody wants the turn for which it was asked."""
-        if self.state in WITH_TURN and self.recalled_at_s is None:
-            self.recalled_at_s = now_s
-
-    def forget_recall(self) -> None:
-        """Nobody wants its turn any more; what it owed is forgiven."""
-        self.recalled_at_s, self.overdue = None, False
-        self.drain_stalled = self.calls_wait_in_drain = False
 
     def overdue_at_s(self, overdue_s: Seconds) -> Seconds | None:
         """When it will have kept its turn for too long after somebody wanted it; None: never, as

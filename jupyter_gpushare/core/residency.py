@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from .ahead import bus_may_be_free, shares_ahead
+from .ahead import shares_ahead
 from .budgets import (
     MEASURE_PERIOD_S,
     BudgetChange,
@@ -223,7 +223,7 @@ class Residency:
         state = self._state
         state.changes.devices_for_alarm[device.id] = None
         device.memory.due_s = None
-        bus_may_be_free(device, now_s)
+        _bus_may_be_free(device, now_s)
         lacked = _lacks_taken_back(state, device)
         news = False
         if state.memory_moves and not device.lost:
@@ -490,6 +490,15 @@ def _to_evict(state: State, device: Device, holding: list[Share]) -> tuple[Share
         share for each in tenants for share in state.shares_of(state.tenants[each], device.id)
     )
     return tuple(sorted(shares, key=lambda each: each.number))
+
+
+def _bus_may_be_free(device: Device, now_s: Seconds) -> None:
+    """Whether the bus is still used, and when to look again."""
+    until_s = device.memory.bus_used_until_s
+    if until_s is not None and now_s < until_s:
+        device.memory.is_due_at(until_s)
+    else:
+        device.memory.bus_used_until_s = None
 
 
 def _ahead(state: State, device: Device, holding: list[Share]) -> tuple[Share, ...]:

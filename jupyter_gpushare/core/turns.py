@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from .changes import Outbox
+from .changes import Outbox, forget_recall, note_wanted
 from .commands import GrantTurn, KillClient, RecallReason, RecallTurn, ReopenGate, ReportOverdue
 from .holds import Holds
 from .ids import DeviceId, Seconds, TurnId
@@ -88,7 +88,7 @@ class Turns:
         """The client's gate is shut and nothing of it is in flight (any more)."""
         self._state.move_client(client, ClientTrigger.DROP)
         client.turn = None
-        client.forget_recall()
+        forget_recall(client)
 
     def release(self, tenant: Tenant, now_s: Seconds) -> None:
         """Its user gives its turn away. One that is asked already need not be again."""
@@ -96,7 +96,7 @@ class Turns:
         tenant.gave_way |= tenant.turn is not None
         if tenant.state in (TenantState.RECALLED, TenantState.STALLED):
             for client in tenant.clients.values():
-                client.note_wanted(now_s)
+                note_wanted(client, now_s)
         if tenant.state is TenantState.HOLDING and self._state.turns_are_on:
             self._recall(tenant, Recall(RecallReason.ASKED), now_s)
 
@@ -244,7 +244,7 @@ class Turns:
                 self._tell_grant(client)
             elif client.state is ClientState.HOLDING:
                 self._state.move_client(client, ClientTrigger.PASS)
-                client.forget_recall()
+                forget_recall(client)
 
     def _claim(self, tenant: Tenant, client: Client, now_s: Seconds) -> None:
         """The client's gate is open and it has a device now: it is part of the tenant's turn.
@@ -419,7 +419,7 @@ class Turns:
         wanted = turn is not None and self._due(tenant, turn, wanted_for, now_s) is not None
         for client in tenant.clients.values():
             if wanted:
-                client.note_wanted(now_s)
+                note_wanted(client, now_s)
             at_s = client.overdue_at_s(settings.overdue_s)
             if at_s is None or now_s < at_s:
                 continue
@@ -531,7 +531,7 @@ class Turns:
             if client.state is ClientState.HOLDING and client.turn is not None:
                 self._state.move_client(client, ClientTrigger.RECALL)
                 if wanted:
-                    client.note_wanted(now_s)
+                    note_wanted(client, now_s)
                 self._outbox.put(
                     RecallTurn(
                         client=client.id,
@@ -553,4 +553,4 @@ class Turns:
 
 def _forget_recalls(tenant: Tenant) -> None:
     for client in tenant.clients.values():
-        client.forget_recall()
+        forget_recall(client)

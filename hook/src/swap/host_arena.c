@@ -62,7 +62,8 @@ static uint64_t further_bytes(void) {
     return clock_now_ns() < refused_until_ns ? 0 : system_host.room_bytes;
 }
 
-/* Which chunks of so many bytes fill: three of 20 MiB would leave 4 MiB of a whole one to nobody. */
+/* Which chunks of so many bytes fill: three of 20 MiB would leave 4 MiB of a whole one to nobody.
+ */
 static uint64_t full_segment_bytes(uint64_t chunk_bytes) {
     if (chunk_bytes == 0 || chunk_bytes > HOST_ARENA_SEGMENT_BYTES) return HOST_ARENA_SEGMENT_BYTES;
     return HOST_ARENA_SEGMENT_BYTES / chunk_bytes * chunk_bytes;

@@ -1,8 +1,8 @@
 /* Host memory for parked chunks: segments of 64 MiB, smaller ones where chunks would not fill these
- * or little is left, in huge pages, prefaulted in parallel, registered with the driver once, used again and given back. Never
- * more than the cgroup leaves (cgroup.h). It holds what was on the device, so pages leave it for
- * the system alone, which wipes them. Guarded by LOCK_MEMORY; nothing of the driver is called under
- * it. */
+ * or little is left, in huge pages, prefaulted in parallel, registered with the driver once, used
+ * again and given back. Never more than the cgroup leaves (cgroup.h). It holds what was on the
+ * device, so pages leave it for the system alone, which wipes them. Guarded by LOCK_MEMORY; nothing
+ * of the driver is called under it. */
 #pragma once
 
 #include <stdbool.h>

@@ -179,9 +179,7 @@ def test_switched_off(c: Config, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["kubernetes", "Docker", ""])
 def test_no_such_platform(c: Config, name: str) -> None:
     c.GPUShare.platform = name
-    with pytest.raises(
-        OptionError, match=r"platform cannot be .*Use one of: docker, machine"
-    ):
+    with pytest.raises(OptionError, match=r"platform cannot be .*Use one of: docker, machine"):
         setup(c)
 
 
