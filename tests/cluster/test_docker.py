@@ -30,7 +30,12 @@ from tests.support import gpu_cells
 from tests.support.paths import ROOT, SIM_LIBRARIES
 from tests.support.sim import MIB, SimulatedMachine
 
-pytestmark = [pytest.mark.cluster, pytest.mark.full, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.full,
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+]
 
 PAGE, STEPS = "docs/docker.md", "Set it up"
 DEVICE_BYTES = 512 * MIB

@@ -7,7 +7,6 @@
 #include "device/contexts.h"
 #include "device/devices.h"
 #include "memory/chunks.h"
-#include "memory/registry.h"
 #include "swap/copy_pipeline.h"
 #include "swap/host_arena.h"
 #include "swap/residency.h"
@@ -109,20 +108,6 @@ static void give_back_what_came(void) {
     if (use_some_context()) host_arena_trim(0);
 }
 
-static void note_first(const struct chunk *chunk, void *argument) {
-    uint64_t *bytes = argument;
-    if (*bytes == 0 && chunk->managed_at == 0) *bytes = chunk->bytes;
-}
-
-/* Of the chunk that leaves first: those behind it are often like it. 0: none leaves. */
-static uint64_t first_to_leave(void) {
-    uint64_t bytes = 0;
-    for (int device = 0; device < REGISTRY_DEVICES_MAX && bytes == 0; device++)
-        if (chunks_sums_of(device).bytes_movable > 0)
-            chunks_visit_leaving(device, note_first, &bytes);
-    return bytes;
-}
-
 enum mover_host_answer mover_host_look(enum mover_goal goal) {
     /* Host memory is registered in a context, perhaps in the one that leaves. */
     if (atomic_load(&contexts_leaving) > 0) return MOVER_HOST_DONE;
@@ -135,8 +120,7 @@ enum mover_host_answer mover_host_look(enum mover_goal goal) {
         case SWAP_HOST_PREPARE:
             /* Without the turn, memory leaves as soon as it has to; nothing is ahead of need. */
             if (goal != MOVER_REST || !use_some_context()) return MOVER_HOST_DONE;
-            return host_arena_prepare(swap_host_wanted(&view), first_to_leave(),
-                                      SWAP_HOST_LEFT_BYTES)
+            return host_arena_prepare(swap_host_wanted(&view), 0, SWAP_HOST_LEFT_BYTES)
                        ? MOVER_HOST_MORE
                        : MOVER_HOST_DONE;
         case SWAP_HOST_TRIM:
