@@ -81,6 +81,7 @@ lint: $(VENV)/.ready-for-lint
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $(C_FILES)
 	$(PY) -m jupyter_gpushare.protocol.generate --check
+	$(PY) -m jupyter_gpushare.kubelet.api.generate --check
 	$(PY) docs/generate_settings.py --check
 	$(PY) -m tests.promises --check
 	$(PY) labextension/build.py --check
@@ -100,6 +101,8 @@ format: $(VENV)/.ready-for-lint
 
 generate: $(READY)
 	$(PY) -m jupyter_gpushare.protocol.generate
+	@# Its compiler comes with `make lint`: most changes need no new messages of kubelets.
+	@if $(PY) -c 'import grpc_tools' 2>/dev/null; then $(PY) -m jupyter_gpushare.kubelet.api.generate; fi
 	$(PY) docs/generate_settings.py
 	$(PY) docs/generate_states.py
 	$(PY) -m tests.promises

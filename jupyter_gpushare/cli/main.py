@@ -21,6 +21,7 @@ from . import (
     devices,
     doctor,
     entries,
+    kubelet_plugin,
     queue,
     run,
     scheduler,
@@ -89,6 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
         audit,
         run,
         doctor,
+        kubelet_plugin,
         simulate,
         trial,
     ):
