@@ -11,7 +11,6 @@ import grpc
 from .api import pod_resources_pb2 as api
 from .pods import Container, NodeDevices
 
-SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 ANSWER_S_MAX = 5.0
 ANSWER_BYTES_MAX = 16 << 20
 
@@ -20,7 +19,7 @@ class KubeletSilent(Exception):
     """The message says why, in a clause."""
 
 
-def node_devices(path: Path = SOCKET) -> NodeDevices:
+def node_devices(path: Path) -> NodeDevices:
     """Containers without devices are left out. Raises KubeletSilent."""
     options = [("grpc.max_receive_message_length", ANSWER_BYTES_MAX)]
     with grpc.insecure_channel(f"unix:{path}", options) as channel:

@@ -30,10 +30,17 @@ class Container:
         return bool(self.devices.get(RESOURCE))
 
     @property
+    def has_replica(self) -> bool:
+        return any(REPLICA in name for name in self._nvidias)
+
+    @property
     def gpus(self) -> tuple[str, ...]:
         """Names of GPUs and MIG devices as CUDA shows them."""
-        names = (n for resource, each in self.devices.items() if is_nvidias(resource) for n in each)
-        return tuple(name.partition(REPLICA)[0] for name in names)
+        return tuple(sorted({name.partition(REPLICA)[0] for name in self._nvidias}))
+
+    @property
+    def _nvidias(self) -> list[str]:
+        return [n for resource, each in self.devices.items() if is_nvidias(resource) for n in each]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +71,14 @@ def is_nvidias(resource: str) -> bool:
 
 
 def _without_seat(node: NodeDevices) -> Iterator[Mistake]:
-    alone = [each for each in node.containers if each.gpus and not each.has_seat]
-    shared = {gpu for each in node.containers if each.has_seat for gpu in each.gpus}
-    for each in alone:
-        beside = shared.intersection(each.gpus)
-        if beside:
+    """A container that has a whole GPU shares it with nobody, and needs no seat."""
+    for each in node.containers:
+        if each.has_replica and not each.has_seat:
             yield Mistake(
-                f"{_called(each)} has a GPU and no seat, so its programs run beside those that "
-                f"take turns on {min(beside)}.",
-                f"Add {RESOURCE}: 1 to its resource limits, or refuse such pods with the chart's "
-                f"admission policy.",
+                f"{_called(each)} has a share of {each.gpus[0]} and no seat, so its programs run "
+                f"beside those that take turns there.",
+                f"Add {RESOURCE}: 1 to its resource limits. The chart's admission policy refuses "
+                f"such pods.",
             )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from jupyter_gpushare.kubelet.pods import NodeDevices
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryFacts:
@@ -130,6 +132,18 @@ class HubFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What the kubelet says of this node's devices, where we are on a node of Kubernetes and may
+    ask it."""
+
+    socket: str = ""
+    """Where it was asked; empty elsewhere."""
+    problem: str = ""
+    """Why it could not be asked: a sentence, and what to do."""
+    devices: NodeDevices = field(default_factory=NodeDevices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it."""
 
@@ -140,3 +154,4 @@ class Facts:
     machine: MachineFacts
     cgroup: CgroupFacts
     hub: HubFacts
+    node: NodeFacts = NodeFacts()

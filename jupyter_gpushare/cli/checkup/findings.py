@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from .elf_versions import numbers
 from .facts import DeviceFacts, Facts, FileFacts
+from .finding import Finding as Finding
+from .finding import Level as Level
+from .finding import ok as _ok
+from .finding import problem as _problem
+from .finding import warning as _warning
+from .node import check_node
 
 PROVISIONER = "gpushare-provisioner"
 _DISTRIBUTION_DEFAULT = "local-provisioner"
@@ -19,24 +23,6 @@ _GIB = 1 << 30
 _CONTEXT_BYTES = _GIB
 """What a context may keep on a device besides allocations, at most."""
 _SCHEDULER = "`jupyter gpushare scheduler`"
-
-
-class Level(enum.Enum):
-    """OK; works, but not for all or not as well as it could; does not work."""
-
-    OK = "ok"
-    WARNING = "warning"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing looked at. `remedy` is empty where there is nothing to do."""
-
-    check: str
-    level: Level
-    what: str
-    remedy: str = ""
 
 
 Check = Callable[[Facts], Iterator[Finding]]
@@ -478,7 +464,7 @@ def check_cgroup(facts: Facts) -> Iterator[Finding]:
         yield _ok("host-memory", f"{group.path} limits it to {limit}, {room / _GIB:.1f} GiB left.")
 
 
-CHECKS_WHEN_OFF: tuple[Check, ...] = (check_switch, check_driver)
+CHECKS_WHEN_OFF: tuple[Check, ...] = (check_switch, check_driver, check_node)
 CHECKS: tuple[Check, ...] = (
     check_library,
     check_symbol_versions,
@@ -496,16 +482,5 @@ CHECKS: tuple[Check, ...] = (
     check_paused,
     check_frozen,
     check_cgroup,
+    check_node,
 )
-
-
-def _ok(check: str, what: str) -> Finding:
-    return Finding(check=check, level=Level.OK, what=what)
-
-
-def _warning(check: str, what: str, remedy: str) -> Finding:
-    return Finding(check=check, level=Level.WARNING, what=what, remedy=remedy)
-
-
-def _problem(check: str, what: str, remedy: str) -> Finding:
-    return Finding(check=check, level=Level.PROBLEM, what=what, remedy=remedy)

@@ -11,6 +11,7 @@ from .facts import Facts
 from .findings import Finding, Level, exit_status
 from .library import library_facts
 from .machine import machine_facts
+from .node_devices import node_facts
 from .runtime import runtime_facts, scheduler_facts
 from .servers import hub_facts, jupyter_facts
 
@@ -27,6 +28,7 @@ def gathered(environ: Mapping[str, str], directory: Path | None) -> Facts:
         machine=machine_facts(environ),
         cgroup=tightest_limit(),
         hub=hub_facts(environ),
+        node=node_facts(),
     )
 
 
