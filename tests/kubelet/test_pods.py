@@ -12,8 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
-from jupyter_gpushare.cli.checkup.facts import NodeFacts
-from jupyter_gpushare.cli.checkup.findings import Level, findings
+from jupyter_gpushare.cli.checkup.facts import Facts, NodeFacts
+from jupyter_gpushare.cli.checkup.findings import Finding, Level, findings
 from jupyter_gpushare.cli.checkup.node_devices import node_facts
 from jupyter_gpushare.kubelet.api import pod_resources_pb2 as api
 from jupyter_gpushare.kubelet.pods import Container, NodeDevices, mistakes
@@ -93,6 +93,10 @@ def test_the_gpus_of_a_container() -> None:
     assert container(gpu=("GPU-1::0", "GPU-2::1", "GPU-1::2")).gpus == ("GPU-1", "GPU-2")
 
 
+def seats(facts: Facts) -> list[Finding]:
+    return [finding for finding in findings(facts) if finding.check == "seats"]
+
+
 # ---- the kubelet's answer, over its real protocol -----------------------------------------------
 
 
@@ -157,9 +161,7 @@ def test_the_doctor_asks_the_kubelet(tmp_path: Path) -> None:
     (ann,) = facts.devices.containers
     assert ann.devices == {GPU: ("GPU-1::0", "GPU-2::0"), SEAT: ("seat-0",)}
     assert facts.devices.allocatable == ALLOCATABLE
-    (finding,) = (
-        f for f in findings(dataclasses.replace(HEALTHY, node=facts)) if f.check == "seats"
-    )
+    (finding,) = seats(dataclasses.replace(HEALTHY, node=facts))
     assert finding.level is Level.OK
     assert finding.what == "1 of 2 seats of this node are taken, each with a GPU."
 
@@ -190,9 +192,7 @@ def test_a_kubelet_that_cannot_be_asked(
         with kubelet(path, GetAllocatableResources=allocatable):
             facts = node_facts(path)
     assert facts.problem.startswith(f"The kubelet does not answer at {path}: ")
-    (finding,) = (
-        f for f in findings(dataclasses.replace(HEALTHY, node=facts)) if f.check == "seats"
-    )
+    (finding,) = seats(dataclasses.replace(HEALTHY, node=facts))
     assert finding.level is Level.WARNING
     assert finding.remedy == "Look into its log."
 
@@ -200,4 +200,4 @@ def test_a_kubelet_that_cannot_be_asked(
 def test_elsewhere_nothing_is_said(tmp_path: Path) -> None:
     """Most machines are no nodes of Kubernetes."""
     assert node_facts(tmp_path / "kubelet.sock") == NodeFacts()
-    assert not [f for f in findings(HEALTHY) if f.check == "seats"]
+    assert not seats(HEALTHY)
