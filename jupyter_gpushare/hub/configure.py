@@ -15,7 +15,10 @@ from typing import Any
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
+from jupyter_gpushare.client.paths import WITHOUT_HUB
+
 from .options import SECTION, GPUShare, ReadSection, check_flags, options_from
+from .platforms import PLATFORMS
 from .roles import OWN_USE, with_our_roles
 from .scopes import CUSTOM_SCOPES
 from .spawners import SWITCHED_OFF, add_environment, add_scopes, server_environment
@@ -46,9 +49,13 @@ def _add_all(c: Config, options: GPUShare) -> None:
         add_environment(c, SWITCHED_OFF)
         return
     _configure_roles(c, options)
-    hub.services = _with_our_service(_value(hub, "services", []), service_spec(options))
-    add_environment(c, server_environment(options.directory, options.without_hub))
+    if options.starts_scheduler:
+        hub.services = _with_our_service(_value(hub, "services", []), service_spec(options))
+        add_environment(c, server_environment(options.directory, options.without_hub))
+    else:
+        add_environment(c, {WITHOUT_HUB: options.without_hub})
     add_scopes(c)
+    PLATFORMS[options.platform](c, options)
 
 
 def service_spec(options: GPUShare, environ: Mapping[str, str] | None = None) -> dict[str, Any]:

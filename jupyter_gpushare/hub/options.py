@@ -15,6 +15,8 @@ from traitlets.config import Config, Configurable
 from jupyter_gpushare.core.configuration.values import check_together
 from jupyter_gpushare.core.settings import SettingsError
 
+from .platforms import PLATFORMS, SCHEDULERS_ELSEWHERE, THIS_MACHINE
+
 SECTION = "GPUShare"
 ROOTS_RUNTIME_DIR = Path("/run/jupyter-gpushare")
 _CHECK_TIMEOUT_S = 60
@@ -30,6 +32,12 @@ class GPUShare(Configurable):
     enabled = Bool(True, help="False switches GPU sharing off for all servers of the hub.").tag(
         config=True, expects="Give True or False."
     )
+    platform = Enum(
+        sorted(PLATFORMS),
+        default_value=THIS_MACHINE,
+        help="Where the spawner puts the servers: on the hub's own machine, or in pods of "
+        "Kubernetes.",
+    ).tag(config=True, expects=f"Use one of: {', '.join(sorted(PLATFORMS))}.")
     settings = Dict(
         key_trait=Unicode(),
         help="Settings of the scheduler by name, as docs/settings.md lists them.",
@@ -70,6 +78,11 @@ class GPUShare(Configurable):
         return ROOTS_RUNTIME_DIR if uid == 0 else Path("/tmp") / f"jupyter-gpushare-{uid}"
 
     @property
+    def starts_scheduler(self) -> bool:
+        """Whether the hub does: its own machine's. Elsewhere each node has one already."""
+        return self.platform not in SCHEDULERS_ELSEWHERE
+
+    @property
     def flags(self) -> list[str]:
         """All flags of the scheduler that the administrator has chosen."""
         return [f"--{name}={value}" for name, value in self.settings.items()] + self.scheduler_args
@@ -92,6 +105,7 @@ def options_from(c: Config) -> GPUShare:
             f"c.GPUShare.runtime_dir is {str(options.runtime_dir)!r}, which is not an absolute "
             f"path. Give a path that starts with a slash."
         )
+    _check_for_a_scheduler(options)
     try:
         check_together(options.settings)
     except SettingsError as error:
@@ -110,6 +124,19 @@ def _check(name: str, value: Any) -> None:
     except TraitError as error:
         expects = trait.metadata["expects"]
         raise OptionError(f"c.GPUShare.{name} cannot be {value!r}. {expects}") from error
+
+
+def _check_for_a_scheduler(options: GPUShare) -> None:
+    """What is meant for the hub's scheduler would change nothing where the hub starts none."""
+    if options.starts_scheduler:
+        return
+    for name in ("settings", "scheduler_args", "scheduler_environment", "runtime_dir"):
+        if getattr(options, name):
+            raise OptionError(
+                f"c.GPUShare.{name} is for a scheduler that the hub starts, and with platform "
+                f"{options.platform!r} each node starts its own. Remove it here, and put it into "
+                f"the values of the chart (docs/kubernetes.md)."
+            )
 
 
 def check_flags(command: Sequence[str], flags: Sequence[str]) -> None:
