@@ -52,6 +52,13 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="S",
         help="how long no scheduler may answer before new pods get no seat (default: %(default)g)",
     )
+    parser.add_argument(
+        "--metrics-port",
+        type=int,
+        default=0,
+        metavar="PORT",
+        help="answer Prometheus at /metrics on this port (default: nowhere)",
+    )
     parser.set_defaults(perform=perform)
 
 
@@ -69,6 +76,7 @@ def perform(arguments: argparse.Namespace) -> int:
         runtime_dir=arguments.runtime_dir,
         library_dir=arguments.library_dir,
         unhealthy_after_s=arguments.unhealthy_after_s,
+        metrics_port=arguments.metrics_port,
     )
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT)
     try:
@@ -91,6 +99,11 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"Seats cannot turn unhealthy after {arguments.unhealthy_after_s:g} s. Give "
             f"--unhealthy-after-s a positive number."
+        )
+    if not 0 <= arguments.metrics_port <= 65535:
+        raise UsageError(
+            f"There is no port {arguments.metrics_port}. Give --metrics-port a number from 1 to "
+            f"65535."
         )
     for name in ("runtime_dir", "library_dir", "kubelet_dir"):
         path: Path = getattr(arguments, name)

@@ -23,6 +23,10 @@ from .device_plugin import (
     identity_of,
     register,
 )
+from .metrics import Figures, rendered
+from .metrics_server import serve_metrics
+from .pod_resources import KubeletSilent, node_devices
+from .pods import SOCKET, mistakes
 from .registration import (
     LOOK_S,
     UNHEALTHY_AFTER_S,
@@ -67,6 +71,9 @@ class PluginOptions:
     """The scheduler's. It and the next one have the same names here and on the node."""
     library_dir: Path
     unhealthy_after_s: float = UNHEALTHY_AFTER_S
+    metrics_port: int = 0
+    """Where Prometheus is answered; 0: nowhere."""
+    pods_socket: Path = SOCKET
 
 
 class Plugin:
@@ -85,6 +92,7 @@ class Plugin:
             grant=self._grant,
             watched=lambda began: self._submit(WatchBegan() if began else WatchEnded()),
         )
+        self._metrics: asyncio.Server | None = None
         self._ending = asyncio.Event()
         self._deeds: set[asyncio.Task[None]] = set()
         self.error = ""
@@ -93,6 +101,8 @@ class Plugin:
         """The exit status."""
         make_tenants_dir(self._options.runtime_dir)
         log.info("serving %d seats of this node", self._options.seats)
+        if not await self._serve_metrics():
+            return 1
         watching = [asyncio.ensure_future(each) for each in (self._look(), self._ask())]
         try:
             ended = asyncio.ensure_future(self._ending.wait())
@@ -106,10 +116,44 @@ class Plugin:
                 task.cancel()
             await asyncio.gather(*watching, *self._deeds, return_exceptions=True)
             await self._endpoint.close()
+            if self._metrics is not None:
+                self._metrics.close()
         return 1 if self.error else os.EX_OK
 
     def end(self) -> None:
         self._ending.set()
+
+    # ---- what Prometheus reads ----------------------------------------------------------------
+
+    async def _serve_metrics(self) -> bool:
+        if not self._options.metrics_port:
+            return True
+        try:
+            self._metrics = await serve_metrics(self._options.metrics_port, self._figures)
+        except OSError as error:
+            self.error = (
+                f"The port {self._options.metrics_port} cannot be opened: {error.strerror}. Give "
+                f"--metrics-port another one."
+            )
+            return False
+        return True
+
+    async def _figures(self) -> str:
+        """What the kubelet says of pods is asked in a thread: it may be slow."""
+        try:
+            devices = await asyncio.to_thread(node_devices, self._options.pods_socket)
+            found = len(mistakes(devices))
+        except KubeletSilent:
+            found = None
+        return rendered(
+            Figures(
+                seats=self._options.seats,
+                healthy=self._registration.healthy,
+                watched=self._registration.is_watched,
+                silent_s=self._registration.silent_s(self._loop.time()),
+                mistakes=found,
+            )
+        )
 
     # ---- what is seen -------------------------------------------------------------------------
 

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from .seats import RESOURCE
 
+SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+"""Where a kubelet answers. The chart mounts it there also where the kubelet's directory is another
+one on the node."""
 NVIDIA = "nvidia.com/"
 REPLICA = "::"
 """NVIDIA's device plugin writes it between a device's name and the replica's number."""

@@ -155,6 +155,14 @@ class Registration:
         self._failures = 0
         self._next_try_s = now_s
 
+    @property
+    def is_watched(self) -> bool:
+        return self._watches > 0
+
+    def silent_s(self, now_s: float) -> float:
+        """For how long no scheduler has answered."""
+        return now_s - self._answered_s
+
     def handle(self, event: Event, *, now_s: float) -> list[Action]:
         """What follows from the event; nothing once the plugin has to end."""
         if self._ended:

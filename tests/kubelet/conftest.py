@@ -26,6 +26,7 @@ class Node:
         self.kubelet_dir = root / "plugins"
         self.runtime_dir = root / "run"
         self.library_dir = root / "lib"
+        self.pods_socket = root / "pods.sock"
         for each in (self.kubelet_dir, self.runtime_dir, self.library_dir):
             each.mkdir()
 
@@ -34,13 +35,17 @@ class Node:
     ) -> FakeKubelet:
         return FakeKubelet(self.kubelet_dir, versions=versions, answers_s=answers_s)
 
-    def plugin(self, *, unhealthy_after_s: float = 120.0, seats: int = SEATS) -> RunningPlugin:
+    def plugin(
+        self, *, unhealthy_after_s: float = 120.0, seats: int = SEATS, metrics_port: int = 0
+    ) -> RunningPlugin:
         options = PluginOptions(
             seats=seats,
             kubelet_dir=self.kubelet_dir,
             runtime_dir=self.runtime_dir,
             library_dir=self.library_dir,
             unhealthy_after_s=unhealthy_after_s,
+            metrics_port=metrics_port,
+            pods_socket=self.pods_socket,
         )
         return RunningPlugin(options)
 

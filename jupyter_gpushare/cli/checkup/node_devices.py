@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from .facts import NodeFacts
+from jupyter_gpushare.kubelet.pods import SOCKET
 
-SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+from .facts import NodeFacts
 
 
 def node_facts(socket: Path = SOCKET) -> NodeFacts:
