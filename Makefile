@@ -57,9 +57,13 @@ test: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
 	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
 
+$(VENV)/.ready-for-charts: $(READY)
+	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --no-compile --disable-pip-version-check -e '.[build,charts]'
+	@touch $@
+
 # What a newcomer should not have to wait for.
 FULL ?= full and not gpu
-test-full: $(READY)
+test-full: $(READY) $(VENV)/.ready-for-charts
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
 	$(PYTEST) -m "($(FULL)) and not alone" $(PYTEST_ARGS)
 	$(PY) -m pytest -m "($(FULL)) and alone" $(PYTEST_ARGS)
