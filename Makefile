@@ -57,9 +57,13 @@ test: $(READY)
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
 	$(PYTEST) -m "not full and not gpu" $(PYTEST_ARGS)
 
+$(VENV)/.ready-for-charts: $(READY)
+	GPUSHARE_BUILD_PANEL=no $(PY) -m pip install --quiet --no-compile --disable-pip-version-check -e '.[build,charts]'
+	@touch $@
+
 # What a newcomer should not have to wait for.
 FULL ?= full and not gpu and not cluster
-test-full: $(READY)
+test-full: $(READY) $(VENV)/.ready-for-charts
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
 	$(PYTEST) -m "($(FULL)) and not alone" $(PYTEST_ARGS)
 	$(PY) -m pytest -m "($(FULL)) and alone" $(PYTEST_ARGS)
@@ -94,6 +98,7 @@ lint: $(VENV)/.ready-for-lint
 	$(VENV)/bin/mypy
 	$(VENV)/bin/clang-format --dry-run --Werror $(C_FILES)
 	$(PY) -m jupyter_gpushare.protocol.generate --check
+	$(PY) -m jupyter_gpushare.kubelet.api.generate --check
 	$(PY) docs/generate_settings.py --check
 	$(PY) -m tests.promises --check
 	$(PY) labextension/build.py --check
@@ -113,6 +118,8 @@ format: $(VENV)/.ready-for-lint
 
 generate: $(READY)
 	$(PY) -m jupyter_gpushare.protocol.generate
+	@# Its compiler comes with `make lint`: most changes need no new messages of kubelets.
+	@if $(PY) -c 'import grpc_tools' 2>/dev/null; then $(PY) -m jupyter_gpushare.kubelet.api.generate; fi
 	$(PY) docs/generate_settings.py
 	$(PY) docs/generate_states.py
 	$(PY) -m tests.promises

@@ -31,6 +31,7 @@ HEADINGS = {
     "jupyter": "Jupyter",
     "server": "The Jupyter server",
     "hub": "JupyterHub",
+    "kubernetes": "Kubernetes",
     "panel": "The panel",
     "packaging": "Packaging",
     "cli": "The command line",

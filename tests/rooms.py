@@ -65,6 +65,8 @@ PYTHON_ROOMS = (
     "scheduler.http",
     "scheduler",
     "kernel",
+    "kubelet.api",
+    "kubelet",
     "server",
     "simulator.base",
     "simulator.ours",

@@ -76,6 +76,14 @@ def test_core_is_pure(path: Path) -> None:
     assert ours(names) <= {"core"}
 
 
+@pytest.mark.promise("Each room of the code uses...")
+def test_the_plugin_decides_apart_from_what_it_does() -> None:
+    """What runs beside a kubelet decides without a clock, a socket or gRPC."""
+    outside = {"time", "asyncio", "socket", "os", "grpc", "logging"}
+    for name in ("registration.py", "seats.py", "pods.py"):
+        assert not imported(PACKAGE / "kubelet" / name) & outside, name
+
+
 @pytest.mark.promise("The core is pure, and keeps...")
 def test_core_reads_no_clock() -> None:
     """Time is an argument of the core: nobody in it can read one."""
@@ -122,7 +130,7 @@ def test_one_module_drives_the_core() -> None:
 
 
 @pytest.mark.promise("Each room of the code uses...")
-@pytest.mark.parametrize("room", ["kernel", "cli", "client", "server", "hub"])
+@pytest.mark.parametrize("room", ["kernel", "cli", "client", "kubelet", "server", "hub"])
 def test_clients_use_the_api_alone(room: str) -> None:
     """Kernel side and command line speak to the scheduler through its API, not its insides.
 

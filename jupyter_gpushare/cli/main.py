@@ -21,6 +21,7 @@ from . import (
     devices,
     doctor,
     entries,
+    kubelet_plugin,
     preload,
     queue,
     run,
@@ -91,6 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
         run,
         doctor,
         preload,
+        kubelet_plugin,
         simulate,
         trial,
     ):

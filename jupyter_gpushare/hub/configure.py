@@ -15,6 +15,8 @@ from typing import Any
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
+from jupyter_gpushare.client.paths import WITHOUT_HUB
+
 from .options import SECTION, GPUShare, ReadSection, check_flags, options_from
 from .platforms import PLATFORMS
 from .roles import OWN_USE, with_our_roles
@@ -49,7 +51,10 @@ def _add_all(c: Config, options: GPUShare) -> None:
     _configure_roles(c, options)
     if options.starts_scheduler:
         hub.services = _with_our_service(_value(hub, "services", []), service_spec(options))
-    add_environment(c, server_environment(options.directory, options.without_hub))
+    if options.names_directory:
+        add_environment(c, server_environment(options.directory, options.without_hub))
+    else:
+        add_environment(c, {WITHOUT_HUB: options.without_hub})
     add_scopes(c)
     PLATFORMS[options.platform](c, options)
 

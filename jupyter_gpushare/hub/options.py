@@ -16,13 +16,18 @@ from jupyter_gpushare.core.configuration.values import check_together
 from jupyter_gpushare.core.settings import SettingsError
 
 from .errors import OptionError as OptionError
-from .platforms import PLATFORMS, SCHEDULERS_ELSEWHERE, THIS_MACHINE
+from .platforms import LED_BY_THE_NODE, PLATFORMS, SCHEDULERS_ELSEWHERE, THIS_MACHINE
 
 SECTION = "GPUShare"
 ROOTS_RUNTIME_DIR = Path("/run/jupyter-gpushare")
 ROOTS_LIBRARY_DIR = Path("/var/lib/jupyter-gpushare")
 _OWN_LIBRARY_DIR = ".local/share/jupyter-gpushare"
 _CHECK_TIMEOUT_S = 60
+_WHERE = {
+    "slurm": "/etc/jupyter/jupyter_gpushare_config.py or the systemd unit of the nodes",
+    "kubernetes": "the values of the chart (docs/kubernetes.md)",
+}
+"""What a scheduler that a node starts itself is configured by."""
 
 
 class GPUShare(Configurable):
@@ -35,7 +40,7 @@ class GPUShare(Configurable):
         sorted(PLATFORMS),
         default_value=THIS_MACHINE,
         help="Where the servers run: as processes of the hub's machine (`machine`), in containers "
-        "there (`docker`), or in jobs of Slurm (`slurm`).",
+        "there (`docker`), in jobs of Slurm (`slurm`), or in pods of Kubernetes (`kubernetes`).",
     ).tag(config=True, expects=f"Use one of: {', '.join(sorted(PLATFORMS))}.")
     settings = Dict(
         key_trait=Unicode(),
@@ -85,6 +90,11 @@ class GPUShare(Configurable):
     def starts_scheduler(self) -> bool:
         """Whether the hub does: its own machine's. Elsewhere each node has one already."""
         return self.platform not in SCHEDULERS_ELSEWHERE
+
+    @property
+    def names_directory(self) -> bool:
+        """Whether the servers hear from us where the sockets are; else their node says so."""
+        return self.platform not in LED_BY_THE_NODE
 
     @property
     def kept_library_dir(self) -> Path:
@@ -144,12 +154,13 @@ def _check_for_a_scheduler(options: GPUShare) -> None:
     """What is meant for the hub's scheduler would change nothing where the hub starts none."""
     if options.starts_scheduler:
         return
-    for name in ("settings", "scheduler_args", "scheduler_environment"):
+    names = ["settings", "scheduler_args", "scheduler_environment"]
+    for name in names if options.names_directory else [*names, "runtime_dir"]:
         if getattr(options, name):
             raise OptionError(
                 f"c.GPUShare.{name} is for a scheduler that the hub starts, and with platform "
                 f"{options.platform!r} each node starts its own. Remove it here, and put it into "
-                f"/etc/jupyter/jupyter_gpushare_config.py or the systemd unit of the nodes."
+                f"{_WHERE[options.platform]}."
             )
 
 

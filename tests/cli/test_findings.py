@@ -14,6 +14,7 @@ from jupyter_gpushare.cli.checkup import finding as finding_module
 from jupyter_gpushare.cli.checkup import findings as findings_module
 from jupyter_gpushare.cli.checkup import host_memory
 from jupyter_gpushare.cli.checkup import jobs as jobs_module
+from jupyter_gpushare.cli.checkup import node as node_module
 from jupyter_gpushare.cli.checkup.facts import DeviceFacts, FileFacts, HubFacts, SchedulerFacts
 from jupyter_gpushare.cli.checkup.findings import Finding, Level, exit_status, findings
 from tests.cli.machines import (
@@ -290,7 +291,9 @@ def test_parked_memory_hides_no_stranger() -> None:
     assert (finding.check, "36.0 GiB" in finding.what) == ("foreign-memory", True)
 
 
-@pytest.mark.parametrize("module", [findings_module, finding_module, host_memory, jobs_module])
+@pytest.mark.parametrize(
+    "module", [findings_module, finding_module, host_memory, jobs_module, node_module]
+)
 def test_the_checks_are_pure(module: ModuleType) -> None:
     """What is judged was gathered before: what judges imports nothing that looks for itself."""
     tree = ast.parse(Path(str(module.__file__)).read_text())
@@ -299,6 +302,7 @@ def test_the_checks_are_pure(module: ModuleType) -> None:
     } | {name.name for n in ast.walk(tree) if isinstance(n, ast.Import) for name in n.names}
     pure = {"__future__", "enum", "collections.abc", "dataclasses", "typing"}
     ours = {"jupyter_gpushare.kernel.elf_versions", "facts", "finding", "host_memory", "jobs"}
+    ours |= {"node", "jupyter_gpushare.kubelet.pods", "jupyter_gpushare.kubelet.seats"}
     assert imported - pure <= ours
 
 

@@ -172,6 +172,9 @@ def test_what_is_imported_is_required() -> None:
     hosts = {
         "kernel": {"IPython", "ipykernel"},
         "hub": {"jupyterhub"},
+        "kubelet": modules_of(project["optional-dependencies"]["kubernetes"])
+        - {"grpcio", "protobuf"}
+        | {"grpc", "google"},
         "simulator": modules_of(project["optional-dependencies"]["simulate"]),
     }
     for path in sorted((ROOT / "jupyter_gpushare").rglob("*.py")):

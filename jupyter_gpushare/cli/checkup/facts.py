@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from jupyter_gpushare.kubelet.pods import NodeDevices
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryFacts:
@@ -147,6 +149,18 @@ class JobFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What the kubelet says of this node's devices, where we are on a node of Kubernetes and may
+    ask it."""
+
+    socket: str = ""
+    """Where it was asked; empty elsewhere."""
+    problem: str = ""
+    """Why it could not be asked: a sentence, and what to do."""
+    devices: NodeDevices = field(default_factory=NodeDevices)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it."""
 
@@ -158,3 +172,4 @@ class Facts:
     cgroup: CgroupFacts
     hub: HubFacts
     job: JobFacts = JobFacts()
+    node: NodeFacts = NodeFacts()

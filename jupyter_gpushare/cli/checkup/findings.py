@@ -15,6 +15,7 @@ from .finding import problem as _problem
 from .finding import warning as _warning
 from .host_memory import check_host_memory
 from .jobs import check_job, who_starts_it, who_updates_it
+from .node import check_node
 
 PROVISIONER = "gpushare-provisioner"
 _DISTRIBUTION_DEFAULT = "local-provisioner"
@@ -462,7 +463,7 @@ def check_frozen(facts: Facts) -> Iterator[Finding]:
             )
 
 
-CHECKS_WHEN_OFF: tuple[Check, ...] = (check_switch, check_driver)
+CHECKS_WHEN_OFF: tuple[Check, ...] = (check_switch, check_driver, check_node)
 CHECKS: tuple[Check, ...] = (
     check_library,
     check_symbol_versions,
@@ -482,4 +483,5 @@ CHECKS: tuple[Check, ...] = (
     check_paused,
     check_frozen,
     check_host_memory,
+    check_node,
 )

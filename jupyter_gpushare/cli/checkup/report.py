@@ -13,6 +13,7 @@ from .findings import exit_status
 from .job_environment import job_facts
 from .library import library_facts
 from .machine import machine_facts
+from .node_devices import node_facts
 from .runtime import runtime_facts, scheduler_facts
 from .servers import hub_facts, jupyter_facts
 
@@ -30,6 +31,7 @@ def gathered(environ: Mapping[str, str], directory: Path | None) -> Facts:
         cgroup=tightest_limit(),
         hub=hub_facts(environ),
         job=job_facts(environ),
+        node=node_facts(),
     )
 
 

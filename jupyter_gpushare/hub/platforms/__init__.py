@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from traitlets.config import Config
 
 from .docker import add_docker
+from .kubernetes import add_kubernetes
 from .slurm import add_slurm
 
 if TYPE_CHECKING:
@@ -25,7 +26,14 @@ def _add_nothing(c: Config, options: GPUShare) -> None:
 
 
 PLATFORMS: Mapping[str, Callable[[Config, GPUShare], None]] = MappingProxyType(
-    {THIS_MACHINE: _add_nothing, "docker": add_docker, "slurm": add_slurm}
+    {
+        THIS_MACHINE: _add_nothing,
+        "docker": add_docker,
+        "kubernetes": add_kubernetes,
+        "slurm": add_slurm,
+    }
 )
-SCHEDULERS_ELSEWHERE = frozenset({"slurm"})
-"""There each node has a scheduler of its own, which systemd starts and not the hub."""
+SCHEDULERS_ELSEWHERE = frozenset({"kubernetes", "slurm"})
+"""There each node has a scheduler of its own, which the hub does not start."""
+LED_BY_THE_NODE = frozenset({"kubernetes"})
+"""There a server hears from its node where the sockets are."""

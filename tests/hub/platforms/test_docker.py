@@ -176,10 +176,10 @@ def test_switched_off(c: Config, tmp_path: Path) -> None:
     assert not (tmp_path / "library").exists()
 
 
-@pytest.mark.parametrize("name", ["kubernetes", "Docker", ""])
+@pytest.mark.parametrize("name", ["nomad", "Docker", ""])
 def test_no_such_platform(c: Config, name: str) -> None:
     c.GPUShare.platform = name
-    with pytest.raises(OptionError, match=r"platform cannot be .*Use one of: docker, machine"):
+    with pytest.raises(OptionError, match=r"platform cannot be .*Use one of: docker, kubernetes"):
         setup(c)
 
 

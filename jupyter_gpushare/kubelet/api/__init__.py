@@ -1,0 +1,1 @@
+"""Messages of the kubelet's interfaces, generated from the .proto files here (generate.py)."""

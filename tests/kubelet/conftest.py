@@ -1,0 +1,119 @@
+"""A node: the kubelet's directory, the scheduler's, and the plugin in this process's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.server
+import socketserver
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.kubelet.plugin import Plugin, PluginOptions
+from tests.kubelet.fake_kubelet import FakeKubelet
+
+SEATS = 4
+WAIT_S_MAX = 30.0
+
+
+class Node:
+    """One machine. Its directories lie at short paths, as sockets need."""
+
+    def __init__(self, root: Path) -> None:
+        self.kubelet_dir = root / "plugins"
+        self.runtime_dir = root / "run"
+        self.library_dir = root / "lib"
+        self.pods_socket = root / "pods.sock"
+        for each in (self.kubelet_dir, self.runtime_dir, self.library_dir):
+            each.mkdir()
+
+    def kubelet(
+        self, *, versions: tuple[str, ...] = ("v1beta1",), answers_s: float = 0.0
+    ) -> FakeKubelet:
+        return FakeKubelet(self.kubelet_dir, versions=versions, answers_s=answers_s)
+
+    def plugin(
+        self, *, unhealthy_after_s: float = 120.0, seats: int = SEATS, metrics_port: int = 0
+    ) -> RunningPlugin:
+        options = PluginOptions(
+            seats=seats,
+            kubelet_dir=self.kubelet_dir,
+            runtime_dir=self.runtime_dir,
+            library_dir=self.library_dir,
+            unhealthy_after_s=unhealthy_after_s,
+            metrics_port=metrics_port,
+            pods_socket=self.pods_socket,
+        )
+        return RunningPlugin(options)
+
+    @contextlib.contextmanager
+    def scheduler(self) -> Iterator[None]:
+        """Something that answers at the tenants' socket as a hub's scheduler does."""
+
+        class Answer(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_error(401)
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+        tenants = self.runtime_dir / "tenants"
+        tenants.mkdir(exist_ok=True)
+        path = tenants / "http.sock"
+        path.unlink(missing_ok=True)
+        server = socketserver.ThreadingUnixStreamServer(str(path), Answer)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+
+class RunningPlugin:
+    """The plugin in a thread of its own, from `with` to its end."""
+
+    def __init__(self, options: PluginOptions) -> None:
+        self._options = options
+        self._loop = asyncio.new_event_loop()
+        self._made = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.plugin: Plugin | None = None
+        self.exit_status: int | None = None
+
+    def __enter__(self) -> RunningPlugin:
+        self._thread.start()
+        assert self._made.wait(WAIT_S_MAX)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self.plugin is not None
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            self._loop.call_soon_threadsafe(self.plugin.end)
+        self.join()
+
+    def join(self) -> int:
+        """Its exit status, once it has ended."""
+        self._thread.join(WAIT_S_MAX)
+        assert not self._thread.is_alive()
+        assert self.exit_status is not None
+        return self.exit_status
+
+    def _run(self) -> None:
+        async def main() -> int:
+            self.plugin = Plugin(self._options)
+            self._made.set()
+            return await self.plugin.run()
+
+        self.exit_status = self._loop.run_until_complete(main())
+        self._loop.close()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
