@@ -16,7 +16,7 @@ from jupyter_gpushare.core.configuration.values import check_together
 from jupyter_gpushare.core.settings import SettingsError
 
 from .errors import OptionError as OptionError
-from .platforms import LED_BY_THE_NODE, PLATFORMS, SCHEDULERS_ELSEWHERE, THIS_MACHINE
+from .places import LED_BY_THE_NODE, PLACES, SCHEDULERS_ELSEWHERE, THIS_MACHINE
 
 SECTION = "GPUShare"
 ROOTS_RUNTIME_DIR = Path("/run/jupyter-gpushare")
@@ -37,11 +37,11 @@ class GPUShare(Configurable):
         config=True, expects="Give True or False."
     )
     platform = Enum(
-        sorted(PLATFORMS),
+        PLACES,
         default_value=THIS_MACHINE,
         help="Where the servers run: as processes of the hub's machine (`machine`), in containers "
         "there (`docker`), in jobs of Slurm (`slurm`), or in pods of Kubernetes (`kubernetes`).",
-    ).tag(config=True, expects=f"Use one of: {', '.join(sorted(PLATFORMS))}.")
+    ).tag(config=True, expects=f"Use one of: {', '.join(PLACES)}.")
     settings = Dict(
         key_trait=Unicode(),
         help="Settings of the scheduler by name, as docs/settings.md lists them.",

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from traitlets.config import Config
 
+from ..places import THIS_MACHINE
 from .docker import add_docker
 from .kubernetes import add_kubernetes
 from .slurm import add_slurm
 
 if TYPE_CHECKING:
     from ..options import GPUShare
-
-THIS_MACHINE = "machine"
 
 
 def _add_nothing(c: Config, options: GPUShare) -> None:
@@ -33,7 +32,3 @@ PLATFORMS: Mapping[str, Callable[[Config, GPUShare], None]] = MappingProxyType(
         "slurm": add_slurm,
     }
 )
-SCHEDULERS_ELSEWHERE = frozenset({"kubernetes", "slurm"})
-"""There each node has a scheduler of its own, which the hub does not start."""
-LED_BY_THE_NODE = frozenset({"kubernetes"})
-"""There a server hears from its node where the sockets are."""
