@@ -1,4 +1,4 @@
-"""Where a hub's servers may run: the names of `c.GPUShare.platform`, and what they have in common."""
+"""Where servers of a hub may run: the names of `c.GPUShare.platform`, what they have in common."""
 
 from __future__ import annotations
 
