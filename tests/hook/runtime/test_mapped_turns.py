@@ -144,7 +144,7 @@ def test_memory_is_mapped_without_a_context(opens: Opens) -> None:
 
 
 @pytest.mark.promise(
-    "memory",
+    "park",
     "Memory that a program maps itself takes no more host memory than there is of it, whatever the "
     "sizes of its handles are",
 )
