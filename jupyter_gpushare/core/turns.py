@@ -268,9 +268,8 @@ class Turns:
         state = self._state
         wanted = tenant.wanted_devices
         turn.lacks_memory_on = {d: s for d, s in turn.lacks_memory_on.items() if d in wanted}
-        others: set[DeviceId] = set()
-        if state.turns_are_on:
-            others = {each for each in wanted if state.lines.held_by_others(tenant, each)}
+        others = {each for each in wanted if state.lines.held_by_others(tenant, each)}
+        others = others if state.turns_are_on else set()
         devices = turn.devices & wanted
         for client in state.turn_clients(tenant):
             devices |= client.live_devices - others
@@ -480,6 +479,7 @@ class Turns:
         if tenant.id in self._state.queue:
             # It queued for a device that its turn lacked (a drain stall), and keeps that place.
             self._state.move_tenant(tenant, TenantTrigger.QUEUE)
+            self._state.judge_again(tenant)
 
     def _leave_queue(
         self, tenant: Tenant, now_s: Seconds, trigger: TenantTrigger = TenantTrigger.LEAVE

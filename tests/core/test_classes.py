@@ -315,6 +315,27 @@ def test_the_moment_at_which_it_has_waited_long_enough(starvation_s: float) -> N
 
 
 @STARVED
+def test_it_has_waited_for_long_when_its_stalled_turn_ends() -> None:
+    """For a further device, in whose queue it stays: as what it waits is found at that moment."""
+    desk = Desk(SETTINGS.replace(starvation_s=30, overdue_s=1000), devices="AB")
+    desk.tenant("other", owner="ben")
+    other = desk.client("other", "B")
+    desk.ask(other)
+    desk.tenant("batch", owner="ann", asked_class="batch")
+    first = desk.client("batch", "A")
+    desk.ask(first)
+    desk.ask(desk.client("batch", "B"))
+    for _ in range(40):
+        if desk.status("batch").state == "recalled":
+            desk.stall(first, calls_waiting=1)
+        desk.do(ev.ClockTicked(), after_s=1)
+    assert desk.status("batch").state == "stalled"
+    desk.drop(first)
+    assert desk.status("batch").state == "waiting"
+    assert desk.scheduler._machine._state.tenants[TenantId("batch")].starved
+
+
+@STARVED
 def test_a_turn_that_was_cut_short_counts_until_the_next_one(desk: Desk) -> None:
     """A tenant that has had the device since, for as long as it wanted, has waited for nothing."""
     desk.set(starvation_s=60)
