@@ -222,7 +222,7 @@ def test_a_new_scheduler_waits_for_its_clients_first() -> None:
     assert answers_within(desk, 20, used=7900) == {}
 
 
-@pytest.mark.promise("A first context locks nobody out...")
+@pytest.mark.promise("A first context is given no space without...")
 def test_a_context_does_not_lock_out_the_second_largest(desk: MemoryDesk) -> None:
     """The largest is locked out already; the next one is not, and would be."""
     carol, alice = desk.with_memory("c", 6300), desk.client("a")
