@@ -42,8 +42,8 @@ def test_no_call_is_inside_a_gate_that_counts_as_shut(
     command = [build(headers, name), str(closings)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=250)
     passed, in_groups, escaped = (int(word) for word in done.stdout.split()[1::2])
-    assert passed > closings
-    assert in_groups > closings // 10
+    assert passed >= closings
+    assert in_groups >= closings // 10
     assert escaped == 0
 
 
