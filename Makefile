@@ -15,11 +15,11 @@ export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: build panel test test-full test-seeds lint format demo demo-small docs generate clean help rooms mutate
+.PHONY: build panel test test-full test-cluster test-seeds lint format demo demo-small docs generate clean help rooms mutate
 .PHONY: bench-handoff bench-overhead bench-swap bench-alloc bench-scheduler bench-policy bench-panel bench-notebooks
 
 help:
-	@echo "make build | panel | test | test-full | test-seeds | lint | format | demo | demo-small | docs | generate"
+	@echo "make build | panel | test | test-full | test-cluster | test-seeds | lint | format | demo | demo-small | docs | generate"
 	@echo "make rooms | mutate | bench-handoff | bench-overhead | bench-swap | bench-alloc | bench-scheduler | bench-policy | bench-panel | bench-notebooks | clean"
 
 # pip needs a new run only when the dependencies changed. The panel is left to `make panel`: most work
@@ -62,11 +62,15 @@ $(VENV)/.ready-for-charts: $(READY)
 	@touch $@
 
 # What a newcomer should not have to wait for.
-FULL ?= full and not gpu
+FULL ?= full and not gpu and not cluster
 test-full: $(READY) $(VENV)/.ready-for-charts
 	@$(MAKE) --no-print-directory $(JOBS) build panel $(READ)
 	$(PYTEST) -m "($(FULL)) and not alone" $(PYTEST_ARGS)
 	$(PY) -m pytest -m "($(FULL)) and alone" $(PYTEST_ARGS)
+
+# With real services, which the machine must have: what is missing fails, with its name. Minutes, as root.
+test-cluster: build
+	$(PY) -m pytest -m cluster tests/cluster $(PYTEST_ARGS)
 
 # The random tests with new examples, round after round: after a change of what they test, and before a
 # release. The other targets take the same examples each time.
