@@ -5,6 +5,7 @@ root without a capability. The rest of the node is a fake kubelet, a hub's API a
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,6 +33,8 @@ pytestmark = pytest.mark.full
 SEATS = 3
 WAIT_S_MAX = 60.0
 NO_CAPABILITY = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--")
+OWN_PIDS = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+"""Without hostPID, the first process of its container is the scheduler: number 1."""
 
 
 class Pod:
@@ -74,7 +77,7 @@ class Pod:
             for each in made["args"]
         ]
         own = {each["name"]: each["value"] for each in made["env"]}
-        limits = NO_CAPABILITY if os.getuid() == 0 else ()
+        limits = (*OWN_PIDS, *NO_CAPABILITY) if os.getuid() == 0 else ()
         ours = [sys.executable, "-m", "jupyter_gpushare.cli.main"]
         with self.logs[name].open("ab") as log:
             process = subprocess.Popen(
@@ -83,9 +86,15 @@ class Pod:
         try:
             yield process
         finally:
-            process.terminate()
+            for pid in _children(process.pid) if limits else [process.pid]:
+                os.kill(pid, signal.SIGTERM)
             assert process.wait(WAIT_S_MAX) == 0, self.logs[name].read_text()
         assert "Traceback" not in self.logs[name].read_text()
+
+
+def _children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(each) for each in found.split()]
 
 
 def status_at(tenants: Path, token: str) -> dict[str, Any]:
@@ -104,8 +113,9 @@ def status_at(tenants: Path, token: str) -> dict[str, Any]:
 
 @pytest.mark.promise(
     "kubernetes",
-    "The commands of the chart, run as root without any capability, serve a node: two users with "
-    "seats take turns there, and are known again after a restart of either container",
+    "The commands of the chart, run as root without any capability and without hostPID, serve a "
+    "node: two users with seats take turns there, and are known again after a restart of either "
+    "container",
 )
 def test_two_users_share_a_node(tmp_path: Path, hub_url: str) -> None:
     """Ann and desk connect by what the kubelet was told to mount into their containers."""
